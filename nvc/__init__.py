@@ -1,0 +1,8 @@
+"""The library: what is installed on the host, what a container asks for, and putting the one into the other.
+
+Nothing about OCI hooks belongs here (``hook``), nothing about process plumbing (``rpc``).
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""What is installed on the host: facts only, no decisions about a container."""

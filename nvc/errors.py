@@ -1,0 +1,107 @@
+"""The exception tree. Only a command's ``main`` prints one of these or turns it into an exit code.
+
+    NvcError                   exit 1
+    +- UsageError              (usage)                wrong options or arguments
+    +- InputError              "input error"          a value the user gave cannot be read
+    +- PrivilegeError          "permission error"
+    +- InitializationError     "initialization error" driver service, kernel modules, debug log
+    +- ContainerError          "container error"      pid, rootfs, namespaces, cgroup of the container
+    +- DetectionError          "detection error"      what is installed on the host
+    +- DeviceError             "device error"         a GPU or MIG device that does not exist
+    +- MigConfigError          "mig-config error"
+    +- MigMonitorError         "mig-monitor error"
+    +- ImexError               "error parsing IMEX info"
+    +- RequirementError        "requirement error"
+    +- MountError              "mount error"          anything done to the container
+    +- LdcacheError            "ldcache error"
+
+The stage words are those that nvidia-container-cli prints; people and scripts grep for them
+(specs of libnvidia-container, section 1.10).
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import ClassVar
+
+
+class NvcError(Exception):
+    """A failure with a message for people.
+
+    ``message`` names the thing and the reason (one line). ``hint`` says what to do about it, or is empty.
+    """
+
+    stage: ClassVar[str] = ""
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.message}" if self.stage else self.message
+
+
+class UsageError(NvcError):
+    stage = ""
+
+
+class InputError(NvcError):
+    stage = "input error"
+
+
+class PrivilegeError(NvcError):
+    stage = "permission error"
+
+
+class InitializationError(NvcError):
+    stage = "initialization error"
+
+
+class ContainerError(NvcError):
+    stage = "container error"
+
+
+class DetectionError(NvcError):
+    stage = "detection error"
+
+
+class DeviceError(NvcError):
+    stage = "device error"
+
+
+class MigConfigError(NvcError):
+    stage = "mig-config error"
+
+
+class MigMonitorError(NvcError):
+    stage = "mig-monitor error"
+
+
+class ImexError(NvcError):
+    stage = "error parsing IMEX info"
+
+
+class RequirementError(NvcError):
+    stage = "requirement error"
+
+
+class MountError(NvcError):
+    stage = "mount error"
+
+
+class LdcacheError(NvcError):
+    stage = "ldcache error"
+
+
+#: Stage word -> class, for errors that crossed a process boundary.
+BY_STAGE: dict[str, type[NvcError]] = {cls.stage: cls for cls in NvcError.__subclasses__() if cls.stage}
+
+
+def reason(error: OSError) -> str:
+    """The errno text in the form the reference prints: lower case, without number and path."""
+    import os
+
+    return os.strerror(error.errno).lower() if error.errno else str(error).lower()

@@ -1,0 +1,1 @@
+"""Bytes in, Records out: parsers of foreign formats. No I/O."""

@@ -1,0 +1,1 @@
+"""The one place with ctypes: kernel interfaces, each wrapped in a few lines. Knows nothing of GPUs."""

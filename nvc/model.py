@@ -1,0 +1,198 @@
+"""The values that every other module speaks in. Frozen, without behaviour, JSON-ready.
+
+Paths are absolute. A *driver path* is relative to the driver root (``Host.root``) and starts with "/"; a
+*container path* is relative to the container's rootfs and starts with "/".
+"""
+
+from __future__ import annotations
+
+from nvc.record import Record
+
+#: Linux's historical device major of every /dev/nvidia<N>, nvidiactl and nvidia-modeset (kernel: Documentation/
+#: admin-guide/devices.txt; driver: NV_MAJOR_DEVICE_NUMBER).
+NVIDIA_MAJOR = 195
+CONTROL_MINOR = 255
+MODESET_MINOR = 254
+
+# Which kind of nvcaps the driver has (nvc_nvcaps_style()).
+NVCAPS_NONE, NVCAPS_PROC, NVCAPS_DEV = 0, 1, 2
+
+
+class Host(Record):
+    """Where the host's driver is found.
+
+    root: driver root; user-space files, /dev and the /proc files below it are read there.
+    system: where /proc/devices, /proc/driver/nvidia-caps and /sys are read: "/" unless the machine is simulated.
+    ldcache: path of the loader cache inside ``root``.
+    simulated: name of the simulated machine, or "".
+    """
+
+    root: str = "/"
+    ldcache: str = "/etc/ld.so.cache"
+    system: str = "/"
+    simulated: str = ""
+
+
+class DriverOptions(Record):
+    """What the words of ``nvc_driver_info_new``'s option string say (specs 2.2.1)."""
+
+    no_glvnd: bool = False
+    no_uvm: bool = False
+    no_modeset: bool = False
+    no_mps: bool = False
+    no_persistenced: bool = False
+    no_fabricmanager: bool = False
+    no_gsp_firmware: bool = False
+
+
+class DeviceNode(Record):
+    """A character device: driver path and number."""
+
+    path: str
+    major: int
+    minor: int
+
+
+class DriverFile(Record):
+    """A file (or socket, or directory) of the driver that a container may get.
+
+    path: driver path, links resolved (firmware: unresolved, as the reference prints it).
+    kind: "library", "library32", "binary", "firmware" or "ipc".
+    capability: the driver capability it belongs to ("compute", ...), or "" for always.
+    links: developer links made beside it in the container, as (name, text) pairs.
+    """
+
+    path: str
+    kind: str
+    capability: str
+    links: tuple[tuple[str, str], ...] = ()
+
+
+class DriverInfo(Record):
+    """What is installed: versions and files (nvc_driver_info)."""
+
+    nvrm_version: str
+    cuda_version: str
+    libraries: tuple[DriverFile, ...]
+    libraries32: tuple[DriverFile, ...]
+    binaries: tuple[DriverFile, ...]
+    ipcs: tuple[DriverFile, ...]
+    firmwares: tuple[DriverFile, ...]
+    nodes: tuple[DeviceNode, ...]
+
+
+class Nvcap(Record):
+    """Access to one nvcap: its capability file below /proc and, with /dev style, its device node."""
+
+    proc_path: str
+    node: DeviceNode | None = None
+
+
+class MigDevice(Record):
+    """A MIG device: compute instance ``ci`` of GPU instance ``gi``. index: enumeration index on its GPU."""
+
+    index: int
+    uuid: str
+    gi: int
+    ci: int
+    gi_access: Nvcap
+    ci_access: Nvcap
+
+
+class Gpu(Record):
+    """A GPU. index: NVML order; minor: number of /dev/nvidia<minor>; bus_id: %08x:%02x:%02x.0, lower case.
+
+    proc_path: its directory below /proc/driver/nvidia/gpus as the kernel names it, or "" when there is none.
+    mig_nodes: every nvidia-caps node of this GPU that mig-minors names (for MIG config and monitor).
+    """
+
+    index: int
+    minor: int
+    model: str
+    brand: str
+    uuid: str
+    bus_id: str
+    arch: str
+    node: DeviceNode
+    proc_path: str
+    mig_capable: bool = False
+    mig_caps_path: str = ""
+    mig_devices: tuple[MigDevice, ...] = ()
+    mig_nodes: tuple[DeviceNode, ...] = ()
+
+
+class ImexChannel(Record):
+    """An IMEX channel. node is None when the host has no such node."""
+
+    id: int
+    node: DeviceNode | None
+
+
+class Inventory(Record):
+    """Everything found on a host, and what it was found with.
+
+    nvcaps_style: NVCAPS_NONE, NVCAPS_PROC or NVCAPS_DEV.
+    warnings: what was missing or skipped, for the log.
+    """
+
+    driver: DriverInfo
+    gpus: tuple[Gpu, ...]
+    nvcaps_style: int
+    mig_config: Nvcap | None
+    mig_monitor: Nvcap | None
+    warnings: tuple[str, ...] = ()
+
+
+class ProcFile(Record):
+    """A small text file that is shown to the container: container path, permission bits, text."""
+
+    path: str
+    mode: int
+    text: str
+
+
+class MigSelection(Record):
+    """A MIG device with its parent."""
+
+    gpu: Gpu
+    mig: MigDevice
+
+
+class Selection(Record):
+    """The devices a request chose, in the order it named them (parents of MIG devices included in gpus)."""
+
+    gpus: tuple[Gpu, ...] = ()
+    migs: tuple[MigSelection, ...] = ()
+    everything: bool = False
+    mig_config: tuple[Gpu, ...] = ()
+    mig_monitor: tuple[Gpu, ...] = ()
+
+
+class CgroupRef(Record):
+    """The container's device cgroup. version: 1 or 2; path: its directory as this process sees it."""
+
+    version: int
+    path: str
+
+
+class Container(Record):
+    """A created, not yet started container, as looked up by ``nvc.container.inspect``.
+
+    supervised: an OCI runtime made it; False: standalone (enroot, LXC, a chroot).
+    mount_namespace: path of the namespace to enter, or "" to stay in the caller's.
+    owner_uid, owner_gid: host ids of the container's root.
+    compat_directory: container path of the CUDA forward-compatibility libraries to prefer, or "".
+    """
+
+    pid: int
+    rootfs: str
+    supervised: bool
+    mount_namespace: str
+    binaries_directory: str
+    libraries_directory: str
+    libraries32_directory: str
+    ldconfig: str
+    owner_uid: int
+    owner_gid: int
+    cgroup: CgroupRef | None = None
+    compat_directory: str = ""

@@ -1,0 +1,241 @@
+"""Frozen value types with strict decoding, without the start-up cost of ``dataclasses``.
+
+The hook and ``configure`` run once for every container, so what they import is paid once for every container:
+``dataclasses`` (through ``inspect``, ``re`` and ``enum``) costs more than twice a bare interpreter start. A
+``Record`` subclass is declared like a frozen dataclass and type checkers treat it as one; at run time it costs one
+small class. ``from_data`` is the other half: everything that arrives from outside (a helper process, the inventory
+file, a machine description) becomes a Record through it, or becomes an error that names the field.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, ClassVar, Self, dataclass_transform
+else:
+
+    def dataclass_transform(**_: object):
+        return lambda cls: cls
+
+
+class DecodeError(ValueError):
+    """Data does not have the shape of the Record it was decoded as; the message names the field."""
+
+
+_ATOMS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "None": (type(None),),
+}
+_registry: dict[str, type[Record]] = {}
+
+
+@dataclass_transform(frozen_default=True, eq_default=True)
+class _RecordMeta(type):
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+        own = {
+            field: text
+            for field, text in namespace.get("__annotations__", {}).items()
+            if not field.startswith("_") and not str(text).startswith("ClassVar")
+        }
+        defaults = {field: namespace.pop(field) for field in own if field in namespace}
+        fields: dict[str, str] = {}
+        inherited: dict[str, Any] = {}
+        for base in reversed(bases):
+            fields.update(getattr(base, "_fields", {}))
+            inherited.update(getattr(base, "_defaults", {}))
+        fields.update(own)
+        inherited.update(defaults)
+        namespace["__slots__"] = tuple(own)
+        namespace["_fields"] = fields
+        namespace["_defaults"] = inherited
+        cls = super().__new__(mcls, name, bases, namespace)
+        _registry[name] = cls  # type: ignore[assignment]
+        return cls
+
+
+class Record(metaclass=_RecordMeta):
+    """Base of all frozen values.
+
+    Fields are the annotated names, in order; a default is the value assigned in the class body. Only ``str``,
+    ``int``, ``float``, ``bool``, ``None``, other Records, ``tuple[X, ...]``, ``dict[str, X]`` and ``X | Y`` of
+    these may be annotated, which is also what JSON can carry. Class names are unique across the program.
+    """
+
+    if TYPE_CHECKING:
+        _fields: ClassVar[dict[str, str]]
+        _defaults: ClassVar[dict[str, Any]]
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        fields = self._fields
+        if len(values) > len(fields):
+            raise TypeError(f"{type(self).__name__} takes {len(fields)} values, got {len(values)}")
+        put = object.__setattr__
+        for field, value in zip(fields, values, strict=False):
+            if field in named:
+                raise TypeError(f"{type(self).__name__} got {field} twice")
+            put(self, field, value)
+        for field in list(fields)[len(values) :]:
+            if field in named:
+                put(self, field, named.pop(field))
+            elif field in self._defaults:
+                put(self, field, self._defaults[field])
+            else:
+                raise TypeError(f"{type(self).__name__} needs {field}")
+        if named:
+            raise TypeError(f"{type(self).__name__} has no field {next(iter(named))}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field) for field in self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self._values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{f}={getattr(self, f)!r}' for f in self._fields)})"
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with the named fields changed."""
+        return type(self)(**{**{f: getattr(self, f) for f in self._fields}, **changes})
+
+    def as_data(self) -> dict[str, Any]:
+        """The value as JSON-ready data: dict of str to str, int, float, bool, None, list and dict."""
+        return {field: _to_data(getattr(self, field)) for field in self._fields}
+
+    @classmethod
+    def from_data(cls, data: object) -> Self:
+        """Decode ``data`` (from JSON) strictly.
+
+        Raises DecodeError for a missing or unknown field, or a value of another type; nothing is converted.
+        """
+        value: Self = _decode_record(cls, data, cls.__name__)
+        return value
+
+
+def _to_data(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.as_data()
+    if isinstance(value, tuple | list):
+        return [_to_data(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _to_data(item) for key, item in value.items()}
+    return value
+
+
+def _decode_record(cls: Any, data: object, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise DecodeError(f"{where}: expected an object, got {type(data).__name__}")
+    fields = cls._fields
+    for key in data:
+        if key not in fields:
+            raise DecodeError(f"{where}: unknown field {key!r}")
+    values = {}
+    for field, annotation in fields.items():
+        if field in data:
+            values[field] = _decoder(annotation)(data[field], f"{where}.{field}")
+        elif field not in cls._defaults:
+            raise DecodeError(f"{where}: missing field {field!r}")
+    return cls(**values)
+
+
+_decoders: dict[str, Callable[[Any, str], Any]] = {}
+
+
+def _decoder(annotation: str) -> Callable[[Any, str], Any]:
+    found = _decoders.get(annotation)
+    if found is None:
+        found = _decoders[annotation] = _build_decoder(annotation)
+    return found
+
+
+def _split(text: str, separator: str) -> Iterator[str]:
+    depth, start = 0, 0
+    for index, char in enumerate(text):
+        depth += (char == "[") - (char == "]")
+        if char == separator and depth == 0:
+            yield text[start:index].strip()
+            start = index + 1
+    yield text[start:].strip()
+
+
+def _build_decoder(annotation: str) -> Callable[[Any, str], Any]:
+    choices = list(_split(annotation, "|"))
+    if len(choices) > 1:
+        return _union([_decoder(choice) for choice in choices], annotation)
+    if annotation in _ATOMS:
+        return _atom(annotation)
+    if annotation.startswith("tuple[") and annotation.endswith("]"):
+        parts = list(_split(annotation[6:-1], ","))
+        if len(parts) == 2 and parts[1] == "...":
+            return _sequence(_decoder(parts[0]))
+        return _fixed([_decoder(part) for part in parts])
+    if annotation.startswith("dict[str,") and annotation.endswith("]"):
+        return _mapping(_decoder(annotation[9:-1].strip()))
+    cls = _registry.get(annotation)
+    if cls is None:
+        raise TypeError(f"a Record field cannot be annotated {annotation!r}")
+    return lambda data, where: _decode_record(cls, data, where)
+
+
+def _atom(name: str) -> Callable[[Any, str], Any]:
+    kinds = _ATOMS[name]
+
+    def decode(data: Any, where: str) -> Any:
+        if not isinstance(data, kinds) or (isinstance(data, bool) and name != "bool"):
+            raise DecodeError(f"{where}: expected {name}, got {type(data).__name__}")
+        return data
+
+    return decode
+
+
+def _sequence(item: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def decode(data: Any, where: str) -> Any:
+        if not isinstance(data, list | tuple):
+            raise DecodeError(f"{where}: expected a list, got {type(data).__name__}")
+        return tuple(item(value, f"{where}[{index}]") for index, value in enumerate(data))
+
+    return decode
+
+
+def _fixed(items: list[Callable[[Any, str], Any]]) -> Callable[[Any, str], Any]:
+    def decode(data: Any, where: str) -> Any:
+        if not isinstance(data, list | tuple) or len(data) != len(items):
+            raise DecodeError(f"{where}: expected a list of {len(items)}")
+        return tuple(item(value, f"{where}[{i}]") for i, (item, value) in enumerate(zip(items, data, strict=True)))
+
+    return decode
+
+
+def _mapping(item: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def decode(data: Any, where: str) -> Any:
+        if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+            raise DecodeError(f"{where}: expected an object")
+        return {key: item(value, f"{where}.{key}") for key, value in data.items()}
+
+    return decode
+
+
+def _union(choices: list[Callable[[Any, str], Any]], annotation: str) -> Callable[[Any, str], Any]:
+    def decode(data: Any, where: str) -> Any:
+        problem: DecodeError | None = None
+        for choice in choices:
+            try:
+                return choice(data, where)
+            except DecodeError as error:
+                # The choice that looked furthest into the data has the message worth reading.
+                if problem is None or len(str(error)) > len(str(problem)):
+                    problem = error
+        raise problem if problem is not None else DecodeError(f"{where}: expected {annotation}")
+
+    return decode
