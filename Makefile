@@ -1,0 +1,76 @@
+# nvc-py: every task of people and CI. `make help` lists them.
+#
+# PYTHON   interpreter that the installed commands start (default: the system's, not the first in PATH)
+# PREFIX, DESTDIR   as usual for `make install`
+
+PYTHON ?= $(shell for p in /usr/bin/python3 python3; do "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && "$$p" -c 'import os, sys; print(os.path.realpath(sys.executable))' && break; done)
+PREFIX ?= /usr/local
+DESTDIR ?=
+PYTEST_FLAGS ?=
+JOBS ?= $(shell nproc)
+VENV := .venv/bin
+
+.PHONY: all help demo test check fmt build install uninstall bench clean bootstrap native test-gpu test-sanitize wheel
+
+all: build
+
+help:
+	@sed -n 's/^## //p' Makefile
+
+## demo           run a real container with our hook (GPU if there is one, else the simulated machine)
+demo: bootstrap native
+	@$(VENV)/python -m tools.demo
+
+## test           every test that this machine can run
+test: bootstrap native
+	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) tests
+
+## check          format, lint, types, import contracts, C warnings; changes nothing
+check: bootstrap
+	$(VENV)/ruff format --check .
+	$(VENV)/ruff check .
+	$(VENV)/mypy
+	$(VENV)/lint-imports
+	$(MAKE) -s -C native check
+
+## fmt            rewrite the sources in the project's format
+fmt: bootstrap
+	$(VENV)/ruff format .
+	$(VENV)/ruff check --fix .
+
+## build          native libraries, byte-compiled Python
+build: native
+	$(PYTHON) -m compileall -q nvc hook rpc
+
+native:
+	@$(MAKE) -s -C native all
+
+## install        into PREFIX (and DESTDIR for packages)
+install: bootstrap native
+	@PYTHON='$(PYTHON)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' tools/install
+
+## uninstall      remove what install put there
+uninstall:
+	rm -rf '$(DESTDIR)$(PREFIX)/lib/nvc-py'
+	rm -f '$(DESTDIR)$(PREFIX)/bin/nvc-py' '$(DESTDIR)$(PREFIX)/bin/nvc-hook' '$(DESTDIR)$(PREFIX)/bin/nvidia-container-cli'
+
+## bench          measure; prints ratios of one run as a table
+bench: bootstrap native
+	@$(VENV)/python -m tools.bench $(BENCH_FLAGS)
+
+## test-gpu       the GPU suite (needs a machine with an NVIDIA GPU, as root)
+test-gpu:
+	tests/gpu/run.sh
+
+## test-sanitize  the native tests under ASan and UBSan
+test-sanitize:
+	$(MAKE) -s -C native sanitize
+
+## clean          remove everything that make made
+clean:
+	rm -rf build dist *.egg-info .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	@if [ -f native/Makefile ]; then $(MAKE) -s -C native clean; fi
+
+bootstrap:
+	@tools/bootstrap '$(PYTHON)' venv runtimes check
