@@ -1,0 +1,56 @@
+"""Which cgroup layout a command sees, chosen command by command without changing the machine.
+
+A hybrid machine can show a command pure v1 (the unified hierarchy unmounted in a mount namespace of its own) or pure v2
+(cgroup2 alone mounted at /sys/fs/cgroup there). A pure v2 machine has one view.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+_V1 = 'umount /sys/fs/cgroup/unified && exec "$@"'
+_V2 = (
+    "for point in $(awk '$5 ~ \"^/sys/fs/cgroup/\" {print $5}' /proc/self/mountinfo); do umount $point; done; "
+    'umount /sys/fs/cgroup; mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$@"'
+)
+_HERE = 'exec "$@"'
+
+
+@dataclass(frozen=True)
+class CgroupView:
+    """name: "hybrid", "v1" or "v2". devices: the cgroup version that holds the device rules in it."""
+
+    name: str
+    devices: int
+    script: str
+
+    def wrap(self, command: list[str]) -> list[str]:
+        """The command in a mount namespace of its own with this view; nothing it mounts reaches the machine."""
+        return ["unshare", "-m", "--propagation", "private", "sh", "-c", self.script, self.name, *command]
+
+
+def available() -> tuple[CgroupView, ...]:
+    """The views that this machine can show."""
+    if not (ROOT / "devices").is_dir():
+        return (CgroupView("v2", 2, _HERE),)
+    views = [CgroupView("hybrid", 1, _HERE), CgroupView("v1", 1, _V1 if (ROOT / "unified").is_dir() else _HERE)]
+    probe = CgroupView("v2", 2, _V2)
+    answer = subprocess.run(probe.wrap(["stat", "-f", "-c", "%T", str(ROOT)]), capture_output=True, text=True)
+    return (*views, probe) if answer.stdout.strip() == "cgroup2fs" else tuple(views)
+
+
+def named(name: str) -> CgroupView | None:
+    """The view of that name, or None where the machine cannot show it."""
+    return next((view for view in available() if view.name == name), None)
+
+
+def directories(part: str) -> list[Path]:
+    """Every cgroup directory of any hierarchy whose name contains ``part``: what a test must not leave behind."""
+    found = []
+    for directory, names, _ in os.walk(ROOT):
+        found += [Path(directory, name) for name in names if part in name]
+    return found
