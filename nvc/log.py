@@ -1,0 +1,107 @@
+"""The debug log (``--debug``, NVC_DEBUG_FILE), in the reference's format (spec 1.4).
+
+    I1120 23:57:01.123456 1234 file.py:12] message
+
+Level, UTC time with microseconds, thread id, the place in the code. Records are appended with one write each, so
+helper processes, which inherit the descriptor, share the file without a lock. The log can neither fail nor delay the
+work: a file that cannot be opened is a warning, and a record that cannot be written is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from _thread import get_native_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+_BANNER = "\n-- WARNING, the following logs are for debugging purposes only --\n\n"
+
+
+class Log:
+    """An open debug log, or none. The descriptor closes with ``close`` or with the process."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int = -1) -> None:
+        self._descriptor = descriptor
+
+    @staticmethod
+    def none() -> Log:
+        """A log that keeps nothing."""
+        return Log()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is kept: for texts that cost something to make."""
+        return self._descriptor >= 0
+
+    def fileno(self) -> int:
+        """The descriptor, -1 if there is none."""
+        return self._descriptor
+
+    def info(self, text: str) -> None:
+        if self._descriptor >= 0:
+            self._write("I", text, sys._getframe(1))
+
+    def warn(self, text: str) -> None:
+        if self._descriptor >= 0:
+            self._write("W", text, sys._getframe(1))
+
+    def error(self, text: str) -> None:
+        if self._descriptor >= 0:
+            self._write("E", text, sys._getframe(1))
+
+    def close(self) -> None:
+        """Close it; later records are dropped. Harmless when done twice."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _write(self, level: str, text: str, caller: FrameType) -> None:
+        now = time.time_ns() // 1000
+        stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(now // 1_000_000))
+        place = f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
+        head = f"{level}{stamp}.{now % 1_000_000:06d} {get_native_id()} {place}] "
+        # A line each, so that no message can pass for a record of its own.
+        data = "".join(f"{head}{line}\n" for line in text.splitlines() or [""])
+        try:
+            os.write(self._descriptor, data.encode("utf-8", "surrogateescape"))
+        except OSError:
+            pass  # full disk, closed pipe, a reader that does not read: the work goes on
+
+
+def debug_file() -> str:
+    """NVC_DEBUG_FILE, or "" where the environment is not to be trusted (as secure_getenv decides)."""
+    if os.geteuid() != os.getuid() or os.getegid() != os.getgid():
+        return ""
+    return os.environ.get("NVC_DEBUG_FILE", "")
+
+
+def open_log(path: str) -> Log:
+    """Open ``path`` for appending; "" gives a log that keeps nothing.
+
+    Never raises: if the file cannot be opened, one line on stderr says so. Opened O_NONBLOCK, because a FIFO or a
+    terminal without a reader would otherwise hang the command, here or at a later record.
+    """
+    if not path:
+        return Log()
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        log = Log(os.open(path, flags, 0o644))
+    except (OSError, ValueError) as error:
+        why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
+        warning = f"warning: cannot open the debug log {path}: {why}; continuing without\n"
+        try:
+            os.write(2, warning.encode("utf-8", "surrogateescape"))
+        except OSError:
+            pass
+        return Log()
+    try:
+        os.write(log.fileno(), _BANNER.encode())
+    except OSError:
+        pass
+    return log
