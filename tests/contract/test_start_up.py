@@ -1,0 +1,49 @@
+"""What may be imported on the way to a container: modules that run for every container import nothing slow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: Each of these costs between a third and three times of what starting the interpreter costs.
+SLOW = ("json re enum dataclasses typing contextlib collections functools socket subprocess logging click pathlib "
+        "tempfile signal shutil glob warnings traceback inspect argparse").split()  # fmt: skip
+COLD = (
+    "nvc.driver.",
+    "nvc.formats.elf",
+    "nvc.formats.ldcache",
+    "nvc.sim",
+    "nvc.cli.help",
+    "nvc.cli.sim",
+    "nvc.__main__",
+)
+HOT_EXCEPTIONS = ("nvc.driver.inventory", "nvc.driver.runtime", "nvc.driver.facts")
+
+
+def hot_modules() -> list[str]:
+    names = []
+    for package in ("rpc", "nvc", "hook"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            if name in HOT_EXCEPTIONS or not name.startswith(COLD):
+                names.append(name)
+    return names
+
+
+def test_the_list_of_hot_modules_is_not_empty() -> None:
+    assert {"rpc.codec", "nvc.plan", "nvc.apply", "nvc.linux.syscalls"} <= set(hot_modules())
+
+
+@pytest.mark.parametrize("module", hot_modules())
+def test_hot_module_imports_nothing_slow(module: str) -> None:
+    script = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {module}; print(*sys.modules)"
+
+    output = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True, timeout=20
+    ).stdout
+
+    assert [] == sorted(set(SLOW) & set(output.split()))
