@@ -1,0 +1,171 @@
+"""The caller's side: one call at a time, each with a deadline, and a helper that is always reaped."""
+
+from __future__ import annotations
+
+import errno
+import time
+
+from rpc import channel, codec
+from rpc.errors import NOT_PROCESSED, TIMED_OUT, ChannelError, RemoteError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn, Self
+
+    from rpc.channel import Channel
+    from rpc.method import Message, Service
+    from rpc.process import Process
+
+#: Seconds that a helper gets to leave by itself after end of file.
+PATIENCE = 1.0
+#: Seconds that a service that unwinds gets to take back what it did, after SIGTERM.
+UNWINDING = 5.0
+
+
+class _Unbelievable(Exception):
+    """The helper sent something that no honest helper sends."""
+
+
+class Client:
+    """Calls the verbs of one helper, and ends it. Made by ``rpc.process.start``.
+
+    After a call that timed out, or got something that cannot be believed, the helper is ended; later calls fail with
+    the same cause. An error that the handler raised does not end it.
+    """
+
+    def __init__(self, service: Service, end: Channel, process: Process, *, deadline: float) -> None:
+        self._service = service
+        self._channel = end
+        self._process = process
+        self._deadline = deadline
+        self._number = 0
+        self._broken: RemoteError | None = None
+
+    @property
+    def pid(self) -> int:
+        """The helper's process id, also after its end."""
+        return self._process.pid
+
+    @property
+    def closed(self) -> bool:
+        """No call is possible any more."""
+        return self._channel.fileno() < 0
+
+    def call(self, verb: str, request: Message, fds: Sequence[int] = (), deadline: float | None = None) -> Any:
+        """The reply of ``verb``, of the type its row says.
+
+        fds: descriptors to send copies of. deadline: seconds, or None for the service's own.
+        Raises RemoteError; KeyError for a verb that the service does not have (a mistake in the program).
+        """
+        reply, returned = self.call_with_fds(verb, request, fds, deadline)
+        if returned:
+            channel.close_all(returned)
+            raise RemoteError(self._service.name, verb, NOT_PROCESSED, "a reply with descriptors nobody takes")
+        return reply
+
+    def call_with_fds(
+        self, verb: str, request: Message, fds: Sequence[int] = (), deadline: float | None = None
+    ) -> tuple[Any, list[int]]:
+        """As ``call``; the reply and the descriptors that came with it, which are the caller's to close."""
+        method = self._service.methods[verb]
+        seconds = self._deadline if deadline is None else deadline
+        if self._broken is not None:
+            raise self._failure(verb, self._broken.cause, f"the helper has ended: {self._broken.detail}")
+        if self.closed:
+            raise self._failure(verb, NOT_PROCESSED, "the service is closed")
+        self._number += 1
+        message = self._encode(verb, request)
+        until = time.monotonic() + seconds
+        received: list[int] = []
+        try:
+            self._channel.send(message, fds, until)
+            answer = self._channel.receive(until)
+            if answer is None:
+                raise ConnectionResetError(errno.ECONNRESET, "end of file")
+            text, received = answer
+            value, error = self._decode(text)
+            if error is None:
+                if len(received) > method.reply_fds:
+                    raise _Unbelievable(f"{len(received)} descriptors, not {method.reply_fds}")
+                return method.reply.from_data(value), received
+        except channel.DeadlinePassed:
+            channel.close_all(received)
+            self._break(verb, TIMED_OUT, f"no answer in {seconds:g} s")
+        except (_Unbelievable, ChannelError, ValueError, TypeError) as problem:
+            channel.close_all(received)
+            self._break(verb, NOT_PROCESSED, f"unreadable reply: {problem}")
+        except OSError as problem:
+            channel.close_all(received)
+            if problem.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN):
+                self._break(verb, NOT_PROCESSED, f"the channel failed: {problem.strerror}")
+            self._break(verb, NOT_PROCESSED, None)
+        channel.close_all(received)
+        raise self._failure(verb, NOT_PROCESSED, error[0], error[1])
+
+    def _encode(self, verb: str, request: Message) -> bytes:
+        """Raises RemoteError for what cannot be sent; nothing was, so the helper stays usable."""
+        try:
+            message = codec.dumps({"id": self._number, "verb": verb, "request": request.as_data()})
+        except ValueError as problem:
+            raise self._failure(verb, NOT_PROCESSED, f"the request cannot be sent: {problem}") from problem
+        if len(message) > channel.LIMIT:
+            raise self._failure(verb, NOT_PROCESSED, f"the request has {len(message)} bytes")
+        return message
+
+    def _decode(self, text: bytes) -> tuple[Any, tuple[str, dict[str, Any] | None] | None]:
+        """(value, None) or (None, (text, data)); raises _Unbelievable and CodecError."""
+        data = codec.loads(text)
+        if not isinstance(data, dict):
+            raise _Unbelievable("not an object")
+        number = data.get("id")
+        if type(number) is not int or number != self._number:
+            raise _Unbelievable(f"an answer to call {number!r}, not to {self._number}")
+        if sorted(data) == ["id", "reply"]:
+            return data["reply"], None
+        error = data.get("error")
+        if sorted(data) != ["error", "id"] or not isinstance(error, dict) or sorted(error) != ["data", "text"]:
+            raise _Unbelievable("neither reply nor error")
+        if not isinstance(error["text"], str) or not isinstance(error["data"], dict | None):
+            raise _Unbelievable("an error of another shape")
+        return None, (error["text"], error["data"])
+
+    def _failure(self, verb: str, cause: str, detail: str, data: dict[str, Any] | None = None) -> RemoteError:
+        return RemoteError(self._service.name, verb, cause, detail, data)
+
+    def _break(self, verb: str, cause: str, detail: str | None) -> NoReturn:
+        """End the helper; it cannot be trusted, or is gone. Without a detail its end is the detail."""
+        self._channel.close()
+        if detail is None:
+            self._process.wait(PATIENCE)
+            detail = self._process.ending()
+        self._broken = self._failure(verb, cause, detail)
+        self._end_process()
+        raise self._broken
+
+    def _end_process(self) -> None:
+        process = self._process
+        if self._service.unwinds and process.running:
+            process.terminate()
+            process.wait(UNWINDING)
+        process.kill()
+
+    def close(self) -> None:
+        """End and reap the helper: ask, wait, then kill. Returns within seconds whatever it does. May be repeated."""
+        if self.closed:
+            return
+        self._channel.finish()
+        self._process.wait(PATIENCE)
+        self._channel.close()
+        self._end_process()
+
+    def disown(self) -> None:
+        """Forget the helper without ending it: in a process forked after it, whose child it is not."""
+        self._channel.close()
+        self._process.disown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,215 @@
+"""Start a helper, and end it. The one place that forks a service."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from rpc import channel
+from rpc.client import Client
+from rpc.errors import Stop
+from rpc.server import check_handlers, serve
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # ``signal`` is ``_signal`` behind three enums, which cost more than the fork.
+    import signal as _signal
+    from collections.abc import Callable, Mapping
+    from typing import NoReturn
+
+    from rpc.channel import Channel
+    from rpc.method import Service
+    from rpc.server import Handler, Translate
+else:
+    import _signal
+
+#: Seconds after SIGKILL until a helper that cannot die (it is in uninterruptible sleep) is left to init.
+_KILLED = 2.0
+#: Seconds that a helper which unwinds gives itself, should its parent be gone and nobody be left to kill it.
+_UNWINDING = 10
+_STOPPED = 128 + _signal.SIGTERM
+
+#: The clients of this process. A helper forked later must not hold the ends of earlier ones: they would never see
+#: end of file.
+_clients: list[Client] = []
+
+
+class Process:
+    """A child process: waiting, signals, and what became of it.
+
+    A pidfd is used, because a parent that inherited SIGCHLD ignored has no zombie to keep the number from being used
+    again. Kernels before 5.3 have none (and a process may be out of descriptors): the number is polled.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.running = True
+        self._status: int | None = None
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except OSError:
+            self._pidfd = -1
+
+    def wait(self, seconds: float) -> bool:
+        """Reap the child if it ends within ``seconds``; True when it has."""
+        until = time.monotonic() + seconds
+        while self.running and not self._reap():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            if self._pidfd < 0:
+                time.sleep(min(left, 0.002))
+                continue
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            poll.poll(left * 1000)
+        return True
+
+    def _reap(self) -> bool:
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            # SIGCHLD is ignored, or somebody else reaped it: how it ended is lost.
+            pid, status = self.pid, None
+        if pid == 0:
+            return False
+        self._status = status
+        self.disown()
+        return True
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self._signal(_signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL, then reap; a child that does not even end by that within two seconds is left to init."""
+        if self.running:
+            self._signal(_signal.SIGKILL)
+            self.wait(_KILLED)
+
+    def _signal(self, number: int) -> None:
+        try:
+            if self._pidfd < 0:
+                os.kill(self.pid, number)
+            else:
+                _signal.pidfd_send_signal(self._pidfd, number)
+        except (ProcessLookupError, PermissionError):
+            # Gone already; or of another user while this process is without CAP_KILL, then end of file must do.
+            pass
+
+    def disown(self) -> None:
+        """Stop caring for the child."""
+        self.running = False
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def ending(self) -> str:
+        """How the child ended, in words."""
+        if self.running:
+            return "the helper closed its end"
+        if self._status is None:
+            return "the helper died"
+        code = os.waitstatus_to_exitcode(self._status)
+        if code < 0:
+            return f"the helper died (signal {-code}, {(_signal.strsignal(-code) or 'unknown').lower()})"
+        return f"the helper ended (exit status {code})"
+
+
+def start(
+    service: Service,
+    handlers: Mapping[str, Handler],
+    *,
+    prepare: Callable[[], None] | None = None,
+    deadline: float = 10.0,
+    translate: Translate | None = None,
+) -> Client:
+    """Fork a helper that offers ``service``, and return the way to call it.
+
+    prepare: run in the helper before the first request (parent-death signal, name, rights). What it raises is the
+        answer to every request.
+    deadline: seconds a call may take unless it says otherwise.
+    translate: see ``rpc.server.Translate``.
+    Raises ValueError for handlers that are not the service's and for a deadline that is not positive, OSError when
+    there is no process or descriptor left.
+    """
+    check_handlers(service, handlers)
+    if not deadline > 0:
+        raise ValueError(f"a deadline of {deadline} s")
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    ours = theirs = None
+    # No signal handler of the parent may run in the helper.
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    try:
+        ours, theirs = channel.pair()
+        pid = os.fork()
+        if pid == 0:
+            _child(service, handlers, theirs, ours, null, prepare, translate)
+    except BaseException:
+        for end in (ours, theirs):
+            if end is not None:
+                end.close()
+        raise
+    finally:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+        os.close(null)
+    theirs.close()
+    client = Client(service, ours, Process(pid), deadline=deadline)
+    _clients[:] = [other for other in _clients if not other.closed]
+    _clients.append(client)
+    return client
+
+
+def _child(
+    service: Service,
+    handlers: Mapping[str, Handler],
+    end: Channel,
+    other_end: Channel,
+    null: int,
+    prepare: Callable[[], None] | None,
+    translate: Translate | None,
+) -> NoReturn:
+    """The helper's life. Never returns into the caller's code, whatever is raised."""
+    status = 1
+    try:
+        other_end.close()
+        for client in _clients:
+            client.disown()
+        _reset_signals(service)
+        # The OCI state on stdin and the listing on stdout are the caller's.
+        for stream in (0, 1):
+            if end.fileno() != stream:
+                os.dup2(null, stream)
+        failure = None
+        if prepare is not None:
+            try:
+                prepare()
+            except Exception as error:
+                failure = error
+        serve(service, handlers, end, translate=translate, failure=failure)
+        status = 0
+    except Stop:
+        status = _STOPPED
+    except BaseException:
+        # The caller is gone, or is not ours. There is nobody to tell.
+        status = 1
+    finally:
+        os._exit(status)
+
+
+def _reset_signals(service: Service) -> None:
+    """Default actions, but for: SIGPIPE, SIGXFSZ (Python: errors instead), SIGINT (the caller's to handle), SIGTERM."""
+    for number in (_signal.SIGHUP, _signal.SIGQUIT, _signal.SIGALRM, _signal.SIGCHLD, _signal.SIGUSR1, _signal.SIGUSR2):
+        _signal.signal(number, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+    _signal.signal(_signal.SIGTERM, _stop if service.unwinds else _signal.SIG_DFL)
+    _signal.set_wakeup_fd(-1)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+
+
+def _stop(*_: object) -> None:
+    """SIGTERM in a service that unwinds; once only, so that the unwinding is not interrupted itself."""
+    _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
+    _signal.alarm(_UNWINDING)
+    raise Stop
