@@ -1,0 +1,84 @@
+"""What the container service is asked and what it answers.
+
+Its verbs are in ``nvc.services``, its handlers in ``nvc.container_service``.
+"""
+
+from __future__ import annotations
+
+from nvc.compat import CompatLibrary
+from nvc.model import Container
+from nvc.operations import decode, encode
+from nvc.record import DecodeError, Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from nvc.operations import Operation
+
+# Records are decoded by the names of their classes: these must exist when a message is read.
+_DECODED = (CompatLibrary, Container)
+
+
+class ContainerConfig(Record):
+    """Which container (nvc_container_config). An empty directory or ldconfig means: find out.
+
+    pid: a process of the container, or None to work in the caller's own mount namespace.
+    ldconfig: the program that updates the loader cache, "@" before a host path.
+    """
+
+    pid: int | None
+    rootfs: str
+    binaries_directory: str = ""
+    libraries_directory: str = ""
+    libraries32_directory: str = ""
+    cudart_directory: str = "/usr/local/cuda"
+    ldconfig: str = ""
+
+
+class InspectRequest(Record):
+    """Look a container up. find_cgroup: also its device cgroup; find_compat: also its CUDA compat libraries."""
+
+    config: ContainerConfig
+    supervised: bool
+    find_cgroup: bool
+    find_compat: bool
+
+
+class InspectReply(Record):
+    container: Container
+    compat: CompatLibrary | None
+
+
+class ApplyRequest:
+    """Carry operations out on a container, all or none of them.
+
+    driver_root: directory below which the operations' host paths lie.
+    """
+
+    def __init__(self, container: Container, driver_root: str, operations: tuple[Operation, ...]) -> None:
+        self.container = container
+        self.driver_root = driver_root
+        self.operations = operations
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "container": self.container.as_data(),
+            "driver_root": self.driver_root,
+            "operations": encode(self.operations),
+        }
+
+    @classmethod
+    def from_data(cls, data: object) -> ApplyRequest:
+        """Raises DecodeError for anything that ``as_data`` cannot have made."""
+        if not isinstance(data, dict) or set(data) != {"container", "driver_root", "operations"}:
+            raise DecodeError("ApplyRequest: expected container, driver_root and operations")
+        if not isinstance(data["driver_root"], str):
+            raise DecodeError("ApplyRequest.driver_root: expected str")
+        return cls(Container.from_data(data["container"]), data["driver_root"], decode(data["operations"]))
+
+
+class ApplyReply(Record):
+    """done: operations that changed something; the others were in force already."""
+
+    done: int

@@ -1,0 +1,151 @@
+"""A session on one container: collects the plan, then has the container service carry it out."""
+
+from __future__ import annotations
+
+from nvc import plan
+from nvc.capabilities import DriverCapabilities
+from nvc.compat import usable
+from nvc.container_messages import ApplyRequest, ContainerConfig, InspectRequest
+from nvc.errors import MountError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from nvc.api import Context
+    from nvc.model import DriverInfo, Gpu, MigDevice
+    from nvc.operations import Operation
+    from nvc.option_words import ContainerOptions
+
+#: ldconfig reads every library of the container, from a cold disk in the worst case: it gets this many timeouts.
+LDCONFIG_TIMEOUTS = 3
+
+
+class ContainerSession:
+    """What one container shall get (nvc_container and the functions that take one).
+
+    The ``mount_*`` methods and ``update_ldcache`` only add to ``plan``; ``apply`` carries all of it out, or nothing.
+    Made by ``Context.container``. Leaving the ``with`` block closes it.
+    """
+
+    def __init__(self, context: Context, config: ContainerConfig, options: ContainerOptions) -> None:
+        from nvc.container_service import start
+
+        self._context = context
+        self._operations: list[Operation] = []
+        self._driver_version = ""
+        self.options = options
+        self._client = start(deadline=context.config.timeout, log=context.log)
+        capabilities = DriverCapabilities(options.capabilities)
+        try:
+            found = self._client.inspect(
+                InspectRequest(
+                    config=config,
+                    supervised=options.supervised,
+                    find_cgroup=not options.no_cgroups,
+                    find_compat=options.compat_mode != "disabled" and "compute" in capabilities.libraries,
+                )
+            )
+        except BaseException:
+            self._client.close()
+            raise
+        self.container = found.container
+        self._compat = found.compat
+        self._scope = plan.Scope(
+            self.container,
+            capabilities,
+            devbind=not options.no_devbind,
+            cgroups=not options.no_cgroups,
+            proc=plan.SIMULATED_PROC if context.host.simulated else plan.PROC_DRIVER,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the helper (nvc_container_free). What was applied stays. Harmless when done twice."""
+        self._client.close()
+
+    def mount_driver(self, driver: DriverInfo) -> None:
+        """Plan the driver's files, common nodes and /proc/driver/nvidia (nvc_driver_mount)."""
+        from nvc.driver.runtime import read_proc_files
+
+        self._driver_version = driver.nvrm_version
+        files = read_proc_files(self._context.host, log=self._context.log)
+        self._operations += plan.driver_mount(self._scope, driver, files)
+
+    def mount_device(self, gpu: Gpu) -> None:
+        """Plan a GPU (nvc_device_mount)."""
+        self._operations += plan.device_mount(self._scope, gpu)
+
+    def mount_mig_access(self, mig: MigDevice, gpu: Gpu) -> None:
+        """Plan the right to use a MIG device of ``gpu`` (nvc_mig_device_access_caps_mount)."""
+        if mig not in gpu.mig_devices:
+            raise MountError(f"invalid argument: {mig.uuid} is not a MIG device of {gpu.uuid}")
+        self._operations += plan.mig_access(self._scope, mig)
+
+    def mount_mig_config(self) -> None:
+        """Plan the right to configure MIG (nvc_mig_config_global_caps_mount). Raises MountError without nvcaps."""
+        nvcap = self._context.inventory().mig_config
+        if nvcap is None:
+            raise MountError("stat failed: /proc/driver/nvidia/capabilities/mig/config: no such file or directory")
+        self._operations += plan.mig_config(self._scope, nvcap)
+
+    def mount_mig_monitor(self) -> None:
+        """Plan the right to monitor MIG (nvc_mig_monitor_global_caps_mount). Raises MountError without nvcaps."""
+        nvcap = self._context.inventory().mig_monitor
+        if nvcap is None:
+            raise MountError("stat failed: /proc/driver/nvidia/capabilities/mig/monitor: no such file or directory")
+        self._operations += plan.mig_monitor(self._scope, nvcap)
+
+    def mount_device_mig_caps(self, gpu: Gpu) -> None:
+        """Plan the cgroup rules for all nvcaps of a GPU (nvc_device_mig_caps_mount)."""
+        self._operations += plan.device_mig_caps(self._scope, gpu)
+
+    def mount_imex_channel(self, channel: int) -> None:
+        """Plan an IMEX channel (nvc_imex_channel_mount). Raises MountError when the host does not have it."""
+        from nvc.driver.runtime import imex_channels
+
+        for found in imex_channels(self._context.host, (channel,)):
+            self._operations += plan.imex_channel(self._scope, found)
+
+    def update_ldcache(self) -> None:
+        """Plan the update of the loader cache (nvc_ldcache_update)."""
+        compat = ""
+        if self._compat is not None:
+            version = self._driver_version or self._context.driver_info().nvrm_version
+            wanted = usable(self._compat, version)
+            compat = self._compat.directory if wanted else ""
+            verdict = "using" if wanted else "not using"
+            self._context.log.info(
+                f"{verdict} compat libcuda {self._compat.version} of {self._compat.directory} with driver {version}"
+            )
+        self._operations += plan.ldcache_update(
+            self.container, compat=compat, no_pivot=self._context.config.no_pivot, limit=self._ldconfig_limit
+        )
+
+    @property
+    def _ldconfig_limit(self) -> float:
+        return self._context.config.timeout * LDCONFIG_TIMEOUTS
+
+    @property
+    def plan(self) -> tuple[Operation, ...]:
+        """Everything planned so far, merged: what ``apply`` will do and ``--dry-run`` prints."""
+        return plan.merge(self._operations)
+
+    def apply(self) -> None:
+        """Carry the plan out. Raises MountError or LdcacheError after everything was taken back."""
+        operations = self.plan
+        log = self._context.log
+        if log.enabled:
+            for operation in operations:
+                log.info(operation.describe())
+        done = self._client.apply(
+            ApplyRequest(self.container, self._context.host.root, operations),
+            deadline=self._context.config.timeout + self._ldconfig_limit,
+        )
+        log.info(f"{done} of {len(operations)} operations changed the container")
