@@ -69,7 +69,7 @@ class Log:
         # A line each, so that no message can pass for a record of its own.
         data = "".join(f"{head}{line}\n" for line in text.splitlines() or [""])
         try:
-            os.write(self._descriptor, data.encode("utf-8", "surrogateescape"))
+            os.write(self._descriptor, data.encode("utf-8", "backslashreplace"))
         except OSError:
             pass  # full disk, closed pipe, a reader that does not read: the work goes on
 
@@ -96,7 +96,7 @@ def open_log(path: str) -> Log:
         why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
         warning = f"warning: cannot open the debug log {path}: {why}; continuing without\n"
         try:
-            os.write(2, warning.encode("utf-8", "surrogateescape"))
+            os.write(2, warning.encode("utf-8", "backslashreplace"))
         except OSError:
             pass
         return Log()
