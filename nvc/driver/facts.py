@@ -1,0 +1,56 @@
+"""What the driver service answers: NVML's facts as values, before anything is decided about them.
+
+Numbers are NVML's own; ``nvc.driver.discover`` turns them into the model's words.
+"""
+
+from __future__ import annotations
+
+from nvc.record import Record
+
+
+class SystemRequest(Record):
+    """Nothing to say: the whole machine is meant."""
+
+
+class GpuRequest(Record):
+    """index: NVML's enumeration index, from 0."""
+
+    index: int
+
+
+class NvmlMig(Record):
+    """A MIG device: compute instance ``ci`` of GPU instance ``gi``. index: NVML's, on its GPU."""
+
+    index: int
+    gi: int
+    ci: int
+    uuid: str
+
+
+class NvmlGpu(Record):
+    """A GPU.
+
+    minor: of /dev/nvidia<minor>. brand: NVML's nvmlBrandType_t. domain, bus, device: PCI address.
+    arch: CUDA compute capability, "9.0". mig_capable: NVML knows a MIG mode for it. migs: empty unless mig_enabled.
+    """
+
+    index: int
+    minor: int
+    name: str
+    brand: int
+    uuid: str
+    domain: int
+    bus: int
+    device: int
+    arch: str
+    mig_capable: bool
+    mig_enabled: bool
+    migs: tuple[NvmlMig, ...]
+
+
+class NvmlSystem(Record):
+    """cuda_version: as NVML counts, 12080 is 12.8."""
+
+    driver_version: str
+    cuda_version: int
+    gpu_count: int

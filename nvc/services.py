@@ -1,0 +1,143 @@
+"""Which helper offers which verb, why a caller may have it, and how its errors become ours.
+
+The tables are the whole surface between the process that reads untrusted input and the two that hold foreign code or
+rights. A new verb is one row here and one handler; ``rpc`` refuses to start a service whose handlers differ.
+"""
+
+from __future__ import annotations
+
+from nvc.container_messages import ApplyReply, ApplyRequest, InspectReply, InspectRequest
+from nvc.driver.facts import GpuRequest, NvmlGpu, NvmlSystem, SystemRequest
+from nvc.errors import (
+    BY_STAGE,
+    ContainerError,
+    DetectionError,
+    InitializationError,
+    MountError,
+    NvcError,
+    reason,
+)
+from rpc.errors import TIMED_OUT
+from rpc.method import Method, Service
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from rpc.errors import RemoteError
+    from rpc.method import Message
+
+
+class Verb(Method):
+    """A row: the method, and what is ours about it.
+
+    why: why a caller may have this verb, whatever it asks with it.
+    failure: the error when the helper dies, hangs or breaks the protocol while it is asked this.
+    hint: what a person can do when there is no answer in time.
+    """
+
+    __slots__ = ("failure", "hint", "why")
+
+    def __init__(
+        self,
+        name: str,
+        request: type[Message],
+        reply: type[Message],
+        *,
+        why: str,
+        failure: type[NvcError],
+        hint: str,
+    ) -> None:
+        super().__init__(name, request, reply)
+        self.why = why
+        self.failure = failure
+        self.hint = hint
+
+
+_SLOW_DRIVER = (
+    "the GPU driver takes too long to start: keep it loaded with nvidia-persistenced (nvidia-smi -pm 1), "
+    "or allow more with --timeout SECONDS"
+)
+_SLOW_CONTAINER = "a file system of the host or of the container does not answer; allow more with --timeout SECONDS"
+
+#: NVML, in a process without rights: chrooted to the driver root, uid of --user, no capabilities, no new privileges,
+#: seccomp. It takes no descriptors and no paths, so a caller can make it do nothing but ask NVML.
+DRIVER = Service(
+    "driver",
+    (
+        Verb(
+            "system",
+            SystemRequest,
+            NvmlSystem,
+            why="Takes nothing. Versions and a count that every user of the machine may ask nvidia-smi for.",
+            failure=InitializationError,
+            hint=_SLOW_DRIVER,
+        ),
+        Verb(
+            "gpu",
+            GpuRequest,
+            NvmlGpu,
+            why="Takes a number that only NVML's own bounds check sees. Reads properties, sets nothing.",
+            failure=DetectionError,
+            hint=_SLOW_DRIVER,
+        ),
+    ),
+)
+
+#: Everything that needs rights: namespaces, mounts, device nodes, cgroup, ldconfig. It unwinds: told to stop in the
+#: middle, or when its caller dies, it takes back what it has done to the container.
+CONTAINER = Service(
+    "container",
+    (
+        Verb(
+            "inspect",
+            InspectRequest,
+            InspectReply,
+            why="Changes nothing. Names a process and a directory; reads of the image go through the rootfs "
+            "descriptor, and what comes back are paths, ids and the kind of cgroup, no contents.",
+            failure=ContainerError,
+            hint=_SLOW_CONTAINER,
+        ),
+        Verb(
+            "apply",
+            ApplyRequest,
+            ApplyReply,
+            why="The caller may change a container as root does: it is root, and has only this way to. Operations are "
+            "data of a closed set; sources lie below the driver root, targets below the rootfs descriptor.",
+            failure=MountError,
+            hint=_SLOW_CONTAINER,
+        ),
+    ),
+    unwinds=True,
+)
+
+SERVICES: dict[str, Service] = {service.name: service for service in (DRIVER, CONTAINER)}
+
+
+def translate(error: BaseException) -> dict[str, Any]:
+    """What a handler raised, as data: stage word, message, hint. Stage "" leaves it to the verb's row."""
+    if isinstance(error, NvcError):
+        return {"stage": error.stage, "message": error.message, "hint": error.hint}
+    if isinstance(error, OSError):
+        return {"stage": "", "message": str(error) if error.errno is None else _system_error(error), "hint": ""}
+    return {"stage": "", "message": f"{type(error).__name__}: {error}", "hint": ""}
+
+
+def _system_error(error: OSError) -> str:
+    # SyscallError says more in its text (call, arguments) than filename and errno do.
+    if type(error).__str__ is not OSError.__str__:
+        return str(error)
+    return f"{error.filename}: {reason(error)}" if error.filename is not None else reason(error)
+
+
+def raise_remote(error: RemoteError) -> NoReturn:
+    """Raise the failed call as the NvcError that the helper meant, or as the verb's own when the mechanism failed."""
+    verb = SERVICES[error.service].methods[error.verb]
+    assert isinstance(verb, Verb)
+    data = error.data
+    if data is None:
+        raise verb.failure(str(error), hint=verb.hint if error.cause == TIMED_OUT else "") from error
+    stage, message, hint = (data.get(key) for key in ("stage", "message", "hint"))
+    if not isinstance(stage, str) or not isinstance(message, str) or not isinstance(hint, str):
+        raise verb.failure(str(error)) from error
+    raise BY_STAGE.get(stage, verb.failure)(message, hint=hint) from error
