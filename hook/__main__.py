@@ -1,0 +1,140 @@
+"""``nvc-hook STAGE``: the only place of the hook that prints, and that turns an error into an exit code.
+
+A container that asks for no GPU is most containers, so what is imported here is paid for all of them; everything
+else is imported after ``environment.visible_devices`` said yes. tests/hook/test_startup.py holds the list.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hook import bundle, environment, process, state
+from hook.arguments import Arguments, parse, usage
+from nvc.errors import InputError, NvcError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
+
+    from hook.target import Target
+
+    Inject = Callable[[Target], None]
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+
+def main(argv: Sequence[str], program: str = "nvc-hook") -> int:
+    """Run the hook on this process's stdin; 0: done or nothing to do, 1: failed, 2: wrong usage."""
+    # Before anything is read: in createContainer the environment and the working directory can be the container's.
+    directory = process.sanitise(trusted=not any(word in state.INSIDE for word in argv))
+    return serve(argv, program, directory)
+
+
+def serve(
+    argv: Sequence[str], program: str, directory: str, *, inject: Inject | None = None, stdin: int = _STDIN
+) -> int:
+    """``main`` in a clean process. directory: what relative paths on the command line mean; "" refuses them."""
+    try:
+        arguments = parse(argv, program)
+    except UsageError as error:
+        _say(program, error)
+        _write(_STDERR, usage(program))
+        return 2
+    if arguments.help:
+        _write(_STDOUT, usage(program))
+        return 0
+    if arguments.version:
+        from nvc import __version__
+
+        _write(_STDOUT, f"{program} (nvc-py) version {__version__}\n")
+        return 0
+    debug = arguments.debug or os.environ.get("NVC_DEBUG_FILE", "")
+    try:
+        debug = _named(debug, directory, "--debug")
+        target = _look(arguments, directory, debug, stdin)
+        if target is None:
+            return 0
+        debug = ""  # from here on the log is open, and gets the error there
+        (inject or _give)(target)
+    except NvcError as error:
+        return _fail(program, error, debug)
+    except Exception as error:  # a fault of ours: still one line for people, never a traceback
+        return _fail(program, NvcError(f"internal error: {type(error).__name__}: {error}"), debug)
+    return 0
+
+
+def run() -> NoReturn:
+    """Entry point of the command: ends without tearing the interpreter down, which would cost a tenth of the run."""
+    os._exit(main(sys.argv[1:], os.path.basename(sys.argv[0])))
+
+
+def _look(arguments: Arguments, directory: str, debug: str, stdin: int) -> Target | None:
+    """Read what the runtime says about the container; None when there is nothing to do for it."""
+    if arguments.stage in state.IDLE:
+        return None
+    current = state.decode(state.read(stdin, arguments.timeout), directory)
+    config = bundle.decode(bundle.read(current.bundle), current.bundle)
+    env = environment.parse(config.env)
+    if environment.visible_devices(env) is None:
+        return None
+    from hook.target import Target
+
+    return Target(
+        None if arguments.stage in state.INSIDE else state.require_pid(current),
+        bundle.rootfs(config, current.root),
+        env,
+        config.privileged,
+        _named(arguments.config, directory, "--config"),
+        debug,
+        _named(arguments.sim or os.environ.get("NVC_SIM", ""), directory, "--sim"),
+        arguments.timeout,
+    )
+
+
+def _give(target: Target) -> None:
+    from hook.inject import give
+
+    give(target)
+
+
+def _named(path: str, directory: str, option: str) -> str:
+    """A path of the command line, made absolute: the working directory is "/" by now."""
+    whole = process.absolute(path, directory)
+    if path and not whole:
+        raise InputError(f"{option} {path!r} is not an absolute path")
+    return whole
+
+
+def _fail(program: str, error: NvcError, debug: str) -> int:
+    _say(program, error)
+    if debug.startswith("/") and debug != "/dev/stderr":
+        # crun shows nothing of a hook's stderr, so the log is where people find the reason.
+        from nvc.log import open_log
+
+        open_log(debug).error(_clean(str(error)))
+    return error.exit_code
+
+
+def _say(program: str, error: NvcError) -> None:
+    hint = f"{program}: hint: {_clean(error.hint)}\n" if error.hint else ""
+    _write(_STDERR, f"{program}: {_clean(str(error))}\n{hint}")
+
+
+def _clean(text: str) -> str:
+    """One printable line: names in messages come from images, and may hold control characters."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def _write(descriptor: int, text: str) -> None:
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:  # nobody reads it any more; the exit code says it as well
+        pass
+
+
+if __name__ == "__main__":
+    run()

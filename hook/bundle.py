@@ -1,0 +1,132 @@
+"""The bundle's config.json, as much of it as decides whether and how a container gets a GPU.
+
+Decoding is tolerant of what is not used (specs of the NVIDIA container toolkit, 1.4) and strict in what is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from nvc.errors import InputError
+from nvc.record import Record
+from rpc.codec import loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: Large images and Kubernetes pods stay below 1 MiB; what is larger is not read into a root process.
+CONFIG_LIMIT = 16 << 20
+#: The one Linux capability that makes a container "privileged" here.
+SYS_ADMIN = "CAP_SYS_ADMIN"
+
+
+class Bundle(Record):
+    """path: absolute. env: ``process.env`` in order. root: ``root.path``, may be relative to ``path``.
+
+    privileged: CAP_SYS_ADMIN is in the bounding set, so ``docker run --cap-add SYS_ADMIN`` counts as well.
+    """
+
+    path: str
+    env: tuple[str, ...]
+    root: str
+    privileged: bool
+
+
+def read(path: str) -> bytes:
+    """The bytes of ``path``/config.json.
+
+    Raises InputError when it is missing, unreadable, not a regular file, or above CONFIG_LIMIT.
+    """
+    name = f"{path}/config.json"
+    try:
+        # O_NONBLOCK: opening a FIFO in its place must not wait for a writer.
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        hint = "the bundle must be readable by the hook" if error.errno in (errno.EACCES, errno.EPERM) else ""
+        raise InputError(f"{name}: {error.strerror}", hint=hint) from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{name}: not a regular file")
+        if found.st_size > CONFIG_LIMIT:
+            raise InputError(f"{name}: larger than {CONFIG_LIMIT >> 20} MiB")
+        return _read_all(descriptor, name)
+    finally:
+        os.close(descriptor)
+
+
+def decode(data: bytes, path: str) -> Bundle:
+    """The bundle at ``path`` whose config.json holds ``data``. Raises InputError naming the key that is wrong."""
+    name = f"{path}/config.json"
+    try:
+        config = loads(data, limit=CONFIG_LIMIT)
+    except ValueError as error:
+        raise InputError(f"{name}: not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise InputError(f"{name}: not a JSON object")
+    if not isinstance(config.get("ociVersion"), str):
+        raise InputError(f"{name}: ociVersion is missing or not a string")
+    process = _object(config, "process", name)
+    root = _object(config, "root", name).get("path")
+    if root is not None and (not isinstance(root, str) or "\0" in root):
+        raise InputError(f"{name}: root.path is not a path")
+    return Bundle(path, _env(process.get("env"), name), root or "", _privileged(process.get("capabilities"), name))
+
+
+def rootfs(bundle: Bundle, reported: str) -> str:
+    """The absolute path of the container's rootfs. reported: ``root`` of the state (crun's), or "".
+
+    Raises InputError when there is none, or when it is the host's "/".
+    """
+    path = reported or bundle.root
+    if not path:
+        raise InputError(f"{bundle.path}/config.json: root.path is missing")
+    if not path.startswith("/"):
+        path = f"{bundle.path}/{path}"
+    # Only by its text: links are resolved once, by the process that opens it.
+    if os.path.normpath(path).strip("/") == "":
+        raise InputError(f"invalid rootfs directory: {path!r} is the root of the host")
+    return path
+
+
+def _read_all(descriptor: int, name: str) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        while chunk := os.read(descriptor, 1 << 20):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > CONFIG_LIMIT:  # it grew after fstat
+                raise InputError(f"{name}: larger than {CONFIG_LIMIT >> 20} MiB")
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from error
+    return b"".join(chunks)
+
+
+def _object(config: dict[str, Any], key: str, name: str) -> dict[str, Any]:
+    value = config.get(key)
+    if not isinstance(value, dict):
+        raise InputError(f"{name}: {key} is missing or not an object")
+    return value
+
+
+def _env(entries: object, name: str) -> tuple[str, ...]:
+    if entries is None:
+        return ()
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise InputError(f"{name}: process.env is not a list of strings")
+    return tuple(entries)
+
+
+def _privileged(capabilities: object, name: str) -> bool:
+    """The layout is told by its shape: a flat list from 1.0.0-rc1 to -rc4, an object of sets in every other version."""
+    if isinstance(capabilities, dict):
+        capabilities = capabilities.get("bounding")
+    if capabilities is None:
+        return False
+    if not isinstance(capabilities, list) or not all(isinstance(item, str) for item in capabilities):
+        raise InputError(f"{name}: process.capabilities is not a list of names or an object of such lists")
+    return SYS_ADMIN in capabilities

@@ -1,0 +1,128 @@
+"""From a container that wants a GPU to one that has it: the same steps as ``nvc-py configure``, in this process.
+
+Imported only when a GPU is wanted.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hook.config import HookConfig, load
+from hook.request import HookRequest, build
+from nvc.errors import NvcError
+from nvc.log import open_log
+from nvc.userspec import parse_user
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hook.target import Target
+    from nvc.api import Config, ContainerSession, Context
+    from nvc.log import Log
+    from nvc.model import Selection
+
+    MakeContext = Callable[..., Context]
+
+LDCONFIG, LDCONFIG_REAL = "/sbin/ldconfig", "/sbin/ldconfig.real"
+
+
+def give(target: Target, make_context: MakeContext | None = None) -> None:
+    """Give ``target`` what it asks for, or raise NvcError and leave it as it was.
+
+    make_context: stands in for ``nvc.api.Context`` in tests.
+    """
+    log = open_log(target.debug)
+    try:
+        config = load(target.config, os.environ)
+        if not log.enabled:
+            log = open_log(config.debug)
+        request = build(target.env, privileged=target.privileged, config=config)
+        if request is None:
+            log.warn("the container is not privileged, and this host does not let its environment ask for devices")
+            return
+        log.info(f"hook: pid {target.pid}, rootfs {target.rootfs}, {request!r}")
+        _configure(target, config, request, log, make_context or _context)
+        log.info("hook: done")
+    except Exception as error:
+        # crun shows nothing of a hook's stderr, so the log is where people find the reason.
+        log.error(f"{error}" if isinstance(error, NvcError) else f"internal error: {type(error).__name__}: {error}")
+        if getattr(error, "hint", ""):
+            log.error(f"hint: {getattr(error, 'hint', '')}")
+        raise
+
+
+def _context(config: Config, options: str, log: Log) -> Context:
+    from nvc.api import Context
+
+    return Context(config, options, log)
+
+
+def _configure(target: Target, config: HookConfig, request: HookRequest, log: Log, make_context: MakeContext) -> None:
+    from nvc.api import Config, ContainerConfig
+
+    uid, gid = parse_user(config.user) if config.user else (None, None)
+    settings = Config(
+        root=config.root,
+        ldcache=config.ldcache or Config().ldcache,
+        uid=uid,
+        gid=gid,
+        imex=request.imex,
+        sim=target.sim,
+        timeout=target.timeout,
+        no_pivot=config.no_pivot,
+    )
+    container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))
+    with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
+        options = container_options(request, config, supervised=target.pid is not None)
+        with context.container(container, options) as session:
+            selection = context.select(request.devices, request.mig_config or None, request.mig_monitor or None)
+            context.require(request.requirements, selection)
+            session.mount_driver(context.driver_info())
+            mount_devices(session, selection)
+            for channel in request.imex:
+                session.mount_imex_channel(channel)
+            session.update_ldcache()
+            session.apply()
+
+
+def mount_devices(session: ContainerSession, selection: Selection) -> None:
+    """Plan the selected GPUs and MIG devices, in the order of ``configure`` (specs of libnvidia-container, 1.7.1)."""
+    for gpu in selection.gpus:
+        session.mount_device(gpu)
+    # Who may manage MIG gets the whole tree of capabilities, which holds those of each device.
+    if not selection.mig_config and not selection.mig_monitor:
+        for chosen in selection.migs:
+            session.mount_mig_access(chosen.mig, chosen.gpu)
+    if selection.mig_config:
+        session.mount_mig_config()
+    if selection.mig_monitor:
+        session.mount_mig_monitor()
+    for gpu in (*selection.mig_config, *selection.mig_monitor):
+        session.mount_device_mig_caps(gpu)
+
+
+def container_options(request: HookRequest, config: HookConfig, *, supervised: bool) -> str:
+    """The option words of ``nvc_container_new``."""
+    words = [*request.capabilities, f"cuda-compat-mode={config.compat_mode}"]
+    if config.no_cgroups:
+        words.append("no-cgroups")
+    words.append("supervised" if supervised else "standalone")
+    return " ".join(words)
+
+
+def library_options(config: HookConfig, *, simulated: bool) -> str:
+    """The option words of ``nvc_init``. A simulated machine has no kernel modules to load."""
+    if simulated or not config.load_kmods:
+        return ""
+    return "load-kmods" if config.create_imex else "load-kmods no-create-imex-channels"
+
+
+def ldconfig(configured: str) -> str:
+    """Ubuntu's /sbin/ldconfig is a script around ldconfig.real; whichever of the two exists is meant by either."""
+    real = os.path.exists(LDCONFIG_REAL)
+    if configured == f"@{LDCONFIG}" and real:
+        return f"@{LDCONFIG_REAL}"
+    if configured == f"@{LDCONFIG_REAL}" and not real:
+        return f"@{LDCONFIG}"
+    return configured

@@ -1,0 +1,67 @@
+"""What the process inherits from a runtime, made harmless before anything else happens.
+
+A createContainer hook is started with the container's rootfs as its working directory, and with some runtimes with the
+container's environment (CVE-2025-23266). Neither may choose what this process, or a program that it starts, loads.
+"""
+
+from __future__ import annotations
+
+import os
+
+#: Where programs of the host are searched when the runtime gave no PATH (runtimes give hooks an empty environment).
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ALLOWED = ("NVIDIA_CTK_CONFIG_FILE_PATH", "XDG_CONFIG_HOME", "CUDA_MPS_PIPE_DIRECTORY")
+
+
+def sanitise(*, trusted: bool) -> str:
+    """Clean environment, working directory, umask and descriptors 0 to 2; return the old working directory or "".
+
+    trusted: the environment is the runtime's or the hook entry's own. In a createContainer hook it may be the
+    container's, so nothing of it is kept, and its working directory (the rootfs) is not reported.
+    """
+    directory = _working_directory() if trusted else ""
+    os.chdir("/")
+    os.umask(0o022)
+    for number in (0, 1, 2):
+        _guard(number)
+    kept = _kept(os.environ) if trusted else {"PATH": DEFAULT_PATH}
+    for name in list(os.environ):
+        try:
+            del os.environ[name]
+        except OSError:  # an entry without a name ("=x") cannot be removed, nor mean anything to anybody
+            pass
+    os.environ.update(kept)
+    return directory
+
+
+def absolute(path: str, directory: str) -> str:
+    """``path`` joined to ``directory``; "" stays "", and so does a relative path when ``directory`` is not known."""
+    if not path or path.startswith("/"):
+        return path
+    return f"{directory}/{path}" if directory else ""
+
+
+def _kept(environment: os._Environ[str]) -> dict[str, str]:
+    """An allow-list: LD_*, PYTHON*, GCONV_PATH, GLIBC_TUNABLES and whatever comes next are dropped unnamed."""
+    kept = {name: value for name, value in environment.items() if name.startswith("NVC_") or name in _ALLOWED}
+    path = environment.get("PATH", "")
+    # A relative entry would be searched below a directory that we do not choose.
+    good = bool(path) and all(part.startswith("/") for part in path.split(":"))
+    kept["PATH"] = path if good else DEFAULT_PATH
+    return kept
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # removed, or above our root
+        return ""
+
+
+def _guard(number: int) -> None:
+    """Without this a file opened later could become stdin, stdout or stderr, and be written to by an error message."""
+    try:
+        os.fstat(number)
+    except OSError:
+        # Descriptors are checked in ascending order, so the lowest free one is ``number``.
+        os.set_inheritable(os.open("/dev/null", os.O_RDWR), True)

@@ -1,0 +1,128 @@
+"""What a container that wants a GPU asks for, as one value. Pure.
+
+Rules: specs of the NVIDIA container toolkit, 1.6 to 1.9. Imported only when ``hook.environment`` found a wish.
+"""
+
+from __future__ import annotations
+
+from hook.environment import chosen, is_legacy_image, is_true, items, visible_devices
+from nvc.capabilities import WORDS
+from nvc.errors import InputError, MigConfigError, MigMonitorError
+from nvc.record import Record
+from nvc.selection import parse_imex
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hook.config import HookConfig
+
+DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+#: What a container gets that does not say (the toolkit's default, not the library's).
+DEFAULT_CAPABILITIES = ("compute", "utility")
+_REQUIRE, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_JETPACK"
+
+
+class HookRequest(Record):
+    """devices: selectors for ``nvc.selection``, () for the driver without a GPU. capabilities: sorted words.
+
+    requirements: expressions, sorted; all must hold. mig_config, mig_monitor: "all", a list, or "".
+    imex: channel numbers in the order asked for.
+    """
+
+    devices: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    requirements: tuple[str, ...] = ()
+    mig_config: str = ""
+    mig_monitor: str = ""
+    imex: tuple[int, ...] = ()
+
+
+def build(env: Mapping[str, str], *, privileged: bool, config: HookConfig) -> HookRequest | None:
+    """The request in a container's environment; None when it may not ask for a GPU, or does not.
+
+    Raises InputError for capabilities that do not exist or are not supported here and for a CUDA_VERSION that is no
+    version, MigConfigError and MigMonitorError when an unprivileged container wants to manage MIG, ImexError for a
+    channel that cannot exist.
+    """
+    if not privileged and not config.accept_env_unprivileged:
+        return None
+    devices = visible_devices(env)
+    if devices is None:
+        return None
+    mig_config = env.get("NVIDIA_MIG_CONFIG_DEVICES", "")
+    mig_monitor = env.get("NVIDIA_MIG_MONITOR_DEVICES", "")
+    needs = "run the container with CAP_SYS_ADMIN (docker run --cap-add SYS_ADMIN)"
+    if mig_config and not privileged:
+        raise MigConfigError("NVIDIA_MIG_CONFIG_DEVICES is set in an unprivileged container", hint=needs)
+    if mig_monitor and not privileged:
+        raise MigMonitorError("NVIDIA_MIG_MONITOR_DEVICES is set in an unprivileged container", hint=needs)
+    return HookRequest(
+        devices,
+        capabilities(env, config.supported_capabilities),
+        () if config.disable_require else requirements(env),
+        mig_config,
+        mig_monitor,
+        () if config.ignore_imex else imex_channels(env),
+    )
+
+
+def capabilities(env: Mapping[str, str], supported: tuple[str, ...]) -> tuple[str, ...]:
+    """The driver capabilities asked for, sorted.
+
+    Raises InputError when a word is unknown or not supported on this host; "all" asks for what there is.
+    """
+    value = env.get(DRIVER_CAPABILITIES)
+    if value is None and is_legacy_image(env):
+        return tuple(sorted(supported))
+    words = items(value or "")
+    if not words:
+        return tuple(sorted(word for word in DEFAULT_CAPABILITIES if word in supported))
+    known = set(WORDS if "all" in words else supported)
+    lost = [word for word in words if word != "all" and word not in known]
+    if lost:
+        raise InputError(
+            f"unsupported capabilities found in {DRIVER_CAPABILITIES}={value}: {', '.join(lost)}",
+            hint=f"allowed here: all, {', '.join(sorted(supported))}",
+        )
+    return tuple(sorted(supported if "all" in words else words))
+
+
+def requirements(env: Mapping[str, str]) -> tuple[str, ...]:
+    """The expressions that the host must satisfy, each once, sorted so that messages are the same every time.
+
+    Raises InputError for a legacy image whose CUDA_VERSION is not a version.
+    """
+    if is_true(env.get("NVIDIA_DISABLE_REQUIRE", "")):
+        return ()
+    # JETPACK variables are instructions for Tegra's csv files, not conditions.
+    found = {value for name, value in env.items() if name.startswith(_REQUIRE) and not name.startswith(_JETPACK)}
+    if is_legacy_image(env):
+        found.add(f"cuda>={_major_minor(env['CUDA_VERSION'])}")
+    return tuple(sorted(value for value in found if value.strip()))
+
+
+def imex_channels(env: Mapping[str, str]) -> tuple[int, ...]:
+    """The IMEX channels asked for. Raises ImexError for anything that is not a channel number.
+
+    "all" is ignored: images used to carry it without meaning it. "none" is none (the reference's newer path
+    takes it for all of them).
+    """
+    names = chosen(env.get("NVIDIA_IMEX_CHANNELS", ""))
+    if not names or names == ("all",):
+        return ()
+    return tuple(dict.fromkeys(parse_imex(",".join(name.removeprefix("channel") or name for name in names))))
+
+
+def _major_minor(version: str) -> str:
+    """MAJOR.MINOR of a version such as 9.0.176, v10, 11.2.0-rc1."""
+    core, *extra = version.strip().removeprefix("v").replace("+", "-").split("-")
+    parts = core.split(".")
+    numbers = all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts)
+    if not numbers or len(parts) > 3 or (extra and len(parts) < 3):
+        raise InputError(
+            f"CUDA_VERSION={version!r} in the container is not a version",
+            hint="set NVIDIA_DISABLE_REQUIRE=1 in the container to start it all the same",
+        )
+    major, minor = [*parts, "0"][:2]
+    return f"{int(major)}.{int(minor)}"

@@ -1,0 +1,22 @@
+"""The container that a hook run is about, between reading about it and giving it a GPU."""
+
+from __future__ import annotations
+
+from nvc.record import Record
+
+
+class Target(Record):
+    """The container, and what the command line said.
+
+    pid: of the container's first process; None when the hook runs in the container's namespaces already.
+    rootfs: absolute. env: the container's environment. config, debug, sim: absolute paths or "". timeout: seconds.
+    """
+
+    pid: int | None
+    rootfs: str
+    env: dict[str, str]
+    privileged: bool
+    config: str = ""
+    debug: str = ""
+    sim: str = ""
+    timeout: float = 10.0
