@@ -25,7 +25,8 @@ PID_LIMIT = 1 << 22
 
 #: Hooks run in the runtime's namespaces: the container is reached through its pid.
 OUTSIDE = ("prestart", "createRuntime")
-#: The hook already runs in the container's namespaces, before pivot_root: host paths are visible, the pid means nothing.
+#: The hook already runs in the container's namespaces, before pivot_root: host paths are visible, and the pid of the
+#: state (runc: 1, crun: 0) names nothing that is needed.
 INSIDE = ("createContainer",)
 #: Accepted because engines register one hook for all stages; there is nothing to undo or to report.
 IDLE = ("poststart", "poststop")
@@ -146,12 +147,10 @@ def _text(state: dict[str, Any], key: str) -> str:
 
 def _kind(value: object) -> str:
     """The name of a JSON type."""
-    names = {
-        bool: "a boolean",
-        int: "an integer",
-        float: "a number",
-        str: "a string",
-        list: "a list",
-        dict: "an object",
-    }
-    return names.get(type(value), "null")
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "a list" if isinstance(value, list) else "an object"
