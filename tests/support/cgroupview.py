@@ -54,3 +54,13 @@ def directories(part: str) -> list[Path]:
     for directory, names, _ in os.walk(ROOT):
         found += [Path(directory, name) for name in names if part in name]
     return found
+
+
+def remove(name: str) -> None:
+    """Remove the empty cgroup of that name at the top of every hierarchy; missing or used ones are left."""
+    for directory in {ROOT, *ROOT.glob("*/")}:
+        for path in sorted(Path(directory, name).glob("**/"), reverse=True):
+            try:
+                path.rmdir()
+            except OSError:
+                continue

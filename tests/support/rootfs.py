@@ -19,7 +19,21 @@ from pathlib import Path
 #: What a small C program, dlopen and NVML need of glibc. The last ones have been part of libc.so.6 since 2.34, but
 #: programs built before that still name them.
 LIBRARIES = ("libc.so.6", "libm.so.6", "libgcc_s.so.1", "libdl.so.2", "libpthread.so.0", "librt.so.1")
-DIRECTORIES = ("bin", "sbin", "etc", "dev", "proc", "sys", "tmp", "root", "usr/bin", "usr/sbin", "usr/lib", "run", "var")
+DIRECTORIES = (
+    "bin",
+    "sbin",
+    "etc",
+    "dev",
+    "proc",
+    "sys",
+    "tmp",
+    "root",
+    "usr/bin",
+    "usr/sbin",
+    "usr/lib",
+    "run",
+    "var",
+)
 PROBE_SOURCE = Path(__file__).with_name("probe.c")
 
 
@@ -48,7 +62,9 @@ def find_busybox() -> Path:
     for candidate in (os.path.join(carry, "bin", "busybox") if carry else "", shutil.which("busybox") or ""):
         if candidate and os.path.exists(candidate):
             return Path(candidate)
-    raise FileNotFoundError("no busybox: install busybox-static, or name a folder that tools/carry.py made in NVC_CARRY")
+    raise FileNotFoundError(
+        "no busybox: install busybox-static, or name a folder that tools/carry.py made in NVC_CARRY"
+    )
 
 
 def build_probe(target: Path) -> Path:

@@ -37,7 +37,14 @@ def execute(command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd
     """Run a command to its end. Raises subprocess.TimeoutExpired after SECONDS."""
     start = time.monotonic()
     done = subprocess.run(
-        command, capture_output=True, text=True, errors="replace", env=env, cwd=cwd, timeout=SECONDS, stdin=subprocess.DEVNULL
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=env,
+        cwd=cwd,
+        timeout=SECONDS,
+        stdin=subprocess.DEVNULL,
     )
     return Result(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 

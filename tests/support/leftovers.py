@@ -1,0 +1,43 @@
+"""What a test may not leave on the machine: mounts, cgroups, processes. All of a session's carry its token in their name."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from tests.support import cgroupview
+
+#: Environment variable that every process started for a test has.
+VARIABLE = "TESTBED_TOKEN"
+
+
+def mounts(token: str) -> list[str]:
+    """Lines of this namespace's mountinfo that name the token as mount point, root or source."""
+    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if token in line]
+
+
+def processes(token: str) -> list[str]:
+    """Processes, other than this one and those that are gone, whose environment has the token."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            if f"{VARIABLE}={token}".encode() in Path("/proc", entry, "environ").read_bytes():
+                found.append(f"{entry} {Path('/proc', entry, 'cmdline').read_bytes()[:200]!r}")
+        except OSError:
+            continue
+    return found
+
+
+def everything(token: str, *, seconds: float = 3.0) -> list[str]:
+    """All of it; a runtime's last processes get a moment to end."""
+    end = time.monotonic() + seconds
+    while True:
+        left = [f"mount: {line}" for line in mounts(token)]
+        left += [f"cgroup: {path}" for path in cgroupview.directories(token)]
+        left += [f"process: {line}" for line in processes(token)]
+        if not left or time.monotonic() > end:
+            return left
+        time.sleep(0.05)
