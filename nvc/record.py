@@ -91,7 +91,8 @@ class Record(metaclass=_RecordMeta):
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen")
 
     def _values(self) -> tuple[Any, ...]:
         return tuple(getattr(self, field) for field in self._fields)
