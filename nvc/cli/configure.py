@@ -1,0 +1,146 @@
+"""``configure``: give a created, not yet started container its GPUs."""
+
+from __future__ import annotations
+
+import posixpath
+
+from nvc.cli import devices
+from nvc.cli.devices import DeviceRequest
+from nvc.errors import InputError
+from nvc.option_words import TEXT_LIMIT, container_options
+from nvc.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from nvc.api import ContainerSession, Context
+    from nvc.cli.getopt import Parsed
+    from nvc.cli.settings import Settings
+    from nvc.log import Log
+
+#: As many requirements as the reference takes.
+REQUIREMENTS_LIMIT = 32
+# PID_MAX_LIMIT of the kernel (include/linux/threads.h) on 64-bit machines.
+_PID_LIMIT = 4 * 1024 * 1024
+
+
+class ConfigureRequest(Record):
+    """What to do.
+
+    pid: a process of a supervised container; None: standalone, the caller is in the container's mount namespace.
+    container_words: options of ``nvc_container_new``. dry_run: "", "text" or "json".
+    """
+
+    rootfs: str
+    devices: DeviceRequest
+    container_words: str
+    pid: int | None = None
+    requirements: tuple[str, ...] = ()
+    ldconfig: str = ""
+    dry_run: str = ""
+
+
+def read(parsed: Parsed) -> ConfigureRequest:
+    """Raises InputError, ImexError, and ContainerError for compat modes that cannot be."""
+    pid = _pid(parsed.last("pid"))
+    requirements = tuple(parsed.all("require"))
+    if len(requirements) > REQUIREMENTS_LIMIT:
+        raise InputError("too many requirements", hint=f"--require may be given {REQUIREMENTS_LIMIT} times")
+    chosen = devices.read(parsed)
+    words = [*parsed.words("container_words"), "standalone" if pid is None else "supervised"]
+    # The reference has one buffer for all words; the driver's are limited in the same way.
+    container_words = " ".join(dict.fromkeys(words))
+    if len(container_words) >= TEXT_LIMIT:
+        raise InputError("too many options", hint="options may be given once")
+    container_options(container_words)
+    return ConfigureRequest(
+        rootfs=_rootfs(parsed.operands[0]),
+        devices=chosen,
+        container_words=container_words,
+        pid=pid,
+        requirements=requirements,
+        ldconfig=_ldconfig(parsed.last("ldconfig")),
+        dry_run=_dry_run(parsed),
+    )
+
+
+def _pid(text: str | None) -> int | None:
+    """A process id; None when it is absent or not positive, which the reference takes for "standalone"."""
+    digits = (text or "0").removeprefix("-")
+    if len(digits) > 10 or not digits or not frozenset("0123456789").issuperset(digits):
+        raise InputError(f"invalid process id: {text}", hint="--pid takes the number of a process of the container")
+    pid = int(text or "0")
+    if pid > _PID_LIMIT:
+        raise InputError(f"invalid process id: {text}", hint=f"the kernel has none above {_PID_LIMIT}")
+    return pid if pid > 0 else None
+
+
+def _rootfs(text: str) -> str:
+    # normpath keeps two leading slashes apart from one, as POSIX allows; to Linux they are the same.
+    clean = "/" + posixpath.normpath(text).lstrip("/")
+    if not text.startswith("/") or clean == "/" or "\0" in text:
+        raise InputError("invalid rootfs directory", hint=f"'{text}': give an absolute path other than /")
+    return text
+
+
+def _ldconfig(text: str | None) -> str:
+    if text in ("", "@"):
+        raise InputError(f"invalid ldconfig: '{text}'", hint="--ldconfig takes a path, @ before it means the host's")
+    return text or ""
+
+
+def _dry_run(parsed: Parsed) -> str:
+    if not parsed.has("dry_run"):
+        return ""
+    form = parsed.last("dry_run") or "text"
+    if form not in ("text", "json"):
+        raise InputError(f"invalid dry-run format: {form}", hint="--dry-run=text or --dry-run=json")
+    return form
+
+
+def run(request: ConfigureRequest, settings: Settings, library: Any, log: Log) -> int:
+    """Do it, or with ``dry_run`` print it; the exit code."""
+    if request.dry_run:
+        # A dry run changes nothing: no modules, no nodes.
+        settings = settings.replace(library_words="")
+    with settings.open(library, log, request.devices.imex) as context:
+        container = library.ContainerConfig(pid=request.pid, rootfs=request.rootfs, ldconfig=request.ldconfig)
+        with context.container(container, request.container_words) as session:
+            _plan(request, context, session)
+            if request.dry_run:
+                from nvc.cli import dryrun
+
+                dryrun.show(request, settings, session.plan)
+            else:
+                session.apply()
+    return 0
+
+
+def _plan(request: ConfigureRequest, context: Context, session: ContainerSession) -> None:
+    """Everything read-only: look up, select, check, and add to the plan in the reference's order (spec 1.7.1)."""
+    chosen = request.devices
+    words = chosen.driver_words
+    driver = context.driver_info(words)
+    selection = context.select(chosen.devices or (), chosen.mig_config, chosen.mig_monitor, words)
+    context.require(request.requirements, selection, words)
+    session.mount_driver(driver)
+    for gpu in selection.gpus:
+        session.mount_device(gpu)
+    if not selection.mig_config and not selection.mig_monitor:
+        for found in selection.migs:
+            session.mount_mig_access(found.mig, found.gpu)
+    if selection.mig_config:
+        session.mount_mig_config()
+        _each(session.mount_device_mig_caps, selection.mig_config)
+    if selection.mig_monitor:
+        session.mount_mig_monitor()
+        _each(session.mount_device_mig_caps, selection.mig_monitor)
+    _each(session.mount_imex_channel, chosen.imex)
+    session.update_ldcache()
+
+
+def _each(method: Any, values: Iterable[Any]) -> None:
+    for value in values:
+        method(value)

@@ -1,0 +1,34 @@
+"""Commands that are click groups of their own (``sim``): imported when called, so that nothing else pays for click."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+import click
+
+from nvc.cli.options import GROUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def load(command: str) -> click.Command:
+    """The click command of this name."""
+    module, attribute = GROUPS[command]
+    found: click.Command = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def run(command: str, arguments: Sequence[str], program: str) -> int:
+    """Run it; the exit code. Wrong arguments are 1, as everywhere; NvcError passes through."""
+    try:
+        result = load(command).main(list(arguments), prog_name=f"{program} {command}", standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.Abort:
+        return 1
+    except click.ClickException as error:
+        error.show()
+        return 1
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,34 @@
+"""``info``: the driver's versions and the GPUs."""
+
+from __future__ import annotations
+
+from nvc.cli import text
+from nvc.errors import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from nvc.cli.getopt import Parsed
+    from nvc.cli.settings import Settings
+    from nvc.log import Log
+
+
+def read(parsed: Parsed) -> str:
+    """The format asked for: "text", "csv" or "json". Raises InputError for two of them."""
+    if parsed.has("csv") and parsed.has("json"):
+        raise InputError("--csv and --json exclude each other")
+    return "csv" if parsed.has("csv") else "json" if parsed.has("json") else "text"
+
+
+def run(request: str, settings: Settings, library: Any, log: Log) -> int:
+    """Print it; the exit code."""
+    with settings.open(library, log) as context:
+        driver, gpus = context.driver_info(), context.device_info()
+    if request == "json":
+        text.emit(1, text.json_text(text.info_data(driver, gpus)))
+    elif request == "csv":
+        text.emit(1, text.info_csv(driver, gpus))
+    else:
+        text.emit(1, text.info(driver, gpus))
+    return 0

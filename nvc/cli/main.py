@@ -1,0 +1,184 @@
+"""Entry of the command: reads the words, calls one command, turns every failure into a line and an exit code.
+
+A command's module is imported only when it is called, and the library (``nvc.api``) only when all words could be
+read: a mistake on the command line starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from nvc import __version__
+from nvc.cli import options, settings, text
+from nvc.cli.getopt import ArgumentError, Parsed, parse
+from nvc.errors import NvcError
+from nvc.log import Log, debug_file, open_log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from nvc.cli.settings import Settings
+
+REFERENCE_PROGRAM = "nvidia-container-cli"
+OUR_PROGRAM = "nvc-py"
+
+
+def program_name(path: str) -> str:
+    """The name in messages, from argv[0]."""
+    return REFERENCE_PROGRAM if path.rpartition("/")[2] == REFERENCE_PROGRAM else OUR_PROGRAM
+
+
+def main(arguments: Sequence[str], program: str, library: Any = None) -> int:
+    """Run the command line ``arguments`` (without the program's name); the exit code.
+
+    library: stands in for ``nvc.api``. Never raises, except what ends the interpreter.
+    """
+    invocation = _Invocation(program, library)
+    try:
+        _guard_standard_descriptors()
+        return invocation.run(arguments)
+    except ArgumentError as error:
+        command = error.program.removeprefix(program).strip()
+        return invocation.fail(f"{error.program}: {error}", options.usage(program, command), 1)
+    except NvcError as error:
+        hint = f"{program}: hint: {error.hint}\n" if error.hint else ""
+        return invocation.fail(f"{program}: {error}", hint, error.exit_code)
+    except BrokenPipeError:
+        return 1  # whoever reads us has seen enough: nothing to report, and nobody to report it to
+    except KeyboardInterrupt:
+        return invocation.fail(f"{program}: interrupted", "", 130)
+    except Exception as error:
+        return invocation.internal_error(error)
+
+
+class _Invocation:
+    """One run: what the handlers of ``main`` need to know about how far it came."""
+
+    def __init__(self, program: str, library: Any) -> None:
+        self.program = program
+        self.library = library
+        self.log = Log.none()
+
+    def run(self, arguments: Sequence[str]) -> int:
+        if os.environ.get(completion_variable(self.program)):
+            from nvc.cli import help
+
+            return help.complete(self.program)
+        parsed = parse(self.program, arguments, options.GLOBAL, in_order=True)
+        if parsed.action:
+            return self.act(parsed, "")
+        if not parsed.rest:
+            raise ArgumentError(self.program, f"a command is missing: one of {', '.join(options.SUMMARIES)}")
+        command, rest = parsed.rest[0], parsed.rest[1:]
+        if command in options.GROUPS:
+            return self.group(command, rest)
+        if command not in options.COMMANDS:
+            known = ", ".join(options.SUMMARIES)
+            raise ArgumentError(self.program, f"unknown command '{command}'; there are {known}")
+        return self.command(command, rest, parsed)
+
+    def command(self, command: str, rest: list[str], parsed: Parsed) -> int:
+        rows, operands = options.COMMANDS[command]
+        name = f"{self.program} {command}"
+        chosen = parse(name, rest, rows, in_order=False)
+        if chosen.action:
+            return self.act(chosen, command)
+        if len(chosen.operands) > len(operands):
+            raise ArgumentError(name, "Too many arguments")
+        if len(chosen.operands) < len(operands):
+            raise ArgumentError(name, f"missing argument {operands[len(chosen.operands)]}")
+        general = settings.read(parsed)
+        if command == "configure":
+            from nvc.cli import configure
+
+            request = configure.read(chosen)
+            return configure.run(request, self.begin(general, rest), self.library, self.log)
+        if command == "list":
+            from nvc.cli import list
+
+            listing = list.read(chosen, rest)
+            return list.run(listing, self.begin(general, rest), self.library, self.log)
+        from nvc.cli import info
+
+        form = info.read(chosen)
+        return info.run(form, self.begin(general, rest), self.library, self.log)
+
+    def begin(self, general: Settings, rest: list[str]) -> Settings:
+        """All words are read: open the log and the library."""
+        if general.debug:
+            os.environ["NVC_DEBUG_FILE"] = general.debug
+        else:
+            general = general.replace(debug=debug_file())
+        self.log = open_log(general.debug)
+        self.log.info(f"{self.program} {__version__}: {' '.join(rest)}")
+        if general.sim:
+            text.emit(2, f"{self.program}: simulated machine: {general.sim}\n")
+        if self.library is None:
+            from nvc import api
+
+            self.library = api
+        return general
+
+    def act(self, parsed: Parsed, command: str) -> int:
+        """--version, --help, --usage, --completion."""
+        if parsed.action == "version":
+            text.emit(1, text.version())
+            return 0
+        from nvc.cli import help
+
+        shown = {
+            "help": lambda: help.help_text(self.program, command),
+            "usage": lambda: help.usage_text(self.program, command),
+            "completion": lambda: help.completion_script(self.program, parsed.last("completion") or ""),
+        }
+        text.emit(1, shown[parsed.action]())
+        return 0
+
+    def group(self, command: str, rest: list[str]) -> int:
+        from nvc.cli import groups
+
+        return groups.run(command, rest, self.program)
+
+    def fail(self, line: str, after: str, code: int) -> int:
+        """Print one line (control characters made visible: it may quote the user) and what follows; the code."""
+        self.log.error(line)
+        try:
+            text.emit(2, f"{_visible(line)}\n{_visible(after, keep_lines=True)}")
+        except (NvcError, OSError):
+            pass  # nobody can be told
+        return code
+
+    def internal_error(self, error: Exception) -> int:
+        if self.log.enabled:
+            import traceback
+
+            self.log.error("".join(traceback.format_exception(error)))
+        where = "the debug log has the details" if self.log.enabled else "run it again with --debug=FILE for details"
+        line = f"{self.program}: internal error: {type(error).__name__}: {error}"
+        return self.fail(
+            line, f"{self.program}: hint: this is a mistake in {self.program}, please report it; {where}\n", 1
+        )
+
+
+def completion_variable(program: str) -> str:
+    """The variable with which a shell's completion script calls us (click's name for it)."""
+    return f"_{program.replace('-', '_').upper()}_COMPLETE"
+
+
+def _visible(line: str, *, keep_lines: bool = False) -> str:
+    if line.isprintable():
+        return line
+    return "".join(
+        c if c.isprintable() or c >= "\x80" or (keep_lines and c == "\n") else f"\\x{ord(c):02x}" for c in line
+    )
+
+
+def _guard_standard_descriptors() -> None:
+    """A descriptor below 3 that is closed would become the next file opened, and texts would go into that file."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one

@@ -1,0 +1,87 @@
+"""The global options as values, and the context they open."""
+
+from __future__ import annotations
+
+from nvc.errors import InputError
+from nvc.record import Record
+from nvc.userspec import parse_user
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from nvc.api import Context
+    from nvc.cli.getopt import Parsed
+    from nvc.log import Log
+
+#: Longest --timeout, in seconds. A limit that nobody lives to see is not one.
+TIMEOUT_LIMIT = 24 * 3600.0
+
+
+class Settings(Record):
+    """The global options. Fields as in ``nvc.api.Config``; library_words: options of ``nvc_init``."""
+
+    debug: str = ""
+    library_words: str = ""
+    no_pivot: bool = False
+    uid: int | None = None
+    gid: int | None = None
+    root: str = "/"
+    ldcache: str = "/etc/ld.so.cache"
+    sim: str = ""
+    timeout: float = 10.0
+    cache: bool = True
+
+    def open(self, library: Any, log: Log, imex: tuple[int, ...] = ()) -> Context:
+        """A context of the library (``nvc.api``, or what a test puts in its place)."""
+        config = library.Config(
+            root=self.root,
+            ldcache=self.ldcache,
+            uid=self.uid,
+            gid=self.gid,
+            imex=imex,
+            sim=self.sim,
+            timeout=self.timeout,
+            cache=self.cache,
+            debug=self.debug,
+            no_pivot=self.no_pivot,
+        )
+        context: Context = library.Context(config, self.library_words, log)
+        return context
+
+
+def read(parsed: Parsed) -> Settings:
+    """Raises InputError for a value that cannot be read and for options that exclude each other."""
+    changes: dict[str, Any] = {}
+    for name in ("debug", "root", "ldcache", "sim"):
+        value = parsed.last(name)
+        if value == "":
+            raise InputError(f"invalid {name}: ''", hint=f"--{name} takes a path")
+        if value is not None:
+            changes[name] = value
+    user = parsed.last("user")
+    if user is not None:
+        changes["uid"], changes["gid"] = parse_user(user)
+    timeout = parsed.last("timeout")
+    if timeout is not None:
+        changes["timeout"] = _seconds(timeout)
+    if "sim" in changes and ("root" in changes or "ldcache" in changes):
+        other = "root" if "root" in changes else "ldcache"
+        raise InputError(f"--sim and --{other} exclude each other", hint="a simulated machine brings its own driver")
+    return Settings(
+        library_words=" ".join(parsed.words("library_words")),
+        no_pivot=parsed.has("no_pivot"),
+        cache=not parsed.has("no_cache"),
+        **changes,
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    # Also false for "nan".
+    if not 0 < seconds <= TIMEOUT_LIMIT:
+        raise InputError(f"invalid timeout: {text}", hint=f"--timeout takes seconds, up to {TIMEOUT_LIMIT:.0f}")
+    return seconds
