@@ -39,16 +39,16 @@ def serve(
     try:
         arguments = parse(argv, program)
     except UsageError as error:
-        _say(program, error)
-        _write(_STDERR, usage(program))
+        _fail(program, error, "")
+        _print(_STDERR, usage(program))
         return 2
     if arguments.help:
-        _write(_STDOUT, usage(program))
+        _print(_STDOUT, usage(program))
         return 0
     if arguments.version:
         from nvc import __version__
 
-        _write(_STDOUT, f"{program} (nvc-py) version {__version__}\n")
+        _print(_STDOUT, f"{program} (nvc-py) version {__version__}\n")
         return 0
     debug = arguments.debug or os.environ.get("NVC_DEBUG_FILE", "")
     try:
@@ -60,8 +60,10 @@ def serve(
         (inject or _give)(target)
     except NvcError as error:
         return _fail(program, error, debug)
-    except Exception as error:  # a fault of ours: still one line for people, never a traceback
-        return _fail(program, NvcError(f"internal error: {type(error).__name__}: {error}"), debug)
+    except Exception as error:
+        from hook.report import internal
+
+        return _fail(program, internal(error), debug)
     return 0
 
 
@@ -108,32 +110,20 @@ def _named(path: str, directory: str, option: str) -> str:
 
 
 def _fail(program: str, error: NvcError, debug: str) -> int:
-    _say(program, error)
+    from hook import report
+
+    report.to_stderr(program, error)
     if debug.startswith("/") and debug != "/dev/stderr":
-        # crun shows nothing of a hook's stderr, so the log is where people find the reason.
         from nvc.log import open_log
 
-        open_log(debug).error(_clean(str(error)))
+        report.to_log(open_log(debug), error)
     return error.exit_code
 
 
-def _say(program: str, error: NvcError) -> None:
-    hint = f"{program}: hint: {_clean(error.hint)}\n" if error.hint else ""
-    _write(_STDERR, f"{program}: {_clean(str(error))}\n{hint}")
+def _print(descriptor: int, text: str) -> None:
+    from hook.report import write
 
-
-def _clean(text: str) -> str:
-    """One printable line: names in messages come from images, and may hold control characters."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
-
-
-def _write(descriptor: int, text: str) -> None:
-    data = text.encode("utf-8", "backslashreplace")
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    except OSError:  # nobody reads it any more; the exit code says it as well
-        pass
+    write(descriptor, text)
 
 
 if __name__ == "__main__":

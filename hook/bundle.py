@@ -5,10 +5,9 @@ Decoding is tolerant of what is not used (specs of the NVIDIA container toolkit,
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 
+from hook import files
 from nvc.errors import InputError
 from nvc.record import Record
 from rpc.codec import loads
@@ -40,22 +39,7 @@ def read(path: str) -> bytes:
 
     Raises InputError when it is missing, unreadable, not a regular file, or above CONFIG_LIMIT.
     """
-    name = f"{path}/config.json"
-    try:
-        # O_NONBLOCK: opening a FIFO in its place must not wait for a writer.
-        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError as error:
-        hint = "the bundle must be readable by the hook" if error.errno in (errno.EACCES, errno.EPERM) else ""
-        raise InputError(f"{name}: {error.strerror}", hint=hint) from error
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise InputError(f"{name}: not a regular file")
-        if found.st_size > CONFIG_LIMIT:
-            raise InputError(f"{name}: larger than {CONFIG_LIMIT >> 20} MiB")
-        return _read_all(descriptor, name)
-    finally:
-        os.close(descriptor)
+    return files.read(f"{path}/config.json", CONFIG_LIMIT)
 
 
 def decode(data: bytes, path: str) -> Bundle:
@@ -90,20 +74,6 @@ def rootfs(bundle: Bundle, reported: str) -> str:
     if os.path.normpath(path).strip("/") == "":
         raise InputError(f"invalid rootfs directory: {path!r} is the root of the host")
     return path
-
-
-def _read_all(descriptor: int, name: str) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        while chunk := os.read(descriptor, 1 << 20):
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > CONFIG_LIMIT:  # it grew after fstat
-                raise InputError(f"{name}: larger than {CONFIG_LIMIT >> 20} MiB")
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror}") from error
-    return b"".join(chunks)
 
 
 def _object(config: dict[str, Any], key: str, name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from hook import files
 from nvc.capabilities import WORDS
 from nvc.errors import InputError
 from nvc.record import Record
@@ -71,12 +72,12 @@ def load(path: str, environment: Mapping[str, str]) -> HookConfig:
     Raises InputError for a file that was named and does not exist, cannot be read, or does not make sense.
     """
     name = path or environment.get("NVIDIA_CTK_CONFIG_FILE_PATH", "")
-    named = bool(name)
-    if not named:
+    if not name:
         directory = environment.get("XDG_CONFIG_HOME", "")
         name = f"{directory if directory.startswith('/') else '/etc'}/{FILE}"
-    data = _read(name, named)
-    return HookConfig() if data is None else decode(data, name)
+        if not os.path.lexists(name):
+            return HookConfig()
+    return decode(files.read(name, CONFIG_LIMIT), name)
 
 
 def decode(data: bytes, name: str) -> HookConfig:
@@ -112,16 +113,16 @@ def _checked(field: str, value: Any, label: str) -> Any:
         return _COMPAT_MODES.get(value, "disabled")
     if field == "create_imex":
         return not value
-    if field == "ldconfig" and value and not value.startswith("@"):
+    if field == "ldconfig" and not value.startswith("@/"):
         raise InputError(
-            f"{label} = {value!r} would run a program of the container as root",
-            hint="write @ in front of the path: the host's ldconfig is run (CVE-2024-0136, CVE-2024-0137)",
+            f"{label} = {value!r} does not name a program of the host",
+            hint="write @ and its absolute path; the container's own is never run (CVE-2024-0136, CVE-2024-0137)",
         )
     if field == "root":
         value = value or "/"
     if field in ("root", "ldcache", "debug") and value and not value.startswith("/"):
         raise InputError(f"{label} = {value!r} is not an absolute path")
-    return value or HookConfig._defaults[field] if field == "ldconfig" else value
+    return value
 
 
 def _supported(value: str, label: str) -> tuple[str, ...]:
@@ -141,23 +142,3 @@ def _table(content: dict[str, Any], section: str, name: str) -> dict[str, Any]:
         if not isinstance(table, dict):
             raise InputError(f"{name}: {part} is not a table")
     return dict(table)
-
-
-def _read(name: str, named: bool) -> bytes | None:
-    """The bytes of the file; None when it does not exist and nobody named it."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    except FileNotFoundError as error:
-        if not named:
-            return None
-        raise InputError(f"{name}: {error.strerror}") from error
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            data = file.read(CONFIG_LIMIT + 1)
-        except OSError as error:
-            raise InputError(f"{name}: {error.strerror}") from error
-    if len(data or b"") > CONFIG_LIMIT:
-        raise InputError(f"{name}: larger than {CONFIG_LIMIT >> 20} MiB")
-    return data or b""

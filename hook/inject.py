@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from hook import report
 from hook.config import HookConfig, load
 from hook.request import HookRequest, build
 from nvc.errors import NvcError
@@ -45,11 +46,10 @@ def give(target: Target, make_context: MakeContext | None = None) -> None:
         _configure(target, config, request, log, make_context or _context)
         log.info("hook: done")
     except Exception as error:
-        # crun shows nothing of a hook's stderr, so the log is where people find the reason.
-        log.error(f"{error}" if isinstance(error, NvcError) else f"internal error: {type(error).__name__}: {error}")
-        if getattr(error, "hint", ""):
-            log.error(f"hint: {getattr(error, 'hint', '')}")
+        report.to_log(log, error if isinstance(error, NvcError) else report.internal(error))
         raise
+    finally:
+        log.close()
 
 
 def _context(config: Config, options: str, log: Log) -> Context:

@@ -1,0 +1,48 @@
+"""Words for people: one printable line per fact on stderr. Imported only when there is something to say."""
+
+from __future__ import annotations
+
+import os
+
+from nvc.errors import NvcError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.log import Log
+
+#: runc repeats a hook's stderr in its own message, engines cut that; nobody reads further than this.
+LONGEST = 2000
+
+
+def to_stderr(program: str, error: NvcError) -> None:
+    """``PROGRAM: STAGE: MESSAGE``, and on a second line what to do about it."""
+    hint = f"{program}: hint: {one_line(error.hint)}\n" if error.hint else ""
+    write(2, f"{program}: {one_line(str(error))}\n{hint}")
+
+
+def to_log(log: Log, error: NvcError) -> None:
+    """The same in the debug log: crun shows nothing of a hook's stderr, so that is where people find the reason."""
+    log.error(one_line(str(error)))
+    if error.hint:
+        log.error(f"hint: {one_line(error.hint)}")
+
+
+def internal(error: Exception) -> NvcError:
+    """A fault of ours, as an error: people get a line to report, never a traceback."""
+    return NvcError(f"internal error: {type(error).__name__}: {error}", hint="this is a bug; please report it")
+
+
+def one_line(text: str) -> str:
+    """``text`` without control characters (names in messages come from images) and not longer than anybody reads."""
+    cut = text if len(text) <= LONGEST else text[:LONGEST] + "..."
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in cut)
+
+
+def write(descriptor: int, text: str) -> None:
+    """Write all of ``text``; a reader that has gone is nobody's error."""
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:
+        pass

@@ -1,0 +1,136 @@
+"""config.json: what is used is checked, what is not used is ignored."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hook.bundle import CONFIG_LIMIT, Bundle, decode, read, rootfs
+from nvc.errors import InputError
+from rpc.codec import dumps
+
+GOOD: dict[str, Any] = {"ociVersion": "1.0.2", "process": {"env": ["A=1"]}, "root": {"path": "rootfs"}}
+
+
+def test_takes_what_it_needs_and_ignores_the_rest() -> None:
+    config = {**GOOD, "hooks": {"prestart": 7}, "linux": [], "x-unknown": None}
+
+    assert decode(dumps(config), "/b") == Bundle("/b", ("A=1",), "rootfs", privileged=False)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "privileged"),
+    [
+        pytest.param(None, False, id="none"),
+        pytest.param({}, False, id="empty"),
+        pytest.param({"bounding": None}, False, id="null set"),
+        pytest.param({"bounding": ["CAP_KILL", "CAP_SYS_ADMIN"]}, True, id="bounding"),
+        pytest.param({"effective": ["CAP_SYS_ADMIN"]}, False, id="effective does not count"),
+        pytest.param({"bounding": ["cap_sys_admin"]}, False, id="other case does not count"),
+        pytest.param(["CAP_SYS_ADMIN"], True, id="flat list of 1.0.0-rc1"),
+        pytest.param(["CAP_KILL"], False, id="flat list without it"),
+    ],
+)
+def test_privileged_is_cap_sys_admin_in_the_bounding_set(capabilities: object, privileged: bool) -> None:
+    config = {**GOOD, "process": {"capabilities": capabilities}}
+
+    assert privileged is decode(dumps(config), "/b").privileged
+
+
+@pytest.mark.parametrize("env", [{}, {"env": None}, {"env": []}])
+def test_no_environment_is_an_empty_one(env: dict[str, Any]) -> None:
+    assert decode(dumps({**GOOD, "process": env}), "/b").env == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        pytest.param({"ociVersion": None}, "ociVersion is missing", id="no version"),
+        pytest.param({"ociVersion": 1}, "ociVersion is missing or not a string", id="version is a number"),
+        pytest.param({"process": None}, "process is missing", id="no process"),
+        pytest.param({"process": []}, "process is missing or not an object", id="process is a list"),
+        pytest.param({"root": None}, "root is missing", id="no root"),
+        pytest.param({"root": "rootfs"}, "root is missing or not an object", id="root is a string"),
+        pytest.param({"root": {"path": 7}}, "root.path is not a path", id="root.path is a number"),
+        pytest.param({"root": {"path": "a\0b"}}, "root.path is not a path", id="NUL in root.path"),
+        pytest.param({"process": {"env": "A=1"}}, "process.env is not a list", id="env is a string"),
+        pytest.param({"process": {"env": ["A=1", 2]}}, "process.env is not a list", id="env holds a number"),
+        pytest.param({"process": {"capabilities": "all"}}, "process.capabilities is not", id="capabilities text"),
+        pytest.param({"process": {"capabilities": {"bounding": 1}}}, "process.capabilities", id="bounding a number"),
+        pytest.param({"process": {"capabilities": [1]}}, "process.capabilities", id="capability a number"),
+    ],
+)
+def test_refuses_with_the_key(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=f"^input error: /b/config.json: {words}"):
+        decode(dumps({**GOOD, **changes}), "/b")
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[" * 100_000, b"\x80", b"{} {}", b"[]", b"0"])
+def test_refuses_what_is_no_json_object(data: bytes) -> None:
+    with pytest.raises(InputError, match=r"/b/config\.json: not (a )?JSON"):
+        decode(data, "/b")
+
+
+@pytest.mark.parametrize(
+    ("reported", "configured", "expected"),
+    [
+        pytest.param("", "rootfs", "/b/rootfs", id="runc: relative to the bundle"),
+        pytest.param("", "/images/1", "/images/1", id="runc: absolute"),
+        pytest.param("rootfs", "ignored", "/b/rootfs", id="crun: relative"),
+        pytest.param("/images/1", "rootfs", "/images/1", id="crun: absolute, before config.json's"),
+    ],
+)
+def test_rootfs(reported: str, configured: str, expected: str) -> None:
+    assert expected == rootfs(Bundle("/b", (), configured, privileged=False), reported)
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/.", "/x/..", "../", "///./"])
+def test_the_hosts_root_is_no_rootfs(path: str) -> None:
+    with pytest.raises(InputError, match="invalid rootfs directory"):
+        rootfs(Bundle("/b", (), path, privileged=False), "")
+
+
+def test_no_rootfs_is_an_error() -> None:
+    with pytest.raises(InputError, match=r"root\.path is missing"):
+        rootfs(Bundle("/b", (), "", privileged=False), "")
+
+
+def test_reads_the_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(b"{}" * 9)
+
+    assert read(str(tmp_path)) == b"{}" * 9
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"config\.json: No such file"):
+        read(str(tmp_path))
+
+
+def test_directory_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "config.json").mkdir()
+
+    with pytest.raises(InputError, match="not a regular file"):
+        read(str(tmp_path))
+
+
+def test_fifo_in_its_place_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+
+    with pytest.raises(InputError, match="not a regular file"):
+        read(str(tmp_path))
+
+
+def test_huge_file_is_not_read(tmp_path: Path) -> None:
+    with open(tmp_path / "config.json", "wb") as file:
+        file.truncate(CONFIG_LIMIT + 1)
+
+    with pytest.raises(InputError, match="larger than 16 MiB"):
+        read(str(tmp_path))
+
+
+def test_path_that_is_too_long() -> None:
+    with pytest.raises(InputError, match="File name too long"):
+        read("/" + "a" * 5000)
