@@ -119,11 +119,12 @@ def translate(error: BaseException) -> dict[str, Any]:
     if isinstance(error, NvcError):
         return {"stage": error.stage, "message": error.message, "hint": error.hint}
     if isinstance(error, OSError):
-        return {"stage": "", "message": str(error) if error.errno is None else _system_error(error), "hint": ""}
+        return {"stage": "", "message": str(error) if error.errno is None else system_error(error), "hint": ""}
     return {"stage": "", "message": f"{type(error).__name__}: {error}", "hint": ""}
 
 
-def _system_error(error: OSError) -> str:
+def system_error(error: OSError) -> str:
+    """The error as a reason for people: its file and errno's text in lower case."""
     # SyscallError says more in its text (call, arguments) than filename and errno do.
     if type(error).__str__ is not OSError.__str__:
         return str(error)

@@ -1,0 +1,211 @@
+"""What the driver service gives up before NVML is loaded (specs of libnvidia-container, section 4.3).
+
+NVML is a megabyte of foreign code, and with a driver root it is not even this host's. It gets a process that is
+chrooted to the driver root, has the uid of ``--user``, no capabilities, no new privileges, no network, and cannot
+execute, mount, trace or reach other processes. The reference does the first four.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+
+from nvc.errors import InitializationError, reason
+from nvc.linux import const, library, rights, syscalls
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from nvc.log import Log
+    from nvc.model import Host
+
+#: The driver root's NVML must use the libraries that this interpreter runs on, not the driver root's own: two
+#: versions of glibc's parts in one process crash. libgcc_s is what glibc loads when a thread is cancelled.
+HOST_LIBRARIES = ("libm.so.6", "librt.so.1", "libpthread.so.0", "libdl.so.2", "libgcc_s.so.1")
+
+#: (limit, soft and hard value, why)
+LIMITS: tuple[tuple[int, int, str], ...] = (
+    (resource.RLIMIT_CORE, 0, "a crash of NVML must not write the caller's memory into the driver root"),
+    (resource.RLIMIT_FSIZE, 64 << 20, "no file system is filled by a library that only reads"),
+)
+
+#: Denied with EPERM. The filter names what is dangerous instead of what is needed: which calls NVML makes differs
+#: between driver versions, it starts threads, talks to nvidia-persistenced and the fabric manager and maps what it
+#: likes, and a call that an allow-list forgot would show as a GPU that cannot be used on somebody's driver update.
+#: What is left without a capability, without execve and behind chroot is what an ordinary user's process may do.
+DENIED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "change what is mounted where, or leave the chroot",
+        (
+            *("mount", "umount2", "pivot_root", "chroot", "setns", "unshare"),
+            *("open_tree", "move_mount", "mount_setattr", "fsopen", "fsconfig", "fsmount", "fspick"),
+            *("open_by_handle_at", "name_to_handle_at"),
+        ),
+    ),
+    (
+        "reach into other processes",
+        ("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise"),
+    ),
+    (
+        "execute programs: NVML would start the setuid nvidia-modprobe, which no_new_privs makes useless",
+        ("execve", "execveat", "uselib"),
+    ),
+    (
+        "change or read the kernel",
+        (
+            *("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "bpf", "syslog"),
+            *("perf_event_open", "userfaultfd", "reboot", "swapon", "swapoff", "iopl", "ioperm", "lookup_dcookie"),
+        ),
+    ),
+    ("work behind this filter's back", ("io_uring_setup", "io_uring_enter", "io_uring_register")),
+    ("use or leave keys", ("keyctl", "add_key", "request_key")),
+    (
+        "change the machine",
+        (
+            *("acct", "quotactl", "sethostname", "setdomainname", "settimeofday", "clock_settime", "clock_adjtime"),
+            *("adjtimex", "vhangup", "fanotify_init", "personality", "mknod", "mknodat"),
+        ),
+    ),
+)
+
+# linux/socket.h
+_AF_INET, _AF_INET6, _AF_PACKET = 2, 10, 17
+# asm-generic/ioctls.h: both type into the terminal that stderr may be.
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# linux/sched.h: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+
+
+def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: Log) -> None:
+    """Give everything up, in the one order that works. Runs in the driver service; does not return to what it was.
+
+    uid, gid: None is the overflow id (nobody) for root, and the own id for others.
+    parent: pid of the process whose end ends this one.
+    Raises InitializationError. Imports nothing afterwards: the interpreter's files are outside the new root.
+    """
+    filter_library = _filter_library()
+    no_new_privs = _no_new_privs()
+    ids = _identity(uid, gid)
+    if host.root != "/":
+        _preload(log)
+        _change_root(host.root)
+    _become(*ids)
+    no_new_privs()
+    # Changing ids cleared it.
+    rights.parent_death_signal(parent)
+    try:
+        rights.drop_all()
+    except OSError as error:
+        raise InitializationError(f"capability change failed: {reason(error)}") from error
+    for limit, value, _ in LIMITS:
+        _, hard = resource.getrlimit(limit)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
+    if filter_library is None:
+        log.warn("running the driver service without a seccomp filter: neither seccomp nor pyseccomp can be used")
+    else:
+        _install_filter(filter_library, log)
+
+
+def _identity(uid: int | None, gid: int | None) -> tuple[int, int]:
+    if os.geteuid() != 0:
+        return os.geteuid() if uid is None else uid, os.getegid() if gid is None else gid
+    return _overflow_id("uid") if uid is None else uid, _overflow_id("gid") if gid is None else gid
+
+
+def _overflow_id(kind: str) -> int:
+    try:
+        with open(f"/proc/sys/kernel/overflow{kind}") as file:
+            return int(file.read())
+    except OSError:
+        return 65534  # DEFAULT_OVERFLOWUID, include/linux/highuid.h
+
+
+def _preload(log: Log) -> None:
+    for name in HOST_LIBRARIES:
+        try:
+            library.load(name)
+        except OSError as error:
+            # glibc 2.34 put librt, libpthread and libdl into libc; a system may do without the empty files.
+            log.info(f"not loaded before chroot: {error}")
+
+
+def _change_root(root: str) -> None:
+    try:
+        if os.geteuid() != 0:
+            # An ordinary user's way to chroot (info and list --root, --sim): a user namespace. Files and devices are
+            # still reached with the ids outside.
+            syscalls.unshare(const.CLONE_NEWUSER)
+        os.chroot(root)
+        os.chdir("/")
+    except OSError as error:
+        raise InitializationError(f"change root failed: {root}: {reason(error)}") from error
+
+
+def _become(uid: int, gid: int) -> None:
+    if os.getresuid() == (uid, uid, uid) and os.getresgid() == (gid, gid, gid):
+        return
+    try:
+        # As the reference: supplementary groups are dropped when the group changes.
+        rights.become(uid, gid, groups=os.getegid() != gid)
+    except OSError as error:
+        raise InitializationError(
+            f"privilege change failed: {reason(error)}",
+            hint="in a user namespace that does not map this user, keep the ids with --user=root:root",
+        ) from error
+
+
+def _no_new_privs() -> Callable[[], object]:
+    """python-prctl's setter where it is installed; one prctl of our own where it is not."""
+    try:
+        import prctl
+    except ImportError:
+        return rights.no_new_privs
+    return lambda: prctl.set_no_new_privs(1)
+
+
+def _filter_library() -> Any:
+    """libseccomp's own Python module or its PyPI twin, or None. pyseccomp raises RuntimeError without libseccomp."""
+    for name in ("seccomp", "pyseccomp"):
+        try:
+            module = __import__(name)
+            module.SyscallFilter(module.ALLOW)
+        except (ImportError, OSError, RuntimeError, AttributeError):
+            continue
+        return module
+    return None
+
+
+def _install_filter(seccomp: Any, log: Log) -> None:
+    """Raises InitializationError when the kernel refuses the filter."""
+    denied = seccomp.SyscallFilter(seccomp.ALLOW)
+    refuse = seccomp.ERRNO(errno.EPERM)
+    unknown = []
+    for _, names in DENIED:
+        for name in names:
+            try:
+                denied.add_rule(refuse, name)
+            except (OSError, RuntimeError, ValueError):
+                # A call that this libseccomp, or this architecture, does not have.
+                unknown.append(name)
+    for family in (_AF_INET, _AF_INET6, _AF_PACKET):
+        denied.add_rule(refuse, "socket", seccomp.Arg(0, seccomp.EQ, family))
+    for request in (_TIOCSTI, _TIOCLINUX):
+        # The kernel looks at 32 bits of it (CVE-2019-7303).
+        denied.add_rule(refuse, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
+    for flag in _NAMESPACES:
+        denied.add_rule(refuse, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
+    try:
+        # Its flags are in memory, where no filter sees them; glibc falls back to clone.
+        denied.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
+    except (OSError, RuntimeError, ValueError):
+        unknown.append("clone3")
+    if unknown:
+        log.info(f"calls that libseccomp does not know: {', '.join(unknown)}")
+    try:
+        denied.load()
+    except (OSError, RuntimeError) as error:
+        raise InitializationError(f"syscall limiting failed: {error}") from error

@@ -1,0 +1,156 @@
+"""NVML's answers as values (specs of libnvidia-container, sections 3.8, 3.9 and 4.2). Runs in the driver service only.
+
+The binding (``pynvml`` of nvidia-ml-py) is passed in: it must be imported before chroot and load its library after.
+nvmlShutdown is never called: the kernel does its work when the process ends, and it is one more call that can hang.
+"""
+
+from __future__ import annotations
+
+from nvc.driver.facts import NvmlGpu, NvmlMig, NvmlSystem
+from nvc.errors import DetectionError, InitializationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from nvc.errors import NvcError
+
+LIBRARY = "libnvidia-ml.so.1"
+#: Of a GPU for which NVML has no brand: NVML_BRAND_UNKNOWN.
+UNKNOWN_BRAND = 0
+
+_HINTS = {
+    "NVML_ERROR_DRIVER_NOT_LOADED": "load the NVIDIA kernel modules (nvidia-modprobe, or --load-kmods) and see dmesg",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the driver was updated while its kernel module was loaded: reboot, or "
+    "unload and load the NVIDIA kernel modules",
+    "NVML_ERROR_NO_PERMISSION": "the NVML process may not open the device nodes: see --user (for example "
+    "--user=root:video) and DeviceFileMode in /proc/driver/nvidia/params",
+    "NVML_ERROR_FUNCTION_NOT_FOUND": "the driver is older than what containers with GPUs need",
+    "NVML_ERROR_GPU_IS_LOST": "it fell off the bus or is powered down: see dmesg; it needs a reset or a reboot",
+    "NVML_ERROR_RESET_REQUIRED": "reset it (nvidia-smi --gpu-reset) or reboot",
+}
+
+
+def initialize(binding: Any, load: Callable[[str], None], path: str = LIBRARY) -> Nvml:
+    """Load NVML and initialise it.
+
+    load: dlopen. The binding finds the loaded library by its SONAME; by itself it would not tell why it cannot be
+    loaded. path: its name, or its place where the loader would not look (WSL's driver store).
+    Raises InitializationError.
+    """
+    try:
+        load(path)
+    except OSError as error:
+        raise InitializationError(
+            f"load library failed: {_lower_reason(str(error))}",
+            hint=f"is the NVIDIA driver installed? {LIBRARY} must be in the loader cache of the driver root (--root)",
+        ) from error
+    try:
+        binding.nvmlInit()
+    except binding.NVMLError as error:
+        raise _translated(binding, error, InitializationError, "") from error
+    return Nvml(binding)
+
+
+def _lower_reason(text: str) -> str:
+    head, colon, last = text.splitlines()[0].rpartition(":") if text else ("", "", "")
+    return f"{head}{colon}{last.lower()}"
+
+
+def _translated(binding: Any, error: Any, kind: type[NvcError], what: str) -> NvcError:
+    """NVML's own text for the number, which knows more numbers than the binding's table."""
+    try:
+        text = binding.nvmlErrorString(error.value)
+    except (binding.NVMLError, UnicodeDecodeError):
+        text = str(error)
+    hint = next((hint for name, hint in _HINTS.items() if getattr(binding, name, None) == error.value), "")
+    return kind(f"nvml error: {text.lower()}", hint=f"{what}: {hint}" if what and hint else hint or what)
+
+
+class Nvml:
+    """An initialised NVML. Its methods are the driver service's verbs; they raise DetectionError."""
+
+    def __init__(self, binding: Any) -> None:
+        self._binding = binding
+        self._absent = (binding.NVML_ERROR_NOT_SUPPORTED, binding.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+    def system(self) -> NvmlSystem:
+        """Versions and the number of GPUs."""
+        answer: NvmlSystem = self._ask("", self._system)
+        return answer
+
+    def gpu(self, index: int) -> NvmlGpu:
+        """The GPU with NVML's index."""
+        answer: NvmlGpu = self._ask(f"GPU {index}", self._gpu, index)
+        return answer
+
+    def _ask(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except self._binding.NVMLError as error:
+            raise _translated(self._binding, error, DetectionError, what) from error
+        except UnicodeDecodeError as error:
+            raise DetectionError("nvml error: a text that is not UTF-8", hint=what) from error
+
+    def _system(self) -> NvmlSystem:
+        nvml = self._binding
+        return NvmlSystem(
+            driver_version=nvml.nvmlSystemGetDriverVersion(),
+            cuda_version=nvml.nvmlSystemGetCudaDriverVersion(),
+            gpu_count=nvml.nvmlDeviceGetCount(),
+        )
+
+    def _gpu(self, index: int) -> NvmlGpu:
+        nvml = self._binding
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        pci = nvml.nvmlDeviceGetPciInfo(handle)
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+        mode = self._unless_absent(None, nvml.nvmlDeviceGetMigMode, handle)
+        # The pending mode takes effect with the next reset; until then there are no instances.
+        enabled = mode is not None and mode[0] == nvml.NVML_DEVICE_MIG_ENABLE
+        return NvmlGpu(
+            index=index,
+            # WSL has no minors.
+            minor=self._unless_absent(0, nvml.nvmlDeviceGetMinorNumber, handle),
+            name=nvml.nvmlDeviceGetName(handle),
+            brand=self._unless_absent(UNKNOWN_BRAND, nvml.nvmlDeviceGetBrand, handle),
+            uuid=nvml.nvmlDeviceGetUUID(handle),
+            domain=pci.domain,
+            bus=pci.bus,
+            device=pci.device,
+            arch=f"{major}.{minor}",
+            mig_capable=mode is not None,
+            mig_enabled=enabled,
+            migs=self._migs(handle) if enabled else (),
+        )
+
+    def _migs(self, gpu: Any) -> tuple[NvmlMig, ...]:
+        """MIG devices in NVML's order. The indices have no gaps: the first that is not there is the end."""
+        nvml = self._binding
+        found = []
+        for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+            try:
+                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
+            except nvml.NVMLError as error:
+                if error.value == nvml.NVML_ERROR_NOT_FOUND:
+                    break
+                raise
+            found.append(
+                NvmlMig(
+                    index=index,
+                    gi=nvml.nvmlDeviceGetGpuInstanceId(handle),
+                    ci=nvml.nvmlDeviceGetComputeInstanceId(handle),
+                    uuid=nvml.nvmlDeviceGetUUID(handle),
+                )
+            )
+        return tuple(found)
+
+    def _unless_absent(self, default: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        """``default`` where the GPU, or the driver, does not have this property."""
+        try:
+            return function(*arguments)
+        except self._binding.NVMLError as error:
+            if error.value in self._absent:
+                return default
+            raise

@@ -1,0 +1,118 @@
+"""The driver service: NVML behind a socket, in a process without rights."""
+
+from __future__ import annotations
+
+import os
+
+from nvc import services
+from nvc.driver.facts import GpuRequest, NvmlGpu, NvmlSystem, SystemRequest
+from nvc.errors import InitializationError
+from rpc import process
+from rpc.errors import RemoteError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from nvc.driver.nvml import Nvml
+    from nvc.log import Log
+    from nvc.model import Host
+    from rpc.client import Client
+    from rpc.method import Message
+    from rpc.server import Handler
+
+
+class _Handlers:
+    """Runs in the helper. ``prepare`` makes the NVML that the verbs ask."""
+
+    def __init__(self, host: Host, uid: int | None, gid: int | None, log: Log) -> None:
+        self._host = host
+        self._uid = uid
+        self._gid = gid
+        self._log = log
+        self._parent = os.getpid()
+        self._nvml: Nvml
+
+    def prepare(self) -> None:
+        """Give up everything, then load NVML. Raises InitializationError."""
+        from nvc.linux import library, rights
+
+        rights.parent_death_signal(self._parent)
+        rights.set_name("nvc:[driver]")
+        # Everything that is imported is imported now: after chroot the interpreter's files are out of reach.
+        import json.decoder  # noqa: F401 # the C scanner imports it for its errors
+
+        try:
+            import pynvml
+        except ImportError as error:
+            raise InitializationError(
+                "the Python package nvidia-ml-py cannot be imported", hint="install nvidia-ml-py"
+            ) from error
+        from nvc.driver import confine, nvml
+
+        confine.confine(self._host, uid=self._uid, gid=self._gid, parent=self._parent, log=self._log)
+        self._nvml = nvml.initialize(pynvml, library.load)
+
+    def system(self, request: SystemRequest, fds: list[int]) -> NvmlSystem:
+        return self._nvml.system()
+
+    def gpu(self, request: GpuRequest, fds: list[int]) -> NvmlGpu:
+        return self._nvml.gpu(request.index)
+
+
+class DriverClient:
+    """Asks the driver service. Every method raises NvcError: what NVML said, or how the service failed."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def system(self) -> NvmlSystem:
+        """Versions and the number of GPUs. The first call waits for NVML's start."""
+        reply: NvmlSystem = self._call("system", SystemRequest())
+        return reply
+
+    def gpu(self, index: int) -> NvmlGpu:
+        """The GPU with NVML's index, MIG devices included."""
+        reply: NvmlGpu = self._call("gpu", GpuRequest(index))
+        return reply
+
+    def _call(self, verb: str, request: Message) -> Any:
+        try:
+            return self._client.call(verb, request)
+        except RemoteError as error:
+            services.raise_remote(error)
+
+    @property
+    def pid(self) -> int:
+        """The helper's process id."""
+        return self._client.pid
+
+    def close(self) -> None:
+        """End the service and reap it."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def start(host: Host, *, uid: int | None, gid: int | None, deadline: float, log: Log) -> DriverClient:
+    """Start the driver service.
+
+    uid, gid: of the NVML process; None: nobody's when root, else the caller's.
+    deadline: seconds for one answer; the first includes NVML's start, which takes seconds when no other process
+    keeps the driver loaded.
+    Raises InitializationError when no process can be started. Everything else that can go wrong is told by the
+    first call.
+    """
+    handlers = _Handlers(host, uid, gid, log)
+    table: dict[str, Handler] = {"system": handlers.system, "gpu": handlers.gpu}
+    try:
+        client = process.start(
+            services.DRIVER, table, prepare=handlers.prepare, deadline=deadline, translate=services.translate
+        )
+    except OSError as error:
+        raise InitializationError(f"the driver service cannot be started: {services.system_error(error)}") from error
+    return DriverClient(client)
