@@ -1,0 +1,133 @@
+"""The one fallback for kernels before 5.12: mount(2), with descriptors named through /proc/self/fd.
+
+What is weaker here, and cannot be helped there: a bind mount is visible for the moment between the bind and the
+remount that restricts it, and is copied to peers of a shared target before it is made private. What is kept:
+sources and targets are descriptors; a source of another namespace is looked up again by path and must be the same
+inode; a remount that fails unmounts; locked attributes are repeated, so that a user namespace can remount.
+``nvc.linux.mounts`` decides which road is taken, and is the only caller.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from nvc.linux import const, procfd, syscalls
+from nvc.linux.fd import Fd, same_file
+from nvc.linux.syscalls import SyscallError
+from nvc.linux.tree import Legacy, Tree
+
+_PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = {
+    const.MOUNT_ATTR_RDONLY: const.MS_RDONLY,
+    const.MOUNT_ATTR_NOSUID: const.MS_NOSUID,
+    const.MOUNT_ATTR_NODEV: const.MS_NODEV,
+    const.MOUNT_ATTR_NOEXEC: const.MS_NOEXEC,
+}
+#: statvfs(3) flag -> mount flag: what a remount must repeat, lest it clears it (or fails, where it is locked).
+_KEEP = {
+    os.ST_RDONLY: const.MS_RDONLY,
+    os.ST_NOSUID: const.MS_NOSUID,
+    os.ST_NODEV: const.MS_NODEV,
+    os.ST_NOEXEC: const.MS_NOEXEC,
+    os.ST_NOATIME: const.MS_NOATIME,
+    os.ST_NODIRATIME: const.MS_NODIRATIME,
+    os.ST_RELATIME: const.MS_RELATIME,
+}
+#: Where a tmpfs waits, already filled but not yet attached; in it one directory a process and tmpfs.
+_STAGING = "/run"
+_count = 0
+
+
+def clone(source: Fd, *, recursive: bool) -> Tree:
+    """Remember ``source``: without open_tree nothing can be made detached."""
+    copy = source.duplicate()
+    return Tree(copy.detach(), source.name, Legacy(source.duplicate(), recursive=recursive))
+
+
+def new_tmpfs(source: str, options: dict[str, str], attributes: int) -> Tree:
+    """A tmpfs on a directory of ours below /run, seen by root alone until it is attached. Raises OSError."""
+    global _count
+    _count += 1
+    place = f"{_STAGING}/nvc-tmpfs-{os.getpid()}-{_count}"
+    os.mkdir(place, 0o700)
+    try:
+        data = ",".join(f"{key}={value}" for key, value in options.items())
+        syscalls.mount(source, place, "tmpfs", _mount_flags(attributes), data)
+        # Kept to ourselves also below a shared /run.
+        syscalls.mount(None, place, None, const.MS_PRIVATE)
+        number = os.open(place, _PIN)
+    except BaseException:
+        _release(place)
+        raise
+    tree = Tree(number, place, Legacy(Fd(os.dup(number), place), recursive=False, release=lambda: _release(place)))
+    tree.attributes = attributes
+    return tree
+
+
+def attach(tree: Tree, target: Fd) -> Fd:
+    """Bind, restrict, make private. Returns the new mount's root, for undo. Raises SyscallError."""
+    legacy = tree.legacy
+    assert legacy is not None
+    source = _here(legacy.source)
+    before = procfd.mount_id(target)
+    recursive = const.MS_REC if legacy.recursive else 0
+    procfd.by_path(lambda a, b: syscalls.mount(a, b, None, const.MS_BIND | recursive), source, target)
+    mounted = _top(target, source, before)
+    try:
+        kept = os.statvfs(mounted.fileno()).f_flag
+        flags = _mount_flags(tree.attributes) | sum(bit for flag, bit in _KEEP.items() if kept & flag)
+        remount = const.MS_BIND | const.MS_REMOUNT | flags
+        procfd.by_path(lambda path: syscalls.mount(None, path, None, remount), mounted)
+        private = const.MS_PRIVATE | const.MS_REC
+        procfd.by_path(lambda path: syscalls.mount(None, path, None, private), mounted)
+    except BaseException:
+        procfd.by_path(lambda path: syscalls.umount2(path, const.MNT_DETACH), mounted)
+        raise
+    if legacy.release is not None:
+        release, legacy.release = legacy.release, None
+        release()
+    return mounted
+
+
+def _here(source: Fd) -> Fd:
+    """The source as this mount namespace has it: mount(2) refuses to bind from another namespace.
+
+    A container's namespace is made as a copy of the runtime's, so the path leads to the same file; if it does not,
+    nothing is mounted.
+    """
+    try:
+        again = Fd(os.open(procfd.path_of(source), _PIN), source.name)
+    except OSError as error:
+        raise SyscallError(error.errno or errno.EIO, "open", source.name) from error
+    if not same_file(again, source):
+        raise SyscallError(errno.ESTALE, "open", source.name)
+    return again
+
+
+def _top(target: Fd, source: Fd, before: int) -> Fd:
+    """The root of the mount just made on ``target``, looked up by path and proven to be it.
+
+    A descriptor of the target keeps naming what is below the mount, and remounting through it is refused.
+    """
+    mounted = Fd(os.open(procfd.path_of(target), _PIN), target.name)
+    if not same_file(mounted, source) or procfd.mount_id(mounted) == before:
+        # Somebody moved the target meanwhile. The mount cannot be found: the caller fails, its namespace goes.
+        raise SyscallError(errno.ESTALE, "mount", source, target)
+    return mounted
+
+
+def _mount_flags(attributes: int) -> int:
+    return sum(flag for attribute, flag in _FLAGS.items() if attributes & attribute)
+
+
+def _release(place: str) -> None:
+    """Take the staging place away; the tmpfs lives on where it was bound."""
+    try:
+        syscalls.umount2(place, const.MNT_DETACH)
+    except SyscallError:
+        pass  # the mount failed, or its namespace is not ours any more
+    try:
+        os.rmdir(place)
+    except OSError:
+        pass

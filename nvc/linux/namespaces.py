@@ -1,0 +1,69 @@
+"""Opening, comparing and entering the namespaces of a process.
+
+A process that entered a mount namespace does not come back: helpers are forked for it. It must have one thread, and
+every descriptor that is a *mount target* must be opened after entering (move_mount answers EINVAL otherwise).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from nvc.linux import const, procfd, syscalls
+from nvc.linux.fd import Fd
+from nvc.linux.syscalls import SyscallError
+
+#: Name below /proc/PID/ns -> its CLONE_NEW* flag.
+KINDS = {
+    "cgroup": const.CLONE_NEWCGROUP,
+    "ipc": const.CLONE_NEWIPC,
+    "mnt": const.CLONE_NEWNS,
+    "net": const.CLONE_NEWNET,
+    "pid": const.CLONE_NEWPID,
+    "user": const.CLONE_NEWUSER,
+    "uts": const.CLONE_NEWUTS,
+}
+
+
+def open_namespace(pid: int, kind: str) -> Fd:
+    """The namespace of process ``pid``. Raises OSError: ENOENT (ended), EACCES (see ``enter``), KeyError for a kind."""
+    if kind not in KINDS:
+        raise KeyError(kind)
+    return _open(f"/proc/{pid}/ns/{kind}")
+
+
+def enter(namespace: str | Fd, kind: str) -> None:
+    """Enter ``namespace`` (a path or a descriptor); ``kind`` as in ``KINDS``.
+
+    Raises OSError: EACCES or EPERM without CAP_SYS_PTRACE over the process or CAP_SYS_ADMIN over the namespace,
+    EINVAL with threads, with a descriptor of another kind, or for the user namespace that the process is in.
+    Entering a user namespace gives the full capability set inside it; ``mnt`` puts the root and working directory
+    at the namespace's root.
+    """
+    # While /proc is still known to be ours: see procfd.
+    try:
+        procfd.pin()
+    except OSError:
+        pass  # no /proc here: only the calls that need it will fail
+    if isinstance(namespace, Fd):
+        syscalls.setns(namespace, KINDS[kind])
+        return
+    with _open(namespace) as opened:
+        syscalls.setns(opened, KINDS[kind])
+
+
+def same(pid: int, kind: str) -> bool:
+    """Whether process ``pid`` is in our namespace of this kind.
+
+    Raises OSError: ENOENT when it ended, EACCES when its namespaces may not be looked at (a process with more
+    capabilities than ours).
+    """
+    ours, theirs = os.stat(f"/proc/self/ns/{kind}"), os.stat(f"/proc/{pid}/ns/{kind}")
+    return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+
+
+def _open(path: str) -> Fd:
+    try:
+        return Fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+    except OSError as error:
+        raise SyscallError(error.errno or errno.EIO, "open", path) from error

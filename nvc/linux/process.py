@@ -1,0 +1,97 @@
+"""Forked children with a deadline, and sealed copies of programs in memory."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import time
+
+from nvc.linux import const, syscalls
+from nvc.linux.fd import Fd
+from nvc.linux.syscalls import SyscallError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COPY_BYTES = 1 << 20
+_POLL_SECONDS = 0.002
+_EXIT_ON_ERROR = 1
+
+
+def fork(function: Callable[[], int | None]) -> int:
+    """Run ``function`` in a forked child; its result (None: 0) is the exit status, any exception makes it 1.
+
+    Returns the child's pid. The child never returns into the caller's code and runs none of its exit handlers.
+    """
+    child = os.fork()
+    if child:
+        return child
+    status = _EXIT_ON_ERROR
+    try:
+        status = function() or 0
+    finally:
+        os._exit(status)
+
+
+def wait(pid: int, seconds: float) -> int:
+    """Wait for the child ``pid`` and reap it: exit status, or minus the signal that ended it.
+
+    After ``seconds`` it is killed, reaped, and TimeoutError raised.
+    """
+    deadline = time.monotonic() + seconds
+    try:
+        process: Fd | None = Fd(os.pidfd_open(pid), f"pid {pid}")
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        process = None  # before Linux 5.3: look again and again
+    try:
+        while True:
+            left = deadline - time.monotonic()
+            if left > 0 and process is not None:
+                select.select([process.fileno()], [], [], left)
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                return os.waitstatus_to_exitcode(status)
+            if left <= 0:
+                os.kill(pid, 9)
+                os.waitpid(pid, 0)
+                raise TimeoutError(errno.ETIMEDOUT, f"process {pid} did not end within {seconds:g} s")
+            if process is None:
+                time.sleep(_POLL_SECONDS)
+    finally:
+        if process is not None:
+            process.close()
+
+
+def ended(pidfd: Fd) -> bool:
+    """Whether the process that ``pidfd`` (os.pidfd_open) names has ended."""
+    return bool(select.select([pidfd.fileno()], [], [], 0)[0])
+
+
+def close_from(first: int) -> None:
+    """Close every descriptor from ``first`` on."""
+    try:
+        syscalls.close_range(first)
+    except SyscallError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+
+
+def sealed_copy(source: Fd, name: str) -> Fd:
+    """A copy of the file in memory that nobody can change, for execution by descriptor.
+
+    Who shares a namespace with the running program can open its executable through /proc/PID/exe; with this copy
+    that is never the host's file (CVE-2024-0135, CVE-2019-5736). Raises OSError.
+    """
+    copy = Fd(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), name)
+    offset = 0
+    while sent := os.sendfile(copy.fileno(), source.fileno(), offset, _COPY_BYTES):
+        offset += sent
+    seals = const.F_SEAL_SEAL | const.F_SEAL_SHRINK | const.F_SEAL_GROW | const.F_SEAL_WRITE
+    fcntl.fcntl(copy.fileno(), const.F_ADD_SEALS, seals)
+    return copy

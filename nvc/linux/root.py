@@ -1,0 +1,281 @@
+"""Paths inside a directory tree that somebody else controls: resolved to descriptors, never out of the tree.
+
+The tree is a container's rootfs (or a driver root). Whatever its links say and whoever changes them meanwhile, a
+path leads to something inside; absolute links start at the tree's root and ".." at the root stays there. Resolution
+is the kernel's (openat2 with RESOLVE_IN_ROOT), or ``nvc.linux.walk`` on kernels before 5.6.
+
+Nothing that exists is ever written to, truncated or replaced: creation is O_EXCL on an open parent directory.
+``umask`` applies to the modes given here, as to any mkdir and open.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from nvc.linux import const, syscalls
+from nvc.linux.fd import Fd, same_file
+from nvc.linux.rights import Owner
+from nvc.linux.syscalls import SyscallError
+from nvc.linux.undo import Undo
+from nvc.linux.walk import Walk, open_name
+
+_RESOLVE = const.RESOLVE_IN_ROOT | const.RESOLVE_NO_MAGICLINKS
+#: A rename anywhere on the machine can make openat2 answer EAGAIN for a path with "..": openat2(2) says try again.
+_TRIES = 128
+_CREATE = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+class Root:
+    """An open directory that paths are resolved in. ``path`` is what it was opened as, for messages."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, fd: Fd, path: str = "") -> None:
+        self.fd = fd
+        self.path = path or fd.name
+
+    @classmethod
+    def open(cls, path: str) -> Root:
+        """Open the directory ``path``, its links followed. Open it after entering the mount namespace it is used in.
+
+        Raises SyscallError.
+        """
+        try:
+            return cls(Fd(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), path), path)
+        except OSError as error:
+            raise SyscallError(error.errno or errno.EIO, "open", path) from error
+
+    def close(self) -> None:
+        """Close the directory."""
+        self.fd.close()
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def resolve(self, path: str, *, follow: bool = True) -> Fd:
+        """What ``path`` leads to, as O_PATH; with follow=False a link at its end is itself the answer.
+
+        Raises SyscallError: ENOENT, ENOTDIR, ELOOP (also for a magic link), EAGAIN (somebody keeps renaming).
+        """
+        return self._open(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
+
+    def exists(self, path: str) -> bool:
+        """Whether ``path`` leads to something. Raises SyscallError for anything but "no" (EACCES, ...)."""
+        try:
+            self.resolve(path).close()
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return False
+            raise
+        return True
+
+    def stat(self, path: str, *, follow: bool = True) -> os.stat_result:
+        """stat(2) of what ``path`` leads to. Raises SyscallError."""
+        with self.resolve(path, follow=follow) as found:
+            return found.stat()
+
+    def open_file(self, path: str) -> Fd:
+        """A regular file opened for reading. Raises SyscallError, EINVAL for anything that is not a regular file."""
+        for _ in range(_TRIES):
+            with self.resolve(path) as pinned:
+                # Looked at before it is opened for reading: opening a fifo waits and opening a device acts.
+                if not stat.S_ISREG(pinned.stat().st_mode):
+                    raise SyscallError(errno.EINVAL, "open", path, "not a regular file")
+                opened = self._open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+                if same_file(pinned, opened):
+                    return opened
+        raise SyscallError(errno.EAGAIN, "open", path)
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The content of a regular file. Raises SyscallError, EFBIG when it is longer than ``limit`` bytes."""
+        with self.open_file(path) as file:
+            data = b""
+            while chunk := os.read(file.fileno(), min(limit + 1 - len(data), 1 << 20)):
+                data += chunk
+                if len(data) > limit:
+                    raise SyscallError(errno.EFBIG, "read", path, limit)
+            return data
+
+    def list_directory(self, path: str) -> list[str]:
+        """The names in a directory, sorted. Raises SyscallError."""
+        with self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK) as directory:
+            return sorted(os.listdir(directory.fileno()))
+
+    def real_path(self, path: str) -> str:
+        """``path`` with its links resolved, from the root: "/usr/lib". What is missing is kept as it is written.
+
+        For messages and plans; a mount target is what ``resolve`` or ``make_*`` returned. Raises SyscallError.
+        """
+        walk = Walk(self.fd)
+        parts = [part for part in path.split("/") if part]
+        while parts:
+            name = parts.pop(0)
+            found = None
+            if name not in ("..", "."):
+                found = open_name(walk.directory, name)
+                if found is None:
+                    return _lexical(walk.names, [name, *parts])
+                if stat.S_ISLNK(found.stat().st_mode):
+                    parts = walk.follow(found, parts)
+                    continue
+                if not parts:
+                    walk.names.append(name)
+                    break
+            parts = walk.step(name, parts)
+        return "/" + "/".join(walk.names)
+
+    def make_directories(self, path: str, *, mode: int = 0o755, uid: int, gid: int, undo: Undo) -> Fd:
+        """The directory ``path``, made with its parents where missing, owned by uid:gid.
+
+        A dangling link on the way, or at the end, gets its target made inside the root, as the reference does.
+        Raises SyscallError, ENOTDIR where a file is in the way.
+        """
+        with Owner(uid, gid):
+            walk = self._creating_walk(mode, uid, gid, undo)
+            walk.enter(path)
+            walk.verify()
+            return walk.directory.duplicate()
+
+    def make_file(self, path: str, *, mode: int = 0o644, uid: int, gid: int, undo: Undo) -> Fd:
+        """A file to mount over: what is at ``path`` already, or a new empty regular file, with its parents.
+
+        mode: st_mode of what will be mounted; its type (none: regular) says which other kind of existing file is
+        accepted (a socket for a socket, a device node for a device node), its permission bits are the new file's.
+        A link at the end is followed inside the root; when it dangles, its target is made, as the reference does.
+        Raises SyscallError: EISDIR for a directory, ENOTDIR for a file among the parents, EEXIST for another kind.
+        """
+        with Owner(uid, gid):
+            for _ in range(_TRIES):
+                walk = self._creating_walk(0o755, uid, gid, undo)
+                found, name = walk.final(path)
+                walk.verify()
+                if found is not None:
+                    _check_kind(found, path, mode)
+                    return found
+                try:
+                    number = os.open(name, _CREATE, mode & 0o777, dir_fd=walk.directory.fileno())
+                except FileExistsError:
+                    continue  # somebody made it meanwhile: look what it is
+                except OSError as error:
+                    raise SyscallError(error.errno or errno.EIO, "openat", walk.directory, name) from error
+                made = Fd(number, path)
+                undo.push(_remove_file, walk.directory.duplicate(), name, _identity(made.stat()), (uid, gid))
+                return made
+        raise SyscallError(errno.EAGAIN, "openat", path)
+
+    def make_symlink(self, path: str, text: str, *, uid: int, gid: int, undo: Undo) -> bool:
+        """Make the link ``path`` -> ``text``, with its parents. False, and nothing done, when the name is taken.
+
+        Raises SyscallError.
+        """
+        with Owner(uid, gid):
+            walk = self._creating_walk(0o755, uid, gid, undo)
+            name = walk.parent(path.rstrip("/"))
+            walk.verify()
+            directory = walk.directory
+            try:
+                os.symlink(text, name or ".", dir_fd=directory.fileno())
+            except FileExistsError:
+                return False
+            except OSError as error:
+                raise SyscallError(error.errno or errno.EIO, "symlinkat", text, directory, name) from error
+            made = os.stat(name, dir_fd=directory.fileno(), follow_symlinks=False)
+            undo.push(_remove_file, directory.duplicate(), name, _identity(made), (uid, gid))
+            return True
+
+    def _open(self, path: str, flags: int) -> Fd:
+        for _ in range(_TRIES):
+            try:
+                return syscalls.openat2(self.fd, path.lstrip("/") or ".", flags, _RESOLVE)
+            except SyscallError as error:
+                # EPERM: what seccomp profiles older than the call answer; the walk finds the true answer.
+                if error.errno in (errno.ENOSYS, errno.EPERM):
+                    return self._walk_open(path, flags)
+                if error.errno != errno.EAGAIN:
+                    raise SyscallError(error.errno or errno.EIO, "openat2", self.fd, path) from None
+        raise SyscallError(errno.EAGAIN, "openat2", self.fd, path)
+
+    def _walk_open(self, path: str, flags: int) -> Fd:
+        """openat2's answer without openat2."""
+        walk = Walk(self.fd)
+        found, name = walk.final(path, follow=not flags & os.O_NOFOLLOW)
+        walk.verify()
+        if found is None:
+            raise SyscallError(errno.ENOENT, "openat", self.fd, path)
+        if flags & os.O_PATH:
+            return found
+        number = os.open(name or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=walk.directory.fileno())
+        opened = Fd(number, path)
+        if not same_file(found, opened):
+            raise SyscallError(errno.EAGAIN, "openat", self.fd, path)
+        return opened
+
+    def _creating_walk(self, mode: int, uid: int, gid: int, undo: Undo) -> Walk:
+        def make_directory(parent: Fd, name: str) -> None:
+            try:
+                os.mkdir(name, mode, dir_fd=parent.fileno())
+            except FileExistsError:
+                return  # somebody made it meanwhile: the walk looks what it is
+            except OSError as error:
+                raise SyscallError(error.errno or errno.EIO, "mkdirat", parent, name) from error
+            made = os.stat(name, dir_fd=parent.fileno(), follow_symlinks=False)
+            undo.push(_remove_directory, parent.duplicate(), name, _identity(made), (uid, gid))
+
+        return Walk(self.fd, make_directory)
+
+
+def _lexical(names: list[str], rest: list[str]) -> str:
+    kept = list(names)
+    for part in rest:
+        if part == "..":
+            del kept[-1:]
+        elif part != ".":
+            kept.append(part)
+    return "/" + "/".join(kept)
+
+
+def _check_kind(found: Fd, path: str, mode: int) -> None:
+    there = stat.S_IFMT(found.stat().st_mode)
+    if there == stat.S_IFDIR:
+        raise SyscallError(errno.EISDIR, "openat", path)
+    if there not in (stat.S_IFREG, stat.S_IFMT(mode)):
+        raise SyscallError(errno.EEXIST, "openat", path)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _still_ours(parent: Fd, name: str, identity: tuple[int, int]) -> os.stat_result | None:
+    """The entry's status if it is the one that we made: not one that took its name since."""
+    try:
+        status = os.stat(name, dir_fd=parent.fileno(), follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return status if _identity(status) == identity else None
+
+
+def _remove_file(parent: Fd, name: str, identity: tuple[int, int], owner: tuple[int, int]) -> None:
+    """Undo: remove the link or empty file that we made. One that was written to since belongs to its writer."""
+    with Owner(*owner):
+        status = _still_ours(parent, name, identity)
+        if status is not None and (stat.S_ISLNK(status.st_mode) or status.st_size == 0):
+            os.unlink(name, dir_fd=parent.fileno())
+
+
+def _remove_directory(parent: Fd, name: str, identity: tuple[int, int], owner: tuple[int, int]) -> None:
+    """Undo: remove the directory that we made, if it is empty."""
+    with Owner(*owner):
+        if _still_ours(parent, name, identity) is None:
+            return
+        try:
+            os.rmdir(name, dir_fd=parent.fileno())
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise

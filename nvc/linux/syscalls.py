@@ -1,0 +1,244 @@
+"""System calls that the standard library does not have, a few lines each, in alphabetical order.
+
+Everything goes through syscall(2) by number, so a libc without the wrapper (glibc 2.36 has no openat2) makes no
+difference. All descriptors are made CLOEXEC. Failures raise ``SyscallError``; look at its ``errno`` rather than
+catching FileNotFoundError and its like, which Python makes for plain OSError only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+
+from nvc.linux import const
+from nvc.linux.fd import Fd
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_long = ctypes.c_long
+
+#: Calls that this kernel (or the seccomp filter around us) does not have. A call that answered ENOSYS is put here
+#: and not tried again; tests put names here to take the path of an old kernel.
+unavailable: set[str] = set()
+
+_LARGEST_FSTATFS = 256
+
+
+class SyscallError(OSError):
+    """A call that failed: which, with what arguments, errno."""
+
+    def __init__(self, number: int, call: str, *arguments: object) -> None:
+        super().__init__(number, os.strerror(number))
+        self.call = call
+        self.arguments = arguments
+
+    def __str__(self) -> str:
+        shown = ", ".join(_show(argument) for argument in self.arguments)
+        return f"{self.call}({shown}): {(self.strerror or '').lower()}"
+
+
+def _show(argument: object) -> str:
+    if isinstance(argument, str):
+        return repr(argument)
+    return f"{argument:#x}" if isinstance(argument, int) and not isinstance(argument, bool) else str(argument)
+
+
+def _call(name: str, arguments: tuple[Any, ...], shown: tuple[object, ...]) -> int:
+    """Call ``name``; ``shown`` are the arguments as a message shows them. EINTR is retried, as PEP 475 does."""
+    number = const.NR.get(name)
+    if number is None or name in unavailable:
+        raise SyscallError(errno.ENOSYS, name, *shown)
+    # Plain ints would be passed as C int: upper halves of 64-bit arguments would be lost.
+    passed = [_long(value) if isinstance(value, int) else value for value in arguments]
+    while True:
+        result: int = _libc.syscall(_long(number), *passed)
+        if result >= 0:
+            return result
+        failure = ctypes.get_errno()
+        if failure == errno.EINTR:
+            continue
+        if failure == errno.ENOSYS:
+            unavailable.add(name)
+        raise SyscallError(failure, name, *shown)
+
+
+def _path(path: str | None) -> bytes | None:
+    return None if path is None else os.fsencode(path)
+
+
+def bpf(command: int, attributes: bytes, call: str) -> tuple[int, bytes]:
+    """bpf(2). Returns its result and the attributes as the kernel left them. ``call`` names it in errors.
+
+    The buffer is larger than the size passed: kernels from 6.17 on write past the members a caller knows of when
+    they answer BPF_PROG_QUERY.
+    """
+    buffer = ctypes.create_string_buffer(attributes, 256)
+    result = _call("bpf", (command, ctypes.addressof(buffer), len(attributes)), (call,))
+    return result, buffer.raw[: len(attributes)]
+
+
+def capget() -> tuple[int, int, int]:
+    """The calling process's effective, permitted and inheritable sets, as bit masks (bit n = capability n)."""
+    header = ctypes.create_string_buffer(struct.pack(const.CAP_HEADER, const.LINUX_CAPABILITY_VERSION_3, 0))
+    data = ctypes.create_string_buffer(struct.calcsize(const.CAP_DATA))
+    _call("capget", (ctypes.addressof(header), ctypes.addressof(data)), ())
+    low = struct.unpack_from(const.CAP_DATA, data)
+    return low[0] | low[3] << 32, low[1] | low[4] << 32, low[2] | low[5] << 32
+
+
+def capset(effective: int, permitted: int, inheritable: int) -> None:
+    """Set the three sets (bit masks). Raises SyscallError EPERM for a capability that may not be gained."""
+    header = ctypes.create_string_buffer(struct.pack(const.CAP_HEADER, const.LINUX_CAPABILITY_VERSION_3, 0))
+    sets = (effective, permitted, inheritable)
+    words = [value & 0xFFFFFFFF for value in sets] + [value >> 32 for value in sets]
+    data = ctypes.create_string_buffer(struct.pack(const.CAP_DATA, *words))
+    _call("capset", (ctypes.addressof(header), ctypes.addressof(data)), sets)
+
+
+def close_range(first: int, last: int = 0x7FFFFFFF) -> None:
+    """Close the descriptors ``first`` to ``last``, both included. Raises SyscallError ENOSYS before Linux 5.9."""
+    _call("close_range", (first, last, 0), (first, last))
+
+
+def fsconfig_create(context: Fd) -> None:
+    """fsconfig(FSCONFIG_CMD_CREATE): make the superblock that the options so far describe."""
+    _call("fsconfig", (context.fileno(), const.FSCONFIG_CMD_CREATE, 0, 0, 0), (context, "create"))
+
+
+def fsconfig_string(context: Fd, key: str, value: str) -> None:
+    """fsconfig(FSCONFIG_SET_STRING)."""
+    arguments = (context.fileno(), const.FSCONFIG_SET_STRING, _path(key), _path(value), 0)
+    _call("fsconfig", arguments, (context, key, value))
+
+
+def fsmount(context: Fd, attributes: int) -> Fd:
+    """fsmount(2): a detached mount of the created superblock, with ``attributes`` (MOUNT_ATTR_*)."""
+    number = _call("fsmount", (context.fileno(), const.FSMOUNT_CLOEXEC, attributes), (context, attributes))
+    return Fd(number, context.name)
+
+
+def fsopen(filesystem: str) -> Fd:
+    """fsopen(2). Needs CAP_SYS_ADMIN in the user namespace of the mount namespace."""
+    return Fd(_call("fsopen", (_path(filesystem), const.FSOPEN_CLOEXEC), (filesystem,)), filesystem)
+
+
+def filesystem_type(file: Fd) -> int:
+    """fstatfs(2): the magic number of linux/magic.h of the file system that ``file`` is on. Raises SyscallError."""
+    buffer = ctypes.create_string_buffer(_LARGEST_FSTATFS)
+    if _libc.fstatfs(file.fileno(), buffer) < 0:
+        raise SyscallError(ctypes.get_errno(), "fstatfs", file)
+    kind: int = struct.unpack_from("@l", buffer)[0]
+    return kind
+
+
+def mount(source: str | None, target: str, filesystem: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2)."""
+    arguments = (_path(source), _path(target), _path(filesystem), flags, _path(data))
+    _call("mount", arguments, (source, target, filesystem, flags, data))
+
+
+def mount_setattr(mount: Fd, attributes: int, *, propagation: int = 0, recursive: bool = True) -> None:
+    """mount_setattr(2) on the mount with root ``mount``: set MOUNT_ATTR_* bits (none is cleared) and propagation."""
+    flags = const.AT_EMPTY_PATH | (const.AT_RECURSIVE if recursive else 0)
+    attr = struct.pack(const.MOUNT_ATTR, attributes, 0, propagation, 0)
+    shown = (mount, flags, attributes, propagation)
+    _call("mount_setattr", (mount.fileno(), b"", flags, attr, len(attr)), shown)
+
+
+def move_mount(tree: Fd, target: Fd) -> None:
+    """move_mount(2) by descriptors only: attach the detached ``tree`` on top of ``target``.
+
+    Answers EINVAL when ``target`` was opened before the process entered its mount namespace.
+    """
+    flags = const.MOVE_MOUNT_F_EMPTY_PATH | const.MOVE_MOUNT_T_EMPTY_PATH
+    _call("move_mount", (tree.fileno(), b"", target.fileno(), b"", flags), (tree, target))
+
+
+def open_tree(source: Fd, *, recursive: bool = False) -> Fd:
+    """open_tree(OPEN_TREE_CLONE) of ``source``: a detached bind mount of it."""
+    flags = const.OPEN_TREE_CLONE | const.OPEN_TREE_CLOEXEC | const.AT_EMPTY_PATH
+    flags |= const.AT_RECURSIVE if recursive else 0
+    return Fd(_call("open_tree", (source.fileno(), b"", flags), (source, flags)), source.name)
+
+
+def openat2(directory: Fd, path: str, flags: int, resolve: int, mode: int = 0) -> Fd:
+    """openat2(2); ``resolve`` is RESOLVE_*. O_CLOEXEC is added. Raises SyscallError, EAGAIN when a race was seen."""
+    how = struct.pack(const.OPEN_HOW, flags | os.O_CLOEXEC, mode, resolve)
+    arguments = (directory.fileno(), os.fsencode(path), how, len(how))
+    number = _call("openat2", arguments, (directory, path, flags, resolve))
+    return Fd(number, path)
+
+
+def pivot_root(new: str, old: str) -> None:
+    """pivot_root(2)."""
+    _call("pivot_root", (_path(new), _path(old)), (new, old))
+
+
+def prctl(option: int, *arguments: int) -> int:
+    """prctl(2) with integer arguments; those left out are 0, as several options demand."""
+    padded = (*arguments, 0, 0, 0, 0)[:4]
+    return _call("prctl", (option, *padded), (option, *arguments))
+
+
+def prctl_buffer(option: int, buffer: Any) -> int:
+    """prctl(2) whose argument is the ctypes buffer ``buffer``."""
+    return _call("prctl", (option, ctypes.addressof(buffer), 0, 0, 0), (option, "buffer"))
+
+
+def seccomp_filter(program: bytes) -> None:
+    """seccomp(SECCOMP_SET_MODE_FILTER): ``program`` is a sequence of struct sock_filter.
+
+    Raises SyscallError EACCES without no_new_privs and CAP_SYS_ADMIN, EINVAL for a malformed program.
+    """
+    code = ctypes.create_string_buffer(program, len(program))
+    length = len(program) // struct.calcsize(const.SOCK_FILTER)
+    header = ctypes.create_string_buffer(struct.pack(const.SOCK_FPROG, length, ctypes.addressof(code)))
+    arguments = (const.SECCOMP_SET_MODE_FILTER, 0, ctypes.addressof(header))
+    _call("seccomp", arguments, ("filter", length))
+
+
+def setfsgid(gid: int) -> int:
+    """setfsgid(2). Returns the id before; it cannot tell failure, so callers ask again with -1."""
+    return _call("setfsgid", (gid,), (gid,))
+
+
+def setfsuid(uid: int) -> int:
+    """setfsuid(2). Returns the id before; it cannot tell failure, so callers ask again with -1."""
+    return _call("setfsuid", (uid,), (uid,))
+
+
+def setns(namespace: Fd, kind: int) -> None:
+    """setns(2); ``kind`` is CLONE_NEW* or 0. EINVAL for a mount namespace in a process with threads."""
+    _call("setns", (namespace.fileno(), kind), (namespace, kind))
+
+
+def statx_mount(file: Fd) -> tuple[int, bool]:
+    """statx(2): the id of the mount that ``file`` is on, and whether it is that mount's root.
+
+    Raises SyscallError ENOSYS on kernels that do not tell (before 5.8).
+    """
+    buffer = ctypes.create_string_buffer(const.STATX_SIZE)
+    arguments = (file.fileno(), b"", const.AT_EMPTY_PATH, const.STATX_MNT_ID, ctypes.addressof(buffer))
+    _call("statx", arguments, (file,))
+    offsets = const.STATX_OFFSETS
+    mask = struct.unpack_from("=I", buffer, offsets["stx_mask"])[0]
+    if not mask & const.STATX_MNT_ID:
+        raise SyscallError(errno.ENOSYS, "statx", file, "STATX_MNT_ID")
+    attributes = struct.unpack_from("=Q", buffer, offsets["stx_attributes"])[0]
+    return struct.unpack_from("=Q", buffer, offsets["stx_mnt_id"])[0], bool(attributes & const.STATX_ATTR_MOUNT_ROOT)
+
+
+def umount2(target: str, flags: int = 0) -> None:
+    """umount2(2)."""
+    _call("umount2", (_path(target), flags), (target, flags))
+
+
+def unshare(flags: int) -> None:
+    """unshare(2); ``flags`` are CLONE_NEW*."""
+    _call("unshare", (flags,), (flags,))
