@@ -1,0 +1,13 @@
+/* Stands for every other program of the driver (nvidia-persistenced, nvidia-cuda-mps-control ...) on a simulated
+ * machine: it says what it is and does nothing. */
+#include <stdio.h>
+#include <string.h>
+
+int main (int argc, char **argv)
+{
+    const char *name = argc > 0 && argv[0] != NULL ? argv[0] : "driver-tool";
+    const char *slash = strrchr (name, '/');
+
+    printf ("%s: SIMULATED, does nothing\n", slash != NULL ? slash + 1 : name);
+    return 0;
+}

@@ -1,0 +1,163 @@
+/*
+ * nvidia-smi of a simulated machine. Like the real one it finds libnvidia-ml.so.1 through the loader, so in a container
+ * it shows whether the injected library, the loader cache and the device nodes fit together. "-L" prints the real
+ * one's lines on stdout; that the machine is simulated is said on stderr.
+ */
+#include "nvml.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIBRARY "libnvidia-ml.so.1"
+/* Exit codes of the real nvidia-smi's manual page. */
+enum { EXIT_OK = 0, EXIT_USAGE = 2, EXIT_DRIVER = 9, EXIT_LIBRARY = 12, EXIT_OTHER = 255 };
+
+static void *library;
+static bool incomplete;
+
+static void *symbol (const char *name)
+{
+    void *address = dlsym (library, name);
+
+    if (address == NULL) {
+        fprintf (stderr, "nvidia-smi: %s has no %s\n", LIBRARY, name);
+        incomplete = true;
+    }
+    return address;
+}
+
+/* One variable a function, of the function's own type. */
+#define FUNCTIONS(row)                                                                                                 \
+    row (nvmlInit_v2) row (nvmlShutdown) row (nvmlErrorString) row (nvmlSystemGetDriverVersion)                        \
+        row (nvmlSystemGetCudaDriverVersion_v2) row (nvmlDeviceGetCount_v2) row (nvmlDeviceGetHandleByIndex_v2)        \
+            row (nvmlDeviceGetName) row (nvmlDeviceGetUUID) row (nvmlDeviceGetPciInfo_v3)                              \
+                row (nvmlDeviceGetMemoryInfo) row (nvmlDeviceGetMigMode) row (nvmlDeviceGetMaxMigDeviceCount)          \
+                    row (nvmlDeviceGetMigDeviceHandleByIndex) row (nvcSimMachineName) row (nvcSimProblem)
+
+#define DECLARE(name) __typeof__ (name) *name;
+#define RESOLVE(name) api.name = (__typeof__ (name) *) symbol (#name);
+
+static struct {
+    FUNCTIONS (DECLARE)
+} api;
+
+static int failed (const char *what, nvmlReturn_t result)
+{
+    const char *why = api.nvcSimProblem ();
+
+    fprintf (stderr, "%s: %s\n", what, api.nvmlErrorString (result));
+    if (why[0] != '\0')
+        fprintf (stderr, "nvidia-smi (SIMULATED): %s\n", why);
+    return result == NVML_ERROR_DRIVER_NOT_LOADED ? EXIT_DRIVER : EXIT_OTHER;
+}
+
+static void print_migs (nvmlDevice_t gpu)
+{
+    unsigned int current = 0, pending = 0, count = 0;
+
+    if (api.nvmlDeviceGetMigMode (gpu, &current, &pending) != NVML_SUCCESS || current != NVML_DEVICE_MIG_ENABLE ||
+        api.nvmlDeviceGetMaxMigDeviceCount (gpu, &count) != NVML_SUCCESS)
+        return;
+    for (unsigned int i = 0; i < count; i++) {
+        char name[160] = "", uuid[96] = "";
+        nvmlDevice_t mig = NULL;
+        if (api.nvmlDeviceGetMigDeviceHandleByIndex (gpu, i, &mig) != NVML_SUCCESS)
+            continue;
+        api.nvmlDeviceGetName (mig, name, sizeof (name));
+        api.nvmlDeviceGetUUID (mig, uuid, sizeof (uuid));
+        const char *profile = strstr (name, "MIG ");
+        printf ("  MIG %-12sDevice %2u: (UUID: %s)\n", profile != NULL ? profile + 4 : name, i, uuid);
+    }
+}
+
+static void print_line (unsigned int index, nvmlDevice_t gpu)
+{
+    char name[96] = "", uuid[96] = "";
+
+    api.nvmlDeviceGetName (gpu, name, sizeof (name));
+    api.nvmlDeviceGetUUID (gpu, uuid, sizeof (uuid));
+    printf ("GPU %u: %s (UUID: %s)\n", index, name, uuid);
+    print_migs (gpu);
+}
+
+static void print_row (unsigned int index, nvmlDevice_t gpu)
+{
+    char name[96] = "";
+    nvmlPciInfo_t pci = { .busId = "" };
+    nvmlMemory_t memory = { .total = 0 };
+
+    api.nvmlDeviceGetName (gpu, name, sizeof (name));
+    api.nvmlDeviceGetPciInfo_v3 (gpu, &pci);
+    api.nvmlDeviceGetMemoryInfo (gpu, &memory);
+    printf ("| %3u  %-28.28s  %-16.16s  %7lluMiB / %7lluMiB |\n", index, name, pci.busId, memory.used >> 20,
+            memory.total >> 20);
+}
+
+static void print_header (void)
+{
+    char driver[80] = "";
+    int cuda = 0;
+
+    api.nvmlSystemGetDriverVersion (driver, sizeof (driver));
+    api.nvmlSystemGetCudaDriverVersion_v2 (&cuda);
+    printf ("| SIMULATED machine %-20.20s Driver %-12.12s CUDA %2d.%-11d |\n", api.nvcSimMachineName (), driver,
+            cuda / 1000, cuda % 1000 / 10);
+}
+
+static const char rule[] = "+-----------------------------------------------------------------------------+";
+
+static int show (bool list)
+{
+    unsigned int count = 0;
+    nvmlReturn_t result = api.nvmlInit_v2 ();
+
+    if (result != NVML_SUCCESS)
+        return failed ("Failed to initialize NVML", result);
+    if (!list) {
+        puts (rule);
+        print_header ();
+        puts (rule);
+    } else {
+        fprintf (stderr, "nvidia-smi: SIMULATED machine %s\n", api.nvcSimMachineName ());
+    }
+    result = api.nvmlDeviceGetCount_v2 (&count);
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < count; i++) {
+        nvmlDevice_t gpu = NULL;
+        result = api.nvmlDeviceGetHandleByIndex_v2 (i, &gpu);
+        if (result == NVML_SUCCESS)
+            (list ? print_line : print_row) (i, gpu);
+    }
+    if (!list)
+        puts (rule);
+    if (result != NVML_SUCCESS)
+        return failed ("Unable to list the GPUs", result);
+    if (count == 0)
+        puts ("No devices were found");
+    api.nvmlShutdown ();
+    return EXIT_OK;
+}
+
+int main (int argc, char **argv)
+{
+    bool list = argc == 2 && (strcmp (argv[1], "-L") == 0 || strcmp (argv[1], "--list-gpus") == 0);
+
+    if (argc == 2 && (strcmp (argv[1], "-h") == 0 || strcmp (argv[1], "--help") == 0)) {
+        puts ("nvidia-smi of a SIMULATED machine (nvc-py sim)\n\n"
+              "    nvidia-smi       a table of the GPUs that this process can use\n"
+              "    nvidia-smi -L    one line for each GPU and MIG device, as the real program prints it");
+        return EXIT_OK;
+    }
+    if (argc > 1 && !list) {
+        fprintf (stderr, "nvidia-smi: the simulated program knows only -L, -h and no argument\n");
+        return EXIT_USAGE;
+    }
+    library = dlopen (LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        fprintf (stderr, "NVIDIA-SMI couldn't find %s library in your system: %s\n", LIBRARY, dlerror ());
+        return EXIT_LIBRARY;
+    }
+    FUNCTIONS (RESOLVE)
+    return incomplete ? EXIT_LIBRARY : show (list);
+}

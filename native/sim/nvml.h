@@ -1,0 +1,133 @@
+/*
+ * The part of NVML's ABI that the simulated library has. Types and numbers are those of the public NVML API reference;
+ * tests/nvc/sim/test_nvml_abi.py compares sizes and offsets with nvidia-ml-py's structures.
+ */
+#ifndef NVC_SIM_NVML_H
+#define NVC_SIM_NVML_H
+
+#define NVML_API __attribute__ ((visibility ("default")))
+
+typedef enum {
+    NVML_SUCCESS = 0,
+    NVML_ERROR_UNINITIALIZED = 1,
+    NVML_ERROR_INVALID_ARGUMENT = 2,
+    NVML_ERROR_NOT_SUPPORTED = 3,
+    NVML_ERROR_NO_PERMISSION = 4,
+    NVML_ERROR_NOT_FOUND = 6,
+    NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_ERROR_DRIVER_NOT_LOADED = 9,
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
+    NVML_ERROR_UNKNOWN = 999
+} nvmlReturn_t;
+
+#define NVML_INIT_FLAG_NO_GPUS 1u
+#define NVML_INIT_FLAG_NO_ATTACH 2u
+#define NVML_INIT_FLAG_FORCE_INIT 4u
+
+#define NVML_DEVICE_MIG_DISABLE 0u
+#define NVML_DEVICE_MIG_ENABLE 1u
+
+typedef struct nvmlDevice_st *nvmlDevice_t;
+typedef unsigned int nvmlBrandType_t;
+
+/* nvmlDeviceGetPciInfo_v3; the first 52 bytes are also the structure of _v2 but for the bus id behind them. */
+typedef struct {
+    char busIdLegacy[16];
+    unsigned int domain;
+    unsigned int bus;
+    unsigned int device;
+    unsigned int pciDeviceId;
+    unsigned int pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+
+typedef struct {
+    char busId[16];
+    unsigned int domain;
+    unsigned int bus;
+    unsigned int device;
+    unsigned int pciDeviceId;
+    unsigned int pciSubSystemId;
+    unsigned int reserved[4];
+} nvmlPciInfo_v2_t;
+
+/* The unversioned nvmlDeviceGetPciInfo of NVML 1: it must not write behind this, whatever the caller allocated. */
+typedef struct {
+    char busId[16];
+    unsigned int domain;
+    unsigned int bus;
+    unsigned int device;
+    unsigned int pciDeviceId;
+} nvmlPciInfo_v1_t;
+
+typedef struct {
+    unsigned long long total;
+    unsigned long long free;
+    unsigned long long used;
+} nvmlMemory_t;
+
+typedef struct {
+    unsigned int version; /* size of the structure | 2 << 24 */
+    unsigned long long total;
+    unsigned long long reserved;
+    unsigned long long free;
+    unsigned long long used;
+} nvmlMemory_v2_t;
+
+typedef struct {
+    unsigned int multiprocessorCount;
+    unsigned int sharedCopyEngineCount;
+    unsigned int sharedDecoderCount;
+    unsigned int sharedEncoderCount;
+    unsigned int sharedJpegCount;
+    unsigned int sharedOfaCount;
+    unsigned int gpuInstanceSliceCount;
+    unsigned int computeInstanceSliceCount;
+    unsigned long long memorySizeMB;
+} nvmlDeviceAttributes_t;
+
+/* Every exported function. */
+#define NVML_DEVICE_FUNCTION(name, ...) NVML_API nvmlReturn_t name (nvmlDevice_t device, __VA_ARGS__)
+
+NVML_API nvmlReturn_t nvmlInit (void);
+NVML_API nvmlReturn_t nvmlInit_v2 (void);
+NVML_API nvmlReturn_t nvmlInitWithFlags (unsigned int flags);
+NVML_API nvmlReturn_t nvmlShutdown (void);
+NVML_API const char *nvmlErrorString (nvmlReturn_t result);
+NVML_API nvmlReturn_t nvmlSystemGetDriverVersion (char *version, unsigned int length);
+NVML_API nvmlReturn_t nvmlSystemGetNVMLVersion (char *version, unsigned int length);
+NVML_API nvmlReturn_t nvmlSystemGetCudaDriverVersion (int *version);
+NVML_API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2 (int *version);
+NVML_API nvmlReturn_t nvmlDeviceGetCount (unsigned int *count);
+NVML_API nvmlReturn_t nvmlDeviceGetCount_v2 (unsigned int *count);
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex (unsigned int index, nvmlDevice_t *device);
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2 (unsigned int index, nvmlDevice_t *device);
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByUUID (const char *uuid, nvmlDevice_t *device);
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId (const char *bus_id, nvmlDevice_t *device);
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2 (const char *bus_id, nvmlDevice_t *device);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetPciInfo, nvmlPciInfo_v1_t *pci);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetPciInfo_v2, nvmlPciInfo_v2_t *pci);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetPciInfo_v3, nvmlPciInfo_t *pci);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetUUID, char *uuid, unsigned int length);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetName, char *name, unsigned int length);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetBrand, nvmlBrandType_t *brand);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetIndex, unsigned int *index);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetMinorNumber, unsigned int *minor);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetCudaComputeCapability, int *major, int *minor);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetMemoryInfo, nvmlMemory_t *memory);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetMemoryInfo_v2, nvmlMemory_v2_t *memory);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetMigMode, unsigned int *current, unsigned int *pending);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetMaxMigDeviceCount, unsigned int *count);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetMigDeviceHandleByIndex, unsigned int index, nvmlDevice_t *mig);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetDeviceHandleFromMigDeviceHandle, nvmlDevice_t *parent);
+NVML_DEVICE_FUNCTION (nvmlDeviceIsMigDeviceHandle, unsigned int *is_mig);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetGpuInstanceId, unsigned int *id);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeInstanceId, unsigned int *id);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetAttributes, nvmlDeviceAttributes_t *attributes);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetAttributes_v2, nvmlDeviceAttributes_t *attributes);
+
+/* Ours: the name of the simulated machine, or the reason why there is none. Never NULL; valid after nvmlInit. */
+NVML_API const char *nvcSimMachineName (void);
+NVML_API const char *nvcSimProblem (void);
+
+#endif

@@ -1,0 +1,212 @@
+"""Makes a simulated machine in a directory: all of it, or nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable
+
+from nvc.errors import DetectionError, InputError, reason
+from nvc.model import Host
+from nvc.record import Record
+from nvc.sim import MACHINE_FILE, elfwriter, host, templates
+from nvc.sim.description import MachineDescription, load
+from nvc.sim.files import TLS_NOTE, InstalledLibrary, binaries, libraries
+from nvc.sim.machine_text import machine_text
+from nvc.sim.nodes import make_nodes
+from nvc.sim.proctree import directories, texts
+
+Warn = Callable[[str], None]
+
+
+class _Layout(Record):
+    """Where a Debian system of one architecture keeps its libraries, and what their ELF files are."""
+
+    libraries: str
+    target: elfwriter.Target
+    libraries32: str
+    target32: elfwriter.Target
+    foreign: elfwriter.Target
+
+
+_LAYOUTS = {
+    "x86_64": _Layout(
+        "/usr/lib/x86_64-linux-gnu", elfwriter.X86_64, "/usr/lib/i386-linux-gnu", elfwriter.I386, elfwriter.AARCH64
+    ),
+    "aarch64": _Layout(
+        "/usr/lib/aarch64-linux-gnu",
+        elfwriter.AARCH64,
+        "/usr/lib/arm-linux-gnueabihf",
+        elfwriter.ARMHF,
+        elfwriter.X86_64,
+    ),
+}
+
+
+def create(directory: str, machine: str, *, force: bool = False, warn: Warn = lambda text: None) -> Host:
+    """Make the machine called ``machine`` (or described by that .json file) in ``directory``.
+
+    The directory may be missing or empty; with ``force`` it may also hold a simulated machine, which is replaced.
+    warn: gets one line for everything that was left out.
+    Raises InputError for an unknown machine or an unsuitable directory, DetectionError when something the making needs
+    (ldconfig, the compiled templates) is not there. On failure the directory is as it was.
+    """
+    description = load(machine)
+    directory = os.path.abspath(directory)
+    old = _check_target(directory, force)
+    parent = os.path.dirname(directory)
+    try:
+        building = tempfile.mkdtemp(prefix=f".{os.path.basename(directory)}.", dir=parent)
+    except OSError as error:
+        raise InputError(
+            f"{parent}: {reason(error)}", hint="the parent directory must exist and be writable"
+        ) from error
+    try:
+        _build(description, building, warn)
+        os.chmod(building, 0o755)
+        _put_in_place(building, directory, old)
+    except OSError as error:
+        raise DetectionError(f"making {directory}: {error.filename or ''}: {reason(error)}") from error
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return host(directory)
+
+
+def _check_target(directory: str, force: bool) -> bool:
+    """Whether ``directory`` holds a machine to replace. Raises InputError when it must not be touched."""
+    try:
+        entries = os.listdir(directory)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise InputError(f"{directory}: {reason(error)}") from error
+    if not entries:
+        return False
+    if not os.path.isfile(os.path.join(directory, MACHINE_FILE)):
+        raise InputError(f"{directory} is not empty and not a simulated machine", hint="name a new directory")
+    if not force:
+        raise InputError(f"{directory} already holds a simulated machine", hint="--force makes it anew")
+    return True
+
+
+def _put_in_place(building: str, directory: str, old: bool) -> None:
+    if not old:
+        os.rename(building, directory)  # onto nothing or an empty directory
+        return
+    aside = f"{building}.old"
+    os.rename(directory, aside)
+    try:
+        os.rename(building, directory)
+    except OSError:
+        os.rename(aside, directory)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _build(machine: MachineDescription, root: str, warn: Warn) -> None:
+    layout = _LAYOUTS.get(platform.machine())
+    if layout is None:
+        raise DetectionError(f"no simulated machine can be made on {platform.machine()}", hint="x86_64 and aarch64 can")
+    _make_skeleton(root)
+    for path in directories(machine):
+        os.makedirs(root + path, exist_ok=True)
+    os.chmod(f"{root}/tmp", 0o1777)
+    for path, text in texts(machine).items():
+        _write(root + path, text.encode())
+    problem = make_nodes(machine, root)
+    if problem:
+        warn(f"no device nodes were made ({problem}); run as root to have them")
+    text = machine_text(machine, nodes=not problem)
+    _write(os.path.join(root, MACHINE_FILE), text.encode())
+    _install_libraries(machine, root, layout, text)
+    for name in binaries(machine):
+        _write(
+            f"{root}/usr/bin/{name}", templates.read(templates.SMI if name == templates.SMI else templates.TOOL), 0o755
+        )
+    for name in machine.firmware:
+        _write(f"{root}/usr/lib/firmware/nvidia/{machine.driver_version}/{name}", b"SIMULATED GSP firmware\n")
+    for path in machine.sockets:
+        _make_socket(root + path)
+    if machine.mps:
+        os.mkdir(f"{root}/tmp/nvidia-mps", 0o777)
+        os.chmod(f"{root}/tmp/nvidia-mps", 0o777)
+    _make_loader_cache(root, layout)
+    for library, damage in machine.damage.items():
+        _damage(machine, root, layout, library, damage)
+
+
+def _make_skeleton(root: str) -> None:
+    """The links of a merged-/usr Debian system."""
+    for path in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "run", "var", "etc"):
+        os.makedirs(os.path.join(root, path))
+    for name in ("bin", "sbin", "lib", "lib64"):
+        os.symlink(f"usr/{name}", os.path.join(root, name))
+    os.symlink("/run", os.path.join(root, "var/run"))
+
+
+def _write(path: str, data: bytes, mode: int = 0o644) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "xb") as file:
+        file.write(data)
+        os.fchmod(file.fileno(), mode)
+
+
+def _make_socket(path: str) -> None:
+    """A socket's inode; nobody listens. mknod instead of bind: no length limit, and no privilege either."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.mknod(path, stat.S_IFSOCK | 0o666)
+    os.chmod(path, 0o666)
+
+
+def _library_bytes(library: InstalledLibrary, target: elfwriter.Target, text: str) -> bytes:
+    if library.row.kind == "nvml" and target.bits == 64:
+        return templates.bake(templates.read(templates.NVML), text)
+    if library.row.kind == "cuda" and target.bits == 64:
+        return templates.bake(templates.read(templates.CUDA), text)
+    kernel = TLS_NOTE if library.row.note else None
+    return elfwriter.shared_object(target, library.soname, needed=library.needs, kernel=kernel)
+
+
+def _install_libraries(machine: MachineDescription, root: str, layout: _Layout, text: str) -> None:
+    places = [(layout.libraries, layout.target)]
+    if machine.compat32:
+        places.append((layout.libraries32, layout.target32))
+    for directory, target in places:
+        for library in libraries(machine, bits=target.bits):
+            _write(f"{root}{directory}/{library.file}", _library_bytes(library, target, text))
+
+
+def _make_loader_cache(root: str, layout: _Layout) -> None:
+    """/etc/ld.so.cache by the real ldconfig, which also makes the SONAME links."""
+    short = [path.removeprefix("/usr") for path in (layout.libraries, layout.libraries32)]
+    for path in short:
+        os.makedirs(f"{root}/usr{path}", exist_ok=True)
+    _write(f"{root}/etc/ld.so.conf", b"include /etc/ld.so.conf.d/*.conf\n")
+    _write(f"{root}/etc/ld.so.conf.d/multiarch.conf", "".join(f"{path}\n/usr{path}\n" for path in short).encode())
+    path = shutil.which("ldconfig", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if path is None:
+        raise DetectionError("ldconfig is not installed", hint="it makes the machine's loader cache; install libc-bin")
+    done = subprocess.run([path, "-r", root], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not os.path.exists(f"{root}/etc/ld.so.cache"):
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise DetectionError(f"{path} -r could not make the loader cache: {last}")
+
+
+def _damage(machine: MachineDescription, root: str, layout: _Layout, name: str, damage: str) -> None:
+    """Spoil a library behind the loader cache's back (see description.DAMAGES)."""
+    library = next((item for item in libraries(machine, bits=64) if item.row.name == name), None)
+    if library is None:
+        raise InputError(f"machine {machine.name} damages {name}, which it does not have")
+    path = f"{root}{layout.libraries}/{library.file}"
+    whole = _library_bytes(library, layout.target, "")
+    os.unlink(path)
+    if damage == "foreign":
+        _write(path, elfwriter.shared_object(layout.foreign, library.soname))
+    elif damage == "truncated":
+        _write(path, whole[:20])
+    elif damage == "garbage":
+        _write(path, b"This is not a library.\n" * 8)

@@ -1,0 +1,173 @@
+"""What a simulated machine is: Records, decoded strictly from ``nvc/sim/machines/<name>.json``."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from nvc.errors import InputError, reason
+from nvc.record import DecodeError, Record
+
+_MACHINES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "machines")
+_BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.0")
+_PROFILE = re.compile(r"(?:([1-7])c\.)?([1-7])g\.([0-9]{1,3})gb")
+
+#: How a library of the machine is damaged after the loader cache was made.
+DAMAGES = {
+    "gone": "the file is removed, the loader cache still names it",
+    "foreign": "the file is an ELF library of another architecture",
+    "truncated": "the file ends in the middle of its ELF header",
+    "garbage": "the file is no ELF file",
+}
+
+
+class GpuModel(Record):
+    """What all GPUs of a kind share. brand: NVML's number; memory: MiB; pci_id: device << 16 | vendor."""
+
+    brand: int
+    arch: str
+    memory: int
+    memory_reserved: int
+    pci_id: int
+    pci_subsystem: int
+    mig_capable: bool = False
+    video_bios: str = "96.00.a5.00.1a"
+
+
+class MigLayout(Record):
+    """One MIG device: compute instance ``ci`` of GPU instance ``gi``; profile as nvidia-smi prints it."""
+
+    uuid: str
+    profile: str
+    gi: int
+    ci: int
+
+    @property
+    def slices(self) -> tuple[int, int]:
+        """(GPU instance slices, compute instance slices) from the profile's name."""
+        compute, whole, _ = self._parts()
+        return int(whole), int(compute or whole)
+
+    @property
+    def memory(self) -> int:
+        """Bytes, from the profile's name."""
+        return int(self._parts()[2]) << 30
+
+    def _parts(self) -> tuple[str | None, str, str]:
+        match = _PROFILE.fullmatch(self.profile)
+        if match is None:
+            raise DecodeError(f"MIG profile {self.profile!r} is not like 1g.10gb or 1c.3g.40gb")
+        compute, whole, memory = match.groups()
+        return compute, whole, memory
+
+
+class GpuDescription(Record):
+    """One GPU. model: a key of ``gpu_models``; bus_id: domain:bus:device.0 in lower-case hexadecimal."""
+
+    model: str
+    minor: int
+    uuid: str
+    bus_id: str
+    mig_enabled: bool = False
+    mig: tuple[MigLayout, ...] = ()
+
+    @property
+    def pci(self) -> tuple[int, int, int]:
+        """(domain, bus, device)."""
+        match = _BUS_ID.fullmatch(self.bus_id)
+        if match is None:
+            raise DecodeError(f"bus_id {self.bus_id!r} is not like 0000:1b:00.0")
+        domain, bus, device = (int(part, 16) for part in match.groups())
+        return domain, bus, device
+
+
+class MachineDescription(Record):
+    """A simulated machine.
+
+    nvrm: first line of /proc/driver/nvidia/version, ``{driver}`` stands for the driver's version.
+    majors: character devices in /proc/devices; without "nvidia-caps" the nvcaps are files below /proc only.
+    capabilities: the driver has nvcaps at all.
+    glvnd: the driver has vendor libraries for GLVND; otherwise the old libGL and its kin.
+    compat32: 32-bit libraries are installed.
+    imex_channels: which /dev/nvidia-caps-imex-channels/channel<N> exist.
+    extra, without: names of libraries and programs that are there beyond, or missing from, the driver's usual set;
+    ``without`` also takes paths of device nodes.
+    versions: libraries left over from another driver, with its version. damage: library -> one of DAMAGES.
+    """
+
+    name: str
+    summary: str
+    driver_version: str
+    cuda_version: int
+    nvrm: str
+    gcc: str
+    majors: dict[str, int]
+    gpu_models: dict[str, GpuModel]
+    gpus: tuple[GpuDescription, ...]
+    capabilities: bool = True
+    glvnd: bool = True
+    compat32: bool = False
+    modeset: bool = False
+    mps: bool = False
+    imex_channels: tuple[int, ...] = ()
+    firmware: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
+    damage: dict[str, str] = {}
+
+    @property
+    def nvml_version(self) -> str:
+        """NVML's own version: CUDA's major in front of the driver's version."""
+        return f"{self.cuda_version // 1000}.{self.driver_version}"
+
+    @property
+    def caps_in_dev(self) -> bool:
+        """The nvcaps have device nodes (newer drivers), not only files below /proc."""
+        return self.capabilities and "nvidia-caps" in self.majors
+
+
+def check(machine: MachineDescription) -> None:
+    """Raise DecodeError for what the types cannot say: dangling model names, double minors, bad profiles."""
+    minors: set[int] = set()
+    for index, gpu in enumerate(machine.gpus):
+        where = f"{machine.name}: gpus[{index}]"
+        if gpu.model not in machine.gpu_models:
+            raise DecodeError(f"{where}: model {gpu.model!r} is not in gpu_models")
+        if gpu.minor in minors:
+            raise DecodeError(f"{where}: minor {gpu.minor} is given twice")
+        minors.add(gpu.minor)
+        if gpu.mig and not (gpu.mig_enabled and machine.gpu_models[gpu.model].mig_capable):
+            raise DecodeError(f"{where}: has MIG devices and MIG is not enabled")
+        _ = gpu.pci, [mig.slices for mig in gpu.mig]
+    for library, damage in machine.damage.items():
+        if damage not in DAMAGES:
+            raise DecodeError(f"{machine.name}: damage {damage!r} of {library} is none of {', '.join(DAMAGES)}")
+
+
+def names() -> tuple[str, ...]:
+    """Names of the machines that come with the product, sorted."""
+    return tuple(sorted(entry[:-5] for entry in os.listdir(_MACHINES) if entry.endswith(".json")))
+
+
+def load(name: str) -> MachineDescription:
+    """The machine called ``name``, or the one described by the file ``name`` when it ends in .json.
+
+    Raises InputError for an unknown name and for a description that cannot be decoded.
+    """
+    import json
+
+    own = name.endswith(".json")
+    if not own and name not in names():
+        raise InputError(f"unknown machine: {name}", hint=f"known machines: {', '.join(names())}; or a .json file")
+    path = name if own else os.path.join(_MACHINES, f"{name}.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            machine = MachineDescription.from_data(json.load(file))
+        check(machine)
+    except OSError as error:
+        raise InputError(f"{path}: {reason(error)}") from error
+    except ValueError as error:
+        raise InputError(f"{path}: {error}", hint="nvc-py sim describe h200 --json shows a complete one") from error
+    return machine
