@@ -30,7 +30,10 @@ class Hook:
 
 @dataclass(frozen=True)
 class Container:
-    """What a test wants to run. cgroup: path below the device cgroup's root; id_offset: host id of the container's root."""
+    """What a test wants to run.
+
+    cgroup: path below the device cgroup's root. id_offset: host id of the container's root, 0 for no user namespace.
+    """
 
     rootfs: Path
     args: Sequence[str]

@@ -1,4 +1,4 @@
-"""Podman and LXC, each with configuration and state of its own below one directory and in a mount namespace of its own."""
+"""Podman and LXC, each with configuration and state of its own below one directory, in a mount namespace of its own."""
 
 from __future__ import annotations
 

@@ -1,14 +1,19 @@
-"""The product's commands as a test starts them: installed ones, or small launchers onto this checkout.
+"""The product's commands as a test starts them: installed ones, or a private copy in the shape of an installation.
 
-NVC_TEST_PREFIX names a prefix that ``make install`` filled; then its commands are tested. Otherwise each launcher is what
-tools/install writes, pointed at the checkout and at the directory that holds the third-party modules of this interpreter.
+NVC_TEST_PREFIX names a prefix that ``make install`` filled; then its commands are tested. Otherwise the packages and
+the third-party modules of this interpreter are copied, without a network, below the test's directory: a remapped
+container's root must be able to read them, and a checkout may lie where it cannot.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import configparser
+import importlib.metadata
 import os
+import re
+import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,34 +45,56 @@ def interpreter() -> str:
     return os.path.realpath(sys.executable)
 
 
-def third_party() -> str:
-    """The directory that click and its like are imported from."""
-    spec = importlib.util.find_spec("click")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("click is not installed for this interpreter")
-    return str(Path(spec.origin).parents[1])
-
-
-def write(directory: Path) -> Commands:
-    """Make the launchers in ``directory``; NVC_TEST_PREFIX wins over them."""
-    prefix = os.environ.get("NVC_TEST_PREFIX", "")
-    if prefix:
-        return Commands(Path(prefix, "bin"))
-    directory.mkdir(parents=True, exist_ok=True)
+def install(prefix: Path) -> Commands:
+    """Make bin/ and lib/ below ``prefix``, as tools/install does; NVC_TEST_PREFIX wins over it."""
+    installed = os.environ.get("NVC_TEST_PREFIX", "")
+    if installed:
+        return Commands(Path(installed, "bin"))
+    library = prefix / "lib/nvc-py"
+    for package in ("nvc", "hook", "rpc"):
+        # copy2 keeps the times that the byte-compiled files were made for.
+        shutil.copytree(CHECKOUT / package, library / package, symlinks=True)
+    if (CHECKOUT / "build/native").is_dir():
+        shutil.copytree(CHECKOUT / "build/native", library / "native", symlinks=True)
+    for source, name in _third_party():
+        target = library / "deps" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+    directory = prefix / "bin"
+    directory.mkdir(parents=True)
     for name, module in _MODULES.items():
         launcher = directory / name
         launcher.write_text(
-            f"#!{interpreter()} -IS\nimport sys\nsys.path[:0] = [{str(CHECKOUT)!r}]\n"
-            f"sys.path.append({third_party()!r})\nfrom {module} import run\nsys.exit(run())\n"
+            f"#!{interpreter()} -IS\nimport sys\nsys.path[:0] = [{str(library)!r}]\n"
+            f"sys.path.append({str(library / 'deps')!r})\nfrom {module} import run\nsys.exit(run())\n"
         )
         launcher.chmod(0o755)
     return Commands(directory)
 
 
+def _third_party() -> Iterator[tuple[Path, str]]:
+    """The files of every distribution that setup.cfg requires: path, name below site-packages.
+
+    One that is not installed is left out: python-prctl needs a compiler and headers, and the product does without.
+    """
+    setup = configparser.ConfigParser()
+    setup.read(CHECKOUT / "setup.cfg")
+    for line in setup["options"]["install_requires"].split():
+        name = re.split(r"[<>=!~;\[]", line)[0]
+        try:
+            files = importlib.metadata.files(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for file in files:
+            path = Path(str(file.locate()))
+            if ".." not in file.parts and path.is_file():
+                yield path, str(file)
+
+
 def with_options(directory: Path, name: str, target: str, *options: str) -> Path:
     """A command NAME in ``directory`` that starts ``target`` with ``options`` before its own arguments.
 
-    For clients whose argument list is theirs to choose (LXC, engines): the only way to point them at a simulated machine.
+    For clients that choose the argument list themselves (LXC, engines): the way to point them at a simulated machine.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / name

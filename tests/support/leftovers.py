@@ -1,4 +1,4 @@
-"""What a test may not leave on the machine: mounts, cgroups, processes. All of a session's carry its token in their name."""
+"""What a test may not leave on the machine: mounts, cgroups, processes. All of a session's carry its token."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tests.support.cgroupview import CgroupView
 
-#: Answers 0 where a hard limit may not be raised (root without CAP_SYS_RESOURCE): crun 1.8 raises RLIMIT_MEMLOCK before it
-#: loads its device program and gives up when it cannot, although kernels since 5.11 do not charge the limit.
+#: Answers 0 where a hard limit may not be raised (root without CAP_SYS_RESOURCE): crun 1.8 raises RLIMIT_MEMLOCK
+#: before it loads its device program and gives up when it cannot, although kernels since 5.11 charge nothing to it.
 NORLIM_SOURCE = Path(__file__).with_name("norlim.c")
 SECONDS = 60
 

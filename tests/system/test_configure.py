@@ -1,0 +1,86 @@
+"""The command line as engines call it: a shell hook starts nvidia-container-cli with the argument lists of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support import rootfs, sight
+from tests.support.bed import Bed
+from tests.support.bundle import Container
+from tests.support.runtimes import OciRuntime
+
+pytestmark = pytest.mark.system
+
+LOADED = "--load-kmods"
+EVERYTHING = "--compute --compat32 --graphics --utility --video --display"
+DOCKER = "configure --cuda-compat-mode=ldconfig --ldconfig=@/sbin/ldconfig"
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "libraries", "binary"),
+    [
+        pytest.param(LOADED, f"configure --device=0 {EVERYTHING}", True, True, id="ctr --gpus 0"),
+        pytest.param(LOADED, f"{DOCKER} --device=all --compute --utility", True, True, id="docker --gpus all"),
+        pytest.param(LOADED, f"{DOCKER} --device=all --compute --require=cuda>=12.0", True, False, id="docker runtime"),
+        pytest.param("", "configure -d 0 -u", False, True, id="short options"),
+        pytest.param("", "configure --device=0", False, False, id="device alone"),
+    ],
+)
+def test_argument_lists_of_engines(
+    bed: Bed, runc: OciRuntime, options: str, arguments: str, libraries: bool, binary: bool
+) -> None:
+    tree = bed.rootfs()
+    words = " ".join(f"'{word}'" for word in arguments.split())
+    script = f"exec {bed.commands.cli} --sim={bed.machine('h200')} {options} {words} --pid=$pid {tree}"
+    look = sight.arguments(nodes=["/dev/nvidia0", "/dev/nvidiactl"], libraries=["libcuda.so.1"], lists=["/usr/bin"])
+    result = bed.run(runc, Container(tree, look, (), {"prestart": [bed.shell_hook(script)]}))
+    assert (result.code, result.err) == (0, "")
+    seen = sight.read(result.out)
+    assert seen.nodes == {"/dev/nvidia0": "ENXIO", "/dev/nvidiactl": "ENXIO"}
+    assert (seen.libraries["libcuda.so.1"] != "", "nvidia-smi" in seen.lists["/usr/bin"]) == (libraries, binary)
+    assert "ModifyDeviceFiles: 0" in seen.texts[sight.PARAMS]
+
+
+def test_configure_twice_is_configure_once(bed: Bed, runc: OciRuntime) -> None:
+    tree = bed.rootfs()
+    once = f"{bed.commands.nvc} --sim={bed.machine('h200')} configure -d 0 -c -u --pid=$pid {tree}"
+    look = sight.arguments(nodes=["/dev/nvidia0"], libraries=["libcuda.so.1"])
+    hooks = {"prestart": [bed.shell_hook(f"{once} && {once}")]}
+    result = bed.run(runc, Container(tree, look, (), hooks))
+    assert (result.code, result.err) == (0, "")
+    seen = sight.read(result.out)
+    assert seen.nodes == {"/dev/nvidia0": "ENXIO"}
+    points = [line.split()[4] for line in seen.texts[sight.MOUNTINFO].splitlines()]
+    assert sorted(set(points)) == sorted(points)
+
+
+def test_dry_run_says_the_plan_and_touches_nothing(bed: Bed, runc: OciRuntime) -> None:
+    tree = bed.rootfs()
+    before = rootfs.fingerprint(tree)
+    name = bed.name("c")
+    made = runc.create(bed.bundle(Container(tree, ["/bin/true"])), name)
+    assert made.code == 0, made.text
+    sim = f"--sim={bed.machine('h200')}"
+    pid = f"--pid={runc.pid(name)}"
+    answer = bed.call(bed.commands.nvc, sim, "configure", "--dry-run", "-d", "0", "-c", "-u", pid, str(tree))
+    assert (answer.code, answer.err) == (0, "")
+    assert "/dev/nvidia0" in answer.out
+    assert "libcuda.so" in answer.out
+    assert before == rootfs.fingerprint(tree)
+
+
+def test_standalone_configure_in_a_mount_namespace(bed: Bed, need: Callable[..., None]) -> None:
+    """The reference's one end-to-end test: no pid, no runtime, a root directory in a mount namespace (spec 9.1)."""
+    need("unshare", "chroot")
+    tree = bed.rootfs()
+    configure = f"{bed.commands.cli} --sim={bed.machine('h200')} configure --ldconfig=@/sbin/ldconfig --no-cgroups"
+    script = (
+        f"mount --bind {tree} {tree} && mount --make-private {tree} && mount -t proc proc {tree}/proc && "
+        f"mount -t sysfs sysfs {tree}/sys && {configure} --utility --device 0 {tree} && "
+        f"exec chroot {tree} nvidia-smi -L"
+    )
+    result = bed.call("unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-c", script)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.count("GPU-") == 1
