@@ -67,7 +67,7 @@ def is_missing(error: OSError) -> bool:
 
 
 def open_file(path: str) -> int:
-    """Open a regular file of this process's tree for reading. Raises OSError; a FIFO or device does not block or act."""
+    """Open a regular file of this process's tree for reading. Raises OSError; a FIFO or a device does nothing."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

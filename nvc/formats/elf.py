@@ -8,6 +8,7 @@ over becomes a FormatError, and the bytes it may read are counted, so that a cra
 from __future__ import annotations
 
 import io
+from typing import cast
 
 from nvc.formats import FormatError
 from nvc.record import Record
@@ -83,7 +84,7 @@ def _read(stream: BinaryIO, place: str, ask: Callable[[Any], T]) -> T:
     from elftools.elf.elffile import ELFFile
 
     try:
-        return ask(ELFFile(_Limited(stream)))
+        return ask(ELFFile(cast("BinaryIO", _Limited(stream))))
     except FormatError:
         raise
     except OSError as error:

@@ -1,0 +1,114 @@
+"""Find everything that is installed on a host: one Inventory out of NVML's facts and the files below the root."""
+
+from __future__ import annotations
+
+from nvc.driver import binaries, nvcaps
+from nvc.driver.gpus import find_gpus
+from nvc.driver.libraries import Chooser, host_arch, rows
+from nvc.driver.locate import host_path, read_bytes, resolve
+from nvc.driver.nodes import find_nodes
+from nvc.driver.places import read_majors
+from nvc.driver.tables import NODES
+from nvc.errors import DetectionError, reason
+from nvc.formats import FormatError, ldcache
+from nvc.model import DriverInfo, Inventory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nvc.driver.facts import NvmlGpu, NvmlSystem
+    from nvc.model import DriverFile, DriverOptions, Host
+
+#: Without it no program in a container can tell that there is a GPU; NVML itself was loaded through the same cache.
+INDISPENSABLE = "libnvidia-ml.so"
+
+
+def watched(version: str, options: DriverOptions, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Driver paths whose coming, going or changing changes the result of ``discover``, files it finds aside.
+
+    version: NVML's. A daemon's socket appears when the daemon starts, nvidia-uvm's node when the module is loaded, a
+    program when its package is installed: all of them long after the first container.
+    """
+    return (
+        *binaries.directories(environ),
+        *(path for path, _ in binaries.ipc_paths(environ, options)),
+        binaries.firmware_directory(version),
+        *(node.path for node in NODES if not node.assumed),
+    )
+
+
+def discover(
+    host: Host, options: DriverOptions, system: NvmlSystem, gpus: Sequence[NvmlGpu], environ: Mapping[str, str]
+) -> Inventory:
+    """Look for every row of the tables. Raises DetectionError; what is optional and missing becomes a warning."""
+    version = system.driver_version
+    libraries, libraries32, warnings = _libraries(host, options, version)
+    search = binaries.directories(environ)
+    programs, more = binaries.find_binaries(host.root, search, options)
+    warnings += more
+    ipcs, more = binaries.find_ipcs(host.root, environ, options)
+    warnings += more
+    firmwares, more = binaries.find_firmware(host.root, version, options)
+    warnings += more
+    majors = read_majors(host.system)
+    nodes, more = find_nodes(host.root, majors, options)
+    warnings += more
+    caps = nvcaps.Nvcaps(host, majors)
+    found, more = find_gpus(host.root, gpus, caps)
+    warnings += more
+    config, monitor = (caps.optional(path, warnings) for path in (nvcaps.MIG_CONFIG, nvcaps.MIG_MONITOR))
+    driver = DriverInfo(
+        version,
+        cuda_text(system.cuda_version),
+        libraries,
+        libraries32,
+        tuple(programs),
+        tuple(ipcs),
+        tuple(firmwares),
+        tuple(nodes),
+    )
+    return Inventory(driver, tuple(found), caps.style, config, monitor, tuple(warnings))
+
+
+def cuda_text(number: int) -> str:
+    """NVML's CUDA version (12020) as text ("12.2")."""
+    return f"{number // 1000}.{number % 100 // 10}"
+
+
+def _libraries(
+    host: Host, options: DriverOptions, version: str
+) -> tuple[tuple[DriverFile, ...], tuple[DriverFile, ...], list[str]]:
+    arch = host_arch()
+    entries = read_cache(host).entries
+    wanted = rows(glvnd=not options.no_glvnd)
+    native = Chooser(host.root, version, wanted, kind="library")
+    libraries = native.choose(entries, arch.cache, arch.elf)
+    if not any(file.path.rpartition("/")[2].startswith(INDISPENSABLE) for file in libraries):
+        raise DetectionError(
+            f"no {INDISPENSABLE}.{version} in {host.ldcache}",
+            hint="run ldconfig in the driver root; if an upgrade is half done, load the module of the same version",
+        )
+    warnings = native.skipped + [f"missing library {name}" for name in native.missing]
+    if arch.cache32 < 0:
+        return libraries, (), warnings
+    compat = Chooser(host.root, version, wanted, kind="library32")
+    libraries32 = compat.choose(entries, arch.cache32, arch.elf32)
+    # A host without 32-bit libraries lacks every one of them; that is one fact, not forty.
+    missing = [f"missing compat32 library {name}" for name in compat.missing]
+    return (
+        libraries,
+        libraries32,
+        warnings + compat.skipped + (missing if libraries32 else ["missing compat32 libraries"]),
+    )
+
+
+def read_cache(host: Host) -> ldcache.LoaderCache:
+    """The loader cache of the driver root. Raises DetectionError."""
+    hint = "run ldconfig in the driver root, or name its loader cache with --ldcache"
+    try:
+        return ldcache.parse(read_bytes(host_path(host.root, resolve(host.root, host.ldcache)), ldcache.MAX_SIZE))
+    except OSError as error:
+        raise DetectionError(f"open failed: {host.ldcache}: {reason(error)}", hint=hint) from error
+    except FormatError as error:
+        raise DetectionError(f"unsupported file format: {host.ldcache}: {error}", hint=hint) from error

@@ -1,0 +1,206 @@
+"""The inventory of a host, kept between containers so that starting one starts no NVML and wakes no GPU.
+
+The file holds the NVML facts under the machine key, and up to VIEW_LIMIT inventories found with them, each under its
+view key (``nvc.driver.machinekey``). On a hit this module and what it imports is all that runs; discovery and the
+query are for a miss. The file is never trusted further than what root wrote: one of another owner, that others may
+write, that is a link, too big, cut short or of another shape is the same as none, and is replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from nvc.driver.facts import NvmlGpu, NvmlSystem
+from nvc.driver.locate import host_path
+from nvc.driver.machinekey import identities, machine_key, view_key
+from nvc.driver.places import cap_node
+from nvc.errors import reason
+from nvc.model import Inventory
+from rpc.codec import dumps, loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from nvc.log import Log
+    from nvc.model import DriverOptions, Host
+
+    Facts = tuple[NvmlSystem, tuple[NvmlGpu, ...]]
+
+CACHE = "/run/nvc/inventory.json"
+SIZE_LIMIT = 4 << 20
+#: info, list and the hook's configure differ in options and PATH; each has its view.
+VIEW_LIMIT = 4
+
+
+def cache_path(host: Host) -> str:
+    """Where a host's inventory is kept: a simulated machine has its file inside its own directory."""
+    return host_path(host.system, CACHE)
+
+
+def load(
+    host: Host,
+    options: DriverOptions,
+    query: Callable[[], Facts],
+    *,
+    cache: str | None,
+    log: Log,
+    environ: Mapping[str, str] | None = None,
+) -> Inventory:
+    """What is installed, from ``cache`` if that is still true, else found anew.
+
+    query: asks NVML; not called on a hit. cache: the file, None to keep nothing. environ: PATH and
+    CUDA_MPS_PIPE_DIRECTORY, os.environ unless given. Raises DetectionError and whatever ``query`` raises; a cache
+    that cannot be read or written is a line in the log.
+    """
+    environ = os.environ if environ is None else environ
+    # The key is taken before anything is asked: a change while asking makes the next load a miss.
+    machine = machine_key(host) if cache is not None else None
+    if cache is None or machine is None:
+        return _told(_discover(host, options, query(), environ)[0], log)
+    stored = _stored(cache, machine, log)
+    view = view_key(options, environ)
+    try:
+        found = _hit(host, stored["views"], view)
+        if found is not None:
+            log.info(f"inventory from {cache}")
+            return _told(found, log)
+        facts = _facts(stored["facts"]) if stored["facts"] is not None else None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warn(f"inventory in {cache} is damaged ({error}); it is rebuilt")
+        stored, facts = {"machine": machine, "facts": None, "views": []}, None
+    if facts is None:
+        log.info(f"asking NVML: no valid inventory in {cache}")
+        facts = query()
+        stored["facts"] = [facts[0].as_data(), [gpu.as_data() for gpu in facts[1]]]
+        stored["views"] = []
+    inventory, watch = _discover(host, options, facts, environ)
+    others = [other for other in stored["views"] if other["key"] != view]
+    stored["views"] = [{"key": view, "watch": watch, "inventory": _pack(inventory)}, *others][:VIEW_LIMIT]
+    _write(cache, stored, log)
+    return _told(inventory, log)
+
+
+def _told(inventory: Inventory, log: Log) -> Inventory:
+    if log.enabled:
+        for warning in inventory.warnings:
+            log.warn(warning)
+    return inventory
+
+
+def _hit(host: Host, views: list[dict[str, Any]], wanted: dict[str, Any]) -> Inventory | None:
+    for view in views:
+        if view["key"] == wanted and view["watch"] == identities(host.root, view["watch"]):
+            return _unpack(view["inventory"])
+    return None
+
+
+def _discover(
+    host: Host, options: DriverOptions, facts: Facts, environ: Mapping[str, str]
+) -> tuple[Inventory, dict[str, str]]:
+    # Imported here: pyelftools and the parsers cost more than the rest of a warm configure.
+    from nvc.driver.discover import discover, watched
+
+    system, gpus = facts
+    watch = identities(host.root, watched(system.driver_version, options, environ))
+    inventory = discover(host, options, system, gpus, environ)
+    driver = inventory.driver
+    files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.firmwares)
+    watch.update(identities(host.root, (file.path for file in files)))
+    return inventory, watch
+
+
+def _stored(path: str, machine: dict[str, Any], log: Log) -> dict[str, Any]:
+    """The content of the file, or an empty one for this machine."""
+    empty: dict[str, Any] = {"machine": machine, "facts": None, "views": []}
+    try:
+        stored = loads(_read(path), limit=SIZE_LIMIT)
+        if not isinstance(stored, dict) or stored.keys() != empty.keys():
+            raise ValueError("unexpected content")
+    except FileNotFoundError:
+        return empty
+    except (OSError, ValueError) as error:
+        log.warn(f"inventory in {path} is not used: {reason(error) if isinstance(error, OSError) else error}")
+        return empty
+    if stored["machine"] != machine:
+        before = stored["machine"] if isinstance(stored["machine"], dict) else {}
+        changed = [name for name, value in machine.items() if before.get(name) != value]
+        log.info(f"inventory in {path} is of another time: {', '.join(changed)} changed")
+        return empty
+    return stored
+
+
+def _read(path: str) -> bytes:
+    """The file's bytes, if only this user can have written them. Raises OSError, ValueError."""
+    _check_owner(os.lstat(os.path.dirname(path)), stat.S_IFDIR, "its directory")
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags)
+    try:
+        found = os.fstat(descriptor)
+        _check_owner(found, stat.S_IFREG, "it")
+        # A second name would be a way to let root's file of another purpose stand here.
+        if found.st_nlink != 1 or found.st_size > SIZE_LIMIT:
+            raise ValueError(f"it has {found.st_nlink} links and {found.st_size} bytes")
+        data = b""
+        while len(data) <= SIZE_LIMIT and (part := os.read(descriptor, SIZE_LIMIT)):
+            data += part
+        return data
+    finally:
+        os.close(descriptor)
+
+
+def _check_owner(found: os.stat_result, kind: int, what: str) -> None:
+    if stat.S_IFMT(found.st_mode) != kind:
+        raise ValueError(f"{what} is of another kind")
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise ValueError(f"{what} belongs to user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}")
+
+
+def _write(path: str, content: dict[str, Any], log: Log) -> None:
+    """Replace the file as a whole. A failure is a warning: the next container asks again."""
+    temporary = f"{path}.{os.urandom(6).hex()}"
+    try:
+        data = dumps(content)
+        directory = os.path.dirname(path)
+        os.makedirs(directory, 0o755, exist_ok=True)
+        _check_owner(os.lstat(directory), stat.S_IFDIR, "its directory")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, path)
+    except (OSError, ValueError) as error:
+        log.warn(f"inventory is not kept in {path}: {reason(error) if isinstance(error, OSError) else error}")
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+
+
+def _facts(data: Any) -> Facts:
+    system, gpus = data
+    return NvmlSystem.from_data(system), tuple(NvmlGpu.from_data(gpu) for gpu in gpus)
+
+
+def _pack(inventory: Inventory) -> dict[str, Any]:
+    """As data, with the 135 nvcap nodes that every MIG-capable GPU has as numbers: they were most of the file."""
+    data = inventory.as_data()
+    for gpu in data["gpus"]:
+        nodes = gpu.pop("mig_nodes")
+        gpu["mig_minors"] = [nodes[0]["major"], *(node["minor"] for node in nodes)] if nodes else []
+    return data
+
+
+def _unpack(data: dict[str, Any]) -> Inventory:
+    minors = [gpu.pop("mig_minors") for gpu in data["gpus"]]
+    inventory = Inventory.from_data(data)
+    gpus = (
+        gpu.replace(mig_nodes=tuple(cap_node(numbers[0], minor) for minor in numbers[1:])) if numbers else gpu
+        for gpu, numbers in zip(inventory.gpus, minors, strict=True)
+    )
+    return inventory.replace(gpus=tuple(gpus))

@@ -1,0 +1,121 @@
+"""Choose one file for every library row, from the loader cache (specs 3.3).
+
+Where this differs from the reference: a cache entry whose file is gone, unreadable, no ELF file or of another
+architecture is a warning and passed over, never the end of the detection. Half-removed drivers leave such entries.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+
+from nvc.driver import tables
+from nvc.driver.locate import host_path, open_file, resolve
+from nvc.errors import DetectionError, reason
+from nvc.formats import FormatError, elf, ldcache
+from nvc.model import DriverFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from nvc.driver.tables import Library
+
+
+def host_arch(machine: str = "") -> tables.HostArch:
+    """The row of this machine. Raises DetectionError for one that NVIDIA has no driver for."""
+    machine = machine or os.uname().machine
+    for arch in tables.HOST_ARCHES:
+        if arch.machine == machine:
+            return arch
+    raise DetectionError(
+        f"unsupported architecture: {machine}", hint=f"known are {', '.join(a.machine for a in tables.HOST_ARCHES)}"
+    )
+
+
+def rows(*, glvnd: bool) -> tuple[Library, ...]:
+    """The library rows that count: with the GLVND vendor libraries, or with the GL libraries from before."""
+    return tuple(row for row in tables.LIBRARIES if row.only in ("", "glvnd" if glvnd else "legacy"))
+
+
+class Chooser:
+    """Goes through the cache for one architecture. skipped: sentences; missing: names of rows without a file."""
+
+    def __init__(self, root: str, version: str, wanted: Sequence[Library], *, kind: str) -> None:
+        self._root = root
+        self._version = version
+        self._wanted = wanted
+        self._kind = kind
+        self._chosen: dict[str, str] = {}
+        self.skipped: list[str] = []
+        self.missing: list[str] = []
+
+    def choose(self, entries: Iterable[ldcache.CacheEntry], arch: int, machine: str) -> tuple[DriverFile, ...]:
+        """The files in the order of the rows. arch: of the cache entries; machine: of the ELF files."""
+        for entry in entries:
+            if not entry.is_elf or entry.arch != arch:
+                continue
+            candidates = [row for row in self._wanted if entry.name.startswith(row.name)]
+            if candidates:
+                self._consider(entry, candidates, machine)
+        files = []
+        for row in self._wanted:
+            path = self._chosen.get(row.name)
+            if path is None:
+                self.missing.append(row.name)
+            else:
+                base = posixpath.basename(path)
+                links = tuple((link.name, link.text or base) for link in row.links)
+                files.append(DriverFile(path, self._kind, row.capability, links))
+        return tuple(files)
+
+    def _consider(self, entry: ldcache.CacheEntry, candidates: list[Library], machine: str) -> None:
+        try:
+            path = resolve(self._root, entry.path)
+        except OSError as error:
+            self._skip(entry.path, f"stale entry of the loader cache: {reason(error)}")
+            return
+        row = next((row for row in candidates if self._chosen.get(row.name) != path), None)
+        if row is None:
+            return
+        # The version is compared first: the name costs nothing, and what is of another driver needs no warning.
+        if not path.endswith("." + self._version):
+            return
+        why = self._refuse(path, row, machine)
+        if why:
+            self._skip(path, why)
+        else:
+            # The last acceptable one wins: the cache is sorted in descending order, plain directories last.
+            self._chosen[row.name] = path
+
+    def _refuse(self, path: str, row: Library, machine: str) -> str:
+        """Why the file is not the library of the row, or ""."""
+        try:
+            with open(open_file(host_path(self._root, path)), "rb") as stream:
+                found = elf.header(stream)
+                if found.machine != machine:
+                    return f"built for {found.machine} ({found.bits} bits), not {machine}"
+                if row.check == "tls-note":
+                    return _refuse_tls(elf.abi_tag(stream))
+                if row.check == "legacy-gl":
+                    return _refuse_legacy(elf.dynamic(stream).needed)
+        except OSError as error:
+            return f"cannot be read: {reason(error)}"
+        except FormatError as error:
+            return str(error)
+        return ""
+
+    def _skip(self, path: str, why: str) -> None:
+        self.skipped.append(f"skipping {path}: {why}")
+
+
+def _refuse_tls(tag: elf.AbiTag | None) -> str:
+    if tag is not None and (tag.system, tag.kernel) == (elf.ABI_OS_LINUX, tables.TLS_KERNEL):
+        return ""
+    return "its ABI note is not that of the thread-local storage model in use"
+
+
+def _refuse_legacy(needed: tuple[str, ...]) -> str:
+    if any(name.startswith(tables.LEGACY_GL_NEEDS) for name in needed):
+        return ""
+    return "not NVIDIA's: it needs neither libnvidia-glcore nor libnvidia-eglcore"

@@ -1,0 +1,118 @@
+"""By what a stored inventory is known to be still true. All of it is read without NVML, in a fraction of a millisecond.
+
+Two groups. The *machine*: if anything of it changes, NVML is asked again. The *view*: what the same machine looks
+like through these options, this PATH, and with the sockets and nodes that exist right now; if only that changes,
+the files are looked for again with the stored NVML facts, and no GPU is woken.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import nvc
+from nvc.driver.locate import host_path, read_text, status
+from nvc.driver.places import CAPABILITIES, DRIVER, GPUS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from nvc.model import DriverOptions, Host
+
+#: Of the cache file; changes with the meaning of its content.
+FORMAT = 1
+#: Where PCI devices that nvidia.ko drives are links, named by address.
+BINDINGS = "/sys/bus/pci/drivers/nvidia"
+
+
+def machine_key(host: Host) -> dict[str, Any] | None:
+    """What the NVML facts depend on, as JSON data, or None when no driver is loaded (then nothing may be kept).
+
+    bindings has the inode numbers of sysfs links, which are never used twice: reloading the module, or unbinding a
+    GPU and binding another at its address, makes new ones. mig has the times of the instances' directories, because
+    an instance destroyed and made anew with another profile has the same name and another UUID; procfs may give an
+    unchanged directory a new time, which costs one question to NVML.
+    """
+    version = _text(host_path(host.root, f"{DRIVER}/version"))
+    if not version:
+        return None
+    return {
+        "program": f"{nvc.__version__}/{FORMAT}",
+        "host": host.as_data(),
+        # The running kernel's, for a simulated machine as well.
+        "boot": _text("/proc/sys/kernel/random/boot_id"),
+        "nvrm": version,
+        "ldcache": identity(host.root, host.ldcache),
+        "gpus": sorted(_names(host_path(host.root, GPUS))),
+        "bindings": _bindings(host_path(host.system, BINDINGS)),
+        "mig": _mig_instances(host_path(host.root, CAPABILITIES)),
+        "majors": [line for line in _text(host_path(host.system, "/proc/devices")).split("\n") if "nvidia" in line],
+    }
+
+
+def view_key(options: DriverOptions, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What else the result depends on by its value."""
+    return {
+        "options": options.as_data(),
+        "path": environ.get("PATH"),
+        "mps": environ.get("CUDA_MPS_PIPE_DIRECTORY"),
+    }
+
+
+def identities(root: str, paths: Iterable[str]) -> dict[str, str]:
+    """``identity`` of each path."""
+    return {path: identity(root, path) for path in paths}
+
+
+def identity(root: str, path: str) -> str:
+    """A text that changes when the file, directory, node or socket at a driver path does, or comes or goes."""
+    try:
+        found = status(root, path)
+    except OSError as error:
+        return f"errno {error.errno}"
+    if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
+        return f"{found.st_dev}:{found.st_ino} {found.st_mode:o} {found.st_size} {found.st_mtime_ns}"
+    # A restarted daemon's socket is as good as the one before.
+    return f"{stat.S_IFMT(found.st_mode):o} {found.st_rdev}"
+
+
+def _text(path: str) -> str:
+    try:
+        return read_text(path)
+    except OSError:
+        return ""
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
+
+
+def _bindings(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(f"{entry.name} {entry.inode()}" for entry in entries if ":" in entry.name)
+    except OSError:
+        return []
+
+
+def _mig_instances(base: str) -> list[str]:
+    found = []
+    for gpu in sorted(name for name in _names(base) if name.startswith("gpu")):
+        mig = f"{base}/{gpu}/mig"
+        for gi in sorted(name for name in _names(mig) if name.startswith("gi")):
+            found.append(_dated(f"{mig}/{gi}", f"{gpu}/{gi}"))
+            cis = sorted(name for name in _names(f"{mig}/{gi}") if name.startswith("ci"))
+            found += [_dated(f"{mig}/{gi}/{ci}", f"{gpu}/{gi}/{ci}") for ci in cis]
+    return found
+
+
+def _dated(path: str, name: str) -> str:
+    try:
+        return f"{name} {os.stat(path).st_mtime_ns}"
+    except OSError:
+        return name

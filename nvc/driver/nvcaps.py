@@ -1,0 +1,135 @@
+"""nvcaps: the files below /proc/driver/nvidia/capabilities and the nodes in /dev/nvidia-caps (specs 3.8).
+
+Capability files are read below the driver root, /proc/devices and mig-minors on the system itself.
+"""
+
+from __future__ import annotations
+
+from nvc.driver.locate import host_path, read_text, resolve, status
+from nvc.driver.places import CAPABILITIES, CAPS_MAJOR, DRIVER, cap_node, read_majors
+from nvc.errors import DetectionError, reason
+from nvc.formats import FormatError
+from nvc.formats.procfs import file_attributes, mig_minors
+from nvc.model import NVCAPS_DEV, NVCAPS_NONE, NVCAPS_PROC, Nvcap
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.formats.procfs import MigMinor
+    from nvc.model import DeviceNode, Host
+
+MIG_CONFIG, MIG_MONITOR = f"{CAPABILITIES}/mig/config", f"{CAPABILITIES}/mig/monitor"
+MIG_MINORS = "/proc/driver/nvidia-caps/mig-minors"
+
+
+def style(host: Host, majors: dict[str, int]) -> int:
+    """NVCAPS_DEV, NVCAPS_PROC, or NVCAPS_NONE where the driver has no capabilities directory."""
+    try:
+        status(host.root, CAPABILITIES)
+    except OSError:
+        return NVCAPS_NONE
+    return NVCAPS_DEV if CAPS_MAJOR in majors else NVCAPS_PROC
+
+
+def node_of(host: Host, path: str) -> DeviceNode:
+    """The node of a capability file (nvc_nvcaps_device_from_proc_path).
+
+    Raises DetectionError when the file is not below /proc/driver/nvidia, cannot be read or names no minor, and when
+    the driver has no nodes for nvcaps.
+    """
+    if not path.startswith(DRIVER + "/") or "./" in path:
+        raise DetectionError(f"unable to get cap device attributes: {path}: not below {DRIVER}")
+    major = read_majors(host.system).get(CAPS_MAJOR)
+    if major is None:
+        raise DetectionError(
+            f"unable to get cap device attributes: {path}: /proc/devices has no {CAPS_MAJOR}",
+            hint="this driver guards MIG by files in /proc only, or the nvidia module is not loaded",
+        )
+    return cap_node(major, read_minor(host, path))
+
+
+def read_minor(host: Host, path: str) -> int:
+    """The minor that a capability file names. Raises DetectionError."""
+    try:
+        text = read_text(host_path(host.root, resolve(host.root, path)))
+    except OSError as error:
+        raise DetectionError(
+            f"unable to get cap device attributes: {path}: {reason(error)}",
+            hint="the driver root needs /proc of the host" if host.root != "/" else "",
+        ) from error
+    minor = file_attributes(text).minor
+    if minor < 0:
+        raise DetectionError(f"unable to get cap device attributes: {path}: it names no DeviceFileMinor")
+    return minor
+
+
+class Nvcaps:
+    """What a host's nvcaps are, with mig-minors read at most once and only when it is asked for."""
+
+    def __init__(self, host: Host, majors: dict[str, int]) -> None:
+        self._host = host
+        self._major = majors.get(CAPS_MAJOR, -1)
+        self._minors: tuple[MigMinor, ...] | None = None
+        self._problem = ""
+        self.style = style(host, majors)
+
+    def access(self, directory: str) -> Nvcap:
+        """Access to a GPU or compute instance, by its directory below CAPABILITIES.
+
+        Raises DetectionError when neither its file nor mig-minors tells the node.
+        """
+        path = f"{directory}/access"
+        if self.style != NVCAPS_DEV:
+            return Nvcap(path)
+        name = path.removeprefix(CAPABILITIES + "/").replace("/mig/", "/")
+        return Nvcap(path, cap_node(self._major, self._minor(path, name)))
+
+    def optional(self, path: str, warnings: list[str]) -> Nvcap | None:
+        """The nvcap of mig/config or mig/monitor, None without such a file.
+
+        Its node stays None, with a warning, when nothing tells the number: only few containers need it.
+        """
+        try:
+            status(self._host.root, path)
+        except OSError:
+            return None
+        if self.style != NVCAPS_DEV:
+            return Nvcap(path)
+        try:
+            return Nvcap(path, cap_node(self._major, self._minor(path, path.rpartition("/")[2])))
+        except DetectionError as error:
+            warnings.append(error.message)
+            return Nvcap(path)
+
+    def _minor(self, path: str, name: str) -> int:
+        try:
+            return read_minor(self._host, path)
+        except DetectionError:
+            # The same number stands in mig-minors; a driver root without all of /proc has only that.
+            for row in self.minors():
+                if row.name == name:
+                    return row.minor
+            raise
+
+    def of_gpu(self, minor: int) -> tuple[DeviceNode, ...]:
+        """Every node that mig-minors lists for a GPU, whether the instance exists or not."""
+        if self.style != NVCAPS_DEV:
+            return ()
+        return tuple(cap_node(self._major, row.minor) for row in self.minors() if row.gpu == minor)
+
+    def minors(self) -> tuple[MigMinor, ...]:
+        """The rows of mig-minors; none, and a ``problem``, when it cannot be read."""
+        if self._minors is None:
+            path = host_path(self._host.system, MIG_MINORS)
+            self._minors = ()
+            try:
+                self._minors = mig_minors(read_text(path, 8 << 20))
+            except OSError as error:
+                self._problem = f"open failed: {path}: {reason(error)}"
+            except FormatError as error:
+                self._problem = f"{path}: {error}"
+        return self._minors
+
+    @property
+    def problem(self) -> str:
+        """Why mig-minors could not be read, or ""."""
+        return self._problem
