@@ -102,11 +102,11 @@ static void print_header (void)
 
     api.nvmlSystemGetDriverVersion (driver, sizeof (driver));
     api.nvmlSystemGetCudaDriverVersion_v2 (&cuda);
-    printf ("| SIMULATED machine %-20.20s Driver %-12.12s CUDA %2d.%-11d |\n", api.nvcSimMachineName (), driver,
+    printf ("| SIMULATED machine %-20.20s Driver %-12.12s CUDA %2d.%-9d |\n", api.nvcSimMachineName (), driver,
             cuda / 1000, cuda % 1000 / 10);
 }
 
-static const char rule[] = "+-----------------------------------------------------------------------------+";
+static const char rule[] = "+------------------------------------------------------------------------------+";
 
 static int show (bool list)
 {

@@ -56,7 +56,7 @@ def create(directory: str, machine: str, *, force: bool = False, warn: Warn = la
     (ldconfig, the compiled templates) is not there. On failure the directory is as it was.
     """
     description = load(machine)
-    directory = os.path.abspath(directory)
+    directory = os.path.realpath(directory)
     old = _check_target(directory, force)
     parent = os.path.dirname(directory)
     try:
@@ -187,13 +187,13 @@ def _make_loader_cache(root: str, layout: _Layout) -> None:
         os.makedirs(f"{root}/usr{path}", exist_ok=True)
     _write(f"{root}/etc/ld.so.conf", b"include /etc/ld.so.conf.d/*.conf\n")
     _write(f"{root}/etc/ld.so.conf.d/multiarch.conf", "".join(f"{path}\n/usr{path}\n" for path in short).encode())
-    path = shutil.which("ldconfig", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if path is None:
+    program = shutil.which("ldconfig", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if program is None:
         raise DetectionError("ldconfig is not installed", hint="it makes the machine's loader cache; install libc-bin")
-    done = subprocess.run([path, "-r", root], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run([program, "-r", root], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not os.path.exists(f"{root}/etc/ld.so.cache"):
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise DetectionError(f"{path} -r could not make the loader cache: {last}")
+        raise DetectionError(f"{program} -r could not make the loader cache: {last}")
 
 
 def _damage(machine: MachineDescription, root: str, layout: _Layout, name: str, damage: str) -> None:

@@ -8,7 +8,7 @@ import re
 from nvc.errors import InputError, reason
 from nvc.record import DecodeError, Record
 
-_MACHINES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "machines")
+_MACHINES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "machines")
 _BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.0")
 _PROFILE = re.compile(r"(?:([1-7])c\.)?([1-7])g\.([0-9]{1,3})gb")
 

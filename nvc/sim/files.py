@@ -122,7 +122,8 @@ def libraries(machine: MachineDescription, *, bits: int) -> tuple[InstalledLibra
             continue
         version = machine.versions.get(row.name, machine.driver_version)
         needs = tuple(_soname(rows[name], machine.driver_version) for name in row.needs)
-        found.append(InstalledLibrary(row, f"{row.name}.{version}", _soname(row, version), needs))
+        # As the real ones; it is also by this name that ldconfig tells a 32-bit libc6 library from older kinds.
+        found.append(InstalledLibrary(row, f"{row.name}.{version}", _soname(row, version), (*needs, "libc.so.6")))
     return tuple(found)
 
 

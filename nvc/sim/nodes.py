@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from nvc.errors import reason
 from nvc.model import CONTROL_MINOR, MODESET_MINOR, NVIDIA_MAJOR, DeviceNode
 from nvc.sim import caps
 from nvc.sim.description import MachineDescription
@@ -41,7 +42,7 @@ def make_nodes(machine: MachineDescription, root: str) -> str:
         except PermissionError as error:
             for path in made:
                 os.unlink(path)
-            return f"{node.path}: {os.strerror(error.errno).lower()}"
+            return f"{node.path}: {reason(error)}"
         made.append(path)
         os.chmod(path, mode)
     return ""

@@ -13,7 +13,7 @@ from nvc.errors import DetectionError, reason
 #: machine_load.c: this marker, padded to 32 bytes, stands before the room for the text.
 _MARKER = b"@(nvc-sim baked machine text)@".ljust(32, b"\0")
 _ROOM = 128 * 1024
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_HERE = os.path.dirname(os.path.realpath(__file__))
 DIRECTORIES = (
     os.path.join(_HERE, "native"),
     os.path.join(os.path.dirname(os.path.dirname(_HERE)), "build", "native"),

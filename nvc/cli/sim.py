@@ -1,0 +1,106 @@
+"""``nvc-py sim``: make and describe simulated machines (click commands; nothing on the start-up path imports this)."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from nvc.sim.description import DAMAGES, MachineDescription, load, names
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def sim() -> None:
+    """Simulated machines: the files of a computer with NVIDIA GPUs, without the GPUs.
+
+    A simulated machine is a directory with a driver's libraries, programs, device nodes and /proc files, made from a
+    description. Every other command looks at it in place of this computer when it is given --sim DIR.
+    It shows that the logic is right; only a real GPU shows that a container can compute.
+
+    \b
+        nvc-py sim list
+        nvc-py sim create /tmp/machine --machine h200
+        nvc-py --sim /tmp/machine list
+    """
+
+
+@sim.command()
+@click.argument("directory", metavar="DIR")
+@click.option("--machine", "-m", required=True, metavar="NAME", help="A name from `sim list`, or a .json file.")
+@click.option("--force", is_flag=True, help="Replace the simulated machine that is in DIR.")
+def create(directory: str, machine: str, force: bool) -> None:
+    """Make the machine NAME in DIR, which must be missing or empty.
+
+    All of it is made, or nothing. Device nodes can only be made by root; without them the machine says so, and
+    everything but the nodes can be tried. Needs ldconfig (package libc-bin).
+
+    \b
+        sudo nvc-py sim create /tmp/machine --machine a100-mig-dev
+        nvc-py sim create /tmp/mine --machine ./mine.json
+    """
+    from nvc.sim.create import create as make
+
+    def warn(text: str) -> None:
+        click.echo(f"warning: {text}", err=True)
+
+    host = make(directory, machine, force=force, warn=warn)
+    click.echo(f"SIMULATED machine {host.simulated} is in {host.root}\nuse it with: nvc-py --sim {host.root} list")
+
+
+@sim.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_machines(as_json: bool) -> None:
+    """Name the machines that can be made, one line each."""
+    machines = [load(name) for name in names()]
+    if as_json:
+        rows = [
+            {"name": m.name, "summary": m.summary, "driver": m.driver_version, "gpus": len(m.gpus)} for m in machines
+        ]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    width = max(len(machine.name) for machine in machines)
+    for machine in machines:
+        click.echo(f"{machine.name:{width}}  {machine.summary}")
+
+
+@sim.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole description; a copy of it can be edited.")
+def describe(name: str, as_json: bool) -> None:
+    """Show what the machine NAME (or a .json file) consists of.
+
+    \b
+        nvc-py sim describe imex
+        nvc-py sim describe h200 --json > mine.json
+    """
+    machine = load(name)
+    if as_json:
+        click.echo(json.dumps(machine.as_data(), indent=2))
+        return
+    click.echo("\n".join(_lines(machine)))
+
+
+def _lines(machine: MachineDescription) -> list[str]:
+    from nvc.sim.files import binaries, libraries
+    from nvc.sim.nodes import nodes
+
+    style = "none"
+    if machine.capabilities:
+        style = "device nodes" if machine.caps_in_dev else "files below /proc"
+    lines = [
+        f"SIMULATED machine {machine.name}: {machine.summary}",
+        f"driver:     {machine.driver_version}, CUDA {machine.cuda_version // 1000}.{machine.cuda_version % 1000 // 10}",
+        f"libraries:  {len(libraries(machine, bits=64))} of 64 bits, "
+        f"{len(libraries(machine, bits=32)) if machine.compat32 else 0} of 32 bits",
+        f"programs:   {', '.join(binaries(machine))}",
+        f"nvcaps:     {style}",
+        f"nodes:      {', '.join(node.path for node, _ in nodes(machine))}",
+    ]
+    lines += [f"damage:     {name}: {DAMAGES[damage]}" for name, damage in machine.damage.items()]
+    lines += [f"left over:  {name} of driver {version}" for name, version in machine.versions.items()]
+    for index, gpu in enumerate(machine.gpus):
+        lines.append(f"GPU {index}:      {gpu.model}, /dev/nvidia{gpu.minor}, {gpu.bus_id}, {gpu.uuid}")
+        lines += [
+            f"  MIG {mig.profile}, GPU instance {mig.gi}, compute instance {mig.ci}, {mig.uuid}" for mig in gpu.mig
+        ]
+    return lines
