@@ -96,9 +96,11 @@ def mount_devices(session: ContainerSession, selection: Selection) -> None:
             session.mount_mig_access(chosen.mig, chosen.gpu)
     if selection.mig_config:
         session.mount_mig_config()
+    for gpu in selection.mig_config:
+        session.mount_device_mig_caps(gpu)
     if selection.mig_monitor:
         session.mount_mig_monitor()
-    for gpu in (*selection.mig_config, *selection.mig_monitor):
+    for gpu in selection.mig_monitor:
         session.mount_device_mig_caps(gpu)
 
 
@@ -118,9 +120,9 @@ def library_options(config: HookConfig, *, simulated: bool) -> str:
     return "load-kmods" if config.create_imex else "load-kmods no-create-imex-channels"
 
 
-def ldconfig(configured: str) -> str:
+def ldconfig(configured: str, real_path: str = LDCONFIG_REAL) -> str:
     """Ubuntu's /sbin/ldconfig is a script around ldconfig.real; whichever of the two exists is meant by either."""
-    real = os.path.exists(LDCONFIG_REAL)
+    real = os.path.exists(real_path)
     if configured == f"@{LDCONFIG}" and real:
         return f"@{LDCONFIG_REAL}"
     if configured == f"@{LDCONFIG_REAL}" and not real:
