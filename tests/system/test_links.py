@@ -24,11 +24,19 @@ LIBRARIES = f"usr/lib/{rootfs.multiarch()}"
 VERSION = "580.159.04"
 DIRECTORIES = (LIBRARIES, "usr/lib", "usr", "usr/bin", "etc", "usr/lib/firmware", "run", "var", "sbin")
 FILES = (
-    "etc/ld.so.cache", "etc/ld.so.cache~", "etc/ld.so.conf", "usr/bin/nvidia-smi",
-    *(f"{LIBRARIES}/{name}" for name in ("libcuda.so", "libcuda.so.1", f"libcuda.so.{VERSION}", f"libnvidia-ml.so.{VERSION}")),
-    "usr/lib/firmware/nvidia", f"usr/lib/firmware/nvidia/{VERSION}", f"usr/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin",
+    "etc/ld.so.cache",
+    "etc/ld.so.cache~",
+    "etc/ld.so.conf",
+    "usr/bin/nvidia-smi",
+    f"{LIBRARIES}/libcuda.so",
+    f"{LIBRARIES}/libcuda.so.1",
+    f"{LIBRARIES}/libcuda.so.{VERSION}",
+    f"{LIBRARIES}/libnvidia-ml.so.{VERSION}",
+    "usr/lib/firmware/nvidia",
+    f"usr/lib/firmware/nvidia/{VERSION}",
+    f"usr/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin",
     "run/nvidia-persistenced/socket",
-)  # fmt: skip
+)
 
 
 def _text(kind: str, link: Path, outside: Path) -> str:

@@ -1,0 +1,190 @@
+"""``make bench``: what starting a container costs, as ratios of one run on this machine.
+
+Absolute times mean little across machines, so each row compares with something measured in the same minute: a bare
+interpreter, or ``nvidia-smi -L`` where there is a GPU. Without a GPU a simulated machine stands in and the
+table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.support import cgroupview, launchers
+from tests.support.bed import Bed
+from tests.support.bundle import Container
+from tests.support.runtimes import OciRuntime, find
+from tools.measuring import Failed, Row, interleave, markdown, peak_mib, spawn
+
+DRIVER = Path("/proc/driver/nvidia/version")
+#: docs/design.md, section 8: `nvidia-smi -L` is the yardstick that was measured beside nvidia-container-cli.
+GOAL_HOOK, GOAL_CONFIGURE, GOAL_MANY, LIMIT_MIB = 1.5, 1.45, 1.0, 48
+MANY = 64
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=15, help="measurements of each row (default 15)")
+    parser.add_argument("--many-rounds", type=int, default=3, help=f"rounds of {MANY} containers at once (default 3)")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+    parser.add_argument("--write", metavar="FILE", help="also write the report to FILE, e.g. docs/measured/NAME.md")
+    options = parser.parse_args(argv)
+    if os.geteuid() != 0:
+        print("bench: needs root, to start containers", file=sys.stderr)
+        return 1
+    bed = Bed()
+    try:
+        rows = Bench(bed, options.rounds, options.many_rounds).rows()
+    except (Failed, OSError, RuntimeError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    finally:
+        left = bed.close()
+    report = _report(rows, argv)
+    print(json.dumps(_data(rows), indent=2) if options.json else report)
+    if options.write:
+        Path(options.write).write_text(report)
+    return int(bool(left))
+
+
+class Bench:
+    """The measurements, on one bed."""
+
+    def __init__(self, bed: Bed, rounds: int, many_rounds: int) -> None:
+        self.bed, self.rounds, self.many_rounds = bed, rounds, many_rounds
+        self.real = DRIVER.exists()
+        self.global_options = [] if self.real else [f"--sim={bed.machine('h200')}"]
+        self.runtime = self._runtime()
+        self.bare = [launchers.interpreter(), "-I", "-S", "-c", "pass"]
+        self.smi = ["nvidia-smi", "-L"] if self.real else self.bare
+        self.smi_name = "`nvidia-smi -L`" if self.real else "bare `python3 -I -S -c pass` (no GPU here)"
+
+    def rows(self) -> list[Row]:
+        self._warm_up()
+        return [self._hook(), *self._configure(), self._inventory("cold"), self._inventory("warm"), self._many()]
+
+    def _runtime(self) -> OciRuntime:
+        for name in ("crun", "runc"):
+            for view in cgroupview.available():
+                if find(name) and not (name == "crun" and view.name == "hybrid"):
+                    return self.bed.runtime(name, view.name)
+        raise RuntimeError("neither runc nor crun is installed")
+
+    def _warm_up(self) -> None:
+        """Byte-compile, fill the page cache and the inventory cache."""
+        for _ in range(2):
+            spawn([self.bed.commands.nvc, *self.global_options, "list"])
+            spawn(self.smi)
+
+    def _hook(self) -> Row:
+        """A container that asks for no GPU: the price every container pays."""
+        directory = self.bed.bundle(Container(self.bed.base, ["/bin/true"], [f"V{i}={'x' * 40}" for i in range(20)]))
+        state = self.bed.directory("state") / "state.json"
+        data = {"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": os.getpid(), "bundle": str(directory)}
+        state.write_text(json.dumps(data))
+        command = [self.bed.commands.hook, "prestart"]
+        row = Row("hook, container without a GPU", "bare `python3 -I -S -c pass`", goal=GOAL_HOOK)
+        return interleave(
+            row,
+            self.rounds * 3,  # short, so more of them
+            lambda _: spawn(command, stdin=str(state)) * 1e3,
+            lambda _: spawn(self.bare) * 1e3,
+        )
+
+    def _configure(self) -> list[Row]:
+        """Time and peak memory of configure on fresh containers, inventory warm."""
+        containers = self._create(self.rounds)
+        time_row = Row("`configure`, inventory warm", self.smi_name, goal=GOAL_CONFIGURE if self.real else None)
+        memory_row = Row("peak memory of `configure`, largest process", f"{LIMIT_MIB} MiB", unit="MiB", goal=1.0)
+
+        interleave(
+            time_row,
+            self.rounds,
+            lambda index: spawn(self._command(*containers[index])) * 1e3,
+            lambda _: spawn(self.smi) * 1e3,
+        )
+        self.runtime.clean()
+        for pid, tree in self._create(self.rounds):
+            memory_row.pairs.append((peak_mib(launchers.interpreter(), self._command(pid, tree)), LIMIT_MIB))
+        self.runtime.clean()
+        return [time_row, memory_row]
+
+    def _inventory(self, temperature: str) -> Row:
+        options = ["--no-cache"] if temperature == "cold" else []
+        command = [self.bed.commands.nvc, *self.global_options, *options, "list"]
+        row = Row(f"`list`, inventory {temperature}", self.smi_name)
+        return interleave(row, self.rounds, lambda _: spawn(command) * 1e3, lambda _: spawn(self.smi) * 1e3)
+
+    def _many(self) -> Row:
+        """64 at once on all cores, against 64 times one alone."""
+        row = Row(f"`configure`, {MANY} containers at once", f"{MANY} x one", goal=GOAL_MANY)
+
+        def at_once(_: int) -> float:
+            containers = self._create(MANY)
+            commands = [self._command(*container) for container in containers]
+            with ThreadPoolExecutor(MANY) as pool:
+                start = time.perf_counter()
+                list(pool.map(spawn, commands))
+                seconds = time.perf_counter() - start
+            self.runtime.clean()
+            return seconds * 1e3
+
+        def alone(_: int) -> float:
+            containers = self._create(5)
+            seconds = [spawn(self._command(*container)) for container in containers]
+            self.runtime.clean()
+            return sorted(seconds)[2] * 1e3 * MANY
+
+        return interleave(row, self.many_rounds, at_once, alone)
+
+    def _create(self, count: int) -> list[tuple[int, Path]]:
+        """Created, not started containers: pid and root file system of each."""
+
+        def one(_: int) -> tuple[int, Path]:
+            tree, name = self.bed.rootfs(), self.bed.name("c")
+            result = self.runtime.create(self.bed.bundle(Container(tree, ["/bin/true"])), name)
+            if result.code != 0:
+                raise RuntimeError(f"{self.runtime.name} create: {result.text}")
+            return self.runtime.pid(name), tree
+
+        with ThreadPoolExecutor(8) as pool:
+            return list(pool.map(one, range(count)))
+
+    def _command(self, pid: int, tree: Path) -> list[str]:
+        words = ["configure", "--device=0", "--compute", "--utility", "--video", f"--pid={pid}", str(tree)]
+        return [self.bed.commands.nvc, *self.global_options, *words]
+
+
+def _data(rows: Sequence[Row]) -> dict[str, object]:
+    return {**dict(_machine()), "rows": [row.as_data() for row in rows]}
+
+
+def _machine() -> list[tuple[str, str]]:
+    system = os.uname()
+    driver = DRIVER.read_text().splitlines()[0] if DRIVER.exists() else "none: simulated machine h200"
+    return [
+        ("date", time.strftime("%Y-%m-%d", time.gmtime())),
+        ("driver", driver),
+        ("kernel", f"{system.release} {system.machine}"),
+        ("cpus", str(os.cpu_count())),
+        ("python", platform.python_version()),
+    ]
+
+
+def _report(rows: Sequence[Row], argv: Sequence[str]) -> str:
+    facts = "".join(f"- {name}: {value}\n" for name, value in _machine())
+    words = " ".join(word for word in argv)
+    command = "make bench" + (f' BENCH_FLAGS="{words}"' if words else "")
+    title = "a GPU machine" if DRIVER.exists() else "a machine without a GPU (SIMULATED)"
+    return f"# Measured on {title}\n\n{facts}- command: `{command}`\n\n{markdown(rows)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
