@@ -1,0 +1,36 @@
+"""How the command-line tests call the command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from nvc.cli.main import main
+from tests.support.inventories import two_gpus
+from tests.support.library import FakeLibrary
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def library() -> FakeLibrary:
+    """The library on a machine with two GPUs."""
+    return FakeLibrary(two_gpus())
+
+
+@pytest.fixture
+def command(library: FakeLibrary, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run ``nvidia-container-cli`` (or ``program``) with these words, on ``library``."""
+
+    def run(*words: str, program: str = "nvidia-container-cli", on: FakeLibrary = library) -> Ran:
+        code = main(words, program, on)
+        out, err = capfd.readouterr()
+        return Ran(code, out, err)
+
+    return run
