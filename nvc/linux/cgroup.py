@@ -1,0 +1,114 @@
+"""Finding the device cgroup of a container, and allowing nodes in it."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from nvc.formats import mountinfo
+from nvc.linux.fd import Fd
+from nvc.linux.syscalls import SyscallError
+from nvc.linux.undo import Undo
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LIMIT = 16 << 20
+_V1, _V2 = "devices", ""
+
+
+def find(*, proc_root: str, pid: int, mount_pid: int) -> tuple[int, str]:
+    """(version, directory) of the cgroup that decides about the devices of process ``pid``.
+
+    proc_root: where /proc is mounted: "/", or the rootfs of a standalone container. mount_pid: the process whose
+    mounts are searched for the hierarchy, because the container's own may hide it.
+
+    v1 where the process is in a devices hierarchy that is mounted, else v2: a hybrid host lists a v1 devices line
+    also where only cgroup2 is mounted, which the reference takes for an error. Raises OSError (SyscallError), and
+    ValueError with the reference's words.
+    """
+    places = _places(_read(f"{proc_root.rstrip('/')}/proc/{pid}/cgroup", "cgroup", pid))
+    if _V1 not in places and _V2 not in places:
+        raise ValueError("no devices or unified cgroup entries found")
+    mounts = _read(f"{proc_root.rstrip('/')}/proc/{mount_pid}/mountinfo", "mountinfo", mount_pid)
+    for version, name in ((1, _V1), (2, _V2)):
+        mounted = _mount(mounts, version) if name in places else None
+        if mounted is not None:
+            prefix, point = mounted
+            place = places[name]
+            if prefix != "/":
+                place = place.removeprefix(prefix)
+            parts = [part for text in (proc_root, point, place) for part in text.split("/") if part]
+            return version, "/" + "/".join(parts)
+    if _V1 in places:
+        raise ValueError("no cgroup filesystem mounted for the devices subsytem in mountinfo file")
+    raise ValueError("no cgroup2 filesystem in mountinfo file")
+
+
+def open_directory(path: str) -> Fd:
+    """The cgroup's directory, for ``allow``. Raises SyscallError."""
+    try:
+        return Fd(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path)
+    except OSError as error:
+        raise SyscallError(error.errno or errno.EIO, "open", path) from error
+
+
+def allow(version: int, directory: Fd, rules: Sequence[tuple[int, int]], undo: Undo) -> bool:
+    """Let the cgroup's processes read and write the character devices ``rules``; no mknod.
+
+    directory: from ``open_directory``; rules: (major, minor). All or nothing, idempotent; ``undo`` gets the way
+    back. False when nothing had to change. Raises MountError, ValueError for a number that no device can have.
+    """
+    # Only the one that is needed is imported: most hosts have one version, and ctypes work is not free.
+    if version == 1:
+        from nvc.linux import devices_v1
+
+        return devices_v1.allow(directory, rules, undo)
+    from nvc.linux import devices_v2
+
+    return devices_v2.allow(directory, rules, undo)
+
+
+def _places(text: str) -> dict[str, str]:
+    """Controller -> path in its hierarchy, from /proc/PID/cgroup; "" is cgroup2. The first line of a kind counts."""
+    places: dict[str, str] = {}
+    for line in text.splitlines():
+        # At most three parts: the path may hold colons itself (systemd escapes them, cgroupfs drivers do not).
+        parts = line.split(":", 2)
+        if len(parts) != 3:
+            raise ValueError(f"malformed cgroup entry: {line}")
+        for controller in parts[1].split(","):
+            places.setdefault(controller, parts[2])
+    return places
+
+
+def _mount(text: str, version: int) -> tuple[str, str] | None:
+    """(root in the hierarchy, mount point) of the devices hierarchy or of cgroup2."""
+    for line in text.splitlines():
+        if " - cgroup" not in line:  # a host may have thousands of mounts: decode the few that count
+            continue
+        try:
+            (mount,) = mountinfo.parse(line)
+        except ValueError as error:
+            raise ValueError(f"malformed mountinfo entry: {line}") from error
+        if mount.kind == "cgroup2" if version == 2 else mount.kind == "cgroup" and _V1 in mount.super_options:
+            if mount.root.startswith("/.."):
+                # The hierarchy was mounted from a cgroup namespace that ours is not below.
+                raise ValueError(f"relative path in mount prefix: {mount.root}")
+            return mount.root, mount.point
+    return None
+
+
+def _read(path: str, what: str, pid: int) -> str:
+    try:
+        with Fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path) as file:
+            data = b""
+            while chunk := os.read(file.fileno(), 1 << 16):
+                data += chunk
+                if len(data) > _LIMIT:
+                    raise SyscallError(errno.EFBIG, "read", path)
+            return os.fsdecode(data)
+    except OSError as error:
+        reason = os.strerror(error.errno or errno.EIO).lower()
+        raise OSError(error.errno, f"failed to open {what} path for pid '{pid}': {reason}") from error

@@ -1,0 +1,101 @@
+"""An allow-list of system calls, as classic BPF assembled here: no library is needed where ldconfig runs.
+
+The list is the reference's for its ldconfig sandbox (its specification, 7.2) and what glibc since 2.33 calls besides.
+Everything else answers EPERM, and the calls that glibc has an older substitute for answer ENOSYS, upon which it
+takes the substitute. Calls of another architecture (32-bit, x32) end the process, as with the reference.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+
+from nvc.linux import const, syscalls
+from nvc.linux.seccomp_numbers import NUMBERS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: What ldconfig may do: read, map and rename files, make links, end.
+LDCONFIG = (
+    *(
+        "access",
+        "arch_prctl",
+        "brk",
+        "chdir",
+        "chmod",
+        "clock_gettime",
+        "clock_nanosleep",
+        "close",
+        "execve",
+        "execveat",
+    ),
+    *("exit", "exit_group", "faccessat", "faccessat2", "fchmod", "fchmodat", "fcntl", "fdatasync", "fstat", "fsync"),
+    *("ftruncate", "futex", "getcwd", "getdents", "getdents64", "getegid", "geteuid", "getgid", "getpgrp", "getpid"),
+    *("getrandom", "gettid", "gettimeofday", "getuid", "lseek", "lstat", "memfd_create", "mkdir", "mkdirat", "mmap"),
+    *("mprotect", "mremap", "munmap", "newfstatat", "open", "openat", "pread64", "prlimit64", "read", "readlink"),
+    *("readlinkat", "readv", "rename", "renameat", "renameat2", "rseq", "rt_sigaction", "rt_sigprocmask"),
+    *("rt_sigreturn", "sendfile", "set_robust_list", "set_tid_address", "stat", "statx", "symlink", "symlinkat"),
+    *("tgkill", "time", "uname", "unlink", "unlinkat", "write", "writev"),
+)
+#: Younger forms of calls, whose ENOSYS the C library knows how to live with; EPERM would be taken for the answer.
+ABSENT = ("clone3", "close_range", "copy_file_range", "fchmodat2", "futex_waitv", "openat2")
+
+# linux/bpf_common.h, linux/filter.h
+_LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
+_JEQ = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
+_JGE = 0x35  # BPF_JMP | BPF_JGE | BPF_K
+_RETURN = 0x06  # BPF_RET | BPF_K
+# struct seccomp_data {int nr; u32 arch; ...} in linux/seccomp.h
+_NR, _ARCH = 0, 4
+#: __X32_SYSCALL_BIT in asm/unistd.h: calls of x32 carry x86-64's architecture word and this bit.
+_X32 = 0x40000000
+
+
+def _statement(code: int, k: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
+    return struct.pack(const.SOCK_FILTER, code, jump_true, jump_false, k)
+
+
+def assemble(names: Iterable[str], absent: Iterable[str] = ABSENT, *, machine: str = const.MACHINE) -> bytes:
+    """A filter program (struct sock_filter, one after another) that allows ``names`` and refuses all else.
+
+    A call that this architecture does not have (``open`` on aarch64) is left out. Raises ValueError for a name in no
+    table, or a machine without one.
+    """
+    if machine not in NUMBERS:
+        raise ValueError(f"no system call table for {machine}")
+    kill = _statement(_RETURN, const.SECCOMP_RET_KILL_PROCESS)
+    program = [_statement(_LOAD, _ARCH), _statement(_JEQ, const.AUDIT_ARCH[machine], 1, 0), kill]
+    program.append(_statement(_LOAD, _NR))
+    if machine == "x86_64":
+        program += [_statement(_JGE, _X32, 0, 1), kill]
+    allowed, missing = _numbers(names, machine), _numbers(absent, machine)
+    # Each call skips one return: no jump is longer than that, so no list is too long for its 8 bits.
+    for number in sorted(allowed):
+        program += [_statement(_JEQ, number, 0, 1), _statement(_RETURN, const.SECCOMP_RET_ALLOW)]
+    for number in sorted(missing - allowed):
+        program += [_statement(_JEQ, number, 0, 1), _statement(_RETURN, const.SECCOMP_RET_ERRNO | errno.ENOSYS)]
+    program.append(_statement(_RETURN, const.SECCOMP_RET_ERRNO | errno.EPERM))
+    return b"".join(program)
+
+
+def install(names: Iterable[str] = LDCONFIG) -> None:
+    """Put the filter for ``names`` into force, for good and for what is executed later.
+
+    no_new_privs must be set before (or CAP_SYS_ADMIN held): SyscallError EACCES; EINVAL or ENOSYS from a kernel
+    without seccomp filters. Raises ValueError as ``assemble``.
+    """
+    syscalls.seccomp_filter(assemble(names))
+
+
+def _numbers(names: Iterable[str], machine: str) -> set[int]:
+    table = NUMBERS[machine]
+    numbers = set()
+    for name in names:
+        if name in table:
+            numbers.add(table[name])
+        elif not any(name in other for other in NUMBERS.values()):
+            # A misspelt row would otherwise refuse the call in silence.
+            raise ValueError(f"unknown system call {name!r}")
+    return numbers
