@@ -10,7 +10,7 @@ import os
 import sys
 
 from hook import bundle, environment, process, state
-from hook.arguments import Arguments, parse, usage
+from hook.arguments import ALIASES, Arguments, parse, usage
 from nvc.errors import InputError, NvcError, UsageError
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 def main(argv: Sequence[str], program: str = "nvc-hook") -> int:
-    """Run the hook on this process's stdin; 0: done or nothing to do, 1: failed, 2: wrong usage."""
+    """Run the hook on this process's stdin; 0: done or nothing to do, 1: failed, 2: wrong usage, 130: interrupted."""
     # Before anything is read: in createContainer the environment and the working directory can be the container's.
     directory = process.sanitise(trusted=not any(word in state.INSIDE for word in argv))
     return serve(argv, program, directory)
@@ -60,6 +60,9 @@ def serve(
         (inject or _give)(target)
     except NvcError as error:
         return _fail(program, error, debug)
+    except KeyboardInterrupt:
+        _fail(program, NvcError("interrupted"), debug)
+        return 130
     except Exception as error:
         from hook.report import internal
 
@@ -69,7 +72,8 @@ def serve(
 
 def run() -> NoReturn:
     """Entry point of the command: ends without tearing the interpreter down, which would cost a tenth of the run."""
-    os._exit(main(sys.argv[1:], os.path.basename(sys.argv[0])))
+    name = os.path.basename(sys.argv[0])
+    os._exit(main(sys.argv[1:], name if name in ALIASES else "nvc-hook"))
 
 
 def _look(arguments: Arguments, directory: str, debug: str, stdin: int) -> Target | None:

@@ -42,6 +42,8 @@ def give(target: Target, make_context: MakeContext | None = None) -> None:
         if request is None:
             log.warn("the container is not privileged, and this host does not let its environment ask for devices")
             return
+        if target.sim:
+            report.write(2, f"nvc-hook: simulated machine: {target.sim}\n")
         log.info(f"hook: pid {target.pid}, rootfs {target.rootfs}, {request!r}")
         _configure(target, config, request, log, make_context or _context)
         log.info("hook: done")

@@ -77,7 +77,7 @@ def serve(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Callabl
     """Run the hook on given bytes, up to the point where a container is given its GPU."""
 
     def run(
-        data: bytes, *argv: str, fail: Exception | None = None, directory: str = "", program: str = "nvc-hook"
+        data: bytes, *argv: str, fail: BaseException | None = None, directory: str = "", program: str = "nvc-hook"
     ) -> Outcome:
         targets: list[Target] = []
 
@@ -101,7 +101,7 @@ def serve(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Callabl
 @pytest.fixture
 def launcher(tmp_path: Path) -> Path:
     """What ``make install`` writes, for this source tree."""
-    path = tmp_path / "nvc-hook"
+    path = tmp_path / "launch-hook"
     path.write_text(f"import sys\nsys.path[:0] = [{str(ROOT)!r}]\nfrom hook.__main__ import run\nsys.exit(run())\n")
     return path
 

@@ -146,13 +146,14 @@ def test_inside_the_container_there_is_no_pid() -> None:
     assert context.calls[1] == ("container", "compute utility cuda-compat-mode=ldconfig standalone")
 
 
-def test_simulated_machine_loads_no_modules() -> None:
+def test_simulated_machine_loads_no_modules_and_says_what_it_is(capfd: pytest.CaptureFixture[str]) -> None:
     context = FakeContext()
 
     give(target(sim="/machine", timeout=2.0), context)
 
     assert context.calls[0] == ("context", "")
     assert (context.config.sim, context.config.timeout) == ("/machine", 2.0)
+    assert capfd.readouterr().err == "nvc-hook: simulated machine: /machine\n"
 
 
 def test_settings_of_the_host_reach_the_library(tmp_path: Path) -> None:

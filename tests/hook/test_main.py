@@ -228,6 +228,14 @@ def test_a_fault_of_ours_is_a_line_too(bundle: Any, serve: Serve) -> None:
     assert outcome.stderr.startswith("nvc-hook: internal error: KeyError: 'oops'\n")
 
 
+def test_interrupted(bundle: Any, serve: Serve) -> None:
+    bundle.write(GPU)
+
+    outcome = serve(bundle.state(), "prestart", fail=KeyboardInterrupt())
+
+    assert (outcome.code, outcome.stderr) == (130, "nvc-hook: interrupted\n")
+
+
 @pytest.mark.parametrize("text", ["a\nnvc-hook: forged", "\x1b[2J\x07", "\udcff", "\u202e", "x" * 100_000])
 def test_names_from_images_cannot_forge_lines_or_drive_a_terminal(bundle: Any, serve: Serve, text: str) -> None:
     bundle.write(GPU)
