@@ -68,10 +68,13 @@ def read(parsed: Parsed) -> ConfigureRequest:
 
 def _pid(text: str | None) -> int | None:
     """A process id; None when it is absent or not positive, which the reference takes for "standalone"."""
-    digits = (text or "0").removeprefix("-")
-    if len(digits) > 10 or not digits or not frozenset("0123456789").issuperset(digits):
+    if text is None:
+        return None
+    digits = text.removeprefix("-")
+    significant = digits.lstrip("0") or "0"
+    if not digits or len(significant) > 10 or not frozenset("0123456789").issuperset(digits):
         raise InputError(f"invalid process id: {text}", hint="--pid takes the number of a process of the container")
-    pid = int(text or "0")
+    pid = 0 if text.startswith("-") else int(significant)
     if pid > _PID_LIMIT:
         raise InputError(f"invalid process id: {text}", hint=f"the kernel has none above {_PID_LIMIT}")
     return pid if pid > 0 else None

@@ -1,0 +1,78 @@
+"""What the command imports is paid for by every container: the list is held here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[3]
+FORBIDDEN = {
+    "json",
+    "re",
+    "enum",
+    "dataclasses",
+    "typing",
+    "contextlib",
+    "collections",
+    "functools",
+    "socket",
+    "subprocess",
+    "logging",
+    "click",
+    "pathlib",
+    "tempfile",
+    "signal",
+    "shutil",
+    "glob",
+    "warnings",
+    "traceback",
+}
+
+READ = """
+from nvc.cli import options, settings
+from nvc.cli.getopt import parse
+from nvc.cli.{command} import read
+words = {words!r}
+settings.read(parse("p", ["-k", "-u1:2"], options.GLOBAL, in_order=True))
+parsed = parse("p", words, options.rows({command!r}), in_order=False)
+read(parsed, words) if {command!r} == "list" else read(parsed)
+"""
+
+
+def imported(code: str) -> set[str]:
+    """The modules that a bare interpreter has after running ``code``."""
+    program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{code}\nprint(sorted(sys.modules))"
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(json.loads(ran.stdout.splitlines()[-1].replace("'", '"')))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("import nvc.cli.main", id="main"),
+        pytest.param(
+            READ.format(command="configure", words=["--device=0", "-cu", "--pid=7", "--require=cuda>1", "/r"]),
+            id="configure",
+        ),
+        pytest.param(READ.format(command="list", words=["--device=0", "-l"]), id="list"),
+        pytest.param(READ.format(command="info", words=["--csv"]), id="info"),
+        pytest.param("import nvc.selection, nvc.requirements, nvc.capabilities, nvc.log", id="pure"),
+        pytest.param("from nvc.cli.main import main; main(['configure', '--foo'], 'p')", id="usage-error"),
+        pytest.param("from nvc.cli.main import main; main(['configure', '/'], 'p')", id="input-error"),
+        pytest.param("from nvc.cli.main import main; main(['-V'], 'p')", id="version"),
+    ],
+)
+def test_the_start_up_path_imports_nothing_expensive(code: str) -> None:
+    assert imported(code) & FORBIDDEN == set()
+
+
+@pytest.mark.parametrize("words", [["configure", "--foo"], ["configure", "/"], ["--user=x:y:z", "info"], ["-V"]])
+def test_a_mistake_on_the_command_line_starts_nothing(words: list[str]) -> None:
+    modules = imported(f"from nvc.cli.main import main; main({words!r}, 'p')")
+    assert not {name for name in modules if name.startswith(("nvc.api", "nvc.linux", "nvc.driver", "rpc", "ctypes"))}
