@@ -66,12 +66,7 @@ class Channel:
 
     def finish(self) -> None:
         """Say that no more messages will be sent; the peer reads end of file."""
-        try:
-            self._socket.shutdown(_socket.SHUT_WR)
-        except OSError as error:
-            # The peer is gone already, which is what this asks for.
-            if error.errno not in (errno.ENOTCONN, errno.EPIPE):
-                raise
+        self._socket.shutdown(_socket.SHUT_WR)
 
     def send(self, message: bytes, fds: Sequence[int] = (), deadline: float | None = None) -> None:
         """Send one message with copies of ``fds``; the caller keeps (and closes) its own."""

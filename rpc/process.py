@@ -137,24 +137,18 @@ def start(
     check_handlers(service, handlers)
     if not deadline > 0:
         raise ValueError(f"a deadline of {deadline} s")
-    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    ours = theirs = None
+    ours, theirs = channel.pair()
     # No signal handler of the parent may run in the helper.
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     try:
-        ours, theirs = channel.pair()
-        pid = os.fork()
-        if pid == 0:
-            _child(service, handlers, theirs, ours, null, prepare, translate)
+        # fork answers 0 in the helper, which never comes back from _child.
+        pid = os.fork() or _child(service, handlers, theirs, ours, prepare, translate)
     except BaseException:
-        for end in (ours, theirs):
-            if end is not None:
-                end.close()
+        ours.close()
         raise
     finally:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
-        os.close(null)
-    theirs.close()
+        theirs.close()
     client = Client(service, ours, Process(pid), deadline=deadline)
     _clients[:] = [other for other in _clients if not other.closed]
     _clients.append(client)
@@ -166,7 +160,6 @@ def _child(
     handlers: Mapping[str, Handler],
     end: Channel,
     other_end: Channel,
-    null: int,
     prepare: Callable[[], None] | None,
     translate: Translate | None,
 ) -> NoReturn:
@@ -177,16 +170,13 @@ def _child(
         for client in _clients:
             client.disown()
         _reset_signals(service)
-        # The OCI state on stdin and the listing on stdout are the caller's.
-        for stream in (0, 1):
-            if end.fileno() != stream:
-                os.dup2(null, stream)
         failure = None
-        if prepare is not None:
-            try:
+        try:
+            _leave_streams(end)
+            if prepare is not None:
                 prepare()
-            except Exception as error:
-                failure = error
+        except Exception as error:
+            failure = error
         serve(service, handlers, end, translate=translate, failure=failure)
         status = 0
     except Stop:
@@ -196,6 +186,16 @@ def _child(
         status = 1
     finally:
         os._exit(status)
+
+
+def _leave_streams(end: Channel) -> None:
+    """The OCI state on stdin and the listing on stdout are the caller's. stderr is kept for what libraries complain."""
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for stream in (0, 1):
+        if stream not in (end.fileno(), null):
+            os.dup2(null, stream)
+    if null > 1:
+        os.close(null)
 
 
 def _reset_signals(service: Service) -> None:

@@ -1,0 +1,35 @@
+"""Start-up is paid once for every container: what ``rpc`` imports is written down here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+#: C modules that cost some ten microseconds, and what ``os`` brings along.
+ALLOWED = {
+    *("__future__", "_json", "_signal", "_socket", "_stat", "_struct", "errno", "fcntl", "select"),
+    *("stat", "struct", "time"),
+}
+MODULES = ("channel", "client", "codec", "errors", "method", "process", "server")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_nothing_that_costs_start_up_time(module: str) -> None:
+    code = (
+        "import os, sys; before = set(sys.modules)\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        f"import rpc.{module}\n"
+        "print(*(set(sys.modules) - before))\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=30)
+    assert "" == done.stderr
+    imported = {name for name in done.stdout.split() if name.partition(".")[0] != "rpc"}
+    assert set() == imported - ALLOWED
+
+
+def test_every_module_is_in_the_list() -> None:
+    files = (Path(__file__).parents[2] / "rpc").glob("*.py")
+    assert {"__init__", *MODULES} == {file.stem for file in files}
