@@ -7,10 +7,10 @@ import sys
 from nvc.cli.main import main, program_name
 
 
-def start() -> None:
+def run() -> None:
     """Run the command line of this process and exit with its code."""
     sys.exit(main(sys.argv[1:], program_name(sys.argv[0])))
 
 
 if __name__ == "__main__":
-    start()
+    run()
