@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+#: Read once: tests see no NVC_ variable.
+PREFIX = os.environ.get("NVC_TEST_PREFIX", "")
 _MODULES = {"nvc-py": "nvc.__main__", "nvidia-container-cli": "nvc.__main__", "nvc-hook": "hook.__main__"}
 
 
@@ -47,9 +49,8 @@ def interpreter() -> str:
 
 def install(prefix: Path) -> Commands:
     """Make bin/ and lib/ below ``prefix``, as tools/install does; NVC_TEST_PREFIX wins over it."""
-    installed = os.environ.get("NVC_TEST_PREFIX", "")
-    if installed:
-        return Commands(Path(installed, "bin"))
+    if PREFIX:
+        return Commands(Path(PREFIX, "bin"))
     library = prefix / "lib/nvc-py"
     for package in ("nvc", "hook", "rpc"):
         # copy2 keeps the times that the byte-compiled files were made for.

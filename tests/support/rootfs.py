@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from tests.support import runtimes
 
 #: What a small C program, dlopen and NVML need of glibc. The last ones have been part of libc.so.6 since 2.34, but
 #: programs built before that still name them.
@@ -58,10 +61,9 @@ def loader_path() -> str:
 
 def find_busybox() -> Path:
     """A statically linked busybox: from the folder in NVC_CARRY, or from PATH. Raises FileNotFoundError."""
-    carry = os.environ.get("NVC_CARRY", "")
-    for candidate in (os.path.join(carry, "bin", "busybox") if carry else "", shutil.which("busybox") or ""):
-        if candidate and os.path.exists(candidate):
-            return Path(candidate)
+    found = runtimes.find("busybox")
+    if found:
+        return Path(found)
     raise FileNotFoundError(
         "no busybox: install busybox-static, or name a folder that tools/carry.py made in NVC_CARRY"
     )
@@ -127,6 +129,17 @@ def _add_glibc(target: Path) -> None:
 def _host_ldconfig() -> str:
     """Ubuntu's /sbin/ldconfig is a shell script around ldconfig.real."""
     return next(path for path in ("/sbin/ldconfig.real", "/sbin/ldconfig", "/usr/bin/ldconfig") if os.path.exists(path))
+
+
+def add_program(tree: Path, program: Path, target: str) -> None:
+    """Copy a host program and the libraries that ldd names for it into a root file system, and renew its cache."""
+    shutil.copy(program, tree / target.lstrip("/"))
+    names = subprocess.run(["ldd", str(program)], check=True, capture_output=True, text=True).stdout
+    for source in re.findall(r"=> (/\S+)", names):
+        place = tree / "usr/lib" / multiarch() / Path(source).name
+        if not place.exists():
+            shutil.copy(Path(source).resolve(), place)
+    subprocess.run([_host_ldconfig(), "-r", str(tree)], check=True)
 
 
 def copy(base: Path, target: Path) -> Path:

@@ -17,6 +17,8 @@ from tests.support.cgroupview import CgroupView
 #: before it loads its device program and gives up when it cannot, although kernels since 5.11 charge nothing to it.
 NORLIM_SOURCE = Path(__file__).with_name("norlim.c")
 SECONDS = 60
+#: A folder that tools/carry.py filled, for machines without a package manager. Read once: tests see no NVC_ variable.
+CARRY = Path(os.environ.get("NVC_CARRY") or "/nonexistent")
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ def build_norlim(directory: Path) -> Path:
 
 
 def find(name: str) -> str:
-    """Path of a runtime: from the folder in NVC_CARRY, or from PATH; "" when there is none."""
-    carried = os.path.join(os.environ.get("NVC_CARRY", "/nonexistent"), "bin", name)
-    return carried if os.path.exists(carried) else shutil.which(name, path=_PATH) or ""
+    """Path of a program: from the folder in NVC_CARRY, or from PATH; "" when there is none."""
+    carried = CARRY / "bin" / name
+    return str(carried) if carried.exists() else shutil.which(name, path=_PATH) or ""
 
 
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin"
@@ -132,7 +134,6 @@ class OciRuntime:
 
     def _env(self) -> dict[str, str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("NVIDIA_", "CUDA_"))}
-        carried = os.path.join(os.environ.get("NVC_CARRY", "/nonexistent"), "lib")
-        if os.path.isdir(carried):
-            env["LD_LIBRARY_PATH"] = carried
+        if (CARRY / "lib").is_dir():
+            env["LD_LIBRARY_PATH"] = str(CARRY / "lib")
         return {**env, "PATH": _PATH, **self.env}

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Runs the GPU suite and the measurements on a machine with an NVIDIA GPU, as root, and writes a report.
+# usage: tests/gpu/run.sh [REPORT]          REPORT: default $NVC_REPORT, else build/gpu-report.md
+# NVC_CARRY    folder made by tools/carry.py, for machines without runc, crun, busybox, pytest (kept in the environment)
+# PYTHON       interpreter; default: .venv's, else python3
+# BENCH_FLAGS  as for make bench;  PYTEST_FLAGS  further options of pytest
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+report=${1:-${NVC_REPORT:-build/gpu-report.md}}
+python=${PYTHON:-}
+if [ -z "$python" ]; then
+    python=python3
+    [ -x .venv/bin/python ] && [ -z "${NVC_CARRY:-}" ] && python=.venv/bin/python
+fi
+if [ -n "${NVC_CARRY:-}" ]; then
+    NVC_CARRY=$(cd "$NVC_CARRY" && pwd) || exit 2
+    export NVC_CARRY PYTHONPATH="$NVC_CARRY/site"
+fi
+export NVC_MUST_RUN=root,system,gpu
+mkdir -p "$(dirname "$report")"
+
+# The exit status of a pipe's first command is lost in sh, so it is written down.
+status=$(mktemp)
+{
+    echo "# GPU suite"
+    echo
+    echo '```'
+    head -1 /proc/driver/nvidia/version
+    nvidia-smi -L
+    "$python" -m pytest -v -p no:cacheprovider -o testpaths= ${PYTEST_FLAGS:-} tests/gpu 2>&1
+    echo "pytest $?" >"$status"
+    echo '```'
+    echo
+    # shellcheck disable=SC2086 -- several words are wanted
+    "$python" -m tools.bench ${BENCH_FLAGS:-} 2>&1
+    echo "bench $?" >>"$status"
+} | tee "$report"
+summary=$(tr '\n' ' ' <"$status")
+rm -f "$status"
+echo "gpu suite: exit codes: ${summary}- report: $report"
+[ "$summary" = "pytest 0 bench 0 " ]

@@ -1,0 +1,154 @@
+"""Containers on a real GPU: crun and runc with our hook and nothing else of NVIDIA's tooling."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support import cgroupview, rootfs, sight
+from tests.support.bed import Bed, gpu_env
+from tests.support.bundle import STAGES, Container
+from tests.support.runtimes import OciRuntime
+
+pytestmark = [pytest.mark.gpu, pytest.mark.system]
+
+SOURCE = Path(__file__).with_name("vectoradd.cu")
+LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+#: A number of the driver's that no GPU of these machines has.
+OTHER = ("/dev/not-mine", 195, 77)
+MANY = 64
+NODES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+
+
+@pytest.fixture(params=["crun", "runc"])
+def native(request: pytest.FixtureRequest, ask: Callable[[str, str], OciRuntime]) -> OciRuntime:
+    """Both runtimes, in a cgroup layout of this machine that they work in."""
+    views = [view.name for view in cgroupview.available()]
+    return ask(request.param, "v2" if "v2" in views else views[-1])
+
+
+@pytest.fixture(scope="session")
+def vectoradd(whole_bed: Bed) -> Iterator[Path]:
+    """A CUDA program, compiled here, with the CUDA runtime in it."""
+    compiler = shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    if compiler is None:
+        pytest.skip("no nvcc on this machine")
+    program = whole_bed.directory("cuda") / "vectoradd"
+    command = [compiler, "-O2", "-cudart", "static", "-arch=native", "-o", str(program), str(SOURCE)]
+    subprocess.run(command, check=True)
+    yield program
+
+
+def _hooks(bed: Bed, stage: str = "prestart") -> dict[str, list]:  # type: ignore[type-arg]
+    return {stage: [bed.hook(stage, machine="")]}
+
+
+def _smi(*arguments: str) -> str:
+    return subprocess.run(["nvidia-smi", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def test_nvidia_smi_in_a_container_lists_the_hosts_gpus(bed: Bed, native: OciRuntime) -> None:
+    result = bed.run(native, Container(bed.rootfs(), ["nvidia-smi", "-L"], gpu_env("all"), _hooks(bed)))
+    assert (result.code, result.err) == (0, "")
+    assert result.out == _smi("-L")
+
+
+def test_nvidia_smi_table(bed: Bed, native: OciRuntime) -> None:
+    query = ("--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader")
+    result = bed.run(native, Container(bed.rootfs(), ["nvidia-smi", *query], gpu_env("all"), _hooks(bed)))
+    assert (result.code, result.out) == (0, _smi(*query)), result.err
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_cuda_program_computes(bed: Bed, native: OciRuntime, vectoradd: Path, stage: str) -> None:
+    tree = bed.rootfs()
+    rootfs.add_program(tree, vectoradd, "/usr/bin/vectoradd")
+    container = Container(tree, ["/usr/bin/vectoradd"], gpu_env("0", "compute"), _hooks(bed, stage))
+    result = bed.run(native, container)
+    assert result.code == 0, result.text
+    assert result.out.endswith(" ok\n")
+
+
+def test_cuda_program_without_the_hook_fails(bed: Bed, native: OciRuntime, vectoradd: Path) -> None:
+    tree = bed.rootfs()
+    rootfs.add_program(tree, vectoradd, "/usr/bin/vectoradd")
+    result = bed.run(native, Container(tree, ["/usr/bin/vectoradd"], gpu_env("0", "compute")))
+    assert (result.code, result.out) == (1, "")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_device_cgroup_lets_the_given_nodes_through_and_no_other(bed: Bed, native: OciRuntime, stage: str) -> None:
+    look = sight.arguments(nodes=NODES, make=[OTHER], libraries=LIBRARIES)
+    result = bed.run(native, Container(bed.rootfs(), look, gpu_env("0"), _hooks(bed, stage)))
+    assert result.code == 0, result.text
+    seen = sight.read(result.out)
+    assert {**dict.fromkeys(NODES, "ok"), OTHER[0]: "EPERM"} == seen.nodes
+    assert all(seen.libraries.values())
+    assert "ModifyDeviceFiles: 0" in seen.texts[sight.PARAMS]
+    assert len(seen.lists[sight.GPUS]) == 1
+
+
+def test_container_without_the_hook_has_none_of_it(bed: Bed, native: OciRuntime) -> None:
+    """The kernel's own /proc/driver/nvidia is in every container; files and nodes are not, and the cgroup denies."""
+    look = sight.arguments(
+        make=[(f"/dev/mine{i}", 195, minor) for i, minor in enumerate((0, 255))], libraries=LIBRARIES
+    )
+    result = bed.run(native, Container(bed.rootfs(), look, gpu_env("all")))
+    assert result.code == 0, result.text
+    seen = sight.read(result.out)
+    assert seen.nodes == {"/dev/mine0": "EPERM", "/dev/mine1": "EPERM"}
+    assert [name for name in seen.lists["/dev"] if name.startswith("nvidia")] == []
+    assert seen.libraries == dict.fromkeys(LIBRARIES, "")
+    assert "ModifyDeviceFiles: 0" not in seen.texts[sight.PARAMS]
+
+
+def test_unknown_device_is_refused(bed: Bed, native: OciRuntime) -> None:
+    log = bed.directory("log") / "hook.log"
+    hook = bed.hook("prestart", f"--debug={log}", machine="")
+    result = bed.run(native, Container(bed.rootfs(), ["/bin/true"], gpu_env("77"), {"prestart": [hook]}))
+    assert result.code != 0
+    assert "device error: 77: unknown device" in log.read_text()
+
+
+def test_command_line_as_dockers_hook_calls_it(bed: Bed, native: OciRuntime) -> None:
+    tree = bed.rootfs()
+    words = "--load-kmods configure --cuda-compat-mode=ldconfig --ldconfig=@/sbin/ldconfig --device=all"
+    ldconfig = "/sbin/ldconfig.real" if os.path.exists("/sbin/ldconfig.real") else "/sbin/ldconfig"
+    words = words.replace("/sbin/ldconfig", ldconfig)
+    script = f"exec {bed.commands.cli} {words} --compute --utility --pid=$pid {tree}"
+    container = Container(tree, ["nvidia-smi", "-L"], (), {"prestart": [bed.shell_hook(script)]})
+    result = bed.run(native, container)
+    assert (result.code, result.out) == (0, _smi("-L")), result.err
+
+
+@pytest.mark.timeout(300)
+def test_sixty_four_containers_configured_at_once(bed: Bed, native: OciRuntime) -> None:
+    trees = [bed.rootfs() for _ in range(MANY)]
+    names = [bed.name("many") for _ in trees]
+    look = sight.arguments(nodes=NODES, libraries=LIBRARIES)
+    bundles = [bed.bundle(Container(tree, look)) for tree in trees]
+    with ThreadPoolExecutor(16) as pool:
+        assert [0] * MANY == [result.code for result in pool.map(native.create, bundles, names)]
+        pids = list(pool.map(native.pid, names))
+
+    def configure(index: int) -> tuple[int, str]:
+        words = ["-d", "0", "-c", "-u", f"--pid={pids[index]}", str(trees[index])]
+        answer = bed.call(bed.commands.nvc, "configure", *words)
+        return answer.code, answer.err
+
+    with ThreadPoolExecutor(MANY) as pool:
+        assert [(0, "")] * MANY == list(pool.map(configure, range(MANY)))
+    with ThreadPoolExecutor(16) as pool:
+        assert [0] * MANY == [result.code for result in pool.map(native.start, names)]
+        list(pool.map(native.wait, names))
+    for made in bundles:
+        seen = sight.read((made / "output").read_text())
+        assert dict.fromkeys(NODES, "ok") == seen.nodes
+        assert all(seen.libraries.values())
+    native.clean()
