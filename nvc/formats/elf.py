@@ -147,9 +147,6 @@ class _Limited(io.RawIOBase):
     def tell(self) -> int:
         return self._stream.tell()
 
-    def seekable(self) -> bool:
-        return True
-
 
 def _error(place: str, reason: str) -> FormatError:
     return FormatError("ELF", place, reason)

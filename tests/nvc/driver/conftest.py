@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.driver_root import DriverRoot, compile_templates
+
+
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("driver-templates")
+    compile_templates(directory)
+    return directory
+
+
+@pytest.fixture
+def driver_root(tmp_path: Path, templates: Path) -> DriverRoot:
+    return DriverRoot(tmp_path / "root", templates)
+
+
+class Lines:
+    """A log that keeps its lines."""
+
+    enabled = True
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, text: str) -> None:
+        self.lines.append(text)
+
+    warn = error = info
+
+    def has(self, part: str) -> bool:
+        return any(part in line for line in self.lines)
+
+
+@pytest.fixture
+def log() -> Lines:
+    return Lines()
