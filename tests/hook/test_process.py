@@ -23,6 +23,7 @@ sys.path[:0] = [{root!r}]
 from hook.process import sanitise
 directory = sanitise(trusted={trusted})
 report = dict(env=dict(os.environ), cwd=os.getcwd(), umask=os.umask(0), directory=directory,
+              closed=[n for n in {inherited} if not os.path.exists(f"/proc/self/fd/{{n}}")],
               fds=[os.readlink(f"/proc/self/fd/{{n}}") for n in (0, 1, 2)])
 with open({out!r}, "w") as file:
     json.dump(report, file)
@@ -48,11 +49,24 @@ OURS = {
 }
 
 
-def probe(tmp_path: Path, *, trusted: bool, env: dict[str, str], before: Callable[[], None] | None = None) -> Any:
+def probe(
+    tmp_path: Path,
+    *,
+    trusted: bool,
+    env: dict[str, str],
+    before: Callable[[], None] | None = None,
+    inherited: tuple[int, ...] = (),
+) -> Any:
     out = tmp_path / "report.json"
-    script = PROBE.format(root=str(ROOT), trusted=trusted, out=str(out))
+    script = PROBE.format(root=str(ROOT), trusted=trusted, out=str(out), inherited=list(inherited))
     subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script], env=env, cwd=tmp_path, check=True, timeout=20, preexec_fn=before
+        [sys.executable, "-I", "-S", "-c", script],
+        env=env,
+        cwd=tmp_path,
+        check=True,
+        timeout=20,
+        preexec_fn=before,
+        pass_fds=inherited,
     )
     return json.loads(out.read_text())
 
@@ -86,9 +100,19 @@ def test_missing_descriptors_are_filled(tmp_path: Path) -> None:
     assert probe(tmp_path, trusted=True, env={}, before=close_all)["fds"] == ["/dev/null"] * 3
 
 
+def test_other_descriptors_are_closed(tmp_path: Path) -> None:
+    """runc leaves the socket to its parent and exec.fifo open in createContainer hooks."""
+    reader, writer = os.pipe()
+    try:
+        assert probe(tmp_path, trusted=False, env={}, inherited=(reader, writer))["closed"] == [reader, writer]
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def test_a_nameless_variable_does_no_harm(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    script = PROBE.format(root=str(ROOT), trusted=False, out=str(out))
+    script = PROBE.format(root=str(ROOT), trusted=False, out=str(out), inherited=[])
 
     # os.execve refuses such an environment; the system call does not, and runtimes pass on what config.json says.
     arguments = [os.fsencode(word) for word in (sys.executable, "-I", "-S", "-c", script)]
