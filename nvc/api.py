@@ -17,7 +17,7 @@ with the ``nvc_*`` functions of libnvidia-container. All errors are ``nvc.errors
 from __future__ import annotations
 
 from nvc.container_messages import ContainerConfig
-from nvc.errors import DetectionError, InitializationError
+from nvc.errors import InitializationError
 from nvc.log import Log
 from nvc.model import Host
 from nvc.option_words import LibraryOptions, container_options, driver_options, library_options
@@ -71,6 +71,7 @@ class Context:
         self.log = log if log is not None else _open_log(self.config.debug)
         self.host = _host(self.config)
         self._inventories: dict[DriverOptions, Inventory] = {}
+        self._current: Inventory | None = None
         if self.options.load_kmods and not self.host.simulated:
             from nvc.driver.kmods import load_kmods
 
@@ -100,7 +101,12 @@ class Context:
             cache = cache_path(self.host) if self.config.cache else None
             found = load(self.host, chosen, self._query, cache=cache, log=self.log)
             self._inventories[chosen] = found
+        self._current = found
         return found
+
+    def current_inventory(self) -> Inventory:
+        """The inventory that was asked for last, or that of no options."""
+        return self._current if self._current is not None else self.inventory()
 
     def driver_info(self, options: str = "") -> DriverInfo:
         """Versions and files of the driver (nvc_driver_info_new)."""
@@ -145,10 +151,7 @@ class Context:
         """The device node of a capability file below /proc/driver/nvidia. Raises DetectionError."""
         from nvc.driver.nvcaps import node_of
 
-        try:
-            return node_of(self.host, path)
-        except (OSError, ValueError) as error:
-            raise DetectionError(f"unable to get cap device attributes: {path}: {error}") from error
+        return node_of(self.host, path)
 
     def container(self, config: ContainerConfig, options: str | None = None) -> ContainerSession:
         """Look a container up and open a session on it (nvc_container_new).

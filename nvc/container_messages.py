@@ -51,31 +51,26 @@ class InspectReply(Record):
 
 
 class ApplyRequest:
-    """Carry operations out on a container, all or none of them.
+    """Carry operations out on the container that was inspected, all or none of them.
 
     driver_root: directory below which the operations' host paths lie.
     """
 
-    def __init__(self, container: Container, driver_root: str, operations: tuple[Operation, ...]) -> None:
-        self.container = container
+    def __init__(self, driver_root: str, operations: tuple[Operation, ...]) -> None:
         self.driver_root = driver_root
         self.operations = operations
 
     def as_data(self) -> dict[str, Any]:
-        return {
-            "container": self.container.as_data(),
-            "driver_root": self.driver_root,
-            "operations": encode(self.operations),
-        }
+        return {"driver_root": self.driver_root, "operations": encode(self.operations)}
 
     @classmethod
     def from_data(cls, data: object) -> ApplyRequest:
         """Raises DecodeError for anything that ``as_data`` cannot have made."""
-        if not isinstance(data, dict) or set(data) != {"container", "driver_root", "operations"}:
-            raise DecodeError("ApplyRequest: expected container, driver_root and operations")
+        if not isinstance(data, dict) or set(data) != {"driver_root", "operations"}:
+            raise DecodeError("ApplyRequest: expected driver_root and operations")
         if not isinstance(data["driver_root"], str):
             raise DecodeError("ApplyRequest.driver_root: expected str")
-        return cls(Container.from_data(data["container"]), data["driver_root"], decode(data["operations"]))
+        return cls(data["driver_root"], decode(data["operations"]))
 
 
 class ApplyReply(Record):

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
+from nvc.container import inspect
 from nvc.container_messages import ApplyReply, ApplyRequest, InspectReply, InspectRequest
+from nvc.errors import ContainerError, reason
+from nvc.linux import procfd, rights
+from nvc.services import CONTAINER, raise_remote, translate
 from rpc.errors import RemoteError
+from rpc.process import start as start_service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nvc.container import Located
     from nvc.log import Log
     from rpc.client import Client
 
@@ -22,8 +30,6 @@ class ContainerClient:
         try:
             reply: InspectReply = self._client.call("inspect", request)
         except RemoteError as error:
-            from nvc.services import raise_remote
-
             raise_remote(error)
         return reply
 
@@ -35,8 +41,6 @@ class ContainerClient:
         try:
             reply: ApplyReply = self._client.call("apply", request, deadline=deadline)
         except RemoteError as error:
-            from nvc.services import raise_remote
-
             raise_remote(error)
         return reply.done
 
@@ -45,32 +49,48 @@ class ContainerClient:
         self._client.close()
 
 
-def start(*, deadline: float, log: Log) -> ContainerClient:
-    """Fork the service. deadline: seconds for an answer. It inherits the debug log."""
-    import os
+class _Handlers:
+    """Runs in the helper. What ``inspect`` pinned is what ``apply`` works on: a later lookup could find another."""
 
-    from nvc.linux import rights
-    from nvc.services import CONTAINER, translate
-    from rpc.process import start as start_service
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._parent = os.getpid()
+        self._located: Located | None = None
 
-    parent = os.getpid()
-
-    def prepare() -> None:
+    def prepare(self) -> None:
+        """Name, parent-death signal, and no more rights than the phases need."""
         rights.set_name("nvc:[container]")
-        rights.parent_death_signal(parent)
+        # SIGTERM, not SIGKILL: a change that has begun is taken back.
+        rights.parent_death_signal(self._parent, 15)
+        # What the caller's umask hides would be hidden in the container too.
+        os.umask(0o022)
+        procfd.pin()
         rights.reduce_permitted()
 
-    def inspect(request: InspectRequest, fds: list[int]) -> InspectReply:
-        from nvc.container import inspect
-
+    def inspect(self, request: InspectRequest, fds: list[int]) -> InspectReply:
         rights.use("container")
-        return inspect(request, log)
+        self._located = inspect(request, self._log)
+        return self._located.reply()
 
-    def apply(request: ApplyRequest, fds: list[int]) -> ApplyReply:
+    def apply(self, request: ApplyRequest, fds: list[int]) -> ApplyReply:
+        if self._located is None:
+            raise ContainerError("invalid argument: no container was looked up")
         from nvc.apply import apply
 
-        rights.use("mount")
-        return ApplyReply(apply(request.container, request.driver_root, request.operations, log))
+        return ApplyReply(apply(self._located, request.driver_root, request.operations, self._log))
 
-    handlers = {"inspect": inspect, "apply": apply}
-    return ContainerClient(start_service(CONTAINER, handlers, prepare=prepare, deadline=deadline, translate=translate))
+
+def start(*, deadline: float, log: Log) -> ContainerClient:
+    """Fork the service. deadline: seconds for an answer. It inherits the debug log. Raises ContainerError."""
+    handlers = _Handlers(log)
+    try:
+        client = start_service(
+            CONTAINER,
+            {"inspect": handlers.inspect, "apply": handlers.apply},
+            prepare=handlers.prepare,
+            deadline=deadline,
+            translate=translate,
+        )
+    except OSError as error:
+        raise ContainerError(f"the container service cannot be started: {reason(error)}") from error
+    return ContainerClient(client)

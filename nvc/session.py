@@ -6,6 +6,7 @@ from nvc import plan
 from nvc.capabilities import DriverCapabilities
 from nvc.compat import usable
 from nvc.container_messages import ApplyRequest, ContainerConfig, InspectRequest
+from nvc.container_service import start
 from nvc.errors import MountError
 
 TYPE_CHECKING = False
@@ -30,8 +31,6 @@ class ContainerSession:
     """
 
     def __init__(self, context: Context, config: ContainerConfig, options: ContainerOptions) -> None:
-        from nvc.container_service import start
-
         self._context = context
         self._operations: list[Operation] = []
         self._driver_version = ""
@@ -90,20 +89,26 @@ class ContainerSession:
 
     def mount_mig_config(self) -> None:
         """Plan the right to configure MIG (nvc_mig_config_global_caps_mount). Raises MountError without nvcaps."""
-        nvcap = self._context.inventory().mig_config
+        nvcap = self._context.current_inventory().mig_config
         if nvcap is None:
             raise MountError("stat failed: /proc/driver/nvidia/capabilities/mig/config: no such file or directory")
         self._operations += plan.mig_config(self._scope, nvcap)
 
     def mount_mig_monitor(self) -> None:
         """Plan the right to monitor MIG (nvc_mig_monitor_global_caps_mount). Raises MountError without nvcaps."""
-        nvcap = self._context.inventory().mig_monitor
+        nvcap = self._context.current_inventory().mig_monitor
         if nvcap is None:
             raise MountError("stat failed: /proc/driver/nvidia/capabilities/mig/monitor: no such file or directory")
         self._operations += plan.mig_monitor(self._scope, nvcap)
 
     def mount_device_mig_caps(self, gpu: Gpu) -> None:
-        """Plan the cgroup rules for all nvcaps of a GPU (nvc_device_mig_caps_mount)."""
+        """Plan the cgroup rules for all nvcaps of a GPU (nvc_device_mig_caps_mount).
+
+        Raises DetectionError when the host's nvcaps are not known.
+        """
+        from nvc.driver.runtime import check_mig_nodes
+
+        check_mig_nodes(self._context.current_inventory(), (gpu,))
         self._operations += plan.device_mig_caps(self._scope, gpu)
 
     def mount_imex_channel(self, channel: int) -> None:
@@ -117,7 +122,7 @@ class ContainerSession:
         """Plan the update of the loader cache (nvc_ldcache_update)."""
         compat = ""
         if self._compat is not None:
-            version = self._driver_version or self._context.driver_info().nvrm_version
+            version = self._driver_version or self._context.current_inventory().driver.nvrm_version
             wanted = usable(self._compat, version)
             compat = self._compat.directory if wanted else ""
             verdict = "using" if wanted else "not using"
@@ -145,7 +150,7 @@ class ContainerSession:
             for operation in operations:
                 log.info(operation.describe())
         done = self._client.apply(
-            ApplyRequest(self.container, self._context.host.root, operations),
+            ApplyRequest(self._context.host.root, operations),
             deadline=self._context.config.timeout + self._ldconfig_limit,
         )
         log.info(f"{done} of {len(operations)} operations changed the container")

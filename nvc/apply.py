@@ -1,0 +1,229 @@
+"""Carry a plan out on a container: everything, or nothing.
+
+1. On the host: open every source once, below the driver root, check what it is, clone it and restrict the clone while
+   nobody sees it; open the cgroup; copy ldconfig.
+2. In the container's mount namespace: open its root, make targets below it, attach; links; cgroup rules; ldconfig.
+3. On any failure, also a signal, take everything back, last first. Then return to the caller's namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from nvc import execute, ldcache
+from nvc.errors import ContainerError, LdcacheError, MountError, NvcError, reason
+from nvc.execute import ATTRIBUTES, EXECUTORS, Place
+from nvc.linux import cgroup, mounts, namespaces, procfd, rights
+from nvc.linux.fd import Fd
+from nvc.linux.root import Root
+from nvc.linux.undo import Undo
+from nvc.operations import DEVICE, DIRECTORY, REGULAR, AllowDevices, BindMount, UpdateLdcache
+from nvc.propagation import Propagation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
+    from nvc.container import Located
+    from nvc.linux.tree import Tree
+    from nvc.log import Log
+    from nvc.operations import Operation
+
+_SOURCE_HINT = "the driver on the host changed; if it was just updated, run with --no-cache"
+
+
+class Prepared:
+    """What was opened on the host: a source for each BindMount, the cgroup directory, the ldconfig program."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[Operation, Fd | None]] = []
+
+    def close(self) -> None:
+        """Close everything; clones that were not attached are gone with it."""
+        for _, opened in self.steps:
+            if opened is not None:
+                opened.close()
+
+
+def apply(located: Located, driver_root: str, operations: Iterable[Operation], log: Log) -> int:
+    """Carry ``operations`` out; the number of those that changed something.
+
+    Must run in a process with one thread. Raises MountError, LdcacheError, ContainerError; the container is then as
+    it was.
+    """
+    rights.use("mount")
+    prepared = prepare(located, driver_root, operations, log)
+    try:
+        with Excursion(located.namespace), Undo() as undo:
+            try:
+                done = _execute(located, prepared, undo, log)
+            except BaseException:
+                for problem in undo.rollback():
+                    log.error(f"while undoing: {problem}")
+                raise
+            undo.commit()
+            return done
+    finally:
+        prepared.close()
+
+
+def prepare(located: Located, driver_root: str, operations: Iterable[Operation], log: Log) -> Prepared:
+    """The host's half. Raises MountError, LdcacheError; nothing has been changed then."""
+    prepared = Prepared()
+    try:
+        with Root.open(driver_root) as root:
+            for operation in operations:
+                opened: Fd | None = None
+                if isinstance(operation, BindMount):
+                    opened = _source(root, operation, log)
+                    if opened is None:
+                        continue
+                elif isinstance(operation, AllowDevices):
+                    opened = _cgroup(located)
+                elif isinstance(operation, UpdateLdcache):
+                    opened = ldcache.load_program(operation.ldconfig, log)
+                    if opened is None:
+                        continue
+                prepared.steps.append((operation, opened))
+    except NvcError:
+        prepared.close()
+        raise
+    except OSError as error:
+        prepared.close()
+        raise MountError(f"open failed: {driver_root}: {reason(error)}", hint="--root must exist") from error
+    return prepared
+
+
+def _source(root: Root, operation: BindMount, log: Log) -> Tree | None:
+    """The restricted clone of a host file of the right kind; None when it is optional and not there."""
+    path = operation.host_path
+    try:
+        opened = root.resolve(path)
+    except OSError as error:
+        if operation.optional:
+            log.warn(f"missing {path}: {reason(error)}")
+            return None
+        raise MountError(f"stat failed: {path}: {reason(error)}", hint=_SOURCE_HINT) from error
+    with opened:
+        _check_kind(operation, opened.stat())
+        try:
+            tree = mounts.clone(opened)
+            mounts.restrict(tree, sum(ATTRIBUTES[word] for word in operation.attributes))
+        except OSError as error:
+            raise execute.failure("mount operation", path, error) from error
+    return tree
+
+
+def _check_kind(operation: BindMount, found: os.stat_result) -> None:
+    path, mode = operation.host_path, found.st_mode
+    if operation.source == DEVICE:
+        number = os.major(found.st_rdev), os.minor(found.st_rdev)
+        if not stat.S_ISCHR(mode) or number != (operation.major, operation.minor):
+            raise MountError(
+                f"invalid device node: {path}",
+                hint=f"expected character device {operation.major}:{operation.minor}; nvidia-modprobe makes the nodes",
+            )
+        return
+    if operation.source == REGULAR:
+        good = stat.S_ISREG(mode)
+    elif operation.source == DIRECTORY:
+        good = stat.S_ISDIR(mode)
+    else:
+        good = stat.S_ISSOCK(mode) or stat.S_ISDIR(mode)
+    if not good:
+        raise MountError(f"unexpected source file mode {mode:o} for {path}", hint=_SOURCE_HINT)
+
+
+def _cgroup(located: Located) -> Fd:
+    found = located.container.cgroup
+    if found is None:
+        raise MountError("failed to add device rules: the container's cgroup was not looked up")
+    try:
+        return cgroup.open_directory(found.path)
+    except OSError as error:
+        raise MountError(f"failed to add device rules: {found.path}: {reason(error)}") from error
+
+
+def _execute(located: Located, prepared: Prepared, undo: Undo, log: Log) -> int:
+    container = located.container
+    owner = container.owner_uid, container.owner_gid
+    propagation = Propagation(foreign=located.namespace is not None, log=log)
+    # Only now: move_mount refuses targets below a descriptor of another mount namespace.
+    with _open_root(located) as root:
+        place = Place(root, owner, undo, propagation, log)
+        done = 0
+        for operation, opened in prepared.steps:
+            if isinstance(operation, AllowDevices):
+                assert opened is not None and container.cgroup is not None
+                changed = execute.allow_devices(operation, place, container.cgroup.version, opened)
+            elif isinstance(operation, UpdateLdcache):
+                assert opened is not None
+                changed = ldcache.update(operation, place, opened)
+            else:
+                changed = EXECUTORS[type(operation)](operation, place, opened)
+            done += changed
+            if not changed and log.enabled:
+                log.info(f"in force already: {operation.describe()}")
+        return done
+
+
+def _open_root(located: Located) -> Root:
+    rootfs = located.container.rootfs
+    try:
+        root = Root.open(rootfs)
+        status = root.fd.stat()
+    except OSError as error:
+        raise MountError(f"open failed: {rootfs}: {reason(error)}") from error
+    if (status.st_dev, status.st_ino) != located.rootfs:
+        root.close()
+        raise MountError(
+            f"path error: {rootfs}: another directory than a moment ago",
+            hint="something replaces the container's root while it is configured",
+        )
+    return root
+
+
+class Excursion:
+    """While entered, this process is in another mount namespace; afterwards back where it was, root and all.
+
+    namespace: an open mount namespace, or None to stay. Nothing can be imported meanwhile: a module would come from
+    the container.
+    """
+
+    def __init__(self, namespace: Fd | None) -> None:
+        self._namespace = namespace
+        self._importers: list[object] = []
+        self._home: tuple[Fd, Fd] | None = None
+
+    def __enter__(self) -> Self:
+        if self._namespace is None:
+            return self
+        try:
+            root = Fd(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), "/")
+            own = Fd(os.open("ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=procfd.pin().fileno()), "/proc/self/ns/mnt")
+            namespaces.enter(self._namespace, "mnt")
+        except OSError as error:
+            raise ContainerError(
+                f"namespace association failed: {self._namespace.name}: {reason(error)}",
+                hint="only root of the user namespace that the container's mount namespace belongs to may enter it",
+            ) from error
+        self._home = own, root
+        self._importers, sys.meta_path[:] = list(sys.meta_path), []
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._home is None:
+            return
+        own, root = self._home
+        self._home = None
+        with own, root:
+            namespaces.enter(own, "mnt")
+            os.fchdir(root.fileno())
+            os.chroot(".")
+        sys.meta_path[:] = self._importers  # type: ignore[assignment]
+
+
+__all__ = ["Excursion", "LdcacheError", "Prepared", "apply", "prepare"]

@@ -1,0 +1,184 @@
+"""The process that becomes ldconfig: alone in its namespaces, with the container's tree as its only root.
+
+Between fork and exec this is Python that must not import anything: once the root has changed, a module would be
+loaded from the container. So everything is imported above, and the import system is switched off first thing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import sys
+
+from nvc.linux import const, process, rights, seccomp, syscalls
+from nvc.linux.fd import Fd
+from nvc.linux.syscalls import SyscallError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+#: (soft and hard) limits of specification 7.2. Address space: libraries are mapped one at a time, 2 GiB refuses some
+#: real ones (libtensorflow_cc.so), so it is larger than the reference's.
+_LIMITS = (
+    (resource.RLIMIT_CPU, 10),
+    (resource.RLIMIT_AS, 8 << 30),
+    (resource.RLIMIT_NOFILE, 64),
+    (resource.RLIMIT_FSIZE, 16 << 20),
+    (resource.RLIMIT_CORE, 0),
+)
+_NAMESPACES = const.CLONE_NEWNS | const.CLONE_NEWNET | const.CLONE_NEWIPC | const.CLONE_NEWUTS
+_HIDDEN = const.MS_NOSUID | const.MS_NODEV | const.MS_NOEXEC | const.MS_RDONLY
+#: What ldconfig needs beyond its user's rights: distributions ship /usr/lib without write permission for root.
+_KEPT = frozenset((rights.CAP_DAC_OVERRIDE,))
+#: Where the program's descriptor is when everything behind it is closed.
+_PROGRAM = 3
+
+
+class Sandbox:
+    """How to run one program.
+
+    root: the container's root directory, opened in the mount namespace that the process is in.
+    program: sealed memory copy. output, report: write ends of pipes for what the program prints, and for the one
+    line that says which step before it failed. null: /dev/null, which the container's may not be.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Fd,
+        program: Fd,
+        arguments: tuple[str, ...],
+        uid: int,
+        gid: int,
+        no_pivot: bool,
+        output: int,
+        report: int,
+        null: int,
+    ) -> None:
+        self.root = root
+        self.program = program
+        self.arguments = arguments
+        self.uid = uid
+        self.gid = gid
+        self.no_pivot = no_pivot
+        self.output = output
+        self.report = report
+        self.null = null
+
+    def run(self) -> int:
+        """Become the program. Runs in a forked child that is process 1 of a pid namespace; returns on failure only."""
+        sys.meta_path.clear()
+        for step, action in self._steps():
+            try:
+                action()
+            except OSError as error:
+                os.write(self.report, f"{step}: {error}".encode("utf-8", "surrogateescape")[:4096])
+                break
+        return 1
+
+    def _steps(self) -> tuple[tuple[str, Callable[[], None]], ...]:
+        return (
+            ("process set-up failed", self._detach),
+            ("namespaces", self._unshare),
+            ("process confinement failed", self._change_root),
+            ("process confinement failed", self._hide),
+            ("resource limiting failed", _limit),
+            ("privilege change failed", self._drop),
+            ("syscall limiting failed", seccomp.install),
+            ("exec", self._execute),
+        )
+
+    def _detach(self) -> None:
+        rights.set_name("nvc:[ldconfig]")
+        # The parent is outside of this pid namespace: its number is 0 here.
+        rights.parent_death_signal(0)
+        os.dup2(self.null, 0)
+        os.dup2(self.output, 1)
+        os.dup2(self.output, 2)
+        # The working directory follows into the new mount namespace; a descriptor would stay in the old one.
+        os.fchdir(self.root.fileno())
+
+    def _unshare(self) -> None:
+        syscalls.unshare(_NAMESPACES)
+
+    def _change_root(self) -> None:
+        syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
+        with Fd(os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), "rootfs") as here:
+            try:
+                tree = syscalls.open_tree(here, recursive=True)
+                syscalls.move_mount(tree, here)
+            except SyscallError as error:
+                if error.errno not in (errno.ENOSYS, errno.EPERM):
+                    raise
+                syscalls.mount(".", ".", None, const.MS_BIND | const.MS_REC)
+                tree = Fd(os.open(self.root.name, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), self.root.name)
+        with tree:
+            os.fchdir(tree.fileno())
+        if self.no_pivot:
+            syscalls.mount(".", "/", None, const.MS_MOVE)
+        else:
+            # The old root lands on top of the new one and is then what "." names: pivot_root(2), last note.
+            syscalls.pivot_root(".", ".")
+            syscalls.umount2(".", const.MNT_DETACH)
+        os.chroot(".")
+        os.chdir("/")
+
+    def _hide(self) -> None:
+        if not _cover("proc", "/proc"):
+            _cover("tmpfs", "/proc")
+        for path in ("/sys", "/dev"):
+            _cover("tmpfs", path)
+
+    def _drop(self) -> None:
+        groups = _setgroups_allowed()
+        rights.empty_bounding()
+        if self.uid != 0:
+            try:
+                # Without it the kernel takes the capabilities away with uid 0, DAC_OVERRIDE included.
+                syscalls.prctl(const.PR_SET_SECUREBITS, const.SECBIT_NO_SETUID_FIXUP)
+            except SyscallError as error:
+                if error.errno != errno.EPERM:
+                    raise
+        rights.become(self.uid, self.gid, groups=groups)
+        rights.set_inheritable(_KEPT, ambient=True)
+        _, permitted, inheritable = syscalls.capget()
+        kept = permitted & rights.mask(_KEPT)
+        syscalls.capset(kept, kept, inheritable & kept)
+        rights.no_new_privs()
+        os.dup2(self.program.fileno(), _PROGRAM, inheritable=False)
+        process.close_from(_PROGRAM + 1)
+
+    def _execute(self) -> NoReturn:
+        os.execve(_PROGRAM, self.arguments, {})
+
+
+def _cover(filesystem: str, path: str) -> bool:
+    """Mount an empty or fresh file system on ``path``; True if that hides what was there, or nothing was there."""
+    try:
+        syscalls.mount(filesystem, path, filesystem, _HIDDEN)
+    except SyscallError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return True
+        # A user namespace may not mount a procfs when parts of the one it has are covered.
+        if filesystem == "proc" and error.errno in (errno.EPERM, errno.EACCES, errno.EBUSY):
+            return False
+        raise
+    return True
+
+
+def _setgroups_allowed() -> bool:
+    try:
+        with Fd(os.open("/proc/self/setgroups", os.O_RDONLY | os.O_CLOEXEC)) as file:
+            return os.read(file.fileno(), 16).strip() != b"deny"
+    except OSError:
+        return os.geteuid() == 0
+
+
+def _limit() -> None:
+    for kind, value in _LIMITS:
+        _, hard = resource.getrlimit(kind)
+        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (limit, limit))
