@@ -88,11 +88,14 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
     """
     filter_library = _filter_library()
     no_new_privs = _no_new_privs()
-    ids = _identity(uid, gid)
+    uid, gid = _identity(uid, gid)
+    # Asked before a user namespace without a map makes every id look like nobody's.
+    changes = os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid)
     if host.root != "/":
         _preload(log)
         _change_root(host.root)
-    _become(*ids)
+    if changes:
+        _become(uid, gid)
     no_new_privs()
     # Changing ids cleared it.
     rights.parent_death_signal(parent)
@@ -146,8 +149,6 @@ def _change_root(root: str) -> None:
 
 
 def _become(uid: int, gid: int) -> None:
-    if os.getresuid() == (uid, uid, uid) and os.getresgid() == (gid, gid, gid):
-        return
     try:
         # As the reference: supplementary groups are dropped when the group changes.
         rights.become(uid, gid, groups=os.getegid() != gid)
