@@ -25,7 +25,7 @@ def show(request: ConfigureRequest, settings: Settings, operations: Sequence[Ope
         }
         text.emit(1, text.json_text(data))
         return
-    machine = f", with the simulated machine in {settings.sim}" if settings.sim else ""
+    machine = f", with the SIMULATED machine in {settings.sim}" if settings.sim else ""
     process = f" of process {request.pid}" if request.pid is not None else ""
     head = f"# what configure would do to {request.rootfs}{process}{machine}; nothing was changed\n"
     text.emit(1, head + "".join(f"{operation.describe()}\n" for operation in operations))

@@ -60,8 +60,10 @@ class _Invocation:
         self.program = program
         self.library = library
         self.log = Log.none()
+        self.arguments: Sequence[str] = ()
 
     def run(self, arguments: Sequence[str]) -> int:
+        self.arguments = arguments
         if os.environ.get(completion_variable(self.program)):
             from nvc.cli import help
 
@@ -94,27 +96,27 @@ class _Invocation:
             from nvc.cli import configure
 
             request = configure.read(chosen)
-            return configure.run(request, self.begin(general, rest), self.library, self.log)
+            return configure.run(request, self.begin(general), self.library, self.log)
         if command == "list":
             from nvc.cli import list
 
             listing = list.read(chosen, rest)
-            return list.run(listing, self.begin(general, rest), self.library, self.log)
+            return list.run(listing, self.begin(general), self.library, self.log)
         from nvc.cli import info
 
         form = info.read(chosen)
-        return info.run(form, self.begin(general, rest), self.library, self.log)
+        return info.run(form, self.begin(general), self.library, self.log)
 
-    def begin(self, general: Settings, rest: list[str]) -> Settings:
+    def begin(self, general: Settings) -> Settings:
         """All words are read: open the log and the library."""
         if general.debug:
             os.environ["NVC_DEBUG_FILE"] = general.debug
         else:
             general = general.replace(debug=debug_file())
         self.log = open_log(general.debug)
-        self.log.info(f"{self.program} {__version__}: {' '.join(rest)}")
+        self.log.info(f"{self.program} {__version__}: {' '.join(self.arguments)}")
         if general.sim:
-            text.emit(2, f"{self.program}: simulated machine: {general.sim}\n")
+            text.emit(2, f"{self.program}: SIMULATED machine: {general.sim}\n")
         if self.library is None:
             from nvc import api
 

@@ -19,6 +19,7 @@ COLD = (
     "nvc.formats.elf",
     "nvc.formats.ldcache",
     "nvc.sim",
+    "nvc.cli.groups",
     "nvc.cli.help",
     "nvc.cli.sim",
     "nvc.__main__",

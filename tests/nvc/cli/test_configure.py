@@ -248,6 +248,6 @@ def test_dry_run_as_json(command: Command, library: FakeLibrary) -> None:
 
 def test_a_simulated_machine_is_said_to_be_one(command: Command) -> None:
     _, out, err = command("--sim=/m", "configure", "--dry-run", ROOTFS)
-    assert "with the simulated machine in /m" in out
-    assert err == "nvidia-container-cli: simulated machine: /m\n"
+    assert "with the SIMULATED machine in /m" in out
+    assert err == "nvidia-container-cli: SIMULATED machine: /m\n"
     assert json.loads(command("--sim=/m", "configure", "--dry-run=json", ROOTFS).out)["simulated"] == "/m"

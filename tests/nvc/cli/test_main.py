@@ -163,7 +163,7 @@ def test_debug_exports_the_variable_and_logs_errors(command: Command, tmp_path: 
     broken = FakeLibrary(two_gpus(), {"inventory": NvcError("went wrong")})
     command(f"--debug={tmp_path}/log", "info", on=broken)
     text = (tmp_path / "log").read_text()
-    assert f"{CLI} {__version__}: " in text
+    assert f"{CLI} {__version__}: --debug={tmp_path}/log info\n" in text
     assert f"{CLI}: went wrong" in text
     assert os.environ["NVC_DEBUG_FILE"] == f"{tmp_path}/log"
     assert broken.configs[0].debug == f"{tmp_path}/log"

@@ -1,0 +1,86 @@
+"""Commands that are click groups: reached by name, and ending like every other command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import click
+import pytest
+
+from nvc.cli import groups, options
+from nvc.errors import InputError
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@click.group()
+def sample() -> None:
+    """A group for tests."""
+
+
+@sample.command()
+@click.argument("how")
+def end(how: str) -> int | None:
+    """End in some way."""
+    if how == "abort":
+        raise click.Abort
+    if how == "exit":
+        raise click.exceptions.Exit(3)
+    if how == "fail":
+        raise InputError("not like this", hint="like that")
+    click.echo(f"said {how}")
+    return 4 if how == "four" else None
+
+
+@pytest.fixture
+def sample_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("sample_group")
+    module.sample = sample  # type: ignore[attr-defined]
+    monkeypatch.setattr(groups.importlib, "import_module", lambda name: module)
+    monkeypatch.setitem(options.GROUPS, "sample", ("sample_group", "sample"))
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "out"),
+    [
+        pytest.param("well", 0, "said well\n", id="well"),
+        pytest.param("four", 4, "said four\n", id="its-number-is-the-code"),
+        pytest.param("abort", 1, "", id="aborted"),
+        pytest.param("exit", 3, "", id="its-exit-code"),
+    ],
+)
+def test_exit_codes(how: str, code: int, out: str, command: Command, sample_group: None) -> None:
+    assert command("sample", "end", how) == (code, out, "")
+
+
+def test_wrong_arguments_are_one_like_everywhere(command: Command, sample_group: None) -> None:
+    code, out, err = command("sample", "end")
+    assert (code, out) == (1, "")
+    assert err.startswith("Usage: nvidia-container-cli sample end [OPTIONS] HOW")
+    assert "Missing argument 'HOW'" in err
+
+
+def test_our_errors_are_told_as_everywhere(command: Command, sample_group: None) -> None:
+    assert command("sample", "end", "fail").err == (
+        "nvidia-container-cli: input error: not like this\nnvidia-container-cli: hint: like that\n"
+    )
+
+
+def test_help(command: Command, sample_group: None) -> None:
+    code, out, _ = command("sample", "--help", program="nvc-py")
+    assert code == 0
+    assert out.startswith("Usage: nvc-py sample [OPTIONS] COMMAND")
+
+
+@pytest.mark.parametrize("name", options.GROUPS)
+def test_every_group_of_the_table_is_there(name: str) -> None:
+    assert isinstance(groups.load(name), click.Group)
+    assert groups.load(name).help
+
+
+def test_a_group_is_completed(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_NVC_PY_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "nvc-py sim cre")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert command(program="nvc-py").out == "plain,create\n"
