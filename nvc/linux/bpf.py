@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import resource  # not where it is used: that may be inside the container's mount namespace
 import struct
 
 from nvc.linux import const, syscalls
@@ -93,7 +94,7 @@ def load(instructions: bytes, *, gpl: bool = False, name: str = "nvc_devices") -
 
 
 def attach(cgroup: Fd, program: Fd, flags: int, replaced: Fd | None = None) -> None:
-    """BPF_PROG_ATTACH; with ``replaced`` in its place, atomically (BPF_F_REPLACE). Raises SyscallError, EINVAL before 5.6."""
+    """BPF_PROG_ATTACH; with ``replaced`` in its place, atomically. Raises SyscallError, EINVAL for that before 5.6."""
     other = 0
     if replaced is not None:
         if "BPF_F_REPLACE" in syscalls.unavailable:
@@ -171,8 +172,6 @@ def _load(instructions: bytes, gpl: bool, name: str) -> Fd:
 
 def _raise_memory_limit() -> bool:
     """Raise RLIMIT_MEMLOCK as far as allowed; whether it changed. Without CAP_SYS_RESOURCE the hard limit stays."""
-    import resource
-
     before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     for limit in (resource.RLIM_INFINITY, before[1]):
         try:

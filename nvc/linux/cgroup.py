@@ -6,6 +6,7 @@ import errno
 import os
 
 from nvc.formats import mountinfo
+from nvc.linux import devices_v1, devices_v2, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
 from nvc.linux.undo import Undo
@@ -48,10 +49,7 @@ def find(*, proc_root: str, pid: int, mount_pid: int) -> tuple[int, str]:
 
 def open_directory(path: str) -> Fd:
     """The cgroup's directory, for ``allow``. Raises SyscallError."""
-    try:
-        return Fd(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path)
-    except OSError as error:
-        raise SyscallError(error.errno or errno.EIO, "open", path) from error
+    return syscalls.open_path(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def allow(version: int, directory: Fd, rules: Sequence[tuple[int, int]], undo: Undo) -> bool:
@@ -60,13 +58,10 @@ def allow(version: int, directory: Fd, rules: Sequence[tuple[int, int]], undo: U
     directory: from ``open_directory``; rules: (major, minor). All or nothing, idempotent; ``undo`` gets the way
     back. False when nothing had to change. Raises MountError, ValueError for a number that no device can have.
     """
-    # Only the one that is needed is imported: most hosts have one version, and ctypes work is not free.
+    # Both are imported with this module: the caller is in the container's mount namespace by now, where an import
+    # would search the image.
     if version == 1:
-        from nvc.linux import devices_v1
-
         return devices_v1.allow(directory, rules, undo)
-    from nvc.linux import devices_v2
-
     return devices_v2.allow(directory, rules, undo)
 
 
@@ -102,7 +97,7 @@ def _mount(text: str, version: int) -> tuple[str, str] | None:
 
 def _read(path: str, what: str, pid: int) -> str:
     try:
-        with Fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path) as file:
+        with syscalls.open_path(path, os.O_RDONLY) as file:
             data = b""
             while chunk := os.read(file.fileno(), 1 << 16):
                 data += chunk

@@ -6,6 +6,7 @@ import errno
 import os
 
 from nvc.errors import MountError
+from nvc.linux import syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
 from nvc.linux.undo import Undo
@@ -76,7 +77,7 @@ def _added(entries: list[tuple[str, str, str, str]], major: int, minor: int) -> 
 
 
 def _entries(cgroup: Fd) -> list[tuple[str, str, str, str]]:
-    with _open(cgroup, "devices.list", os.O_RDONLY) as file:
+    with syscalls.openat(cgroup, "devices.list", os.O_RDONLY | os.O_NOFOLLOW) as file:
         data = b""
         while chunk := os.read(file.fileno(), 1 << 16):
             data += chunk
@@ -89,15 +90,8 @@ def _entries(cgroup: Fd) -> list[tuple[str, str, str, str]]:
 
 
 def _write(cgroup: Fd, name: str, line: str) -> None:
-    with _open(cgroup, name, os.O_WRONLY) as file:
+    with syscalls.openat(cgroup, name, os.O_WRONLY | os.O_NOFOLLOW) as file:
         try:
             os.write(file.fileno(), line.encode())
         except OSError as error:
             raise SyscallError(error.errno or errno.EIO, "write", cgroup, name, line) from error
-
-
-def _open(cgroup: Fd, name: str, flags: int) -> Fd:
-    try:
-        return Fd(os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=cgroup.fileno()), name)
-    except OSError as error:
-        raise SyscallError(error.errno or errno.EIO, "openat", cgroup, name) from error

@@ -19,7 +19,7 @@ import os
 import struct
 
 from nvc.errors import MountError
-from nvc.linux import bpf, const
+from nvc.linux import bpf, const, syscalls
 from nvc.linux.bpf import Program, Unreadable, instruction
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
@@ -151,7 +151,9 @@ def _filtered(cgroup: Fd) -> Fd:
     if own or not os.path.dirname(cgroup.name).endswith(".scope"):
         return cgroup
     parent = os.path.dirname(cgroup.name)
-    return Fd(os.open("..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=cgroup.fileno()), parent)
+    scope = syscalls.openat(cgroup, "..", os.O_RDONLY | os.O_DIRECTORY)
+    scope.name = parent
+    return scope
 
 
 def _programs(cgroup: Fd) -> tuple[list[Program], int]:

@@ -32,7 +32,7 @@ def modern() -> bool:
     Cheap: a call that cannot succeed is asked whether it exists. Tests put names into ``syscalls.unavailable``.
     """
     try:
-        syscalls.mount_setattr(Fd(os.open("/", os.O_PATH | os.O_CLOEXEC)), 0)
+        syscalls.mount_setattr(syscalls.open_path("/", os.O_PATH), 0)
     except SyscallError as error:
         # EPERM: seccomp profiles older than the calls, or no CAP_SYS_ADMIN, which the next call will tell.
         return error.errno != errno.ENOSYS
@@ -120,10 +120,7 @@ def mount_id(file: Fd) -> int:
 
 
 def _pin(path: str, follow: bool) -> Fd:
-    try:
-        opened = Fd(os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)), path)
-    except OSError as error:
-        raise SyscallError(error.errno or errno.EIO, "open", path) from error
+    opened = syscalls.open_path(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
     # O_PATH|O_NOFOLLOW opens the link itself.
     if not follow and stat.S_ISLNK(opened.stat().st_mode):
         raise SyscallError(errno.ELOOP, "open", path)

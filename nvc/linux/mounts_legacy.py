@@ -17,7 +17,7 @@ from nvc.linux.fd import Fd, same_file
 from nvc.linux.syscalls import SyscallError
 from nvc.linux.tree import Legacy, Tree
 
-_PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_PIN = os.O_PATH | os.O_NOFOLLOW
 _FLAGS = {
     const.MOUNT_ATTR_RDONLY: const.MS_RDONLY,
     const.MOUNT_ATTR_NOSUID: const.MS_NOSUID,
@@ -56,11 +56,12 @@ def new_tmpfs(source: str, options: dict[str, str], attributes: int) -> Tree:
         syscalls.mount(source, place, "tmpfs", _mount_flags(attributes), data)
         # Kept to ourselves also below a shared /run.
         syscalls.mount(None, place, None, const.MS_PRIVATE)
-        number = os.open(place, _PIN)
+        root = syscalls.open_path(place, _PIN)
     except BaseException:
         _release(place)
         raise
-    tree = Tree(number, place, Legacy(Fd(os.dup(number), place), recursive=False, release=lambda: _release(place)))
+    legacy = Legacy(root.duplicate(), recursive=False, release=lambda: _release(place))
+    tree = Tree(root.detach(), place, legacy)
     tree.attributes = attributes
     return tree
 
@@ -96,10 +97,7 @@ def _here(source: Fd) -> Fd:
     A container's namespace is made as a copy of the runtime's, so the path leads to the same file; if it does not,
     nothing is mounted.
     """
-    try:
-        again = Fd(os.open(procfd.path_of(source), _PIN), source.name)
-    except OSError as error:
-        raise SyscallError(error.errno or errno.EIO, "open", source.name) from error
+    again = syscalls.open_path(procfd.path_of(source), _PIN)
     if not same_file(again, source):
         raise SyscallError(errno.ESTALE, "open", source.name)
     return again
@@ -110,7 +108,7 @@ def _top(target: Fd, source: Fd, before: int) -> Fd:
 
     A descriptor of the target keeps naming what is below the mount, and remounting through it is refused.
     """
-    mounted = Fd(os.open(procfd.path_of(target), _PIN), target.name)
+    mounted = syscalls.open_path(procfd.path_of(target), _PIN)
     if not same_file(mounted, source) or procfd.mount_id(mounted) == before:
         # Somebody moved the target meanwhile. The mount cannot be found: the caller fails, its namespace goes.
         raise SyscallError(errno.ESTALE, "mount", source, target)

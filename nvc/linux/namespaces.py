@@ -6,12 +6,10 @@ every descriptor that is a *mount target* must be opened after entering (move_mo
 
 from __future__ import annotations
 
-import errno
 import os
 
 from nvc.linux import const, procfd, syscalls
 from nvc.linux.fd import Fd
-from nvc.linux.syscalls import SyscallError
 
 #: Name below /proc/PID/ns -> its CLONE_NEW* flag.
 KINDS = {
@@ -29,7 +27,7 @@ def open_namespace(pid: int, kind: str) -> Fd:
     """The namespace of process ``pid``. Raises OSError: ENOENT (ended), EACCES (see ``enter``), KeyError for a kind."""
     if kind not in KINDS:
         raise KeyError(kind)
-    return _open(f"/proc/{pid}/ns/{kind}")
+    return syscalls.open_path(f"/proc/{pid}/ns/{kind}", os.O_RDONLY)
 
 
 def enter(namespace: str | Fd, kind: str) -> None:
@@ -48,7 +46,7 @@ def enter(namespace: str | Fd, kind: str) -> None:
     if isinstance(namespace, Fd):
         syscalls.setns(namespace, KINDS[kind])
         return
-    with _open(namespace) as opened:
+    with syscalls.open_path(namespace, os.O_RDONLY) as opened:
         syscalls.setns(opened, KINDS[kind])
 
 
@@ -60,10 +58,3 @@ def same(pid: int, kind: str) -> bool:
     """
     ours, theirs = os.stat(f"/proc/self/ns/{kind}"), os.stat(f"/proc/{pid}/ns/{kind}")
     return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
-
-
-def _open(path: str) -> Fd:
-    try:
-        return Fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
-    except OSError as error:
-        raise SyscallError(error.errno or errno.EIO, "open", path) from error

@@ -143,6 +143,11 @@ def set_inheritable(capabilities: frozenset[int], *, ambient: bool = False) -> N
                 raise
 
 
+def empty_bounding() -> None:
+    """Empty the bounding set: a program executed later gets no capability that it does not inherit."""
+    _bound(frozenset())
+
+
 def _bound(keep: frozenset[int]) -> None:
     """Drop all but ``keep`` from the bounding set; without SETPCAP (an ordinary user) it stays as it is."""
     effective, permitted, inheritable = syscalls.capget()

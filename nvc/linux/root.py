@@ -24,7 +24,7 @@ from nvc.linux.walk import Walk, open_name
 _RESOLVE = const.RESOLVE_IN_ROOT | const.RESOLVE_NO_MAGICLINKS
 #: A rename anywhere on the machine can make openat2 answer EAGAIN for a path with "..": openat2(2) says try again.
 _TRIES = 128
-_CREATE = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -43,10 +43,7 @@ class Root:
 
         Raises SyscallError.
         """
-        try:
-            return cls(Fd(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), path), path)
-        except OSError as error:
-            raise SyscallError(error.errno or errno.EIO, "open", path) from error
+        return cls(syscalls.open_path(path, os.O_PATH | os.O_DIRECTORY), path)
 
     def close(self) -> None:
         """Close the directory."""
@@ -159,12 +156,11 @@ class Root:
                     _check_kind(found, path, mode)
                     return found
                 try:
-                    number = os.open(name, _CREATE, mode & 0o777, dir_fd=walk.directory.fileno())
-                except FileExistsError:
-                    continue  # somebody made it meanwhile: look what it is
-                except OSError as error:
-                    raise SyscallError(error.errno or errno.EIO, "openat", walk.directory, name) from error
-                made = Fd(number, path)
+                    made = syscalls.openat(walk.directory, name, _CREATE, mode & 0o777)
+                except SyscallError as error:
+                    if error.errno == errno.EEXIST:
+                        continue  # somebody made it meanwhile: look what it is
+                    raise
                 undo.push(_remove_file, walk.directory.duplicate(), name, _identity(made.stat()), (uid, gid))
                 return made
         raise SyscallError(errno.EAGAIN, "openat", path)
@@ -210,8 +206,7 @@ class Root:
             raise SyscallError(errno.ENOENT, "openat", self.fd, path)
         if flags & os.O_PATH:
             return found
-        number = os.open(name or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=walk.directory.fileno())
-        opened = Fd(number, path)
+        opened = syscalls.openat(walk.directory, name or ".", flags | os.O_NOFOLLOW)
         if not same_file(found, opened):
             raise SyscallError(errno.EAGAIN, "openat", self.fd, path)
         return opened

@@ -167,6 +167,22 @@ def open_tree(source: Fd, *, recursive: bool = False) -> Fd:
     return Fd(_call("open_tree", (source.fileno(), b"", flags), (source, flags)), source.name)
 
 
+def open_path(path: str, flags: int) -> Fd:
+    """open(2) of an existing file, CLOEXEC. Raises SyscallError."""
+    try:
+        return Fd(os.open(path, flags | os.O_CLOEXEC), path)
+    except OSError as error:
+        raise SyscallError(error.errno or errno.EIO, "open", path) from None
+
+
+def openat(directory: Fd, name: str, flags: int, mode: int = 0) -> Fd:
+    """openat(2), CLOEXEC; ``name`` is one component. Raises SyscallError."""
+    try:
+        return Fd(os.open(name, flags | os.O_CLOEXEC, mode, dir_fd=directory.fileno()), name)
+    except OSError as error:
+        raise SyscallError(error.errno or errno.EIO, "openat", directory, name) from None
+
+
 def openat2(directory: Fd, path: str, flags: int, resolve: int, mode: int = 0) -> Fd:
     """openat2(2); ``resolve`` is RESOLVE_*. O_CLOEXEC is added. Raises SyscallError, EAGAIN when a race was seen."""
     how = struct.pack(const.OPEN_HOW, flags | os.O_CLOEXEC, mode, resolve)

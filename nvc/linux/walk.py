@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 #: Links followed before ELOOP: MAXSYMLINKS of kernel/include/linux/namei.h, so that both resolvers agree.
 MAX_LINKS = 40
 _MAX_DEPTH = 4096
-_PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Walk:
@@ -127,7 +125,7 @@ class Walk:
         for _ in range(_MAX_DEPTH):
             if same_file(current, self._root):
                 return
-            above = Fd(os.open("..", _DIRECTORY, dir_fd=current.fileno()), "..")
+            above = syscalls.openat(current, "..", os.O_PATH | os.O_DIRECTORY)
             if same_file(above, current):
                 break
             current = above
@@ -143,11 +141,11 @@ def _parts(path: str) -> list[str]:
 def open_name(directory: Fd, name: str) -> Fd | None:
     """The entry ``name`` of an open directory, as O_PATH, a link not followed; None when there is none."""
     try:
-        return Fd(os.open(name, _PIN, dir_fd=directory.fileno()), name)
-    except FileNotFoundError:
+        return syscalls.openat(directory, name, os.O_PATH | os.O_NOFOLLOW)
+    except SyscallError as error:
+        if error.errno != errno.ENOENT:
+            raise
         return None
-    except OSError as error:
-        raise SyscallError(error.errno or errno.EIO, "openat", directory, name) from error
 
 
 def _refuse_magic(link: Fd, text: str) -> None:

@@ -1,0 +1,90 @@
+"""nvc.linux.root while another process swaps directories for links to the host: nothing appears outside."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from nvc.linux.root import Root
+from nvc.linux.syscalls import SyscallError
+from nvc.linux.undo import Undo
+
+ME = {"uid": os.geteuid(), "gid": os.getegid()}
+SECONDS = 1.0
+#: linux/fs.h; renameat2(RENAME_EXCHANGE) swaps two names in one step: the fastest race there is.
+RENAME_EXCHANGE = 2
+AT_FDCWD = -100
+
+
+def start_swapping(one: Path, other: Path) -> int:
+    """Fork a process that exchanges the two names until it is killed."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        libc = ctypes.CDLL(None)
+        names = os.fsencode(one), os.fsencode(other)
+        signal.alarm(30)
+        while True:
+            libc.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE)
+    finally:
+        os._exit(1)
+
+
+def outside(host: Path) -> list[str]:
+    return sorted(str(path.relative_to(host)) for path in host.rglob("*"))
+
+
+@pytest.mark.parametrize("target", ["host", "..", "../../host"])
+def test_creation_during_swaps_never_leaves_the_root(target: str, tmp_path: Path, resolver: str) -> None:
+    rootfs, host = tmp_path / "c" / "rootfs", tmp_path / "host"
+    (rootfs / "a/b/lib").mkdir(parents=True)
+    (host / "b/lib").mkdir(parents=True)
+    (rootfs / "evil").symlink_to(host if target == "host" else target)
+    before = outside(host)
+    swapper = start_swapping(rootfs / "a", rootfs / "evil")
+    results = {"made": 0, "refused": 0}
+    try:
+        with Root.open(str(rootfs)) as root:
+            deadline = time.monotonic() + SECONDS
+            number = 0
+            while time.monotonic() < deadline:
+                number += 1
+                undo = Undo()
+                try:
+                    root.make_file(f"/a/b/lib/f{number}", undo=undo, **ME).close()
+                    root.make_symlink(f"/a/b/lib/l{number}", "x", undo=undo, **ME)
+                    root.make_directories(f"/a/b/d{number}/e", undo=undo, **ME).close()
+                    root.resolve("/a/b/../b/lib").close()
+                    results["made"] += 1
+                except SyscallError:
+                    results["refused"] += 1
+                if number % 2:
+                    undo.rollback()
+    finally:
+        os.kill(swapper, signal.SIGKILL)
+        os.waitpid(swapper, 0)
+    assert before == outside(host)
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["rootfs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "host"]
+    assert results["made"] > 10, results
+
+
+def test_directory_moved_out_of_the_root_is_noticed(tmp_path: Path) -> None:
+    from nvc.linux.walk import Walk
+
+    rootfs, host = tmp_path / "rootfs", tmp_path / "host"
+    (rootfs / "a/b").mkdir(parents=True)
+    host.mkdir()
+    with Root.open(str(rootfs)) as root:
+        walk = Walk(root.fd)
+        walk.enter("/a/b")
+        walk.verify()
+        os.rename(rootfs / "a", host / "a")
+        with pytest.raises(SyscallError, match="temporarily unavailable"):
+            walk.verify()
