@@ -43,7 +43,8 @@ def give(target: Target, make_context: MakeContext | None = None) -> None:
             log.warn("the container is not privileged, and this host does not let its environment ask for devices")
             return
         if target.sim:
-            report.write(2, f"nvc-hook: simulated machine: {target.sim}\n")
+            # Not on stderr: runtimes show that only beside a failure, where it would hide the reason.
+            log.warn(f"simulated machine: {target.sim}")
         log.info(f"hook: pid {target.pid}, rootfs {target.rootfs}, {request!r}")
         _configure(target, config, request, log, make_context or _context)
         log.info("hook: done")

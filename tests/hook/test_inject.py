@@ -146,14 +146,14 @@ def test_inside_the_container_there_is_no_pid() -> None:
     assert context.calls[1] == ("container", "compute utility cuda-compat-mode=ldconfig standalone")
 
 
-def test_simulated_machine_loads_no_modules_and_says_what_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+def test_simulated_machine_loads_no_modules_and_says_what_it_is(tmp_path: Path) -> None:
     context = FakeContext()
 
-    give(target(sim="/machine", timeout=2.0), context)
+    give(target(sim="/machine", timeout=2.0, debug=str(tmp_path / "log")), context)
 
     assert context.calls[0] == ("context", "")
     assert (context.config.sim, context.config.timeout) == ("/machine", 2.0)
-    assert capfd.readouterr().err == "nvc-hook: simulated machine: /machine\n"
+    assert "] simulated machine: /machine\n" in (tmp_path / "log").read_text()
 
 
 def test_settings_of_the_host_reach_the_library(tmp_path: Path) -> None:
