@@ -25,7 +25,7 @@ DRIVER = "/proc/driver/nvidia/version"
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 #: A device of the driver that nobody here is given.
 FOREIGN = ("/dev/not-mine", 195, 77)
-_WIDTHS = (24, 34, 22, 40)
+_WIDTHS = (22, 36, 22, 40)
 
 
 def say(text: str = "") -> None:
@@ -97,7 +97,7 @@ def _simulated(bed: Bed, runtime: OciRuntime) -> int:
     say("This machine has no NVIDIA GPU, so this is a SIMULATED one: real containers, real mounts, device cgroups and")
     say("loader caches; the driver files and device nodes are stand-ins with nothing behind them.")
     say(f"Container runtime: {runtime.name}, cgroup {runtime.view.name}.")
-    for name, wish in (("h200", "all"), ("a100-mig", "")):
+    for name, wish in (("h200", "all"), ("a100-mig-dev", "")):
         say(f"\n=== SIMULATED machine: {name}")
         step = _Steps()
         machine = bed.machine(name)
@@ -159,7 +159,10 @@ def _table(machine: Path, before: Sight, after: Sight) -> None:
     )
     say()
     for index, row in enumerate(rows):
-        cells = [textwrap.wrap(text, width - 2) or [""] for text, width in zip(row, _WIDTHS, strict=True)]
+        cells = [
+            textwrap.wrap(text, width - 2, break_on_hyphens=False) or [""]
+            for text, width in zip(row, _WIDTHS, strict=True)
+        ]
         for line in range(max(map(len, cells))):
             words = (cell[line] if line < len(cell) else "" for cell in cells)
             say("  " + "".join(word.ljust(width) for word, width in zip(words, _WIDTHS, strict=True)).rstrip())

@@ -56,7 +56,9 @@ def install(prefix: Path) -> Commands:
         # copy2 keeps the times that the byte-compiled files were made for.
         shutil.copytree(CHECKOUT / package, library / package, symlinks=True)
     if (CHECKOUT / "build/native").is_dir():
-        shutil.copytree(CHECKOUT / "build/native", library / "native", symlinks=True)
+        # Where nvc/sim/templates.py looks for the simulated driver in an installation.
+        ignore = shutil.ignore_patterns("*.o")
+        shutil.copytree(CHECKOUT / "build/native", library / "nvc/sim/native", symlinks=True, ignore=ignore)
     for source, name in _third_party():
         target = library / "deps" / name
         target.parent.mkdir(parents=True, exist_ok=True)

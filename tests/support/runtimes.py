@@ -34,6 +34,11 @@ class Result:
     def text(self) -> str:
         return self.out + self.err
 
+    @property
+    def complaints(self) -> str:
+        """stderr without the line in which our commands say that the machine is simulated."""
+        return "".join(line for line in self.err.splitlines(True) if ": simulated machine: /" not in line.lower())
+
 
 def execute(command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Result:
     """Run a command to its end. Raises subprocess.TimeoutExpired after SECONDS."""

@@ -144,7 +144,7 @@ def test_pid_that_is_gone(bed: Bed) -> None:
     process.wait()
     result = _configure(bed, str(process.pid), tree)
     assert (result.code, result.out) == (1, "")
-    assert result.err.startswith("nvidia-container-cli: container error: ")
+    assert result.complaints.startswith("nvidia-container-cli: container error: ")
     assert str(process.pid) in result.err
     assert before == rootfs.fingerprint(tree)
 
@@ -173,7 +173,7 @@ def test_caller_in_another_user_namespace(bed: Bed, runc: OciRuntime) -> None:
     command = ["configure", "-d", "0", f"--pid={pid}", str(tree)]
     result = bed.call("unshare", "-Ur", bed.commands.cli, f"--sim={bed.machine('h200')}", *command)
     assert result.code == 1
-    assert result.err.startswith("nvidia-container-cli: ")
+    assert result.complaints.startswith("nvidia-container-cli: ")
     assert "permission" in result.err or "not permitted" in result.err
     assert "Traceback" not in result.err
     assert before == rootfs.fingerprint(tree)

@@ -36,7 +36,7 @@ def test_argument_lists_of_engines(
     script = f"exec {bed.commands.cli} --sim={bed.machine('h200')} {options} {words} --pid=$pid {tree}"
     look = sight.arguments(nodes=["/dev/nvidia0", "/dev/nvidiactl"], libraries=["libcuda.so.1"], lists=["/usr/bin"])
     result = bed.run(runc, Container(tree, look, (), {"prestart": [bed.shell_hook(script)]}))
-    assert (result.code, result.err) == (0, "")
+    assert (result.code, result.complaints) == (0, "")
     seen = sight.read(result.out)
     assert seen.nodes == {"/dev/nvidia0": "ENXIO", "/dev/nvidiactl": "ENXIO"}
     assert (seen.libraries["libcuda.so.1"] != "", "nvidia-smi" in seen.lists["/usr/bin"]) == (libraries, binary)
@@ -49,7 +49,7 @@ def test_configure_twice_is_configure_once(bed: Bed, runc: OciRuntime) -> None:
     look = sight.arguments(nodes=["/dev/nvidia0"], libraries=["libcuda.so.1"])
     hooks = {"prestart": [bed.shell_hook(f"{once} && {once}")]}
     result = bed.run(runc, Container(tree, look, (), hooks))
-    assert (result.code, result.err) == (0, "")
+    assert (result.code, result.complaints) == (0, "")
     seen = sight.read(result.out)
     assert seen.nodes == {"/dev/nvidia0": "ENXIO"}
     points = [line.split()[4] for line in seen.texts[sight.MOUNTINFO].splitlines()]
@@ -65,7 +65,7 @@ def test_dry_run_says_the_plan_and_touches_nothing(bed: Bed, runc: OciRuntime) -
     sim = f"--sim={bed.machine('h200')}"
     pid = f"--pid={runc.pid(name)}"
     answer = bed.call(bed.commands.nvc, sim, "configure", "--dry-run", "-d", "0", "-c", "-u", pid, str(tree))
-    assert (answer.code, answer.err) == (0, "")
+    assert (answer.code, answer.complaints) == (0, "")
     assert "/dev/nvidia0" in answer.out
     assert "libcuda.so" in answer.out
     assert before == rootfs.fingerprint(tree)
@@ -82,5 +82,5 @@ def test_standalone_configure_in_a_mount_namespace(bed: Bed, need: Callable[...,
         f"exec chroot {tree} nvidia-smi -L"
     )
     result = bed.call("unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-c", script)
-    assert (result.code, result.err) == (0, "")
+    assert (result.code, result.complaints) == (0, "")
     assert result.out.count("GPU-") == 1

@@ -34,7 +34,7 @@ def test_sixty_four_containers_configured_at_once(bed: Bed, runc: OciRuntime) ->
     def configure(index: int) -> tuple[int, str]:
         words = ["-d", str(index % 8), "-c", "-u", f"--pid={pids[index]}", str(trees[index])]
         answer = bed.call(bed.commands.nvc, sim, "configure", *words)
-        return answer.code, answer.err
+        return answer.code, answer.complaints
 
     with ThreadPoolExecutor(MANY) as pool:
         assert [(0, "")] * MANY == list(pool.map(configure, range(MANY)))

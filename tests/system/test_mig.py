@@ -31,7 +31,7 @@ def _access(bed: Bed, machine: Path, uuid: str) -> tuple[set[str], set[str]]:
 
 @pytest.mark.parametrize("pair", [("runc", "v1"), ("crun", "v2")], ids="-".join)
 def test_one_mig_device(bed: Bed, ask: Callable[[str, str], OciRuntime], pair: tuple[str, str]) -> None:
-    machine = bed.machine("a100-mig")
+    machine = bed.machine("a100-mig-dev")
     gpu = _gpu_with_migs(bed, machine)
     mine = gpu["mig_devices"][0]
     other = next(mig for mig in gpu["mig_devices"] if mig["gi"] != mine["gi"])
@@ -43,7 +43,7 @@ def test_one_mig_device(bed: Bed, ask: Callable[[str, str], OciRuntime], pair: t
     foreign = [(f"/dev/foreign{index}", *numbers[path]) for index, path in enumerate(sorted(foreign_nodes))]
     own = [f"/dev/nvidia{gpu['minor']}", *sorted(nodes)]
     look = sight.arguments(nodes=own, make=foreign, texts=[*sorted(proc), *sorted(foreign_proc)])
-    hooks = {"prestart": [bed.hook("prestart", machine="a100-mig")]}
+    hooks = {"prestart": [bed.hook("prestart", machine="a100-mig-dev")]}
     result = bed.run(ask(*pair), Container(bed.rootfs(), look, gpu_env(mine["uuid"]), hooks))
     assert result.code == 0, result.text
     seen = sight.read(result.out)
@@ -56,9 +56,9 @@ def test_one_mig_device(bed: Bed, ask: Callable[[str, str], OciRuntime], pair: t
 
 
 def test_nvidia_smi_lists_the_one_mig_device(bed: Bed, ask: Callable[[str, str], OciRuntime]) -> None:
-    machine = bed.machine("a100-mig")
+    machine = bed.machine("a100-mig-dev")
     gpu = _gpu_with_migs(bed, machine)
-    hooks = {"prestart": [bed.hook("prestart", machine="a100-mig")]}
+    hooks = {"prestart": [bed.hook("prestart", machine="a100-mig-dev")]}
     uuids = [mig["uuid"] for mig in gpu["mig_devices"]]
     container = Container(bed.rootfs(), ["nvidia-smi", "-L"], gpu_env(uuids[1]), hooks)
     result = bed.run(ask("crun", "v2"), container)

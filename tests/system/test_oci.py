@@ -34,7 +34,7 @@ def test_hook_gives_the_container_its_gpu(bed: Bed, runtime: OciRuntime, stage: 
     )
     container = Container(bed.rootfs(), look, gpu_env("all"), {stage: [bed.hook(stage)]})
     result = bed.run(runtime, container)
-    assert (result.code, result.err) == (0, "")
+    assert (result.code, result.complaints) == (0, "")
     seen = sight.read(result.out)
 
     # ENXIO: the device cgroup let the open through, and there is no driver behind a simulated number.
@@ -82,11 +82,11 @@ def test_container_that_asks_for_no_gpu_is_untouched(bed: Bed, runc: OciRuntime,
 
 @pytest.mark.parametrize("pair", [("runc", "v1"), ("runc", "v2"), ("crun", "v2")], ids="-".join)
 def test_one_gpu_of_eight(bed: Bed, ask: Callable[[str, str], OciRuntime], pair: tuple[str, str]) -> None:
-    machine = bed.machine("8xh100")
+    machine = bed.machine("h100x8")
     others = [(f"/dev/other{minor}", 195, minor) for minor in range(8) if minor != 2]
     look = sight.arguments(nodes=["/dev/nvidia2"], make=others)
     container = Container(
-        bed.rootfs(), look, gpu_env("2", "utility"), {"prestart": [bed.hook("prestart", machine="8xh100")]}
+        bed.rootfs(), look, gpu_env("2", "utility"), {"prestart": [bed.hook("prestart", machine="h100x8")]}
     )
     result = bed.run(ask(*pair), container)
     assert result.code == 0, result.text
@@ -115,7 +115,7 @@ def test_files_in_the_container_are_the_hosts(bed: Bed, runc: OciRuntime) -> Non
 
 
 def test_nvidia_smi_of_the_machine_runs_inside(bed: Bed, runc: OciRuntime) -> None:
-    hooks = {"prestart": [bed.hook("prestart", machine="8xh100")]}
+    hooks = {"prestart": [bed.hook("prestart", machine="h100x8")]}
     result = bed.run(runc, Container(bed.rootfs(), ["nvidia-smi", "-L"], gpu_env("2,5"), hooks))
     assert result.code == 0, result.text
     lines = result.out.splitlines()
