@@ -57,7 +57,8 @@ struct machine_gpu {
 
 enum machine_fault_kind { FAULT_ERROR, FAULT_HANG, FAULT_CRASH, FAULT_SLOW };
 
-/* What goes wrong when a function is called: "fault=nvmlInit_v2 error 18", "... hang", "... crash", "... slow 500". */
+/* What goes wrong when a function (in any version) is called: "fault=nvmlInit error 18", "... hang", "... crash",
+ * "... slow 500". */
 struct machine_fault {
     char function[64];
     enum machine_fault_kind kind;

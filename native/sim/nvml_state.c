@@ -11,13 +11,28 @@
 struct nvml_state nvml_state;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Without "_v2" and the like: a fault strikes every version of a function, whichever a caller's binding prefers. */
+static size_t plain_length (const char *name)
+{
+    size_t length = strlen (name);
+
+    return length > 3 && name[length - 3] == '_' && name[length - 2] == 'v' ? length - 3 : length;
+}
+
+static bool same_function (const char *one, const char *other)
+{
+    size_t length = plain_length (one);
+
+    return length == plain_length (other) && memcmp (one, other, length) == 0;
+}
+
 nvmlReturn_t nvml_fault (const char *function)
 {
     const struct machine *machine = &nvml_state.machine;
 
     for (uint32_t i = 0; i < machine->fault_count; i++) {
         const struct machine_fault *fault = &machine->faults[i];
-        if (strcmp (fault->function, function) != 0)
+        if (!same_function (fault->function, function))
             continue;
         switch (fault->kind) {
         case FAULT_ERROR:
@@ -50,7 +65,7 @@ nvmlReturn_t nvml_enter (const char *function)
     return nvml_fault (function);
 }
 
-static nvmlReturn_t first_start (const char *function)
+static nvmlReturn_t first_start (void)
 {
     nvml_state.problem[0] = '\0';
     switch (machine_load (&nvml_state.machine, nvml_state.problem, sizeof (nvml_state.problem))) {
@@ -61,17 +76,17 @@ static nvmlReturn_t first_start (const char *function)
     case MACHINE_BAD:
         return NVML_ERROR_UNKNOWN;
     }
-    RETURN_IF_FAILED (nvml_fault (function));
+    RETURN_IF_FAILED (nvml_fault ("nvmlInit"));
     return nvml_find_devices (&nvml_state);
 }
 
-static nvmlReturn_t start (const char *function)
+static nvmlReturn_t start (void)
 {
     nvmlReturn_t result = NVML_SUCCESS;
 
     pthread_mutex_lock (&lock);
     if (nvml_state.references == 0)
-        result = first_start (function);
+        result = first_start ();
     if (result == NVML_SUCCESS)
         nvml_state.references++;
     pthread_mutex_unlock (&lock);
@@ -80,19 +95,19 @@ static nvmlReturn_t start (const char *function)
 
 nvmlReturn_t nvmlInit (void)
 {
-    return start (__func__);
+    return start ();
 }
 
 nvmlReturn_t nvmlInit_v2 (void)
 {
-    return start (__func__);
+    return start ();
 }
 
 nvmlReturn_t nvmlInitWithFlags (unsigned int flags)
 {
     if (flags & ~(NVML_INIT_FLAG_NO_GPUS | NVML_INIT_FLAG_NO_ATTACH | NVML_INIT_FLAG_FORCE_INIT))
         return NVML_ERROR_INVALID_ARGUMENT;
-    return start (__func__);
+    return start ();
 }
 
 nvmlReturn_t nvmlShutdown (void)

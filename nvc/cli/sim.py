@@ -27,8 +27,15 @@ def sim() -> None:
 @sim.command()
 @click.argument("directory", metavar="DIR")
 @click.option("--machine", "-m", required=True, metavar="NAME", help="A name from `sim list`, or a .json file.")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="WORDS",
+    help="What goes wrong in NVML: FUNCTION hang | crash | error NUMBER | slow MILLISECONDS. May be repeated.",
+)
 @click.option("--force", is_flag=True, help="Replace the simulated machine that is in DIR.")
-def create(directory: str, machine: str, force: bool) -> None:
+def create(directory: str, machine: str, faults: tuple[str, ...], force: bool) -> None:
     """Make the machine NAME in DIR, which must be missing or empty.
 
     All of it is made, or nothing. Device nodes can only be made by root; without them the machine says so, and
@@ -37,13 +44,16 @@ def create(directory: str, machine: str, force: bool) -> None:
     \b
         sudo nvc-py sim create /tmp/machine --machine a100-mig-dev
         nvc-py sim create /tmp/mine --machine ./mine.json
+        nvc-py sim create /tmp/hang --machine h200 --fault "nvmlInit hang"
     """
     from nvc.sim.create import create as make
 
     def warn(text: str) -> None:
         click.echo(f"warning: {text}", err=True)
 
-    host = make(directory, machine, force=force, warn=warn)
+    description = load(machine)
+    description = description.replace(faults=(*description.faults, *faults))
+    host = make(directory, description, force=force, warn=warn)
     click.echo(f"SIMULATED machine {host.simulated} is in {host.root}\nuse it with: nvc-py --sim {host.root} list")
 
 
@@ -84,12 +94,12 @@ def _lines(machine: MachineDescription) -> list[str]:
     from nvc.sim.files import binaries, libraries
     from nvc.sim.nodes import nodes
 
-    style = "none"
+    style, cuda = "none", machine.cuda_version
     if machine.capabilities:
         style = "device nodes" if machine.caps_in_dev else "files below /proc"
     lines = [
         f"SIMULATED machine {machine.name}: {machine.summary}",
-        f"driver:     {machine.driver_version}, CUDA {machine.cuda_version // 1000}.{machine.cuda_version % 1000 // 10}",
+        f"driver:     {machine.driver_version}, CUDA {cuda // 1000}.{cuda % 1000 // 10}",
         f"libraries:  {len(libraries(machine, bits=64))} of 64 bits, "
         f"{len(libraries(machine, bits=32)) if machine.compat32 else 0} of 32 bits",
         f"programs:   {', '.join(binaries(machine))}",
@@ -98,6 +108,7 @@ def _lines(machine: MachineDescription) -> list[str]:
     ]
     lines += [f"damage:     {name}: {DAMAGES[damage]}" for name, damage in machine.damage.items()]
     lines += [f"left over:  {name} of driver {version}" for name, version in machine.versions.items()]
+    lines += [f"fault:      {fault}" for fault in machine.faults]
     for index, gpu in enumerate(machine.gpus):
         lines.append(f"GPU {index}:      {gpu.model}, /dev/nvidia{gpu.minor}, {gpu.bus_id}, {gpu.uuid}")
         lines += [

@@ -14,7 +14,7 @@ from nvc.errors import DetectionError, InputError, reason
 from nvc.model import Host
 from nvc.record import Record
 from nvc.sim import MACHINE_FILE, elfwriter, host, templates
-from nvc.sim.description import MachineDescription, load
+from nvc.sim.description import MachineDescription, checked, load
 from nvc.sim.files import TLS_NOTE, InstalledLibrary, binaries, libraries
 from nvc.sim.machine_text import machine_text
 from nvc.sim.nodes import make_nodes
@@ -47,15 +47,21 @@ _LAYOUTS = {
 }
 
 
-def create(directory: str, machine: str, *, force: bool = False, warn: Warn = lambda text: None) -> Host:
-    """Make the machine called ``machine`` (or described by that .json file) in ``directory``.
+def create(
+    directory: str,
+    machine: str | MachineDescription,
+    *,
+    force: bool = False,
+    warn: Warn = lambda text: None,
+) -> Host:
+    """Make ``machine`` (a name, a .json file, or a description) in ``directory``.
 
     The directory may be missing or empty; with ``force`` it may also hold a simulated machine, which is replaced.
     warn: gets one line for everything that was left out.
     Raises InputError for an unknown machine or an unsuitable directory, DetectionError when something the making needs
     (ldconfig, the compiled templates) is not there. On failure the directory is as it was.
     """
-    description = load(machine)
+    description = load(machine) if isinstance(machine, str) else checked(machine)
     directory = os.path.realpath(directory)
     old = _check_target(directory, force)
     parent = os.path.dirname(directory)
@@ -65,6 +71,8 @@ def create(directory: str, machine: str, *, force: bool = False, warn: Warn = la
         raise InputError(
             f"{parent}: {reason(error)}", hint="the parent directory must exist and be writable"
         ) from error
+    # The driver service reads the machine without rights, so everybody must be able to, whatever the caller's umask.
+    umask = os.umask(0o022)
     try:
         _build(description, building, warn)
         os.chmod(building, 0o755)
@@ -72,6 +80,7 @@ def create(directory: str, machine: str, *, force: bool = False, warn: Warn = la
     except OSError as error:
         raise DetectionError(f"making {directory}: {error.filename or ''}: {reason(error)}") from error
     finally:
+        os.umask(umask)
         shutil.rmtree(building, ignore_errors=True)
     return host(directory)
 

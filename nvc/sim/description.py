@@ -93,6 +93,8 @@ class MachineDescription(Record):
     extra, without: names of libraries and programs that are there beyond, or missing from, the driver's usual set;
     ``without`` also takes paths of device nodes.
     versions: libraries left over from another driver, with its version. damage: library -> one of DAMAGES.
+    faults: what goes wrong in NVML: "nvmlInit hang", "nvmlShutdown crash", "nvmlDeviceGetCount error 15",
+    "nvmlInit slow 500" (milliseconds).
     """
 
     name: str
@@ -116,6 +118,7 @@ class MachineDescription(Record):
     without: tuple[str, ...] = ()
     versions: dict[str, str] = {}
     damage: dict[str, str] = {}
+    faults: tuple[str, ...] = ()
 
     @property
     def nvml_version(self) -> str:
@@ -126,24 +129,6 @@ class MachineDescription(Record):
     def caps_in_dev(self) -> bool:
         """The nvcaps have device nodes (newer drivers), not only files below /proc."""
         return self.capabilities and "nvidia-caps" in self.majors
-
-
-def check(machine: MachineDescription) -> None:
-    """Raise DecodeError for what the types cannot say: dangling model names, double minors, bad profiles."""
-    minors: set[int] = set()
-    for index, gpu in enumerate(machine.gpus):
-        where = f"{machine.name}: gpus[{index}]"
-        if gpu.model not in machine.gpu_models:
-            raise DecodeError(f"{where}: model {gpu.model!r} is not in gpu_models")
-        if gpu.minor in minors:
-            raise DecodeError(f"{where}: minor {gpu.minor} is given twice")
-        minors.add(gpu.minor)
-        if gpu.mig and not (gpu.mig_enabled and machine.gpu_models[gpu.model].mig_capable):
-            raise DecodeError(f"{where}: has MIG devices and MIG is not enabled")
-        _ = gpu.pci, [mig.slices for mig in gpu.mig]
-    for library, damage in machine.damage.items():
-        if damage not in DAMAGES:
-            raise DecodeError(f"{machine.name}: damage {damage!r} of {library} is none of {', '.join(DAMAGES)}")
 
 
 def names() -> tuple[str, ...]:
@@ -165,9 +150,19 @@ def load(name: str) -> MachineDescription:
     try:
         with open(path, encoding="utf-8") as file:
             machine = MachineDescription.from_data(json.load(file))
-        check(machine)
     except OSError as error:
         raise InputError(f"{path}: {reason(error)}") from error
     except ValueError as error:
         raise InputError(f"{path}: {error}", hint="nvc-py sim describe h200 --json shows a complete one") from error
+    return checked(machine)
+
+
+def checked(machine: MachineDescription) -> MachineDescription:
+    """``machine`` itself. Raises InputError when it says something that cannot be."""
+    from nvc.sim.checks import check
+
+    try:
+        check(machine)
+    except DecodeError as error:
+        raise InputError(f"machine {machine.name}: {error}") from error
     return machine

@@ -96,6 +96,11 @@ BINARIES = (
 EXTRA_BINARIES = ("nv-fabricmanager", "nvidia-imex", "nvidia-modprobe", "nvidia-settings")
 
 
+def known_names() -> frozenset[str]:
+    """Every library and program name of the tables."""
+    return frozenset([*(row.name for row in LIBRARIES), *BINARIES, *EXTRA_BINARIES])
+
+
 class InstalledLibrary(Record):
     """A library file of a machine. file: its name; soname: what it calls itself; needs: SONAMEs."""
 

@@ -11,12 +11,11 @@ FORMAT = 1
 LIMIT = 128 * 1024
 
 
-def machine_text(machine: MachineDescription, *, nodes: bool, faults: tuple[str, ...] = ()) -> str:
-    """The whole text.
+def machine_text(machine: MachineDescription, *, nodes: bool) -> str:
+    """The whole text of a checked description.
 
     nodes: the machine has device nodes, so NVML shows a GPU only to who can use its node.
-    faults: what goes wrong, such as "nvmlInit_v2 hang" (machine.h, struct machine_fault).
-    Raises InputError when the text cannot be carried.
+    Raises InputError when the text is longer than the C side reads.
     """
     lines = [
         f"nvc-sim-machine={FORMAT}",
@@ -26,13 +25,13 @@ def machine_text(machine: MachineDescription, *, nodes: bool, faults: tuple[str,
         f"cuda={machine.cuda_version}",
         f"nodes={int(nodes)}",
     ]
-    lines += [f"fault={fault}" for fault in faults]
+    lines += [f"fault={fault}" for fault in machine.faults]
     for index, gpu in enumerate(machine.gpus):
         lines += _gpu_lines(machine, gpu, index)
     lines.append(f"end={len(machine.gpus)}")
     text = "\n".join(lines) + "\n"
-    if not text.isascii() or len(text) > LIMIT:
-        raise InputError(f"machine {machine.name}: its description must be ASCII and at most {LIMIT} bytes")
+    if len(text) > LIMIT:
+        raise InputError(f"machine {machine.name}: its description is longer than {LIMIT} bytes")
     return text
 
 

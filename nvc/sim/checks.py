@@ -1,0 +1,114 @@
+"""What a description must keep to beyond its types. Names in it become paths and lines of text, so they are checked."""
+
+from __future__ import annotations
+
+import re
+
+from nvc.record import DecodeError
+from nvc.sim.description import DAMAGES, GpuDescription, MachineDescription
+from nvc.sim.files import EXTRA_BINARIES, LIBRARIES, known_names
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
+_ARCH = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
+_UUID = re.compile(r"[A-Za-z0-9/-]{1,95}")
+_MODEL = re.compile(r"[ -~]{1,95}")
+_LINE = re.compile(r"[ -~]{1,200}")
+#: Below /run only: /var/run of the machine is an absolute link, which would lead to this computer's /run.
+_SOCKET = re.compile(r"/run/[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*")
+_NODE = re.compile(r"/dev/nvidia[a-z0-9/-]*")
+_FAULT = re.compile(r"[A-Za-z0-9_]{1,63} (hang|crash|error [0-9]{1,3}|slow [0-9]{1,6})")
+#: The kernel knows 12 bits of major and 20 of minor; the driver 254 GPUs, NVML 64, and 7 MIG devices on each.
+_MAJORS, _GPU_MINORS, _GPUS, _MIGS, _FAULTS, _CHANNELS = range(1, 4096), range(254), 64, 7, 8, range(1 << 20)
+
+
+def check(machine: MachineDescription) -> None:
+    """Raise DecodeError, naming the field, for the first thing that is wrong."""
+    _match(_NAME, machine.name, "name")
+    _match(_VERSION, machine.driver_version, "driver_version")
+    _match(_LINE, machine.nvrm, "nvrm")
+    _match(_LINE, machine.gcc, "gcc")
+    _range(range(1000, 1000000), machine.cuda_version, "cuda_version")
+    for name, major in machine.majors.items():
+        _match(_NAME, name, "majors")
+        _range(_MAJORS, major, f"majors.{name}")
+    for name, model in machine.gpu_models.items():
+        _match(_MODEL, name, "gpu_models")
+        _match(_ARCH, model.arch, f"gpu_models.{name}.arch")
+        for field in ("brand", "pci_id", "pci_subsystem"):
+            _range(range(1 << 32), getattr(model, field), f"gpu_models.{name}.{field}")
+        _range(range(1 << 40), model.memory, f"gpu_models.{name}.memory")
+        _range(range(model.memory + 1), model.memory_reserved, f"gpu_models.{name}.memory_reserved")
+    _check_gpus(machine)
+    _check_files(machine)
+
+
+def _check_gpus(machine: MachineDescription) -> None:
+    _range(range(_GPUS + 1), len(machine.gpus), "number of gpus")
+    seen: set[object] = set()
+    for index, gpu in enumerate(machine.gpus):
+        where = f"gpus[{index}]"
+        if gpu.model not in machine.gpu_models:
+            raise DecodeError(f"{where}.model: {gpu.model!r} is not in gpu_models")
+        _range(_GPU_MINORS, gpu.minor, f"{where}.minor")
+        for field in ("minor", "uuid", "bus_id"):
+            value = getattr(gpu, field)
+            if (field, value) in seen:
+                raise DecodeError(f"{where}.{field}: {value} is given twice")
+            seen.add((field, value))
+        _match(_UUID, gpu.uuid, f"{where}.uuid")
+        _ = gpu.pci
+        _check_mig(gpu, where, capable=machine.gpu_models[gpu.model].mig_capable)
+
+
+def _check_mig(gpu: GpuDescription, where: str, *, capable: bool) -> None:
+    if gpu.mig_enabled and not capable:
+        raise DecodeError(f"{where}.mig_enabled: this model has no MIG")
+    if gpu.mig and not gpu.mig_enabled:
+        raise DecodeError(f"{where}.mig: has MIG devices and MIG is not enabled")
+    _range(range(_MIGS + 1), len(gpu.mig), f"{where}: number of MIG devices")
+    for mig in gpu.mig:
+        _match(_UUID, mig.uuid, f"{where}.mig.uuid")
+        _range(range(15), mig.gi, f"{where}.mig.gi")
+        _range(range(8), mig.ci, f"{where}.mig.ci")
+        _ = mig.slices
+
+
+def _check_files(machine: MachineDescription) -> None:
+    names = known_names()
+    libraries = {row.name for row in LIBRARIES}
+    for name in machine.extra:
+        if name not in libraries and name not in EXTRA_BINARIES:
+            raise DecodeError(f"extra: {name!r} is no library or program that this knows")
+    for name in machine.without:
+        if name not in names and not _NODE.fullmatch(name):
+            raise DecodeError(f"without: {name!r} is no library, program or device node that this knows")
+    for name, version in machine.versions.items():
+        _match(_VERSION, version, f"versions.{name}")
+    for name in (*machine.versions, *machine.damage):
+        if name not in libraries:
+            raise DecodeError(f"versions, damage: {name!r} is no library that this knows")
+    for name, damage in machine.damage.items():
+        if damage not in DAMAGES:
+            raise DecodeError(f"damage.{name}: {damage!r} is none of {', '.join(DAMAGES)}")
+    for path in machine.sockets:
+        _match(_SOCKET, path, "sockets")
+    for name in machine.firmware:
+        _match(_NAME, name, "firmware")
+    for fault in machine.faults:
+        _match(_FAULT, fault, "faults")
+    _range(range(_FAULTS + 1), len(machine.faults), "number of faults")
+    for channel in machine.imex_channels:
+        _range(_CHANNELS, channel, "imex_channels")
+    if machine.imex_channels and "nvidia-caps-imex-channels" not in machine.majors:
+        raise DecodeError("imex_channels: majors has no nvidia-caps-imex-channels")
+
+
+def _match(pattern: re.Pattern[str], text: str, where: str) -> None:
+    if not pattern.fullmatch(text):
+        raise DecodeError(f"{where}: {text!r} is not like {pattern.pattern}")
+
+
+def _range(allowed: range, value: int, where: str) -> None:
+    if value not in allowed:
+        raise DecodeError(f"{where}: {value} is not in {allowed.start}..{allowed.stop - 1}")

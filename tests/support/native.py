@@ -1,0 +1,24 @@
+"""The compiled parts, built once before the first test that needs them."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import subprocess
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BUILD = CHECKOUT / "build" / "native"
+
+
+@functools.cache
+def build() -> Path:
+    """Run make (under a lock: several pytest processes come here at once); the folder with the results."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            ["make", "-s", "-C", CHECKOUT / "native", "all"], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    return BUILD
