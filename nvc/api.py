@@ -17,7 +17,7 @@ with the ``nvc_*`` functions of libnvidia-container. All errors are ``nvc.errors
 from __future__ import annotations
 
 from nvc.container_messages import ContainerConfig
-from nvc.errors import InitializationError
+from nvc.errors import InitializationError, PrivilegeError
 from nvc.log import Log
 from nvc.model import Host
 from nvc.option_words import LibraryOptions, container_options, driver_options, library_options
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nvc.driver.facts import NvmlGpu, NvmlSystem
     from nvc.model import DeviceNode, DriverInfo, DriverOptions, Gpu, Inventory, Selection
 
-__all__ = ["Config", "ContainerConfig", "ContainerSession", "Context"]
+__all__ = ["Config", "ContainerConfig", "ContainerSession", "Context", "require_rights"]
 
 
 class Config(Record):
@@ -169,6 +169,20 @@ class Context:
         with start(self.host, uid=config.uid, gid=config.gid, deadline=config.timeout, log=self.log) as client:
             system = client.system()
             return system, tuple(client.gpu(index) for index in range(system.gpu_count))
+
+
+def require_rights() -> None:
+    """Whoever may not mount learns it before anything is looked up, as from the reference (spec 1.7.1, step 2).
+
+    Raises PrivilegeError. ``apply`` needs this right; everything else may do without.
+    """
+    from nvc.linux.rights import CAP_SYS_ADMIN
+    from nvc.linux.syscalls import capget
+
+    _, permitted, _ = capget()
+    if not permitted & 1 << CAP_SYS_ADMIN:
+        hint = "configure needs root, of the host or of the container's user namespace; --dry-run does not"
+        raise PrivilegeError("capability change failed: operation not permitted", hint=hint)
 
 
 def _open_log(path: str) -> Log:

@@ -108,6 +108,8 @@ def run(request: ConfigureRequest, settings: Settings, library: Any, log: Log) -
     if request.dry_run:
         # A dry run changes nothing: no modules, no nodes.
         settings = settings.replace(library_words="")
+    else:
+        library.require_rights()
     with settings.open(library, log, request.devices.imex) as context:
         container = library.ContainerConfig(pid=request.pid, rootfs=request.rootfs, ldconfig=request.ldconfig)
         with context.container(container, request.container_words) as session:

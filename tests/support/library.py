@@ -35,6 +35,9 @@ class FakeLibrary:
         self.did("init", options)
         return FakeContext(self, log)
 
+    def require_rights(self) -> None:
+        self.did("rights")
+
     def did(self, call: str, *arguments: Any) -> None:
         self.calls.append((call, *arguments))
         if call in self.failures:

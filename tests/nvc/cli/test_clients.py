@@ -154,8 +154,8 @@ def test_client(
     assert command(*words.format(tmp=tmp_path).split(), on=library) == (0, "", "")
     config = library.configs[0]
     container = FakeLibrary.ContainerConfig(pid=pid, rootfs=LXC, ldconfig=ldconfig)
-    assert library.calls[0] == ("init", library_words)
-    assert library.calls[1] == ("container", container, container_words)
+    assert library.calls[1] == ("init", library_words)
+    assert library.calls[2] == ("container", container, container_words)
     assert (config.uid, config.gid) == ids
     assert [call[1] for call in library.calls if call[0] == "device"] == gpus
     assert ("require", requirements) in library.calls

@@ -11,7 +11,7 @@ from nvc.cli import options
 from nvc.cli.configure import ConfigureRequest, read
 from nvc.cli.devices import DeviceRequest
 from nvc.cli.getopt import parse
-from nvc.errors import ContainerError, InputError, MountError, NvcError
+from nvc.errors import ContainerError, InputError, MountError, NvcError, PrivilegeError
 from tests.support.inventories import MIG_7, two_gpus, without_gpus
 from tests.support.library import FakeLibrary
 
@@ -139,6 +139,7 @@ def test_the_order_of_actions(command: Command, library: FakeLibrary) -> None:
     assert command(*words) == (0, "", "")
     config = FakeLibrary.ContainerConfig(pid=7, rootfs=ROOTFS, ldconfig="@/l")
     assert [call for call in library.calls if call[0] != "inventory"] == [
+        ("rights",),
         ("init", "load-kmods"),
         ("container", config, "compute utility supervised"),
         ("require", ("cuda>=12",)),
@@ -229,7 +230,18 @@ def test_dry_run_prints_the_plan_and_changes_nothing(command: Command, library: 
         "link /usr/lib64/libcuda.so to libcuda.so.1\n"
     )
     assert ("apply",) not in library.calls
+    assert ("rights",) not in library.calls
     assert ("init", "") in library.calls  # no modules are loaded either
+
+
+def test_a_plain_user_learns_it_before_anything_starts(command: Command) -> None:
+    refusing = FakeLibrary(two_gpus(), {"rights": PrivilegeError("capability change failed: operation not permitted")})
+    assert command("configure", ROOTFS, on=refusing) == (
+        1,
+        "",
+        "nvidia-container-cli: permission error: capability change failed: operation not permitted\n",
+    )
+    assert refusing.calls == [("rights",)]
 
 
 def test_dry_run_as_json(command: Command, library: FakeLibrary) -> None:
