@@ -62,6 +62,7 @@ def test_majors_of_this_machine() -> None:
         pytest.param('A: 1\nRegistry: ""\nDeviceFileUID: 5\n', FileAttributes(), id="ends-at-the-first-text-value"),
         pytest.param("\nDeviceFileUID: 5\n", FileAttributes(), id="ends-at-an-empty-line"),
         pytest.param(": 3\nDeviceFileUID: 5\n", FileAttributes(), id="ends-at-a-line-without-name"),
+        pytest.param("DeviceFileUID: 5", FileAttributes(5), id="last-line-not-ended"),
         pytest.param("DeviceFileUID: -5\n", FileAttributes(), id="negative"),
         pytest.param("DeviceFileUID: 99999999999\n", FileAttributes(), id="beyond-32-bits"),
         pytest.param("DeviceFileUID: \u0665\n", FileAttributes(), id="digits-of-another-script"),
