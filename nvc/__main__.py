@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from nvc.cli.main import main, program_name
 
 
-def run() -> None:
-    """Run the command line of this process and exit with its code."""
-    sys.exit(main(sys.argv[1:], program_name(sys.argv[0])))
+def start() -> None:
+    """Run the command line of this process and end with its code."""
+    code = main(sys.argv[1:], program_name(sys.argv[0]))
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass  # closed, full, or never there (None): what we print ourselves went out unbuffered
+    # Not sys.exit: taking the interpreter apart costs as much as starting it, once for every container.
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    run()
+    start()

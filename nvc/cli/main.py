@@ -7,6 +7,7 @@ read: a mistake on the command line starts nothing.
 from __future__ import annotations
 
 import os
+import sys
 
 from nvc import __version__
 from nvc.cli import options, settings, text
@@ -47,6 +48,9 @@ def main(arguments: Sequence[str], program: str, library: Any = None) -> int:
         return invocation.fail(f"{program}: {error}", hint, error.exit_code)
     except BrokenPipeError:
         return 1  # whoever reads us has seen enough: nothing to report, and nobody to report it to
+    except ModuleNotFoundError as error:
+        hint = f"install what {program} depends on for {sys.executable}: make install, or pip install nvc-py"
+        return invocation.fail(f"{program}: the Python module {error.name} is missing", f"{program}: hint: {hint}\n", 1)
     except KeyboardInterrupt:
         return invocation.fail(f"{program}: interrupted", "", 130)
     except Exception as error:

@@ -154,6 +154,13 @@ def test_a_mistake_of_ours_is_one_line_and_a_request(error: Exception, command: 
     assert "Traceback (most recent call last)" in (tmp_path / "log").read_text()
 
 
+def test_a_missing_dependency_is_named(command: Command) -> None:
+    broken = FakeLibrary(two_gpus(), {"inventory": ModuleNotFoundError("No module named 'elftools'", name="elftools")})
+    code, _, err = command("info", on=broken)
+    assert code == 1
+    assert err.startswith(f"{CLI}: the Python module elftools is missing\n{CLI}: hint: install what {CLI} depends on")
+
+
 def test_an_interrupt_is_not_a_traceback(command: Command) -> None:
     broken = FakeLibrary(two_gpus(), {"inventory": KeyboardInterrupt()})
     assert command("info", on=broken) == (130, "", f"{CLI}: interrupted\n")
@@ -255,3 +262,16 @@ def test_as_a_module() -> None:
     )
     assert ran.returncode == 1
     assert ran.stderr.startswith("nvc-py configure: option '--pid' requires an argument\nUsage: nvc-py configure")
+
+
+@pytest.mark.root
+def test_configure_without_rights(capfd: pytest.CaptureFixture[str]) -> None:
+    child = os.fork()
+    if child == 0:
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        os._exit(main(["configure", "--pid=1", "/nonexistent"], CLI))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert capfd.readouterr().err.startswith(
+        f"{CLI}: permission error: capability change failed: operation not permitted\n"
+    )
