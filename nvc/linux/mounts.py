@@ -85,6 +85,9 @@ def attach(tree: Tree, target: Fd, undo: Undo) -> None:
     ``tree`` names the attached mount afterwards, and undo unmounts exactly that one, whatever is at the path then.
     Raises SyscallError: ENOTDIR for different kinds, EINVAL when ``target`` was opened in another mount namespace.
     """
+    if stat.S_ISDIR(tree.stat().st_mode) != stat.S_ISDIR(target.stat().st_mode):
+        # move_mount(2) answers EINVAL for this too, which would not tell it from a target of another namespace.
+        raise SyscallError(errno.ENOTDIR, "move_mount", tree, target)
     if tree.legacy is not None:
         mounted = mounts_legacy.attach(tree, target)
         undo.push(unmount, mounted)

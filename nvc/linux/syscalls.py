@@ -36,11 +36,11 @@ class SyscallError(OSError):
     def __init__(self, number: int, call: str, *arguments: object) -> None:
         super().__init__(number, os.strerror(number))
         self.call = call
-        self.arguments = arguments
+        # As text at once: a descriptor may be closed by the time somebody reads the message.
+        self.shown = ", ".join(_show(argument) for argument in arguments)
 
     def __str__(self) -> str:
-        shown = ", ".join(_show(argument) for argument in self.arguments)
-        return f"{self.call}({shown}): {(self.strerror or '').lower()}"
+        return f"{self.call}({self.shown}): {(self.strerror or '').lower()}"
 
 
 def _show(argument: object) -> str:
