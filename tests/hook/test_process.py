@@ -127,6 +127,18 @@ def test_a_nameless_variable_does_no_harm(tmp_path: Path) -> None:
     assert "LD_BIND_NOT" not in json.loads(out.read_text())["env"]
 
 
+@pytest.mark.parametrize(("stage", "believed"), [("prestart", True), ("createContainer", False)])
+def test_variables_are_believed_only_where_they_cannot_be_the_containers(
+    hook_process: Callable[..., Any], tmp_path: Path, stage: str, believed: bool
+) -> None:
+    """runc starts a createContainer hook whose entry has no ``env`` with the container's environment."""
+    log = tmp_path / "hook.log"
+
+    done = hook_process(stage, env={"NVC_DEBUG_FILE": str(log)})
+
+    assert (done.returncode, log.exists()) == (1, believed)
+
+
 @pytest.mark.parametrize(
     ("path", "directory", "expected"),
     [("", "/d", ""), ("/a", "/d", "/a"), ("/a", "", "/a"), ("a", "/d", "/d/a"), ("a", "", "")],
