@@ -24,11 +24,10 @@ def run(command: str, arguments: Sequence[str], program: str) -> int:
     """Run it; the exit code. Wrong arguments are 1, as everywhere; NvcError passes through."""
     try:
         result = load(command).main(list(arguments), prog_name=f"{program} {command}", standalone_mode=False)
-    except click.exceptions.Exit as ended:
-        return ended.exit_code
     except click.Abort:
         return 1
     except click.ClickException as error:
         error.show()
         return 1
+    # A number is what the command returned, or the code of click's Exit, which this mode returns too.
     return result if isinstance(result, int) else 0

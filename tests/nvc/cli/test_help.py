@@ -82,6 +82,7 @@ def complete(command: Command, monkeypatch: pytest.MonkeyPatch, line: str, progr
         pytest.param("con", ["configure"], id="command"),
         pytest.param("configure --cuda-compat-mode ", ["mount", "ldconfig", "disabled"], id="choices"),
         pytest.param("configure --mig-c", ["--mig-config"], id="option"),
+        pytest.param("frobnicate ", ["info", "list", "configure", "sim"], id="unknown-command-is-passed-over"),
         pytest.param("list --f", ["--firmwares"], id="option-of-list"),
         pytest.param("--no-", ["--no-pivot", "--no-create-imex-channels", "--no-cache"], id="global-option"),
     ],
