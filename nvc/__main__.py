@@ -8,7 +8,7 @@ import sys
 from nvc.cli.main import main, program_name
 
 
-def start() -> None:
+def run() -> None:
     """Run the command line of this process and end with its code."""
     code = main(sys.argv[1:], program_name(sys.argv[0]))
     for stream in (sys.stdout, sys.stderr):
@@ -21,4 +21,4 @@ def start() -> None:
 
 
 if __name__ == "__main__":
-    start()
+    run()
