@@ -7,12 +7,13 @@ made inside ``isolation.in_namespaces``, so mounts and processes go with the tes
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from nvc.container_messages import ContainerConfig, InspectRequest
 from nvc.log import Log
 from nvc.model import DeviceNode, DriverFile, DriverInfo, Gpu, ProcFile
 from nvc.plan import SIMULATED_PROC, Scope, device_mount, driver_mount, ldcache_update, merge
+from tests.support.isolation import in_namespaces
 
 if TYPE_CHECKING:
     from nvc.operations import Operation
@@ -32,9 +34,19 @@ LIBRARIES = ("libcuda.so", "libnvidia-ml.so")
 MS_REC, MS_PRIVATE, MS_SHARED, MS_BIND = 0x4000, 1 << 18, 1 << 20, 0x1000
 CLONE_NEWNS = 0x00020000
 _libc = ctypes.CDLL(None, use_errno=True)
-#: Made by this machine's static ldconfig, and by anybody's: the same number as /dev/null, so it can be made anywhere.
+#: Numbers of /dev/null and /dev/zero, so that the nodes can be opened.
 CONTROL = DeviceNode("/dev/nvidiactl", 1, 3)
 GPU0 = DeviceNode("/dev/nvidia0", 1, 5)
+
+
+def isolated(function: Callable[..., None]) -> Callable[..., None]:
+    """A test that runs in namespaces of its own; its fixtures are made outside."""
+
+    @functools.wraps(function)
+    def run(**fixtures: object) -> None:
+        in_namespaces(functools.partial(function, **fixtures))
+
+    return run
 
 
 def check(result: int, what: str) -> None:
@@ -123,19 +135,32 @@ def make_rootfs(root: Path) -> Path:
 
 
 @contextmanager
-def container(rootfs: Path, *, propagation: int = MS_PRIVATE, own_mount: bool = True) -> Iterator[int]:
-    """A process in a mount namespace where ``rootfs`` has /proc and /dev, as OCI runtimes set it up before hooks."""
+def container(
+    rootfs: Path,
+    *,
+    propagation: int = MS_PRIVATE,
+    own_mount: bool = True,
+    with_proc: bool = True,
+    with_dev: bool = True,
+) -> Iterator[int]:
+    """A process in a mount namespace where ``rootfs`` has /proc and /dev, as OCI runtimes set it up before hooks.
+
+    propagation: given to all its mounts, 0 to leave them; own_mount: whether the rootfs is a mount of its own.
+    """
     ready, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(ready)
             unshare_mounts()
-            mount(None, "/", None, MS_REC | propagation)
+            if propagation:
+                mount(None, "/", None, MS_REC | propagation)
             if own_mount:
                 mount(str(rootfs), rootfs, None, MS_BIND | MS_REC)
-            mount("proc", rootfs / "proc", "proc", 0)
-            mount("tmpfs", rootfs / "dev", "tmpfs", 0, "mode=0755")
+            if with_proc:
+                mount("proc", rootfs / "proc", "proc", 0)
+            if with_dev:
+                mount("tmpfs", rootfs / "dev", "tmpfs", 0, "mode=0755")
             os.write(tell, b"1")
             signal.pause()
         finally:
