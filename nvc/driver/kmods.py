@@ -11,7 +11,7 @@ import stat
 import time
 
 from nvc.driver.devicefiles import attributes, make_node
-from nvc.driver.locate import host_path, read_text
+from nvc.driver.locate import read_text
 from nvc.driver.places import CAPS_MAJOR, IMEX_MAJOR, cap_node, gpu_node, imex_path
 from nvc.errors import reason
 from nvc.formats.procfs import FileAttributes, char_majors, numbered
@@ -242,7 +242,11 @@ def wait(child: int, deadline: float) -> int:
 
 def _in_root(root: str, work: Callable[[], None], log: Log, deadline: float) -> None:
     """Do the work in a child whose root is the driver's: modprobe and its modules are those of the driver container."""
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError as error:
+        log.warn(f"skipping kernel modules load: fork failed: {reason(error)}")
+        return
     if child == 0:
         code = 1
         try:
@@ -255,4 +259,4 @@ def _in_root(root: str, work: Callable[[], None], log: Log, deadline: float) -> 
         finally:
             os._exit(code)
     if wait(child, deadline):
-        log.warn(f"kernel modules of {host_path(root, '/')} could not be loaded")
+        log.warn(f"kernel modules of the driver root {root} could not be loaded")
