@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define LIBRARY "libnvidia-ml.so.1"
-/* Exit codes of the real nvidia-smi's manual page. */
-enum { EXIT_OK = 0, EXIT_USAGE = 2, EXIT_DRIVER = 9, EXIT_LIBRARY = 12, EXIT_OTHER = 255 };
+/* As the real program ends: with NVML's error number where it fits. */
+enum { EXIT_OK = 0, EXIT_NO_DEVICES = 6, EXIT_LIBRARY = 12, EXIT_OTHER = 255 };
 
 static void *library;
 static bool incomplete;
@@ -47,10 +47,14 @@ static int failed (const char *what, nvmlReturn_t result)
 {
     const char *why = api.nvcSimProblem ();
 
-    fprintf (stderr, "%s: %s\n", what, api.nvmlErrorString (result));
+    if (result == NVML_ERROR_DRIVER_NOT_LOADED)
+        puts ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+              "Make sure that the latest NVIDIA driver is installed and running.\n");
+    else
+        printf ("%s: %s\n", what, api.nvmlErrorString (result));
     if (why[0] != '\0')
         fprintf (stderr, "nvidia-smi (SIMULATED): %s\n", why);
-    return result == NVML_ERROR_DRIVER_NOT_LOADED ? EXIT_DRIVER : EXIT_OTHER;
+    return (int) result < EXIT_OTHER ? (int) result : EXIT_OTHER;
 }
 
 static void print_migs (nvmlDevice_t gpu)
@@ -133,10 +137,11 @@ static int show (bool list)
         puts (rule);
     if (result != NVML_SUCCESS)
         return failed ("Unable to list the GPUs", result);
-    if (count == 0)
-        puts ("No devices were found");
     api.nvmlShutdown ();
-    return EXIT_OK;
+    if (count > 0)
+        return EXIT_OK;
+    puts (list ? "No devices found." : "No devices were found");
+    return list ? EXIT_OK : EXIT_NO_DEVICES;
 }
 
 int main (int argc, char **argv)
@@ -150,8 +155,8 @@ int main (int argc, char **argv)
         return EXIT_OK;
     }
     if (argc > 1 && !list) {
-        fprintf (stderr, "nvidia-smi: the simulated program knows only -L, -h and no argument\n");
-        return EXIT_USAGE;
+        printf ("ERROR: Option %s is not recognized. Please run 'nvidia-smi -h'.\n\n", argv[1]);
+        return EXIT_OTHER;
     }
     library = dlopen (LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {

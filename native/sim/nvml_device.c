@@ -129,7 +129,7 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v2 (nvmlDevice_t device, nvmlPciInfo_v2_t *pci
 
     ENTER_DEVICE (device, pci != NULL);
     fill_pci (&common, device->gpu);
-    memset (pci, 0, sizeof (*pci));
+    /* The real library leaves the reserved words as they were. */
     memcpy (pci, &common, sizeof (common));
     pci->pciSubSystemId = device->gpu->pci_subsystem;
     return NVML_SUCCESS;
@@ -213,7 +213,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2 (nvmlDevice_t device, nvmlMemory_v2_t *m
 
     ENTER_DEVICE (device, memory != NULL);
     if (memory->version != version)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+        return NVML_ERROR_FUNCTION_NOT_FOUND; /* what the real library says to an unknown version */
     *memory = (nvmlMemory_v2_t){ .version = version, .total = device->gpu->memory,
                                  .reserved = device->gpu->memory_reserved };
     if (device->mig != NULL)

@@ -19,14 +19,15 @@ nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount (nvmlDevice_t device, unsigned int *
     ENTER_DEVICE (device, count != NULL);
     if (device->mig != NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *count = device->gpu->mig_capable ? MACHINE_MAX_MIGS : 0;
+    /* An H200 that could be divided and is not answers 0. */
+    *count = device->gpu->mig_enabled ? MACHINE_MAX_MIGS : 0;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex (nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig)
 {
     ENTER_DEVICE (device, mig != NULL);
-    if (device->mig != NULL || index >= MACHINE_MAX_MIGS)
+    if (device->mig != NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!device->gpu->mig_capable)
         return NVML_ERROR_NOT_SUPPORTED;

@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import stat
-import subprocess
 import tempfile
 from collections.abc import Callable
 
@@ -16,6 +15,7 @@ from nvc.record import Record
 from nvc.sim import MACHINE_FILE, elfwriter, host, templates
 from nvc.sim.description import MachineDescription, checked, load
 from nvc.sim.files import TLS_NOTE, InstalledLibrary, binaries, libraries
+from nvc.sim.loadercache import find_ldconfig, make_cache
 from nvc.sim.machine_text import machine_text
 from nvc.sim.nodes import make_nodes
 from nvc.sim.proctree import directories, texts
@@ -143,7 +143,7 @@ def _build(machine: MachineDescription, root: str, warn: Warn) -> None:
     if machine.mps:
         os.mkdir(f"{root}/tmp/nvidia-mps", 0o777)
         os.chmod(f"{root}/tmp/nvidia-mps", 0o777)
-    _make_loader_cache(root, layout)
+    make_cache(root, (layout.libraries, layout.libraries32), ldconfig=find_ldconfig())
     for library, damage in machine.damage.items():
         _damage(machine, root, layout, library, damage)
 
@@ -187,22 +187,6 @@ def _install_libraries(machine: MachineDescription, root: str, layout: _Layout, 
     for directory, target in places:
         for library in libraries(machine, bits=target.bits):
             _write(f"{root}{directory}/{library.file}", _library_bytes(library, target, text))
-
-
-def _make_loader_cache(root: str, layout: _Layout) -> None:
-    """/etc/ld.so.cache by the real ldconfig, which also makes the SONAME links."""
-    short = [path.removeprefix("/usr") for path in (layout.libraries, layout.libraries32)]
-    for path in short:
-        os.makedirs(f"{root}/usr{path}", exist_ok=True)
-    _write(f"{root}/etc/ld.so.conf", b"include /etc/ld.so.conf.d/*.conf\n")
-    _write(f"{root}/etc/ld.so.conf.d/multiarch.conf", "".join(f"{path}\n/usr{path}\n" for path in short).encode())
-    program = shutil.which("ldconfig", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if program is None:
-        raise DetectionError("ldconfig is not installed", hint="it makes the machine's loader cache; install libc-bin")
-    done = subprocess.run([program, "-r", root], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode != 0 or not os.path.exists(f"{root}/etc/ld.so.cache"):
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise DetectionError(f"{program} -r could not make the loader cache: {last}")
 
 
 def _damage(machine: MachineDescription, root: str, layout: _Layout, name: str, damage: str) -> None:

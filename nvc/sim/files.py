@@ -1,6 +1,7 @@
 """What a driver installs, as rows: which library a driver of a given version has, under which SONAME.
 
-Facts of NVIDIA's installer (README, chapter "Installed Components", of the named versions). Some of these files no
+Facts of NVIDIA's installer (README, chapter "Installed Components", of the named versions); SONAMEs, NEEDED entries and
+notes as a driver 580.159.04 on an H200 has them. Some of these files no
 container gets; they are here because a real machine has them too. Names that discovery wants are not listed here:
 that table is nvc/driver/tables.py, and tests compare the two.
 """
@@ -12,7 +13,8 @@ from nvc.sim.description import MachineDescription
 
 #: In ``since`` and ``until``: the driver's major version.
 _EVER = 9999
-#: Kernel version in the ABI note of libnvidia-tls: the one for the NPTL threads of every current glibc.
+#: Kernel version in the ABI note of libnvidia-tls and libvdpau_nvidia: the build for the threads of every current
+#: glibc (an older one, for LinuxThreads, has no such note).
 TLS_NOTE = (2, 3, 99)
 
 
@@ -56,22 +58,22 @@ LIBRARIES = (
     Library("libnvidia-pkcs11-openssl3.so", since=535),
     Library("libnvidia-nvvm.so", "4", since=470, bits32=True),
     Library("libnvidia-tileiras.so", since=590),
-    Library("libvdpau_nvidia.so", "1", bits32=True),
-    Library("libnvidia-encode.so", "1", bits32=True, needs=("libnvcuvid.so", "libcuda.so")),
-    Library("libnvidia-opticalflow.so", "1", since=410, bits32=True),
-    Library("libnvcuvid.so", "1", bits32=True, needs=("libcuda.so",)),
-    Library("libnvidia-eglcore.so", bits32=True),
-    Library("libnvidia-glcore.so", bits32=True, needs=("libnvidia-tls.so",)),
+    Library("libvdpau_nvidia.so", "1", bits32=True, note=True),
+    Library("libnvidia-encode.so", "1", bits32=True, needs=("libnvcuvid.so",)),
+    Library("libnvidia-opticalflow.so", "1", since=410, bits32=True, needs=("libnvcuvid.so",)),
+    Library("libnvcuvid.so", "1", bits32=True),
+    Library("libnvidia-eglcore.so", bits32=True, needs=("libnvidia-glsi.so", "libnvidia-gpucomp.so")),
+    Library("libnvidia-glcore.so", bits32=True, needs=("libnvidia-tls.so", "libnvidia-gpucomp.so")),
     Library("libnvidia-tls.so", bits32=True, note=True),
     Library("libnvidia-glsi.so", bits32=True),
     Library("libnvidia-fbc.so", "1", bits32=True),
     Library("libnvidia-ifr.so", "1", until=495, bits32=True),
     Library("libnvidia-rtcore.so", since=410),
     Library("libnvoptix.so", "1", since=410),
-    Library("libGLX_nvidia.so", "0", bits32=True, needs=_TLS_GL, glvnd=True),
-    Library("libEGL_nvidia.so", "0", bits32=True, needs=_EGL, glvnd=True),
-    Library("libGLESv2_nvidia.so", "2", bits32=True, needs=_EGL, glvnd=True),
-    Library("libGLESv1_CM_nvidia.so", "1", bits32=True, needs=_EGL, glvnd=True),
+    Library("libGLX_nvidia.so", "0", bits32=True, needs=("libnvidia-glsi.so", *_TLS_GL), glvnd=True),
+    Library("libEGL_nvidia.so", "0", bits32=True, needs=("libnvidia-glsi.so",), glvnd=True),
+    Library("libGLESv2_nvidia.so", "2", bits32=True, glvnd=True),
+    Library("libGLESv1_CM_nvidia.so", "1", bits32=True, glvnd=True),
     Library("libnvidia-glvkspirv.so", since=390, bits32=True),
     Library("libnvidia-cbl.so", since=435, until=470),
     Library("libGL.so", "1", bits32=True, needs=_TLS_GL, glvnd=False),
@@ -114,19 +116,22 @@ def _soname(row: Library, version: str) -> str:
     return f"{row.name}.{row.soname or version}"
 
 
+def _installed(row: Library, machine: MachineDescription, bits: int) -> bool:
+    major = int(machine.driver_version.partition(".")[0])
+    if row.name in machine.without or (bits == 32 and not row.bits32):
+        return False
+    if row.glvnd is not None and row.glvnd != machine.glvnd:
+        return False
+    return row.name in machine.extra or (row.usual and row.since <= major <= row.until)
+
+
 def libraries(machine: MachineDescription, *, bits: int) -> tuple[InstalledLibrary, ...]:
     """The libraries of ``machine`` in one word size, in table order."""
-    major = int(machine.driver_version.partition(".")[0])
-    rows = {row.name: row for row in LIBRARIES}
+    rows = {row.name: row for row in LIBRARIES if _installed(row, machine, bits)}
     found = []
-    for row in LIBRARIES:
-        wanted = (row.usual and row.since <= major <= row.until) or row.name in machine.extra
-        if not wanted or row.name in machine.without or (bits == 32 and not row.bits32):
-            continue
-        if row.glvnd is not None and row.glvnd != machine.glvnd:
-            continue
+    for row in rows.values():
         version = machine.versions.get(row.name, machine.driver_version)
-        needs = tuple(_soname(rows[name], machine.driver_version) for name in row.needs)
+        needs = tuple(_soname(rows[name], machine.driver_version) for name in row.needs if name in rows)
         # As the real ones; it is also by this name that ldconfig tells a 32-bit libc6 library from older kinds.
         found.append(InstalledLibrary(row, f"{row.name}.{version}", _soname(row, version), (*needs, "libc.so.6")))
     return tuple(found)

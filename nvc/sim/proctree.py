@@ -50,6 +50,18 @@ GpuBlacklist: ""
 TemporaryFilePath: ""
 ExcludedGpus: ""
 """
+_POWER = """\
+Runtime D3 status:          Disabled by default
+Video Memory:               Active
+
+GPU Hardware Support:
+ Video Memory Self Refresh: Not Supported
+ Video Memory Off:          Not Supported
+
+S0ix Power Management:
+ Platform Support:          Not Supported
+ Status:                    Disabled
+"""
 _NVIDIA = "/proc/driver/nvidia"
 
 
@@ -85,7 +97,7 @@ def _gpu_files(machine: MachineDescription, gpu: GpuDescription, index: int) -> 
     return {
         f"{directory}/information": information,
         f"{directory}/registry": 'Binary: ""\n',
-        f"{directory}/power": "Runtime D3 status:          Disabled by default\nVideo Memory:               Active\n",
+        f"{directory}/power": _POWER,
         f"{pci}/vendor": f"0x{model.pci_id & 0xFFFF:04x}\n",
         f"{pci}/device": f"0x{model.pci_id >> 16:04x}\n",
         f"{pci}/class": "0x030200\n",

@@ -34,7 +34,7 @@ def gpu(handle: Any) -> dict[str, Any]:
     memory = nv.nvmlDeviceGetMemoryInfo(handle)
     memory2 = nv.nvmlDeviceGetMemoryInfo(handle, version=nv.nvmlMemory_v2)
     migs = []
-    for index in range(nv.nvmlDeviceGetMaxMigDeviceCount(handle)):
+    for index in range(nv.nvmlDeviceGetMaxMigDeviceCount(handle) + 1):
         mig = attempt(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
         if isinstance(mig, str):
             break
@@ -68,6 +68,7 @@ def gpu(handle: Any) -> dict[str, Any]:
         "bus_id": pci.busId,
         "memory": [memory.total, memory2.total, memory2.reserved],
         "mig_mode": attempt(nv.nvmlDeviceGetMigMode, handle),
+        "mig_max": nv.nvmlDeviceGetMaxMigDeviceCount(handle),
         "gi": attempt(nv.nvmlDeviceGetGpuInstanceId, handle),
         "by_uuid": nv.nvmlDeviceGetIndex(nv.nvmlDeviceGetHandleByUUID(uuid)),
         "by_bus_id": nv.nvmlDeviceGetIndex(nv.nvmlDeviceGetHandleByPciBusId(pci.busId)),

@@ -74,6 +74,7 @@ def test_answers_what_the_description_says(made: Made, name: str) -> None:
         assert found["memory"] == [model.memory << 20, model.memory << 20, model.memory_reserved << 20]
         assert found["mig_mode"] == ([int(gpu.mig_enabled)] * 2 if model.mig_capable else "error 3")
         assert found["gi"] == "error 2"
+        assert found["mig_max"] == (7 if gpu.mig_enabled else 0)
 
 
 @pytest.mark.root

@@ -60,11 +60,13 @@ def test_the_table_says_simulated_and_is_straight(templates: Path, tmp_path: Pat
 
 def test_failures_have_the_real_exit_codes_and_a_reason(templates: Path, tmp_path: Path) -> None:
     root = with_libc("h200", tmp_path)
-    assert run(root, "nvidia-smi", "--gom=0").returncode == 2
+    assert run(root, "nvidia-smi", "--gom=0").returncode == 255
+    os.rename(f"{root}/dev/nvidia0", f"{root}/dev/aside")
+    assert (run(root, "nvidia-smi", "-L").stdout, run(root, "nvidia-smi").returncode) == ("No devices found.\n", 6)
     os.unlink(f"{root}/dev/nvidiactl")
     done = run(root, "nvidia-smi", "-L")
-    assert (done.returncode, done.stdout) == (9, "")
-    assert "Failed to initialize NVML: Driver Not Loaded" in done.stderr
+    assert done.returncode == 9
+    assert done.stdout.startswith("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
     assert "/dev/nvidiactl: No such file or directory" in done.stderr
     Path(root, MACHINE_FILE).write_text("nvc-sim-machine=1\nhello\n")
     assert "line 2: a line is key=value" in run(root, "nvidia-smi").stderr
