@@ -16,6 +16,7 @@ _LARGEST_ROOM = 1 << 16
 _LOG_BYTES = 1 << 16
 _INSN = struct.calcsize(const.BPF_INSN)
 _LD_IMM64 = 0x18
+_BLINDING = 11
 
 
 def instruction(code: int, dst: int = 0, src: int = 0, offset: int = 0, imm: int = 0) -> bytes:
@@ -72,8 +73,9 @@ def read(id: int) -> Program:
     code = ctypes.create_string_buffer(length)
     info = _info(fd, {"xlated_prog_len": length, "xlated_prog_insns": ctypes.addressof(code)})
     shown = struct.unpack_from("=Q", info, offsets["xlated_prog_insns"])[0]
-    if not shown or not any(code.raw):
-        # bpf_prog_get_info_by_fd(): a program with blinded constants is not dumped; the pointer comes back as 0.
+    if not shown or not any(code.raw) or _blinded(code.raw):
+        # bpf_prog_get_info_by_fd(): a program with blinded constants is not dumped (the pointer comes back as 0), or,
+        # to those who may see kernel addresses, dumped with the blinding register, which no load accepts.
         raise Unreadable("its constants are blinded (net.core.bpf_jit_harden)")
     instructions, maps = _with_maps(code.raw)
     gpl = bool(struct.unpack_from("=I", info, const.BPF_PROG_INFO_GPL_OFFSET)[0] & 1)
@@ -118,6 +120,11 @@ def _info(fd: Fd, members: dict[str, int]) -> bytes:
     attributes = struct.pack(const.BPF_ATTR_INFO, fd.fileno(), len(info), ctypes.addressof(info))
     syscalls.bpf(const.BPF_OBJ_GET_INFO_BY_FD, attributes, "BPF_OBJ_GET_INFO_BY_FD")
     return info.raw
+
+
+def _blinded(code: bytes) -> bool:
+    """Whether the code uses BPF_REG_AX (include/linux/filter.h), which bpf_jit_blind_constants() works with."""
+    return any(_BLINDING in (code[at + 1] & 15, code[at + 1] >> 4) for at in range(0, len(code), _INSN))
 
 
 def _with_maps(code: bytes) -> tuple[bytes, list[Fd]]:
