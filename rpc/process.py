@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from rpc import channel
+from rpc import channel, stop
 from rpc.client import Client
 from rpc.errors import Stop
 from rpc.server import check_handlers, serve
@@ -26,8 +26,6 @@ else:
 
 #: Seconds after SIGKILL until a helper that cannot die (it is in uninterruptible sleep) is left to init.
 _KILLED = 2.0
-#: Seconds that a helper which unwinds gives itself, should its parent be gone and nobody be left to kill it.
-_UNWINDING = 10
 _STOPPED = 128 + _signal.SIGTERM
 
 #: The clients of this process. A helper forked later must not hold the ends of earlier ones: they would never see
@@ -203,13 +201,8 @@ def _reset_signals(service: Service) -> None:
     for number in (_signal.SIGHUP, _signal.SIGQUIT, _signal.SIGALRM, _signal.SIGCHLD, _signal.SIGUSR1, _signal.SIGUSR2):
         _signal.signal(number, _signal.SIG_DFL)
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
-    _signal.signal(_signal.SIGTERM, _stop if service.unwinds else _signal.SIG_DFL)
+    _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+    if service.unwinds:
+        stop.install()
     _signal.set_wakeup_fd(-1)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-
-
-def _stop(*_: object) -> None:
-    """SIGTERM in a service that unwinds; once only, so that the unwinding is not interrupted itself."""
-    _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
-    _signal.alarm(_UNWINDING)
-    raise Stop

@@ -13,7 +13,7 @@ ALLOWED = {
     *("__future__", "_json", "_signal", "_socket", "_stat", "_struct", "errno", "fcntl", "select"),
     *("stat", "struct", "time"),
 }
-MODULES = ("channel", "client", "codec", "errors", "method", "process", "server")
+MODULES = ("channel", "client", "codec", "errors", "method", "process", "server", "stop")
 
 
 @pytest.mark.parametrize("module", MODULES)
