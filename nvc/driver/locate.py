@@ -80,8 +80,9 @@ def read_bytes(path: str, limit: int) -> bytes:
     descriptor = open_file(path)
     try:
         parts, size = [], 0
-        # A file of /proc says size 0 and gives a page a time.
-        while part := os.read(descriptor, min(limit + 1 - size, 1 << 20)):
+        # A file of /proc says size 0 and gives a page a time. Asking for much more than 64 KiB at once costs more than
+        # the reading: the buffer then comes from mmap and goes back.
+        while part := os.read(descriptor, min(limit + 1 - size, 1 << 16)):
             parts.append(part)
             size += len(part)
             if size > limit:
