@@ -20,6 +20,7 @@ from pathlib import Path
 from tests.support import cgroupview, launchers
 from tests.support.bed import Bed
 from tests.support.bundle import Container
+from tests.support.paused import Paused
 from tests.support.runtimes import OciRuntime, find
 from tools.measuring import Failed, Row, interleave, markdown, peak_mib, spawn
 
@@ -100,20 +101,21 @@ class Bench:
 
     def _configure(self) -> list[Row]:
         """Time and peak memory of configure on fresh containers, inventory warm."""
-        containers = self._create(self.rounds)
+        containers = self._hold(self.rounds)
         time_row = Row("`configure`, inventory warm", self.smi_name, goal=GOAL_CONFIGURE if self.real else None)
         memory_row = Row("peak memory of `configure`, largest process", f"{LIMIT_MIB} MiB", unit="MiB", goal=1.0)
 
         interleave(
             time_row,
             self.rounds,
-            lambda index: spawn(self._command(*containers[index])) * 1e3,
+            lambda index: spawn(self._command(containers[index])) * 1e3,
             lambda _: spawn(self.smi) * 1e3,
         )
-        self.runtime.clean()
-        for pid, tree in self._create(self.rounds):
-            memory_row.pairs.append((peak_mib(launchers.interpreter(), self._command(pid, tree)), LIMIT_MIB))
-        self.runtime.clean()
+        self._end(containers)
+        containers = self._hold(self.rounds)
+        for held in containers:
+            memory_row.pairs.append((peak_mib(launchers.interpreter(), self._command(held)), LIMIT_MIB))
+        self._end(containers)
         return [time_row, memory_row]
 
     def _inventory(self, temperature: str) -> Row:
@@ -127,38 +129,41 @@ class Bench:
         row = Row(f"`configure`, {MANY} containers at once", f"{MANY} x one", goal=GOAL_MANY)
 
         def at_once(_: int) -> float:
-            containers = self._create(MANY)
-            commands = [self._command(*container) for container in containers]
+            containers = self._hold(MANY)
+            commands = [self._command(container) for container in containers]
             with ThreadPoolExecutor(MANY) as pool:
                 start = time.perf_counter()
                 list(pool.map(spawn, commands))
                 seconds = time.perf_counter() - start
-            self.runtime.clean()
+            self._end(containers)
             return seconds * 1e3
 
         def alone(_: int) -> float:
-            containers = self._create(5)
-            seconds = [spawn(self._command(*container)) for container in containers]
-            self.runtime.clean()
+            containers = self._hold(5)
+            seconds = [spawn(self._command(container)) for container in containers]
+            self._end(containers)
             return sorted(seconds)[2] * 1e3 * MANY
 
         return interleave(row, self.many_rounds, at_once, alone)
 
-    def _create(self, count: int) -> list[tuple[int, Path]]:
-        """Created, not started containers: pid and root file system of each."""
+    def _hold(self, count: int) -> list[Paused]:
+        """Containers at the point where their hooks run."""
 
-        def one(_: int) -> tuple[int, Path]:
-            tree, name = self.bed.rootfs(), self.bed.name("c")
-            result = self.runtime.create(self.bed.bundle(Container(tree, ["/bin/true"])), name)
-            if result.code != 0:
-                raise RuntimeError(f"{self.runtime.name} create: {result.text}")
-            return self.runtime.pid(name), tree
+        def one(_: int) -> Paused:
+            return Paused(self.bed, self.runtime, Container(self.bed.rootfs(), ["/bin/true"]))
 
         with ThreadPoolExecutor(8) as pool:
             return list(pool.map(one, range(count)))
 
-    def _command(self, pid: int, tree: Path) -> list[str]:
-        words = ["configure", "--device=0", "--compute", "--utility", "--video", f"--pid={pid}", str(tree)]
+    def _end(self, containers: Sequence[Paused]) -> None:
+        """Let them run to their end, and make sure that they did."""
+        with ThreadPoolExecutor(8) as pool:
+            for result in pool.map(Paused.release, containers):
+                if result.code != 0:
+                    raise RuntimeError(f"{self.runtime.name} run: {result.text}")
+
+    def _command(self, held: Paused) -> list[str]:
+        words = ["configure", "--device=0", "--compute", "--utility", "--video", f"--pid={held.pid}", str(held.tree)]
         return [self.bed.commands.nvc, *self.global_options, *words]
 
 

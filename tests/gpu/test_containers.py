@@ -14,6 +14,7 @@ import pytest
 from tests.support import cgroupview, rootfs, sight
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import STAGES, Container
+from tests.support.paused import Paused
 from tests.support.runtimes import OciRuntime
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
@@ -129,26 +130,26 @@ def test_command_line_as_dockers_hook_calls_it(bed: Bed, native: OciRuntime) -> 
 
 @pytest.mark.timeout(300)
 def test_sixty_four_containers_configured_at_once(bed: Bed, native: OciRuntime) -> None:
-    trees = [bed.rootfs() for _ in range(MANY)]
-    names = [bed.name("many") for _ in trees]
     look = sight.arguments(nodes=NODES, libraries=LIBRARIES)
-    bundles = [bed.bundle(Container(tree, look)) for tree in trees]
-    with ThreadPoolExecutor(16) as pool:
-        assert [0] * MANY == [result.code for result in pool.map(native.create, bundles, names)]
-        pids = list(pool.map(native.pid, names))
 
-    def configure(index: int) -> tuple[int, str]:
-        words = ["-d", "0", "-c", "-u", f"--pid={pids[index]}", str(trees[index])]
+    def hold(_: int) -> Paused:
+        return Paused(bed, native, Container(bed.rootfs(), look))
+
+    def configure(held: Paused) -> tuple[int, str]:
+        words = ["-d", "0", "-c", "-u", f"--pid={held.pid}", str(held.tree)]
         answer = bed.call(bed.commands.nvc, "configure", *words)
         return answer.code, answer.err
 
-    with ThreadPoolExecutor(MANY) as pool:
-        assert [(0, "")] * MANY == list(pool.map(configure, range(MANY)))
     with ThreadPoolExecutor(16) as pool:
-        assert [0] * MANY == [result.code for result in pool.map(native.start, names)]
-        list(pool.map(native.wait, names))
-    for made in bundles:
-        seen = sight.read((made / "output").read_text())
+        containers = list(pool.map(hold, range(MANY)))
+    with ThreadPoolExecutor(MANY) as pool:
+        configured = list(pool.map(configure, containers))
+    with ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(Paused.release, containers))
+    assert [(0, "")] * MANY == configured
+    for result in results:
+        assert result.code == 0, result.text
+        seen = sight.read(result.out)
         assert dict.fromkeys(NODES, "ok") == seen.nodes
         assert all(seen.libraries.values())
     native.clean()

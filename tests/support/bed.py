@@ -78,7 +78,9 @@ class Bed:
         """The simulated machine of that name; made once, read by all."""
         if name not in self._machines:
             target = self.place / f"machine-{name}"
-            self.call(self.commands.nvc, "sim", "create", str(target), "--machine", name, check=True)
+            made = self.call(self.commands.nvc, "sim", "create", str(target), "--machine", name)
+            if made.code != 0:
+                raise RuntimeError(f"machine {name} cannot be made: {made.err}")
             self._machines[name] = target
         return self._machines[name]
 

@@ -96,13 +96,17 @@ class Podman:
 
 @dataclass
 class Lxc:
-    """An idmapped LXC container started by root. place: LXC's directory; path: PATH of LXC and of its hooks."""
+    """An idmapped LXC container started by root. place: LXC's directory; path: PATH of LXC and of its hooks.
+
+    level: of LXC's log, where DEBUG has what hooks print.
+    """
 
     name: str
     rootfs: Path
     place: Path
     path: str
     offset: int = 200000
+    level: str = "INFO"
     env: Mapping[str, str] = field(default_factory=dict)
 
     def prepare(self, settings: Sequence[tuple[str, str]]) -> None:
@@ -123,5 +127,17 @@ class Lxc:
         subid = self.place / "subid"
         script = f'mount --bind {subid} /etc/subuid && mount --bind {subid} /etc/subgid && exec "$@"'
         wrap = ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "lxc"]
-        lxc = ["lxc-execute", "-P", str(self.place), "-n", self.name, "-o", str(self.log), "-l", "INFO", "--", *command]
+        lxc = [
+            "lxc-execute",
+            "-P",
+            str(self.place),
+            "-n",
+            self.name,
+            "-o",
+            str(self.log),
+            "-l",
+            self.level,
+            "--",
+            *command,
+        ]
         return execute([*wrap, *lxc], env={"PATH": self.path, "HOME": "/root", **self.env})

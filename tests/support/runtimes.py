@@ -36,8 +36,8 @@ class Result:
 
     @property
     def complaints(self) -> str:
-        """stderr without the line in which our commands say that the machine is simulated."""
-        return "".join(line for line in self.err.splitlines(True) if ": simulated machine: /" not in line.lower())
+        """stderr without the lines in which our commands and the stand-in driver say that the machine is simulated."""
+        return "".join(line for line in self.err.splitlines(True) if "simulated machine" not in line.lower())
 
 
 def execute(command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Result:
@@ -104,8 +104,12 @@ class OciRuntime:
             # The container keeps stdout open: a pipe would not see its end before the container's.
             done = subprocess.run(
                 self.command("create", "--bundle", str(bundle), identifier),
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=self._env(), timeout=SECONDS,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self.env_for_commands(),
+                timeout=SECONDS,
+            )
         self.started.append(identifier)
         return Result(done.returncode, (bundle / "output").read_text(errors="replace"), "", 0.0)
 
@@ -114,14 +118,14 @@ class OciRuntime:
 
     def pid(self, identifier: str) -> int:
         """The pid of a created container, on the host."""
-        answer = execute(self.command("state", identifier), env=self._env())
+        answer = execute(self.command("state", identifier), env=self.env_for_commands())
         return int(json.loads(answer.out)["pid"])
 
     def wait(self, identifier: str) -> None:
         """Until the container has ended. Raises TimeoutError after SECONDS."""
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            answer = execute(self.command("state", identifier), env=self._env())
+            answer = execute(self.command("state", identifier), env=self.env_for_commands())
             if answer.code != 0 or json.loads(answer.out)["status"] == "stopped":
                 return
             time.sleep(0.02)
@@ -130,14 +134,15 @@ class OciRuntime:
     def clean(self) -> None:
         """Delete whatever this runtime still knows of."""
         for identifier in self.started:
-            execute(self.command("delete", "--force", identifier), env=self._env())
+            execute(self.command("delete", "--force", identifier), env=self.env_for_commands())
         shutil.rmtree(self.state, ignore_errors=True)
 
     def _call(self, verb: str, *arguments: str) -> Result:
         self.started.append(arguments[-1])
-        return execute(self.command(verb, *arguments), env=self._env())
+        return execute(self.command(verb, *arguments), env=self.env_for_commands())
 
-    def _env(self) -> dict[str, str]:
+    def env_for_commands(self) -> dict[str, str]:
+        """The environment of the runtime itself."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(("NVIDIA_", "CUDA_"))}
         if (CARRY / "lib").is_dir():
             env["LD_LIBRARY_PATH"] = str(CARRY / "lib")

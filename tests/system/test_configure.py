@@ -9,6 +9,7 @@ import pytest
 from tests.support import rootfs, sight
 from tests.support.bed import Bed
 from tests.support.bundle import Container
+from tests.support.paused import Paused
 from tests.support.runtimes import OciRuntime
 
 pytestmark = pytest.mark.system
@@ -59,12 +60,11 @@ def test_configure_twice_is_configure_once(bed: Bed, runc: OciRuntime) -> None:
 def test_dry_run_says_the_plan_and_touches_nothing(bed: Bed, runc: OciRuntime) -> None:
     tree = bed.rootfs()
     before = rootfs.fingerprint(tree)
-    name = bed.name("c")
-    made = runc.create(bed.bundle(Container(tree, ["/bin/true"])), name)
-    assert made.code == 0, made.text
+    held = Paused(bed, runc, Container(tree, ["/bin/true"]))
     sim = f"--sim={bed.machine('h200')}"
-    pid = f"--pid={runc.pid(name)}"
-    answer = bed.call(bed.commands.nvc, sim, "configure", "--dry-run", "-d", "0", "-c", "-u", pid, str(tree))
+    arguments = ["--dry-run", "-d", "0", "-c", "-u", f"--pid={held.pid}", str(tree)]
+    answer = bed.call(bed.commands.nvc, sim, "configure", *arguments)
+    assert held.release().code == 0
     assert (answer.code, answer.complaints) == (0, "")
     assert "/dev/nvidia0" in answer.out
     assert "libcuda.so" in answer.out

@@ -86,6 +86,7 @@ def test_lxc_hook_script(
 def test_lxc_hook_script_shows_our_error(bed: Bed, need: Callable[..., None]) -> None:
     need("lxc-execute", "newuidmap")
     lxc = _lxc(bed, *gpu_env("9"))
+    lxc.level = "DEBUG"
     result = lxc.execute(["/bin/true"])
     assert result.code != 0
     assert "device error: 9: unknown device" in result.text + lxc.log.read_text()

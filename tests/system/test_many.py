@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support import leftovers, sight
-from tests.support.bed import Bed, gpu_env
+from tests.support.bed import Bed, device_nodes, gpu_env
 from tests.support.bundle import STAGES, Container
+from tests.support.paused import Paused
 from tests.support.runtimes import OciRuntime
 
 pytestmark = pytest.mark.system
@@ -21,31 +22,36 @@ OFFSET = 300000
 
 @pytest.mark.timeout(300)
 def test_sixty_four_containers_configured_at_once(bed: Bed, runc: OciRuntime) -> None:
-    sim = f"--sim={bed.machine('8xh100')}"
-    trees = [bed.rootfs() for _ in range(MANY)]
-    names = [bed.name("many") for _ in trees]
-    looks = [sight.arguments(nodes=[f"/dev/nvidia{index % 8}"], libraries=["libcuda.so.1"]) for index in range(MANY)]
-    bundles = [bed.bundle(Container(tree, look)) for tree, look in zip(trees, looks, strict=True)]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        made = list(pool.map(runc.create, bundles, names))
-        assert [result.code for result in made] == [0] * MANY, next(result.text for result in made if result.code)
-        pids = list(pool.map(runc.pid, names))
+    sim = f"--sim={bed.machine('h100x8')}"
+    nodes = sorted(path for path in device_nodes(bed.machine("h100x8")) if path[-1].isdigit() and path[11].isdigit())
+    looks = [sight.arguments(nodes=nodes, libraries=["libcuda.so.1"]) for _ in range(MANY)]
 
-    def configure(index: int) -> tuple[int, str]:
-        words = ["-d", str(index % 8), "-c", "-u", f"--pid={pids[index]}", str(trees[index])]
+    def hold(look: list[str]) -> Paused:
+        return Paused(bed, runc, Container(bed.rootfs(), look))
+
+    def configure(item: tuple[int, Paused]) -> tuple[int, str]:
+        index, held = item
+        words = ["-d", str(index % 8), "-c", "-u", f"--pid={held.pid}", str(held.tree)]
         answer = bed.call(bed.commands.nvc, sim, "configure", *words)
         return answer.code, answer.complaints
 
-    with ThreadPoolExecutor(MANY) as pool:
-        assert [(0, "")] * MANY == list(pool.map(configure, range(MANY)))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        assert [0] * MANY == [result.code for result in pool.map(runc.start, names)]
-        list(pool.map(runc.wait, names))
-    for index, made_bundle in enumerate(bundles):
-        seen = sight.read((made_bundle / "output").read_text())
-        assert seen.nodes == {f"/dev/nvidia{index % 8}": "ENXIO"}
+        containers = list(pool.map(hold, looks))
+    with ThreadPoolExecutor(MANY) as pool:
+        configured = list(pool.map(configure, enumerate(containers)))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = list(pool.map(Paused.release, containers))
+    assert [(0, "")] * MANY == configured
+    assert [0] * MANY == [result.code for result in results]
+    given = []
+    for result in results:
+        seen = sight.read(result.out)
+        given += [path for path, answer in seen.nodes.items() if answer == "ENXIO"]
+        assert [answer for answer in seen.nodes.values() if answer not in ("ENXIO", "ENOENT")] == []
         assert seen.libraries["libcuda.so.1"] != ""
         assert len(seen.lists[sight.GPUS]) == 1
+    # Each of the eight GPUs went to eight containers, and to each of them alone.
+    assert sorted(given) == sorted(nodes * (MANY // 8))
     runc.clean()
     assert leftovers.everything(bed.token) == []
 

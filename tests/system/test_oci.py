@@ -120,7 +120,7 @@ def test_nvidia_smi_of_the_machine_runs_inside(bed: Bed, runc: OciRuntime) -> No
     assert result.code == 0, result.text
     lines = result.out.splitlines()
     inventory = bed.call(
-        bed.commands.nvc, f"--sim={bed.machine('8xh100')}", "info", "--csv", check=True
+        bed.commands.nvc, f"--sim={bed.machine('h100x8')}", "info", "--csv", check=True
     ).out.splitlines()
     uuids = [line.split(",")[4] for line in inventory if "GPU-" in line]
     assert [next(uuid for uuid in uuids if uuid in line) for line in lines] == [uuids[2], uuids[5]]
