@@ -21,6 +21,7 @@ from nvc.linux.root import Root
 from nvc.linux.undo import Undo
 from nvc.operations import DEVICE, DIRECTORY, REGULAR, AllowDevices, BindMount, UpdateLdcache
 from nvc.propagation import Propagation
+from rpc.stop import Deferred
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ def apply(located: Located, driver_root: str, operations: Iterable[Operation], l
             try:
                 done = _execute(located, prepared, undo, log)
             except BaseException:
-                for problem in undo.rollback():
-                    log.error(f"while undoing: {problem}")
+                with Deferred(firm=True):
+                    for problem in undo.rollback():
+                        log.error(f"while undoing: {problem}")
                 raise
             undo.commit()
             return done
@@ -156,14 +158,16 @@ def _execute(located: Located, prepared: Prepared, undo: Undo, log: Log) -> int:
         place = Place(root, owner, undo, propagation, log)
         done = 0
         for operation, opened in prepared.steps:
-            if isinstance(operation, AllowDevices):
-                assert opened is not None and container.cgroup is not None
-                changed = execute.allow_devices(operation, place, container.cgroup.version, opened)
-            elif isinstance(operation, UpdateLdcache):
-                assert opened is not None
-                changed = ldcache.update(operation, place, opened)
-            else:
-                changed = EXECUTORS[type(operation)](operation, place, opened)
+            # Told to stop between a mount and its note in undo, the mount would stay.
+            with Deferred():
+                if isinstance(operation, AllowDevices):
+                    assert opened is not None and container.cgroup is not None
+                    changed = execute.allow_devices(operation, place, container.cgroup.version, opened)
+                elif isinstance(operation, UpdateLdcache):
+                    assert opened is not None
+                    changed = ldcache.update(operation, place, opened)
+                else:
+                    changed = EXECUTORS[type(operation)](operation, place, opened)
             done += changed
             if not changed and log.enabled:
                 log.info(f"in force already: {operation.describe()}")
