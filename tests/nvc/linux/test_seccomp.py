@@ -227,13 +227,15 @@ def test_kernel_refuses_what_is_not_listed() -> None:
     program, arch = seccomp.assemble(seccomp.LDCONFIG), const.AUDIT_ARCH[platform.machine()]
     refused = 0
     for number, answer in enumerate(answers):
+        if answer == -1:
+            continue
         decision = decide(program, arch, number)
         if decision == EPERM:
             assert answer == errno.EPERM, number
             refused += 1
         elif decision == ENOSYS:
             assert answer == errno.ENOSYS, number
-        elif answer != -1:
+        else:
             assert answer != errno.EPERM, number
     assert refused > 300
 
