@@ -11,6 +11,7 @@ from hook import report
 from hook.config import HookConfig, load
 from hook.request import HookRequest, build
 from nvc.errors import NvcError
+from nvc.injection import Wishes, plan
 from nvc.log import open_log
 from nvc.userspec import parse_user
 
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hook.target import Target
-    from nvc.api import Config, ContainerSession, Context
+    from nvc.api import Config, Context
     from nvc.log import Log
-    from nvc.model import Selection
 
     MakeContext = Callable[..., Context]
 
@@ -76,35 +76,18 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         no_pivot=config.no_pivot,
     )
     container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))
+    wishes = Wishes(
+        request.devices,
+        request.mig_config or None,
+        request.mig_monitor or None,
+        request.imex,
+        request.requirements,
+    )
     with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
         options = container_options(request, config, supervised=target.pid is not None)
         with context.container(container, options) as session:
-            selection = context.select(request.devices, request.mig_config or None, request.mig_monitor or None)
-            context.require(request.requirements, selection)
-            session.mount_driver(context.driver_info())
-            mount_devices(session, selection)
-            for channel in request.imex:
-                session.mount_imex_channel(channel)
-            session.update_ldcache()
+            plan(wishes, context, session)
             session.apply()
-
-
-def mount_devices(session: ContainerSession, selection: Selection) -> None:
-    """Plan the selected GPUs and MIG devices, in the order of ``configure`` (specs of libnvidia-container, 1.7.1)."""
-    for gpu in selection.gpus:
-        session.mount_device(gpu)
-    # Who may manage MIG gets the whole tree of capabilities, which holds those of each device.
-    if not selection.mig_config and not selection.mig_monitor:
-        for chosen in selection.migs:
-            session.mount_mig_access(chosen.mig, chosen.gpu)
-    if selection.mig_config:
-        session.mount_mig_config()
-    for gpu in selection.mig_config:
-        session.mount_device_mig_caps(gpu)
-    if selection.mig_monitor:
-        session.mount_mig_monitor()
-    for gpu in selection.mig_monitor:
-        session.mount_device_mig_caps(gpu)
 
 
 def container_options(request: HookRequest, config: HookConfig, *, supervised: bool) -> str:

@@ -7,15 +7,14 @@ import posixpath
 from nvc.cli import devices
 from nvc.cli.devices import DeviceRequest
 from nvc.errors import InputError
+from nvc.injection import Wishes, plan
 from nvc.option_words import TEXT_LIMIT, container_options
 from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
-    from nvc.api import ContainerSession, Context
     from nvc.cli.getopt import Parsed
     from nvc.cli.settings import Settings
     from nvc.log import Log
@@ -113,7 +112,7 @@ def run(request: ConfigureRequest, settings: Settings, library: Any, log: Log) -
     with settings.open(library, log, request.devices.imex) as context:
         container = library.ContainerConfig(pid=request.pid, rootfs=request.rootfs, ldconfig=request.ldconfig)
         with context.container(container, request.container_words) as session:
-            _plan(request, context, session)
+            plan(_wishes(request), context, session)
             if request.dry_run:
                 from nvc.cli import dryrun
 
@@ -123,29 +122,13 @@ def run(request: ConfigureRequest, settings: Settings, library: Any, log: Log) -
     return 0
 
 
-def _plan(request: ConfigureRequest, context: Context, session: ContainerSession) -> None:
-    """Everything read-only: look up, select, check, and add to the plan in the reference's order (spec 1.7.1)."""
+def _wishes(request: ConfigureRequest) -> Wishes:
     chosen = request.devices
-    words = chosen.driver_words
-    driver = context.driver_info(words)
-    selection = context.select(chosen.devices or (), chosen.mig_config, chosen.mig_monitor, words)
-    context.require(request.requirements, selection, words)
-    session.mount_driver(driver)
-    for gpu in selection.gpus:
-        session.mount_device(gpu)
-    if not selection.mig_config and not selection.mig_monitor:
-        for found in selection.migs:
-            session.mount_mig_access(found.mig, found.gpu)
-    if selection.mig_config:
-        session.mount_mig_config()
-        _each(session.mount_device_mig_caps, selection.mig_config)
-    if selection.mig_monitor:
-        session.mount_mig_monitor()
-        _each(session.mount_device_mig_caps, selection.mig_monitor)
-    _each(session.mount_imex_channel, chosen.imex)
-    session.update_ldcache()
-
-
-def _each(method: Any, values: Iterable[Any]) -> None:
-    for value in values:
-        method(value)
+    return Wishes(
+        chosen.devices or (),
+        chosen.mig_config,
+        chosen.mig_monitor,
+        chosen.imex,
+        request.requirements,
+        chosen.driver_words,
+    )

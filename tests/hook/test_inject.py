@@ -8,7 +8,7 @@ from typing import Any, Self
 import pytest
 
 from hook.config import HookConfig
-from hook.inject import container_options, give, ldconfig, library_options, mount_devices
+from hook.inject import container_options, give, ldconfig, library_options
 from hook.request import HookRequest
 from hook.target import Target
 from nvc.api import Config, ContainerConfig
@@ -75,16 +75,18 @@ class FakeContext:
         self.calls.append(("container", options))
         return FakeSession(self.calls, self.fail)
 
-    def select(self, devices: tuple[str, ...], mig_config: str | None, mig_monitor: str | None) -> Selection:
+    def select(
+        self, devices: tuple[str, ...], mig_config: str | None, mig_monitor: str | None, options: str
+    ) -> Selection:
         self.calls.append(("select", devices, mig_config, mig_monitor))
         if devices == ("9",):
             raise DeviceError("9: unknown device")
         return self.selection
 
-    def require(self, expressions: tuple[str, ...], selection: Selection) -> None:
+    def require(self, expressions: tuple[str, ...], selection: Selection, options: str) -> None:
         self.calls.append(("require", expressions))
 
-    def driver_info(self) -> str:
+    def driver_info(self, options: str) -> str:
         return "driver"
 
 
@@ -215,41 +217,6 @@ def test_a_host_may_refuse_what_environments_ask_for(tmp_path: Path) -> None:
 
     give(target(config=str(file), privileged=True), context)
     assert context.calls != []
-
-
-@pytest.mark.parametrize(
-    ("selection", "expected"),
-    [
-        pytest.param(Selection(), [], id="nothing"),
-        pytest.param(
-            Selection(gpus=GPUS, migs=(MigSelection(GPUS[1], MIG),)),
-            [("mount_device", "GPU-0"), ("mount_device", "GPU-1"), ("mount_mig_access", "MIG-0", "GPU-1")],
-            id="GPUs and a MIG device",
-        ),
-        pytest.param(
-            Selection(gpus=GPUS[1:], migs=(MigSelection(GPUS[1], MIG),), everything=True, mig_config=GPUS[1:]),
-            [("mount_device", "GPU-1"), ("mount_mig_config",), ("mount_device_mig_caps", "GPU-1")],
-            id="MIG configuration replaces the access to each device",
-        ),
-        pytest.param(
-            Selection(gpus=GPUS[:1], mig_config=GPUS[:1], mig_monitor=GPUS[:1]),
-            [
-                ("mount_device", "GPU-0"),
-                ("mount_mig_config",),
-                ("mount_device_mig_caps", "GPU-0"),
-                ("mount_mig_monitor",),
-                ("mount_device_mig_caps", "GPU-0"),
-            ],
-            id="configuration and monitor",
-        ),
-    ],
-)
-def test_devices(selection: Selection, expected: list[Any]) -> None:
-    calls: list[Any] = []
-
-    mount_devices(FakeSession(calls, None), selection)  # type: ignore[arg-type]
-
-    assert expected == calls
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""The order in which a container's wishes become a plan: the one that nvidia-container-cli has (specification 1.7.1).
+
+The command line and the hook say what they want as ``Wishes``; what is done about it is written here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from nvc.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.api import ContainerSession, Context
+    from nvc.model import Selection
+
+
+class Wishes(Record):
+    """What one container is to get.
+
+    devices: selectors for ``nvc.selection``, () for the driver without a GPU. mig_config, mig_monitor: selectors, None
+    when nobody asked. imex: channel numbers. requirements: expressions, all of which must hold. driver_words:
+    options of ``Context.driver_info`` ("no-mps").
+    """
+
+    devices: tuple[str, ...] = ()
+    mig_config: str | None = None
+    mig_monitor: str | None = None
+    imex: tuple[int, ...] = ()
+    requirements: tuple[str, ...] = ()
+    driver_words: str = ""
+
+
+def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
+    """Look up, select, check, and add everything to the session's plan. Reads only: the container is as it was.
+
+    Raises DetectionError, InitializationError, DeviceError, MigConfigError, MigMonitorError, RequirementError, and
+    MountError for a device that the host does not have.
+    """
+    words = wishes.driver_words
+    driver = context.driver_info(words)
+    selection = context.select(wishes.devices, wishes.mig_config, wishes.mig_monitor, words)
+    context.require(wishes.requirements, selection, words)
+    session.mount_driver(driver)
+    mount_devices(session, selection)
+    for channel in wishes.imex:
+        session.mount_imex_channel(channel)
+    session.update_ldcache()
+
+
+def mount_devices(session: ContainerSession, selection: Selection) -> None:
+    """Plan the selected GPUs and MIG devices."""
+    for gpu in selection.gpus:
+        session.mount_device(gpu)
+    # Who may manage MIG gets the whole tree of capabilities, which holds those of each device.
+    if not selection.mig_config and not selection.mig_monitor:
+        for chosen in selection.migs:
+            session.mount_mig_access(chosen.mig, chosen.gpu)
+    if selection.mig_config:
+        session.mount_mig_config()
+    for gpu in selection.mig_config:
+        session.mount_device_mig_caps(gpu)
+    if selection.mig_monitor:
+        session.mount_mig_monitor()
+    for gpu in selection.mig_monitor:
+        session.mount_device_mig_caps(gpu)

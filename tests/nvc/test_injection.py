@@ -1,0 +1,109 @@
+"""From wishes to the calls of a session: the order, and what MIG management replaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nvc.errors import RequirementError
+from nvc.injection import Wishes, mount_devices, plan
+from nvc.model import DeviceNode, Gpu, MigDevice, MigSelection, Nvcap, Selection
+
+
+def gpu(index: int, *, migs: tuple[MigDevice, ...] = ()) -> Gpu:
+    node = DeviceNode(f"/dev/nvidia{index}", 195, index)
+    return Gpu(
+        index, index, "H200", "Nvidia", f"GPU-{index}", f"00000000:0{index}:00.0", "9.0", node, "", True, "", migs
+    )
+
+
+MIG = MigDevice(0, "MIG-0", 1, 0, Nvcap("/proc/gi"), Nvcap("/proc/ci"))
+GPUS = (gpu(0), gpu(1, migs=(MIG,)))
+
+
+class Recorder:
+    """Stands for a context and for a session: writes down what it is told, in order."""
+
+    def __init__(self, selection: Selection, *, fail: str = "") -> None:
+        self.calls: list[Any] = []
+        self.selection = selection
+        self.fail = fail
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            self.calls.append((name, *(getattr(item, "uuid", item) for item in arguments)))
+            if name == self.fail:
+                raise RequirementError("unsatisfied condition: cuda>=99")
+            return self.selection if name == "select" else name
+
+        return call
+
+
+def test_the_order_of_everything() -> None:
+    recorder: Any = Recorder(Selection(gpus=GPUS[:1]))
+
+    plan(Wishes(("0",), imex=(3, 1), requirements=("cuda>=12",), driver_words="no-mps"), recorder, recorder)
+
+    assert recorder.calls == [
+        ("driver_info", "no-mps"),
+        ("select", ("0",), None, None, "no-mps"),
+        ("require", ("cuda>=12",), recorder.selection, "no-mps"),
+        ("mount_driver", "driver_info"),
+        ("mount_device", "GPU-0"),
+        ("mount_imex_channel", 3),
+        ("mount_imex_channel", 1),
+        ("update_ldcache",),
+    ]
+
+
+def test_nothing_is_planned_for_a_container_that_cannot_run_here() -> None:
+    recorder: Any = Recorder(Selection(gpus=GPUS), fail="require")
+
+    with pytest.raises(RequirementError):
+        plan(Wishes(("all",), requirements=("cuda>=99",)), recorder, recorder)
+
+    assert [call[0] for call in recorder.calls] == ["driver_info", "select", "require"]
+
+
+def test_an_empty_selector_is_passed_on_to_be_refused() -> None:
+    recorder: Any = Recorder(Selection())
+
+    plan(Wishes(mig_config="", mig_monitor="all"), recorder, recorder)
+
+    assert ("select", (), "", "all", "") in recorder.calls
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        pytest.param(Selection(), [], id="nothing"),
+        pytest.param(
+            Selection(gpus=GPUS, migs=(MigSelection(GPUS[1], MIG),)),
+            [("mount_device", "GPU-0"), ("mount_device", "GPU-1"), ("mount_mig_access", "MIG-0", "GPU-1")],
+            id="GPUs and a MIG device",
+        ),
+        pytest.param(
+            Selection(gpus=GPUS[1:], migs=(MigSelection(GPUS[1], MIG),), everything=True, mig_config=GPUS[1:]),
+            [("mount_device", "GPU-1"), ("mount_mig_config",), ("mount_device_mig_caps", "GPU-1")],
+            id="MIG configuration replaces the access to each device",
+        ),
+        pytest.param(
+            Selection(gpus=GPUS[:1], mig_config=GPUS[:1], mig_monitor=GPUS[:1]),
+            [
+                ("mount_device", "GPU-0"),
+                ("mount_mig_config",),
+                ("mount_device_mig_caps", "GPU-0"),
+                ("mount_mig_monitor",),
+                ("mount_device_mig_caps", "GPU-0"),
+            ],
+            id="configuration and monitor",
+        ),
+    ],
+)
+def test_devices(selection: Selection, expected: list[Any]) -> None:
+    recorder: Any = Recorder(selection)
+
+    mount_devices(recorder, selection)
+
+    assert expected == recorder.calls
