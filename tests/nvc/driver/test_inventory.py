@@ -376,9 +376,14 @@ def test_a_cache_that_cannot_be_written_is_a_line_in_the_log(machine: Machine, l
     assert log.has("inventory is not kept in /proc/none/inventory.json")
 
 
-def test_a_full_disk_is_a_line_in_the_log(machine: Machine, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("room", [0, 10])
+def test_a_full_disk_is_a_line_in_the_log(
+    machine: Machine, log: Any, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(descriptor: int, data: Sequence[int]) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return room
 
     machine.log = log
     monkeypatch.setattr(os, "write", full)

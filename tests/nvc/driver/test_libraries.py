@@ -104,6 +104,15 @@ def test_the_last_acceptable_file_wins(driver_root: DriverRoot) -> None:
     assert [f"/opt/a/libcuda.so.{VERSION}"] == [file.path for file in files]
 
 
+def test_a_file_that_the_cache_names_twice_is_looked_at_once(driver_root: DriverRoot) -> None:
+    path = f"/{LIBDIR}/libcuda.so.{VERSION}"
+
+    files, chooser = choose(driver_root, entry(path), entry(f"/{LIBDIR}/libcuda.so.1"))
+
+    assert [path] == [file.path for file in files]
+    assert [] == chooser.skipped
+
+
 def test_links_in_the_cache_are_resolved_below_the_root(driver_root: DriverRoot) -> None:
     (driver_root.path / "opt").symlink_to(f"/{LIBDIR}")
 
