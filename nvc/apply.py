@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -108,7 +109,8 @@ def _source(root: Root, operation: BindMount, log: Log) -> Tree | None:
         if operation.optional:
             log.warn(f"missing {path}: {reason(error)}")
             return None
-        raise MountError(f"stat failed: {path}: {reason(error)}", hint=_SOURCE_HINT) from error
+        hint = "" if error.errno == errno.EACCES else _SOURCE_HINT
+        raise MountError(f"stat failed: {path}: {reason(error)}", hint=hint) from error
     with opened:
         _check_kind(operation, opened.stat())
         try:

@@ -17,6 +17,7 @@ from nvc.ldcache_sandbox import Sandbox
 from nvc.ldcache_snapshot import CACHE, Snapshot
 from nvc.linux import const, process, procfd, rights, syscalls
 from nvc.linux.fd import Fd
+from nvc.linux.syscalls import SyscallError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,12 +157,30 @@ def _run(operation: UpdateLdcache, place: Place, program: Fd, arguments: tuple[s
 def _fork_in_pid_namespace(sandbox: Sandbox) -> int:
     own = Fd(os.open("ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=procfd.pin().fileno()), "/proc/self/ns/pid")
     with own:
+        try:
+            syscalls.setns(own, const.CLONE_NEWPID)
+        except SyscallError as error:
+            if error.errno != errno.EPERM:
+                raise
+            # Root of a user namespace in a pid namespace of others: there is no way back, so a child goes.
+            return process.fork(lambda: _between(sandbox))
         syscalls.unshare(const.CLONE_NEWPID)
         try:
             return process.fork(sandbox.run)
         finally:
             # Later children are to be ours again; with process 1 gone none could even be forked.
             syscalls.setns(own, const.CLONE_NEWPID)
+
+
+def _between(sandbox: Sandbox) -> int:
+    """Stand between the service and process 1 of the new namespace, and end as that ended."""
+    rights.parent_death_signal(os.getppid())
+    syscalls.unshare(const.CLONE_NEWPID)
+    child = process.fork(sandbox.run)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        os.kill(os.getpid(), -status)
+    return status
 
 
 def _gone(child: int) -> bool:

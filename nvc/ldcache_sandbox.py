@@ -134,6 +134,8 @@ class Sandbox:
 
     def _drop(self) -> None:
         groups = _setgroups_allowed()
+        # Before the bounding set is emptied: what is not in it cannot become inheritable (cap_capset()).
+        rights.set_inheritable(_KEPT, ambient=True)
         rights.empty_bounding()
         if self.uid != 0:
             try:
@@ -143,11 +145,11 @@ class Sandbox:
                 if error.errno != errno.EPERM:
                     raise
         rights.become(self.uid, self.gid, groups=groups)
-        rights.set_inheritable(_KEPT, ambient=True)
         _, permitted, inheritable = syscalls.capget()
         kept = permitted & rights.mask(_KEPT)
         syscalls.capset(kept, kept, inheritable & kept)
         rights.no_new_privs()
+        rights.parent_death_signal(0)  # changing ids cleared it
         os.dup2(self.program.fileno(), _PROGRAM, inheritable=False)
         process.close_from(_PROGRAM + 1)
 

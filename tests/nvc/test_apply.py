@@ -87,6 +87,54 @@ def test_files_of_a_user_namespace_belong_to_its_root(driver_root: Path, rootfs:
         assert (inside / "usr/bin/nvidia-smi").stat().st_uid == 0
 
 
+def _give_away(rootfs: Path, owner: int) -> None:
+    for path in (rootfs, *rootfs.rglob("*")):
+        os.chown(path, owner, owner, follow_symlinks=False)
+    for parent in rootfs.parents:
+        if len(parent.parts) > 2:
+            parent.chmod(0o755)
+
+
+@isolated
+def test_a_container_with_a_user_namespace_of_its_own(driver_root: Path, rootfs: Path) -> None:
+    _give_away(rootfs, 100_000)
+    with injection.user_namespace_container(rootfs, 100_000) as pid:
+        located = locate(pid, rootfs)
+        assert located.container.owner_uid == 100_000
+        mounts = mountinfo(pid)
+        plan = operations(located)
+        assert apply(located, str(driver_root), plan, LOG) == len(plan)
+        assert len(mountinfo(pid)) == len(mounts) + 10
+        inside = injection.inside(pid, rootfs, "/")
+        assert (inside / "etc/ld.so.cache").stat().st_uid == 100_000
+        assert os.readlink(inside / "usr/lib64/libcuda.so.1") == f"libcuda.so.{VERSION}"
+
+
+@isolated
+def test_standalone_as_root_of_a_user_namespace(driver_root: Path, rootfs: Path) -> None:
+    # As LXC's hook runs us: in the container's user and mount namespaces, without privilege outside.
+    _give_away(rootfs, 4242)
+    for parent in (driver_root, *driver_root.parents):
+        if len(parent.parts) > 2:
+            parent.chmod(0o755)
+    os.setgroups([])
+    os.setresgid(4242, 4242, 4242)
+    os.setresuid(4242, 4242, 4242)
+    injection.check(injection._libc.prctl(4, 1, 0, 0, 0), "dumpable")
+    injection.check(injection._libc.unshare(injection.CLONE_NEWUSER | injection.CLONE_NEWNS), "unshare")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text("0 4242 1")
+    Path("/proc/self/gid_map").write_text("0 4242 1")
+    injection.mount(str(rootfs), rootfs, None, injection.MS_BIND)
+    injection.mount("/proc", rootfs / "proc", None, injection.MS_BIND | injection.MS_REC)
+    located = locate(None, rootfs)
+    plan = operations(located)
+
+    assert apply(located, str(driver_root), plan, LOG) == len(plan)
+    assert (rootfs / "proc/driver/nvidia/version").read_text() == "NVRM version: test\n"
+    assert (rootfs / "etc/ld.so.cache").exists()
+
+
 @isolated
 def test_twice_is_once(driver_root: Path, rootfs: Path) -> None:
     with container(rootfs) as pid:

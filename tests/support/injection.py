@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 VERSION = "999.10.01"
 LIBRARIES = ("libcuda.so", "libnvidia-ml.so")
 MS_REC, MS_PRIVATE, MS_SHARED, MS_BIND = 0x4000, 1 << 18, 1 << 20, 0x1000
-CLONE_NEWNS = 0x00020000
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 _libc = ctypes.CDLL(None, use_errno=True)
 #: Numbers of /dev/null and /dev/zero, so that the nodes can be opened.
 CONTROL = DeviceNode("/dev/nvidiactl", 1, 3)
@@ -171,6 +171,40 @@ def container(
         yield pid
     finally:
         os.close(ready)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@contextmanager
+def user_namespace_container(rootfs: Path, first: int) -> Iterator[int]:
+    """The same in a user namespace whose ids begin at ``first`` on the host, with the host's /proc bound."""
+    ready, tell = os.pipe()
+    mapped, go_on = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            check(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNS), "unshare")
+            os.write(tell, b"1")
+            os.read(mapped, 1)
+            mount(None, "/", None, MS_REC | MS_PRIVATE)
+            mount(str(rootfs), rootfs, None, MS_BIND | MS_REC)
+            mount("/proc", rootfs / "proc", None, MS_BIND | MS_REC)
+            mount("tmpfs", rootfs / "dev", "tmpfs", 0, "mode=0755")
+            os.write(tell, b"2")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(tell)
+    try:
+        assert os.read(ready, 1) == b"1", "no user namespace"
+        for name in ("uid_map", "gid_map"):
+            Path(f"/proc/{pid}/{name}").write_text(f"0 {first} 65536\n")
+        os.write(go_on, b"1")
+        assert os.read(ready, 1) == b"2", "the container could not be set up"
+        yield pid
+    finally:
+        for number in (ready, mapped, go_on):
+            os.close(number)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
