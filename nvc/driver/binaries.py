@@ -72,9 +72,9 @@ def find_firmware(root: str, version: str, options: DriverOptions) -> tuple[list
 
 
 def ipc_paths(environ: Mapping[str, str], options: DriverOptions) -> list[tuple[str, tables.Ipc]]:
-    """Where each wanted socket would be, with its row."""
+    """Where each wanted socket would be, with its row. A relative path counts from the driver root, as in PATH."""
     return [
-        ((row.variable and environ.get(row.variable)) or row.path, row)
+        ("/" + ((row.variable and environ.get(row.variable)) or row.path).lstrip("/"), row)
         for row in tables.IPCS
         if not getattr(options, row.option)
     ]

@@ -42,7 +42,7 @@ def discover(
     host: Host, options: DriverOptions, system: NvmlSystem, gpus: Sequence[NvmlGpu], environ: Mapping[str, str]
 ) -> Inventory:
     """Look for every row of the tables. Raises DetectionError; what is optional and missing becomes a warning."""
-    version = system.driver_version
+    version = checked_version(system.driver_version)
     libraries, libraries32, warnings = _libraries(host, options, version)
     search = binaries.directories(environ)
     programs, more = binaries.find_binaries(host.root, search, options)
@@ -69,6 +69,19 @@ def discover(
         tuple(nodes),
     )
     return Inventory(driver, tuple(found), caps.style, config, monitor, tuple(warnings))
+
+
+def checked_version(text: str) -> str:
+    """The driver's version, which names files and directories. Raises DetectionError for one that cannot do that."""
+    if (
+        not text
+        or text.startswith(".")
+        or not all(char.isascii() and (char.isalnum() or char in ".-_") for char in text)
+    ):
+        raise DetectionError(
+            f"invalid driver version: {text!r}", hint="is libnvidia-ml.so.1 in the driver root NVIDIA's?"
+        )
+    return text
 
 
 def cuda_text(number: int) -> str:

@@ -102,10 +102,10 @@ def _discover(
     host: Host, options: DriverOptions, facts: Facts, environ: Mapping[str, str]
 ) -> tuple[Inventory, dict[str, str]]:
     # Imported here: pyelftools and the parsers cost more than the rest of a warm configure.
-    from nvc.driver.discover import discover, watched
+    from nvc.driver.discover import checked_version, discover, watched
 
     system, gpus = facts
-    watch = identities(host.root, watched(system.driver_version, options, environ))
+    watch = identities(host.root, watched(checked_version(system.driver_version), options, environ))
     inventory = discover(host, options, system, gpus, environ)
     driver = inventory.driver
     files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.firmwares)

@@ -86,6 +86,14 @@ def test_a_driver_of_another_version_says_what_to_do(driver_root: DriverRoot) ->
     assert "ldconfig" in caught.value.hint
 
 
+@pytest.mark.parametrize("version", ["", "..", "../../etc", "1.2/3", ".1", "5\u06f0.1", "1\n2"])
+def test_a_version_that_could_name_another_directory_is_refused(driver_root: DriverRoot, version: str) -> None:
+    with pytest.raises(DetectionError, match="invalid driver version"):
+        discover(
+            driver_root.host, DriverOptions(), SYSTEM.replace(driver_version=version), (H200,), driver_root.environ
+        )
+
+
 def test_half_a_driver(driver_root: DriverRoot) -> None:
     for file in (driver_root.path / LIBDIR).glob("libnvidia-ml*"):
         file.unlink()
