@@ -1,4 +1,9 @@
-"""Finding the device cgroup of a container, and allowing nodes in it."""
+"""Finding the device cgroup of a container, and allowing nodes in it.
+
+A createContainer hook in a container with a cgroup namespace of its own sees a hierarchy that was mounted from outside:
+its root is "/..", and no path below the mount point leads to the container's cgroup by name. A mount made there shows
+that cgroup as its root (cgroup_do_get_tree() in kernel/cgroup/cgroup.c), so one is made, detached and without a path.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import errno
 import os
 
 from nvc.formats import mountinfo
-from nvc.linux import devices_v1, devices_v2, syscalls
+from nvc.linux import const, devices_v1, devices_v2, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
 from nvc.linux.undo import Undo
@@ -19,6 +24,19 @@ _LIMIT = 16 << 20
 _V1, _V2 = "devices", ""
 
 
+class PrivateNamespace(ValueError):
+    """The hierarchy's mounts are from outside of our cgroup namespace: ``place`` can be opened by ``open_private``.
+
+    version: of the hierarchy. place: the cgroup, below the namespace's root. controllers: as /proc/PID/cgroup has them.
+    """
+
+    def __init__(self, message: str, version: int, place: str, controllers: str) -> None:
+        super().__init__(message)
+        self.version = version
+        self.place = place
+        self.controllers = controllers
+
+
 def find(*, proc_root: str, pid: int, mount_pid: int) -> tuple[int, str]:
     """(version, directory) of the cgroup that decides about the devices of process ``pid``.
 
@@ -27,9 +45,10 @@ def find(*, proc_root: str, pid: int, mount_pid: int) -> tuple[int, str]:
 
     v1 where the process is in a devices hierarchy that is mounted, else v2: a hybrid host lists a v1 devices line
     also where only cgroup2 is mounted, which the reference takes for an error. Raises OSError (SyscallError), and
-    ValueError with the reference's words.
+    ValueError with the reference's words, PrivateNamespace among them.
     """
-    places = _places(_read(f"{proc_root.rstrip('/')}/proc/{pid}/cgroup", "cgroup", pid))
+    groups = _read(f"{proc_root.rstrip('/')}/proc/{pid}/cgroup", "cgroup", pid)
+    places = _places(groups)
     if _V1 not in places and _V2 not in places:
         raise ValueError("no devices or unified cgroup entries found")
     mounts = _read(f"{proc_root.rstrip('/')}/proc/{mount_pid}/mountinfo", "mountinfo", mount_pid)
@@ -38,6 +57,10 @@ def find(*, proc_root: str, pid: int, mount_pid: int) -> tuple[int, str]:
         if mounted is not None:
             prefix, point = mounted
             place = places[name]
+            if prefix.startswith("/.."):
+                raise PrivateNamespace(
+                    f"relative path in mount prefix: {prefix}", version, place, _controllers(groups, name)
+                )
             if prefix != "/":
                 place = place.removeprefix(prefix)
             parts = [part for text in (proc_root, point, place) for part in text.split("/") if part]
@@ -50,6 +73,23 @@ def find(*, proc_root: str, pid: int, mount_pid: int) -> tuple[int, str]:
 def open_directory(path: str) -> Fd:
     """The cgroup's directory, for ``allow``. Raises SyscallError."""
     return syscalls.open_path(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def open_private(version: int, place: str, controllers: str) -> Fd:
+    """The directory of a cgroup that ``find`` could not reach, through a mount of our own cgroup namespace's root.
+
+    The arguments are those of PrivateNamespace. Raises SyscallError: EPERM without CAP_SYS_ADMIN in the user namespace
+    that owns the cgroup namespace, ENOENT for a place outside of it, ENOSYS before Linux 5.2.
+    """
+    if ".." in place.split("/"):
+        raise SyscallError(errno.ENOENT, "open", f"cgroup {place}")
+    with syscalls.fsopen("cgroup" if version == 1 else "cgroup2") as context:
+        # All controllers of a v1 hierarchy must be named, or the kernel takes it for another one (EBUSY).
+        for controller in controllers.split(",") if version == 1 else ():
+            syscalls.fsconfig_flag(context, controller)
+        syscalls.fsconfig_create(context)
+        with syscalls.fsmount(context, const.MOUNT_ATTR_NOSUID | const.MOUNT_ATTR_NODEV) as root:
+            return syscalls.openat(root, place.strip("/") or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
 def allow(version: int, directory: Fd, rules: Sequence[tuple[int, int]], undo: Undo) -> bool:
@@ -78,6 +118,12 @@ def _places(text: str) -> dict[str, str]:
     return places
 
 
+def _controllers(text: str, controller: str) -> str:
+    """The whole second field of the line that has ``controller``: "cpu,devices" where they are mounted together."""
+    return next(fields for _, fields, _ in (line.split(":", 2) for line in text.splitlines())
+                if controller in fields.split(","))  # fmt: skip
+
+
 def _mount(text: str, version: int) -> tuple[str, str] | None:
     """(root in the hierarchy, mount point) of the devices hierarchy or of cgroup2."""
     for line in text.splitlines():
@@ -88,9 +134,6 @@ def _mount(text: str, version: int) -> tuple[str, str] | None:
         except ValueError as error:
             raise ValueError(f"malformed mountinfo entry: {line}") from error
         if mount.kind == "cgroup2" if version == 2 else mount.kind == "cgroup" and _V1 in mount.super_options:
-            if mount.root.startswith("/.."):
-                # The hierarchy was mounted from a cgroup namespace that ours is not below.
-                raise ValueError(f"relative path in mount prefix: {mount.root}")
             return mount.root, mount.point
     return None
 

@@ -105,8 +105,8 @@ def reduce_permitted() -> None:
     effective, permitted, _ = syscalls.capget()
     _bound(BOUNDING)
     keep = permitted & mask(PERMITTED)
+    # An empty inheritable set empties the ambient set too (cap_capset() in security/commoncap.c).
     syscalls.capset(effective & keep, keep, 0)
-    _clear_ambient()
 
 
 def use(phase: str) -> None:
@@ -119,7 +119,6 @@ def drop_all(*, bounding: bool = True) -> None:
     """Give up every capability for good; with ``bounding`` (where SETPCAP allows) for programs executed later too."""
     if bounding:
         _bound(frozenset())
-    _clear_ambient()
     syscalls.capset(0, 0, 0)
 
 
@@ -172,14 +171,6 @@ def _in_bounding_set(capability: int) -> bool | None:
         if error.errno != errno.EINVAL:
             raise
         return None
-
-
-def _clear_ambient() -> None:
-    try:
-        syscalls.prctl(const.PR_CAP_AMBIENT, const.PR_CAP_AMBIENT_CLEAR_ALL)
-    except SyscallError as error:
-        if error.errno != errno.EINVAL:  # Linux before 4.3 has no ambient set
-            raise
 
 
 class Owner:

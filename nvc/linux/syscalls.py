@@ -111,6 +111,11 @@ def fsconfig_create(context: Fd) -> None:
     _call("fsconfig", (context.fileno(), const.FSCONFIG_CMD_CREATE, 0, 0, 0), (context, "create"))
 
 
+def fsconfig_flag(context: Fd, key: str) -> None:
+    """fsconfig(FSCONFIG_SET_FLAG)."""
+    _call("fsconfig", (context.fileno(), const.FSCONFIG_SET_FLAG, _path(key), 0, 0), (context, key))
+
+
 def fsconfig_string(context: Fd, key: str, value: str) -> None:
     """fsconfig(FSCONFIG_SET_STRING)."""
     arguments = (context.fileno(), const.FSCONFIG_SET_STRING, _path(key), _path(value), 0)

@@ -35,6 +35,7 @@ def tree(tmp_path: Path) -> Path:
     (rootfs / "etc/file").write_text("etc")
     links = {
         "lib": "usr/lib",
+        "usr/etc": "/etc",
         "absolute": "/usr/lib",
         "chain1": "chain2",
         "chain2": "/chain3",

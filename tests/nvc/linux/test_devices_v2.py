@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import struct
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nvc.errors import MountError
-from nvc.linux import bpf, cgroup, const, devices_v2, rights, syscalls
+from nvc.linux import bpf, cgroup, const, devices_v2, process, rights, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
 from nvc.linux.undo import Undo
@@ -87,20 +88,22 @@ def test_making_nodes_is_not_allowed(group: Group) -> None:
 
 @pytest.mark.root
 def test_block_devices_of_the_same_number_are_not_allowed(group: Group) -> None:
+    loop = (7, 0)  # linux/major.h: LOOP_MAJOR; it answers ENXIO where it has no backing file, never EPERM
+    os.mknod(group.nodes / "block", 0o60666, os.makedev(*loop))
+
+    def try_open() -> int:
+        (group.path / "cgroup.procs").write_text(str(os.getpid()))
+        try:
+            os.open(group.nodes / "block", os.O_RDONLY)
+        except OSError as error:
+            return error.errno or 0
+        return 0
+
+    assert process.wait(process.fork(try_open), 10) in (0, errno.ENXIO)
     group.attach(answer(0))
     with Undo() as undo:
-        cgroup.allow(2, group.fd, [(254, 0)], undo)
-        os.mknod(group.nodes / "block", 0o60666, os.makedev(254, 0))
-        child = os.fork()
-        if child == 0:
-            try:
-                (group.path / "cgroup.procs").write_text(str(os.getpid()))
-                os.open(group.nodes / "block", os.O_RDONLY)
-            except PermissionError:
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
+        cgroup.allow(2, group.fd, [loop], undo)
+        assert process.wait(process.fork(try_open), 10) == errno.EPERM
 
 
 @pytest.mark.root
@@ -129,6 +132,13 @@ def test_second_time_changes_nothing(group: Group, way: str) -> None:
     assert held == [*RULES, NODES["full"]]
     assert rest == only(*NODES["null"])
     assert undo.rollback() == []
+    assert group.codes() == [only(*NODES["null"])]
+
+
+@pytest.mark.root
+def test_no_rules_change_nothing(group: Group) -> None:
+    group.attach(only(*NODES["null"]))
+    assert not cgroup.allow(2, group.fd, [], Undo())
     assert group.codes() == [only(*NODES["null"])]
 
 

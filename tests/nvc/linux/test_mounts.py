@@ -240,7 +240,12 @@ def test_legacy_source_swapped_meanwhile_is_not_mounted(tmp_path: Path) -> None:
         (path / "target/file").touch()
         with mounts.clone(str(path / "source/file")) as tree:
             os.replace(path / "other", path / "source/file")
-            with pytest.raises(SyscallError):
+            with pytest.raises(SyscallError, match="no such file"):
+                mounts.attach(tree, pinned(path / "target/file"), Undo())
+        with mounts.clone(str(path / "source/file")) as tree:
+            (path / "tenant").write_text("tenant")
+            syscalls.mount(str(path / "tenant"), str(path / "source/file"), None, const.MS_BIND)
+            with pytest.raises(SyscallError, match="stale"):
                 mounts.attach(tree, pinned(path / "target/file"), Undo())
         assert (path / "target/file").read_text() == ""
 

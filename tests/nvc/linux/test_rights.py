@@ -103,6 +103,7 @@ def test_missing_capability_is_left_out() -> None:
 @pytest.mark.root
 def test_drop_all_leaves_nothing() -> None:
     def run() -> None:
+        rights.set_inheritable(frozenset((rights.CAP_DAC_OVERRIDE,)), ambient=True)
         rights.drop_all()
         for field in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"):
             assert status(field) == 0, field

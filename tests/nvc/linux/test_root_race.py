@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 import time
@@ -73,6 +74,43 @@ def test_creation_during_swaps_never_leaves_the_root(target: str, tmp_path: Path
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["rootfs"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "host"]
     assert results["made"] > 10, results
+
+
+def test_file_made_by_somebody_else_meanwhile_is_not_ours(tmp_path: Path) -> None:
+    """Both try to make the same names; what the other one made must not be taken for ours, nor be undone."""
+    rounds = 3000
+    shared = mmap.mmap(-1, 8 + rounds)
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(60)
+            seen = 0
+            while seen < rounds:
+                now = int.from_bytes(shared[:8], "little")
+                if now == seen:
+                    continue
+                seen = now
+                try:
+                    os.close(os.open(tmp_path / f"f{now}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                    shared[8 + now - 1] = 1
+                except FileExistsError:
+                    pass
+        finally:
+            os._exit(0)
+    ours = set()
+    with Root.open(str(tmp_path)) as root:
+        for number in range(1, rounds + 1):
+            shared[:8] = number.to_bytes(8, "little")
+            undo = Undo()
+            root.make_file(f"f{number}", undo=undo, **ME).close()
+            if len(undo):
+                ours.add(number)
+            undo.commit()
+    os.waitpid(child, 0)
+    theirs = {number for number in range(1, rounds + 1) if shared[8 + number - 1]}
+    assert not ours & theirs
+    assert ours | theirs == set(range(1, rounds + 1))
+    shared.close()
 
 
 def test_directory_moved_out_of_the_root_is_noticed(tmp_path: Path) -> None:
