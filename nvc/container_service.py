@@ -8,7 +8,7 @@ from nvc.container import inspect
 from nvc.container_messages import ApplyReply, ApplyRequest, InspectReply, InspectRequest
 from nvc.errors import ContainerError, reason
 from nvc.linux import procfd, rights
-from nvc.services import CONTAINER, raise_remote, translate
+from nvc.services import CONTAINER, by_phase, raise_remote, translate
 from rpc.errors import RemoteError
 from rpc.process import start as start_service
 
@@ -68,7 +68,6 @@ class _Handlers:
         rights.reduce_permitted()
 
     def inspect(self, request: InspectRequest, fds: list[int]) -> InspectReply:
-        rights.use("container")
         self._located = inspect(request, self._log)
         return self._located.reply()
 
@@ -86,7 +85,7 @@ def start(*, deadline: float, log: Log) -> ContainerClient:
     try:
         client = start_service(
             CONTAINER,
-            {"inspect": handlers.inspect, "apply": handlers.apply},
+            by_phase(CONTAINER, {"inspect": handlers.inspect, "apply": handlers.apply}, rights.use),
             prepare=handlers.prepare,
             deadline=deadline,
             translate=translate,

@@ -22,10 +22,12 @@ from rpc.method import Method, Service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from typing import Any, NoReturn
 
     from rpc.errors import RemoteError
     from rpc.method import Message
+    from rpc.server import Handler
 
 
 class Verb(Method):
@@ -34,9 +36,10 @@ class Verb(Method):
     why: why a caller may have this verb, whatever it asks with it.
     failure: the error when the helper dies, hangs or breaks the protocol while it is asked this.
     hint: what a person can do when there is no answer in time.
+    phase: the rights its handler starts with (``nvc.linux.rights.RIGHTS``), or "" for a helper that has none.
     """
 
-    __slots__ = ("failure", "hint", "why")
+    __slots__ = ("failure", "hint", "phase", "why")
 
     def __init__(
         self,
@@ -47,11 +50,15 @@ class Verb(Method):
         why: str,
         failure: type[NvcError],
         hint: str,
+        phase: str = "",
+        request_fds: int = 0,
+        reply_fds: int = 0,
     ) -> None:
-        super().__init__(name, request, reply)
+        super().__init__(name, request, reply, request_fds=request_fds, reply_fds=reply_fds)
         self.why = why
         self.failure = failure
         self.hint = hint
+        self.phase = phase
 
 
 _SLOW_DRIVER = (
@@ -97,6 +104,7 @@ CONTAINER = Service(
             "descriptor, and what comes back are paths, ids and the kind of cgroup, no contents.",
             failure=ContainerError,
             hint=_SLOW_CONTAINER,
+            phase="container",
         ),
         Verb(
             "apply",
@@ -106,12 +114,37 @@ CONTAINER = Service(
             "data of a closed set; sources lie below the driver root, targets below the rootfs descriptor.",
             failure=MountError,
             hint=_SLOW_CONTAINER,
+            phase="mount",
         ),
     ),
     unwinds=True,
 )
 
 SERVICES: dict[str, Service] = {service.name: service for service in (DRIVER, CONTAINER)}
+
+
+#: The rights of a helper that waits for a request.
+IDLE = "info"
+
+
+def by_phase(service: Service, handlers: Mapping[str, Handler], use: Callable[[str], None]) -> dict[str, Handler]:
+    """The handlers, each entered with the rights of its row's phase and left with those of IDLE.
+
+    use: ``nvc.linux.rights.use``.
+    """
+
+    def guarded(verb: Verb, handler: Handler) -> Handler:
+        def run(request: Any, fds: list[int]) -> Any:
+            use(verb.phase)
+            try:
+                return handler(request, fds)
+            finally:
+                use(IDLE)
+
+        return run
+
+    verbs = {name: verb for name, verb in service.methods.items() if isinstance(verb, Verb)}
+    return {name: guarded(verbs[name], handler) for name, handler in handlers.items()}
 
 
 def translate(error: BaseException) -> dict[str, Any]:

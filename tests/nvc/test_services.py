@@ -9,8 +9,9 @@ import pytest
 
 from nvc import errors, services
 from nvc.errors import ContainerError, DetectionError, InitializationError, MountError, NvcError
+from nvc.linux.rights import RIGHTS
 from nvc.linux.syscalls import SyscallError
-from nvc.services import CONTAINER, DRIVER, SERVICES, Verb, raise_remote, translate
+from nvc.services import CONTAINER, DRIVER, SERVICES, Verb, by_phase, raise_remote, translate
 from rpc.errors import NOT_PROCESSED, TIMED_OUT, RemoteError
 from rpc.method import Service
 from rpc.process import start
@@ -29,6 +30,28 @@ def test_every_verb_says_why_a_caller_may_have_it(service: Service, verb: Verb) 
 
 def test_only_the_service_that_changes_containers_unwinds() -> None:
     assert (False, True) == (DRIVER.unwinds, CONTAINER.unwinds)
+
+
+def test_rights_are_those_of_the_row_and_only_while_it_runs() -> None:
+    log: list[str] = []
+
+    def handler(request: Any, fds: list[int]) -> Any:
+        log.append(f"ran {request}")
+        if request == "bad":
+            raise ValueError
+        return "reply"
+
+    table = by_phase(CONTAINER, {"inspect": handler, "apply": handler}, log.append)
+    assert "reply" == table["inspect"]("good", [])
+    with pytest.raises(ValueError):
+        table["apply"]("bad", [])
+    assert ["container", "ran good", "info", "mount", "ran bad", "info"] == log
+
+
+@pytest.mark.parametrize(("service", "verb"), ROWS)
+def test_every_phase_is_in_the_table_of_rights(service: Service, verb: Verb) -> None:
+    assert verb.phase in (RIGHTS if service is CONTAINER else ("",))
+    assert services.IDLE in RIGHTS
 
 
 def crossed(error: BaseException, service: Service = CONTAINER, verb: str = "apply") -> NvcError:

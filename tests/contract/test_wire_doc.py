@@ -1,0 +1,21 @@
+"""docs/wire.md shows the tables of verbs as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nvc.services import SERVICES, Verb
+
+PAGE = Path(__file__).parents[2] / "docs/wire.md"
+
+
+def test_the_page_has_every_verb_and_no_other() -> None:
+    rows = {
+        f"| `{service.name}.{verb.name}` | `{verb.request.__name__}` | `{verb.reply.__name__}` "
+        f"| {verb.failure.stage} | {verb.why} |"
+        for service in SERVICES.values()
+        for verb in service.methods.values()
+        if isinstance(verb, Verb)
+    }
+    shown = {line for line in PAGE.read_text().splitlines() if line.startswith("| `") and line.count("|") == 6}
+    assert rows == shown
