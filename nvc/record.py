@@ -71,9 +71,13 @@ class Record(metaclass=_RecordMeta):
 
     def __init__(self, *values: Any, **named: Any) -> None:
         fields = self._fields
+        put = object.__setattr__
+        if len(values) == len(fields) and not named:
+            for field, value in zip(fields, values, strict=True):
+                put(self, field, value)
+            return
         if len(values) > len(fields):
             raise TypeError(f"{type(self).__name__} takes {len(fields)} values, got {len(values)}")
-        put = object.__setattr__
         for field, value in zip(fields, values, strict=False):
             if field in named:
                 raise TypeError(f"{type(self).__name__} got {field} twice")
