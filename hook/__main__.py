@@ -53,7 +53,7 @@ def serve(
     debug = arguments.debug or os.environ.get("NVC_DEBUG_FILE", "")
     try:
         debug = _named(debug, directory, "--debug")
-        target = _look(arguments, directory, debug, stdin)
+        target = _look(arguments, directory, debug, stdin, program)
         if target is None:
             return 0
         debug = ""  # from here on the log is open, and gets the error there
@@ -76,7 +76,7 @@ def run() -> NoReturn:
     os._exit(main(sys.argv[1:], name if name in ALIASES else "nvc-hook"))
 
 
-def _look(arguments: Arguments, directory: str, debug: str, stdin: int) -> Target | None:
+def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program: str) -> Target | None:
     """Read what the runtime says about the container; None when there is nothing to do for it."""
     if arguments.stage in state.IDLE:
         return None
@@ -96,6 +96,7 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int) -> Targe
         debug,
         _named(arguments.sim or os.environ.get("NVC_SIM", ""), directory, "--sim"),
         arguments.timeout,
+        program,
     )
 
 
@@ -120,7 +121,7 @@ def _fail(program: str, error: NvcError, debug: str) -> int:
     if debug.startswith("/") and debug != "/dev/stderr":
         from nvc.log import open_log
 
-        report.to_log(open_log(debug), error)
+        report.to_log(open_log(debug, program), error)
     return error.exit_code
 
 

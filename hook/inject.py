@@ -33,11 +33,11 @@ def give(target: Target, make_context: MakeContext | None = None) -> None:
 
     make_context: stands in for ``nvc.api.Context`` in tests.
     """
-    log = open_log(target.debug)
+    log = open_log(target.debug, target.program)
     try:
         config = load(target.config, os.environ)
         if not log.enabled:
-            log = open_log(config.debug)
+            log = open_log(config.debug, target.program)
         request = build(target.env, privileged=target.privileged, config=config)
         if request is None:
             log.warn("the container is not privileged, and this host does not let its environment ask for devices")
@@ -74,6 +74,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         sim=target.sim,
         timeout=target.timeout,
         no_pivot=config.no_pivot,
+        inside=target.pid is None,
     )
     container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))
     wishes = Wishes(

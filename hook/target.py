@@ -10,6 +10,7 @@ class Target(Record):
 
     pid: of the container's first process; None when the hook runs in the container's namespaces already.
     rootfs: absolute. env: the container's environment. config, debug, sim: absolute paths or "". timeout: seconds.
+    program: the name in messages.
     """
 
     pid: int | None
@@ -20,3 +21,4 @@ class Target(Record):
     debug: str = ""
     sim: str = ""
     timeout: float = 10.0
+    program: str = "nvc-hook"

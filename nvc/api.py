@@ -26,11 +26,12 @@ from nvc.session import ContainerSession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
     from nvc.driver.facts import NvmlGpu, NvmlSystem
+    from nvc.driver.service import DriverClient
     from nvc.model import DeviceNode, DriverInfo, DriverOptions, Gpu, Inventory, Selection
 
 __all__ = ["Config", "ContainerConfig", "ContainerSession", "Context", "require_rights"]
@@ -42,7 +43,8 @@ class Config(Record):
     root, ldcache: driver root and the loader cache inside it. uid, gid: of the NVML process; None: nobody's when
     root, else the caller's. imex: channels whose nodes load-kmods creates. sim: directory of a simulated machine.
     timeout: seconds for one answer of a helper. cache: keep the inventory in /run/nvc. debug: log file.
-    no_pivot: see ``UpdateLdcache``.
+    no_pivot: see ``UpdateLdcache``. inside: the caller is in the container's device cgroup already (a createContainer
+    hook), which may be opened while NVML is asked.
     """
 
     root: str = "/"
@@ -55,6 +57,7 @@ class Config(Record):
     cache: bool = True
     debug: str = ""
     no_pivot: bool = False
+    inside: bool = False
 
 
 class Context:
@@ -164,7 +167,21 @@ class Context:
     def _query(self) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         """Ask NVML, in a process without rights that ends with the question."""
         from nvc.driver.service import start
+        from nvc.linux.undo import Undo
 
+        config = self.config
+        with Undo() as undo:
+            if config.inside:
+                from nvc.driver.reach import reach
+
+                reach(self.host, undo, self.log)
+            answers = self._answers(start)
+            problems = undo.rollback()
+        if problems:
+            raise InitializationError(f"the container's device cgroup cannot be closed again: {problems[0]}")
+        return answers
+
+    def _answers(self, start: Callable[..., DriverClient]) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         config = self.config
         with start(self.host, uid=config.uid, gid=config.gid, deadline=config.timeout, log=self.log) as client:
             system = client.system()

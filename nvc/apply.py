@@ -146,9 +146,14 @@ def _cgroup(located: Located) -> Fd:
     if found is None:
         raise MountError("failed to add device rules: the container's cgroup was not looked up")
     try:
+        if found.private is not None:
+            return cgroup.open_private(found.version, found.path, found.private)
         return cgroup.open_directory(found.path)
     except OSError as error:
-        raise MountError(f"failed to add device rules: {found.path}: {reason(error)}") from error
+        hint = "use a prestart or createRuntime hook, which is not in the container's cgroup namespace"
+        raise MountError(
+            f"failed to add device rules: {found.path}: {reason(error)}", hint=hint if found.private is not None else ""
+        ) from error
 
 
 def _execute(located: Located, prepared: Prepared, undo: Undo, log: Log) -> int:

@@ -31,9 +31,7 @@ _OTHER_MULTIARCH = ("/usr/lib64", "/var/empty")
 #: Where the host's ldconfig is; .real is the program behind Ubuntu's shell script.
 HOST_LDCONFIG = ("/sbin/ldconfig.real", "/sbin/ldconfig")
 _ENDED = "the process has ended: --pid takes a process of the created, not yet started container"
-_FOREIGN = (
-    "this process may not look into the container's namespaces: run as root of its parent user namespace"
-)
+_FOREIGN = "this process may not look into the container's namespaces: run as root of its parent user namespace"
 
 
 class Located:
@@ -210,6 +208,8 @@ def _cgroup(pid: int | None) -> CgroupRef:
         # where our own getpid() is another process.
         own = int(os.readlink("/proc/self"))
         version, path = cgroup.find(proc_root="/", pid=own if pid is None else pid, mount_pid=own)
+    except cgroup.PrivateNamespace as found:
+        return CgroupRef(found.version, found.place, found.controllers)
     except (OSError, ValueError) as error:
         text = str(error) if isinstance(error, ValueError) else reason(error)
         raise ContainerError(

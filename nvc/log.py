@@ -81,8 +81,8 @@ def debug_file() -> str:
     return os.environ.get("NVC_DEBUG_FILE", "")
 
 
-def open_log(path: str) -> Log:
-    """Open ``path`` for appending; "" gives a log that keeps nothing.
+def open_log(path: str, program: str = "nvc-py") -> Log:
+    """Open ``path`` for appending; "" gives a log that keeps nothing. program: the name before a warning.
 
     Never raises: if the file cannot be opened, one line on stderr says so. Opened O_NONBLOCK, because a FIFO or a
     terminal without a reader would otherwise hang the command, here or at a later record.
@@ -94,7 +94,7 @@ def open_log(path: str) -> Log:
         log = Log(os.open(path, flags, 0o644))
     except (OSError, ValueError) as error:
         why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
-        warning = f"warning: cannot open the debug log {path}: {why}; continuing without\n"
+        warning = f"{program}: warning: cannot open the debug log {path}: {why}; continuing without\n"
         try:
             os.write(2, warning.encode("utf-8", "backslashreplace"))
         except OSError:

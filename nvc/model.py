@@ -169,10 +169,15 @@ class Selection(Record):
 
 
 class CgroupRef(Record):
-    """The container's device cgroup. version: 1 or 2; path: its directory as this process sees it."""
+    """The container's device cgroup. version: 1 or 2; path: its directory as this process sees it.
+
+    private: None or, where the hierarchy's mounts are outside of the cgroup namespace, its controllers; ``path`` is
+    then below that namespace's root (``nvc.linux.cgroup.PrivateNamespace``).
+    """
 
     version: int
     path: str
+    private: str | None = None
 
 
 class Container(Record):

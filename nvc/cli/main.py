@@ -117,7 +117,7 @@ class _Invocation:
             os.environ["NVC_DEBUG_FILE"] = general.debug
         else:
             general = general.replace(debug=debug_file())
-        self.log = open_log(general.debug)
+        self.log = open_log(general.debug, self.program)
         self.log.info(f"{self.program} {__version__}: {' '.join(self.arguments)}")
         if general.sim:
             text.emit(2, f"{self.program}: SIMULATED machine: {general.sim}\n")

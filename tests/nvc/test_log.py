@@ -105,10 +105,10 @@ def test_a_log_that_cannot_be_opened_is_a_warning(
     path: str, why: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     os.mkfifo(tmp_path / "fifo")
-    log = open_log(path.format(tmp=tmp_path))
+    log = open_log(path.format(tmp=tmp_path), "nvc-hook")
     assert not log.enabled
     warning = capfd.readouterr().err
-    assert warning.startswith("warning: cannot open the debug log ")
+    assert warning.startswith("nvc-hook: warning: cannot open the debug log ")
     assert warning.endswith(f": {why}; continuing without\n")
 
 

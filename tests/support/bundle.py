@@ -33,6 +33,7 @@ class Container:
     """What a test wants to run.
 
     cgroup: path below the device cgroup's root. id_offset: host id of the container's root, 0 for no user namespace.
+    namespaces: kinds beyond the usual ones ("cgroup").
     """
 
     rootfs: Path
@@ -43,6 +44,7 @@ class Container:
     id_offset: int = 0
     readonly: bool = False
     mounts: Sequence[Mapping[str, Any]] = ()
+    namespaces: Sequence[str] = ()
 
 
 def config(container: Container) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def write(directory: Path, container: Container) -> Path:
 
 def _namespaces(container: Container) -> list[str]:
     kinds = ["pid", "network", "ipc", "uts", "mount"]
-    return [*kinds, "user"] if container.id_offset else kinds
+    return [*kinds, *container.namespaces, *(["user"] if container.id_offset else [])]
 
 
 def _mounts() -> list[dict[str, Any]]:

@@ -189,7 +189,9 @@ def test_a_log_that_cannot_be_opened_is_a_warning(command: Command) -> None:
     code, out, err = command("--debug=/nonexistent/log", "info")
     assert code == 0
     assert out.startswith("NVRM version:")
-    assert err.startswith("warning: cannot open the debug log /nonexistent/log: no such file or directory")
+    assert err.startswith(
+        "nvidia-container-cli: warning: cannot open the debug log /nonexistent/log: no such file or directory"
+    )
 
 
 def test_a_usage_error_opens_no_log(command: Command, tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Asking NVML from inside a container's device cgroup.
+
+A createContainer hook is a process of the container's cgroup already, and that cgroup denies every device that the
+runtime was not told of: NVML cannot open /dev/nvidiactl and answers "unknown error" (measured: runc 1.1.5, v1 and v2).
+So the driver's nodes are allowed for as long as the question takes. Nothing of the container runs at that stage: the
+cgroup holds the runtime's first process and this hook.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from nvc.errors import InitializationError, MountError, reason
+from nvc.linux import cgroup, rights
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nvc.linux.fd import Fd
+    from nvc.linux.undo import Undo
+    from nvc.log import Log
+    from nvc.model import Host
+
+CONTROL_NODE = "/dev/nvidiactl"
+_DIRECTORIES = ("/dev", "/dev/nvidia-caps", "/dev/nvidia-caps-imex-channels")
+_HINT = "use a prestart or createRuntime hook: those run outside of the container and may ask"
+
+
+def reach(host: Host, undo: Undo, log: Log) -> bool:
+    """Make the driver's nodes reachable for this process and its children; ``undo`` gets the way back.
+
+    False when they are, or when there is no driver. Raises InitializationError where this process may not do it.
+    """
+    if not _denied(host.root.rstrip("/") + CONTROL_NODE):
+        return False
+    if rights.in_user_namespace():
+        raise InitializationError(
+            "the device cgroup of the container denies the driver's nodes to this createContainer hook, "
+            "and a process in a user namespace may not change it",
+            hint=_HINT,
+        )
+    rules = sorted(set(_numbers(host.root.rstrip("/"))))
+    try:
+        version, directory = _own()
+        with directory:
+            cgroup.allow(version, directory, rules, undo)
+    except (OSError, ValueError, MountError) as error:
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        raise InitializationError(
+            f"the device cgroup of the container denies the driver's nodes to this createContainer hook: {why}",
+            hint=_HINT,
+        ) from error
+    log.info(f"allowed {len(rules)} nodes in the container's device cgroup while NVML is asked")
+    return True
+
+
+def _denied(path: str) -> bool:
+    """Whether the device cgroup refuses: EPERM, where a mode or a nodev mount would be EACCES."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return False
+
+
+def _numbers(root: str) -> Iterator[tuple[int, int]]:
+    for directory in _DIRECTORIES:
+        try:
+            names = os.listdir(root + directory)
+        except OSError:
+            continue
+        for name in names:
+            status = os.lstat(f"{root}{directory}/{name}")
+            if stat.S_ISCHR(status.st_mode) and (name.startswith("nvidia") or directory != "/dev"):
+                yield os.major(status.st_rdev), os.minor(status.st_rdev)
+
+
+def _own() -> tuple[int, Fd]:
+    # As /proc numbers us, which is the host's in a createContainer hook while getpid() is the container's.
+    own = int(os.readlink("/proc/self"))
+    try:
+        version, path = cgroup.find(proc_root="/", pid=own, mount_pid=own)
+    except cgroup.PrivateNamespace as found:
+        return found.version, cgroup.open_private(found.version, found.place, found.controllers)
+    return version, cgroup.open_directory(path)

@@ -1,0 +1,61 @@
+"""createContainer hooks, which are in the container's own namespaces and device cgroup before they know anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nvc.driver.inventory import cache_path
+from nvc.sim import host
+from tests.support import rootfs, sight
+from tests.support.bed import Bed, gpu_env
+from tests.support.bundle import Container
+from tests.support.runtimes import OciRuntime
+
+pytestmark = pytest.mark.system
+
+STAGE = "createContainer"
+
+
+def forget(machine: Path) -> None:
+    """Remove the machine's inventory, so that NVML has to be asked."""
+    Path(cache_path(host(str(machine)))).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
+@pytest.mark.parametrize("namespaces", [(), ("cgroup",)], ids=["hosts-cgroups", "private-cgroups"])
+def test_one_gpu_of_eight(bed: Bed, runtime: OciRuntime, namespaces: tuple[str, ...], warm: bool) -> None:
+    machine = bed.machine("h100x8")
+    forget(machine)
+    if warm:
+        bed.call(bed.commands.nvc, f"--sim={machine}", "list", check=True)
+    others = [(f"/dev/other{minor}", 195, minor) for minor in range(8) if minor != 2]
+    look = sight.arguments(nodes=["/dev/nvidia2", "/dev/nvidiactl"], make=others)
+    hooks = {STAGE: [bed.hook(STAGE, machine="h100x8")]}
+
+    result = bed.run(runtime, Container(bed.rootfs(), look, gpu_env("2"), hooks, namespaces=namespaces))
+
+    assert (result.code, result.complaints) == (0, "")
+    # What a cold start opened for NVML is closed again: the seven others are denied in either case.
+    assert sight.read(result.out).nodes == {
+        "/dev/nvidia2": "ENXIO",
+        "/dev/nvidiactl": "ENXIO",
+        **{path: "EPERM" for path, _, _ in others},
+    }
+
+
+@pytest.mark.parametrize("view", ["v1", "v2"])
+def test_a_remapped_container_is_told_the_way_out(bed: Bed, ask: Callable[[str, str], OciRuntime], view: str) -> None:
+    offset = 100000
+    tree = bed.rootfs(owner=offset)
+    before = rootfs.fingerprint(tree)
+    container = Container(tree, ["/bin/true"], gpu_env("0"), {STAGE: [bed.hook(STAGE)]}, id_offset=offset)
+
+    result = bed.run(ask("runc", view), container)
+
+    assert result.code != 0
+    assert "denies the driver's nodes to this createContainer hook" in result.text
+    assert "hint: use a prestart or createRuntime hook" in result.text
+    assert before == rootfs.fingerprint(tree)
