@@ -364,3 +364,30 @@ def test_same_tells_namespaces_apart(tmp_path: Path) -> None:
             namespaces.open_namespace(os.getpid(), "nonsense")
 
     isolated(run, tmp_path)
+
+
+@pytest.mark.parametrize("api", API)
+def test_root_of_a_user_namespace_can_do_the_same(api: str, tmp_path: Path) -> None:
+    """Attributes that the namespace locked (nosuid, nodev of the source's mount) are no obstacle."""
+
+    def run(path: Path) -> None:
+        syscalls.mount("s", str(path / "source"), "tmpfs", const.MS_NOSUID | const.MS_NODEV)
+        (path / "source/file").write_text("driver")
+        syscalls.unshare(const.CLONE_NEWUSER | const.CLONE_NEWNS)
+        for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
+            Path(f"/proc/self/{name}").write_text(text)
+        with Root.open(str(path / "rootfs")) as root, Undo() as undo:
+            target = root.make_file("/usr/lib/file", uid=0, gid=0, undo=undo)
+            with mounts.clone(str(path / "source/file")) as tree:
+                mounts.restrict(tree, mounts.RDONLY)
+                mounts.attach(tree, target, undo)
+            assert set(mounted_at(path / "rootfs/usr/lib/file")[0].options) >= {"ro", "nosuid", "nodev"}
+            if api == "modern":  # the old way needs a writable /run, which the namespace's root may not have
+                with mounts.new_tmpfs(mode=0o555, source="nvc") as tree:
+                    mounts.restrict(tree, mounts.RDONLY)
+                    mounts.attach(tree, root.make_directories("/proc/x", uid=0, gid=0, undo=undo), undo)
+                assert mounted_at(path / "rootfs/proc/x")[0].kind == "tmpfs"
+        assert undo.errors == []
+        assert os.listdir(path / "rootfs") == []
+
+    isolated(run, tmp_path, api)
