@@ -6,6 +6,7 @@ and names what a test left on the machine.
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shutil
@@ -38,17 +39,11 @@ class Bed:
         # A remapped container's root must be able to come through, whatever the umask is.
         self.place.chmod(0o755)
         self.commands = launchers.install(self.place / "product")
-        self._base: Path | None = None
         self._machines: dict[str, Path] = {}
         self._preload: Path | None = None
-        self._count = 0
-
-    @property
-    def base(self) -> Path:
-        """The root file system that copies are made of; nobody writes to it."""
-        if self._base is None:
-            self._base = rootfs.build(self.place / "base")
-        return self._base
+        self._numbers = itertools.count(1)
+        #: The root file system that copies are made of; nobody writes to it.
+        self.base = rootfs.build(self.place / "base")
 
     @property
     def env(self) -> dict[str, str]:
@@ -57,8 +52,7 @@ class Bed:
 
     def name(self, kind: str) -> str:
         """A new name, for a container, a cgroup or a directory."""
-        self._count += 1
-        return f"{self.token}-{kind}{self._count}"
+        return f"{self.token}-{kind}{next(self._numbers)}"
 
     def directory(self, kind: str) -> Path:
         """A new, empty, world-searchable directory."""
@@ -77,12 +71,21 @@ class Bed:
     def machine(self, name: str) -> Path:
         """The simulated machine of that name; made once, read by all."""
         if name not in self._machines:
-            target = self.place / f"machine-{name}"
-            made = self.call(self.commands.nvc, "sim", "create", str(target), "--machine", name)
-            if made.code != 0:
-                raise RuntimeError(f"machine {name} cannot be made: {made.err}")
-            self._machines[name] = target
+            self._machines[name] = self._make_machine(name)
         return self._machines[name]
+
+    def new_machine(self, name: str) -> str:
+        """Another machine of that kind, whose inventory nobody has read; returns the name for ``machine``."""
+        made = self._make_machine(name)
+        self._machines[made.name] = made
+        return made.name
+
+    def _make_machine(self, name: str) -> Path:
+        target = self.place / self.name(f"machine-{name}-")
+        made = self.call(self.commands.nvc, "sim", "create", str(target), "--machine", name)
+        if made.code != 0:
+            raise RuntimeError(f"machine {name} cannot be made: {made.err}")
+        return target
 
     def runtime(self, name: str, view: str) -> OciRuntime:
         """A runtime in a cgroup view. Raises Unavailable."""

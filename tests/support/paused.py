@@ -36,7 +36,9 @@ class Paused:
                 stdout=out,
                 stderr=err,
                 env=runtime.env_for_commands(),
+                start_new_session=True,
             )
+        runtime.held.append(self._process)
         self.pid = self._wait_for_pid()
 
     def release(self) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -83,6 +84,7 @@ class OciRuntime:
     preload: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
+    held: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"{self.name}-{self.view.name}"
@@ -132,7 +134,11 @@ class OciRuntime:
         raise TimeoutError(f"container {identifier} still runs")
 
     def clean(self) -> None:
-        """Delete whatever this runtime still knows of."""
+        """Delete whatever this runtime still knows of, and end what a failed test still holds."""
+        for process in self.held:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         for identifier in self.started:
             execute(self.command("delete", "--force", identifier), env=self.env_for_commands())
         shutil.rmtree(self.state, ignore_errors=True)

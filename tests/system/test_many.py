@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support import leftovers, sight
+from tests.support import leftovers, rootfs, sight
 from tests.support.bed import Bed, device_nodes, gpu_env
-from tests.support.bundle import STAGES, Container
+from tests.support.bundle import Container
 from tests.support.paused import Paused
 from tests.support.runtimes import OciRuntime
 
@@ -56,7 +56,7 @@ def test_sixty_four_containers_configured_at_once(bed: Bed, runc: OciRuntime) ->
     assert leftovers.everything(bed.token) == []
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["prestart", "createRuntime"])
 @pytest.mark.parametrize("name", ["runc", "crun"])
 def test_remapped_container(bed: Bed, ask: Callable[[str, str], OciRuntime], name: str, stage: str) -> None:
     """The container's root is uid 300000 on the host: what is made in it must belong to that user."""
@@ -71,3 +71,29 @@ def test_remapped_container(bed: Bed, ask: Callable[[str, str], OciRuntime], nam
     assert all(seen.libraries.values())
     foreign = {str(path) for path in tree.rglob("*") if path.lstat().st_uid != OFFSET}
     assert foreign == set()
+
+
+def test_remapped_create_container_hook_says_what_to_do(bed: Bed, runc: OciRuntime) -> None:
+    """It is in the container's user namespace and device cgroup: the kept inventory is not for it, NVML cannot ask."""
+    tree = bed.rootfs(owner=OFFSET)
+    before = rootfs.fingerprint(tree)
+    hook = bed.hook("createContainer", machine=bed.new_machine("h200"))
+    container = Container(tree, ["/bin/true"], gpu_env("0"), {"createContainer": [hook]}, id_offset=OFFSET)
+    result = bed.run(runc, container)
+    assert result.code != 0
+    assert "initialization error: " in result.text
+    assert "prestart or createRuntime hook" in result.text
+    assert before == rootfs.fingerprint(tree)
+
+
+@pytest.mark.parametrize("kept", [pytest.param(False, id="cold"), pytest.param(True, id="warm")])
+def test_create_container_hook_and_the_inventory(bed: Bed, runtime: OciRuntime, kept: bool) -> None:
+    """The hook is in the container's device cgroup, which denies NVML the GPUs unless something is done about it."""
+    machine = bed.new_machine("h200")
+    if kept:
+        bed.call(bed.commands.nvc, f"--sim={bed.machine(machine)}", "list", check=True)
+    hooks = {"createContainer": [bed.hook("createContainer", machine=machine)]}
+    look = sight.arguments(nodes=["/dev/nvidia0"], make=[("/dev/not-mine", 195, 77)])
+    result = bed.run(runtime, Container(bed.rootfs(), look, gpu_env("0"), hooks))
+    assert (result.code, result.complaints) == (0, "")
+    assert sight.read(result.out).nodes == {"/dev/nvidia0": "ENXIO", "/dev/not-mine": "EPERM"}
