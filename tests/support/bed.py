@@ -107,14 +107,17 @@ class Bed:
     def hook(self, stage: str, *options: str, machine: str = "h200") -> Hook:
         """Our hook at a stage, for a simulated machine (``machine`` "": the real one)."""
         sim = ("--sim", str(self.machine(machine))) if machine else ()
-        env = [bundle.PATH, *(f"{key}={value}" for key, value in self.env.items())]
-        return Hook(self.commands.hook, ["nvc-hook", *sim, *options, stage], env)
+        return Hook(self.commands.hook, ["nvc-hook", *sim, *options, stage], self._hook_env())
 
     def shell_hook(self, script: str) -> Hook:
         """A hook that is a shell script; $pid is the container's, from the state on its stdin."""
         find = "pid=$(sed -n 's/.*\"pid\": *\\([0-9]*\\).*/\\1/p'); "
-        env = [bundle.PATH, *(f"{key}={value}" for key, value in self.env.items())]
-        return Hook("/bin/sh", ["sh", "-c", find + script], env)
+        return Hook("/bin/sh", ["sh", "-c", find + script], self._hook_env())
+
+    def _hook_env(self) -> list[str]:
+        """What runtimes give a hook whose entry says nothing: their own PATH, where drivers' programs may be."""
+        path = f"PATH={os.environ['PATH']}" if "PATH" in os.environ else bundle.PATH
+        return [path, *(f"{key}={value}" for key, value in self.env.items())]
 
     def bundle(self, container: Container) -> Path:
         """Write the bundle; a container without a cgroup path gets one with our token."""
