@@ -58,10 +58,11 @@ def apply(located: Located, driver_root: str, operations: Iterable[Operation], l
     """
     rights.use("mount")
     prepared = prepare(located, driver_root, operations, log)
+    propagation = Propagation(foreign=located.namespace is not None or not _at_home(), log=log)
     try:
         with Excursion(located.namespace), Undo() as undo:
             try:
-                done = _execute(located, prepared, undo, log)
+                done = _execute(located, prepared, undo, propagation, log)
             except BaseException:
                 with Deferred(firm=True):
                     for problem in undo.rollback():
@@ -87,9 +88,7 @@ def prepare(located: Located, driver_root: str, operations: Iterable[Operation],
                 elif isinstance(operation, AllowDevices):
                     opened = _cgroup(located)
                 elif isinstance(operation, UpdateLdcache):
-                    opened = ldcache.load_program(operation.ldconfig, log)
-                    if opened is None:
-                        continue
+                    opened = ldcache.load_program(operation.ldconfig)
                 prepared.steps.append((operation, opened))
     except NvcError:
         prepared.close()
@@ -156,10 +155,18 @@ def _cgroup(located: Located) -> Fd:
         ) from error
 
 
-def _execute(located: Located, prepared: Prepared, undo: Undo, log: Log) -> int:
+def _at_home() -> bool:
+    """Whether this is the machine's own mount namespace, or none can tell: a createContainer hook is not at home."""
+    try:
+        ours, first = os.stat("/proc/self/ns/mnt"), os.stat("/proc/1/ns/mnt")
+    except OSError:
+        return True
+    return (ours.st_dev, ours.st_ino) == (first.st_dev, first.st_ino)
+
+
+def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Propagation, log: Log) -> int:
     container = located.container
     owner = container.owner_uid, container.owner_gid
-    propagation = Propagation(foreign=located.namespace is not None, log=log)
     # Only now: move_mount refuses targets below a descriptor of another mount namespace.
     with _open_root(located) as root:
         place = Place(root, owner, undo, propagation, log)

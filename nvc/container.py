@@ -89,6 +89,9 @@ def inspect(request: InspectRequest, log: Log) -> Located:
             cgroup=_cgroup(config.pid if request.supervised else None) if request.find_cgroup else None,
         )
         library = _compat_library(root, config.cudart_directory, log) if request.find_compat else None
+    if process is not None:
+        # The cgroup was looked up by number: if the process is still there, the number was its own.
+        _open_in(process, "ns/mnt", os.O_PATH).close()
     return Located(container, library, process, namespace, (status.st_dev, status.st_ino))
 
 
@@ -189,7 +192,7 @@ def _directories(root: Root, config: ContainerConfig) -> dict[str, str]:
 
 
 def _ldconfig(text: str, log: Log) -> str:
-    """The host program that updates the loader cache.
+    """The host program that updates the loader cache, "" (with a warning) when the host has none.
 
     The reference executes the image's own ldconfig for a path without "@"; that is CVE-2024-0136 and CVE-2024-0137.
     Here the host's runs in its place, in its sandbox.
@@ -198,7 +201,10 @@ def _ldconfig(text: str, log: Log) -> str:
         return text[1:]
     if text:
         log.warn(f"not running {text} of the container: the host's ldconfig is run instead")
-    return next((path for path in HOST_LDCONFIG if os.path.exists(path)), HOST_LDCONFIG[-1])
+    found = next((path for path in HOST_LDCONFIG if os.path.exists(path)), "")
+    if not found:
+        log.warn(f"the loader cache is not updated: the host has neither {' nor '.join(HOST_LDCONFIG)}")
+    return found
 
 
 def _cgroup(pid: int | None) -> CgroupRef:

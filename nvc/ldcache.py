@@ -22,7 +22,6 @@ from nvc.linux.syscalls import SyscallError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.execute import Place
-    from nvc.log import Log
     from nvc.operations import UpdateLdcache
 
 _CONFIGURATION = "/etc/ld.so.conf"
@@ -39,8 +38,8 @@ _SIGNALS = {
 }
 
 
-def load_program(path: str, log: Log) -> Fd | None:
-    """A sealed copy in memory of the host's ldconfig; None, with a warning, when the host has none.
+def load_program(path: str) -> Fd:
+    """A sealed copy in memory of the host's ldconfig.
 
     ``path.real`` is taken for a script (Ubuntu). Raises LdcacheError for what cannot run alone in a container.
     """
@@ -52,10 +51,9 @@ def load_program(path: str, log: Log) -> Fd | None:
             _check_program(file)
             return process.sealed_copy(file, "ldconfig")
     except OSError as error:
-        if error.errno == errno.ENOENT:
-            log.warn(f"the loader cache is not updated: the host has no {path}")
-            return None
-        raise LdcacheError(f"open failed: {path}: {reason(error)}") from error
+        raise LdcacheError(
+            f"open failed: {path}: {reason(error)}", hint="--ldconfig=@PATH takes the path of the host's ldconfig"
+        ) from error
 
 
 def _check_program(file: Fd) -> None:

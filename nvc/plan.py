@@ -134,7 +134,12 @@ def imex_channel(scope: Scope, channel: ImexChannel) -> tuple[Operation, ...]:
 def ldcache_update(
     container: Container, *, compat: str = "", no_pivot: bool = False, limit: float = 30.0
 ) -> tuple[Operation, ...]:
-    """The loader cache for what was mounted (nvc_ldcache_update, 7.1); ``compat`` is searched first when given."""
+    """The loader cache for what was mounted (nvc_ldcache_update, 7.1); ``compat`` is searched first when given.
+
+    Nothing on a host without ldconfig.
+    """
+    if not container.ldconfig:
+        return ()
     wanted = (compat, container.libraries_directory, container.libraries32_directory)
     directories = tuple(dict.fromkeys(directory for directory in wanted if directory))
     return (UpdateLdcache(container.ldconfig, directories, no_pivot, limit),)

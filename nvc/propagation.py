@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Propagation:
     """The propagation of the mounts that targets lie on, each looked at once.
 
-    foreign: whether we are in another mount namespace than the caller's. In the caller's own nothing is changed: it
-    is theirs, and they see what is mounted there anyway.
+    foreign: whether we are in a mount namespace other than the host's. In that nothing is changed: who configures a
+    root there wants to see what is mounted in it.
     """
 
     def __init__(self, *, foreign: bool, log: Log) -> None:

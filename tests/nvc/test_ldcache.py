@@ -252,11 +252,12 @@ def test_the_compat_directory_comes_first(rootfs: Path) -> None:
     assert found[0] == "/usr/local/cuda/compat/libcuda.so.1"
 
 
-def test_a_missing_program_is_a_warning() -> None:
-    log = Kept()
+def test_a_missing_program_is_named() -> None:
+    with pytest.raises(LdcacheError) as caught:
+        load_program("/nowhere/ldconfig")
 
-    assert load_program("/nowhere/ldconfig", log) is None
-    assert log.lines == ["the loader cache is not updated: the host has no /nowhere/ldconfig"]
+    assert str(caught.value) == "ldcache error: open failed: /nowhere/ldconfig: no such file or directory"
+    assert "--ldconfig=@PATH" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_programs_that_would_need_the_image_are_refused(tmp_path: Path, content:
     path = tmp_path / "ldconfig"
     path.write_bytes(content)
     with pytest.raises(LdcacheError) as caught:
-        load_program(str(path), Log.none())
+        load_program(str(path))
 
     assert f"unsupported file format: {path}" in caught.value.message
     assert message in caught.value.hint
@@ -279,7 +280,7 @@ def test_programs_that_would_need_the_image_are_refused(tmp_path: Path, content:
 
 def test_a_dynamically_linked_program_is_refused() -> None:
     with pytest.raises(LdcacheError) as caught:
-        load_program("/usr/bin/env", Log.none())
+        load_program("/usr/bin/env")
 
     assert "dynamically linked" in caught.value.message
 
@@ -287,8 +288,7 @@ def test_a_dynamically_linked_program_is_refused() -> None:
 def test_a_script_before_the_program_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "ldconfig").write_bytes(b"#!/bin/sh\n")
     (tmp_path / "ldconfig.real").write_bytes(Path("/sbin/ldconfig").read_bytes())
-    program = load_program(str(tmp_path / "ldconfig"), Log.none())
+    program = load_program(str(tmp_path / "ldconfig"))
 
-    assert program is not None
     with program, pytest.raises(OSError, match="not permitted"):
         os.ftruncate(program.fileno(), 0)

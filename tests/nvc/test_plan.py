@@ -305,6 +305,10 @@ def test_loader_cache_directories_in_search_order() -> None:
     )
 
 
+def test_a_host_without_ldconfig_updates_no_cache() -> None:
+    assert () == ldcache_update(CONTAINER.replace(ldconfig=""))
+
+
 def test_merge_makes_one_tmpfs_one_rule_set_and_updates_the_cache_last() -> None:
     operations = merge(
         (
