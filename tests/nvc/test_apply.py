@@ -446,6 +446,30 @@ def test_missing_optional_source_is_passed_over(driver_root: Path, rootfs: Path)
 
 
 @isolated
+def test_files_of_the_hosts_own_proc(rootfs: Path) -> None:
+    # What a real driver root has: directories and files of procfs, shown inside the tmpfs on the container's procfs.
+    read_only = ("ro", "nodev", "nosuid", "noexec")
+    place = "/proc/driver/nvidia"
+    plan = (
+        Tmpfs("/proc/driver", 0o555, (f"{place}/gpus/0",), (injection.ProcFile(f"{place}/access", 0o444, ""),)),
+        BindMount("/proc/sys/kernel", f"{place}/gpus/0", "directory", read_only),
+        BindMount("/proc/version", f"{place}/access", "regular", read_only),
+        BindMount("/dev/null", "/dev/nvidia-caps/nvidia-cap1", "device", ("ro", "nosuid", "noexec"), 1, 3),
+    )
+    with container(rootfs) as pid:
+        located = locate(pid, rootfs)
+        assert apply(located, "/", plan, LOG) == len(plan)
+        assert apply(located, "/", plan, LOG) == 0
+        inside = injection.inside(pid, rootfs, place)
+
+        assert (inside / "access").read_text() == Path("/proc/version").read_text()
+        assert (inside / "gpus/0/ostype").read_text() == "Linux\n"
+        with pytest.raises(OSError, match=r"Read-only file system"):
+            (inside / "gpus/0/hostname").write_text("x")
+        assert injection.inside(pid, rootfs, "/dev/nvidia-caps/nvidia-cap1").is_char_device()
+
+
+@isolated
 def test_a_socket_on_a_socket(driver_root: Path, rootfs: Path) -> None:
     # The host's /run bind-mounted into the container: the target is the socket itself (libnvidia-container 187).
     os.mknod(driver_root / "run/socket", stat.S_IFSOCK | 0o666)
