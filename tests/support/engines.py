@@ -140,4 +140,7 @@ class Lxc:
             "--",
             *command,
         ]
-        return execute([*wrap, *lxc], env={"PATH": self.path, "HOME": "/root", **self.env})
+        try:
+            return execute([*wrap, *lxc], env={"PATH": self.path, "HOME": "/root", **self.env})
+        finally:
+            remove("lxc.pivot")  # LXC leaves it; one that is in use stays
