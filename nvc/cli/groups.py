@@ -12,6 +12,8 @@ from nvc.cli.options import GROUPS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nvc.cli.settings import Settings
+
 
 def load(command: str) -> click.Command:
     """The click command of this name."""
@@ -20,10 +22,14 @@ def load(command: str) -> click.Command:
     return found
 
 
-def run(command: str, arguments: Sequence[str], program: str) -> int:
-    """Run it; the exit code. Wrong arguments are 1, as everywhere; NvcError passes through."""
+def run(command: str, arguments: Sequence[str], program: str, general: Settings | None = None) -> int:
+    """Run it; the exit code. Wrong arguments are 1, as everywhere; NvcError passes through.
+
+    general: the global options, which commands find in click's context.
+    """
+    name = f"{program} {command}"
     try:
-        result = load(command).main(list(arguments), prog_name=f"{program} {command}", standalone_mode=False)
+        result = load(command).main(list(arguments), prog_name=name, standalone_mode=False, obj=general)
     except click.Abort:
         return 1
     except click.ClickException as error:

@@ -79,7 +79,7 @@ class _Invocation:
             raise ArgumentError(self.program, f"a command is missing: one of {', '.join(options.SUMMARIES)}")
         command, rest = parsed.rest[0], parsed.rest[1:]
         if command in options.GROUPS:
-            return self.group(command, rest)
+            return self.group(command, rest, settings.read(parsed))
         if command not in options.COMMANDS:
             known = ", ".join(options.SUMMARIES)
             raise ArgumentError(self.program, f"unknown command '{command}'; there are {known}")
@@ -142,10 +142,10 @@ class _Invocation:
         text.emit(1, shown[parsed.action]())
         return 0
 
-    def group(self, command: str, rest: list[str]) -> int:
+    def group(self, command: str, rest: list[str], general: Settings) -> int:
         from nvc.cli import groups
 
-        return groups.run(command, rest, self.program)
+        return groups.run(command, rest, self.program, general)
 
     def fail(self, line: str, after: str, code: int) -> int:
         """Print one line (control characters made visible: it may quote the user) and what follows; the code."""

@@ -123,13 +123,19 @@ COMMANDS: dict[str, tuple[tuple[Option, ...], tuple[str, ...]]] = {
 }
 
 #: Commands of their own, as click groups: module and attribute, imported when called.
-GROUPS: dict[str, tuple[str, str]] = {"sim": ("nvc.cli.sim", "sim")}
+GROUPS: dict[str, tuple[str, str]] = {
+    "cdi": ("nvc.cli.cdi", "cdi"),
+    "cdi-hook": ("nvc.cli.cdi_hook", "cdi_hook"),
+    "sim": ("nvc.cli.sim", "sim"),
+}
 
 #: One line each, for the overview.
 SUMMARIES: dict[str, str] = {
     "info": "Show the driver's version and the GPUs.",
     "list": "List the files and devices that a container needs.",
     "configure": "Give a container its GPUs.",
+    "cdi": "Make, list and check CDI specs.",
+    "cdi-hook": "Do what a hook of a CDI spec does (engines call it).",
     "sim": "Make and show simulated machines.",
 }
 

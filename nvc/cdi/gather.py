@@ -1,0 +1,136 @@
+"""What a spec needs to know beyond the inventory: links beside libraries, DRM nodes, every node there is.
+
+Only looks; everything that is missing is left out. Paths are driver paths, as in ``nvc.model``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import TYPE_CHECKING
+
+from nvc.driver.locate import host_path, status
+from nvc.driver.places import GPUS
+from nvc.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nvc.model import Gpu, Host, Inventory
+
+#: Nodes that a management container does not get: file systems, switches and links have services of their own.
+_NOT_MANAGED = re.compile(r"nvidia-(fs|nvswitch|nvlink)")
+_MANAGED_DIRECTORIES = ("/dev/nvidia-caps", "/dev/nvidia-caps-imex-channels")
+_DRM_NODE = re.compile(r"(card|renderD)[0-9]+")
+_BY_PATH = "/dev/dri/by-path"
+
+
+class DrmNode(Record):
+    """path: driver path of a DRM node. link: container path of the link in /dev/dri/by-path, "" without one."""
+
+    path: str
+    link: str = ""
+
+
+class Surroundings(Record):
+    """library_links: (container path, text), as they are beside the driver's libraries.
+
+    drm: bus id of a GPU -> its nodes. nodes: every device node of the driver, for management.
+    """
+
+    library_links: tuple[tuple[str, str], ...] = ()
+    drm: dict[str, tuple[DrmNode, ...]] = {}
+    nodes: tuple[str, ...] = ()
+
+
+def gather(host: Host, inventory: Inventory) -> Surroundings:
+    """Look around. Raises nothing: what cannot be read is not offered to containers."""
+    driver = inventory.driver
+    return Surroundings(
+        library_links=library_links(host, (file.path for file in (*driver.libraries, *driver.libraries32))),
+        drm={gpu.bus_id: nodes for gpu in inventory.gpus if (nodes := drm_nodes(host, gpu))},
+        nodes=every_node(host),
+    )
+
+
+def library_links(host: Host, libraries: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The links that lead, in their own directory, to one of ``libraries`` (``libcuda.so.1``, ``libcuda.so``)."""
+    names: dict[str, set[str]] = {}
+    for path in libraries:
+        directory, _, name = path.rpartition("/")
+        names.setdefault(directory, set()).add(name)
+    found: list[tuple[str, str]] = []
+    for directory, known in names.items():
+        links = _links(host_path(host.root, directory))
+        wanted = {name for name in links if _end(links, name) in known}
+        found += [(f"{directory}/{name}", links[name]) for name in wanted]
+    return tuple(sorted(found))
+
+
+def _links(directory: str) -> dict[str, str]:
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in entries if ".so" in entry.name and entry.is_symlink()]
+        return {name: os.readlink(f"{directory}/{name}") for name in names}
+    except OSError:
+        return {}
+
+
+def _end(links: dict[str, str], name: str) -> str:
+    # As many steps as there are links: a circle has no end that is a library.
+    for _ in range(len(links)):
+        if name not in links:
+            break
+        name = links[name]
+    return name
+
+
+def drm_nodes(host: Host, gpu: Gpu) -> tuple[DrmNode, ...]:
+    """The DRM nodes (/dev/dri/cardN, renderDN) of a GPU, that exist."""
+    # Kernel: sysfs names PCI functions by four digits of the domain; so does its directory below /proc.
+    bus = gpu.proc_path.removeprefix(f"{GPUS}/") if gpu.proc_path else gpu.bus_id[4:]
+    try:
+        names = sorted(os.listdir(host_path(host.system, f"/sys/bus/pci/devices/{bus}/drm")))
+    except OSError:
+        return ()
+    nodes = []
+    for name in names:
+        path = f"/dev/dri/{name}"
+        if _DRM_NODE.fullmatch(name) and _is_node(host, path):
+            kind = "card" if name.startswith("card") else "render"
+            nodes.append(DrmNode(path, _by_path(host, f"{_BY_PATH}/pci-{bus}-{kind}", name)))
+    return tuple(nodes)
+
+
+def _by_path(host: Host, link: str, name: str) -> str:
+    try:
+        return link if os.readlink(host_path(host.root, link)) == f"../{name}" else ""
+    except OSError:
+        return ""
+
+
+def every_node(host: Host) -> tuple[str, ...]:
+    """Every device node of the driver: GPUs, control, nvcaps, IMEX channels."""
+    found = [path for path in _names(host, "/dev") if path.startswith("/dev/nvidia") and not _managed_elsewhere(path)]
+    for directory in _MANAGED_DIRECTORIES:
+        found += _names(host, directory)
+    return tuple(path for path in found if _is_node(host, path))
+
+
+def _managed_elsewhere(path: str) -> bool:
+    return _NOT_MANAGED.match(path.rpartition("/")[2]) is not None
+
+
+def _names(host: Host, directory: str) -> list[str]:
+    try:
+        return [f"{directory}/{name}" for name in sorted(os.listdir(host_path(host.root, directory)))]
+    except OSError:
+        return []
+
+
+def _is_node(host: Host, path: str) -> bool:
+    try:
+        return stat.S_ISCHR(status(host.root, path).st_mode)
+    except OSError:
+        return False

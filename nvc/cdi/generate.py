@@ -1,0 +1,263 @@
+"""From an inventory to a CDI spec: a pure function.
+
+What a container gets is decided by ``nvc.plan``, the planner of ``configure``: its operations for the driver and for
+each device are told in the words of CDI here. So a library, a node or a rule is written once, and both ways give the
+same. What CDI cannot say (a mount below /proc, which runtimes refuse) is left to hooks, or to the container's own
+procfs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from nvc import plan
+from nvc.capabilities import WORDS, DriverCapabilities
+from nvc.cdi import rules
+from nvc.cdi.spec import CdiDevice, CdiDeviceNode, CdiEdits, CdiHook, CdiMount, CdiSpec
+from nvc.errors import DeviceError, InputError
+from nvc.model import Container
+from nvc.operations import DEVICE, ApplicationProfile, BindMount, Symlink, Tmpfs
+from nvc.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from nvc.cdi.gather import DrmNode, Surroundings
+    from nvc.model import Gpu, Host, Inventory, MigDevice
+    from nvc.operations import Operation
+
+STRATEGIES = ("index", "uuid", "type-index")
+MODES = ("auto", "nvml", "management")
+#: Modes of nvidia-ctk that are not made here.
+OTHER_MODES = ("csv", "wsl", "gds", "mofed", "gdrcopy", "nvswitch", "imex")
+#: Every hook that can be named, in the order in which they run: a compat directory must be known to ldconfig.
+HOOKS = (
+    "create-symlinks",
+    "enable-cuda-compat",
+    "update-ldcache",
+    "disable-device-node-modification",
+    "update-application-profile",
+)
+#: Where programs go in the container: in PATH wherever the host keeps them.
+_BINARIES = "/usr/bin"
+#: Never empty: without it runc starts a hook with the container's environment (CVE-2025-23266).
+_HOOK_ENVIRONMENT = ("PATH=/usr/sbin:/usr/bin:/sbin:/bin",)
+#: The order in which mount options are written. rprivate: nothing mounted there travels.
+_OPTIONS = ("ro", "nosuid", "nodev", "noexec", "rbind", "rprivate")
+#: A hook named in a spec: the program, and the words before its own.
+_PREFIXES = {"nvc-py": ("cdi-hook",), "nvidia-ctk": ("hook",)}
+#: DRM nodes are of use to these.
+_DRM_CAPABILITIES = ("graphics", "display")
+_PARTS = re.compile("[0-9]+|[^0-9]+")
+
+
+class GenerateOptions(Record):
+    """capabilities: driver capabilities, in words. strategies: of STRATEGIES; a device has a name for each.
+
+    hook_path: program that the hooks start. ldconfig: for update-ldcache, "" for the usual one.
+    """
+
+    capabilities: tuple[str, ...] = WORDS
+    strategies: tuple[str, ...] = ("index", "uuid")
+    vendor: str = "nvidia.com"
+    device_class: str = "gpu"
+    hook_path: str = "/usr/local/bin/nvc-cdi-hook"
+    ldconfig: str = ""
+    management: bool = False
+    all_device: bool = True
+    disabled_hooks: tuple[str, ...] = ()
+
+
+def generate(inventory: Inventory, around: Surroundings, host: Host, options: GenerateOptions) -> CdiSpec:
+    """The spec of this machine, of the oldest version that has what it uses.
+
+    Raises DeviceError when there is nothing to offer, InputError for names that CDI does not allow.
+    """
+    kind = f"{options.vendor}/{options.device_class}"
+    problem = rules.kind_problem(kind)
+    if problem:
+        raise InputError(problem, hint="--vendor is like nvidia.com, --class like gpu")
+    maker = _Maker(inventory, around, host, options)
+    common = maker.common()
+    devices = maker.management() if options.management else maker.devices()
+    if options.all_device and not options.management:
+        union = _join(device.edits for device in devices)
+        devices = [*devices, CdiDevice("all", union)]
+    known = set(common.device_nodes)
+    tidy = tuple(
+        # A device with nothing left would make the file invalid.
+        device.replace(edits=edits)
+        if (edits := device.edits.replace(device_nodes=tuple(n for n in device.edits.device_nodes if n not in known)))
+        != CdiEdits()
+        else device
+        for device in sorted(devices, key=lambda device: _natural(device.name))
+    )
+    spec = CdiSpec(rules.BASE, kind, tidy, common)
+    return spec.replace(version=spec.minimum_version())
+
+
+class _Maker:
+    def __init__(self, inventory: Inventory, around: Surroundings, host: Host, options: GenerateOptions) -> None:
+        self.inventory = inventory
+        self.around = around
+        self.host = host
+        self.options = options
+        self.capabilities = DriverCapabilities(options.capabilities)
+        # No container is known yet: its libraries go where the host's are, and the hook tells its loader.
+        nobody = Container(0, "", False, "", _BINARIES, "", "", "", 0, 0)
+        self.scope = plan.Scope(nobody, self.capabilities, cgroups=False)
+
+    def common(self) -> CdiEdits:
+        """What every container with any device gets."""
+        driver = self.inventory.driver
+        operations = plan.merge(plan.driver_mount(self.scope, driver, ()))
+        mounts = [o for o in operations if isinstance(o, BindMount) and o.source != DEVICE]
+        links = [(o.container_path, o.text) for o in operations if isinstance(o, Symlink)]
+        present = {mount.container_path for mount in mounts}
+        links += self._host_links(present)
+        libraries = [*driver.libraries, *driver.libraries32]
+        mounted = [file.path for file in libraries if file.path in present]
+        folders = list(dict.fromkeys(path.rpartition("/")[0] for path in mounted))
+        cuda = [path for path in mounted if path.rpartition("/")[2].startswith("libcuda.so.")]
+        hooks = {
+            "create-symlinks": _link_words(links),
+            "enable-cuda-compat": [f"--host-driver-version={driver.nvrm_version}"] if cuda else None,
+            "update-ldcache": self._ldcache_words(folders),
+            "disable-device-node-modification": self._params_words(operations),
+            "update-application-profile": [] if any(isinstance(o, ApplicationProfile) for o in operations) else None,
+        }
+        return CdiEdits(
+            env=(
+                *((f"NVIDIA_CTK_LIBCUDA_DIR={':'.join(_folders(cuda))}",) if cuda else ()),
+                # A hook that is registered for every container must not act on this one too.
+                "NVIDIA_VISIBLE_DEVICES=void",
+            ),
+            device_nodes=self._nodes(operations),
+            hooks=tuple(self._hook(name, words) for name, words in hooks.items() if self._wanted(name, words)),
+            mounts=tuple(sorted((self._mount(mount) for mount in mounts), key=lambda m: _depth(m.container_path))),
+        )
+
+    def devices(self) -> list[CdiDevice]:
+        """Every whole GPU, and every MIG device: a GPU that is divided is only given in parts."""
+        found: list[CdiDevice] = []
+        for gpu in self.inventory.gpus:
+            if not gpu.mig_devices:
+                found += self._named(self._gpu(gpu), (str(gpu.index), gpu.uuid, f"gpu{gpu.index}"))
+            for mig in gpu.mig_devices:
+                pair = f"{gpu.index}:{mig.index}"
+                found += self._named(self._mig(gpu, mig), (pair, mig.uuid, f"mig{pair}"))
+        if not found:
+            raise DeviceError("this machine has no GPU to give to a container", hint="nvc-py info lists what is seen")
+        return found
+
+    def management(self) -> list[CdiDevice]:
+        """One device: every node of the driver."""
+        if not self.around.nodes:
+            raise DeviceError("this machine has no device node of the driver", hint="nvidia-modprobe makes the nodes")
+        return [CdiDevice("all", CdiEdits(device_nodes=tuple(self._node(path) for path in self.around.nodes)))]
+
+    def _named(self, edits: CdiEdits, names: tuple[str, ...]) -> Iterator[CdiDevice]:
+        for strategy in dict.fromkeys(self.options.strategies):
+            yield CdiDevice(names[STRATEGIES.index(strategy)], edits)
+
+    def _gpu(self, gpu: Gpu) -> CdiEdits:
+        edits = CdiEdits(device_nodes=self._nodes(plan.device_mount(self.scope, gpu)))
+        drm = self.around.drm.get(gpu.bus_id, ())
+        if not drm or not any(word in self.capabilities for word in _DRM_CAPABILITIES):
+            return edits
+        nodes = (*edits.device_nodes, *(self._node(node.path) for node in drm))
+        words = _link_words(_drm_links(drm))
+        hook = "create-symlinks"
+        hooks = (self._hook(hook, words),) if self._wanted(hook, words) else ()
+        return edits.replace(device_nodes=nodes, hooks=hooks)
+
+    def _mig(self, gpu: Gpu, mig: MigDevice) -> CdiEdits:
+        operations = (*plan.device_mount(self.scope, gpu), *plan.mig_access(self.scope, mig))
+        return CdiEdits(device_nodes=self._nodes(operations))
+
+    def _nodes(self, operations: Iterable[Operation]) -> tuple[CdiDeviceNode, ...]:
+        paths = (o.container_path for o in operations if isinstance(o, BindMount) and o.source == DEVICE)
+        return tuple(self._node(path) for path in sorted(dict.fromkeys(paths), key=_depth))
+
+    def _node(self, path: str) -> CdiDeviceNode:
+        # No numbers and no mode: the engine looks when the container is made. nvidia-uvm and nvidia-caps get another
+        # major with every boot, and a number in a file would be wrong then.
+        host = self._host_path(path)
+        return CdiDeviceNode(path, host_path="" if host == path else host, permissions="rw")
+
+    def _mount(self, mount: BindMount) -> CdiMount:
+        words = {*mount.attributes, "rbind", "rprivate"}
+        options = tuple(word for word in _OPTIONS if word in words)
+        return CdiMount(self._host_path(mount.host_path), mount.container_path, options)
+
+    def _host_path(self, path: str) -> str:
+        return path if self.host.root == "/" else self.host.root.rstrip("/") + path
+
+    def _host_links(self, present: set[str]) -> list[tuple[str, str]]:
+        """Of the links beside the host's libraries, those that lead to a file that is mounted."""
+        links = dict(self.around.library_links)
+
+        def leads(path: str) -> bool:
+            for _ in range(len(links)):
+                if path in present or path not in links:
+                    break
+                path = f"{path.rpartition('/')[0]}/{links[path]}"
+            return path in present
+
+        return [(path, text) for path, text in links.items() if leads(path)]
+
+    def _ldcache_words(self, folders: list[str]) -> list[str] | None:
+        if not folders:
+            return None
+        program = [f"--ldconfig-path={self.options.ldconfig}"] if self.options.ldconfig else []
+        return [*program, *(word for folder in folders for word in ("--folder", folder))]
+
+    def _params_words(self, operations: Iterable[Operation]) -> list[str] | None:
+        if self.options.management or not any(isinstance(o, Tmpfs) for o in operations):
+            return None
+        return [f"--sim={self.host.root}"] if self.host.simulated else []
+
+    def _wanted(self, name: str, words: list[str] | None) -> bool:
+        return (
+            words is not None and name not in self.options.disabled_hooks and "all" not in self.options.disabled_hooks
+        )
+
+    def _hook(self, name: str, words: list[str] | None) -> CdiHook:
+        path = self.options.hook_path
+        program = path.rpartition("/")[2]
+        args = (program, *_PREFIXES.get(program, ()), name, *(words or ()))
+        return CdiHook("createContainer", path, args, _HOOK_ENVIRONMENT)
+
+
+def _link_words(links: Iterable[tuple[str, str]]) -> list[str] | None:
+    words = [word for path, text in dict(sorted(links)).items() for word in ("--link", f"{text}::{path}")]
+    return words or None
+
+
+def _drm_links(nodes: Iterable[DrmNode]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
+        if node.link:
+            yield node.link, f"../{node.path.rpartition('/')[2]}"
+
+
+def _folders(paths: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(path.rpartition("/")[0] for path in paths))
+
+
+def _join(parts: Iterable[CdiEdits]) -> CdiEdits:
+    """All of them together, nothing twice."""
+    every = list(parts)
+    nodes = dict.fromkeys(node for edits in every for node in edits.device_nodes)
+    hooks = dict.fromkeys(hook for edits in every for hook in edits.hooks)
+    return CdiEdits(device_nodes=tuple(sorted(nodes, key=lambda node: _depth(node.path))), hooks=tuple(hooks))
+
+
+def _depth(path: str) -> tuple[int, list[tuple[bool, int, str]]]:
+    """A directory before what is in it; numbers by their size."""
+    return path.count("/"), _natural(path)
+
+
+def _natural(text: str) -> list[tuple[bool, int, str]]:
+    parts = _PARTS.findall(text)
+    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]

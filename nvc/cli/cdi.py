@@ -1,0 +1,244 @@
+"""``nvc-py cdi``: make, list and check CDI specs (click commands; nothing on the start-up path imports this)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from nvc.cdi import files, text
+from nvc.cdi.generate import HOOKS, MODES, OTHER_MODES, STRATEGIES, GenerateOptions
+from nvc.cli.cdi_hook import HOOK_PROGRAM
+from nvc.cli.settings import Settings
+from nvc.errors import InputError
+
+if TYPE_CHECKING:
+    from nvc.api import Context
+    from nvc.cdi.spec import CdiSpec
+
+_DEFAULT_HOOK = f"/usr/local/bin/{HOOK_PROGRAM}"
+_spec_dirs = click.option(
+    "--spec-dir",
+    "directories",
+    multiple=True,
+    metavar="DIR",
+    help=f"Look here. May be repeated; a later one goes first. Default: {', '.join(files.DIRECTORIES)}.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cdi() -> None:
+    """CDI specs: with one, engines give containers GPUs by name.
+
+    A spec is a file that says what a container gets with a device. Podman, Docker, containerd and CRI-O read those in
+    /etc/cdi and /var/run/cdi. Make one, then:
+
+    \b
+        nvc-py cdi generate --output /var/run/cdi/nvidia.yaml
+        nvc-py cdi list
+        podman run --device nvidia.com/gpu=0 IMAGE nvidia-smi
+        docker run --device nvidia.com/gpu=all IMAGE nvidia-smi
+    """
+
+
+@cdi.command()
+@click.option(
+    "--output", "-o", default="-", metavar="FILE", help="Write to FILE in one step. Default: standard output."
+)
+@click.option("--format", "form", type=click.Choice(text.FORMATS), help="Default: by the ending of FILE, else yaml.")
+@click.option(
+    "--device-name-strategy",
+    "strategies",
+    multiple=True,
+    type=click.Choice(STRATEGIES),
+    help="Names of devices: 0 and 0:1, GPU-... and MIG-..., gpu0 and mig0:1. May be repeated. Default: index, uuid.",
+)
+@click.option("--vendor", default="nvidia.com", show_default=True, help="Before the slash of the devices' kind.")
+@click.option("--class", "device_class", default="gpu", show_default=True, help="After the slash.")
+@click.option(
+    "--capabilities",
+    default="all",
+    show_default=True,
+    metavar="WORDS",
+    help="Driver capabilities: which libraries, programs and nodes containers get. A comma list.",
+)
+@click.option("--mode", default="auto", show_default=True, help=f"One of {', '.join(MODES)}.")
+@click.option(
+    "--nvc-hook-path",
+    "--cdi-hook-path",
+    "hook_path",
+    metavar="FILE",
+    help=f"The program that the hooks start. Default: {HOOK_PROGRAM} beside this program.",
+)
+@click.option("--ldconfig-path", "ldconfig", default="", metavar="FILE", help="The ldconfig that the hooks start.")
+@click.option(
+    "--disable-hook",
+    "disabled",
+    multiple=True,
+    type=click.Choice((*HOOKS, "all")),
+    help="Leave a hook out. May be repeated.",
+)
+@click.option("--no-all-device", is_flag=True, help="Make no device `all`.")
+@click.pass_obj
+def generate(
+    settings: Settings | None,
+    output: str,
+    form: str | None,
+    strategies: tuple[str, ...],
+    vendor: str,
+    device_class: str,
+    capabilities: str,
+    mode: str,
+    hook_path: str | None,
+    ldconfig: str,
+    disabled: tuple[str, ...],
+    no_all_device: bool,
+) -> None:
+    """Make the spec of this machine's GPUs.
+
+    Names are the GPU's index, its UUID, and `all`; a GPU that is divided by MIG appears as its MIG devices only. The
+    spec needs no newer engine than it must: Podman 4.3 takes it. It names driver files by version, so make it anew
+    when the driver, the GPUs or their division change. It holds no device numbers: those may change with every boot.
+
+    \b
+        nvc-py cdi generate
+        nvc-py cdi generate --output /var/run/cdi/nvidia.yaml
+        nvc-py cdi generate --capabilities compute,utility --device-name-strategy uuid --format json
+        nvc-py cdi generate --mode management --output /var/run/cdi/management.yaml
+        nvc-py --sim /tmp/machine cdi generate
+    """
+    from nvc.capabilities import DriverCapabilities
+    from nvc.cdi.gather import gather
+    from nvc.cdi.generate import generate as make
+
+    form = _form(output, form)
+    management = _management(mode)
+    if management and vendor == "nvidia.com":
+        vendor = "management.nvidia.com"
+    options = GenerateOptions(
+        capabilities=tuple(DriverCapabilities.parse(capabilities)),
+        strategies=strategies or GenerateOptions().strategies,
+        vendor=vendor,
+        device_class=device_class,
+        hook_path=_absolute("--nvc-hook-path", hook_path) if hook_path else find_hook(),
+        ldconfig=_absolute("--ldconfig-path", ldconfig) if ldconfig else "",
+        management=management,
+        all_device=not no_all_device,
+        disabled_hooks=disabled,
+    )
+    with _context(settings) as context:
+        inventory = context.inventory()
+        spec = make(inventory, gather(context.host, inventory), context.host, options)
+        simulated = context.host.simulated
+    if simulated:
+        click.echo(f"SIMULATED machine {simulated}: the spec is for containers on this computer only", err=True)
+    _deliver(spec, output, form)
+
+
+@cdi.command("list")
+@_spec_dirs
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the warnings.")
+def list_devices(directories: tuple[str, ...], as_json: bool) -> None:
+    """Name every device that an engine can find, one line each.
+
+    Engines ignore a file with a mistake as a whole, and a device that two files of one directory have. Most say
+    nothing; this says it.
+    """
+    found = files.listing(files.find(directories or files.DIRECTORIES))
+    if as_json:
+        click.echo(json.dumps({"devices": found.names, "warnings": found.warnings}, indent=2))
+        return
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    for name in found.names:
+        click.echo(name)
+    if not found.names:
+        looked = ", ".join(directories or files.DIRECTORIES)
+        click.echo(f"no CDI device in {looked}; make some: nvc-py cdi generate -o /var/run/cdi/nvidia.yaml", err=True)
+
+
+@cdi.command()
+@click.argument("paths", nargs=-1, metavar="[FILE]...")
+@_spec_dirs
+def validate(paths: tuple[str, ...], directories: tuple[str, ...]) -> int:
+    """Check spec files: those named, or all that engines read.
+
+    Prints FILE: FIELD: REASON for everything that makes engines ignore the file. The exit code is 1 if there was any.
+
+    \b
+        nvc-py cdi validate
+        nvc-py cdi validate ./nvidia.yaml
+    """
+    from nvc.cdi.validate import advice
+
+    if paths and directories:
+        raise InputError("FILE and --spec-dir exclude each other")
+    checked = tuple(files.load(path) for path in paths) if paths else files.find(directories or files.DIRECTORIES)
+    for file in checked:
+        for problem in file.problems:
+            click.echo(f"{file.path}: {problem}")
+        if file.spec is not None:
+            for problem in advice(file.spec):
+                click.echo(f"warning: {file.path}: {problem}", err=True)
+    bad = sum(1 for file in checked if file.problems)
+    click.echo(f"{len(checked)} files, {bad} with mistakes", err=True)
+    return 1 if bad else 0
+
+
+def find_hook(program: str | None = None) -> str:
+    """The hook program beside this one, or in PATH; else where it is installed by default, with a warning."""
+    beside = os.path.join(os.path.dirname(os.path.realpath(program or sys.argv[0])), HOOK_PROGRAM)
+    found = beside if os.access(beside, os.X_OK) else shutil.which(HOOK_PROGRAM)
+    if found:
+        return os.path.realpath(found)
+    click.echo(f"warning: {HOOK_PROGRAM} is not installed: containers cannot start with this spec", err=True)
+    return _DEFAULT_HOOK
+
+
+def _context(settings: Settings | None) -> Context:
+    from nvc import api
+    from nvc.log import open_log
+
+    general = settings or Settings()
+    return general.open(api, open_log(general.debug))
+
+
+def _form(output: str, form: str | None) -> str:
+    by_name = files.form_of(output)
+    if output != "-" and not by_name:
+        ending = os.path.splitext(output)[1] or "none"
+        raise InputError(f"{output}: engines read files ending in .yaml or .json, not {ending}")
+    if form and by_name and form != by_name:
+        raise InputError(f"{output}: --format {form} does not fit its ending")
+    return form or by_name or "yaml"
+
+
+def _management(mode: str) -> bool:
+    if mode in OTHER_MODES:
+        raise InputError(f"mode {mode} is not supported", hint=f"--mode takes {', '.join(MODES)}")
+    if mode not in MODES:
+        raise InputError(f"unknown mode {mode!r}", hint=f"--mode takes {', '.join(MODES)}")
+    return mode == "management"
+
+
+def _absolute(option: str, path: str) -> str:
+    if not path.startswith("/"):
+        raise InputError(
+            f"{option} {path!r} is not an absolute path", hint="engines start hooks from other directories"
+        )
+    return path
+
+
+def _deliver(spec: CdiSpec, output: str, form: str) -> None:
+    content = text.write(spec, form)
+    if output == "-":
+        click.echo(content, nl=False)
+        return
+    files.save(output, content)
+    names = ", ".join(f"{spec.kind}={device.name}" for device in spec.devices[:4])
+    more = f" and {len(spec.devices) - 4} more" if len(spec.devices) > 4 else ""
+    click.echo(f"{output}: CDI {spec.version}, {names}{more}", err=True)
