@@ -79,7 +79,7 @@ def inspect(request: InspectRequest, log: Log) -> Located:
         status = root.fd.stat()
         container = Container(
             pid=config.pid if request.supervised and config.pid is not None else os.getpid(),
-            rootfs=config.rootfs,
+            rootfs=root.path,
             supervised=request.supervised,
             mount_namespace=f"/proc/{config.pid}/ns/mnt" if request.supervised else "",
             **_directories(root, config),
@@ -157,6 +157,12 @@ def _mapped_root(process: Fd, name: str) -> int | None:
 
 
 def _open_rootfs(view: Root, rootfs: str) -> Root:
+    """ROOTFS in the container's mount namespace; its "/" when the runtime has already pivoted there.
+
+    Hooks run before that, but `runc create` and `crun create` return after it: the path is then one of the host's only.
+    """
+    if _pivoted(view, rootfs):
+        return Root(view.fd.duplicate(), "/")
     try:
         found = view.resolve(rootfs)
         status = found.stat()
@@ -170,6 +176,15 @@ def _open_rootfs(view: Root, rootfs: str) -> Root:
             hint="ROOTFS must be the container's root directory, not the host's",
         )
     return Root(found, rootfs)
+
+
+def _pivoted(view: Root, rootfs: str) -> bool:
+    """Whether the root of the container's mount namespace is what the host calls ``rootfs``, and not the host's own."""
+    try:
+        own, here, there = os.stat("/"), os.stat(rootfs), view.fd.stat()
+    except OSError:
+        return False
+    return (own.st_dev, own.st_ino) != (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
 def _directories(root: Root, config: ContainerConfig) -> dict[str, str]:

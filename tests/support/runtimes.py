@@ -96,6 +96,10 @@ class OciRuntime:
             command = ["env", f"LD_PRELOAD={self.preload}", *command]
         return self.view.wrap(command)
 
+    def wrapped(self, *command: str) -> Result:
+        """Run another command in the same cgroup view."""
+        return execute(self.view.wrap(list(command)), env={"PATH": _PATH, **self.env})
+
     def run(self, bundle: Path, identifier: str) -> Result:
         """Create, start and wait for the container of a bundle."""
         return self._call("run", "--bundle", str(bundle), identifier)

@@ -57,6 +57,29 @@ def test_configure_twice_is_configure_once(bed: Bed, runc: OciRuntime) -> None:
     assert sorted(set(points)) == sorted(points)
 
 
+@pytest.mark.parametrize("pair", [("runc", "v1"), ("runc", "v2"), ("crun", "v1"), ("crun", "v2")], ids="-".join)
+def test_created_container_is_configured_by_hand(
+    bed: Bed, ask: Callable[[str, str], OciRuntime], pair: tuple[str, str]
+) -> None:
+    """After ``create`` the runtime has pivoted: ROOTFS is a path of the host's, and "/" in the container."""
+    runtime, name, tree = ask(*pair), bed.name("c"), bed.rootfs()
+    look = sight.arguments(nodes=["/dev/nvidia0"], make=[("/dev/not-mine", 195, 77)], libraries=["libcuda.so.1"])
+    directory = bed.bundle(Container(tree, look))
+    made = runtime.create(directory, name)
+    assert made.code == 0, made.text
+    sim = f"--sim={bed.machine('h200')}"
+    pid = f"--pid={runtime.pid(name)}"
+    # Under v2 the runtime sees another cgroup mount than this process: the cgroup is found where this process sees it.
+    result = runtime.wrapped(bed.commands.nvc, sim, "configure", "-d", "0", "-c", "-u", pid, str(tree))
+    assert (result.code, result.complaints) == (0, "")
+    assert runtime.start(name).code == 0
+    runtime.wait(name)
+    seen = sight.read((directory / "output").read_text())
+    assert seen.nodes == {"/dev/nvidia0": "ENXIO", "/dev/not-mine": "EPERM"}
+    assert seen.libraries["libcuda.so.1"] != ""
+    assert "ModifyDeviceFiles: 0" in seen.texts[sight.PARAMS]
+
+
 def test_dry_run_says_the_plan_and_touches_nothing(bed: Bed, runc: OciRuntime) -> None:
     tree = bed.rootfs()
     before = rootfs.fingerprint(tree)
