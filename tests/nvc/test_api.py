@@ -43,11 +43,6 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture
-def rootfs(tmp_path: Path) -> Path:
-    return injection.make_rootfs(tmp_path / "rootfs")
-
-
 def configure(machine: Path, pid: int | None, rootfs: Path, words: str = WORDS, device: str = "all") -> int:
     """What the command line does; the number of operations."""
     with Context(Config(sim=str(machine))) as context:

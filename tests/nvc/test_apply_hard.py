@@ -25,16 +25,6 @@ BROKEN = BindMount("/usr/bin/nvidia-smi", "/etc/ld.so.conf/below-a-file", "regul
 NEW_CALLS = ("fsopen", "mount_setattr", "move_mount", "open_tree", "openat2")
 
 
-@pytest.fixture(scope="module")
-def driver_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return injection.make_driver_root(tmp_path_factory.mktemp("driver"))
-
-
-@pytest.fixture
-def rootfs(tmp_path: Path) -> Path:
-    return injection.make_rootfs(tmp_path / "rootfs")
-
-
 @contextmanager
 def swapping(path: Path, link: str) -> Iterator[None]:
     """Meanwhile a process exchanges the directory ``path`` and a link, as fast as it can."""

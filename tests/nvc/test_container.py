@@ -21,11 +21,6 @@ root = pytest.mark.root
 MULTIARCH = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}.get(os.uname().machine, "")
 
 
-@pytest.fixture
-def rootfs(tmp_path: Path) -> Path:
-    return injection.make_rootfs(tmp_path / "rootfs")
-
-
 def standalone(rootfs: Path | str, **changes: object) -> InspectRequest:
     config = ContainerConfig(None, str(rootfs)).replace(**changes)
     return InspectRequest(config, supervised=False, find_cgroup=False, find_compat=True)

@@ -85,11 +85,6 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "probe"
 
 
-@pytest.fixture
-def rootfs(tmp_path: Path) -> Path:
-    return injection.make_rootfs(tmp_path / "rootfs")
-
-
 def run(
     located: Located, program: Path | str, *directories: str, limit: float = 20.0, no_pivot: bool = False
 ) -> list[str]:
