@@ -196,7 +196,7 @@ def test_a_caller_that_dies_in_the_middle_leaves_the_container_as_it_was(
                 process.send_signal(how)
             _until(lambda: mountinfo(pid) == mounts)
             _until(lambda: tree(rootfs) == files)
-            assert not _alive("hang")
+            assert not _alive(str(tmp_path / "hang"))
 
     run()
 
@@ -208,10 +208,10 @@ def _until(condition: object, seconds: float = 5.0) -> None:
         time.sleep(0.01)
 
 
-def _alive(name: str) -> bool:
+def _alive(program: str) -> bool:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if path.read_bytes().split(b"\0")[0].endswith(b"/" + name.encode()):
+            if path.read_bytes().split(b"\0")[0] == program.encode():
                 return True
         except OSError:
             continue
