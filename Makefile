@@ -52,7 +52,7 @@ install: bootstrap native
 ## uninstall      remove what install put there
 uninstall:
 	rm -rf '$(DESTDIR)$(PREFIX)/lib/nvc-py'
-	rm -f '$(DESTDIR)$(PREFIX)/bin/nvc-py' '$(DESTDIR)$(PREFIX)/bin/nvc-hook' '$(DESTDIR)$(PREFIX)/bin/nvidia-container-cli'
+	rm -f '$(DESTDIR)$(PREFIX)/bin/nvc-py' '$(DESTDIR)$(PREFIX)/bin/nvc-hook' '$(DESTDIR)$(PREFIX)/bin/nvc-cdi-hook' '$(DESTDIR)$(PREFIX)/bin/nvidia-container-cli'
 
 ## bench          measure; prints ratios of one run as a table
 bench: bootstrap native

@@ -47,6 +47,9 @@ _HOOK_ENVIRONMENT = ("PATH=/usr/sbin:/usr/bin:/sbin:/bin",)
 _OPTIONS = ("ro", "nosuid", "nodev", "noexec", "rbind", "rprivate")
 #: A hook named in a spec: the program, and the words before its own.
 _PREFIXES = {"nvc-py": ("cdi-hook",), "nvidia-ctk": ("hook",)}
+_OURS = ("nvc-cdi-hook", "nvc-py")
+#: Between two hooks that one start of nvc-cdi-hook carries out.
+THEN = "then"
 #: DRM nodes are of use to these.
 _DRM_CAPABILITIES = ("graphics", "display")
 _PARTS = re.compile("[0-9]+|[^0-9]+")
@@ -134,7 +137,7 @@ class _Maker:
                 "NVIDIA_VISIBLE_DEVICES=void",
             ),
             device_nodes=self._nodes(operations),
-            hooks=tuple(self._hook(name, words) for name, words in hooks.items() if self._wanted(name, words)),
+            hooks=self._hooks(hooks),
             mounts=tuple(sorted((self._mount(mount) for mount in mounts), key=lambda m: _depth(m.container_path))),
         )
 
@@ -169,8 +172,7 @@ class _Maker:
         nodes = (*edits.device_nodes, *(self._node(node.path) for node in drm))
         words = _link_words(_drm_links(drm))
         hook = "create-symlinks"
-        hooks = (self._hook(hook, words),) if self._wanted(hook, words) else ()
-        return edits.replace(device_nodes=nodes, hooks=hooks)
+        return edits.replace(device_nodes=nodes, hooks=self._hooks({hook: words}))
 
     def _mig(self, gpu: Gpu, mig: MigDevice) -> CdiEdits:
         operations = (*plan.device_mount(self.scope, gpu), *plan.mig_access(self.scope, mig))
@@ -223,11 +225,18 @@ class _Maker:
             words is not None and name not in self.options.disabled_hooks and "all" not in self.options.disabled_hooks
         )
 
-    def _hook(self, name: str, words: list[str] | None) -> CdiHook:
+    def _hooks(self, hooks: dict[str, list[str] | None]) -> tuple[CdiHook, ...]:
+        """One entry for all of them when the program is ours, so that it starts once a container; else one each."""
+        wanted = [[name, *(words or ())] for name, words in hooks.items() if self._wanted(name, words)]
+        if self.options.hook_path.rpartition("/")[2] not in _OURS or not wanted:
+            return tuple(self._hook(words) for words in wanted)
+        first, *others = wanted
+        return (self._hook([*first, *(word for words in others for word in (THEN, *words))]),)
+
+    def _hook(self, words: list[str]) -> CdiHook:
         path = self.options.hook_path
         program = path.rpartition("/")[2]
-        args = (program, *_PREFIXES.get(program, ()), name, *(words or ()))
-        return CdiHook("createContainer", path, args, _HOOK_ENVIRONMENT)
+        return CdiHook("createContainer", path, (program, *_PREFIXES.get(program, ()), *words), _HOOK_ENVIRONMENT)
 
 
 def _link_words(links: Iterable[tuple[str, str]]) -> list[str] | None:

@@ -20,7 +20,12 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: Read once: tests see no NVC_ variable.
 PREFIX = os.environ.get("NVC_TEST_PREFIX", "")
-_MODULES = {"nvc-py": "nvc.__main__", "nvidia-container-cli": "nvc.__main__", "nvc-hook": "hook.__main__"}
+_MODULES = {
+    "nvc-py": "nvc.__main__",
+    "nvidia-container-cli": "nvc.__main__",
+    "nvc-hook": "hook.__main__",
+    "nvc-cdi-hook": "hook.cdi",
+}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,273 @@
+"""``nvc-cdi-hook NAME [OPTION...] [then NAME [OPTION...]]...``: the hooks that CDI specs of ours name.
+
+An engine puts them into the container's configuration, and the runtime starts them at createContainer with the
+container's state on stdin. Names and options are those of nvidia-cdi-hook, so that its specs work with this program.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hook import bundle, process, state
+from nvc.errors import ContainerError, InputError, NvcError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
+
+    Values = dict[str, list[str]]
+
+PROGRAM = "nvc-cdi-hook"
+#: Between two hooks of one start.
+THEN = "then"
+_TIMEOUT = 30.0
+_COMPAT = "/usr/local/cuda/compat"
+_COMMON = (
+    ("debug", "FILE", "write what is done to FILE"),
+    ("timeout", "SECONDS", f"limit of every wait, {_TIMEOUT:g} when not given"),
+)
+#: Name -> what it does, and its options: name, value, meaning.
+HOOKS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
+    "create-symlinks": ("make links", (("link", "TEXT::PATH", "make the link PATH to TEXT; may be repeated"),)),
+    "update-ldcache": (
+        "make the loader find libraries",
+        (
+            ("folder", "DIR", "a directory with libraries; may be repeated"),
+            ("ldconfig-path", "FILE", "the host's ldconfig"),
+        ),
+    ),
+    "enable-cuda-compat": (
+        "prefer the image's CUDA compat libraries where they fit the driver",
+        (
+            ("host-driver-version", "VERSION", "of the driver on the host"),
+            ("host-cuda-version", "VERSION", "of CUDA in that driver"),
+            ("cuda-compat-container-root", "DIR", f"where the image has them, {_COMPAT} when not given"),
+        ),
+    ),
+    "disable-device-node-modification": (
+        "tell the driver's libraries to leave device nodes alone",
+        (("sim", "DIR", "use the simulated machine in DIR"),),
+    ),
+    "update-application-profile": ("show graphics programs the container's GPUs", ()),
+    "chmod": (
+        "change the mode of directories that an engine made",
+        (("mode", "OCTAL", "permission bits"), ("path", "DIR", "a directory; may be repeated")),
+    ),
+    "noop": ("do nothing", ()),
+}
+_REPEATABLE = ("link", "folder", "path")
+
+
+def main(argv: Sequence[str], stdin: int = 0) -> int:
+    """Run hooks on this process's stdin; 0: done or nothing to do, 1: failed, 2: wrong usage, 130: interrupted."""
+    # At createContainer environment and working directory can be the container's.
+    process.sanitise(trusted=False)
+    return serve(argv, stdin)
+
+
+def serve(argv: Sequence[str], stdin: int = 0) -> int:
+    """``main`` in a clean process."""
+    debug = ""
+    try:
+        if not argv or argv[0] in ("-h", "--help", "help"):
+            _print(1 if argv else 2, usage())
+            return 0 if argv else 2
+        if argv[0] in ("-v", "--version"):
+            from nvc import __version__
+
+            _print(1, f"{PROGRAM} (nvc-py) version {__version__}\n")
+            return 0
+        steps = [(name, values) for name, values in (_read(words) for words in _split(argv)) if name]
+        debug = next((values["debug"][-1] for _, values in steps if "debug" in values), "")
+        if [name for name, _ in steps if name != "noop"]:
+            _run(steps, debug, stdin)
+    except UsageError as error:
+        _fail(error, "")
+        _print(2, f"Try `{PROGRAM} --help' for more information.\n")
+        return 2
+    except NvcError as error:
+        return _fail(error, debug)
+    except KeyboardInterrupt:
+        _fail(NvcError("interrupted"), debug)
+        return 130
+    except Exception as error:
+        from hook.report import internal
+
+        return _fail(internal(error), debug)
+    return 0
+
+
+def run() -> NoReturn:
+    """Entry point of the command: ends without tearing the interpreter down."""
+    os._exit(main(sys.argv[1:]))
+
+
+def usage() -> str:
+    """The help text."""
+    lines = []
+    for name, (summary, options) in HOOKS.items():
+        lines.append(f"  {name}\n      {summary}")
+        lines += [f"      --{option} {value}".ljust(44) + text for option, value, text in options]
+    lines += ["", "Every hook takes:"]
+    lines += [f"      --{option} {value}".ljust(44) + text for option, value, text in _COMMON]
+    return (
+        f"Usage: {PROGRAM} NAME [OPTION...] [{THEN} NAME [OPTION...]]... < STATE\n\n"
+        "Hooks of CDI specs. The OCI runtime starts them at createContainer and writes the container's state to their\n"
+        "standard input; `nvc-py cdi generate` writes specs that name them.\n\n" + "\n".join(lines) + "\n"
+    )
+
+
+def _split(argv: Sequence[str]) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for word in argv:
+        if word == THEN:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def _read(words: list[str]) -> tuple[str, Values]:
+    """(name, values of its options); ("", {}) for a hook that we do not know. Raises UsageError."""
+    name = words[0] if words else ""
+    if name not in HOOKS:
+        # A spec may be newer than we are; a container without the newest hook is better than none.
+        _print(2, f"{PROGRAM}: warning: unknown hook {name!r} is left out\n")
+        return "", {}
+    known = {option for option, _, _ in (*HOOKS[name][1], *_COMMON)}
+    values: Values = {}
+    rest = words[1:]
+    while rest:
+        word = rest.pop(0)
+        option, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or option not in known:
+            raise UsageError(f"{name}: unexpected {word!r}")
+        if not equals:
+            if not rest:
+                raise UsageError(f"{name}: --{option} needs a value")
+            value = rest.pop(0)
+        if "\0" in value:
+            raise UsageError(f"{name}: --{option} contains a NUL character")
+        if option in values and option not in _REPEATABLE:
+            raise UsageError(f"{name}: --{option} twice")
+        values.setdefault(option, []).append(value)
+    return name, values
+
+
+def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
+    waits = [_seconds(values["timeout"][-1]) for _, values in steps if "timeout" in values]
+    timeout = waits[-1] if waits else _TIMEOUT
+    # All words are read before anything is done.
+    calls = [(name.replace("-", "_"), _ARGUMENTS[name](values)) for name, values in steps if name in _ARGUMENTS]
+    rootfs = _rootfs(stdin, timeout)
+    from nvc.cdi import hooks
+    from nvc.log import open_log
+
+    log = open_log(debug)
+    target = hooks.HookTarget(rootfs, timeout)
+    hooks.prepare()
+    for function, arguments in calls:
+        getattr(hooks, function)(target, *arguments, log)
+
+
+def _rootfs(stdin: int, timeout: float) -> str:
+    """The container's root. Raises InputError, ContainerError."""
+    current = state.decode(state.read(stdin, timeout))
+    _require_inside(current.pid)
+    if current.root.startswith("/"):
+        # crun tells it; the bundle of a rootless container may be unreadable here.
+        return bundle.rootfs(bundle.Bundle(current.bundle, (), "", False), current.root)
+    config = bundle.decode(bundle.read(current.bundle), current.bundle)
+    return bundle.rootfs(config, current.root)
+
+
+def _require_inside(pid: int) -> None:
+    """At any other stage than createContainer, what is done here would be done to the host's mounts."""
+    if pid <= 1:  # what runc and crun say at createContainer in a pid namespace
+        return
+    try:
+        theirs, ours = os.stat(f"/proc/{pid}/ns/mnt"), os.stat("/proc/self/ns/mnt")
+    except OSError:
+        return
+    if (theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino):
+        raise ContainerError(
+            "not in the container's mount namespace", hint="hooks of CDI specs belong to the stage createContainer"
+        )
+
+
+def _link_arguments(values: Values) -> tuple[object, ...]:
+    links = []
+    for word in values.get("link", []):
+        parts = word.split("::")
+        if len(parts) != 2 or not all(parts):
+            raise UsageError(f"create-symlinks: --link {word!r} is not TEXT::PATH")
+        links.append((parts[1], parts[0]))
+    return (links,)
+
+
+def _ldcache_arguments(values: Values) -> tuple[object, ...]:
+    folders, ldconfig = values.get("folder", []), _last(values, "ldconfig-path")
+    for path in (*folders, ldconfig.removeprefix("@")):
+        if path and (not path.startswith("/") or not path.isprintable()):
+            raise InputError(f"update-ldcache: {path!r} is not an absolute path")
+    return folders, ldconfig
+
+
+def _compat_arguments(values: Values) -> tuple[object, ...]:
+    directory = _last(values, "cuda-compat-container-root") or _COMPAT
+    return _last(values, "host-driver-version"), _last(values, "host-cuda-version"), directory
+
+
+def _chmod_arguments(values: Values) -> tuple[object, ...]:
+    text = _last(values, "mode")
+    if not text or len(text) > 5 or not set(text) <= set("01234567") or int(text, 8) > 0o777:
+        raise UsageError(f"chmod: --mode {text!r} is not octal permission bits such as 755")
+    return int(text, 8), values.get("path", [])
+
+
+#: Hook -> the arguments of the function of ``nvc.cdi.hooks`` with its name, between the target and the log.
+_ARGUMENTS: dict[str, Callable[[Values], tuple[object, ...]]] = {
+    "create-symlinks": _link_arguments,
+    "update-ldcache": _ldcache_arguments,
+    "enable-cuda-compat": _compat_arguments,
+    "disable-device-node-modification": lambda values: (_last(values, "sim"),),
+    "update-application-profile": lambda values: (),
+    "chmod": _chmod_arguments,
+}
+
+
+def _last(values: Values, name: str) -> str:
+    return values[name][-1] if name in values else ""
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 3600:  # also refuses nan
+        raise UsageError(f"--timeout {text!r} is not a number of seconds between 0 and 3600")
+    return seconds
+
+
+def _fail(error: NvcError, debug: str) -> int:
+    from hook import report
+
+    report.to_stderr(PROGRAM, error)
+    if debug.startswith("/") and debug != "/dev/stderr":
+        from nvc.log import open_log
+
+        report.to_log(open_log(debug), error)
+    return error.exit_code
+
+
+def _print(descriptor: int, text: str) -> None:
+    from hook.report import write
+
+    write(descriptor, text)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,191 @@
+"""What the hooks of a CDI spec do to a container, from inside its mount namespace (stage createContainer).
+
+The same code as ``configure``'s: paths below the root are descriptors (``nvc.linux.root``), nothing of the image is
+executed or mounted (``nvc.ldcache``), and file systems of our own come from ``nvc.execute``. Each function may be
+called twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from nvc.apply import apply
+from nvc.cdi import loaderconf
+from nvc.cdi.below import Below
+from nvc.cdi.procfile import cover
+from nvc.compat import usable
+from nvc.container import inspect
+from nvc.container_messages import ContainerConfig, InspectRequest
+from nvc.errors import InputError, MountError, reason
+from nvc.linux import procfd, rights
+from nvc.linux.root import Root
+from nvc.linux.syscalls import SyscallError
+from nvc.model import Host
+from nvc.operations import ApplicationProfile, Tmpfs, UpdateLdcache
+from nvc.plan import SIMULATED_PROC
+from nvc.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nvc.container import Located
+    from nvc.log import Log
+
+_PARAMS = "/proc/driver/nvidia/params"
+_COMPAT = "/compat"
+
+
+class HookTarget(Record):
+    """rootfs: absolute path of the container's root, in our own mount namespace. timeout: seconds, of ldconfig."""
+
+    rootfs: str
+    timeout: float = 30.0
+
+
+def prepare() -> None:
+    """Before any of the others: keep the rights that mounting needs and no more."""
+    procfd.pin()
+    rights.reduce_permitted()
+    rights.use("mount")
+
+
+def create_symlinks(target: HookTarget, links: Sequence[tuple[str, str]], log: Log) -> int:
+    """Make links, (path, text) each; what has the name is replaced. The number of those made. Raises MountError."""
+    with _open(target) as root:
+        below = _below(root)
+        made = sum(below.link(path, text) for path, text in dict.fromkeys(links))
+    log.info(f"create-symlinks: {made} of {len(links)} made")
+    return made
+
+
+def update_ldcache(target: HookTarget, folders: Sequence[str], ldconfig: str, log: Log) -> None:
+    """Make the loader find libraries in ``folders``. ldconfig: the host's program, "" for the usual one.
+
+    Raises MountError, LdcacheError.
+    """
+    located = _locate(target, log, ldconfig=ldconfig)
+    with _open(target) as root:
+        extra = loaderconf.add_folders(_below(root), folders)
+    operation = UpdateLdcache(located.container.ldconfig, extra, limit=target.timeout)
+    apply(located, "/", (operation,), log)
+
+
+def enable_cuda_compat(target: HookTarget, driver: str, cuda: str, directory: str, log: Log) -> bool:
+    """Make the loader prefer the image's CUDA compat libraries, if they are for this driver. True if they are.
+
+    driver, cuda: versions of the host, "" when not known. directory: where the image has them. Nothing of the image is
+    mounted or executed; it is the container's own loader that will find them.
+    """
+    if not directory.endswith(_COMPAT):
+        raise InputError(f"{directory!r} is not a directory called compat")
+    located = _locate(target, log, cudart=directory.removesuffix(_COMPAT), compat=True)
+    library = located.compat
+    wanted = library is not None and usable(library, driver, cuda)
+    log.info(f"enable-cuda-compat: {library!r} with driver {driver}: {'used' if wanted else 'not used'}")
+    with _open(target) as root:
+        loaderconf.set_compat(_below(root), library.directory if library is not None and wanted else "")
+    return wanted
+
+
+def disable_device_node_modification(target: HookTarget, simulated: str, log: Log) -> bool:
+    """Tell the driver's libraries in the container to leave device nodes alone. True if something was to be done.
+
+    simulated: directory of a simulated machine; its driver has no files in the container's /proc yet.
+    """
+    from nvc.driver.runtime import read_proc_files
+
+    if simulated:
+        from nvc.sim import host
+
+        files = read_proc_files(host(simulated), log)
+        return bool(apply(_locate(target, log), "/", (Tmpfs(SIMULATED_PROC, 0o555, files=files),), log))
+    texts = {file.path: file.text for file in read_proc_files(Host(), log)}
+    if _PARAMS not in texts:
+        return False
+    with _open(target) as root:
+        return cover(root, _PARAMS, texts[_PARAMS], log)
+
+
+def update_application_profile(target: HookTarget, log: Log) -> bool:
+    """Show graphics programs the GPUs whose nodes the container has. True if something was to be done.
+
+    On a read-only root nothing is done: graphics then sees all GPUs that it can open.
+    """
+    with _open(target) as root:
+        minors = tuple(sorted(_minors(root)))
+    if not minors:
+        return False
+    try:
+        return bool(apply(_locate(target, log), "/", (ApplicationProfile(minors),), log))
+    except MountError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EROFS:
+            log.warn(f"update-application-profile: {error.message}")
+            return False
+        raise
+
+
+def chmod(target: HookTarget, mode: int, paths: Sequence[str], log: Log) -> int:
+    """Change the mode of directories that an engine made (old crun made /dev/dri unreadable). How many were changed.
+
+    What is missing, is no directory, or belongs to the host's own /dev is left alone.
+    """
+    changed = 0
+    with _open(target) as root:
+        own = root.fd.stat().st_dev
+        foreign = {os.stat(path).st_dev for path in ("/dev", "/sys", "/proc")} - {own}
+        for path in paths:
+            try:
+                with root.resolve(path) as found:
+                    status = found.stat()
+                    if not stat.S_ISDIR(status.st_mode) or status.st_dev in foreign:
+                        log.warn(f"chmod: {path} is left alone")
+                        continue
+                    procfd.by_path(lambda name: os.chmod(name, mode), found)
+                    changed += 1
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS):
+                    raise MountError(f"chmod failed: {path}: {reason(error)}") from error
+                log.warn(f"chmod: {path}: {reason(error)}")
+    return changed
+
+
+def _open(target: HookTarget) -> Root:
+    try:
+        return Root.open(target.rootfs)
+    except SyscallError as error:
+        raise MountError(f"open failed: {target.rootfs}: {reason(error)}") from error
+
+
+def _below(root: Root) -> Below:
+    # In the container's user namespace its root is us.
+    return Below(root, os.geteuid(), os.getegid())
+
+
+def _locate(
+    target: HookTarget, log: Log, *, ldconfig: str = "", cudart: str = "/usr/local/cuda", compat: bool = False
+) -> Located:
+    config = ContainerConfig(
+        None, target.rootfs, cudart_directory=cudart, ldconfig=f"@{ldconfig.removeprefix('@')}" if ldconfig else ""
+    )
+    return inspect(InspectRequest(config, supervised=False, find_cgroup=False, find_compat=compat), log)
+
+
+def _minors(root: Root) -> list[int]:
+    try:
+        names = root.list_directory("/dev")
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        digits = name.removeprefix("nvidia")
+        if digits != name and digits.isascii() and digits.isdigit() and len(digits) < 4:
+            try:
+                status = root.stat(f"/dev/{name}", follow=False)
+            except OSError:
+                continue
+            if stat.S_ISCHR(status.st_mode):
+                found.append(os.minor(status.st_rdev))
+    return found

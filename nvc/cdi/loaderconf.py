@@ -1,0 +1,139 @@
+"""The loader's configuration of a container: which directories it names, and the files that add ours.
+
+A folder of driver libraries is told to the loader in a file of its own, so that an ``ldconfig`` that is run in the
+container later (a package is installed) still knows it. The container's own order is kept: only folders that it does
+not have are added, and the system directories of its distribution are named last, because the host's ldconfig, which
+makes the cache, has those of another distribution built in.
+"""
+
+from __future__ import annotations
+
+from nvc.cdi.below import Below
+from nvc.linux.const import MACHINE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from nvc.linux.root import Root
+
+MAIN = "/etc/ld.so.conf"
+DIRECTORY = "/etc/ld.so.conf.d"
+#: Compat libraries come before the driver's, those before everything else, the system's directories last.
+COMPAT, FOLDERS, SYSTEM = (f"{DIRECTORY}/{name}.conf" for name in ("00-compat-nvc", "00-nvcr-nvc", "zz-nvcr-nvc"))
+_INCLUDE = f"include {DIRECTORY}/*.conf\n"
+#: Of an image's files nothing beyond this is read: what is not understood is only named twice.
+_FILES_LIMIT, _BYTES_LIMIT, _DEPTH_LIMIT = 256, 64 << 10, 8
+#: uname's machine -> Debian's name for its libraries.
+_MULTIARCH = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
+
+
+def add_folders(below: Below, folders: Iterable[str]) -> tuple[str, ...]:
+    """Make the loader search ``folders``. Returns those that ldconfig must be told, as its configuration lacks them.
+
+    Raises MountError.
+    """
+    root = below.root
+    wanted = tuple(dict.fromkeys(folder.rstrip("/") for folder in folders if folder.startswith("/")))
+    # What a former start of this container left is made anew.
+    below.remove(FOLDERS)
+    below.remove(SYSTEM)
+    if not _present(root, MAIN):
+        below.write(MAIN, _INCLUDE)
+    listed = set(directories(root))
+    system = system_directories(root)
+    ours = [folder for folder in wanted if folder not in listed and folder not in system]
+    if ours:
+        below.write(FOLDERS, "".join(f"{folder}\n" for folder in ours))
+    last = [directory for directory in system if directory not in listed]
+    if last:
+        below.write(SYSTEM, "".join(f"{directory}\n" for directory in last))
+    after = set(directories(root))
+    compat = [line for line in _lines(root, COMPAT) if line.startswith("/")]
+    return tuple(directory for directory in (*compat, *ours) if directory not in after)
+
+
+def set_compat(below: Below, directory: str) -> None:
+    """Make the loader prefer ``directory``; "": no longer. Raises MountError."""
+    if directory:
+        below.write(COMPAT, f"{directory}\n")
+    else:
+        below.remove(COMPAT)
+
+
+def system_directories(root: Root) -> tuple[str, ...]:
+    """What the loader of the container's distribution searches without being told."""
+    if _present(root, "/etc/debian_version"):
+        name = _MULTIARCH.get(MACHINE)
+        multiarch = (f"/lib/{name}", f"/usr/lib/{name}") if name else ()
+        return (*multiarch, "/lib", "/usr/lib")
+    return ("/lib", "/usr/lib", "/lib64", "/usr/lib64")
+
+
+def directories(root: Root) -> list[str]:
+    """The directories that the container's ld.so.conf names, in its order, included files too."""
+    return list(dict.fromkeys(_parse(root, MAIN, set(), 0)))
+
+
+def _parse(root: Root, path: str, seen: set[str], depth: int) -> Iterator[str]:
+    if path in seen or depth > _DEPTH_LIMIT or len(seen) >= _FILES_LIMIT:
+        return
+    seen.add(path)
+    for line in _lines(root, path):
+        words = line.replace("\t", " ").split(" ")
+        if words[0] == "include":
+            for pattern in words[1:]:
+                for file in _matching(root, pattern if pattern.startswith("/") else f"{_parent(path)}/{pattern}"):
+                    yield from _parse(root, file, seen, depth + 1)
+        elif words[0] != "hwcap":
+            for word in line.replace(":", " ").replace(",", " ").split():
+                yield word.partition("=")[0].rstrip("/") or "/"
+
+
+def _lines(root: Root, path: str) -> list[str]:
+    try:
+        text = root.read(path, _BYTES_LIMIT).decode("utf-8", "surrogateescape")
+    except OSError:
+        return []
+    lines = (line.partition("#")[0].strip() for line in text.split("\n"))
+    return [line for line in lines if line]
+
+
+def _matching(root: Root, pattern: str) -> list[str]:
+    """The files that a pattern names; wildcards are understood in the last component, where everybody has them."""
+    directory, name = _parent(pattern), pattern.rpartition("/")[2]
+    if "*" not in name and "?" not in name:
+        return [pattern]
+    try:
+        names = root.list_directory(directory)
+    except OSError:
+        return []
+    return [f"{directory}/{found}" for found in names if not found.startswith(".") and _matches(name, found)]
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Shell wildcards * and ?. Not ``fnmatch``, which imports ``re``."""
+    star, mark, at, index = -1, 0, 0, 0
+    while index < len(name):
+        if at < len(pattern) and pattern[at] in ("?", name[index]) and pattern[at] != "*":
+            at, index = at + 1, index + 1
+        elif at < len(pattern) and pattern[at] == "*":
+            star, mark, at = at, index, at + 1
+        elif star >= 0:
+            mark += 1
+            at, index = star + 1, mark
+        else:
+            return False
+    return not pattern[at:].strip("*")
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _present(root: Root, path: str) -> bool:
+    try:
+        root.resolve(path, follow=False).close()
+    except OSError:
+        return False
+    return True
