@@ -1,7 +1,7 @@
 """``nvc-hook STAGE``: the only place of the hook that prints, and that turns an error into an exit code.
 
 A container that asks for no GPU is most containers, so what is imported here is paid for all of them; everything
-else is imported after ``environment.visible_devices`` said yes. tests/hook/test_startup.py holds the list.
+else is imported after ``_look`` said yes. tests/hook/test_startup.py holds the list.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from hook import bundle, environment, process, state
+from hook import bundle, environment, process, state, swarm
 from hook.arguments import ALIASES, Arguments, parse, usage
 from nvc.errors import InputError, NvcError, UsageError
 
@@ -83,7 +83,9 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program:
     current = state.decode(state.read(stdin, arguments.timeout), directory)
     config = bundle.decode(bundle.read(current.bundle), current.bundle)
     env = environment.parse(config.env)
-    if environment.visible_devices(env) is None:
+    settings = _named(arguments.config, directory, "--config")
+    asked = environment.visible_devices(env) is not None or config.device_mounts
+    if not asked and not swarm.may_ask(env, settings, os.environ):
         return None
     from hook.target import Target
 
@@ -92,11 +94,12 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program:
         bundle.rootfs(config, current.root),
         env,
         config.privileged,
-        _named(arguments.config, directory, "--config"),
+        settings,
         debug,
         _named(arguments.sim or os.environ.get("NVC_SIM", ""), directory, "--sim"),
         arguments.timeout,
         program,
+        config.device_mounts,
     )
 
 

@@ -20,18 +20,23 @@ if TYPE_CHECKING:
 CONFIG_LIMIT = 16 << 20
 #: The one Linux capability that makes a container "privileged" here.
 SYS_ADMIN = "CAP_SYS_ADMIN"
+#: Mounts of /dev/null below it are wishes (``hook.mount_requests``).
+_DEVICES = "nvidia-container-devices"
+DEVICE_MOUNTS = f"/var/run/{_DEVICES}"
 
 
 class Bundle(Record):
     """path: absolute. env: ``process.env`` in order. root: ``root.path``, may be relative to ``path``.
 
     privileged: CAP_SYS_ADMIN is in the bounding set, so ``docker run --cap-add SYS_ADMIN`` counts as well.
+    device_mounts: what is asked for by mounts below DEVICE_MOUNTS, in order.
     """
 
     path: str
     env: tuple[str, ...]
     root: str
     privileged: bool
+    device_mounts: tuple[str, ...] = ()
 
 
 def read(path: str) -> bytes:
@@ -57,7 +62,13 @@ def decode(data: bytes, path: str) -> Bundle:
     root = _object(config, "root", name).get("path")
     if root is not None and (not isinstance(root, str) or "\0" in root):
         raise InputError(f"{name}: root.path is not a path")
-    return Bundle(path, _env(process.get("env"), name), root or "", _privileged(process.get("capabilities"), name))
+    return Bundle(
+        path,
+        _env(process.get("env"), name),
+        root or "",
+        _privileged(process.get("capabilities"), name),
+        _device_mounts(config.get("mounts"), name),
+    )
 
 
 def rootfs(bundle: Bundle, reported: str) -> str:
@@ -89,6 +100,23 @@ def _env(entries: object, name: str) -> tuple[str, ...]:
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
         raise InputError(f"{name}: process.env is not a list of strings")
     return tuple(entries)
+
+
+def _device_mounts(mounts: object, name: str) -> tuple[str, ...]:
+    if mounts is None:
+        return ()
+    if not isinstance(mounts, list) or not all(isinstance(mount, dict) for mount in mounts):
+        raise InputError(f"{name}: mounts is not a list of objects")
+    wishes: dict[str, None] = {}
+    for mount in mounts:
+        target, source = mount.get("destination"), mount.get("source")
+        if not isinstance(target, str) or _DEVICES not in target or not isinstance(source, str):
+            continue
+        # The reference compares the beginning as text, so that .../nvidia-container-devicesX counts too.
+        place = os.path.normpath(target)
+        if os.path.normpath(source) == "/dev/null" and place.startswith(f"{DEVICE_MOUNTS}/"):
+            wishes[place.removeprefix(f"{DEVICE_MOUNTS}/")] = None
+    return tuple(wishes)
 
 
 def _privileged(capabilities: object, name: str) -> bool:

@@ -52,11 +52,15 @@ def items(value: str) -> tuple[str, ...]:
 
 
 def chosen(value: str) -> tuple[str, ...] | None:
-    """The devices that a comma list asks for; None: nothing is asked for; (): the driver without a device.
+    """The devices that a comma list asks for, as ``decide`` understands them."""
+    return decide(items(value))
+
+
+def decide(names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The devices that ``names`` ask for; None: nothing is asked for; (): the driver without a device.
 
     "void" anywhere asks for nothing; otherwise the first of "all" and "none" decides alone.
     """
-    names = items(value)
     if not names or "void" in names:
         return None
     for name in names:

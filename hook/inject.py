@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 
-from hook import report
+from hook import modes, report
 from hook.config import HookConfig, load
 from hook.request import HookRequest, build
 from nvc.errors import NvcError
 from nvc.injection import Wishes, plan
+from nvc.linux import rights
 from nvc.log import open_log
 from nvc.userspec import parse_user
 
@@ -38,10 +39,25 @@ def give(target: Target, make_context: MakeContext | None = None) -> None:
         config = load(target.config, os.environ)
         if not log.enabled:
             log = open_log(config.debug, target.program)
-        request = build(target.env, privileged=target.privileged, config=config)
+        if config.unknown:
+            log.warn(f"config.toml: unknown keys are ignored: {', '.join(config.unknown)}")
+        if modes.skip(os.environ):
+            config = config.replace(skip_mode_detection=True)
+        request = build(
+            target.env,
+            privileged=target.privileged,
+            config=config,
+            device_mounts=target.device_mounts,
+            warn=log.warn,
+        )
         if request is None:
-            log.warn("the container is not privileged, and this host does not let its environment ask for devices")
+            log.info("hook: no devices are asked for")
             return
+        if rights.in_user_namespace() and not config.no_cgroups:
+            # The kernel lets nobody change a device cgroup from there (devcgroup_update_access(), bpf(2)); rootless
+            # containers have none, and ``nvc.driver.reach`` tells when one is in the way.
+            log.warn("in a user namespace: the device cgroup is left alone")
+            config = config.replace(no_cgroups=True)
         if target.sim:
             # Not on stderr: runtimes show that only beside a failure, where it would hide the reason.
             log.warn(f"simulated machine: {target.sim}")

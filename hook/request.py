@@ -5,7 +5,8 @@ Rules: specs of the NVIDIA container toolkit, 1.6 to 1.9. Imported only when ``h
 
 from __future__ import annotations
 
-from hook.environment import chosen, is_legacy_image, is_true, items, visible_devices
+from hook import modes, mount_requests
+from hook.environment import chosen, decide, is_legacy_image, is_true, items, visible_devices
 from nvc.capabilities import WORDS
 from nvc.errors import InputError, MigConfigError, MigMonitorError
 from nvc.record import Record
@@ -13,7 +14,7 @@ from nvc.selection import parse_imex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from hook.config import HookConfig
 
@@ -38,16 +39,30 @@ class HookRequest(Record):
     imex: tuple[int, ...] = ()
 
 
-def build(env: Mapping[str, str], *, privileged: bool, config: HookConfig) -> HookRequest | None:
-    """The request in a container's environment; None when it may not ask for a GPU, or does not.
+def build(
+    env: Mapping[str, str],
+    *,
+    privileged: bool,
+    config: HookConfig,
+    device_mounts: Sequence[str] = (),
+    warn: Callable[[str], None] = lambda text: None,
+) -> HookRequest | None:
+    """What a container asks for by mounts or environment; None when it may not ask for a GPU, or does not.
 
-    Raises InputError for capabilities that do not exist or are not supported here and for a CUDA_VERSION that is no
-    version, MigConfigError and MigMonitorError when an unprivileged container wants to manage MIG, ImexError for a
-    channel that cannot exist.
+    Raises InputError for capabilities that do not exist or are not supported here, for a CUDA_VERSION that is no
+    version and for CDI devices, which are not given by a hook; MigConfigError and MigMonitorError when an unprivileged
+    container wants to manage MIG, ImexError for a channel that cannot exist.
     """
-    if not privileged and not config.accept_env_unprivileged:
-        return None
-    devices = visible_devices(env)
+    wishes = tuple(device_mounts) if config.accept_mounts else ()
+    if device_mounts and not wishes:
+        warn("ignoring device requests by volume mounts: accept-nvidia-visible-devices-as-volume-mounts is not set")
+    by_mount = mount_requests.devices(wishes, warn)
+    trusted = privileged or config.accept_env_unprivileged
+    devices = decide(by_mount) if by_mount else None
+    if not by_mount and trusted:
+        devices = requested(env, config)
+    elif not by_mount:
+        warn("the container is not privileged, and this host does not let its environment ask for devices")
     if devices is None:
         return None
     mig_config = env.get("NVIDIA_MIG_CONFIG_DEVICES", "")
@@ -57,14 +72,23 @@ def build(env: Mapping[str, str], *, privileged: bool, config: HookConfig) -> Ho
         raise MigConfigError("NVIDIA_MIG_CONFIG_DEVICES is set in an unprivileged container", hint=needs)
     if mig_monitor and not privileged:
         raise MigMonitorError("NVIDIA_MIG_MONITOR_DEVICES is set in an unprivileged container", hint=needs)
+    channels = mount_requests.imex_channels(wishes)
+    if not channels and trusted:
+        channels = items(env.get("NVIDIA_IMEX_CHANNELS", ""))
     return HookRequest(
-        devices,
+        modes.own_names(devices, config),
         capabilities(env, config.supported_capabilities),
         () if config.disable_require else requirements(env),
         mig_config,
         mig_monitor,
-        () if config.ignore_imex else imex_channels(env),
+        () if config.ignore_imex else imex_channels(channels),
     )
+
+
+def requested(env: Mapping[str, str], config: HookConfig) -> tuple[str, ...] | None:
+    """The devices that the environment asks for. A swarm resource that is set, even to nothing, decides alone."""
+    present = [env[name] for name in config.swarm_resources if name in env]
+    return chosen(",".join(present)) if present else visible_devices(env)
 
 
 def capabilities(env: Mapping[str, str], supported: tuple[str, ...]) -> tuple[str, ...]:
@@ -102,13 +126,13 @@ def requirements(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(value for value in found if value.strip()))
 
 
-def imex_channels(env: Mapping[str, str]) -> tuple[int, ...]:
+def imex_channels(wishes: Sequence[str]) -> tuple[int, ...]:
     """The IMEX channels asked for. Raises ImexError for anything that is not a channel number.
 
     "all" is ignored: images used to carry it without meaning it. "none" is none (the reference's newer path
     takes it for all of them).
     """
-    names = chosen(env.get("NVIDIA_IMEX_CHANNELS", ""))
+    names = decide(tuple(wishes))
     if not names or names == ("all",):
         return ()
     return tuple(dict.fromkeys(parse_imex(",".join(name.removeprefix("channel") or name for name in names))))

@@ -10,7 +10,7 @@ class Target(Record):
 
     pid: of the container's first process; None when the hook runs in the container's namespaces already.
     rootfs: absolute. env: the container's environment. config, debug, sim: absolute paths or "". timeout: seconds.
-    program: the name in messages.
+    program: the name in messages. device_mounts: wishes of ``bundle.Bundle``.
     """
 
     pid: int | None
@@ -22,3 +22,4 @@ class Target(Record):
     sim: str = ""
     timeout: float = 10.0
     program: str = "nvc-hook"
+    device_mounts: tuple[str, ...] = ()

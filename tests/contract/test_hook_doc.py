@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hook.arguments import OPTIONS, STAGES
-from hook.config import _KEYS
+from hook.config_keys import KEYS
 from hook.process import _ALLOWED
 from nvc.capabilities import WORDS
 
@@ -17,7 +17,7 @@ NAMES = [
     *(f"`{stage}`" for stage in STAGES),
     *(f"`--{name} {value}`" if value else f"`--{name}`" for name, value, _ in OPTIONS),
     *(f"`{name}`" for name in _ALLOWED),
-    *(f"`{key}`" for _, key, _, _ in _KEYS),
+    *(f"`{key}`" for _, key, _, _ in KEYS),
     *WORDS,
 ]
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hook.config import CONFIG_LIMIT, FILE, HookConfig, decode, load
+from hook.config import HookConfig, decode, load
+from hook.config_keys import KEYS
+from hook.swarm import CONFIG_LIMIT, FILES
 from nvc.capabilities import WORDS
 from nvc.errors import InputError
 
@@ -62,7 +64,24 @@ def test_reads_every_key() -> None:
         pytest.param('[nvidia-container-cli]\nroot = ""', "root", "/", id="empty root is /"),
         pytest.param("[nvidia-container-cli]\nno-pivot = true", "no_pivot", True, id="no-pivot"),
         pytest.param("[features]\nignore-imex-channel-requests = true", "ignore_imex", True, id="ignore IMEX"),
-        pytest.param("[unknown]\nx = 1\n[nvidia-ctk]\npath = 7", "root", "/", id="others' keys"),
+        pytest.param('swarm-resource = "A, B,,A"', "swarm_resources", ("A", "B"), id="swarm"),
+        pytest.param("accept-nvidia-visible-devices-as-volume-mounts = true", "accept_mounts", True, id="mounts"),
+        pytest.param('[nvidia-container-runtime]\nmode = "cdi"', "mode", "cdi", id="mode"),
+        pytest.param('[nvidia-container-runtime]\nruntimes = ["/x", "y"]', "runtimes", ("/x", "y"), id="runtimes"),
+        pytest.param("[agent]\nx = 1\n[share]\ny = 1", "unknown", (), id="tables of our other programs"),
+        pytest.param(
+            "x = 1\n[unknown]\ny = 1\n[nvidia-ctk]\nz = 7\n[nvidia-container-runtime.modes.new]\na = 1",
+            "unknown",
+            ("x", "unknown", "nvidia-ctk.z", "nvidia-container-runtime.modes.new"),
+            id="unknown keys are named",
+        ),
+        pytest.param(
+            "[features]\nallow-cuda-compat-libs-from-container = true\n"
+            '[nvidia-container-runtime.modes.legacy]\ncuda-compat-mode = ""',
+            "compat_mode",
+            "mount",
+            id="compat libraries allowed, no mode",
+        ),
         *(
             pytest.param(
                 f'[nvidia-container-runtime.modes.legacy]\ncuda-compat-mode = "{word}"', "compat_mode", mode, id=word
@@ -100,6 +119,11 @@ def test_values(text: str, field: str, expected: object) -> None:
         pytest.param('[nvidia-container-cli]\nldconfig = ""', "ldconfig", id="no ldconfig"),
         pytest.param('[nvidia-container-cli]\nldconfig = "@ldconfig"', "ldconfig", id="relative ldconfig"),
         pytest.param('[nvidia-container-cli]\nuser = "a\\u0000"', "NUL", id="NUL"),
+        pytest.param('[nvidia-container-runtime]\nmode = "fast"', "invalid mode 'fast'", id="unknown mode"),
+        pytest.param('[nvidia-container-runtime]\nruntimes = "runc"', "runtimes is not a list of strings", id="list"),
+        pytest.param("[nvidia-container-runtime]\nruntimes = [1]", "runtimes is not a list of strings", id="numbers"),
+        pytest.param("[nvidia-ctk]\npath = 7", r"nvidia-ctk\.path is not a string", id="key without effect"),
+        pytest.param('[nvidia-container-runtime]\ndebug = "x"', "debug = 'x' is not an absolute", id="runtime's log"),
         pytest.param("nvidia-container-cli = 1", "nvidia-container-cli is not a table", id="no table"),
         pytest.param("[nvidia-container-runtime]\nmodes = 1", "modes is not a table", id="no inner table"),
         pytest.param('supported-driver-capabilities = "compute,x"', "unknown capability 'x'", id="unknown capability"),
@@ -133,9 +157,11 @@ def test_xdg_directory_comes_last_and_may_lack_the_file(tmp_path: Path) -> None:
     environment = {"XDG_CONFIG_HOME": str(tmp_path)}
     assert HookConfig() == load("", environment)
 
-    write(tmp_path / FILE, "disable-require = true")
-
+    write(tmp_path / FILES[1], "disable-require = true")
     assert HookConfig(disable_require=True) == load("", environment)
+
+    write(tmp_path / FILES[0], "[nvidia-container-cli]\nno-cgroups = true")
+    assert HookConfig(no_cgroups=True) == load("", environment)
 
 
 @pytest.mark.parametrize("by_environment", [True, False])
@@ -153,3 +179,10 @@ def test_what_is_no_readable_file(tmp_path: Path) -> None:
     for name, words in ((".", "not a regular file"), ("fifo", "not a regular file"), ("huge", "larger than 1 MiB")):
         with pytest.raises(InputError, match=words):
             load(str(tmp_path / name), {})
+
+
+def test_every_field_of_the_table_exists() -> None:
+    fields = set(HookConfig().as_data())
+
+    assert {field for _, _, _, field in KEYS if field} <= fields
+    assert len({(section, key) for section, key, _, _ in KEYS}) == len(KEYS)

@@ -336,3 +336,16 @@ def test_stdin_that_is_a_directory(capfd: pytest.CaptureFixture[str]) -> None:
     finally:
         os.close(descriptor)
     assert "cannot be read" in capfd.readouterr().err
+
+
+def test_other_ways_of_asking_get_past_the_early_exit(bundle: Any, serve: Serve, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text('swarm-resource = "SWARM"')
+    mount = {"source": "/dev/null", "destination": "/var/run/nvidia-container-devices/0"}
+
+    bundle.write(("SWARM=0",))
+    assert serve(bundle.state(), f"--config={config}", "prestart").target.env == {"SWARM": "0"}
+    bundle.write(("OTHER=0",))
+    assert serve(bundle.state(), f"--config={config}", "prestart").targets == []
+    bundle.write((), mounts=[mount])
+    assert serve(bundle.state(), "prestart").target.device_mounts == ("0",)

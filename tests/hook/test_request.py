@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hook.config import HookConfig
+from hook.environment import items
 from hook.request import HookRequest, build, capabilities, imex_channels, requirements
 from nvc.capabilities import WORDS
 from nvc.errors import ImexError, InputError, MigConfigError, MigMonitorError
@@ -17,6 +18,12 @@ GPU = {"NVIDIA_VISIBLE_DEVICES": "0"}
 
 def request(env: dict[str, str], *, privileged: bool = False, **config: object) -> HookRequest | None:
     return build(env, privileged=privileged, config=HookConfig(**config))
+
+
+def devices(env: dict[str, str], *mounts: str, privileged: bool = False, **config: object) -> object:
+    """The devices asked for, or None."""
+    found = build(env, privileged=privileged, config=HookConfig(**config), device_mounts=mounts)
+    return None if found is None else found.devices
 
 
 def test_a_container_that_asks_for_one_gpu() -> None:
@@ -192,13 +199,13 @@ def test_only_a_privileged_container_manages_mig(variable: str, error: type[Exce
     ],
 )
 def test_imex_channels(value: str, expected: tuple[int, ...]) -> None:
-    assert expected == imex_channels({"NVIDIA_IMEX_CHANNELS": value})
+    assert expected == imex_channels(items(value))
 
 
 @pytest.mark.parametrize("value", ["1048576", "-1", "a", "0x10", "channel", "channelx", "channelchannel1", "1;2", "٣"])
 def test_imex_channels_that_cannot_be(value: str) -> None:
     with pytest.raises(ImexError):
-        imex_channels({"NVIDIA_IMEX_CHANNELS": value})
+        imex_channels(items(value))
 
 
 def test_configuration_can_ignore_imex() -> None:
@@ -206,3 +213,128 @@ def test_configuration_can_ignore_imex() -> None:
 
     assert found is not None
     assert found.imex == ()
+
+
+SWARM = {"swarm_resources": ("DOCKER_RESOURCE_GPU", "OTHER")}
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        pytest.param({"DOCKER_RESOURCE_GPU": "GPU-1"}, ("GPU-1",), id="one"),
+        pytest.param({"OTHER": "1", "DOCKER_RESOURCE_GPU": "0"}, ("0", "1"), id="in the file's order"),
+        pytest.param({"DOCKER_RESOURCE_GPU": "0", **GPU, "OTHER": "all"}, ("all",), id="all in one of them"),
+        pytest.param({"DOCKER_RESOURCE_GPU": "3", "NVIDIA_VISIBLE_DEVICES": "all"}, ("3",), id="before the image's"),
+        pytest.param({"DOCKER_RESOURCE_GPU": "", "NVIDIA_VISIBLE_DEVICES": "all"}, None, id="Q10: empty decides too"),
+        pytest.param({"DOCKER_RESOURCE_GPU": "", **LEGACY}, None, id="empty in a legacy image"),
+        pytest.param({"DOCKER_RESOURCE_GPU": "void", **GPU}, None, id="void"),
+        pytest.param(GPU, ("0",), id="not set"),
+    ],
+)
+def test_swarm_resources_stand_in_for_visible_devices(env: dict[str, str], expected: object) -> None:
+    assert expected == devices(env, **SWARM)
+
+
+@pytest.mark.parametrize(
+    ("mounts", "env", "expected"),
+    [
+        pytest.param(("0", "GPU-1"), {}, ("0", "GPU-1"), id="devices"),
+        pytest.param(("0",), {"NVIDIA_VISIBLE_DEVICES": "all"}, ("0",), id="before the environment"),
+        pytest.param(("all",), {"NVIDIA_VISIBLE_DEVICES": "void"}, ("all",), id="the environment has no veto"),
+        pytest.param(("none",), GPU, (), id="none"),
+        pytest.param(("void",), GPU, None, id="void"),
+        pytest.param(("imex/3",), GPU, ("0",), id="a channel is not a device"),
+        pytest.param(("cdi/broken",), GPU, ("0",), id="nothing that can be read"),
+        pytest.param(("cdi/runtime.nvidia.com/gpu/1",), {}, ("1",), id="automatic CDI name"),
+    ],
+)
+def test_volume_mounts_are_asked_first(mounts: tuple[str, ...], env: dict[str, str], expected: object) -> None:
+    assert expected == devices(env, *mounts, accept_mounts=True)
+
+
+def test_volume_mounts_need_no_privilege_and_a_host_that_accepts_them() -> None:
+    assert devices(GPU, "1", accept_mounts=True, accept_env_unprivileged=False) == ("1",)
+    assert devices(GPU, "1", accept_mounts=False) == ("0",)
+    assert devices({}, "1", accept_mounts=False) is None
+
+
+def test_imex_channels_by_mount_come_before_the_environments() -> None:
+    found = build(
+        {**GPU, "NVIDIA_IMEX_CHANNELS": "9"},
+        privileged=False,
+        config=HookConfig(accept_mounts=True),
+        device_mounts=("imex/3", "imex/channel4", "0"),
+    )
+
+    assert found is not None
+    assert (found.devices, found.imex) == (("0",), (3, 4))
+
+
+def test_environment_without_privilege_asks_for_no_channel_either() -> None:
+    found = build(
+        {**GPU, "NVIDIA_IMEX_CHANNELS": "9"},
+        privileged=False,
+        config=HookConfig(accept_mounts=True, accept_env_unprivileged=False),
+        device_mounts=("0",),
+    )
+
+    assert found is not None
+    assert found.imex == ()
+
+
+def test_what_is_ignored_is_said() -> None:
+    said: list[str] = []
+    config = HookConfig(accept_env_unprivileged=False)
+
+    assert build(GPU, privileged=False, config=config, device_mounts=("0",), warn=said.append) is None
+
+    assert [words.split(":")[0] for words in said] == [
+        "ignoring device requests by volume mounts",
+        "the container is not privileged, and this host does not let its environment ask for devices",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "config", "expected"),
+    [
+        ("runtime.nvidia.com/gpu=all", {}, ("all",)),
+        ("runtime.nvidia.com/gpu=1,runtime.nvidia.com/gpu=GPU-0", {}, ("1", "GPU-0")),
+        ("runtime.nvidia.com/gpu=none", {}, ()),
+        ("0", {"mode": "legacy"}, ("0",)),
+        ("0", {"mode": "jit-cdi"}, ("0",)),
+        ("0", {"mode": "cdi", "skip_mode_detection": True}, ("0",)),
+        ("runtime.nvidia.com/gpu=0,1", {}, ("0", "1")),
+    ],
+)
+def test_modes_in_which_the_hook_gives_devices(value: str, config: dict[str, object], expected: object) -> None:
+    assert expected == devices({"NVIDIA_VISIBLE_DEVICES": value}, **config)
+
+
+@pytest.mark.parametrize(
+    ("value", "config", "words"),
+    [
+        ("0", {"mode": "cdi"}, "not supported in mode 'cdi'"),
+        ("0", {"mode": "csv"}, "not supported in mode 'csv'"),
+        ("nvidia.com/gpu=0", {}, "not supported in mode 'cdi'"),
+        ("nvidia.com/gpu=0,vendor.com/net=1", {}, "not supported in mode 'cdi'"),
+        ("nvidia.com/gpu=0,1", {}, "cannot be mixed"),
+        ("nvidia.com/gpu=0", {"mode": "legacy"}, "is a device of a CDI specification"),
+    ],
+)
+def test_modes_in_which_it_does_not(value: str, config: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        devices({"NVIDIA_VISIBLE_DEVICES": value}, **config)
+
+
+@pytest.mark.parametrize("mode", ["cdi", "csv"])
+def test_a_container_that_asks_for_nothing_has_no_mode(mode: str) -> None:
+    assert devices({"NVIDIA_VISIBLE_DEVICES": "void"}, mode=mode) is None
+
+
+def test_a_list_of_a_megabyte_is_read_in_time() -> None:
+    value = ",".join(f"GPU-{number:08x}" for number in range(80_000))
+
+    found = devices({"NVIDIA_VISIBLE_DEVICES": value})
+
+    assert isinstance(found, tuple)
+    assert len(found) == 80_000

@@ -24,6 +24,7 @@ OURS = {
     "hook.files",
     "hook.process",
     "hook.state",
+    "hook.swarm",
     "nvc",
     "nvc.errors",
     "nvc.record",
