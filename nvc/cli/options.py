@@ -126,6 +126,7 @@ COMMANDS: dict[str, tuple[tuple[Option, ...], tuple[str, ...]]] = {
 GROUPS: dict[str, tuple[str, str]] = {
     "cdi": ("nvc.cli.cdi", "cdi"),
     "cdi-hook": ("nvc.cli.cdi_hook", "cdi_hook"),
+    "runtime": ("nvc.cli.runtime", "runtime"),
     "sim": ("nvc.cli.sim", "sim"),
 }
 
@@ -136,6 +137,7 @@ SUMMARIES: dict[str, str] = {
     "configure": "Give a container its GPUs.",
     "cdi": "Make, list and check CDI specs.",
     "cdi-hook": "Do what a hook of a CDI spec does (engines call it).",
+    "runtime": "Set container engines up to use this program.",
     "sim": "Make and show simulated machines.",
 }
 

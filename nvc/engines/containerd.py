@@ -1,0 +1,266 @@
+"""containerd: /etc/containerd/config.toml in its three versions, and the files it imports. Pure.
+
+Before 2.1 an imported file replaces a plugin's whole table (containerd#5837, #9982), so a small file of ours beside
+the main one would switch off every other CRI setting. Therefore the edit is made where the table is: in the last
+imported file that has it, else in the main file. With a drop-in of its own (``Wish.drop_in``) that file gets a copy.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from typing import NamedTuple
+
+from nvc.engines import edit, steps
+from nvc.engines.changes import Change, Path, Tree, applied, get, has, table
+from nvc.engines.wish import FileEdit, Plan, Sources, Wish
+from nvc.errors import InputError
+
+#: File version -> the CRI plugin's table (containerd docs/PLUGINS.md).
+PLUGINS: dict[int, Path] = {
+    1: ("plugins", "cri"),
+    2: ("plugins", "io.containerd.grpc.v1.cri"),
+    3: ("plugins", "io.containerd.cri.v1.runtime"),
+}
+#: The version that a file begins with: 1.6, 1.7 and 2.x read it.
+NEW = 2
+RELOAD = "systemctl restart containerd"
+
+
+class _File(NamedTuple):
+    path: str
+    tree: Tree
+    version: int
+
+    @property
+    def plugin(self) -> Path:
+        return PLUGINS[self.version]
+
+
+def version(tree: Tree, path: str, otherwise: int = 1) -> int:
+    """The version of a file. Raises InputError for one that containerd does not have."""
+    if not tree:
+        return NEW if otherwise == 1 else otherwise
+    found = tree.get("version", otherwise)
+    if isinstance(found, bool) or found not in PLUGINS:
+        raise InputError(f"{path} has version {found!r}", hint="containerd knows the versions 1, 2 and 3")
+    return int(found)
+
+
+def changes(tree: Tree, number: int, wish: Wish, layers: tuple[Tree, ...] = ()) -> list[Change]:
+    """What makes containerd know our runtime. layers: the trees to look for a template in, the file's own last."""
+    plugin = PLUGINS[number]
+    runtimes = (*plugin, "containerd", "runtimes")
+    default = (*plugin, "containerd", "default_runtime_name")
+    place = (*runtimes, wish.name)
+    result = [] if "version" in tree or number == 1 else [Change(("version",), number)]
+    programs = {"BinaryName": wish.path, **({"Runtime": wish.path} if number == 1 else {})}
+    if wish.default:
+        result.append(Change(default, wish.name))
+    if wish.cdi:
+        result.append(Change((*plugin, "enable_cdi"), True))
+    if has(tree, place):
+        if not get(tree, (*place, "runtime_type")):
+            result.append(Change((*place, "runtime_type"), "io.containerd.runc.v2"))
+        return result + [Change((*place, "options", key), value) for key, value in programs.items()]
+    copied = steps.template(layers or (tree,), runtimes, default, wish)
+    settings = {"runtime_type": "io.containerd.runc.v2", **copied}
+    settings["runtime_type"] = settings["runtime_type"] or "io.containerd.runc.v2"
+    settings["options"] = {**table(copied, ("options",)), **programs}
+    result.append(Change(place, settings))
+    return result
+
+
+def configure(text: str, wish: Wish, path: str = "config.toml") -> str:
+    """The main file's new text."""
+    tree = edit.read(steps.TOML, text, path)
+    return edit.changed(steps.TOML, text, changes(tree, version(tree, path), wish), path)
+
+
+def plan(wish: Wish, sources: Sources) -> Plan:
+    """What has to be done to the files. Raises InputError if one cannot be read."""
+    main, imported = _files(wish, sources)
+    looked = tuple(file.path for file in (main, *imported))
+    if wish.remove:
+        edits, notes = _remove(wish, sources, main, imported)
+        return Plan(edits, looked, notes, RELOAD)
+    if wish.drop_in:
+        edits, notes = _drop_in(wish, sources, main, imported)
+        return Plan(edits, (*looked, wish.drop_in), notes + _warnings(main), RELOAD)
+    target = next((file for file in reversed(imported) if has(file.tree, file.plugin)), main)
+    layers = tuple(file.tree for file in (main, *imported) if file is not target and file.plugin == target.plugin)
+    wanted = changes(target.tree, target.version, wish, (*layers, target.tree))
+    edits = tuple(steps.put(sources, steps.TOML, target.path, wanted, ours=_any_ours(target, wish)))
+    moved = () if target is main else (f"{target.path} is imported and has the CRI settings, so the edit is there",)
+    return Plan(edits, (target.path,), moved + _warnings(main), RELOAD)
+
+
+def _files(wish: Wish, sources: Sources) -> tuple[_File, list[_File]]:
+    tree = edit.read(steps.TOML, sources.read(wish.config), wish.config)
+    main = _File(wish.config, tree, version(tree, wish.config))
+    imported = []
+    for pattern in _imports(tree):
+        for path in sources.listing(_beside(wish.config, pattern)):
+            inner = edit.read(steps.TOML, sources.read(path), path)
+            imported.append(_File(path, inner, version(inner, path, main.version)))
+    return main, imported
+
+
+def _drop_in(
+    wish: Wish, sources: Sources, main: _File, imported: list[_File]
+) -> tuple[tuple[FileEdit, ...], tuple[str, ...]]:
+    path = wish.drop_in
+    if main.version == 1:
+        raise InputError(
+            f"{main.path} is of version 1, which cannot have the CRI settings in a file of their own",
+            hint="leave --drop-in-config away, or convert the file with: containerd config migrate",
+        )
+    old = edit.read(steps.TOML, sources.read(path), path)
+    others = [file for file in (main, *imported) if file.path != path]
+    source = next((file for file in reversed(others) if has(file.tree, main.plugin)), main)
+    text = sources.read(path)
+    edits: list[FileEdit] = []
+    if text is not None and not text.startswith(edit.HEADER):
+        own = _File(path, old, version(old, path, main.version))
+        wanted = changes(old, own.version, wish, (source.tree, old))
+        edits += steps.put(sources, steps.TOML, path, wanted, ours=_any_ours(own, wish))
+    else:
+        after = edit.changed(steps.TOML, edit.HEADER, _whole(source.tree, old, main, wish), path)
+        if after != text:
+            edits.append(FileEdit(path, text, after, "drop"))
+    wanted = _import(main, wish)
+    edits += steps.put(sources, steps.TOML, main.path, wanted, ours=_pattern(wish) in _imports(main.tree))
+    copied = has(source.tree, main.plugin)
+    note = f"{path} has a copy of the CRI settings of {source.path}, because containerd before 2.1 does not merge them"
+    return tuple(edits), ((f"{note}; run this again when you change them there",) if copied else ())
+
+
+def _whole(source: Tree, old: Tree, main: _File, wish: Wish) -> list[Change]:
+    """A drop-in's whole content: the CRI table so far, our runtimes of other names, ours."""
+    runtimes = (*main.plugin, "containerd", "runtimes")
+    tree = applied({"version": main.version}, [Change(main.plugin, table(source, main.plugin))])
+    for name, entry in table(old, runtimes).items():
+        if name != wish.name and steps.is_ours(get(entry, ("options", "BinaryName")), wish):
+            tree = applied(tree, [Change((*runtimes, name), entry)])
+    tree = applied(tree, changes(tree, main.version, wish))
+    return [Change(("version",), main.version), Change(main.plugin, get(tree, main.plugin))]
+
+
+def _import(main: _File, wish: Wish) -> list[Change]:
+    """What makes the main file import the drop-in."""
+    result = [] if "version" in main.tree else [Change(("version",), main.version)]
+    imports = _imports(main.tree)
+    if not any(fnmatch(wish.drop_in, _beside(main.path, pattern)) for pattern in imports):
+        result.append(Change(("imports",), [*imports, _pattern(wish)]))
+    return result
+
+
+def _remove(
+    wish: Wish, sources: Sources, main: _File, imported: list[_File]
+) -> tuple[tuple[FileEdit, ...], tuple[str, ...]]:
+    edits: list[FileEdit] = []
+    notes: list[str] = []
+    for file in imported:
+        text = sources.read(file.path)
+        if text is not None and text.startswith(edit.HEADER) and _ours(file, wish) == [wish.name]:
+            edits.append(FileEdit(file.path, text, None, "drop"))
+        else:
+            edits += _take(file, wish, sources, notes)
+    gone = {edit.path for edit in edits if edit.after is None}
+    unused = [pattern for pattern in _imports(main.tree) if _only(sources, main, pattern, gone)]
+    edits += _take(main, wish, sources, notes, unused)
+    return tuple(edits), tuple(notes)
+
+
+def _take(
+    file: _File, wish: Wish, sources: Sources, notes: list[str], unused: list[str] | None = None
+) -> list[FileEdit]:
+    """Take our entries out of one file. unused: imports that were only for our drop-in."""
+    containerd = (*file.plugin, "containerd")
+    place = (*containerd, "runtimes", wish.name)
+    program = get(file.tree, (*place, "options", "BinaryName"))
+    owned: list[Path] = []
+    known = sources.backup(file.path) is not None
+    if has(file.tree, place) and not steps.is_ours(program, wish):
+        notes.append(f"the runtime {wish.name} in {file.path} is {program}, not ours: it stays")
+    else:
+        owned.append(place)
+        if get(file.tree, (*containerd, "default_runtime_name")) == wish.name:
+            owned.append((*containerd, "default_runtime_name"))
+        if known and has(file.tree, place):
+            owned.append((*file.plugin, "enable_cdi"))
+    also: list[Change] = []
+    if unused:
+        left = [pattern for pattern in _imports(file.tree) if pattern not in unused]
+        also.append(Change(("imports",), left) if left else Change(("imports",)))
+    if not known and not _remains(applied(file.tree, also), owned):
+        owned.append(("version",))  # it stands there for our entries only
+    found = wish.replace(path=program) if isinstance(program, str) else wish
+    number = file.version
+    ways: list[steps.Changes] = [
+        lambda before, way=way: changes(before, number, way)  # type: ignore[misc]
+        for way in steps.variants(found)
+    ]
+    for pattern in unused or ():
+        ways.append(lambda before, pattern=pattern: _import_only(before, file, pattern))  # type: ignore[misc]
+    return list(
+        steps.take(
+            sources,
+            steps.TOML,
+            file.path,
+            owned,
+            ways,
+            also=also,
+            ours_left=lambda left: bool(_ours(_File(file.path, left, number), wish)),
+        )
+    )
+
+
+def _import_only(before: Tree, file: _File, pattern: str) -> list[Change]:
+    result = [] if "version" in before else [Change(("version",), file.version)]
+    return [*result, Change(("imports",), [*_imports(before), pattern])]
+
+
+def _remains(tree: Tree, owned: list[Path]) -> bool:
+    """Whether a file says more than its version and what is ours."""
+    left = applied(tree, [Change(path) for path in owned])
+    return any(value for key, value in left.items() if key != "version" and not _hollow(value))
+
+
+def _hollow(value: object) -> bool:
+    return isinstance(value, dict) and all(_hollow(inner) for inner in value.values())
+
+
+def _only(sources: Sources, main: _File, pattern: str, gone: set[str]) -> bool:
+    """Whether an import names nothing but files that go."""
+    matched = sources.listing(_beside(main.path, pattern))
+    return bool(matched) and set(matched) <= gone
+
+
+def _ours(file: _File, wish: Wish) -> list[str]:
+    entries = table(file.tree, (*file.plugin, "containerd", "runtimes"))
+    return [name for name, entry in entries.items() if steps.is_ours(get(entry, ("options", "BinaryName")), wish)]
+
+
+def _any_ours(file: _File, wish: Wish) -> bool:
+    return bool(_ours(file, wish))
+
+
+def _imports(tree: Tree) -> list[str]:
+    found = tree.get("imports")
+    return [pattern for pattern in found if isinstance(pattern, str)] if isinstance(found, list) else []
+
+
+def _beside(config: str, pattern: str) -> str:
+    return pattern if pattern.startswith("/") else f"{config.rpartition('/')[0]}/{pattern}"
+
+
+def _pattern(wish: Wish) -> str:
+    return f"{wish.drop_in.rpartition('/')[0]}/*.toml"
+
+
+def _warnings(main: _File) -> tuple[str, ...]:
+    disabled = main.tree.get("disabled_plugins")
+    names = [name for name in disabled if name in ("cri", PLUGINS[2][1])] if isinstance(disabled, list) else []
+    if not names:
+        return ()
+    return (f"{main.path} has {names[0]} in disabled_plugins: without the CRI plugin no runtime here has any effect",)

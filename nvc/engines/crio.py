@@ -1,0 +1,40 @@
+"""CRI-O: /etc/crio/crio.conf and crio.conf.d (crio.conf(5)). Pure.
+
+CRI-O reads every file in crio.conf.d, whatever its name (pkg/config: UpdateFromPath): no backup may lie there.
+"""
+
+from __future__ import annotations
+
+from nvc.engines import edit, layered, steps
+from nvc.engines.changes import Tree, get
+from nvc.engines.wish import Plan, Sources, Wish
+
+
+def _entry(template: Tree, wish: Wish) -> Tree:
+    return {**template, "runtime_path": wish.path, "runtime_type": "oci"}
+
+
+LAYOUT = layered.Layout(
+    runtimes=("crio", "runtime", "runtimes"),
+    default=("crio", "runtime", "default_runtime"),
+    hooks=("crio", "runtime", "hooks_dir"),
+    below="",
+    pattern="*",
+    entry=_entry,
+    program=lambda entry: get(entry, ("runtime_path",)),
+    reload="systemctl restart crio",
+)
+
+
+def configure(text: str, wish: Wish, path: str = "crio.conf", layers: tuple[Tree, ...] = ()) -> str:
+    """The new text of the file that takes the edits."""
+    wanted = layered.changes(LAYOUT, list(layers), edit.read(steps.TOML, text, path), wish)
+    return edit.changed(steps.TOML, text, wanted, path)
+
+
+def plan(wish: Wish, sources: Sources) -> Plan:
+    """What has to be done to the files. Raises InputError if one cannot be read."""
+    made = layered.plan(LAYOUT, wish, sources)
+    if not wish.cdi:
+        return made
+    return made.replace(notes=(*made.notes, "CRI-O uses CDI without being told: --cdi changes nothing"))

@@ -1,0 +1,158 @@
+"""Reading and writing engine files. The one module of this package that touches the disk.
+
+A file is replaced by renaming a complete new one over it, so an engine never reads half of it and a full disk leaves
+the old one. Links are followed: the file they lead to is replaced, the link stays.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from nvc.errors import InputError, NvcError, PrivilegeError, reason
+
+if TYPE_CHECKING:
+    from nvc.engines.wish import FileEdit
+
+#: Bytes. No engine's file comes near it; a larger one is not one.
+LIMIT = 4 << 20
+BACKUP = ".nvc-backup"
+_MODE = 0o644
+
+
+class Files:
+    """The disk, as ``wish.Sources``."""
+
+    def read(self, path: str) -> str | None:
+        """The text of a file, None if there is none. Raises InputError if it is none, PrivilegeError if unreadable."""
+        try:
+            # O_NONBLOCK: a FIFO in the file's place must not hold us up.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _failure("read", path, error) from error
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise InputError(f"{path} is not a regular file", hint="name the engine's file with --config")
+            data = file.read(LIMIT + 1)
+        if len(data) > LIMIT:
+            raise InputError(f"{path} is larger than {LIMIT} bytes", hint="name the engine's file with --config")
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise InputError(
+                f"{path} is not valid: line {line}: it is not UTF-8",
+                hint="the file was left as it is; save it as UTF-8",
+            ) from error
+
+    def backup(self, path: str) -> str | None:
+        return self.read(backup_path(path))
+
+    def listing(self, pattern: str) -> list[str]:
+        return sorted(name for name in glob.glob(pattern, include_hidden=True) if os.path.isfile(name))
+
+
+def backup_path(path: str) -> str:
+    """Where the backup of a file is: beside it, but not in a directory whose files are all read (crio.conf.d)."""
+    path = os.path.realpath(path)
+    directory, name = os.path.split(path)
+    if directory.endswith(".d"):
+        directory = os.path.dirname(directory)
+    return os.path.join(directory, name + BACKUP)
+
+
+def write(edit: FileEdit, reader: Files) -> None:
+    """Do one edit: backup, then the file. All of it is done, or the file is as it was.
+
+    Raises PrivilegeError or NvcError with the reason.
+    """
+    path, backup = os.path.realpath(edit.path), backup_path(edit.path)
+    if reader.read(path) != edit.before:
+        raise NvcError(f"{edit.path} has changed in the meantime", hint="nothing was written; run this again")
+    try:
+        if edit.after is not None:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        if edit.backup == "make" and edit.before is not None:
+            _replace(backup, edit.before, like=path)
+        if edit.after is None:
+            os.unlink(path)
+        else:
+            _replace(path, edit.after, like=path)
+        if edit.backup == "drop":
+            _discard(backup)
+    except OSError as error:
+        raise _failure("write", edit.path, error) from error
+
+
+def _replace(path: str, text: str, *, like: str) -> None:
+    """Write a file under another name, with the owner, mode and labels of ``like``, and rename it."""
+    new = f"{os.path.dirname(path)}/.{os.path.basename(path)}.nvc-new"
+    _discard(new)  # left over from a run that was killed
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            _dress(descriptor, like)
+            os.fsync(descriptor)
+        os.rename(new, path)
+    except BaseException:
+        _discard(new)
+        raise
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _dress(descriptor: int, like: str) -> None:
+    try:
+        there = os.stat(like)
+    except FileNotFoundError:
+        os.fchmod(descriptor, _MODE)
+        return
+    if (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
+        os.fchown(descriptor, there.st_uid, there.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(there.st_mode))
+    for name in _attributes(like):  # security.selinux above all: without it a confined daemon cannot read the file
+        try:
+            os.setxattr(descriptor, name, os.getxattr(like, name))
+        except OSError:
+            continue  # the file system gives new files the label it wants
+
+
+def _attributes(path: str) -> list[str]:
+    try:
+        return os.listxattr(path)
+    except OSError:
+        return []
+
+
+def _discard(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+_HINTS = {
+    errno.ENOSPC: "the file is as it was; make room and run this again",
+    errno.EDQUOT: "the file is as it was; make room and run this again",
+    errno.EROFS: "the file is on a read-only file system: change it where that is made, or name another with --config",
+    errno.EBUSY: "the file is a mount of its own and cannot be replaced: change it outside this container",
+    errno.ELOOP: "the path leads through links that go round in a circle",
+    errno.ENOTDIR: "a part of the path is a file: is --config right?",
+    errno.EISDIR: "name a file, not a directory",
+}
+
+
+def _failure(verb: str, path: str, error: OSError) -> NvcError:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return PrivilegeError(f"cannot {verb} {path}: {reason(error)}", hint="run it as root (sudo)")
+    return NvcError(f"cannot {verb} {path}: {reason(error)}", hint=_HINTS.get(error.errno or 0, ""))
