@@ -30,16 +30,23 @@ def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def find_binaries(root: str, search: tuple[str, ...], options: DriverOptions) -> tuple[list[DriverFile], list[str]]:
-    """The first of every name in the search path, and warnings."""
+    """The first program of every name in the search path, and warnings.
+
+    A script of that name (a wrapper that starts the program elsewhere, as on hosts whose driver has a directory of its
+    own) is passed over for an ELF file further along: in a container, there is nothing that it could start.
+    """
     files, warnings = [], []
     for row in tables.BINARIES:
         if row.option and getattr(options, row.option):
             continue
-        path = next(filter(None, (_regular(root, f"{directory}/{row.name}") for directory in search)), "")
-        if path:
-            files.append(DriverFile(path, "binary", row.capability))
-        else:
+        found = list(filter(None, (_regular(root, f"{directory}/{row.name}") for directory in search)))
+        if not found:
             warnings.append(f"missing binary {row.name}")
+            continue
+        path = next((path for path in found if _is_elf(root, path)), found[0])
+        if path != found[0]:
+            warnings.append(f"selecting {path} over {found[0]}, which is a script")
+        files.append(DriverFile(path, "binary", row.capability))
     return files, warnings
 
 
@@ -49,6 +56,14 @@ def _regular(root: str, path: str) -> str:
         return found if stat.S_ISREG(os.lstat(host_path(root, found)).st_mode) else ""
     except OSError:
         return ""
+
+
+def _is_elf(root: str, path: str) -> bool:
+    try:
+        with open(host_path(root, path), "rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
 
 
 def firmware_directory(version: str) -> str:

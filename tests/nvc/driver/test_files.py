@@ -41,6 +41,16 @@ def test_the_first_directory_of_path_wins(driver_root: DriverRoot) -> None:
     assert "missing binary nvidia-debugdump" in warnings
 
 
+def test_a_program_is_taken_over_a_script_that_would_start_it(driver_root: DriverRoot) -> None:
+    driver_root.write("usr/local/bin/nvidia-smi", "#!/bin/sh\nexec /opt/driver/nvidia-smi\n")
+    driver_root.write("opt/driver/nvidia-smi", "\x7fELF")
+
+    files, warnings = binaries.find_binaries(str(driver_root.path), ("/usr/local/bin", "/opt/driver"), NONE)
+
+    assert "/opt/driver/nvidia-smi" in [file.path for file in files]
+    assert "selecting /opt/driver/nvidia-smi over /usr/local/bin/nvidia-smi, which is a script" in warnings
+
+
 def test_a_directory_or_dangling_link_of_the_name_is_passed_over(driver_root: DriverRoot) -> None:
     (driver_root.path / "opt/a/nvidia-smi").mkdir(parents=True)
     (driver_root.path / "opt/b").mkdir()
