@@ -151,8 +151,8 @@ def _table(machine: Path, before: Sight, after: Sight) -> None:
     rows.append(("open another (195:77)", "-", _opened(before, FOREIGN[0]), _opened(after, FOREIGN[0])))
     for name in LIBRARIES:
         host = next((path for path in machine.rglob(f"{name[:-1]}{version}") if path.is_file()), None)
-        where = "/" + str(host.relative_to(machine)) if host else "missing"
-        rows.append((name, where, before.libraries[name] or "not found", after.libraries[name] or "not found"))
+        where = "/" + str(host.relative_to(machine)) if host else ""
+        rows.append((name, *(_file(path) for path in (where, before.libraries[name], after.libraries[name]))))
     params = (machine / "proc/driver/nvidia/params").read_text()
     rows.append(
         ("/proc/.../params", _modify(params), _modify(before.texts[sight.PARAMS]), _modify(after.texts[sight.PARAMS]))
@@ -177,6 +177,11 @@ def _nodes(seen: Sight) -> str:
     return " ".join(names) or "none"
 
 
+def _file(path: str) -> str:
+    """A path in two words, so that a narrow column can break it."""
+    return f"{os.path.basename(path)} in {os.path.dirname(path)}" if path else "not found"
+
+
 def _opened(seen: Sight, path: str) -> str:
     answers = {
         "ok": "opened",
@@ -192,4 +197,7 @@ def _modify(params: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # the reader has seen enough; everything is removed already
+        os._exit(1)
