@@ -178,7 +178,7 @@ def _rootfs(stdin: int, timeout: float) -> str:
     _require_inside(current.pid)
     if current.root.startswith("/"):
         # crun tells it; the bundle of a rootless container may be unreadable here.
-        return bundle.rootfs(bundle.Bundle(current.bundle, (), "", False), current.root)
+        return bundle.rootfs(bundle.Bundle(current.bundle, env=(), root="", privileged=False), current.root)
     config = bundle.decode(bundle.read(current.bundle), current.bundle)
     return bundle.rootfs(config, current.root)
 

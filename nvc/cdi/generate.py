@@ -149,7 +149,8 @@ class _Maker:
                 found += self._named(self._gpu(gpu), (str(gpu.index), gpu.uuid, f"gpu{gpu.index}"))
             for mig in gpu.mig_devices:
                 pair = f"{gpu.index}:{mig.index}"
-                found += self._named(self._mig(gpu, mig), (pair, mig.uuid, f"mig{pair}"))
+                # Drivers before 470 name MIG devices MIG-GPU-.../7/0, and CDI allows no slash in a name.
+                found += self._named(self._mig(gpu, mig), (pair, mig.uuid.replace("/", ":"), f"mig{pair}"))
         if not found:
             raise DeviceError("this machine has no GPU to give to a container", hint="nvc-py info lists what is seen")
         return found
