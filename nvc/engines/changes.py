@@ -97,6 +97,14 @@ def emptied(tree: Tree, paths: Iterable[Path], before: Tree) -> list[Change]:
     return changes
 
 
+def fulfilled(tree: Tree, wanted: Tree, changes: Iterable[Change]) -> bool:
+    """Whether ``tree`` is what the changes had to give. A table above a place that was unset, if it is empty now, may
+    be there or not: in TOML it often only follows from the tables below it."""
+    paths = [change.path for change in changes if change.unset]
+    one, other = (applied(each, emptied(each, paths, {})) for each in (tree, wanted))
+    return same(one, other)
+
+
 def same(one: Any, other: Any) -> bool:
     """Equality that tells 1 from true and finds NaN equal to itself."""
     return _canonical(one) == _canonical(other)

@@ -54,10 +54,10 @@ def changes(tree: Tree, number: int, wish: Wish, layers: tuple[Tree, ...] = ()) 
     place = (*runtimes, wish.name)
     result = [] if "version" in tree or number == 1 else [Change(("version",), number)]
     programs = {"BinaryName": wish.path, **({"Runtime": wish.path} if number == 1 else {})}
-    if wish.default:
-        result.append(Change(default, wish.name))
     if wish.cdi:
         result.append(Change((*plugin, "enable_cdi"), True))
+    if wish.default:
+        result.append(Change(default, wish.name))
     if has(tree, place):
         if not get(tree, (*place, "runtime_type")):
             result.append(Change((*place, "runtime_type"), "io.containerd.runc.v2"))
@@ -192,7 +192,7 @@ def _take(
     if unused:
         left = [pattern for pattern in _imports(file.tree) if pattern not in unused]
         also.append(Change(("imports",), left) if left else Change(("imports",)))
-    if not known and not _remains(applied(file.tree, also), owned):
+    if not _remains(applied(file.tree, also), owned):
         owned.append(("version",))  # it stands there for our entries only
     found = wish.replace(path=program) if isinstance(program, str) else wish
     number = file.version

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from nvc.engines.changes import Change, Path, Tree, applied, emptied, same, towards
+from nvc.engines.changes import Change, Path, Tree, applied, emptied, fulfilled, towards
 from nvc.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def changed(form: Form, text: str, changes: Sequence[Change], path: str) -> str:
         raise InputError(
             f"cannot edit {path}: {error}", hint="the file was left as it is; write the entry by hand"
         ) from error
-    if not same(form.parse(result), wanted):
+    if not fulfilled(form.parse(result), wanted, changes):
         raise InputError(f"cannot edit {path} without changing the rest of it", hint="the file was left as it is")
     return mark + result.replace("\n", ends)
 

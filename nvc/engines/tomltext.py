@@ -12,12 +12,15 @@ import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from nvc.engines.changes import Change, Path, Tree, applied, dotted, same
+from nvc.engines.changes import Change, Path, Tree, applied, dotted, fulfilled, has, same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 NAME = "TOML"
+#: What looks like a table's header, and like a line with a key.
+_HEADER = re.compile(r"^[ \t]*\[[^=]*\][ \t]*(#.*)?$")
+_LINE = re.compile(r"^([ \t]*)[A-Za-z0-9_\"'][^=]*=")
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -51,38 +54,55 @@ def _one(text: str, change: Change) -> str:
         return text
     for way in _ways(text, change):
         try:
-            result = way(text, change)
-            if same(parse(result), wanted):
-                return result
+            for result in way(text, change):
+                if _means(result, wanted, change):
+                    return result
         except Exception:
             continue  # whatever tomlkit stumbles over: the next way is tried
     raise ValueError(f"{dotted(change.path)} cannot be changed without changing the rest of the file")
 
 
-def _ways(text: str, change: Change) -> list[Callable[[str, Change], str]]:
+def _means(text: str, wanted: Tree, change: Change) -> bool:
+    try:
+        return fulfilled(parse(text), wanted, [change])
+    except ValueError:
+        return False
+
+
+def _ways(text: str, change: Change) -> list[Callable[[str, Change], Iterator[str]]]:
+    """Ways of writing a change, what a person would do first. Each gives one text or several."""
     if change.unset:
-        return [_delete]
+        return [_cut, _cut_line, _delete]
     if isinstance(change.value, dict):
         return [_append, _assign]
     if len(change.path) == 1:
         return [_assign, _prepend]
-    return [_assign, _append] if _written(text, change.path[:-1]) else [_append, _assign]
+    return [_assign, _insert, _append] if has(parse(text), change.path) else [_insert, _append, _assign]
 
 
-def _written(text: str, path: Path) -> bool:
-    """Whether the table is written itself, and does not only follow from the tables below it."""
-    import tomlkit
-    from tomlkit.items import Table
+def _insert(text: str, change: Change) -> Iterator[str]:
+    """As a line after the last one of its table; where that is inside a longer value, as its first line."""
+    lines = text.splitlines(keepends=True)
+    wanted: object = {}
+    for key in reversed(change.path[:-1]):
+        wanted = {key: wanted}
+    # A line in a string of several lines may look like a header: who reads the result finds out.
+    headers = [at for at, line in enumerate(lines) if _HEADER.match(line) and tomllib.loads(line) == wanted]
+    for at in headers:
+        places = [(at, lines[at][: len(lines[at]) - len(lines[at].lstrip())])]
+        for number in range(at + 1, len(lines)):
+            if _HEADER.match(lines[number]):
+                break
+            found = _LINE.match(lines[number])
+            if found:
+                places.append((number, found[1]))
+        for place, indent in (places[-1], (at, places[-1][1])):
+            above = "".join(lines[: place + 1])
+            end = "" if above.endswith("\n") else "\n"
+            yield f"{above}{end}{indent}{_line(change.path[-1], change.value)}{''.join(lines[place + 1 :])}"
 
-    item: Any = tomlkit.parse(text)
-    for key in path:
-        if key not in item:
-            return False
-        item = item[key]
-    return not (isinstance(item, Table) and item.is_super_table())
 
-
-def _assign(text: str, change: Change) -> str:
+def _assign(text: str, change: Change) -> Iterator[str]:
     import tomlkit
 
     document = tomlkit.parse(text)
@@ -92,23 +112,68 @@ def _assign(text: str, change: Change) -> str:
             parent[key] = tomlkit.table()
         parent = parent[key]
     parent[change.path[-1]] = change.value
-    return tomlkit.dumps(document)
+    yield tomlkit.dumps(document)
 
 
-def _append(text: str, change: Change) -> str:
+def _append(text: str, change: Change) -> Iterator[str]:
     """As tables of their own at the end, which leaves every line of the file as it is."""
     path, value = change.path, change.value
     block = _tables(path, value) if isinstance(value, dict) else _tables(path[:-1], {path[-1]: value})
     if text and not text.endswith("\n"):
         text += "\n"
-    return f"{text}\n{block}" if text else block
+    yield f"{text}\n{block}" if text else block
 
 
-def _prepend(text: str, change: Change) -> str:
-    return f"{_line(change.path[0], change.value)}{text}"
+def _prepend(text: str, change: Change) -> Iterator[str]:
+    yield f"{_line(change.path[0], change.value)}{text}"
 
 
-def _delete(text: str, change: Change) -> str:
+def _cut(text: str, change: Change) -> Iterator[str]:
+    """The headers of a table and of those below it, each with its lines up to the next table's comment."""
+    lines = text.splitlines(keepends=True)
+    kept: list[str] = []
+    cutting = False
+    for line in lines:
+        if _HEADER.match(line):
+            tree = tomllib.loads(line)
+            ours = has(tree, change.path)
+            if ours and not cutting:
+                while kept and not kept[-1].strip():
+                    kept.pop()  # the blank line before it
+            cutting = ours
+        elif cutting and line.startswith("#"):
+            cutting = False
+        if not cutting:
+            kept.append(line)
+    yield "".join(kept)
+
+
+def _cut_line(text: str, change: Change) -> Iterator[str]:
+    """The one line that says it."""
+    lines = text.splitlines(keepends=True)
+    header: Path = ()
+    for at, line in enumerate(lines):
+        if _HEADER.match(line):
+            header = _only_path(tomllib.loads(line))
+        elif _LINE.match(line) and change.path[: len(header)] == header:
+            try:
+                found = has(tomllib.loads(line), change.path[len(header) :])
+            except tomllib.TOMLDecodeError:
+                continue  # the first line of a longer value
+            if found:
+                yield "".join(lines[:at] + lines[at + 1 :])
+
+
+def _only_path(tree: Any) -> Path:
+    """The path of the header that was read as ``tree``."""
+    path: Path = ()
+    while isinstance(tree, dict) and tree:
+        key, tree = next(iter(tree.items()))
+        path = (*path, key)
+    return path
+
+
+def _delete(text: str, change: Change) -> Iterator[str]:
     import tomlkit
 
     document = tomlkit.parse(text)
@@ -116,11 +181,7 @@ def _delete(text: str, change: Change) -> str:
     for key in change.path[:-1]:
         parent = parent[key]
     del parent[change.path[-1]]
-    result = tomlkit.dumps(document)
-    ended = text.rstrip("\n")
-    if result.rstrip("\n") and ended.endswith(result.rstrip("\n")) is False and result.endswith("\n\n"):
-        result = result.rstrip("\n") + "\n"  # the blank line that stood before the table
-    return result
+    yield tomlkit.dumps(document)
 
 
 def _tables(path: Path, value: dict[str, Any]) -> str:
