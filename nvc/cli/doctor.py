@@ -1,0 +1,63 @@
+"""``nvc-py doctor``: look at this host and say what is wrong (a click command; nothing on the start-up path imports
+this)."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from nvc.cli.settings import Settings
+from nvc.doctor import kernel, report, runner, table
+from nvc.doctor.finding import worst
+from nvc.doctor.probe import Probe
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--only", "areas", multiple=True, type=click.Choice(tuple(table.AREAS)), help="Check this area. May be repeated."
+)
+@click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    type=click.Choice(table.ENGINES),
+    help="Of the engines, check this one. May be repeated.",
+)
+@click.option("--problems", is_flag=True, help="Show warnings and errors only.")
+@click.pass_obj
+def doctor(
+    settings: Settings | None, as_json: bool, areas: tuple[str, ...], engines: tuple[str, ...], problems: bool
+) -> int:
+    """Look at driver, device nodes, kernel, engines and CDI specs, and say what is wrong.
+
+    Every finding says what is wrong, why it matters, and the command that mends it. Nothing is changed. Without root
+    some things cannot be seen; the report says which. docs/doctor.md explains every check.
+
+    Exit code: 0 nothing is wrong (there may be notes), 2 there are warnings, 3 there are errors, 1 the doctor could
+    not do its work. No check takes longer than --timeout (10 s, 30 s for NVML).
+
+    \b
+        nvc-py doctor
+        nvc-py doctor --problems
+        nvc-py doctor --json --only cdi --only nodes
+        nvc-py doctor --only engines --engine docker
+        nvc-py --sim /tmp/machine doctor
+    """
+    from nvc import api
+    from nvc.log import Log, open_log
+
+    general = (settings or Settings()).replace(cache=False)  # a look changes nothing, the inventory neither
+    with general.open(api, open_log(general.debug) if general.debug else Log.none()) as context:
+        host = context.host
+        probe = Probe(host, ask=context.inventory, kernel_calls=kernel.try_calls)
+        found = list(runner.run(table.choose(areas, engines), probe, general.timeout))
+    shown = [finding for finding in found if not problems or finding.level in ("warning", "error")]
+    if as_json:
+        click.echo(report.as_json(shown, simulated=host.simulated), nl=False)
+    else:
+        if host.simulated:
+            click.echo(f"SIMULATED machine {host.simulated}; kernel and cgroups are this computer's", err=True)
+        click.echo(report.as_text(shown, colour=report.wants_colour(sys.stdout.fileno())), nl=False)
+    return report.EXIT_CODES[worst(found)]

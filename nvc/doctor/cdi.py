@@ -1,0 +1,228 @@
+"""Checks of CDI specs: readable, true to the machine as it is now, refreshed when it changes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nvc.cdi import files
+from nvc.cdi.validate import advice
+from nvc.doctor.driver import majors, version
+from nvc.doctor.finding import Finding, error, note, ok, warning
+from nvc.doctor.hooks import hook_files
+
+if TYPE_CHECKING:
+    from nvc.cdi.spec import CdiEdits, CdiSpec
+    from nvc.doctor.probe import Probe
+    from nvc.model import Gpu
+
+#: The last directory of DIRECTORIES is emptied by a boot, as what is only true until then should be.
+SPEC = f"{files.DIRECTORIES[-1]}/nvidia.yaml"
+GENERATE = f"sudo nvc-py cdi generate --output {SPEC}"
+_VERSIONED = re.compile(r"\.so\.(\d{3,}\.\d+(?:\.\d+)?)$|/nvidia/(\d{3,}\.\d+(?:\.\d+)?)/")
+_UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+_REFRESH = re.compile(r"(nvc|nvidia)-cdi-refresh\.service")
+_GPU_CLASS = "gpu"
+_ENGINES = ("docker.service", "containerd.service", "crio.service")
+
+
+def _specs(probe: Probe) -> tuple[files.SpecFile, ...]:
+    """Every spec that engines read. Raises PermissionError, InputError."""
+    directories = []
+    for directory in files.DIRECTORIES:
+        place = probe.system(directory)
+        place.names()  # raises PermissionError, which finding out by the engine's rules would not
+        if place.exists():
+            directories.append(place.actual())
+    return files.find(directories)
+
+
+def _gpu_specs(probe: Probe) -> list[tuple[str, CdiSpec]]:
+    """The readable ones that offer NVIDIA GPUs."""
+    found = [(file.path, file.spec) for file in _specs(probe) if file.spec is not None]
+    return [(path, spec) for path, spec in found if "nvidia" in spec.kind]
+
+
+def _all_edits(spec: CdiSpec) -> list[CdiEdits]:
+    return [spec.edits, *(device.edits for device in spec.devices)]
+
+
+def _again(path: str) -> str:
+    return f"sudo nvc-py cdi generate --output {shlex.quote(path)}"
+
+
+def _status(probe: Probe, path: str) -> os.stat_result | None:
+    """Of a host path in a spec. One for a simulated machine has the machine's directory in front."""
+    root = probe.host.system
+    if root != "/" and path.startswith(root + "/"):
+        path = path[len(root) :]
+    return probe.system(path).status()
+
+
+def readable(probe: Probe) -> Iterator[Finding]:
+    found = _specs(probe)
+    for file in found:
+        if file.problems:
+            more = f" (and {len(file.problems) - 1} more)" if len(file.problems) > 1 else ""
+            yield error(f"{file.path}: {file.problems[0]}{more}", _again(file.path) if "nvidia" in file.path else
+                        f"sudo mv {shlex.quote(file.path)} /root/")  # fmt: skip
+    for text in files.listing(file for file in found if not file.problems).warnings:
+        yield warning(text, f"{GENERATE}  # after removing the file that is not wanted")
+    if not any(file.problems for file in found):
+        yield ok(f"{len(found)} spec files can be read")
+
+
+def there(probe: Probe) -> Iterator[Finding]:
+    """Is there a device to ask for at all?"""
+    specs = _gpu_specs(probe)
+    if not specs:
+        if version(probe):
+            yield note(f"no CDI spec offers NVIDIA GPUs in {' or '.join(files.DIRECTORIES)}", GENERATE)
+        return
+    names = [f"{spec.kind}={device.name}" for _, spec in specs for device in spec.devices]
+    yield ok(f"{len(names)} CDI devices: {', '.join(names[:4])}{' ...' if len(names) > 4 else ''}")
+
+
+def paths(probe: Probe) -> Iterator[Finding]:
+    """Everything that a spec names on the host."""
+    for path, spec in _gpu_specs(probe):
+        wanted: dict[str, str] = {}
+        for edits in _all_edits(spec):
+            wanted.update({mount.host_path: "mount" for mount in edits.mounts})
+            wanted.update({node.host_path or node.path: "node" for node in edits.device_nodes})
+            wanted.update({hook.path: "hook" for hook in edits.hooks})
+        gone = [f"{what} {name}" for name, what in wanted.items() if _status(probe, name) is None]
+        if gone:
+            more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+            yield error(f"{path} names what does not exist: {gone[0]}{more}", _again(path))
+        else:
+            yield ok(f"{path}: all {len(wanted)} paths exist")
+
+
+def driver_version(probe: Probe) -> Iterator[Finding]:
+    """Library names carry the version of the driver that the spec was made for."""
+    kernel = version(probe)
+    if not kernel:
+        return
+    for path, spec in _gpu_specs(probe):
+        named: set[str] = set()
+        for edits in _all_edits(spec):
+            for mount in edits.mounts:
+                match = _VERSIONED.search(mount.host_path)
+                named |= {match[1] or match[2]} if match else set()
+        if named and kernel not in named:
+            yield error(f"{path} is of driver {', '.join(sorted(named))}; {kernel} is loaded", _again(path))
+        elif named:
+            yield ok(f"{path} is of driver {kernel}")
+
+
+def numbers(probe: Probe) -> Iterator[Finding]:
+    """Device numbers written into a spec; those of nvidia-uvm and nvidia-caps may change with every boot."""
+    for path, spec in _gpu_specs(probe):
+        written = [node for edits in _all_edits(spec) for node in edits.device_nodes if node.major]
+        wrong = []
+        for node in written:
+            found = _status(probe, node.host_path or node.path)
+            if found is None or not stat.S_ISCHR(found.st_mode):
+                continue
+            if (os.major(found.st_rdev), os.minor(found.st_rdev)) != (node.major, node.minor):
+                wrong.append(f"{node.path} {node.major}:{node.minor}")
+        if wrong:
+            yield error(f"{path} has numbers of another boot: {', '.join(wrong[:3])}", _again(path))
+        elif written and path.startswith(str(probe.system(files.DIRECTORIES[0]))):
+            yield warning(
+                f"{path} has device numbers written in, and stays after a boot",
+                f"sudo rm {shlex.quote(path)}; {GENERATE}",
+            )
+        elif written and "nvidia-uvm" in majors(probe):
+            yield ok(f"{path}: device numbers are right")
+
+
+def devices(probe: Probe) -> Iterator[Finding]:
+    """The devices of a spec against the GPUs and MIG devices there are."""
+    inventory = probe.known_inventory()
+    if inventory is None:
+        return
+    for path, spec in _gpu_specs(probe):
+        if not spec.kind.endswith(f"/{_GPU_CLASS}") or spec.kind.startswith("management."):
+            continue
+        known = {name: gpu for gpu in inventory.gpus for name in _names(gpu)}
+        offered = {device.name for device in spec.devices}
+        gone = sorted(offered - set(known) - {"all"})
+        lacking = [gpu for gpu in inventory.gpus if not offered & set(_names(gpu))]
+        if gone:
+            yield error(f"{path} offers devices that are gone: {', '.join(gone[:4])}", _again(path))
+        for gpu in lacking:
+            yield warning(f"{path} does not offer GPU {gpu.index} ({gpu.uuid})", _again(path))
+        if not gone and not lacking:
+            yield ok(f"{path} offers what there is")
+
+
+def _names(gpu: Gpu) -> list[str]:
+    """Every name a device of this GPU may have, by each strategy."""
+    if not gpu.mig_devices:
+        return [str(gpu.index), gpu.uuid, f"gpu{gpu.index}"]
+    return [
+        name
+        for mig in gpu.mig_devices
+        for name in (f"{gpu.index}:{mig.index}", mig.uuid, f"mig{gpu.index}:{mig.index}")
+    ]
+
+
+def hook_environment(probe: Probe) -> Iterator[Finding]:
+    specs = _gpu_specs(probe)
+    wrong = False
+    for path, spec in specs:
+        for problem in list(advice(spec))[:1]:
+            wrong = True
+            yield error(f"{path}: {problem}", _again(path))
+    if specs and not wrong:
+        yield ok("hooks of CDI specs have environments of their own")
+
+
+def twice(probe: Probe) -> Iterator[Finding]:
+    """A hook for every container acts on one with a CDI device too, unless the spec tells it not to."""
+    hooks = hook_files(probe)
+    for path, spec in _gpu_specs(probe) if hooks else ():
+        if not any("NVIDIA_VISIBLE_DEVICES=void" in edits.env for edits in _all_edits(spec)):
+            yield warning(
+                f"{hooks[0][0]} acts on containers with devices of {path} too",
+                f"{_again(path)}  # ours tells the hook",
+            )
+
+
+def refresh(probe: Probe) -> Iterator[Finding]:
+    """A unit that makes the spec anew, before engines start."""
+    if not probe.has_systemd() or not _gpu_specs(probe):
+        return
+    units = [
+        place.below(name)
+        for directory in _UNITS
+        for place in (probe.system(directory),)
+        for name in place.names()
+        if _REFRESH.fullmatch(name)
+    ]
+    if not units:
+        yield warning("nothing makes the CDI spec anew after a boot or an upgrade of the driver",
+                      GENERATE + "  # at every boot; the nvc-py package has a unit for it")  # fmt: skip
+        return
+    unit = units[0]
+    before = unit.text()
+    drop_ins = probe.system(f"/etc/systemd/system/{unit.path.rpartition('/')[2]}.d")
+    before += "".join(drop_ins.below(name).text() for name in drop_ins.names() if name.endswith(".conf"))
+    ordered = " ".join(line.partition("=")[2] for line in before.split("\n") if line.startswith("Before="))
+    present = [name for name in _ENGINES if any(probe.system(f"{base}/{name}").exists() for base in _UNITS)]
+    late = [name for name in present if name not in ordered.split()]
+    if late:
+        name = unit.path.rpartition("/")[2]
+        yield warning(
+            f"{name} is not ordered before {', '.join(late)}: at boot they may start without a spec",
+            f"sudo mkdir -p /etc/systemd/system/{name}.d; printf '[Unit]\\nBefore={' '.join(_ENGINES)}\\n' | "
+            f"sudo tee /etc/systemd/system/{name}.d/10-container-engines.conf; sudo systemctl daemon-reload",
+        )
+    else:
+        yield ok(f"{unit.path} makes the spec anew")

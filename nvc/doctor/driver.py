@@ -1,0 +1,197 @@
+"""Checks of the kernel module and what belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nvc.doctor.finding import Finding, error, note, ok, warning
+from nvc.driver.nvcaps import MIG_MINORS
+from nvc.driver.places import DRIVER, IMEX_MAJOR
+from nvc.driver.tables import FIRMWARE_DIRECTORY
+from nvc.errors import NvcError
+from nvc.formats.procfs import char_majors, nvrm_version
+
+if TYPE_CHECKING:
+    from nvc.doctor.probe import Probe
+
+LOAD = "sudo nvc-py --load-kmods info"
+RELOAD = "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; sudo modprobe nvidia  # or reboot"
+_GPU_CLASSES = ("0x0300", "0x0302")
+
+
+def version(probe: Probe) -> str:
+    """Of the loaded kernel module, "" without one."""
+    return nvrm_version(probe.driver(f"{DRIVER}/version").text())
+
+
+def majors(probe: Probe) -> dict[str, int]:
+    """Name -> major of the character devices that the kernel has."""
+    return char_majors(probe.system("/proc/devices").text())
+
+
+def loaded(probe: Probe) -> Iterator[Finding]:
+    found = version(probe)
+    if found:
+        yield ok(f"kernel module {found} is loaded")
+        return
+    if probe.system("/dev/dxg").exists():
+        yield ok("Windows' driver serves this machine (WSL2)")
+        return
+    text = probe.driver(f"{DRIVER}/version").text()
+    if text:
+        yield error(f"{DRIVER}/version names no driver version: {text.splitlines()[0][:80]!r}", RELOAD)
+    elif probe.system("/sys/module/nvidia").exists():
+        yield error(f"the nvidia module is loaded, but {DRIVER}/version is missing", "sudo mount -t proc proc /proc")
+    elif probe.system("/sys/module/nouveau").exists():
+        yield error(
+            "the nouveau driver has the GPU",
+            "echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf; "
+            "sudo update-initramfs -u; sudo reboot",
+        )
+    else:
+        yield error("no NVIDIA driver is loaded", "sudo modprobe nvidia  # install the driver first if that fails")
+
+
+def gpus(probe: Probe) -> Iterator[Finding]:
+    """NVIDIA GPUs on the bus, against those that the driver took."""
+    base = probe.system("/sys/bus/pci/devices")
+    present = []
+    for address in base.names():
+        vendor = base.below(f"{address}/vendor").text().strip()
+        if vendor == "0x10de" and base.below(f"{address}/class").text().startswith(_GPU_CLASSES):
+            present.append(address)
+    taken = probe.driver(f"{DRIVER}/gpus").names()
+    left = [address for address in present if address.lower() not in {name.lower() for name in taken}]
+    if not version(probe):
+        if present:
+            yield note(f"{len(present)} NVIDIA GPUs on the PCI bus, and no driver for them")
+        return
+    for address in left:
+        yield error(
+            f"the driver did not take GPU {address}",
+            f"sudo dmesg | grep -i -e nvrm -e {address}",
+            "the module is too old or of the wrong kind for this GPU, the GPU is given to a virtual machine, or broken",
+        )
+    if not taken:
+        yield error("the driver has no GPU", "lspci -d 10de: -nnk; sudo dmesg | grep -i nvrm")
+    elif not left:
+        yield ok(f"the driver has {len(taken)} GPU{'s' if len(taken) > 1 else ''}")
+
+
+def modules(probe: Probe) -> Iterator[Finding]:
+    if not version(probe):
+        return
+    known = majors(probe)
+    if "nvidia-uvm" not in known:
+        yield error("the module nvidia-uvm is not loaded", LOAD)
+    else:
+        yield ok(f"nvidia-uvm has device major {known['nvidia-uvm']}")
+
+
+def answers(probe: Probe) -> Iterator[Finding]:
+    """NVML, asked as for a container."""
+    if not version(probe):
+        return
+    try:
+        inventory = probe.inventory()
+    except NvcError as problem:
+        yield error(str(problem), f"# {problem.hint}" if problem.hint else "nvidia-smi  # says more about the driver")
+        return
+    yield ok(f"NVML answers: driver {inventory.driver.nvrm_version}, {len(inventory.gpus)} GPUs")
+    for text in inventory.warnings:
+        yield note(text)
+
+
+def firmware(probe: Probe) -> Iterator[Finding]:
+    found = version(probe)
+    if not found:
+        return
+    place = probe.driver(FIRMWARE_DIRECTORY.format(version=found))
+    if place.names():
+        yield ok(f"GSP firmware of {found} is there")
+    elif "Open Kernel Module" in probe.driver(f"{DRIVER}/version").text():
+        yield warning(f"no GSP firmware in {place}", f"# install the firmware package of driver {found}")
+    else:
+        yield note(f"no GSP firmware in {place}: this driver may do without")
+
+
+def persistence(probe: Probe) -> Iterator[Finding]:
+    if not version(probe):
+        return
+    if probe.driver("/run/nvidia-persistenced/socket").exists():
+        yield ok("nvidia-persistenced is running")
+    else:
+        yield note(
+            "nvidia-persistenced is not running",
+            "sudo systemctl enable --now nvidia-persistenced  # or: sudo nvidia-smi -pm 1",
+        )
+
+
+def extras(probe: Probe) -> Iterator[Finding]:
+    """Services beside the GPUs that containers must ask for by name."""
+    if not version(probe):
+        return
+    switches = [name for name in probe.driver("/dev").names() if name.startswith("nvidia-nvswitch")]
+    manager = probe.driver("/run/nvidia-fabricmanager/socket").exists()
+    if [name for name in switches if name[-1].isdigit()] and not manager:
+        yield error(
+            f"there are NVSwitches ({', '.join(switches[:4])}) and no fabric manager",
+            "sudo systemctl enable --now nvidia-fabricmanager",
+            "without it cuInit fails with 802 (system not yet initialized) on machines with NVSwitch",
+        )
+    channels = [name for name in probe.driver(f"/dev/{IMEX_MAJOR}").names() if name.startswith("channel")]
+    nodes = set(probe.driver("/dev").names())
+    offers = [
+        ("fabric manager", manager, "given with `utility`"),
+        (f"{len(channels)} IMEX channels", bool(channels), "NVIDIA_IMEX_CHANNELS=0 or --imex-channel 0"),
+        ("MPS", probe.driver("/tmp/nvidia-mps").exists(), "given with `compute`"),
+        ("GPUDirect Storage", any(name.startswith("nvidia-fs") for name in nodes), "NVIDIA_GDS=enabled"),
+        ("GDRCopy", "gdrdrv" in nodes, "NVIDIA_GDRCOPY=enabled"),
+    ]
+    found = [f"{name} ({how})" for name, there, how in offers if there]
+    yield ok(f"extras for containers: {', '.join(found) or 'none on this machine'}")
+
+
+def imex(probe: Probe) -> Iterator[Finding]:
+    """IMEX channels: offered by the driver, with nodes of the right number."""
+    known = majors(probe)
+    place = probe.driver(f"/dev/{IMEX_MAJOR}")
+    names = [name for name in place.names() if name.startswith("channel")]
+    if IMEX_MAJOR not in known:
+        if names:
+            yield warning(f"{place} has nodes, and the driver has no IMEX channels", f"sudo rm -r {place}")
+        return
+    import os
+
+    for name in names:
+        found = place.below(name).status()
+        number = name.removeprefix("channel")
+        if found is None or not number.isdecimal():
+            continue
+        actual, expected = (os.major(found.st_rdev), os.minor(found.st_rdev)), (known[IMEX_MAJOR], int(number))
+        if actual != expected:
+            yield error(
+                f"{place.below(name)} is {actual[0]}:{actual[1]}, the driver's channel is {expected[0]}:{expected[1]}",
+                f"sudo rm {place.below(name)}; sudo nvidia-modprobe -i {number}",
+            )
+    if names:
+        yield ok(f"{len(names)} IMEX channels have nodes")
+
+
+def minors_readable(probe: Probe) -> Iterator[Finding]:
+    """mig-minors, which says the number of every MIG node."""
+    from nvc.formats import FormatError
+    from nvc.formats.procfs import mig_minors
+
+    if "nvidia-caps" not in majors(probe) or not version(probe):
+        return
+    place = probe.system(MIG_MINORS)
+    text = place.text()
+    if not text:
+        yield warning(f"{place} is missing", "sudo mount -t proc proc /proc  # a container's /proc may lack it")
+        return
+    try:
+        yield ok(f"{MIG_MINORS} names {len(mig_minors(text))} nodes")
+    except FormatError as problem:
+        yield warning(f"{place}: {problem}", RELOAD)

@@ -1,0 +1,196 @@
+"""Checks of Docker, Podman, containerd and CRI-O: can their files be read, and do they know the way to GPUs?"""
+
+from __future__ import annotations
+
+import posixpath
+import shlex
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Any
+
+from nvc.doctor.finding import Finding, error, note, ok, warning
+from nvc.doctor.hooks import hook_files
+from nvc.doctor.probe import BadFile, table, texts
+
+if TYPE_CHECKING:
+    from nvc.doctor.probe import Place, Probe
+
+DOCKER = "/etc/docker/daemon.json"
+CONTAINERD = "/etc/containerd/config.toml"
+CRIO, CRIO_DROP_INS = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d"
+PODMAN = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
+HOOK = "nvidia-container-runtime-hook"
+#: Names under which the runtime that knows GPUs is installed.
+RUNTIMES = ("nvc-runtime", "nvidia-container-runtime")
+#: containerd's table of the CRI plugin, by configuration version.
+_CRI = {1: ("cri",), 2: ("io.containerd.grpc.v1.cri",)}
+_CRI_3 = ("io.containerd.cri.v1.runtime",)
+_IMPORTS_LIMIT = 64
+
+
+def _configure(engine: str) -> str:
+    restart = {"docker": "docker", "containerd": "containerd", "crio": "crio"}.get(engine)
+    then = f"; sudo systemctl restart {restart}" if restart else ""
+    return f"sudo nvc-py runtime configure --runtime={engine}{then}"
+
+
+def _is_ours(path: object) -> bool:
+    return isinstance(path, str) and posixpath.basename(path).startswith(RUNTIMES)
+
+
+def docker_settings(probe: Probe) -> dict[str, Any]:
+    """daemon.json, {} for a missing or broken one."""
+    try:
+        return table(probe.system(DOCKER).json())
+    except BadFile:
+        return {}
+
+
+def hooked(probe: Probe) -> set[str]:
+    """Engines that reach GPUs through a hook."""
+    found = set()
+    if probe.program("dockerd") and probe.program(HOOK):
+        found.add("docker")  # docker run --gpus
+    if hook_files(probe):
+        found |= {"podman", "crio"}
+    return found
+
+
+def docker(probe: Probe) -> Iterator[Finding]:
+    program = probe.program("dockerd")
+    place = probe.system(DOCKER)
+    if not program and not place.exists():
+        yield ok("Docker is not installed")
+        return
+    settings = place.json()
+    if settings is not None and not isinstance(settings, dict):
+        yield error(f"{place} is not a JSON object: Docker does not start", f"sudoedit {shlex.quote(str(place))}")
+        return
+    runtimes = table(settings, "runtimes")
+    ours = {name: table(runtimes, name).get("path") for name in runtimes if _is_ours(table(runtimes, name).get("path"))}
+    yield from _programs(probe, ours, str(place), "docker")
+    default = table(settings).get("default-runtime")
+    if isinstance(default, str) and default not in (*runtimes, "runc", "io.containerd.runc.v2"):
+        yield error(f"{place}: default-runtime {default!r} is none of its runtimes", _configure("docker"))
+    cdi = table(settings, "features").get("cdi")
+    ways = [f"--runtime {name}" for name in ours]
+    ways += ["--gpus"] if probe.program(HOOK) else []
+    ways += ["CDI"] if cdi is True else []
+    if not ways:
+        yield note("Docker knows no way to GPUs", _configure("docker"))
+    else:
+        yield ok(f"Docker gives GPUs by {', '.join(ways)}")
+
+
+def podman(probe: Probe) -> Iterator[Finding]:
+    if not probe.program("podman"):
+        yield ok("Podman is not installed")
+        return
+    broken = False
+    for path in PODMAN:
+        settings = probe.system(path).toml()
+        engine = table(settings, "engine")
+        runtimes = table(engine, "runtimes")
+        for name, paths in runtimes.items():
+            known = [entry for entry in texts(paths) if _is_ours(entry)]
+            if known and not any(probe.program(entry) for entry in known):
+                broken = True
+                yield error(f"{path}: runtime {name} is {known[0]}, which is not there", _configure("podman"))
+        for directory in texts(engine.get("hooks_dir")):
+            if not probe.system(directory).exists():
+                broken = True
+                yield warning(f"{path}: hooks_dir {directory} does not exist: Podman starts no container",
+                              f"sudo mkdir -p {shlex.quote(directory)}")  # fmt: skip
+    if not broken:
+        yield ok("Podman takes CDI devices (--device nvidia.com/gpu=all) as it is")
+
+
+def containerd(probe: Probe) -> Iterator[Finding]:
+    place = probe.system(CONTAINERD)
+    if not probe.program("containerd") and not place.exists():
+        yield ok("containerd is not installed")
+        return
+    main = place.toml()
+    files = [(CONTAINERD, main), *_imported(probe, main)]
+    if "cri" in texts(main.get("disabled_plugins")):
+        yield note(f"{place} turns the CRI plugin off: Kubernetes cannot use this containerd")
+    ours: dict[str, Any] = {}
+    wrong: list[str] = []
+    cdi = False
+    holders: dict[str, list[str]] = {}
+    for path, content in files:
+        version = content.get("version", 1)
+        if not isinstance(version, int):
+            yield error(f"{path}: version is {version!r}, not a number: containerd does not start", f"sudoedit {path}")
+            continue
+        plugin = table(content, "plugins", *_CRI.get(version, _CRI_3))
+        if plugin:
+            holders.setdefault(f"{version}", []).append(path)
+        cdi = plugin.get("enable_cdi", cdi) is True
+        for name, runtime in table(plugin, "containerd", "runtimes").items():
+            binary = table(runtime, "options").get("BinaryName")
+            if _is_ours(binary):
+                ours[name] = binary
+        default = table(plugin, "containerd").get("default_runtime_name")
+        if isinstance(default, str) and default not in table(plugin, "containerd", "runtimes") and default != "runc":
+            wrong.append(f"{path}: default_runtime_name {default!r} is not a runtime of that file")
+    yield from _programs(probe, ours, CONTAINERD, "containerd")
+    for text in wrong:
+        yield warning(text, _configure("containerd"), "containerd before 2.1 does not merge the tables of two files")
+    for version_text, paths in holders.items():
+        if len(paths) > 1 and int(version_text) < 3:
+            yield note(
+                f"{' and '.join(paths)} both have the CRI plugin's table: containerd < 2.1 takes the last",
+                "containerd config dump  # shows what is in force",
+            )
+    ways = [f"runtime {name}" for name in ours] + (["CDI"] if cdi else [])
+    if not ways:
+        yield note("containerd knows no way to GPUs", _configure("containerd"))
+    else:
+        yield ok(f"containerd gives GPUs by {', '.join(ways)}")
+
+
+def crio(probe: Probe) -> Iterator[Finding]:
+    directory = probe.system(CRIO_DROP_INS)
+    if not probe.program("crio") and not probe.system(CRIO).exists() and not directory.exists():
+        yield ok("CRI-O is not installed")
+        return
+    ours: dict[str, Any] = {}
+    drop_ins = [directory.below(name) for name in directory.names() if name.endswith((".conf", ".toml"))]
+    for place in (probe.system(CRIO), *drop_ins):
+        for name, runtime in table(place.toml(), "crio", "runtime", "runtimes").items():
+            path = table(runtime).get("runtime_path")
+            if _is_ours(path):
+                ours[name] = path
+    yield from _programs(probe, ours, CRIO_DROP_INS, "crio")
+    yield ok("CRI-O takes CDI devices as it is" + "".join(f", and has runtime {name}" for name in ours))
+
+
+def installed(probe: Probe) -> Iterator[Finding]:
+    """Our own programs, by the names that engines call."""
+    missing = [name for name in ("nvc-hook", "nvc-cdi-hook", "nvc-runtime") if not probe.program(name)]
+    if probe.host.simulated:
+        return
+    if missing:
+        yield note(f"not installed in {':'.join(probe.search[:2])} ...: {', '.join(missing)}", "sudo make install")
+    else:
+        yield ok("nvc-hook, nvc-cdi-hook and nvc-runtime are installed")
+
+
+def _programs(probe: Probe, ours: dict[str, Any], where: str, engine: str) -> Iterator[Finding]:
+    for name, path in ours.items():
+        if not probe.program(path):
+            yield error(f"{where}: runtime {name} is {path}, which is not there", _configure(engine))
+
+
+def _imported(probe: Probe, main: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The files that ``imports`` names, in the order containerd reads them. Raises BadFile."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for pattern in texts(main.get("imports")):
+        directory, _, name = pattern.rpartition("/")
+        directory = directory or posixpath.dirname(CONTAINERD)
+        place: Place = probe.system(directory)
+        for entry in place.names():
+            if fnmatch(entry, name) and len(found) < _IMPORTS_LIMIT:
+                found.append((f"{directory}/{entry}", place.below(entry).toml()))
+    return found

@@ -1,0 +1,185 @@
+"""Checks of the host around: security modules, settings, our own files."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from nvc.doctor.finding import Finding, error, note, ok, warning
+from nvc.doctor.probe import table
+from nvc.driver.inventory import CACHE, SIZE_LIMIT
+from nvc.formats import FormatError, mountinfo
+
+if TYPE_CHECKING:
+    from nvc.doctor.probe import Place, Probe
+
+#: The first that exists counts.
+CONFIGS = ("/etc/nvc/config.toml", "/etc/nvidia-container-runtime/config.toml")
+_ENV_KEY = "accept-nvidia-visible-devices-envvar-when-unprivileged"
+_MOUNT_KEY = "accept-nvidia-visible-devices-as-volume-mounts"
+_CLI = "nvidia-container-cli"
+#: Keys whose type is checked here, by table; ``hook.config`` has them all and refuses a wrong one when a container
+#: starts, which is late.
+_TYPES: tuple[tuple[str, str, type], ...] = (
+    ("", "disable-require", bool),
+    ("", _ENV_KEY, bool),
+    ("", _MOUNT_KEY, bool),
+    ("", "supported-driver-capabilities", str),
+    ("", "swarm-resource", str),
+    (_CLI, "root", str),
+    (_CLI, "ldcache", str),
+    (_CLI, "ldconfig", str),
+    (_CLI, "user", str),
+    (_CLI, "debug", str),
+    (_CLI, "load-kmods", bool),
+    (_CLI, "no-cgroups", bool),
+    (_CLI, "no-pivot", bool),
+    ("nvidia-container-runtime", "mode", str),
+    ("nvidia-container-runtime", "runtimes", list),
+)
+
+
+def _config(probe: Probe) -> tuple[Place | None, dict[str, Any]]:
+    place = next((place for place in map(probe.system, CONFIGS) if place.status() is not None), None)
+    return place, place.toml() if place is not None else {}
+
+
+def settings(probe: Probe) -> Iterator[Finding]:
+    """config.toml of hook and runtime."""
+    place, content = _config(probe)
+    if place is None:
+        yield ok("no config.toml: everything has its default")
+        return
+    edit = f"sudoedit {shlex.quote(str(place))}"
+    wrong = False
+    for section, key, kind in _TYPES:
+        value = table(content, section).get(key) if section else content.get(key)
+        if value is not None and not isinstance(value, kind):
+            wrong = True
+            yield error(
+                f"{place}: {f'{section}.{key}'.lstrip('.')} is not a {kind.__name__}: no GPU container starts", edit
+            )
+    cli = table(content, _CLI)
+    ldconfig, root = cli.get("ldconfig"), cli.get("root")
+    if isinstance(ldconfig, str) and not ldconfig.startswith("@/"):
+        wrong = True
+        yield error(
+            f"{place}: {_CLI}.ldconfig = {ldconfig!r} is not a program of the host",
+            f'{edit}   (write "@/sbin/ldconfig")',
+            "the image's ldconfig would run on the host (CVE-2024-0136, CVE-2024-0137); it is refused",
+        )
+    elif isinstance(ldconfig, str) and probe.system(ldconfig[1:]).status() is None:
+        wrong = True
+        yield error(f"{place}: {_CLI}.ldconfig = {ldconfig!r} does not exist", f'{edit}   (write "@/sbin/ldconfig")')
+    if isinstance(root, str) and root not in ("", "/") and not probe.system(root).exists():
+        wrong = True
+        yield error(f"{place}: {_CLI}.root = {root!r} does not exist", edit)
+    if cli.get("no-cgroups") is True and probe.uid == 0 and not probe.host.simulated:
+        yield note(
+            f"{place}: no-cgroups is on, which is for rootless engines: others get `Operation not permitted`", edit
+        )
+    if not wrong:
+        yield ok(f"{place} can be used")
+
+
+def requests(probe: Probe) -> Iterator[Finding]:
+    """Whether any image can ask for every GPU with a variable."""
+    place, content = _config(probe)
+    if content.get(_ENV_KEY, True) is False:
+        yield ok("images of unprivileged containers cannot ask for GPUs by a variable")
+        return
+    yield note(
+        "any image can ask for all GPUs with NVIDIA_VISIBLE_DEVICES, where the hook or runtime serves its containers",
+        f"sudoedit {shlex.quote(str(place or probe.system(CONFIGS[0])))}  # {_ENV_KEY} = false, {_MOUNT_KEY} = true",
+        "fine on a machine of one user",
+    )
+
+
+def selinux(probe: Probe) -> Iterator[Finding]:
+    if probe.kernel("/sys/fs/selinux/enforce").text().strip() != "1":
+        yield ok("SELinux does not enforce")
+        return
+    value = probe.kernel("/sys/fs/selinux/booleans/container_use_devices").text().split()
+    if value and value[0] == "1":
+        yield ok("SELinux enforces, and containers may use devices (container_use_devices)")
+    else:
+        yield warning(
+            "SELinux enforces, and containers may not use devices",
+            "sudo setsebool -P container_use_devices on  # or, for one container: --security-opt label=disable",
+        )
+
+
+def apparmor(probe: Probe) -> Iterator[Finding]:
+    enabled = probe.kernel("/sys/module/apparmor/parameters/enabled").text().strip() == "Y"
+    if enabled and any(map(probe.program, ("lxc-start", "incusd", "lxd"))):
+        yield note(
+            "AppArmor is on: LXC's profile lets the nvidia hook mount only in unprivileged containers",
+            "# lxc.apparmor.profile = unconfined  # in the container's configuration, where the hook is denied",
+        )
+    else:
+        yield ok("AppArmor is on; engines' profiles let GPUs through" if enabled else "AppArmor is off")
+
+
+def cache(probe: Probe) -> Iterator[Finding]:
+    """The inventory is believed only if root alone can have written it."""
+    owner = 0 if probe.host.system == "/" else None
+    place = probe.system(CACHE)
+    directory = probe.system(CACHE.rpartition("/")[0])
+    mend = f"sudo rm -rf {shlex.quote(str(directory))}"
+    found = directory.status(follow=False)
+    if found is None:
+        yield ok("no inventory is kept yet")
+        return
+    wrong = ""
+    if not stat.S_ISDIR(found.st_mode):
+        wrong = f"{directory} is not a directory"
+    elif found.st_mode & 0o022 or (owner is not None and found.st_uid != owner):
+        wrong = f"{directory} belongs to user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}"
+    else:
+        file = place.status(follow=False)
+        if file is None:
+            yield ok("no inventory is kept yet")
+            return
+        if not stat.S_ISREG(file.st_mode) or file.st_nlink != 1 or file.st_size > SIZE_LIMIT:
+            wrong = f"{place} is not a file of one name and usual size"
+        elif file.st_mode & 0o077 or (owner is not None and file.st_uid != owner):
+            wrong = f"{place} belongs to user {file.st_uid} with mode {stat.S_IMODE(file.st_mode):o}"
+    if wrong:
+        yield error(wrong, mend)
+    else:
+        yield ok(f"the inventory in {place} is root's alone")
+
+
+def propagation(probe: Probe) -> Iterator[Finding]:
+    try:
+        mounts = mountinfo.parse(probe.kernel("/proc/self/mountinfo").text())
+    except FormatError as problem:
+        yield warning(f"the mounts cannot be read: {problem}", "")
+        return
+    root = next((mount for mount in mounts if mount.point == "/"), None)
+    if root is None or any(field.startswith("shared:") for field in root.tags):
+        yield ok("/ is a shared mount")
+    else:
+        yield note("/ is a private mount", "sudo mount --make-rshared /")
+
+
+def rootless(probe: Probe) -> Iterator[Finding]:
+    """What rootless engines need."""
+    if not any(map(probe.program, ("podman", "dockerd-rootless.sh"))):
+        return
+    wrong = False
+    if probe.kernel("/proc/sys/user/max_user_namespaces").text().strip() == "0":
+        wrong = True
+        yield warning("user namespaces are off", "sudo sysctl -w user.max_user_namespaces=15000")
+    if probe.kernel("/proc/sys/kernel/unprivileged_userns_clone").text().strip() == "0":
+        wrong = True
+        yield warning("user namespaces are for root only", "sudo sysctl -w kernel.unprivileged_userns_clone=1")
+    for path in ("/etc/subuid", "/etc/subgid"):
+        if not probe.system(path).text().strip():
+            wrong = True
+            yield note(f"{path} gives nobody a range of ids", "sudo usermod --add-subuids 100000-165535 "
+                       "--add-subgids 100000-165535 \"$USER\"")  # fmt: skip
+    if not wrong:
+        yield ok("rootless containers can be made; give them GPUs by CDI")

@@ -1,0 +1,196 @@
+"""The eyes of the checks: every path a check looks at goes through here, so that a tree of files can be a host.
+
+A missing file is an empty answer. A file that may not be read raises PermissionError, which the runner turns into a
+finding that says what could not be seen; checks do not catch it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from nvc.driver.locate import host_path, read_bytes, resolve
+from nvc.errors import NvcError
+
+if TYPE_CHECKING:
+    from nvc.model import Host, Inventory
+
+#: A configuration file of more than this is not read.
+FILE_LIMIT = 4 << 20
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
+PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+class Probe:
+    """Where things are, and what is asked.
+
+    host: the driver root (/dev, libraries, /proc/driver/nvidia) and the system (/etc, /run, /sys, /proc/devices), as
+    everywhere. kernel: where the running kernel's /proc and /sys are; "/" also for a simulated machine. ask: finds
+    the inventory, NVML included; raises NvcError. kernel_calls: feature -> "" or why it is not there.
+    engines: names of engines that alone are looked at; none: all.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        kernel: str = "/",
+        ask: Callable[[], Inventory] | None = None,
+        kernel_calls: Callable[[], dict[str, str]] | None = None,
+        uid: int | None = None,
+        search: tuple[str, ...] = PATH,
+    ) -> None:
+        self.host = host
+        self.kernel_root = kernel
+        self.uid = os.geteuid() if uid is None else uid
+        self.search = search
+        self._ask = ask
+        self._kernel_calls = kernel_calls
+        self._answer: Inventory | NvcError | None = None
+
+    # Three roots, the same four questions.
+
+    def driver(self, path: str) -> Place:
+        """A driver path."""
+        return Place(self.host.root, path)
+
+    def system(self, path: str) -> Place:
+        """A path of the host: configuration, engines, sysfs."""
+        return Place(self.host.system, path)
+
+    def kernel(self, path: str) -> Place:
+        """A file of the running kernel below /proc or /sys."""
+        return Place(self.kernel_root, path)
+
+    def program(self, name: str) -> str:
+        """Where a program is on the host (its path there), or "". An absolute ``name`` is looked at as it is."""
+        for path in (name,) if name.startswith("/") else (f"{directory}/{name}" for directory in self.search):
+            found = self.system(path).status()
+            if found is not None and stat.S_ISREG(found.st_mode) and found.st_mode & 0o111:
+                return path
+        return ""
+
+    def has_systemd(self) -> bool:
+        return self.system("/run/systemd/system").exists()
+
+    def inventory(self) -> Inventory:
+        """Everything installed, asked once. Raises NvcError, each time the same."""
+        if self._answer is None:
+            try:
+                self._answer = self._ask() if self._ask else _nobody()
+            except NvcError as error:
+                self._answer = error
+        if isinstance(self._answer, NvcError):
+            raise self._answer
+        return self._answer
+
+    def known_inventory(self) -> Inventory | None:
+        """The inventory, or None: one check tells why there is none, the others do without."""
+        try:
+            return self.inventory()
+        except NvcError:
+            return None
+
+    def kernel_calls(self) -> dict[str, str]:
+        return self._kernel_calls() if self._kernel_calls else {}
+
+
+class Place:
+    """A path below one of the roots; links in it are followed below that root."""
+
+    def __init__(self, root: str, path: str) -> None:
+        self.root = root
+        self.path = path
+
+    def __str__(self) -> str:
+        """How this computer names it."""
+        return host_path(self.root, self.path)
+
+    def actual(self) -> str:
+        """With links followed. Raises OSError."""
+        return self.path if self.root == "/" else host_path(self.root, resolve(self.root, self.path))
+
+    def status(self, *, follow: bool = True) -> os.stat_result | None:
+        """None when there is nothing, or a link to nothing. Raises OSError for what cannot be told."""
+        try:
+            if follow:
+                return os.stat(self.actual())
+            parent, _, name = self.path.rpartition("/")
+            return os.lstat(f"{Place(self.root, parent or '/').actual().rstrip('/')}/{name}")
+        except OSError as problem:
+            if problem.errno in (*_ABSENT, errno.ELOOP):
+                return None
+            raise
+
+    def exists(self) -> bool:
+        return self.status() is not None
+
+    def text(self) -> str:
+        """The content; "" without the file. Raises OSError (PermissionError, EINVAL for a FIFO, EFBIG ...)."""
+        return self.data().decode("utf-8", "surrogateescape")
+
+    def data(self) -> bytes:
+        try:
+            return read_bytes(self.actual(), FILE_LIMIT)
+        except OSError as problem:
+            if problem.errno in _ABSENT:
+                return b""
+            raise
+
+    def names(self) -> list[str]:
+        """What is in the directory, sorted; nothing without it. Raises OSError."""
+        try:
+            return sorted(os.listdir(self.actual()))
+        except OSError as problem:
+            if problem.errno in _ABSENT:
+                return []
+            raise
+
+    def below(self, name: str) -> Place:
+        return Place(self.root, f"{self.path.rstrip('/')}/{name}")
+
+    def toml(self) -> dict[str, Any]:
+        """The tables of a file, {} without it. Raises Unreadable with the line."""
+        import tomllib
+
+        try:
+            return tomllib.loads(self.data().decode("utf-8"))
+        except (ValueError, RecursionError) as problem:
+            raise BadFile(f"{self} is not TOML: {_one_line(problem)}") from problem
+
+    def json(self) -> Any:
+        """The value in a file, None without it or for an empty one. Raises BadFile with the place."""
+        import json
+
+        data = self.data()
+        try:
+            return json.loads(data.decode("utf-8")) if data.strip() else None
+        except (ValueError, RecursionError) as problem:
+            raise BadFile(f"{self} is not JSON: {_one_line(problem)}") from problem
+
+
+class BadFile(Exception):
+    """A configuration file that cannot be read as what it is; the message names it and the place."""
+
+
+def table(tree: Any, *keys: str) -> dict[str, Any]:
+    """The table at ``keys``; {} when it, or one on the way, is missing or something else."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree if isinstance(tree, dict) else {}
+
+
+def texts(value: Any) -> list[str]:
+    """The texts of a list; [] for anything else."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _one_line(problem: BaseException) -> str:
+    return " ".join(str(problem).split()) or type(problem).__name__
+
+
+def _nobody() -> NoReturn:
+    raise NvcError("nobody can be asked for the inventory")
