@@ -99,7 +99,7 @@ def loads(data: bytes | str, *, limit: int = LIMIT) -> Any:
         except UnicodeDecodeError as error:
             raise CodecError(f"not UTF-8 at byte {error.start}", error.start) from error
     try:
-        value, end = _scan(text, _skip_space(text, 0))
+        value, end = _scanned(text, _skip_space(text, 0))
     except StopIteration as stop:
         raise _misplaced("a value is missing", text, stop.value) from None
     except RecursionError as error:
@@ -116,6 +116,19 @@ def loads(data: bytes | str, *, limit: int = LIMIT) -> Any:
     if end != len(text):
         raise _misplaced("more text after the value", text, end)
     return value
+
+
+def _scanned(text: str, start: int) -> tuple[Any, int]:
+    try:
+        return _scan(text, start)
+    except SystemError as error:
+        # Up to Python 3.12 the C scanner raises the error class of a json.decoder that somebody imported, or nothing
+        # at all (raise_errmsg() in Modules/_json.c). Only who sends broken text pays for the import.
+        try:
+            import json.decoder  # noqa: F401
+        except ImportError:  # out of reach: in a chroot, or in a container's mount namespace
+            raise CodecError("malformed") from error
+    return _scan(text, start)
 
 
 def _skip_space(text: str, start: int) -> int:
