@@ -24,7 +24,7 @@ PROGRAM = "nvc-cdi-hook"
 THEN = "then"
 _TIMEOUT = 30.0
 _COMPAT = "/usr/local/cuda/compat"
-_COMMON = (
+COMMON = (
     ("debug", "FILE", "write what is done to FILE"),
     ("timeout", "SECONDS", f"limit of every wait, {_TIMEOUT:g} when not given"),
 )
@@ -111,7 +111,7 @@ def usage() -> str:
         lines.append(f"  {name}\n      {summary}")
         lines += [f"      --{option} {value}".ljust(44) + text for option, value, text in options]
     lines += ["", "Every hook takes:"]
-    lines += [f"      --{option} {value}".ljust(44) + text for option, value, text in _COMMON]
+    lines += [f"      --{option} {value}".ljust(44) + text for option, value, text in COMMON]
     return (
         f"Usage: {PROGRAM} NAME [OPTION...] [{THEN} NAME [OPTION...]]... < STATE\n\n"
         "Hooks of CDI specs. The OCI runtime starts them at createContainer and writes the container's state to their\n"
@@ -136,7 +136,7 @@ def _read(words: list[str]) -> tuple[str, Values]:
         # A spec may be newer than we are; a container without the newest hook is better than none.
         _print(2, f"{PROGRAM}: warning: unknown hook {name!r} is left out\n")
         return "", {}
-    known = {option for option, _, _ in (*HOOKS[name][1], *_COMMON)}
+    known = {option for option, _, _ in (*HOOKS[name][1], *COMMON)}
     values: Values = {}
     rest = words[1:]
     while rest:

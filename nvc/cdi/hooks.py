@@ -147,7 +147,7 @@ def chmod(target: HookTarget, mode: int, paths: Sequence[str], log: Log) -> int:
                     changed += 1
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS):
-                    raise MountError(f"chmod failed: {path}: {reason(error)}") from error
+                    raise MountError(f"chmod failed: {root.path}{path}: {reason(error)}") from error
                 log.warn(f"chmod: {path}: {reason(error)}")
     return changed
 

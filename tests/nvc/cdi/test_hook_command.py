@@ -1,0 +1,211 @@
+"""``nvc-cdi-hook`` as a runtime starts it: words, state, stages, and what it tells when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hook.cdi import _ARGUMENTS, HOOKS, THEN, serve
+from nvc.cdi import generate
+from tests.support import injection
+
+ROOT = Path(__file__).parents[3]
+Start = Callable[..., subprocess.CompletedProcess[bytes]]
+LINK = ("create-symlinks", "--link", "libcuda.so.1::/usr/lib64/libcuda.so")
+
+
+@pytest.fixture
+def rootfs(tmp_path: Path) -> Path:
+    return injection.make_rootfs(tmp_path / "rootfs")
+
+
+@pytest.fixture
+def state(tmp_path: Path, rootfs: Path) -> Callable[..., bytes]:
+    """The state of a container whose bundle is in tmp_path."""
+    config = {"ociVersion": "1.0.2", "process": {"env": []}, "root": {"path": "rootfs"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    def make(**changes: object) -> bytes:
+        data = {"ociVersion": "1.0.2", "id": "x", "status": "creating", "pid": 1, "bundle": str(tmp_path), **changes}
+        return json.dumps(data).encode()
+
+    return make
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    launcher = tmp_path / "launch"
+    launcher.write_text(f"import sys\nsys.path[:0] = [{str(ROOT)!r}]\nfrom hook.cdi import run\nrun()\n")
+
+    def run(data: bytes, *words: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> object:
+        command = ["unshare", "-m", sys.executable, "-I", "-S", str(launcher), *words]
+        plain = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        return subprocess.run(command, input=data, capture_output=True, env=env or plain, cwd=cwd, timeout=60)
+
+    return run  # type: ignore[return-value]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="runc"),
+        pytest.param({"pid": 0, "status": "created"}, id="crun"),
+        pytest.param({"pid": None}, id="no-pid"),
+        pytest.param({"root": "ROOTFS", "bundle": "/nonexistent"}, id="crun-tells-the-root"),
+        pytest.param({"unknown": {"x": [1]}, "annotations": {"a": "b"}}, id="more-keys"),
+    ],
+)
+def test_states_of_runtimes(
+    start: Start, state: Callable[..., bytes], rootfs: Path, changes: dict[str, object]
+) -> None:
+    data = state(**changes).replace(b"ROOTFS", str(rootfs).encode())
+    done = start(data, *LINK)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert os.readlink(rootfs / "usr/lib64/libcuda.so") == "libcuda.so.1"
+
+
+@pytest.mark.root
+def test_one_start_does_several(start: Start, state: Callable[..., bytes], rootfs: Path) -> None:
+    injection.build_library(rootfs / "opt/libnvctest.so.1", "libnvctest.so")
+    words = [*LINK, THEN, "noop", THEN, "enable-cuda-compat", THEN, "update-ldcache", "--folder=/opt"]
+    done = start(state(), *words, THEN, "update-application-profile")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"/opt/libnvctest.so.1" in (rootfs / "etc/ld.so.cache").read_bytes()
+
+
+@pytest.mark.root
+def test_the_container_s_environment_and_directory_decide_nothing(
+    start: Start, state: Callable[..., bytes], rootfs: Path, tmp_path: Path
+) -> None:
+    for name in ("sitecustomize.py", "hook.py", "nvc.py", "json.py", "os.py", "encodings.py"):
+        (rootfs / name).write_text(f"open({str(tmp_path / 'owned')!r}, 'w')")
+    hostile = {"PYTHONPATH": str(rootfs), "PYTHONHOME": str(rootfs), "PATH": str(rootfs), "NVC_SIM": str(rootfs)}
+    command = ["/usr/bin/unshare", "-m", sys.executable, "-I", "-S", str(tmp_path / "launch"), *LINK]
+    done = subprocess.run(command, input=state(), capture_output=True, env=hostile, cwd=rootfs, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        pytest.param([], 2, "Usage: nvc-cdi-hook NAME", id="nothing"),
+        pytest.param(["create-symlinks", "--foo"], 2, "create-symlinks: unexpected '--foo'", id="unknown-option"),
+        pytest.param(["create-symlinks", "--link"], 2, "create-symlinks: --link needs a value", id="no-value"),
+        pytest.param(["create-symlinks", "--link", "a:b"], 2, "--link 'a:b' is not TEXT::PATH", id="no-separator"),
+        pytest.param(["create-symlinks", "--link", "a::b::c"], 2, "is not TEXT::PATH", id="two-separators"),
+        pytest.param(["create-symlinks", "--link=::b"], 2, "is not TEXT::PATH", id="empty-half"),
+        pytest.param(["create-symlinks", "word"], 2, "unexpected 'word'", id="word"),
+        pytest.param(["chmod", "--path", "/x"], 2, "chmod: --mode '' is not octal", id="no-mode"),
+        pytest.param(["chmod", "--mode=4755"], 2, "chmod: --mode '4755' is not octal", id="set-uid"),
+        pytest.param(["chmod", "--mode=abc"], 2, "chmod: --mode 'abc' is not octal", id="letters"),
+        pytest.param(["chmod", "--mode=1", "--mode=2"], 2, "chmod: --mode twice", id="twice"),
+        pytest.param([*LINK, "--timeout=0"], 2, "--timeout '0' is not a number", id="timeout"),
+        pytest.param(["update-ldcache", "--folder", "lib"], 1, "update-ldcache: 'lib' is not an absolute", id="folder"),
+        pytest.param(["update-ldcache", "--folder", "/a\n/b"], 1, "is not an absolute path", id="newline-in-a-folder"),
+        pytest.param([*LINK, THEN, "chmod"], 2, "chmod: --mode", id="mistake-in-the-second"),
+    ],
+)
+def test_wrong_words_start_nothing(
+    words: list[str], code: int, expected: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stdin = os.open("/dev/null", os.O_RDONLY)
+    try:
+        assert serve(words, stdin) == code
+    finally:
+        os.close(stdin)
+    assert expected in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["from-the-future", "--x", "y"], ["--quiet", "create-symlinks"], [THEN]])
+def test_an_unknown_hook_is_left_out(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert serve(words, -1) == 0
+    assert "warning: unknown hook" in capfd.readouterr().err
+
+
+def test_noop_reads_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert serve(["noop"], -1) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "help"])
+def test_help_names_every_hook_and_option(word: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert serve([word]) == 0
+    shown = capfd.readouterr().out
+    for name, (_, options) in HOOKS.items():
+        assert f"  {name}\n" in shown
+        assert all(f"--{option} " in shown for option, _, _ in options)
+
+
+def test_specs_name_hooks_that_there_are() -> None:
+    assert set(generate.HOOKS) <= set(_ARGUMENTS)
+    assert set(_ARGUMENTS) | {"noop"} == set(HOOKS)
+    assert generate.THEN == THEN
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(b"", "container state on stdin is empty", id="empty"),
+        pytest.param(b"{", "container state on stdin is not JSON", id="cut-short"),
+        pytest.param(b"[]", "is not a JSON object", id="list"),
+        pytest.param(b"{}", "bundle is missing", id="no-bundle"),
+        pytest.param(b'{"bundle": "rel"}', "is not an absolute path", id="relative-bundle"),
+        pytest.param(b'{"bundle": "/nonexistent"}', "/nonexistent/config.json: No such file", id="no-config"),
+        pytest.param(b'{"bundle": "/b", "root": "/"}', "is the root of the host", id="host-root"),
+        pytest.param(b'{"bundle": "/b", "root": "/x/.."}', "is the root of the host", id="host-root-in-disguise"),
+        pytest.param(b'{"bundle": "/b", "root": "/nonexistent"}', "open failed: /nonexistent", id="no-root"),
+        pytest.param(b'{"bundle": "/b", "status": "stopped"}', "is stopped", id="stopped"),
+        pytest.param(b" " * (1 << 20) + b" ", "is larger than 1024 KiB", id="too-much"),
+    ],
+)
+@pytest.mark.root
+def test_bad_states_are_told(start: Start, data: bytes, expected: str) -> None:
+    done = start(data, *LINK)
+    assert done.returncode == 1
+    assert expected in done.stderr.decode()
+    assert done.stderr.startswith(b"nvc-cdi-hook: ")
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.root
+def test_another_stage_than_create_container_is_refused(
+    start: Start, state: Callable[..., bytes], rootfs: Path
+) -> None:
+    with injection.container(rootfs, with_proc=False) as pid:
+        done = start(state(pid=pid), *LINK)
+    assert done.returncode == 1
+    assert b"not in the container's mount namespace" in done.stderr
+    assert b"createContainer" in done.stderr
+    assert not (rootfs / "usr/lib64/libcuda.so").is_symlink()
+
+
+@pytest.mark.root
+def test_a_state_that_never_ends_is_not_waited_for(start: Start, tmp_path: Path) -> None:
+    read, write = os.pipe()
+    begun = time.monotonic()
+    command = [sys.executable, "-I", "-S", str(tmp_path / "launch"), *LINK, "--timeout=0.3"]
+    try:
+        done = subprocess.run(command, stdin=read, capture_output=True, env={}, timeout=30)
+    finally:
+        os.close(read)
+        os.close(write)
+    assert done.returncode == 1
+    assert b"no complete container state on stdin within 0.3 s" in done.stderr
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.root
+def test_the_debug_file_has_the_reason(start: Start, state: Callable[..., bytes], rootfs: Path, tmp_path: Path) -> None:
+    (rootfs / "usr/lib64/libcuda.so").mkdir()
+    log = tmp_path / "log"
+    assert start(state(), *LINK, "--debug", str(log)).returncode == 1
+    assert "mount error: file creation failed" in log.read_text()

@@ -1,0 +1,349 @@
+"""The hooks' work for real, as root in namespaces of their own: what they make, twice, and against hostile images."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nvc.cdi import hooks
+from nvc.cdi.hooks import HookTarget
+from nvc.cdi.procfile import cover
+from nvc.errors import InputError, LdcacheError, MountError, NvcError
+from nvc.linux import syscalls
+from nvc.linux.root import Root
+from nvc.log import Log
+from nvc.sim.create import create
+from tests.support import injection
+from tests.support.injection import MS_BIND, MS_REC, isolated, mount, mountinfo, tree
+from tests.support.native import build
+
+pytestmark = pytest.mark.root
+LOG = Log.none()
+COMPAT = "/usr/local/cuda/compat"
+#: A file of procfs that every kernel has, in place of the driver's.
+PROC_FILE = "/proc/version"
+
+
+@pytest.fixture
+def rootfs(tmp_path: Path) -> Path:
+    root = injection.make_rootfs(tmp_path / "rootfs")
+    for name in ("usr/lib/driver", "usr/local/cuda-12.9/compat"):
+        (root / name).mkdir(parents=True)
+    (root / "usr/local/cuda").symlink_to("cuda-12.9")
+    return root
+
+
+def enter(rootfs: Path, **nodes: int) -> HookTarget:
+    """Mount what a runtime has mounted at createContainer, in our namespace; take the rights that a hook keeps.
+
+    nodes: device nodes of the driver in /dev, with their minor numbers.
+    """
+    mount(str(rootfs), rootfs, None, MS_BIND | MS_REC)
+    for name, kind, data in (("proc", "proc", None), ("dev", "tmpfs", "mode=0755")):
+        if stat.S_ISDIR((rootfs / name).lstat().st_mode):
+            mount(kind, rootfs / name, kind, 0, data)
+    for name, minor in nodes.items():
+        os.mknod(rootfs / "dev" / name, stat.S_IFCHR | 0o666, os.makedev(195, minor))
+    hooks.prepare()
+    return HookTarget(str(rootfs))
+
+
+@isolated
+def test_links_are_made_with_their_parents_and_replace_what_is_there(rootfs: Path) -> None:
+    target = enter(rootfs)
+    (rootfs / "usr/lib/old.so").symlink_to("old.so.470")
+    (rootfs / "usr/lib/file.so").write_text("an old library")
+    links = [
+        ("/usr/lib/new/libcuda.so", "libcuda.so.1"),
+        ("/usr/lib/old.so", "old.so.580"),
+        ("/usr/lib/file.so", "file.so.1"),
+        ("relative/link", "../card0"),
+    ]
+    assert hooks.create_symlinks(target, links, LOG) == 4
+    assert {path: os.readlink(rootfs / path.lstrip("/")) for path, _ in links} == dict(links)
+    assert hooks.create_symlinks(target, links, LOG) == 0
+    assert sorted(os.listdir(rootfs / "usr/lib")) == ["driver", "file.so", "new", "old.so"]
+
+
+@isolated
+def test_a_directory_or_a_mount_is_not_replaced_by_a_link(rootfs: Path) -> None:
+    target = enter(rootfs)
+    (rootfs / "usr/lib/mounted").touch()
+    mount("/dev/null", rootfs / "usr/lib/mounted", None, MS_BIND)
+    for path, text in (("/usr/lib/driver", "is a directory"), ("/usr/lib/mounted", "is a mount point")):
+        with pytest.raises(MountError, match=text):
+            hooks.create_symlinks(target, [(path, "x")], LOG)
+    for path in ("/usr/lib/..", "/", "/usr/lib/"):
+        with pytest.raises(InputError, match="does not name a file"):
+            hooks.create_symlinks(target, [(path, "x")], LOG)
+    assert sorted(os.listdir(rootfs / "usr/lib")) == ["driver", "mounted"]
+
+
+def install(rootfs: Path, *directories: str, name: str = "libnvctest.so") -> None:
+    for directory in directories:
+        (rootfs / directory).mkdir(parents=True, exist_ok=True)
+        injection.build_library(rootfs / directory / f"{name}.1", name)
+
+
+@isolated
+def test_the_cache_finds_the_folder_also_when_it_is_made_anew(rootfs: Path) -> None:
+    install(rootfs, "usr/lib/driver")
+    target = enter(rootfs)
+    hooks.update_ldcache(target, ["/usr/lib/driver"], "", LOG)
+    assert b"/usr/lib/driver/libnvctest.so.1" in (rootfs / "etc/ld.so.cache").read_bytes()
+    files = tree(rootfs, skip=("etc/ld.so.cache", "proc", "dev", "var"))
+    hooks.update_ldcache(target, ["/usr/lib/driver"], "", LOG)
+    assert tree(rootfs, skip=("etc/ld.so.cache", "proc", "dev", "var")) == files
+    # What a package's script does later, with the container's own configuration.
+    (rootfs / "etc/ld.so.cache").unlink()
+    assert os.spawnlp(os.P_WAIT, "ldconfig", "ldconfig", "-r", str(rootfs)) == 0
+    assert b"/usr/lib/driver/libnvctest.so.1" in (rootfs / "etc/ld.so.cache").read_bytes()
+
+
+def found(rootfs: Path, name: str) -> list[str]:
+    """The paths of a library in the cache, in the loader's order."""
+    from nvc.formats import ldcache
+
+    cache = ldcache.parse((rootfs / "etc/ld.so.cache").read_bytes())
+    return [entry.path for entry in cache.entries if entry.name == name]
+
+
+@isolated
+def test_the_order_of_the_image_s_own_libraries_stays(rootfs: Path) -> None:
+    (rootfs / "etc/debian_version").touch()
+    multiarch = f"usr/lib/{os.uname().machine}-linux-gnu"
+    install(rootfs, "extra/lib", multiarch)
+    (rootfs / "etc/ld.so.conf.d/00-xxx.conf").write_text("/extra/lib\n")
+    target = enter(rootfs)
+    hooks.update_ldcache(target, [f"/{multiarch}"], "", LOG)
+    assert found(rootfs, "libnvctest.so.1")[0] == "/extra/lib/libnvctest.so.1"
+    assert not (rootfs / "etc/ld.so.conf.d/00-nvcr-nvc.conf").exists()
+
+
+@isolated
+def test_an_image_without_configuration_gets_one(rootfs: Path) -> None:
+    shutil.rmtree(rootfs / "etc")
+    install(rootfs, "usr/lib/driver")
+    target = enter(rootfs)
+    hooks.update_ldcache(target, ["/usr/lib/driver"], "", LOG)
+    assert (rootfs / "etc/ld.so.conf").read_text() == "include /etc/ld.so.conf.d/*.conf\n"
+    assert found(rootfs, "libnvctest.so.1") == ["/usr/lib/driver/libnvctest.so.1"]
+
+
+@isolated
+def test_a_configuration_that_includes_nothing_is_helped_along(rootfs: Path) -> None:
+    install(rootfs, "usr/lib/driver", "usr/own")
+    (rootfs / "etc/ld.so.conf").write_text("/usr/own\n")
+    target = enter(rootfs)
+    hooks.update_ldcache(target, ["/usr/lib/driver"], "", LOG)
+    assert (rootfs / "etc/ld.so.conf").read_text() == "/usr/own\n"
+    assert found(rootfs, "libnvctest.so.1")[0] == "/usr/lib/driver/libnvctest.so.1"
+
+
+def compat_file(rootfs: Path) -> str:
+    file = rootfs / "etc/ld.so.conf.d/00-compat-nvc.conf"
+    return file.read_text() if file.exists() else ""
+
+
+@isolated
+def test_compat_libraries_come_first_where_they_fit(rootfs: Path) -> None:
+    injection.build_library(rootfs / f"{COMPAT[1:]}/libcuda.so.575.51", "libcuda.so")
+    injection.build_library(rootfs / "usr/lib/driver/libcuda.so.535.104", "libcuda.so")
+    target = enter(rootfs)
+    assert hooks.enable_cuda_compat(target, "535.104", "", COMPAT, LOG)
+    assert compat_file(rootfs) == "/usr/local/cuda-12.9/compat\n"
+    hooks.update_ldcache(target, ["/usr/lib/driver"], "", LOG)
+    assert [path.rpartition("/")[0] for path in found(rootfs, "libcuda.so.1")] == [
+        "/usr/local/cuda-12.9/compat",
+        "/usr/lib/driver",
+    ]
+    # The container is started again after the driver was upgraded.
+    assert not hooks.enable_cuda_compat(target, "580.1", "", COMPAT, LOG)
+    assert compat_file(rootfs) == ""
+
+
+@isolated
+def test_no_compat_libraries_no_file(rootfs: Path) -> None:
+    target = enter(rootfs)
+    for driver in ("535.104", "", "nonsense"):
+        assert not hooks.enable_cuda_compat(target, driver, "", COMPAT, LOG)
+    assert os.listdir(rootfs / "etc/ld.so.conf.d") == []
+    with pytest.raises(InputError, match="not a directory called compat"):
+        hooks.enable_cuda_compat(target, "535", "", "/usr/local/cuda", LOG)
+
+
+@pytest.mark.parametrize("missing", [(), ("mount_setattr", "open_tree", "fsopen", "move_mount")], ids=["new", "old"])
+def test_a_file_of_proc_is_covered_and_nothing_else_remains(rootfs: Path, missing: tuple[str, ...]) -> None:
+    @isolated
+    def run() -> None:
+        mount("tmpfs", "/run", "tmpfs", 0)
+        target = enter(rootfs)
+        syscalls.unavailable.update(missing)
+        before, files = mountinfo(), os.listdir(rootfs)
+        with Root.open(target.rootfs) as root:
+            assert cover(root, PROC_FILE, "ours\n", LOG)
+            assert not cover(root, PROC_FILE, "ours\n", LOG)
+        assert (rootfs / PROC_FILE[1:]).read_text() == "ours\n"
+        new = [line.split(" ") for line in mountinfo() if line not in before]
+        assert [line[1] for line in new] == [f"{rootfs}{PROC_FILE}"]
+        assert {"ro", "nosuid", "nodev", "noexec"} <= set(new[0][2].split(","))
+        assert len(os.listdir(rootfs / "proc")) > 10
+        assert os.listdir(rootfs) == files
+
+    run()
+
+
+@isolated
+def test_only_procfs_is_covered(rootfs: Path) -> None:
+    (rootfs / "etc/motd").write_text("hello")
+    target = enter(rootfs)
+    before = mountinfo()
+    with Root.open(target.rootfs) as root:
+        with pytest.raises(MountError, match="not a file of procfs"):
+            cover(root, "/etc/motd", "ours", LOG)
+        assert not cover(root, "/proc/missing/params", "ours", LOG)
+    assert mountinfo() == before
+
+
+@isolated
+def test_a_machine_without_driver_needs_no_cover(rootfs: Path) -> None:
+    if os.path.exists("/proc/driver/nvidia"):
+        pytest.skip("this machine has a driver")
+    assert not hooks.disable_device_node_modification(enter(rootfs), "", LOG)
+
+
+def test_a_simulated_machine_s_parameters_are_shown(rootfs: Path, tmp_path: Path) -> None:
+    build()
+    host = create(str(tmp_path / "machine"), "h200")
+
+    @isolated
+    def run() -> None:
+        target = enter(rootfs)
+        assert hooks.disable_device_node_modification(target, host.root, LOG)
+        assert "ModifyDeviceFiles: 0\n" in (rootfs / "proc/driver/nvidia/params").read_text()
+        assert not hooks.disable_device_node_modification(target, host.root, LOG)
+
+    run()
+
+
+@isolated
+def test_the_application_profile_has_the_gpus_of_the_container(rootfs: Path) -> None:
+    target = enter(rootfs, nvidia1=1, nvidia3=3, nvidiactl=255)
+    (rootfs / "dev/nvidia2").touch()
+    (rootfs / "dev/nvidia4").symlink_to("nvidia3")
+    assert hooks.update_application_profile(target, LOG)
+    profile = (rootfs / "etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf").read_text()
+    assert '"EGLVisibleDGPUDevices", 0xa]' in profile
+    assert not hooks.update_application_profile(target, LOG)
+
+
+@isolated
+def test_no_gpu_no_profile(rootfs: Path) -> None:
+    assert not hooks.update_application_profile(enter(rootfs, nvidiactl=255), LOG)
+    assert not (rootfs / "etc/nvidia").exists()
+
+
+@isolated
+def test_a_read_only_root_goes_without_profile(rootfs: Path) -> None:
+    target = enter(rootfs, nvidia0=0)
+    mount(None, rootfs, None, 0x1 | 0x20 | MS_BIND)
+    assert not hooks.update_application_profile(target, LOG)
+
+
+@isolated
+def test_chmod_changes_directories_of_the_container_only(rootfs: Path) -> None:
+    (rootfs / "etc/secret").mkdir(mode=0o700)
+    (rootfs / "etc/file").touch(mode=0o600)
+    (rootfs / "etc/out").symlink_to("/proc/1/root")
+    (rootfs / "tmp/host").mkdir()
+    target = enter(rootfs)
+    (rootfs / "dev/dri").mkdir(mode=0o700)
+    mount("/dev", rootfs / "tmp/host", None, MS_BIND)
+    before = os.stat("/dev").st_mode
+    paths = ["/dev/dri", "/etc/secret", "/etc/file", "/etc/missing", "/tmp/host"]
+    assert hooks.chmod(target, 0o755, paths, LOG) == 2
+    assert stat.S_IMODE((rootfs / "dev/dri").stat().st_mode) == 0o755
+    assert stat.S_IMODE((rootfs / "etc/file").stat().st_mode) == 0o600
+    assert os.stat("/dev").st_mode == before
+    with pytest.raises(MountError, match="chmod failed"):
+        hooks.chmod(target, 0o755, ["/etc/out"], LOG)
+
+
+#: What an image may have where a hook works, made as (place, what).
+LEVELS = (
+    "usr",
+    "usr/lib",
+    "usr/lib/driver",
+    "usr/lib/driver/libcuda.so",
+    "usr/local",
+    "usr/local/cuda",
+    "usr/local/cuda/compat",
+    "etc",
+    "etc/ld.so.conf",
+    "etc/ld.so.conf.d",
+    "etc/ld.so.conf.d/00-nvcr-nvc.conf",
+    "etc/ld.so.conf.d/00-compat-nvc.conf",
+    "etc/ld.so.conf.d/zz-nvcr-nvc.conf",
+    "etc/ld.so.cache",
+    "etc/nvidia",
+    "proc",
+    "dev",
+    "run",
+)
+TRAPS: dict[str, Callable[[Path, Path], None]] = {
+    "absolute": lambda place, outside: place.symlink_to(outside),
+    "dots": lambda place, outside: place.symlink_to("../" * 40 + str(outside)[1:]),
+    "magic": lambda place, outside: place.symlink_to(f"/proc/1/root{outside}"),
+    "circle": lambda place, outside: place.symlink_to(place.name),
+    "file": lambda place, outside: place.write_text("x"),
+    "fifo": lambda place, outside: os.mkfifo(place),
+    "device": lambda place, outside: os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(1, 5)),
+}
+
+
+def clear(place: Path) -> None:
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    elif place.is_symlink() or place.exists():
+        place.unlink()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("trap", TRAPS)
+def test_no_image_leads_a_hook_out(rootfs: Path, tmp_path: Path, level: str, trap: str) -> None:
+    outside = tmp_path / "outside"
+    for name in ("driver", "lib/driver", "compat", "cuda/compat", "ld.so.conf.d", "nvidia", "dri"):
+        (outside / name).mkdir(parents=True)
+    (outside / "ld.so.conf").write_text("/outside\n")
+    injection.build_library(rootfs / f"{COMPAT[1:]}/libcuda.so.575.51", "libcuda.so")
+    clear(rootfs / level)
+    TRAPS[trap](rootfs / level, outside)
+    before = tree(outside)
+
+    @isolated
+    def run() -> None:
+        nodes = {"nvidia0": 0} if stat.S_ISDIR((rootfs / "dev").lstat().st_mode) else {}
+        target = enter(rootfs, **nodes).replace(timeout=3.0)
+        steps: list[Callable[[], object]] = [
+            lambda: hooks.create_symlinks(target, [("/usr/lib/driver/libcuda.so", "libcuda.so.1")], LOG),
+            lambda: hooks.enable_cuda_compat(target, "535.104", "", COMPAT, LOG),
+            lambda: hooks.update_ldcache(target, ["/usr/lib/driver"], "", LOG),
+            lambda: hooks.disable_device_node_modification(target, "", LOG),
+            lambda: hooks.update_application_profile(target, LOG),
+            lambda: hooks.chmod(target, 0o755, ["/dev/dri", "/run"], LOG),
+        ]
+        for step in steps:
+            try:
+                step()
+            except NvcError as error:
+                # What fails inside the sandbox has no path of ours.
+                assert str(rootfs) in error.message or isinstance(error, LdcacheError)
+        assert [line for line in mountinfo() if str(outside) in line and str(rootfs) not in line] == []
+
+    run()
+    assert tree(outside) == before
