@@ -52,7 +52,7 @@ install: bootstrap native
 ## uninstall      remove what install put there
 uninstall:
 	rm -rf '$(DESTDIR)$(PREFIX)/lib/nvc-py'
-	rm -f '$(DESTDIR)$(PREFIX)/bin/nvc-py' '$(DESTDIR)$(PREFIX)/bin/nvc-hook' '$(DESTDIR)$(PREFIX)/bin/nvc-cdi-hook' '$(DESTDIR)$(PREFIX)/bin/nvidia-container-cli'
+	cd '$(DESTDIR)$(PREFIX)/bin' && rm -f nvc-py nvidia-container-cli nvc-hook nvidia-container-runtime-hook nvidia-container-toolkit nvc-cdi-hook nvc-runtime nvidia-container-runtime nvidia-container-runtime.legacy nvidia-container-runtime.cdi
 
 ## bench          measure; prints ratios of one run as a table
 bench: bootstrap native

@@ -84,8 +84,7 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program:
     config = bundle.decode(bundle.read(current.bundle), current.bundle)
     env = environment.parse(config.env)
     settings = _named(arguments.config, directory, "--config")
-    asked = environment.visible_devices(env) is not None or config.device_mounts
-    if not asked and not swarm.may_ask(env, settings, os.environ):
+    if not swarm.asked(env, config.device_mounts, settings, os.environ):
         return None
     from hook.target import Target
 

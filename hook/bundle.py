@@ -29,7 +29,7 @@ class Bundle(Record):
     """path: absolute. env: ``process.env`` in order. root: ``root.path``, may be relative to ``path``.
 
     privileged: CAP_SYS_ADMIN is in the bounding set, so ``docker run --cap-add SYS_ADMIN`` counts as well.
-    device_mounts: what is asked for by mounts below DEVICE_MOUNTS, in order.
+    device_mounts: what is asked for by mounts below DEVICE_MOUNTS, in order. annotations: those that can be wishes.
     """
 
     path: str
@@ -37,6 +37,7 @@ class Bundle(Record):
     root: str
     privileged: bool
     device_mounts: tuple[str, ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
 
 
 def read(path: str) -> bytes:
@@ -49,6 +50,11 @@ def read(path: str) -> bytes:
 
 def decode(data: bytes, path: str) -> Bundle:
     """The bundle at ``path`` whose config.json holds ``data``. Raises InputError naming the key that is wrong."""
+    return look(parse(data, path), path)
+
+
+def parse(data: bytes, path: str) -> dict[str, Any]:
+    """config.json of the bundle at ``path``, whole. Raises InputError for what is no JSON object."""
     name = f"{path}/config.json"
     try:
         config = loads(data, limit=CONFIG_LIMIT)
@@ -56,6 +62,12 @@ def decode(data: bytes, path: str) -> Bundle:
         raise InputError(f"{name}: not JSON: {error}") from error
     if not isinstance(config, dict):
         raise InputError(f"{name}: not a JSON object")
+    return config
+
+
+def look(config: dict[str, Any], path: str) -> Bundle:
+    """What is used of ``config``. Raises InputError naming the key that is wrong."""
+    name = f"{path}/config.json"
     if not isinstance(config.get("ociVersion"), str):
         raise InputError(f"{name}: ociVersion is missing or not a string")
     process = _object(config, "process", name)
@@ -68,6 +80,7 @@ def decode(data: bytes, path: str) -> Bundle:
         root or "",
         _privileged(process.get("capabilities"), name),
         _device_mounts(config.get("mounts"), name),
+        _annotations(config.get("annotations"), name),
     )
 
 
@@ -117,6 +130,15 @@ def _device_mounts(mounts: object, name: str) -> tuple[str, ...]:
         if os.path.normpath(source) == "/dev/null" and place.startswith(f"{DEVICE_MOUNTS}/"):
             wishes[place.removeprefix(f"{DEVICE_MOUNTS}/")] = None
     return tuple(wishes)
+
+
+def _annotations(annotations: object, name: str) -> tuple[tuple[str, str], ...]:
+    if annotations is None:
+        return ()
+    if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
+        raise InputError(f"{name}: annotations is not an object of strings")
+    # Whoever asks by annotation names CDI devices, VENDOR/CLASS=NAME.
+    return tuple(sorted(item for item in annotations.items() if "=" in item[1]))
 
 
 def _privileged(capabilities: object, name: str) -> bool:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 
-from hook import modes, report
+from hook import report
 from hook.config import HookConfig, load
-from hook.request import HookRequest, build
+from hook.environment import chosen
+from hook.request import HookRequest, build, complete
+from hook.swarm import DEVICES, MODE
 from nvc.errors import NvcError
 from nvc.injection import Wishes, plan
 from nvc.linux import rights
@@ -41,15 +43,7 @@ def give(target: Target, make_context: MakeContext | None = None) -> None:
             log = open_log(config.debug, target.program)
         if config.unknown:
             log.warn(f"config.toml: unknown keys are ignored: {', '.join(config.unknown)}")
-        if modes.skip(os.environ):
-            config = config.replace(skip_mode_detection=True)
-        request = build(
-            target.env,
-            privileged=target.privileged,
-            config=config,
-            device_mounts=target.device_mounts,
-            warn=log.warn,
-        )
+        request = _request(target, config, log)
         if request is None:
             log.info("hook: no devices are asked for")
             return
@@ -69,6 +63,28 @@ def give(target: Target, make_context: MakeContext | None = None) -> None:
         raise
     finally:
         log.close()
+
+
+def _request(target: Target, config: HookConfig, log: Log) -> HookRequest | None:
+    """What to give: what the container asks for, or what nvc-runtime wrote into the hook's entry for it."""
+    devices = os.environ.get(DEVICES, "")
+    if devices:
+        return complete(
+            chosen(devices) or (),
+            target.env,
+            privileged=target.privileged,
+            config=config,
+            device_mounts=target.device_mounts,
+        )
+    if os.environ.get(MODE) == "legacy":
+        config = config.replace(skip_mode_detection=True)
+    return build(
+        target.env,
+        privileged=target.privileged,
+        config=config,
+        device_mounts=target.device_mounts,
+        warn=log.warn,
+    )
 
 
 def _context(config: Config, options: str, log: Log) -> Context:

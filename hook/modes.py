@@ -6,8 +6,6 @@ hook, so it is "legacy" here; "csv" (Tegra) is not served. Rules: specs of the N
 
 from __future__ import annotations
 
-import os
-
 from hook.mount_requests import qualified
 from nvc.errors import InputError
 
@@ -56,8 +54,3 @@ def own_names(devices: tuple[str, ...], config: HookConfig) -> tuple[str, ...]:
     if "all" in plain:
         return ("all",)
     return tuple(device for device in dict.fromkeys(plain) if device != "none")
-
-
-def skip(environment: os._Environ[str]) -> bool:
-    """Whether the entry that started the hook was made by nvc-runtime, which has decided about the mode."""
-    return environment.get("NVC_MODE", "") == "legacy"

@@ -53,18 +53,43 @@ def build(
     version and for CDI devices, which are not given by a hook; MigConfigError and MigMonitorError when an unprivileged
     container wants to manage MIG, ImexError for a channel that cannot exist.
     """
+    devices = visible(env, privileged=privileged, config=config, device_mounts=device_mounts, warn=warn)
+    if devices is None:
+        return None
+    own = modes.own_names(devices, config)
+    return complete(own, env, privileged=privileged, config=config, device_mounts=device_mounts)
+
+
+def visible(
+    env: Mapping[str, str],
+    *,
+    privileged: bool,
+    config: HookConfig,
+    device_mounts: Sequence[str],
+    warn: Callable[[str], None],
+) -> tuple[str, ...] | None:
+    """The devices that a container asks for and may ask for, by their names; None: none, (): the driver alone."""
     wishes = tuple(device_mounts) if config.accept_mounts else ()
     if device_mounts and not wishes:
         warn("ignoring device requests by volume mounts: accept-nvidia-visible-devices-as-volume-mounts is not set")
     by_mount = mount_requests.devices(wishes, warn)
-    trusted = privileged or config.accept_env_unprivileged
-    devices = decide(by_mount) if by_mount else None
-    if not by_mount and trusted:
-        devices = requested(env, config)
-    elif not by_mount:
-        warn("the container is not privileged, and this host does not let its environment ask for devices")
-    if devices is None:
-        return None
+    if by_mount:
+        return decide(by_mount)
+    if privileged or config.accept_env_unprivileged:
+        return requested(env, config)
+    warn("the container is not privileged, and this host does not let its environment ask for devices")
+    return None
+
+
+def complete(
+    devices: tuple[str, ...],
+    env: Mapping[str, str],
+    *,
+    privileged: bool,
+    config: HookConfig,
+    device_mounts: Sequence[str] = (),
+) -> HookRequest:
+    """``devices`` with everything else that the container says about them. Raises as ``build``."""
     mig_config = env.get("NVIDIA_MIG_CONFIG_DEVICES", "")
     mig_monitor = env.get("NVIDIA_MIG_MONITOR_DEVICES", "")
     needs = "run the container with CAP_SYS_ADMIN (docker run --cap-add SYS_ADMIN)"
@@ -72,11 +97,11 @@ def build(
         raise MigConfigError("NVIDIA_MIG_CONFIG_DEVICES is set in an unprivileged container", hint=needs)
     if mig_monitor and not privileged:
         raise MigMonitorError("NVIDIA_MIG_MONITOR_DEVICES is set in an unprivileged container", hint=needs)
-    channels = mount_requests.imex_channels(wishes)
-    if not channels and trusted:
+    channels = mount_requests.imex_channels(device_mounts if config.accept_mounts else ())
+    if not channels and (privileged or config.accept_env_unprivileged):
         channels = items(env.get("NVIDIA_IMEX_CHANNELS", ""))
     return HookRequest(
-        modes.own_names(devices, config),
+        devices,
         capabilities(env, config.supported_capabilities),
         () if config.disable_require else requirements(env),
         mig_config,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from hook import files
+from hook.environment import visible_devices
 from nvc.errors import InputError
 
 TYPE_CHECKING = False
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 FILES = ("nvc/config.toml", "nvidia-container-runtime/config.toml")
 CONFIG_LIMIT = 1 << 20
 _KEY = b"swarm-resource"
+#: In the environment of a hook entry that nvc-runtime made: the mode that it decided for, and the devices to give in
+#: place of what the container asks for (a comma list).
+MODE, DEVICES = "NVC_MODE", "NVC_DEVICES"
 
 
 def find(path: str, environment: Mapping[str, str]) -> str:
@@ -32,6 +36,16 @@ def find(path: str, environment: Mapping[str, str]) -> str:
         if os.path.lexists(name):
             return name
     return ""
+
+
+def asked(env: Mapping[str, str], device_mounts: tuple[str, ...], path: str, environment: Mapping[str, str]) -> bool:
+    """Whether a container may ask for GPUs at all: by environment, by mounts, or through a swarm resource.
+
+    environment: this program's, where nvc-runtime may have asked in its place.
+    """
+    if visible_devices(env) is not None or device_mounts or environment.get(DEVICES):
+        return True
+    return may_ask(env, path, environment)
 
 
 def may_ask(env: Mapping[str, str], path: str, environment: Mapping[str, str]) -> bool:

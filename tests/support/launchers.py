@@ -24,7 +24,13 @@ _MODULES = {
     "nvc-py": "nvc.__main__",
     "nvidia-container-cli": "nvc.__main__",
     "nvc-hook": "hook.__main__",
+    "nvidia-container-runtime-hook": "hook.__main__",
+    "nvidia-container-toolkit": "hook.__main__",
     "nvc-cdi-hook": "hook.cdi",
+    "nvc-runtime": "hook.runtime.__main__",
+    "nvidia-container-runtime": "hook.runtime.__main__",
+    "nvidia-container-runtime.legacy": "hook.runtime.__main__",
+    "nvidia-container-runtime.cdi": "hook.runtime.__main__",
 }
 
 
@@ -41,6 +47,10 @@ class Commands:
     @property
     def cli(self) -> str:
         return str(self.directory / "nvidia-container-cli")
+
+    @property
+    def runtime(self) -> str:
+        return str(self.directory / "nvc-runtime")
 
     @property
     def hook(self) -> str:

@@ -1,0 +1,1 @@
+"""``nvc-runtime``: an OCI runtime that gives GPUs by editing config.json, and executes the real runtime."""

@@ -1,0 +1,111 @@
+"""``nvc-runtime``: edit config.json of a container that asks for GPUs, then become the real runtime.
+
+Every command of an engine passes here (create, start, state, kill, delete), so what is imported before the exec is
+paid for by all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hook import bundle, environment, swarm
+from hook.config import HookConfig, load
+from hook.runtime import command, real, spec
+from hook.runtime.journal import Journal
+from nvc.errors import InputError, NvcError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+    from hook.runtime.command import Command
+
+#: The mode that a name of this program stands for.
+_SUFFIXES = {".legacy": "legacy", ".cdi": "cdi"}
+
+
+def main(argv: Sequence[str], program: str, own: str) -> int:
+    """Run; returns only on failure, 1. own: the real path of this program."""
+    journal = Journal()
+    try:
+        chosen = command.parse(argv)
+        journal.add(chosen.log, as_json=chosen.log_format == "json", level="warning")
+        config, problem = _settings(program)
+        journal.add(config.runtime_debug, as_json=False, level="debug" if chosen.debug else config.log_level)
+        if chosen.edits:
+            _edit(chosen, config, problem, own, journal)
+        elif problem is not None:
+            journal.warn(str(problem))
+        elif chosen.version and not chosen.name:
+            _version(program)
+        target = real.find(config.runtimes, os.environ.get("PATH", ""), own)
+        journal.debug(f"executing {target}: {' '.join(argv)}")
+        real.become(target, argv)
+    except NvcError as error:
+        return _fail(program, error, journal)
+    except Exception as error:
+        from hook.report import internal
+
+        return _fail(program, internal(error), journal)
+
+
+def run() -> NoReturn:
+    """Entry point of the command."""
+    own = os.path.realpath(sys.argv[0])
+    os._exit(main(sys.argv[1:], os.path.basename(sys.argv[0]), own))
+
+
+def _settings(program: str) -> tuple[HookConfig, InputError | None]:
+    """The host's settings, or the defaults and what is wrong: a broken file must not keep containers from ending."""
+    try:
+        config, problem = load("", os.environ), None
+    except InputError as error:
+        config, problem = HookConfig(), error
+    for suffix, mode in _SUFFIXES.items():
+        if program.endswith(suffix):
+            config = config.replace(mode=mode)
+    return config, problem
+
+
+def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: str, journal: Journal) -> None:
+    """Change config.json if the container asks for GPUs. Raises NvcError; the file is then as it was."""
+    # Joined, not normalised: ".." behind a link is where the kernel says it is.
+    directory = chosen.bundle if chosen.bundle.startswith("/") else os.path.join(os.getcwd(), chosen.bundle)
+    content = spec.read(directory)
+    found = bundle.look(content, directory)
+    env = environment.parse(found.env)
+    annotated = any(key.startswith(config.annotation_prefixes) for key, _ in found.annotations)
+    if not annotated and not swarm.asked(env, found.device_mounts, "", os.environ):
+        journal.debug("the container asks for no GPU")
+        if problem is not None:
+            journal.warn(str(problem))
+        return
+    if problem is not None:
+        raise problem
+    if config.unknown:
+        journal.warn(f"config.toml: unknown keys are ignored: {', '.join(config.unknown)}")
+    from hook.runtime.modify import modify
+
+    if modify(content, found, env, config, own, directory, journal):
+        spec.write(directory, content)
+
+
+def _version(program: str) -> None:
+    from hook.report import write
+    from nvc import __version__
+
+    write(1, f"{program} (nvc-py) version {__version__}\nspec: 1.2.0\n\n")
+
+
+def _fail(program: str, error: NvcError, journal: Journal) -> int:
+    from hook import report
+
+    journal.error(report.one_line(f"{program}: {error}" + (f" (hint: {error.hint})" if error.hint else "")))
+    report.to_stderr(program, error)
+    return 1
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,169 @@
+"""Mode cdi: the devices of CDI specifications, with what the container says about them, which no engine looks at.
+
+NVIDIA_DRIVER_CAPABILITIES, when it is set, takes away the driver files of other capabilities. NVIDIA_REQUIRE_* is
+checked. MIG management and 32-bit libraries are in no specification: a container that asks for them gets its devices
+from the hook, if these are all NVIDIA GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hook import modes, request
+from hook.runtime import edits, hooks
+from nvc.errors import DeviceError, InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from hook.config import HookConfig
+    from hook.request import HookRequest
+    from hook.runtime.journal import Journal
+    from nvc.api import Context
+    from nvc.cdi.files import SpecFile
+    from nvc.cdi.spec import CdiEdits
+
+#: Kinds whose devices are NVIDIA's GPUs by the names that ``nvc-py cdi generate`` and nvidia-ctk give them.
+GPU_KINDS = ("nvidia.com/gpu", "runtime.nvidia.com/gpu")
+#: As many names as a message shows.
+_SHOWN = 8
+
+
+def apply(
+    content: dict[str, Any],
+    wish: HookRequest,
+    env: Mapping[str, str],
+    config: HookConfig,
+    own: str,
+    directory: str,
+    journal: Journal,
+) -> None:
+    """Give ``wish``'s devices. Raises NvcError; ``content`` is thrown away then."""
+    names = tuple(name if modes.is_cdi(name) else f"{config.default_kind}={name}" for name in wish.devices)
+    gpus = tuple(selector(name) for name in names if name.partition("=")[0] in GPU_KINDS)
+    said = env.get(request.DRIVER_CAPABILITIES, "")
+    automatic = [name.startswith(modes.AUTOMATIC) for name in names]
+    beyond = wish.mig_config or wish.mig_monitor or "compat32" in said.split(",") or any(automatic)
+    if beyond:
+        if len(gpus) != len(names):
+            raise InputError(
+                "MIG management, 32-bit libraries and runtime.nvidia.com/gpu cannot be given with other CDI devices",
+                hint=f"name GPUs alone ({config.default_kind}=0)",
+            )
+        journal.info("the hook gives what no CDI specification holds")
+        path = os.environ.get("PATH", "")
+        hooks.add(content, hooks.locate(config.hook_path, own, path), os.environ, directory, devices=gpus)
+        return
+    from nvc.cdi import files
+
+    found = files.find(config.spec_directories)
+    collected = list(resolve(names, found, config)) if names else list(common(found, config.default_kind))
+    if gpus or not names:
+        unwanted = _checked(wish, gpus, bool(said), config, journal)
+        collected = [_without(one, unwanted) for one in collected]
+    edits.apply(content, collected, directory, journal.warn)
+
+
+def resolve(names: Sequence[str], files: Sequence[SpecFile], config: HookConfig) -> Iterator[CdiEdits]:
+    """The edits of ``names`` in order, before a file's first device those common to it. Raises InputError."""
+    used: set[str] = set()
+    for name in names:
+        kind, _, device_name = name.partition("=")
+        having = [
+            (file, device)
+            for file in files
+            if file.spec is not None and file.spec.kind == kind
+            for device in file.spec.devices
+            if device.name == device_name
+        ]
+        first = [pair for pair in having if pair[0].rank == max(file.rank for file, _ in having)]
+        if len(first) != 1:
+            raise _unresolved(name, [file.path for file, _ in first], files, config)
+        ((file, device),) = first
+        assert file.spec is not None
+        if file.path not in used:
+            used.add(file.path)
+            yield file.spec.edits
+        yield device.edits
+
+
+def common(files: Sequence[SpecFile], kind: str) -> Iterator[CdiEdits]:
+    """What "none" gives: the driver without a device, from the specification that counts most."""
+    having = [file for file in files if file.spec is not None and file.spec.kind == kind]
+    for file in sorted(having, key=lambda file: file.rank)[-1:]:
+        assert file.spec is not None
+        yield file.spec.edits
+
+
+def selector(name: str) -> str:
+    """The device of a qualified name as ``nvc.selection`` takes it; gpu0 and mig1:0 are nvidia-ctk's other style."""
+    device = name.partition("=")[2]
+    for prefix in ("gpu", "mig"):
+        if device.startswith(prefix) and device[len(prefix) :].replace(":", "").isdecimal():
+            return device[len(prefix) :]
+    return device
+
+
+def _unresolved(name: str, having: list[str], files: Sequence[SpecFile], config: HookConfig) -> InputError:
+    if having:
+        return InputError(f"unresolvable CDI device {name}: it is in {' and in '.join(having)}")
+    known = sorted(f"{file.spec.kind}={one.name}" for file in files if file.spec for one in file.spec.devices)
+    broken = [f"{file.path}: {file.problems[0]}" for file in files if file.problems]
+    if broken:
+        hint = f"ignored as invalid: {'; '.join(broken[:_SHOWN])}"
+    elif known:
+        hint = f"there are: {', '.join(known[:_SHOWN])}{', ...' if len(known) > _SHOWN else ''}"
+    else:
+        hint = f"no specification in {', '.join(config.spec_directories)}: nvc-py cdi generate makes one"
+    return InputError(f"unresolvable CDI device {name}", hint=hint)
+
+
+def _checked(
+    wish: HookRequest, gpus: tuple[str, ...], filtered: bool, config: HookConfig, journal: Journal
+) -> frozenset[str]:
+    """Check the requirements; the driver files that the container did not ask for. Raises RequirementError."""
+    if not wish.requirements and not filtered:
+        return frozenset()
+    from nvc.api import Config, Context
+    from nvc.capabilities import DriverCapabilities, wants
+    from nvc.userspec import parse_user
+
+    uid, gid = parse_user(config.user) if config.user else (None, None)
+    settings = Config(
+        root=config.root,
+        ldcache=config.ldcache or Config().ldcache,
+        uid=uid,
+        gid=gid,
+        sim=os.environ.get("NVC_SIM", ""),
+        debug=config.debug,
+    )
+    with Context(settings) as context:
+        _require(context, wish, gpus, journal)
+        if not filtered:
+            return frozenset()
+        driver = context.driver_info()
+        capabilities = DriverCapabilities(wish.capabilities)
+        files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.ipcs, *driver.firmwares)
+        unwanted = {file.path for file in files if not wants(capabilities, file)}
+        unwanted -= {file.path for file in files if wants(capabilities, file)}
+        root = context.host.root.rstrip("/")
+        return frozenset(unwanted | {root + path for path in unwanted})
+
+
+def _require(context: Context, wish: HookRequest, gpus: tuple[str, ...], journal: Journal) -> None:
+    from nvc.model import Selection
+
+    try:
+        selection = context.select(gpus)
+    except DeviceError as error:
+        # A specification may have names of its own; then what does not depend on the device is checked.
+        journal.warn(f"requirements of arch and brand are not checked: {error}")
+        selection = Selection()
+    context.require(wish.requirements, selection)
+
+
+def _without(one: CdiEdits, unwanted: frozenset[str]) -> CdiEdits:
+    kept = tuple(mount for mount in one.mounts if mount.host_path not in unwanted)
+    return one if len(kept) == len(one.mounts) else one.replace(mounts=kept)

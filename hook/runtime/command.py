@@ -1,0 +1,81 @@
+"""The command line of an OCI runtime, as much of it as has to be understood to wrap one. Pure.
+
+Everything is passed on unchanged. runc (urfave/cli), crun (argp) and youki (clap) are read with one grammar: options
+with one or two dashes, values behind "=" or in the next word.
+"""
+
+from __future__ import annotations
+
+from nvc.errors import UsageError
+from nvc.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Commands before which the container does not exist and after which its config.json has been read.
+EDITED = ("create", "run")
+_COMMANDS = frozenset(
+    """checkpoint create delete events exec features init kill list pause ps restore resume run spec start state update
+    help version completion info mounts""".split()  # noqa: SIM905
+)
+#: Options before the command that take a value, of any runtime.
+_VALUED = frozenset("log log-format log-level root criu rootless cgroup-manager l r".split())  # noqa: SIM905
+
+
+class Command(Record):
+    """name: the command, "" when there is none. bundle: as given, "" for the working directory.
+
+    log, log_format, debug: where and how the caller wants to be told of failures. version: --version was given.
+    """
+
+    name: str = ""
+    bundle: str = ""
+    log: str = ""
+    log_format: str = "text"
+    debug: bool = False
+    version: bool = False
+
+    @property
+    def edits(self) -> bool:
+        """Whether this makes a container."""
+        return self.name in EDITED
+
+
+def parse(argv: Sequence[str]) -> Command:
+    """Raises UsageError for a --bundle without a value."""
+    given: dict[str, str] = {}
+    words = list(argv)
+    while words and words[0].startswith("-") and words[0] != "-":
+        word = words.pop(0)
+        name, equals, value = word.lstrip("-").partition("=")
+        if name in _VALUED and not equals and words:
+            value = words.pop(0)
+        given[name] = value
+    name = words[0] if words else ""
+    if name and name not in _COMMANDS:
+        # An option that is not known here took a value; look for the command as the toolkit does.
+        name = next((word for before, word in zip(["", *words], words, strict=False)
+                     if word in EDITED and before not in ("-b", "--bundle", "-bundle")), name)  # fmt: skip
+    return Command(
+        name=name,
+        bundle=_bundle(words) if name in EDITED else "",
+        log=given.get("log", given.get("l", "")),
+        log_format=given.get("log-format", "text"),
+        debug="debug" in given and given["debug"] != "false",
+        version="version" in given or "v" in given,
+    )
+
+
+def _bundle(words: list[str]) -> str:
+    found = ""
+    for index, word in enumerate(words):
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or name not in ("b", "bundle"):
+            continue
+        if not equals:
+            if index + 1 == len(words):
+                raise UsageError(f"option {word} needs a value: the bundle's directory")
+            value = words[index + 1]
+        found = value
+    return found

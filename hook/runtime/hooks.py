@@ -1,0 +1,81 @@
+"""The hook in a container's config.json: adding ours, taking away those that would do the same a second time."""
+
+from __future__ import annotations
+
+import os
+
+from hook.process import DEFAULT_PATH
+from hook.runtime import spec
+from hook.swarm import DEVICES, MODE
+from nvc.errors import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+#: Programs that give a container its GPUs when they are started by a hook entry.
+NAMES = ("nvc-hook", "nvidia-container-runtime-hook", "nvidia-container-toolkit")
+_PASSED = ("NVIDIA_CTK_CONFIG_FILE_PATH", "XDG_CONFIG_HOME")
+
+
+def locate(configured: str, own: str, path: str) -> str:
+    """The hook to add: ``configured`` when it is an absolute path, else nvc-hook beside our ``own`` program or in PATH.
+
+    A bare name in config.toml is not looked up: in the toolkit's file it means the toolkit's hook. Raises InputError.
+    """
+    if configured.startswith("/"):
+        return configured
+    for directory in (os.path.dirname(own), *path.split(":"), *DEFAULT_PATH.split(":")):
+        place = f"{directory}/nvc-hook"
+        if directory.startswith("/") and os.access(place, os.X_OK):
+            return place
+    raise InputError("nvc-hook is not installed", hint="it belongs beside nvc-runtime; or name it in config.toml")
+
+
+def add(
+    config: dict[str, Any],
+    hook: str,
+    environment: Mapping[str, str],
+    directory: str,
+    *,
+    devices: tuple[str, ...] | None = None,
+) -> bool:
+    """Add ``hook`` to the prestart hooks; False when one that does the same is there.
+
+    devices: what it gives in place of what the container asks for. Raises InputError.
+    """
+    present = spec.entries(spec.section(config, "hooks", directory), "prestart", directory)
+    if any(_is_ours(entry) for entry in present):
+        return False
+    kept = [
+        f"{name}={value}"
+        for name, value in environment.items()
+        if name in _PASSED or (name.startswith("NVC_") and name not in (MODE, DEVICES))
+    ]
+    if devices is not None:
+        kept.append(f"{DEVICES}={','.join(devices) or 'none'}")
+    # Never without env: a runtime may start an entry that has none with the container's (CVE-2025-23266).
+    entry = {
+        "path": hook,
+        "args": [os.path.basename(hook), "prestart"],
+        "env": [f"PATH={environment.get('PATH') or DEFAULT_PATH}", f"{MODE}=legacy", *kept],
+    }
+    present.append(entry)
+    return True
+
+
+def remove(config: dict[str, Any], directory: str) -> bool:
+    """Take away every prestart hook that gives GPUs. True when there was one. Raises InputError."""
+    if not config.get("hooks"):
+        return False
+    hooks = spec.section(config, "hooks", directory)
+    present = spec.entries(hooks, "prestart", directory)
+    left = [entry for entry in present if not _is_ours(entry)]
+    hooks["prestart"] = left
+    return len(left) != len(present)
+
+
+def _is_ours(entry: object) -> bool:
+    path = entry.get("path") if isinstance(entry, dict) else None
+    return isinstance(path, str) and os.path.basename(path) in NAMES

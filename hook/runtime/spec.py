@@ -1,0 +1,74 @@
+"""config.json of a bundle: edited in memory with everything kept that is not understood, replaced in one step."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from hook import bundle, files
+from nvc.errors import InputError, reason
+from rpc.codec import dumps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_NAME, _TEMPORARY = "config.json", ".config.json.nvc-runtime"
+
+
+def read(directory: str) -> dict[str, Any]:
+    """config.json as it is. Raises InputError."""
+    return bundle.parse(files.read(f"{directory}/{_NAME}", bundle.CONFIG_LIMIT), directory)
+
+
+def write(directory: str, config: dict[str, Any]) -> None:
+    """Put ``config`` in the place of the bundle's config.json: the old file or the new one is there, never half of one.
+
+    Mode and owner stay. A link is replaced, not followed: nothing outside of the bundle is written. Raises InputError;
+    the old file is then as it was.
+    """
+    temporary = f"{_TEMPORARY}-{os.getpid()}"
+    made = False
+    try:
+        place = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"{directory}: {reason(error)}") from error
+    try:
+        old = os.stat(_NAME, dir_fd=place)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        number = os.open(temporary, flags, 0o600, dir_fd=place)
+        made = True
+        with open(number, "wb") as file:
+            file.write(dumps(config))
+            if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                os.fchown(number, old.st_uid, old.st_gid)
+            os.fchmod(number, stat.S_IMODE(old.st_mode))
+        os.replace(temporary, _NAME, src_dir_fd=place, dst_dir_fd=place)
+        made = False
+    except (OSError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        raise InputError(f"{directory}/{_NAME} cannot be written: {why}", hint="it is as it was") from error
+    finally:
+        if made:
+            os.unlink(temporary, dir_fd=place)
+        os.close(place)
+
+
+def section(config: dict[str, Any], key: str, directory: str) -> dict[str, Any]:
+    """The object ``key`` of ``config``, made when it is missing or null. Raises InputError for anything else."""
+    value = config.get(key)
+    if value is None:
+        value = config[key] = {}
+    if not isinstance(value, dict):
+        raise InputError(f"{directory}/{_NAME}: {key} is not an object")
+    return value
+
+
+def entries(parent: dict[str, Any], key: str, directory: str) -> list[Any]:
+    """The list ``key`` of an object in it, made when it is missing or null. Raises InputError for anything else."""
+    value = parent.get(key)
+    if value is None:
+        value = parent[key] = []
+    if not isinstance(value, list):
+        raise InputError(f"{directory}/{_NAME}: {key} is not a list")
+    return value

@@ -1,0 +1,54 @@
+"""The argument lists that engines start an OCI runtime with, and what is understood of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hook.runtime.command import Command, parse
+from nvc.errors import UsageError
+
+CONTAINERD = "--root /run/containerd/runc/default --log /b/log.json --log-format json"
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "bundle"),
+    [
+        pytest.param(f"{CONTAINERD} create --bundle /b --pid-file /b/init.pid c2", "create", "/b", id="containerd"),
+        pytest.param(f"{CONTAINERD} start c2", "start", "", id="containerd start"),
+        pytest.param(f"{CONTAINERD} delete --force create", "delete", "", id="a container called create"),
+        pytest.param("--root=/r run vm.root.6.0.0 -b /slurm/6.0.0", "run", "/slurm/6.0.0", id="Slurm"),
+        pytest.param(
+            "--log-format=json --log=/l create -b /b --pid-file /p --console-socket /s id", "create", "/b", id="conmon"
+        ),
+        pytest.param("--systemd-cgroup create --bundle=/b id", "create", "/b", id="switch before"),
+        pytest.param("create --bundle /a --bundle=/b id", "create", "/b", id="the last one counts"),
+        pytest.param("create -bundle /b id", "create", "/b", id="one dash"),
+        pytest.param("create id", "create", "", id="working directory"),
+        pytest.param("--root create state id", "state", "", id="a value that is a command"),
+        pytest.param("--root run kill create 9", "kill", "", id="kill"),
+        pytest.param("--new-option value create -b /b id", "create", "/b", id="an option of tomorrow"),
+        pytest.param("--new-option value start create", "create", "", id="which costs at most a look at a bundle"),
+        pytest.param("features", "features", "", id="features"),
+        pytest.param("--version", "", "", id="version"),
+        pytest.param("", "", "", id="nothing"),
+    ],
+)
+def test_command_and_bundle(line: str, name: str, bundle: str) -> None:
+    found = parse(line.split())
+
+    assert (found.name, found.bundle) == (name, bundle)
+    assert found.edits is (name in ("create", "run"))
+
+
+def test_log_options() -> None:
+    assert parse(f"--debug {CONTAINERD} create x".split()) == Command(
+        name="create", log="/b/log.json", log_format="json", debug=True
+    )
+    assert parse(["--log=/l", "--debug=false", "state"]) == Command(name="state", log="/l")
+    assert parse(["-v"]).version
+
+
+@pytest.mark.parametrize("line", ["create --bundle", "run -b", "create id -bundle"])
+def test_a_bundle_without_its_directory(line: str) -> None:
+    with pytest.raises(UsageError, match="needs a value"):
+        parse(line.split())
