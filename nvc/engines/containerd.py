@@ -192,7 +192,7 @@ def _take(
     if unused:
         left = [pattern for pattern in _imports(file.tree) if pattern not in unused]
         also.append(Change(("imports",), left) if left else Change(("imports",)))
-    if not _remains(applied(file.tree, also), owned):
+    if (also or has(file.tree, place)) and not _remains(applied(file.tree, also), owned):
         owned.append(("version",))  # it stands there for our entries only
     found = wish.replace(path=program) if isinstance(program, str) else wish
     number = file.version

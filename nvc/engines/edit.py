@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from nvc.engines.changes import Change, Path, Tree, applied, emptied, fulfilled, towards
+from nvc.engines.changes import Change, Path, Tree, applied, emptied, fulfilled, has, towards
 from nvc.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def restored(
     if any(version == text for version in versions):
         return before
     tree, old = read(form, text, path), _old(form, before)
+    owned = [place for place in owned if has(tree, place)]  # a file without us keeps its empty tables
     changes = [change for place in owned for change in towards(tree, old, place)]
     changes += also
     changes += emptied(applied(tree, changes), [*owned, *(change.path for change in also)], old)

@@ -35,10 +35,15 @@ class Files:
             return None
         except OSError as error:
             raise _failure("read", path, error) from error
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise InputError(f"{path} is not a regular file", hint="name the engine's file with --config")
-            data = file.read(LIMIT + 1)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = file.read(LIMIT + 1)
+        except OSError as error:
+            raise _failure("read", path, error) from error
+        finally:
+            os.close(descriptor)
         if len(data) > LIMIT:
             raise InputError(f"{path} is larger than {LIMIT} bytes", hint="name the engine's file with --config")
         try:

@@ -29,7 +29,7 @@ def put(
     its backup is the one to keep. header: what a new file begins with."""
     before = sources.read(path)
     after = edit.changed(form, header if before is None else before, changes, path)
-    if after != before:
+    if changes and after != before:
         backup = "drop" if before is None else "keep" if ours else "make"
         yield FileEdit(path, before, after, backup)
 

@@ -131,21 +131,23 @@ def _prepend(text: str, change: Change) -> Iterator[str]:
 def _cut(text: str, change: Change) -> Iterator[str]:
     """The headers of a table and of those below it, each with its lines up to the next table's comment."""
     lines = text.splitlines(keepends=True)
-    kept: list[str] = []
-    cutting = False
-    for line in lines:
-        if _HEADER.match(line):
-            tree = tomllib.loads(line)
-            ours = has(tree, change.path)
-            if ours and not cutting:
-                while kept and not kept[-1].strip():
-                    kept.pop()  # the blank line before it
-            cutting = ours
-        elif cutting and line.startswith("#"):
-            cutting = False
-        if not cutting:
-            kept.append(line)
-    yield "".join(kept)
+    headers = {at: tomllib.loads(line) for at, line in enumerate(lines) if _HEADER.match(line)}
+    ours = [at for at, tree in headers.items() if has(tree, change.path)]
+    # All of them; or one alone, where another is only a line in a string of several lines.
+    for chosen in (ours, *([at] for at in reversed(ours))):
+        kept: list[str] = []
+        cutting = False
+        for at, line in enumerate(lines):
+            if at in headers:
+                if at in chosen and not cutting:
+                    while kept and not kept[-1].strip():
+                        kept.pop()  # the blank line before it
+                cutting = at in chosen
+            elif cutting and line.startswith("#"):
+                cutting = False
+            if not cutting:
+                kept.append(line)
+        yield "".join(kept)
 
 
 def _cut_line(text: str, change: Change) -> Iterator[str]:

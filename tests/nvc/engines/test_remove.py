@@ -135,3 +135,19 @@ def test_a_broken_backup_is_no_help_and_no_harm(name: str) -> None:
     memory.carry_out(ENGINES[name].plan(asked.replace(remove=True), memory))
 
     assert "nvidia" not in memory.texts[PATH]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("docker", '{"runtimes": {}}', id="docker"),
+        pytest.param("containerd", "version = 2\n", id="containerd-version"),
+        pytest.param(
+            "containerd", 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes]\n', id="cri"
+        ),
+        pytest.param("crio", "[crio.runtime.runtimes]\n", id="crio"),
+        pytest.param("podman", "[engine.runtimes]\n", id="podman"),
+    ],
+)
+def test_empty_tables_of_others_stay(name: str, text: str) -> None:
+    assert ENGINES[name].plan(Wish(config=PATH, hooks_dir="/h", remove=True), Memory(**{PATH: text})).edits == ()
