@@ -1,7 +1,8 @@
 """Collect what a machine without a package manager needs to run tests/gpu: ``python tools/carry.py DIR``.
 
-DIR gets bin/ (runc, crun, a static busybox), lib/ (the shared libraries that they need beside glibc) and site/ (the
-Python packages, for the Python of the other machine). Copy DIR there and name it in NVC_CARRY.
+DIR gets bin/ (runc, crun, a static busybox), lib/ (the shared libraries that they need beside glibc), site/ (the
+Python packages, for the Python of the other machine) and native/ (our extension modules, if ``make native`` made
+them). Copy DIR there and name it in NVC_CARRY.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
     shutil.rmtree(options.directory, ignore_errors=True)
     libraries = collect_programs(options.directory)
     packages = collect_packages(options.directory, options.python)
+    collect_extensions(options.directory)
     size = sum(path.stat().st_size for path in options.directory.rglob("*") if path.is_file())
     print(f"{options.directory}: {', '.join(PROGRAMS)}; {libraries} libraries; {packages} packages; {size >> 20} MiB")
     return 0
@@ -77,6 +79,13 @@ def collect_packages(directory: Path, python: str) -> int:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(directory / "site")
         return len(list(Path(wheels).glob("*.whl")))
+
+
+def collect_extensions(directory: Path) -> None:
+    """Copy our extension modules: of the stable ABI, so for any Python of the other machine."""
+    (directory / "native").mkdir()
+    for path in (Path(__file__).resolve().parents[1] / "build/native").glob("*.abi3.so"):
+        shutil.copy2(path, directory / "native")
 
 
 def _find(name: str) -> str | None:

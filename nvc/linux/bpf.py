@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import resource  # not where it is used: that may be inside the container's mount namespace
 import struct
@@ -48,8 +47,8 @@ def query(cgroup: Fd, *, effective: bool = False) -> tuple[list[int], int]:
     room = _FIRST_ROOM
     flags = const.BPF_F_QUERY_EFFECTIVE if effective else 0
     while True:
-        ids = (ctypes.c_uint32 * room)()
-        target = (cgroup.fileno(), const.BPF_CGROUP_DEVICE, flags, 0, ctypes.addressof(ids), room, 0)
+        ids = bytearray(4 * room)
+        target = (cgroup.fileno(), const.BPF_CGROUP_DEVICE, flags, 0, syscalls.address(ids), room, 0)
         try:
             answer = syscalls.bpf(const.BPF_PROG_QUERY, struct.pack(const.BPF_ATTR_QUERY, *target), "BPF_PROG_QUERY")[1]
         except SyscallError as error:
@@ -58,7 +57,7 @@ def query(cgroup: Fd, *, effective: bool = False) -> tuple[list[int], int]:
             room *= 8
             continue
         values = struct.unpack(const.BPF_ATTR_QUERY, answer)
-        return list(ids[: values[5]]), values[3]
+        return list(struct.unpack_from(f"={values[5]}I", ids)), values[3]
 
 
 def read(id: int) -> Program:
@@ -70,14 +69,14 @@ def read(id: int) -> Program:
     length = struct.unpack_from("=I", info, offsets["xlated_prog_len"])[0]
     if not length:
         raise Unreadable("the kernel shows them to processes with more rights only")
-    code = ctypes.create_string_buffer(length)
-    info = _info(fd, {"xlated_prog_len": length, "xlated_prog_insns": ctypes.addressof(code)})
+    code = bytearray(length)
+    info = _info(fd, {"xlated_prog_len": length, "xlated_prog_insns": syscalls.address(code)})
     shown = struct.unpack_from("=Q", info, offsets["xlated_prog_insns"])[0]
-    if not shown or not any(code.raw) or _blinded(code.raw):
+    if not shown or not any(code) or _blinded(code):
         # bpf_prog_get_info_by_fd(): a program with blinded constants is not dumped (the pointer comes back as 0), or,
         # to those who may see kernel addresses, dumped with the blinding register, which no load accepts.
         raise Unreadable("its constants are blinded (net.core.bpf_jit_harden)")
-    instructions, maps = _with_maps(code.raw)
+    instructions, maps = _with_maps(bytes(code))
     gpl = bool(struct.unpack_from("=I", info, const.BPF_PROG_INFO_GPL_OFFSET)[0] & 1)
     return Program(fd, id, instructions, gpl, maps)
 
@@ -113,16 +112,16 @@ def detach(cgroup: Fd, program: Fd) -> None:
 
 
 def _info(fd: Fd, members: dict[str, int]) -> bytes:
-    info = ctypes.create_string_buffer(const.BPF_PROG_INFO_SIZE)
+    info = bytearray(const.BPF_PROG_INFO_SIZE)
     for member, value in members.items():
         kind = "=Q" if member == "xlated_prog_insns" else "=I"
         struct.pack_into(kind, info, const.BPF_PROG_INFO_OFFSETS[member], value)
-    attributes = struct.pack(const.BPF_ATTR_INFO, fd.fileno(), len(info), ctypes.addressof(info))
+    attributes = struct.pack(const.BPF_ATTR_INFO, fd.fileno(), len(info), syscalls.address(info))
     syscalls.bpf(const.BPF_OBJ_GET_INFO_BY_FD, attributes, "BPF_OBJ_GET_INFO_BY_FD")
-    return info.raw
+    return bytes(info)
 
 
-def _blinded(code: bytes) -> bool:
+def _blinded(code: bytes | bytearray) -> bool:
     """Whether the code uses BPF_REG_AX (include/linux/filter.h), which bpf_jit_blind_constants() works with."""
     return any(_BLINDING in (code[at + 1] & 15, code[at + 1] >> 4) for at in range(0, len(code), _INSN))
 
@@ -142,17 +141,17 @@ def _with_maps(code: bytes) -> tuple[bytes, list[Fd]]:
 
 
 def _load(instructions: bytes, gpl: bool, name: str) -> Fd:
-    code = ctypes.create_string_buffer(instructions, len(instructions))
+    code = bytearray(instructions)
     # The licence decides which kernel helpers may be called. Our part calls none; the rest keeps what it had.
-    licence = ctypes.create_string_buffer(b"GPL" if gpl else b"Apache")
+    licence = bytearray(b"GPL\0" if gpl else b"Apache\0")
 
     def attributes(level: int, size: int, log: int) -> bytes:
         return struct.pack(
             const.BPF_ATTR_LOAD,
             const.BPF_PROG_TYPE_CGROUP_DEVICE,
             len(instructions) // _INSN,
-            ctypes.addressof(code),
-            ctypes.addressof(licence),
+            syscalls.address(code),
+            syscalls.address(licence),
             level,
             size,
             log,
@@ -167,11 +166,11 @@ def _load(instructions: bytes, gpl: bool, name: str) -> Fd:
         if error.errno not in (errno.EINVAL, errno.EACCES):
             raise
     # Refused by the verifier: once more, to hear why.
-    log = ctypes.create_string_buffer(_LOG_BYTES)
+    log = bytearray(_LOG_BYTES)
     try:
-        number = syscalls.bpf(const.BPF_PROG_LOAD, attributes(1, _LOG_BYTES, ctypes.addressof(log)), "BPF_PROG_LOAD")[0]
+        number = syscalls.bpf(const.BPF_PROG_LOAD, attributes(1, _LOG_BYTES, syscalls.address(log)), "BPF_PROG_LOAD")[0]
     except SyscallError as error:
-        lines = log.value.decode(errors="replace").strip().splitlines()
+        lines = log.partition(b"\0")[0].decode(errors="replace").strip().splitlines()
         words = next((line for line in reversed(lines) if not line.startswith("processed ")), "no verifier log")
         raise SyscallError(error.errno or errno.EINVAL, "BPF_PROG_LOAD", words) from error
     return Fd(number, name)

@@ -26,17 +26,24 @@ NODEV = const.MOUNT_ATTR_NODEV
 NOEXEC = const.MOUNT_ATTR_NOEXEC
 
 
+_there = False
+
+
 def modern() -> bool:
     """Whether the kernel has mount_setattr (5.12), the youngest of the calls used here.
 
-    Cheap: a call that cannot succeed is asked whether it exists. Tests put names into ``syscalls.unavailable``.
+    A call that cannot succeed is asked whether it exists, once. Tests put names into ``syscalls.unavailable``.
     """
-    try:
-        syscalls.mount_setattr(syscalls.open_path("/", os.O_PATH), 0)
-    except SyscallError as error:
-        # EPERM: seccomp profiles older than the calls, or no CAP_SYS_ADMIN, which the next call will tell.
-        return error.errno != errno.ENOSYS
-    return True
+    global _there
+    if not _there:
+        try:
+            syscalls.mount_setattr(syscalls.open_path("/", os.O_PATH), 0)
+        except SyscallError as error:
+            # EPERM: seccomp profiles older than the calls, or no CAP_SYS_ADMIN, which the next call will tell.
+            if error.errno == errno.ENOSYS:
+                return False
+        _there = True
+    return "mount_setattr" not in syscalls.unavailable
 
 
 def clone(source: str | Fd, *, recursive: bool = False, follow: bool = True) -> Tree:

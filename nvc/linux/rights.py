@@ -7,9 +7,9 @@ kernel lets it and fails at the call that needs more, where the message can name
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
+import sys
 
 from nvc.linux import const, syscalls
 from nvc.linux.syscalls import SyscallError
@@ -155,22 +155,23 @@ def _bound(keep: frozenset[int]) -> None:
     syscalls.capset(effective | 1 << CAP_SETPCAP, permitted, inheritable)
     try:
         capability = 0
-        # PR_CAPBSET_READ answers EINVAL behind the last capability that the kernel knows: no /proc needed.
-        while _in_bounding_set(capability) is not None:
-            if capability not in keep:
-                syscalls.prctl(const.PR_CAPBSET_DROP, capability)
+        # Dropping what is not in the set is no error, and EINVAL comes behind the last capability that the kernel
+        # knows: nothing needs to be asked before.
+        while capability in keep or _dropped(capability):
             capability += 1
     finally:
         syscalls.capset(effective, permitted, inheritable)
 
 
-def _in_bounding_set(capability: int) -> bool | None:
+def _dropped(capability: int) -> bool:
+    """Take it out of the bounding set; False for a capability that the kernel does not know."""
     try:
-        return bool(syscalls.prctl(const.PR_CAPBSET_READ, capability))
+        syscalls.prctl(const.PR_CAPBSET_DROP, capability)
     except SyscallError as error:
         if error.errno != errno.EINVAL:
             raise
-        return None
+        return False
+    return True
 
 
 class Owner:
@@ -235,9 +236,9 @@ def _set_file_ids(uid: int, gid: int) -> None:
 
 
 def _death_signal() -> int:
-    number = ctypes.c_int(0)
+    number = bytearray(4)  # an int
     syscalls.prctl_buffer(const.PR_GET_PDEATHSIG, number)
-    return number.value
+    return int.from_bytes(number, sys.byteorder)
 
 
 def parent_death_signal(expected_parent: int, signal: int = 9) -> None:
@@ -263,7 +264,7 @@ def set_dumpable(dumpable: bool) -> None:
 
 def set_name(text: str) -> None:
     """Name the process as ps shows it; the kernel keeps 15 bytes."""
-    syscalls.prctl_buffer(const.PR_SET_NAME, ctypes.create_string_buffer(os.fsencode(text)[:15], 16))
+    syscalls.prctl_buffer(const.PR_SET_NAME, os.fsencode(text)[:15])
 
 
 def become(uid: int, gid: int, *, groups: bool = True) -> None:

@@ -134,6 +134,9 @@ class Root:
         Raises SyscallError, ENOTDIR where a file is in the way.
         """
         with Owner(uid, gid):
+            there = self._directory(path)
+            if there is not None:
+                return there
             walk = self._creating_walk(mode, uid, gid, undo)
             walk.enter(path)
             walk.verify()
@@ -149,19 +152,17 @@ class Root:
         """
         with Owner(uid, gid):
             for _ in range(_TRIES):
-                walk = self._creating_walk(0o755, uid, gid, undo)
-                found, name = walk.final(path)
-                walk.verify()
+                found, directory, name = self._place(path) or self._walk_place(path, uid, gid, undo)
                 if found is not None:
                     _check_kind(found, path, mode)
                     return found
                 try:
-                    made = syscalls.openat(walk.directory, name, _CREATE, mode & 0o777)
+                    made = syscalls.openat(directory, name, _CREATE, mode & 0o777)
                 except SyscallError as error:
                     if error.errno == errno.EEXIST:
                         continue  # somebody made it meanwhile: look what it is
                     raise
-                undo.push(_remove_file, walk.directory.duplicate(), name, _identity(made.stat()), (uid, gid))
+                undo.push(_remove_file, directory.duplicate(), name, _identity(made.stat()), (uid, gid))
                 return made
         raise SyscallError(errno.EAGAIN, "openat", path)
 
@@ -171,10 +172,13 @@ class Root:
         Raises SyscallError.
         """
         with Owner(uid, gid):
-            walk = self._creating_walk(0o755, uid, gid, undo)
-            name = walk.parent(path.rstrip("/"))
-            walk.verify()
-            directory = walk.directory
+            above, _, name = path.rpartition("/")
+            directory = self._directory(above) if name not in ("", ".", "..") else None
+            if directory is None:
+                walk = self._creating_walk(0o755, uid, gid, undo)
+                name = walk.parent(path.rstrip("/"))
+                walk.verify()
+                directory = walk.directory
             try:
                 os.symlink(text, name or ".", dir_fd=directory.fileno())
             except FileExistsError:
@@ -210,6 +214,37 @@ class Root:
         if not same_file(found, opened):
             raise SyscallError(errno.EAGAIN, "openat", self.fd, path)
         return opened
+
+    def _directory(self, path: str) -> Fd | None:
+        """The directory ``path`` if it exists and the kernel can tell at once; None to walk there."""
+        try:
+            return syscalls.openat2(self.fd, path.lstrip("/") or ".", os.O_PATH | os.O_DIRECTORY, _RESOLVE)
+        except SyscallError:
+            return None
+
+    def _place(self, path: str) -> tuple[Fd | None, Fd, str] | None:
+        """(what is at ``path``, its directory, its name), found as the walk would find it; None to walk there.
+
+        One call in place of two a component. It is as safe: the kernel checks at its end that the directory is
+        still below the root (complete_walk() in kernel/fs/namei.c), which is what ``Walk.verify`` does.
+        """
+        above, _, name = path.rpartition("/")
+        if name in ("", ".", ".."):
+            return None
+        directory = self._directory(above)
+        if directory is None:
+            return None
+        found = open_name(directory, name)
+        if found is not None and stat.S_ISLNK(found.stat().st_mode):
+            return None
+        return found, directory, name
+
+    def _walk_place(self, path: str, uid: int, gid: int, undo: Undo) -> tuple[Fd | None, Fd, str]:
+        """As ``_place``, for every path: missing parents are made, links at the end are followed."""
+        walk = self._creating_walk(0o755, uid, gid, undo)
+        found, name = walk.final(path)
+        walk.verify()
+        return found, walk.directory, name
 
     def _creating_walk(self, mode: int, uid: int, gid: int, undo: Undo) -> Walk:
         def make_directory(parent: Fd, name: str) -> None:

@@ -7,7 +7,6 @@ catching FileNotFoundError and its like, which Python makes for plain OSError on
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import struct
@@ -17,11 +16,14 @@ from nvc.linux.fd import Fd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
-_long = ctypes.c_long
+    from nvc.linux.raw_ctypes import Argument
+    from nvc.linux.raw_ctypes import address as address
+    from nvc.linux.raw_ctypes import call as call
+else:
+    try:
+        from nvc.linux._raw import address, call
+    except ImportError:  # not built: no compiler or no Python headers
+        from nvc.linux.raw_ctypes import address, call
 
 #: Calls that this kernel (or the seccomp filter around us) does not have. A call that answered ENOSYS is put here
 #: and not tried again; tests put names here to take the path of an old kernel.
@@ -49,56 +51,54 @@ def _show(argument: object) -> str:
     return f"{argument:#x}" if isinstance(argument, int) and not isinstance(argument, bool) else str(argument)
 
 
-def _call(name: str, arguments: tuple[Any, ...], shown: tuple[object, ...]) -> int:
+def _call(name: str, arguments: tuple[Argument, ...], shown: tuple[object, ...]) -> int:
     """Call ``name``; ``shown`` are the arguments as a message shows them. EINTR is retried, as PEP 475 does."""
     number = const.NR.get(name)
     if number is None or name in unavailable:
         raise SyscallError(errno.ENOSYS, name, *shown)
-    # Plain ints would be passed as C int: upper halves of 64-bit arguments would be lost.
-    passed = [_long(value) if isinstance(value, int) else value for value in arguments]
     while True:
-        result: int = _libc.syscall(_long(number), *passed)
+        result = call(number, *arguments)
         if result >= 0:
             return result
-        failure = ctypes.get_errno()
-        if failure == errno.EINTR:
+        if result == -errno.EINTR:
             continue
-        if failure == errno.ENOSYS:
+        if result == -errno.ENOSYS:
             unavailable.add(name)
-        raise SyscallError(failure, name, *shown)
+        raise SyscallError(-result, name, *shown)
 
 
 def _path(path: str | None) -> bytes | None:
+    # Terminated here: a bytes object passed as a buffer is its address, and Python ends each with a null byte.
     return None if path is None else os.fsencode(path)
 
 
-def bpf(command: int, attributes: bytes, call: str) -> tuple[int, bytes]:
-    """bpf(2). Returns its result and the attributes as the kernel left them. ``call`` names it in errors.
+def bpf(command: int, attributes: bytes, called: str) -> tuple[int, bytes]:
+    """bpf(2). Returns its result and the attributes as the kernel left them. ``called`` names it in errors.
 
     The buffer is larger than the size passed: kernels from 6.17 on write past the members a caller knows of when
     they answer BPF_PROG_QUERY.
     """
-    buffer = ctypes.create_string_buffer(attributes, 256)
-    result = _call("bpf", (command, ctypes.addressof(buffer), len(attributes)), (call,))
-    return result, buffer.raw[: len(attributes)]
+    buffer = bytearray(attributes).ljust(256, b"\0")
+    result = _call("bpf", (command, buffer, len(attributes)), (called,))
+    return result, bytes(buffer[: len(attributes)])
 
 
 def capget() -> tuple[int, int, int]:
     """The calling process's effective, permitted and inheritable sets, as bit masks (bit n = capability n)."""
-    header = ctypes.create_string_buffer(struct.pack(const.CAP_HEADER, const.LINUX_CAPABILITY_VERSION_3, 0))
-    data = ctypes.create_string_buffer(struct.calcsize(const.CAP_DATA))
-    _call("capget", (ctypes.addressof(header), ctypes.addressof(data)), ())
+    # Writable: the kernel puts its own version there when it does not know ours.
+    header = bytearray(struct.pack(const.CAP_HEADER, const.LINUX_CAPABILITY_VERSION_3, 0))
+    data = bytearray(struct.calcsize(const.CAP_DATA))
+    _call("capget", (header, data), ())
     low = struct.unpack_from(const.CAP_DATA, data)
     return low[0] | low[3] << 32, low[1] | low[4] << 32, low[2] | low[5] << 32
 
 
 def capset(effective: int, permitted: int, inheritable: int) -> None:
     """Set the three sets (bit masks). Raises SyscallError EPERM for a capability that may not be gained."""
-    header = ctypes.create_string_buffer(struct.pack(const.CAP_HEADER, const.LINUX_CAPABILITY_VERSION_3, 0))
+    header = bytearray(struct.pack(const.CAP_HEADER, const.LINUX_CAPABILITY_VERSION_3, 0))
     sets = (effective, permitted, inheritable)
     words = [value & 0xFFFFFFFF for value in sets] + [value >> 32 for value in sets]
-    data = ctypes.create_string_buffer(struct.pack(const.CAP_DATA, *words))
-    _call("capset", (ctypes.addressof(header), ctypes.addressof(data)), sets)
+    _call("capset", (header, struct.pack(const.CAP_DATA, *words)), sets)
 
 
 def close_range(first: int, last: int = 0x7FFFFFFF) -> None:
@@ -135,9 +135,8 @@ def fsopen(filesystem: str) -> Fd:
 
 def filesystem_type(file: Fd) -> int:
     """fstatfs(2): the magic number of linux/magic.h of the file system that ``file`` is on. Raises SyscallError."""
-    buffer = ctypes.create_string_buffer(_LARGEST_FSTATFS)
-    if _libc.fstatfs(file.fileno(), buffer) < 0:
-        raise SyscallError(ctypes.get_errno(), "fstatfs", file)
+    buffer = bytearray(_LARGEST_FSTATFS)
+    _call("fstatfs", (file.fileno(), buffer), (file,))
     kind: int = struct.unpack_from("@l", buffer)[0]
     return kind
 
@@ -207,9 +206,9 @@ def prctl(option: int, *arguments: int) -> int:
     return _call("prctl", (option, *padded), (option, *arguments))
 
 
-def prctl_buffer(option: int, buffer: Any) -> int:
-    """prctl(2) whose argument is the ctypes buffer ``buffer``."""
-    return _call("prctl", (option, ctypes.addressof(buffer), 0, 0, 0), (option, "buffer"))
+def prctl_buffer(option: int, buffer: bytes | bytearray) -> int:
+    """prctl(2) whose argument is the address of ``buffer``; a bytearray where the kernel writes."""
+    return _call("prctl", (option, buffer, 0, 0, 0), (option, "buffer"))
 
 
 def seccomp_filter(program: bytes) -> None:
@@ -217,10 +216,10 @@ def seccomp_filter(program: bytes) -> None:
 
     Raises SyscallError EACCES without no_new_privs and CAP_SYS_ADMIN, EINVAL for a malformed program.
     """
-    code = ctypes.create_string_buffer(program, len(program))
+    code = bytearray(program)
     length = len(program) // struct.calcsize(const.SOCK_FILTER)
-    header = ctypes.create_string_buffer(struct.pack(const.SOCK_FPROG, length, ctypes.addressof(code)))
-    arguments = (const.SECCOMP_SET_MODE_FILTER, 0, ctypes.addressof(header))
+    header = struct.pack(const.SOCK_FPROG, length, address(code))
+    arguments = (const.SECCOMP_SET_MODE_FILTER, 0, header)
     _call("seccomp", arguments, ("filter", length))
 
 
@@ -244,8 +243,8 @@ def statx_mount(file: Fd) -> tuple[int, bool]:
 
     Raises SyscallError ENOSYS on kernels that do not tell (before 5.8).
     """
-    buffer = ctypes.create_string_buffer(const.STATX_SIZE)
-    arguments = (file.fileno(), b"", const.AT_EMPTY_PATH, const.STATX_MNT_ID, ctypes.addressof(buffer))
+    buffer = bytearray(const.STATX_SIZE)
+    arguments = (file.fileno(), b"", const.AT_EMPTY_PATH, const.STATX_MNT_ID, buffer)
     _call("statx", arguments, (file,))
     offsets = const.STATX_OFFSETS
     mask = struct.unpack_from("=I", buffer, offsets["stx_mask"])[0]

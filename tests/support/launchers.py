@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,20 +75,31 @@ def install(prefix: Path) -> Commands:
         # Where nvc/sim/templates.py looks for the simulated driver in an installation.
         ignore = shutil.ignore_patterns("*.o")
         shutil.copytree(CHECKOUT / "build/native", library / "nvc/sim/native", symlinks=True, ignore=ignore)
+    for extension in _extensions():
+        shutil.copy2(extension, library / "nvc/linux")
     for source, name in _third_party():
         target = library / "deps" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
+    bundle = [interpreter(), "-X", "no_debug_ranges", str(CHECKOUT / "tools/bundle.py"), str(library), str(library)]
+    subprocess.run(bundle, check=True, timeout=60)
     directory = prefix / "bin"
     directory.mkdir(parents=True)
     for name, module in _MODULES.items():
         launcher = directory / name
         launcher.write_text(
-            f"#!{interpreter()} -IS\nimport sys\nsys.path[:0] = [{str(library)!r}]\n"
-            f"sys.path.append({str(library / 'deps')!r})\nfrom {module} import run\nsys.exit(run())\n"
+            f"#!{interpreter()} -IS\nimport sys\nsys.path += [{str(library)!r}, {str(library / 'deps')!r}]\n"
+            f"from nvc.boot import start\nstart({str(library)!r}, {module!r})\n"
         )
         launcher.chmod(0o755)
     return Commands(directory)
+
+
+def _extensions() -> list[Path]:
+    """Compiled modules of this checkout, or those that were brought along (tools/carry.py); none is well too."""
+    carried = os.environ.get("NVC_CARRY")
+    places = [CHECKOUT / "build/native", *([Path(carried, "native")] if carried else [])]
+    return next((found for place in places if (found := sorted(place.glob("*.abi3.so")))), [])
 
 
 def _third_party() -> Iterator[tuple[Path, str]]:

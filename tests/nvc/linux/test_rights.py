@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import signal
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -176,9 +176,9 @@ def test_owner_keeps_the_parent_death_signal() -> None:
         rights.parent_death_signal(os.getppid(), signal.SIGTERM)
         with rights.Owner(1234, 1235):
             pass
-        number = ctypes.c_int(0)
+        number = bytearray(4)
         syscalls.prctl_buffer(const.PR_GET_PDEATHSIG, number)
-        return number.value
+        return struct.unpack("i", number)[0]
 
     assert in_child(run) == signal.SIGTERM
 

@@ -205,8 +205,7 @@ def try_all(pipe: int) -> None:
             answers.append(-1)
             continue
         # -1 is an invalid descriptor, address and flag to every call.
-        result = syscalls._libc.syscall(number, *[syscalls._long(-1)] * 6)
-        answers.append(0 if result >= 0 else syscalls.ctypes.get_errno())
+        answers.append(-min(0, syscalls.call(number, *[-1] * 6)))
     os.write(pipe, struct.pack(f"={len(answers)}i", *answers))
 
 
@@ -248,7 +247,7 @@ def test_x32_call_ends_the_process() -> None:
         try:
             rights.no_new_privs()
             seccomp.install(seccomp.LDCONFIG)
-            syscalls._libc.syscall(syscalls._long(0x40000000 + 39))
+            syscalls.call(0x40000000 + 39)
         finally:
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -31

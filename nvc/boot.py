@@ -1,0 +1,107 @@
+"""Start of an installed command: our modules from one file instead of one file each.
+
+Finding, opening and reading fifty small files takes a fifth of a container's start. ``tools/bundle.py`` puts the
+compiled modules into ``modules.bundle`` beside this file; ``start`` hangs a finder for them before Python's own.
+A bundle of another Python, a cut one or none at all is no error: the same modules are beside it as files.
+
+Layout: eight bytes with the size of the index, the index (marshal: format, Python's magic number for compiled
+files, {module: (place, size, is it a package)}), the modules' compiled code (marshal), one after another. It is as
+much trusted as the files beside it: who can write here is root already.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ExtensionFileLoader, ModuleSpec
+    from importlib.util import MAGIC_NUMBER
+    from types import CodeType, ModuleType
+    from typing import NoReturn
+else:
+    # importlib's own parts, which the interpreter started with; the package around them is a dozen modules.
+    from _frozen_importlib import ModuleSpec
+    from _frozen_importlib_external import MAGIC_NUMBER, ExtensionFileLoader
+
+FORMAT = 1
+NAME = "modules.bundle"
+#: Compiled code that is not Python's: module -> its file, below the directory of the packages.
+EXTENSIONS = {"nvc.linux._raw": "nvc/linux/_raw.abi3.so"}
+#: Bytes before the index: its size.
+_HEAD = 8
+#: Enough for head and index of all our modules; a longer index is read whole.
+_FIRST_READ = 16 << 10
+
+
+class Finder:
+    """Finds and loads the modules of a bundle.
+
+    library: the directory that holds the packages. Raises OSError, and ValueError, EOFError or TypeError (marshal) for
+    a bundle that cannot be used.
+    """
+
+    def __init__(self, library: str) -> None:
+        self._library = library
+        # Kept open: a module's code is read when it is imported, also after the root or the namespace has changed.
+        self._file = os.open(f"{library}/nvc/{NAME}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if self._file < 3:
+                raise ValueError("a standard stream was closed: what is written to it must not come here")
+            start = os.pread(self._file, _FIRST_READ, 0)
+            self._codes = _HEAD + int.from_bytes(start[:_HEAD], "little")
+            if self._codes > len(start):
+                start = os.pread(self._file, self._codes, 0)
+            form, magic, self._index = marshal.loads(start[_HEAD : self._codes])
+            if form != FORMAT or magic != MAGIC_NUMBER:
+                raise ValueError("a bundle of another Python")
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """importlib's question for a finder."""
+        entry = self._index.get(name)
+        if entry is None:
+            file = EXTENSIONS.get(name)
+            if file is None:
+                return None
+            file = f"{self._library}/{file}"
+            return ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
+        where = f"{self._library}/{name.replace('.', '/')}"
+        origin = f"{where}/__init__.py" if entry[2] else f"{where}.py"
+        # Typeshed's Loader has the methods of Python 2's protocol too.
+        spec = ModuleSpec(name, self, origin=origin, is_package=entry[2])  # type: ignore[arg-type]
+        if entry[2]:
+            spec.submodule_search_locations = [where]
+        spec.has_location = True
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """importlib's question for a loader: an ordinary module will do."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """importlib's order to a loader."""
+        exec(self.get_code(module.__name__), module.__dict__)  # noqa: S102 -- this is what importing is
+
+    def get_code(self, name: str) -> CodeType:
+        """A module's compiled code."""
+        place, size, _ = self._index[name]
+        code: CodeType = marshal.loads(os.pread(self._file, size, self._codes + place))
+        return code
+
+
+def start(library: str, module: str) -> NoReturn:
+    """Run ``run`` of ``module``, which ends the process. library: the directory of our packages."""
+    # Nothing here lives long enough to be worth searching for garbage; what holds descriptors closes them itself.
+    gc.disable()
+    try:
+        sys.meta_path.insert(0, Finder(library))
+    except (OSError, ValueError, EOFError, TypeError):
+        pass
+    __import__(module)
+    raise SystemExit(sys.modules[module].run())

@@ -1,0 +1,68 @@
+"""Put an installation's modules into the one file that ``nvc.boot`` reads: ``PYTHON tools/bundle.py TARGET LIBRARY``.
+
+TARGET: where the packages are now; LIBRARY: where they will be, which tracebacks name. Run it with the interpreter that
+the commands start, whose compiled code it is.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import importlib.util
+import marshal
+import os
+import sys
+from pathlib import Path
+
+PACKAGES = ("rpc", "nvc", "hook")
+#: Imported by people's commands only, or before the bundle is read.
+LEFT_OUT = ("nvc.boot", "nvc.sim.", "nvc.cdi.", "nvc.cli.help", "nvc.cli.sim", "nvc.cli.cdi")
+NAME, FORMAT = "nvc/modules.bundle", 1
+
+
+def main(target: Path, library: str) -> None:
+    """Write the bundle of the packages below ``target``."""
+    index: dict[str, tuple[int, int, bool]] = {}
+    parts: list[bytes] = []
+    place = 0
+    for package in PACKAGES:
+        for path in sorted((target / package).rglob("*.py")):
+            relative = path.relative_to(target)
+            name = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
+            if name.startswith(LEFT_OUT):
+                continue
+            code = marshal.dumps(compiled(path.read_bytes(), f"{library}/{relative}"))
+            index[name] = (place, len(code), path.name == "__init__.py")
+            parts.append(code)
+            place += len(code)
+    table = marshal.dumps((FORMAT, importlib.util.MAGIC_NUMBER, index))
+    temporary = target / f"{NAME}.new"
+    temporary.write_bytes(b"".join([len(table).to_bytes(8, "little"), table, *parts]))
+    os.replace(temporary, target / NAME)
+
+
+def compiled(source: bytes, filename: str) -> object:
+    """A module's code, without what costs time at every start.
+
+    ``from __future__`` is carried out here: at run time it would import a module from a file. Docstrings are left out
+    (``assert`` is not). Run with -X no_debug_ranges, tracebacks name the line and not the column.
+    """
+    tree = ast.parse(source, filename)
+    flags = 0
+    kept = []
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+            for alias in statement.names:
+                flags |= getattr(__future__, alias.name).compiler_flag
+        else:
+            kept.append(statement)
+    tree.body = kept
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
+            # An empty body would not compile.
+            node.body[0] = ast.copy_location(ast.Pass(), node.body[0])
+    return compile(tree, filename, "exec", flags=flags, dont_inherit=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
