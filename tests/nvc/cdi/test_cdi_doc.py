@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from hook.cdi import _COMMON, HOOKS
+from hook.cdi import COMMON, HOOKS
 from nvc.cdi.generate import MODES, OTHER_MODES, STRATEGIES
 from nvc.cli.cdi import generate, list_devices, validate
 
@@ -21,7 +21,7 @@ def options(command: click.Command) -> set[str]:
     return {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
 
 
-HOOK_OPTIONS = {f"--{option}" for _, rows in HOOKS.values() for option, _, _ in (*rows, *_COMMON)}
+HOOK_OPTIONS = {f"--{option}" for _, rows in HOOKS.values() for option, _, _ in (*rows, *COMMON)}
 COMMAND_OPTIONS = options(generate) | options(list_devices) | options(validate)
 
 
