@@ -132,6 +132,13 @@ def _command(program: str, name: str) -> click.Command:
     return click.Command(name, short_help=options.SUMMARIES[name], **settings)
 
 
+def program(name: str) -> click.Group:
+    """Everything as click commands, to walk through: the manual is made from it."""
+    group = _command(name, "")
+    assert isinstance(group, click.Group)
+    return group
+
+
 def help_text(program: str, command: str) -> str:
     """What --help shows for the program ("") or a command."""
     shown = _command(program, command)

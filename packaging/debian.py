@@ -1,0 +1,102 @@
+"""The control file of the Debian package, made from setup.cfg and from what was built.
+
+usage: packaging/debian.py requirements                what the package carries itself, one requirement a line
+       packaging/debian.py control ROOT VERSION ARCH   the control file of the tree staged in ROOT
+       packaging/debian.py changelog VERSION           the newest changes in Debian's form
+"""
+
+from __future__ import annotations
+
+import configparser
+import email.utils
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+#: Requirement of setup.cfg -> the Debian package that has it; "" where the package carries it itself. Debian's own are
+#: preferred: they get its security updates, fit the release's interpreter, and one file then serves several releases.
+PACKAGES = {
+    "click": "python3-click",
+    "nvidia-ml-py": "",  # pure Python; Debian has it in contrib and not in every release
+    "pyelftools": "python3-pyelftools",
+    "PyYAML": "python3-yaml",
+    "python-prctl": "python3-prctl",
+    "pyseccomp": "python3-seccomp",  # libseccomp's own module, which is as good: nvc/driver/confine.py
+    "tomlkit": "python3-tomlkit",
+}
+#: No version is asked of these: PyPI's numbers are of another project.
+OTHER_NUMBERS = ("pyseccomp",)
+MAINTAINER = "nvc-py maintainers <maintainers@nvc-py.invalid>"
+#: NVIDIA's packages install programs of the same names, and their refresh service writes the same CDI spec.
+INSTEAD_OF = ("libnvidia-container-tools", "nvidia-container-toolkit", "nvidia-container-toolkit-base")
+
+
+def requirements() -> list[tuple[str, str]]:
+    """(name, oldest version or "") of everything setup.cfg requires at run time."""
+    setup = configparser.ConfigParser()
+    setup.read(CHECKOUT / "setup.cfg")
+    found = [re.fullmatch(r"([\w.-]+)(?:>=([\w.]+))?.*", line) for line in setup["options"]["install_requires"].split()]
+    return [(match[1], match[2] or "") for match in found if match]
+
+
+def carried() -> list[str]:
+    """What goes into the package's own directory, as pip takes it."""
+    return [f"{name}>={oldest}" if oldest else name for name, oldest in requirements() if not PACKAGES[name]]
+
+
+def oldest_glibc(root: Path) -> str:
+    """The oldest glibc that has every symbol the native files use, e.g. "2.34"."""
+    versions = {(2, 17)}
+    for file in sorted((root / "usr/lib/nvc-py/nvc/sim/native").iterdir()):
+        shown = subprocess.run(["objdump", "-p", str(file)], capture_output=True, text=True, check=True).stdout
+        versions |= {(int(a), int(b)) for a, b in re.findall(r"\bGLIBC_(\d+)\.(\d+)", shown)}
+    return ".".join(map(str, max(versions)))
+
+
+def control(root: Path, version: str, architecture: str) -> str:
+    """The control file. Raises KeyError for a requirement that has no row in PACKAGES."""
+    # python3 and not -minimal, which has no ctypes. ldconfig is in libc-bin, which every Debian system has.
+    depends = [f"libc6 (>= {oldest_glibc(root)})", "python3 (>= 3.11)"]
+    for name, oldest in requirements():
+        if package := PACKAGES[name]:
+            depends.append(f"{package} (>= {oldest})" if oldest and name not in OTHER_NUMBERS else package)
+    size = sum(file.lstat().st_size + 1023 for file in root.rglob("*") if not file.is_dir()) // 1024
+    instead = ", ".join(INSTEAD_OF)
+    return (
+        f"Package: nvc-py\nVersion: {version}\nArchitecture: {architecture}\n"
+        f"Maintainer: {MAINTAINER}\n"
+        f"Installed-Size: {size}\nDepends: {', '.join(depends)}\n"
+        "Suggests: podman | docker.io | containerd | cri-o, runc | crun\n"
+        f"Conflicts: {instead}\nReplaces: {instead}\nProvides: {instead}\n"
+        "Section: admin\nPriority: optional\n"
+        "Description: gives containers NVIDIA GPUs, whole or in fractions\n"
+        " Puts the host's NVIDIA driver files, device nodes, MIG capabilities and a fresh\n"
+        " loader cache into containers that ask for GPUs: as an OCI hook, as an OCI\n"
+        " runtime, through CDI, or by hand. It takes the place of libnvidia-container and\n"
+        " of the NVIDIA container toolkit, and answers to the names of their programs.\n"
+        " .\n"
+        " No engine is changed by installing it: `nvc-py runtime configure` does that.\n"
+    )
+
+
+def changelog(version: str) -> str:
+    """The newest section of CHANGELOG.md as Debian's tools read it."""
+    text = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = text.split("\n## ")[1]
+    changes = re.findall(r"^- (.*(?:\n  .*)*)", section, re.MULTILINE)
+    lines = [textwrap.fill(change, 78, initial_indent="  * ", subsequent_indent="    ") for change in changes]
+    day = email.utils.formatdate(int(os.environ.get("SOURCE_DATE_EPOCH", "0")))
+    return f"nvc-py ({version}) unstable; urgency=medium\n\n" + "\n".join(lines) + f"\n\n -- {MAINTAINER}  {day}\n"
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "requirements":
+        print("\n".join(carried()))
+    elif sys.argv[1] == "changelog":
+        print(changelog(sys.argv[2]), end="")
+    else:
+        print(control(Path(sys.argv[2]), sys.argv[3], sys.argv[4]), end="")
