@@ -66,6 +66,11 @@ _SLOW_DRIVER = (
     "or allow more with --timeout SECONDS"
 )
 _SLOW_CONTAINER = "a file system of the host or of the container does not answer; allow more with --timeout SECONDS"
+#: What a person can do about a helper that died or broke the protocol, by service.
+_BROKEN = {
+    "driver": "the driver's NVML library broke down, not nvc-py: try nvidia-smi, see dmesg, reinstall the driver",
+    "container": "the helper was killed (out of memory? see dmesg) or is at fault: report it with --debug's log",
+}
 
 #: NVML, in a process without rights: chrooted to the driver root, uid of --user, no capabilities, no new privileges,
 #: seccomp. It takes no descriptors and no paths, so a caller can make it do nothing but ask NVML.
@@ -170,7 +175,8 @@ def raise_remote(error: RemoteError) -> NoReturn:
     assert isinstance(verb, Verb)
     data = error.data
     if data is None:
-        raise verb.failure(str(error), hint=verb.hint if error.cause == TIMED_OUT else "") from error
+        advice = verb.hint if error.cause == TIMED_OUT else _BROKEN[error.service]
+        raise verb.failure(str(error), hint=advice) from error
     stage, message, hint = (data.get(key) for key in ("stage", "message", "hint"))
     if not isinstance(stage, str) or not isinstance(message, str) or not isinstance(hint, str):
         raise verb.failure(str(error)) from error

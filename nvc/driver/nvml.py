@@ -6,6 +6,8 @@ nvmlShutdown is never called: the kernel does its work when the process ends, an
 
 from __future__ import annotations
 
+import os
+
 from nvc.driver.facts import NvmlGpu, NvmlMig, NvmlSystem
 from nvc.errors import DetectionError, InitializationError
 
@@ -44,7 +46,8 @@ def initialize(binding: Any, load: Callable[[str], None], path: str = LIBRARY) -
     except OSError as error:
         raise InitializationError(
             f"load library failed: {_lower_reason(str(error))}",
-            hint=f"is the NVIDIA driver installed? {LIBRARY} must be in the loader cache of the driver root (--root)",
+            hint=f"is the NVIDIA driver installed, for {os.uname().machine}? "
+            f"{LIBRARY} must be in the loader cache of the driver root (--root)",
         ) from error
     try:
         binding.nvmlInit()

@@ -118,11 +118,13 @@ def test_silence_has_a_hint() -> None:
     assert "nvidia-persistenced" in caught.value.hint and "--timeout" in caught.value.hint
 
 
-def test_a_death_has_none() -> None:
-    with pytest.raises(MountError) as caught:
-        raise_remote(RemoteError("container", "apply", NOT_PROCESSED, "the helper died"))
-    assert "mount error: container rpc error: failed to process request: apply: the helper died" == str(caught.value)
-    assert "" == caught.value.hint
+@pytest.mark.parametrize(("service", "verb", "hint"), [("container", "apply", "--debug"), ("driver", "gpu", "dmesg")])
+def test_a_death_has_another(service: str, verb: str, hint: str) -> None:
+    with pytest.raises(NvcError) as caught:
+        raise_remote(RemoteError(service, verb, NOT_PROCESSED, "the helper died"))
+    text = f"{service} rpc error: failed to process request: {verb}: the helper died"
+    assert text == caught.value.message
+    assert hint in caught.value.hint and "--timeout" not in caught.value.hint
 
 
 @pytest.mark.parametrize(
