@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from tests.support.native import build
 
 pytestmark = pytest.mark.root
 LOG = Log.none()
+REPOSITORY = Path(__file__).parents[3]
 COMPAT = "/usr/local/cuda/compat"
 #: A file of procfs that every kernel has, in place of the driver's.
 PROC_FILE = "/proc/version"
@@ -272,6 +275,34 @@ def test_chmod_changes_directories_of_the_container_only(rootfs: Path) -> None:
     assert os.stat("/dev").st_mode == before
     with pytest.raises(MountError, match="chmod failed"):
         hooks.chmod(target, 0o755, ["/etc/out"], LOG)
+
+
+def test_root_of_a_user_namespace_is_enough(rootfs: Path, tmp_path: Path) -> None:
+    """Rootless engines start hooks as the container's root, which is nobody in particular outside."""
+    build()
+    host = create(str(tmp_path / "machine"), "h200")
+    install(rootfs, "usr/lib/driver")
+    (tmp_path / "config.json").write_text('{"ociVersion":"1.0.2","process":{},"root":{"path":"rootfs"}}')
+    launcher = tmp_path / "launch"
+    launcher.write_text(f"import sys\nsys.path[:0] = [{str(REPOSITORY)!r}]\nfrom hook.cdi import run\nrun()\n")
+    words = ["create-symlinks", "--link=a.so.1::/usr/lib/a.so", "then", "enable-cuda-compat", "then"]
+    words += ["update-ldcache", "--folder=/usr/lib/driver", "then", "disable-device-node-modification"]
+    words += [f"--sim={host.root}", "then", "chmod", "--mode=755", "--path=/dev"]
+    script = f'mount --bind {rootfs} {rootfs} && mount -t proc proc /proc && mount -t proc proc {rootfs}/proc && "$@"'
+    script += f" && cat {rootfs}/proc/driver/nvidia/params"
+    command = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-c", script, "sh"]
+    state = f'{{"ociVersion":"1.0.2","id":"x","status":"creating","pid":1,"bundle":"{tmp_path}"}}'
+    done = subprocess.run(
+        [*command, sys.executable, "-I", "-S", str(launcher), *words],
+        input=state,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ModifyDeviceFiles: 0" in done.stdout
+    assert os.readlink(rootfs / "usr/lib/a.so") == "a.so.1"
+    assert found(rootfs, "libnvctest.so.1") == ["/usr/lib/driver/libnvctest.so.1"]
 
 
 #: What an image may have where a hook works, made as (place, what).

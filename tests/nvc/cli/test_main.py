@@ -13,10 +13,13 @@ import pytest
 from nvc import __version__
 from nvc.api import Config
 from nvc.cli.main import main, program_name
+from nvc.cli.options import SUMMARIES
 from nvc.cli.text import emit
 from nvc.errors import DetectionError, NvcError
 from tests.support.inventories import two_gpus
 from tests.support.library import FakeLibrary
+
+KNOWN = ", ".join(SUMMARIES)
 
 Command = Callable[..., tuple[int, str, str]]
 CLI = "nvidia-container-cli"
@@ -78,10 +81,10 @@ def test_values_that_cannot_be(words: tuple[str, ...], message: str, command: Co
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        pytest.param((), "a command is missing: one of info, list, configure, sim", id="no-command"),
-        pytest.param(("--",), "a command is missing: one of info, list, configure, sim", id="only-dashes"),
-        pytest.param(("frob",), "unknown command 'frob'; there are info, list, configure, sim", id="unknown-command"),
-        pytest.param(("inf",), "unknown command 'inf'; there are info, list, configure, sim", id="no-short-commands"),
+        pytest.param((), f"a command is missing: one of {KNOWN}", id="no-command"),
+        pytest.param(("--",), f"a command is missing: one of {KNOWN}", id="only-dashes"),
+        pytest.param(("frob",), f"unknown command 'frob'; there are {KNOWN}", id="unknown-command"),
+        pytest.param(("inf",), f"unknown command 'inf'; there are {KNOWN}", id="no-short-commands"),
         pytest.param(("--foo", "info"), "unrecognized option '--foo'", id="unknown-option"),
         pytest.param(("a\x1b[2J\nb",), "unknown command 'a\\x1b[2J\\x0ab'", id="control-characters-are-shown"),
     ],
