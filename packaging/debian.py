@@ -11,12 +11,13 @@ import configparser
 import email.utils
 import os
 import re
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+from commands import CHECKOUT
+from glibc import oldest
+
 #: Requirement of setup.cfg -> the Debian package that has it; "" where the package carries it itself. Debian's own are
 #: preferred: they get its security updates, fit the release's interpreter, and one file then serves several releases.
 PACKAGES = {
@@ -45,25 +46,18 @@ def requirements() -> list[tuple[str, str]]:
 
 def carried() -> list[str]:
     """What goes into the package's own directory, as pip takes it."""
-    return [f"{name}>={oldest}" if oldest else name for name, oldest in requirements() if not PACKAGES[name]]
-
-
-def oldest_glibc(root: Path) -> str:
-    """The oldest glibc that has every symbol the native files use, e.g. "2.34"."""
-    versions = {(2, 17)}
-    for file in sorted((root / "usr/lib/nvc-py/nvc/sim/native").iterdir()):
-        shown = subprocess.run(["objdump", "-p", str(file)], capture_output=True, text=True, check=True).stdout
-        versions |= {(int(a), int(b)) for a, b in re.findall(r"\bGLIBC_(\d+)\.(\d+)", shown)}
-    return ".".join(map(str, max(versions)))
+    return [f"{name}>={least}" if least else name for name, least in requirements() if not PACKAGES[name]]
 
 
 def control(root: Path, version: str, architecture: str) -> str:
     """The control file. Raises KeyError for a requirement that has no row in PACKAGES."""
     # python3 and not -minimal, which has no ctypes. ldconfig is in libc-bin, which every Debian system has.
-    depends = [f"libc6 (>= {oldest_glibc(root)})", "python3 (>= 3.11)"]
-    for name, oldest in requirements():
+    library = root / "usr/lib/nvc-py"
+    native = [*(library / "nvc/sim/native").iterdir(), *library.rglob("*.so")]
+    depends = [f"libc6 (>= {oldest(native)})", "python3 (>= 3.11)"]
+    for name, least in requirements():
         if package := PACKAGES[name]:
-            depends.append(f"{package} (>= {oldest})" if oldest and name not in OTHER_NUMBERS else package)
+            depends.append(f"{package} (>= {least})" if least and name not in OTHER_NUMBERS else package)
     size = sum(file.lstat().st_size + 1023 for file in root.rglob("*") if not file.is_dir()) // 1024
     instead = ", ".join(INSTEAD_OF)
     return (

@@ -1,11 +1,9 @@
-"""Prints the hooks.d file that the package carries: what ``nvc-py runtime configure --runtime=podman`` writes."""
+"""Prints the hooks.d file that the package carries: what ``nvc-py runtime configure --runtime=podman`` writes.
+
+usage: PYTHONPATH=. python packaging/hooksd.py
+"""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nvc.engines import hooksd, podman
 from nvc.engines.files import Files

@@ -1,6 +1,6 @@
 """Writes the manual pages, from the same rows and click commands that the command line is made from.
 
-usage: packaging/manual.py DIR      makes DIR/man1 and DIR/man8
+usage: PYTHONPATH=. python packaging/manual.py DIR      makes DIR/man1 and DIR/man8
 """
 
 from __future__ import annotations
@@ -12,12 +12,8 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(CHECKOUT))
-
 import click
-
-from commands import own_names
+from commands import CHECKOUT, own_names
 
 from hook import arguments, cdi, state, swarm
 from nvc import __version__
