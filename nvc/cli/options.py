@@ -127,6 +127,7 @@ GROUPS: dict[str, tuple[str, str]] = {
     "cdi": ("nvc.cli.cdi", "cdi"),
     "cdi-hook": ("nvc.cli.cdi_hook", "cdi_hook"),
     "runtime": ("nvc.cli.runtime", "runtime"),
+    "doctor": ("nvc.cli.doctor", "doctor"),
     "sim": ("nvc.cli.sim", "sim"),
 }
 
@@ -138,6 +139,7 @@ SUMMARIES: dict[str, str] = {
     "cdi": "Make, list and check CDI specs.",
     "cdi-hook": "Do what a hook of a CDI spec does (engines call it).",
     "runtime": "Set container engines up to use this program.",
+    "doctor": "Look at this host and say what is wrong.",
     "sim": "Make and show simulated machines.",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -99,8 +100,10 @@ def answers(probe: Probe) -> Iterator[Finding]:
         yield error(str(problem), f"# {problem.hint}" if problem.hint else "nvidia-smi  # says more about the driver")
         return
     yield ok(f"NVML answers: driver {inventory.driver.nvrm_version}, {len(inventory.gpus)} GPUs")
-    for text in inventory.warnings:
-        yield note(text)
+    # Most machines lack most of these; what is wrong among them has checks of its own.
+    if inventory.warnings:
+        some = "; ".join(inventory.warnings[:3])
+        yield note(f"{len(inventory.warnings)} remarks of discovery: {some} ...", "nvc-py --debug=/dev/stdout info")
 
 
 def firmware(probe: Probe) -> Iterator[Finding]:
@@ -162,8 +165,6 @@ def imex(probe: Probe) -> Iterator[Finding]:
         if names:
             yield warning(f"{place} has nodes, and the driver has no IMEX channels", f"sudo rm -r {place}")
         return
-    import os
-
     for name in names:
         found = place.below(name).status()
         number = name.removeprefix("channel")

@@ -67,12 +67,12 @@ def settings(probe: Probe) -> Iterator[Finding]:
         wrong = True
         yield error(
             f"{place}: {_CLI}.ldconfig = {ldconfig!r} is not a program of the host",
-            f'{edit}   (write "@/sbin/ldconfig")',
+            f'{edit}  # write "@/sbin/ldconfig"',
             "the image's ldconfig would run on the host (CVE-2024-0136, CVE-2024-0137); it is refused",
         )
     elif isinstance(ldconfig, str) and probe.system(ldconfig[1:]).status() is None:
         wrong = True
-        yield error(f"{place}: {_CLI}.ldconfig = {ldconfig!r} does not exist", f'{edit}   (write "@/sbin/ldconfig")')
+        yield error(f"{place}: {_CLI}.ldconfig = {ldconfig!r} does not exist", f'{edit}  # write "@/sbin/ldconfig"')
     if isinstance(root, str) and root not in ("", "/") and not probe.system(root).exists():
         wrong = True
         yield error(f"{place}: {_CLI}.root = {root!r} does not exist", edit)

@@ -142,8 +142,12 @@ def needed(probe: Probe) -> Iterator[Finding]:
             yield error(f"{name} of driver {kernel} is not installed", _INSTALL.format(version=kernel))
     for text in chooser.skipped:
         if "stale entry" not in text and not any(word in text for word in ("not NVIDIA's", "ABI note")):
-            yield warning(text, f"sudo apt-get install --reinstall libnvidia-compute-{kernel.partition('.')[0]}"
-                          "  # or your distribution's package")  # fmt: skip
+            package = f"libnvidia-compute-{kernel.partition('.')[0]}"
+            yield warning(
+                text,
+                f"sudo apt-get install --reinstall {package}  # or your distribution's package",
+                "containers do not get this library",
+            )
     yield ok(f"{len(files)} libraries for containers")
 
 
