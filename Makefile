@@ -10,7 +10,7 @@ PYTEST_FLAGS ?=
 JOBS ?= $(shell nproc)
 VENV := .venv/bin
 
-.PHONY: all help demo test check fmt build install uninstall bench clean bootstrap native test-gpu test-sanitize wheel
+.PHONY: all help demo test check fmt build install uninstall bench clean bootstrap native test-gpu test-sanitize wheel deb man
 
 all: build
 
@@ -54,6 +54,19 @@ uninstall:
 	rm -rf '$(DESTDIR)$(PREFIX)/lib/nvc-py'
 	cd '$(DESTDIR)$(PREFIX)/bin' && rm -f nvc-py nvidia-container-cli nvc-hook nvidia-container-runtime-hook nvidia-container-toolkit nvc-cdi-hook nvc-runtime nvidia-container-runtime nvidia-container-runtime.legacy nvidia-container-runtime.cdi
 
+## deb            a Debian package in dist/ (VERSION=... for another version)
+deb: bootstrap native
+	@VERSION='$(VERSION)' packaging/deb
+
+## wheel          a wheel in dist/, for pip
+wheel: bootstrap native
+	@mkdir -p dist
+	@PYTHONPATH=. $(VENV)/python packaging/wheel.py dist
+
+## man            the manual pages, in build/man
+man: bootstrap
+	@PYTHONPATH=. $(VENV)/python packaging/manual.py build/man && echo build/man
+
 ## bench          measure; prints ratios of one run as a table
 bench: bootstrap native
 	@$(VENV)/python -m tools.bench $(BENCH_FLAGS)
@@ -73,4 +86,4 @@ clean:
 	@if [ -f native/Makefile ]; then $(MAKE) -s -C native clean; fi
 
 bootstrap:
-	@tools/bootstrap '$(PYTHON)' venv runtimes check
+	@tools/bootstrap '$(PYTHON)' venv runtimes check packages
