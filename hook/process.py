@@ -8,6 +8,7 @@ or a program that it starts, loads.
 from __future__ import annotations
 
 import os
+import sys
 
 #: Where programs of the host are searched when the runtime gave no PATH (runtimes give hooks an empty environment).
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -28,7 +29,11 @@ def sanitise(*, trusted: bool) -> str:
     for number in (0, 1, 2):
         _guard(number)
     # runc leaves its own open (the socket to its parent, exec.fifo): nothing that we start shall have them.
-    os.closerange(3, _DESCRIPTORS)
+    lowest = 3
+    for number in _own_descriptors():
+        os.closerange(lowest, number)
+        lowest = number + 1
+    os.closerange(lowest, _DESCRIPTORS)
     kept = _kept(os.environ) if trusted else {"PATH": DEFAULT_PATH}
     for name in list(os.environ):
         try:
@@ -54,6 +59,11 @@ def _kept(environment: os._Environ[str]) -> dict[str, str]:
     good = bool(path) and all(part.startswith("/") for part in path.split(":"))
     kept["PATH"] = path if good else DEFAULT_PATH
     return kept
+
+
+def _own_descriptors() -> list[int]:
+    """Those that modules are still to be read from (``nvc.boot``), ascending."""
+    return sorted(finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno"))
 
 
 def _working_directory() -> str:

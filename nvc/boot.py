@@ -63,6 +63,10 @@ class Finder:
             os.close(self._file)
             raise
 
+    def fileno(self) -> int:
+        """The bundle's descriptor: who closes what it inherited must leave this one."""
+        return self._file
+
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """importlib's question for a finder."""
         entry = self._index.get(name)

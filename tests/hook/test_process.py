@@ -196,3 +196,24 @@ def test_closed_stdin_is_an_empty_state(launcher: Path) -> None:
     )
 
     assert (done.returncode, b"is empty" in done.stderr) == (1, True)
+
+
+def test_the_file_that_modules_are_read_from_stays_open() -> None:
+    """Seen: a hook started from ``nvc.boot``'s bundle could import nothing after it had closed what it inherited."""
+    script = f"""
+import os, sys
+sys.path[:0] = [{str(ROOT)!r}]
+from hook.process import sanitise
+one, bundle, other = (os.open("/dev/null", os.O_RDONLY) for _ in range(3))
+class Finder:
+    def find_spec(self, name, path, target=None): return None
+    def fileno(self): return bundle
+sys.meta_path.append(Finder())
+sanitise(trusted=False)
+print([os.path.exists(f"/proc/self/fd/{{number}}") for number in (one, bundle, other)])
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, timeout=20, check=True
+    )
+
+    assert done.stdout == "[False, True, False]\n"
