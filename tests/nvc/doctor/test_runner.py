@@ -188,9 +188,9 @@ class TestPlaces:
     @pytest.mark.parametrize("data", [b"\xff\xfe", b"a = ", b"[" * 100_000, b"a = 1\na = 2\n"])
     def test_bad_toml_and_json(self, probe: Probe, tmp_path: Path, data: bytes) -> None:
         (tmp_path / "f").write_bytes(data)
-        with pytest.raises(BadFile, match="is not TOML: ."):
+        with pytest.raises(BadFile, match=r"is not TOML: ."):
             probe.system("/f").toml()
-        with pytest.raises(BadFile, match="is not JSON: ."):
+        with pytest.raises(BadFile, match=r"is not JSON: ."):
             probe.system("/f").json()
 
     def test_a_program_is_a_file_that_can_be_run(self, probe: Probe, tmp_path: Path) -> None:
