@@ -84,7 +84,23 @@ def test_file_is_a_link_out(bed: Bed, runc: OciRuntime, name: str, kind: str) ->
     _run_and_compare(bed, runc, tree, outside)
 
 
-def _run_and_compare(bed: Bed, runc: OciRuntime, tree: Path, outside: Path) -> None:
+@pytest.mark.parametrize("kind", ["absolute", "climbing"])
+def test_every_name_is_a_link_out(bed: Bed, runc: OciRuntime, kind: str) -> None:
+    """Every file of the driver at once, each behind a link to a file of the host that has its name."""
+    tree, outside = bed.rootfs(), _outside(bed)
+    listed = bed.call(bed.commands.cli, f"--sim={bed.machine('h200')}", "list", "-l", "-b", "-i", "-f", check=True)
+    names = listed.out.split()
+    assert len(names) > 30
+    for name in names:
+        place = tree / name.lstrip("/")
+        (outside / place.name).write_text("the host's")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(_text(kind, place, outside / place.name))
+    assert _run_and_compare(bed, runc, tree, outside) == 0
+
+
+def _run_and_compare(bed: Bed, runc: OciRuntime, tree: Path, outside: Path) -> int:
+    """The container's exit code, when the host is as it was."""
     before, mounts = rootfs.fingerprint(outside), _mount_points()
     hooks = {"prestart": [bed.hook("prestart")]}
     result = bed.run(runc, Container(tree, ["/bin/busybox", "true"], gpu_env("0", "all"), hooks))
@@ -92,6 +108,7 @@ def _run_and_compare(bed: Bed, runc: OciRuntime, tree: Path, outside: Path) -> N
     assert result.code == 0 or "error: " in result.text
     assert before == rootfs.fingerprint(outside)
     assert {point for point in _mount_points() - mounts if bed.token in point} == set()
+    return result.code
 
 
 @pytest.mark.parametrize("kind", ["absolute", "climbing"])
