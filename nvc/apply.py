@@ -58,7 +58,7 @@ def apply(located: Located, driver_root: str, operations: Iterable[Operation], l
     """
     rights.use("mount")
     prepared = prepare(located, driver_root, operations, log)
-    propagation = Propagation(foreign=located.namespace is not None or not _at_home(), log=log)
+    propagation = Propagation(foreign=located.namespace is not None or not at_home(), log=log)
     try:
         with Excursion(located.namespace), Undo() as undo:
             try:
@@ -155,7 +155,7 @@ def _cgroup(located: Located) -> Fd:
         ) from error
 
 
-def _at_home() -> bool:
+def at_home() -> bool:
     """Whether this is the machine's own mount namespace, or none can tell: a createContainer hook is not at home."""
     try:
         ours, first = os.stat("/proc/self/ns/mnt"), os.stat("/proc/1/ns/mnt")

@@ -24,6 +24,7 @@ COMPAT, FOLDERS, SYSTEM = (f"{DIRECTORY}/{name}.conf" for name in ("00-compat-nv
 _INCLUDE = f"include {DIRECTORY}/*.conf\n"
 #: Of an image's files nothing beyond this is read: what is not understood is only named twice.
 _FILES_LIMIT, _BYTES_LIMIT, _DEPTH_LIMIT = 256, 64 << 10, 8
+_MUSL_DEFAULT = ("/lib", "/usr/local/lib", "/usr/lib")
 #: uname's machine -> Debian's name for its libraries.
 _MULTIARCH = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 
@@ -48,9 +49,22 @@ def add_folders(below: Below, folders: Iterable[str]) -> tuple[str, ...]:
     last = [directory for directory in system if directory not in listed]
     if last:
         below.write(SYSTEM, "".join(f"{directory}\n" for directory in last))
+    _tell_musl(below, wanted)
     after = set(directories(root))
     compat = [line for line in _lines(root, COMPAT) if line.startswith("/")]
     return tuple(directory for directory in (*compat, *ours) if directory not in after)
+
+
+def _tell_musl(below: Below, folders: tuple[str, ...]) -> None:
+    """Alpine's loader has no cache: it searches what its path file says, or three directories when there is none."""
+    if not _present(below.root, "/etc/alpine-release"):
+        return
+    path = f"/etc/ld-musl-{MACHINE}.path"
+    # musl, ldso/dynlink.c: separated by newlines or colons.
+    known = [word for line in _lines(below.root, path) for word in line.split(":")] or list(_MUSL_DEFAULT)
+    missing = [folder for folder in folders if folder not in known]
+    if missing:
+        below.write(path, "".join(f"{word}\n" for word in (*known, *missing)))
 
 
 def set_compat(below: Below, directory: str) -> None:

@@ -22,6 +22,7 @@ from nvc.log import Log
 from nvc.sim.create import create
 from tests.support import injection
 from tests.support.injection import MS_BIND, MS_REC, isolated, mount, mountinfo, tree
+from tests.support.isolation import in_namespaces
 from tests.support.native import build
 
 pytestmark = pytest.mark.root
@@ -148,6 +149,36 @@ def test_a_configuration_that_includes_nothing_is_helped_along(rootfs: Path) -> 
     assert found(rootfs, "libnvctest.so.1")[0] == "/usr/lib/driver/libnvctest.so.1"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(None, "/lib\n/usr/local/lib\n/usr/lib\n/usr/lib/driver\n", id="default"),
+        pytest.param("/lib:/own\n", "/lib\n/own\n/usr/lib/driver\n", id="configured"),
+        pytest.param("/usr/lib/driver\n/lib", "/usr/lib/driver\n/lib", id="known"),
+    ],
+)
+def test_alpine_s_loader_is_told_too(rootfs: Path, before: str | None, after: str) -> None:
+    path = rootfs / f"etc/ld-musl-{os.uname().machine}.path"
+    (rootfs / "etc/alpine-release").touch()
+    if before is not None:
+        path.write_text(before)
+
+    @isolated
+    def run() -> None:
+        target = enter(rootfs)
+        for _ in range(2):
+            hooks.update_ldcache(target, ["/usr/lib/driver"], "", LOG)
+            assert path.read_text() == after
+
+    run()
+
+
+@isolated
+def test_other_images_get_no_file_of_alpine_s(rootfs: Path) -> None:
+    hooks.update_ldcache(enter(rootfs), ["/usr/lib/driver"], "", LOG)
+    assert [name for name in os.listdir(rootfs / "etc") if "musl" in name] == []
+
+
 def compat_file(rootfs: Path) -> str:
     file = rootfs / "etc/ld.so.conf.d/00-compat-nvc.conf"
     return file.read_text() if file.exists() else ""
@@ -199,6 +230,25 @@ def test_a_file_of_proc_is_covered_and_nothing_else_remains(rootfs: Path, missin
         assert os.listdir(rootfs) == files
 
     run()
+
+
+def test_a_cover_does_not_travel_to_the_host(rootfs: Path) -> None:
+    def host() -> str:
+        """As process 1; what it sees after a process in another mount namespace covered the file."""
+        mount(str(rootfs), rootfs, None, MS_BIND | MS_REC)
+        mount("proc", rootfs / "proc", "proc", 0)
+        mount(None, rootfs / "proc", None, injection.MS_SHARED)
+        child = os.fork()
+        if child == 0:
+            injection.unshare_mounts()
+            hooks.prepare()
+            with Root.open(str(rootfs)) as root:
+                done = cover(root, PROC_FILE, "ours\n", LOG)
+            os._exit(0 if done and (rootfs / PROC_FILE[1:]).read_text() == "ours\n" else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        return (rootfs / PROC_FILE[1:]).read_text()
+
+    assert in_namespaces(host, pid=True).startswith("Linux version")
 
 
 @isolated
