@@ -7,19 +7,18 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nvc.cdi import hooks
-from nvc.cdi.hooks import HookTarget
 from nvc.cdi.procfile import cover
-from nvc.errors import InputError, LdcacheError, MountError, NvcError
+from nvc.errors import InputError, MountError
 from nvc.linux import syscalls
 from nvc.linux.root import Root
 from nvc.log import Log
 from nvc.sim.create import create
+from tests.nvc.cdi.conftest import enter
 from tests.support import injection
 from tests.support.injection import MS_BIND, MS_REC, isolated, mount, mountinfo, tree
 from tests.support.isolation import in_namespaces
@@ -31,30 +30,6 @@ REPOSITORY = Path(__file__).parents[3]
 COMPAT = "/usr/local/cuda/compat"
 #: A file of procfs that every kernel has, in place of the driver's.
 PROC_FILE = "/proc/version"
-
-
-@pytest.fixture
-def rootfs(tmp_path: Path) -> Path:
-    root = injection.make_rootfs(tmp_path / "rootfs")
-    for name in ("usr/lib/driver", "usr/local/cuda-12.9/compat"):
-        (root / name).mkdir(parents=True)
-    (root / "usr/local/cuda").symlink_to("cuda-12.9")
-    return root
-
-
-def enter(rootfs: Path, **nodes: int) -> HookTarget:
-    """Mount what a runtime has mounted at createContainer, in our namespace; take the rights that a hook keeps.
-
-    nodes: device nodes of the driver in /dev, with their minor numbers.
-    """
-    mount(str(rootfs), rootfs, None, MS_BIND | MS_REC)
-    for name, kind, data in (("proc", "proc", None), ("dev", "tmpfs", "mode=0755")):
-        if stat.S_ISDIR((rootfs / name).lstat().st_mode):
-            mount(kind, rootfs / name, kind, 0, data)
-    for name, minor in nodes.items():
-        os.mknod(rootfs / "dev" / name, stat.S_IFCHR | 0o666, os.makedev(195, minor))
-    hooks.prepare()
-    return HookTarget(str(rootfs))
 
 
 @isolated
@@ -353,78 +328,3 @@ def test_root_of_a_user_namespace_is_enough(rootfs: Path, tmp_path: Path) -> Non
     assert "ModifyDeviceFiles: 0" in done.stdout
     assert os.readlink(rootfs / "usr/lib/a.so") == "a.so.1"
     assert found(rootfs, "libnvctest.so.1") == ["/usr/lib/driver/libnvctest.so.1"]
-
-
-#: What an image may have where a hook works, made as (place, what).
-LEVELS = (
-    "usr",
-    "usr/lib",
-    "usr/lib/driver",
-    "usr/lib/driver/libcuda.so",
-    "usr/local",
-    "usr/local/cuda",
-    "usr/local/cuda/compat",
-    "etc",
-    "etc/ld.so.conf",
-    "etc/ld.so.conf.d",
-    "etc/ld.so.conf.d/00-nvcr-nvc.conf",
-    "etc/ld.so.conf.d/00-compat-nvc.conf",
-    "etc/ld.so.conf.d/zz-nvcr-nvc.conf",
-    "etc/ld.so.cache",
-    "etc/nvidia",
-    "proc",
-    "dev",
-    "run",
-)
-TRAPS: dict[str, Callable[[Path, Path], None]] = {
-    "absolute": lambda place, outside: place.symlink_to(outside),
-    "dots": lambda place, outside: place.symlink_to("../" * 40 + str(outside)[1:]),
-    "magic": lambda place, outside: place.symlink_to(f"/proc/1/root{outside}"),
-    "circle": lambda place, outside: place.symlink_to(place.name),
-    "file": lambda place, outside: place.write_text("x"),
-    "fifo": lambda place, outside: os.mkfifo(place),
-    "device": lambda place, outside: os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(1, 5)),
-}
-
-
-def clear(place: Path) -> None:
-    if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place)
-    elif place.is_symlink() or place.exists():
-        place.unlink()
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("trap", TRAPS)
-def test_no_image_leads_a_hook_out(rootfs: Path, tmp_path: Path, level: str, trap: str) -> None:
-    outside = tmp_path / "outside"
-    for name in ("driver", "lib/driver", "compat", "cuda/compat", "ld.so.conf.d", "nvidia", "dri"):
-        (outside / name).mkdir(parents=True)
-    (outside / "ld.so.conf").write_text("/outside\n")
-    injection.build_library(rootfs / f"{COMPAT[1:]}/libcuda.so.575.51", "libcuda.so")
-    clear(rootfs / level)
-    TRAPS[trap](rootfs / level, outside)
-    before = tree(outside)
-
-    @isolated
-    def run() -> None:
-        nodes = {"nvidia0": 0} if stat.S_ISDIR((rootfs / "dev").lstat().st_mode) else {}
-        target = enter(rootfs, **nodes).replace(timeout=3.0)
-        steps: list[Callable[[], object]] = [
-            lambda: hooks.create_symlinks(target, [("/usr/lib/driver/libcuda.so", "libcuda.so.1")], LOG),
-            lambda: hooks.enable_cuda_compat(target, "535.104", "", COMPAT, LOG),
-            lambda: hooks.update_ldcache(target, ["/usr/lib/driver"], "", LOG),
-            lambda: hooks.disable_device_node_modification(target, "", LOG),
-            lambda: hooks.update_application_profile(target, LOG),
-            lambda: hooks.chmod(target, 0o755, ["/dev/dri", "/run"], LOG),
-        ]
-        for step in steps:
-            try:
-                step()
-            except NvcError as error:
-                # What fails inside the sandbox has no path of ours.
-                assert str(rootfs) in error.message or isinstance(error, LdcacheError)
-        assert [line for line in mountinfo() if str(outside) in line and str(rootfs) not in line] == []
-
-    run()
-    assert tree(outside) == before
