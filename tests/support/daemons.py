@@ -1,0 +1,88 @@
+"""Daemons of a test: their own /run, a log file, a bounded start, and nothing of them left at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support import leftovers
+
+#: Sockets of containerd's shims and more lie in /run, whatever the configuration says.
+_OWN_RUN = 'mount -t tmpfs -o mode=755 tmpfs /run && exec "$@"'
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+
+
+class NotReady(Exception):
+    """A daemon that did not come up; the text has the end of its log."""
+
+
+def own_run(command: Sequence[str]) -> list[str]:
+    """The command in a mount namespace of its own, with an empty /run."""
+    return ["unshare", "-m", "--propagation", "private", "sh", "-c", _OWN_RUN, "daemon", *command]
+
+
+@dataclass
+class Daemon:
+    """One daemon.
+
+    env: all of its environment; must have the token that names what was started for a test.
+    """
+
+    name: str
+    command: Sequence[str]
+    env: Mapping[str, str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def start(self, ready: Callable[[], bool]) -> None:
+        """Start it and wait until it answers. Raises NotReady; then nothing of it runs."""
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(self.env),
+                start_new_session=True,
+            )
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and self.process.poll() is None:
+            if ready():
+                return
+            time.sleep(0.05)
+        said = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+        ended = f"ended with {self.process.poll()}" if self.process.poll() is not None else "did not answer in time"
+        self.stop()
+        raise NotReady(f"{self.name} {ended}:\n{said}")
+
+    def stop(self) -> None:
+        """End it: politely, then not."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def end_all(token: str, *, seconds: float = 5.0) -> list[str]:
+    """End every process that was started with the token (shims, containers); returns those that do not end."""
+    end = time.monotonic() + seconds
+    while left := leftovers.processes(token):
+        if time.monotonic() > end:
+            return left
+        for line in left:
+            try:
+                os.kill(int(line.split()[0]), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.1)
+    return []
