@@ -61,7 +61,7 @@ deb: bootstrap native
 ## wheel          a wheel in dist/, for pip
 wheel: bootstrap native
 	@mkdir -p dist
-	@PYTHONPATH=. $(VENV)/python packaging/wheel.py dist
+	@PYTHONPATH=. $(VENV)/python packaging/build_wheel.py dist
 
 ## man            the manual pages, in build/man
 man: bootstrap

@@ -1,6 +1,6 @@
 """Builds the wheel: dist/nvc_py-VERSION-cp311-abi3-PLATFORM.whl.
 
-usage: python packaging/wheel.py DIST
+usage: python packaging/build_wheel.py DIST
 
 ``hook`` and ``rpc`` are too general as names for a shared site-packages: in the wheel they are ``nvc._hook`` and
 ``nvc._rpc``. The sources are copied, their import statements rewritten, and setuptools does the rest.
