@@ -1,4 +1,4 @@
-"""Every hook against images that set traps where it works: nothing outside of the root is touched, every error is told."""
+"""Every hook against images that set traps where it works: nothing outside is touched, every error is told."""
 
 from __future__ import annotations
 
