@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hook.config import HookConfig
     from hook.runtime.journal import Journal
 
+#: Variables that ``hook.runtime.gated`` knows; it is imported when one of them is set.
+GATED = ("NVIDIA_GDS", "NVIDIA_MOFED", "NVIDIA_GDRCOPY", "NVIDIA_NVSWITCH")
+
 
 def modify(
     content: dict[str, Any],
@@ -47,12 +50,31 @@ def modify(
             devices, env, privileged=found.privileged, config=config, device_mounts=found.device_mounts
         )
         cdi.apply(content, wish, env, config, own, directory, journal)
+        _gated(content, env, directory, journal)
         return True
     if asked is None:
         return False
     # Annotations name CDI devices; in this mode the hook gives what the environment asks for.
     path = os.environ.get("PATH", "")
-    return hooks.add(content, hooks.locate(config.hook_path, own, path), os.environ, directory)
+    changed = hooks.add(content, hooks.locate(config.hook_path, own, path), os.environ, directory)
+    return (bool(asked) and _gated(content, env, directory, journal)) or changed
+
+
+def _gated(content: dict[str, Any], env: Mapping[str, str], directory: str, journal: Journal) -> bool:
+    """Devices of other drivers that the container enabled. True when there are any."""
+    if not any(env.get(name) == "enabled" for name in GATED):
+        return False
+    from hook.runtime import edits, gated
+
+    found = []
+    for variable in gated.wanted(env):
+        one = gated.edits(variable, os.environ.get("NVC_SIM", ""))
+        if one is None:
+            journal.warn(f"{variable}=enabled, but this host has no such devices")
+        else:
+            found.append(one)
+    edits.apply(content, found, directory, journal.warn)
+    return bool(found)
 
 
 def annotated_devices(annotations: tuple[tuple[str, str], ...], prefixes: tuple[str, ...]) -> tuple[str, ...]:

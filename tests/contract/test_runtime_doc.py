@@ -8,6 +8,8 @@ import pytest
 
 from hook.config import MODES, HookConfig
 from hook.config_keys import KEYS, RUNTIME
+from hook.runtime.gated import ROWS
+from hook.runtime.modify import GATED
 
 TEXT = (Path(__file__).parents[2] / "docs" / "runtime.md").read_text()
 NAMES = [
@@ -20,6 +22,12 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_named(name: str) -> None:
     assert name in TEXT
+
+
+def test_gated_devices_are_named() -> None:
+    assert tuple(variable for variable, _, _ in ROWS) == GATED
+    for variable, nodes, files in ROWS:
+        assert all(f"`{name}`" in TEXT for name in (variable, *nodes, *files))
 
 
 def test_defaults_are_the_code_s() -> None:
