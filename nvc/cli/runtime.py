@@ -46,7 +46,7 @@ def runtime() -> None:
 @click.option("--remove", is_flag=True, help="Take out what this command put in.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
 @click.option("--full", is_flag=True, help="Show whole new files in place of the differences.")
-@click.option("--config", metavar="FILE", help="The engine's main file.")
+@click.option("--config", metavar="FILE", help="The engine's main file; given alone, the edits go there.")
 @click.option(
     "--drop-in-config", "drop_in", metavar="FILE", help='Make the edits in this file beside it; "" for the main file.'
 )

@@ -24,6 +24,10 @@ PLUGINS: dict[int, Path] = {
 #: The version that a file begins with: 1.6, 1.7 and 2.x read it.
 NEW = 2
 RELOAD = "systemctl restart containerd"
+#: containerd's built-in runtime. A file that names any runtime replaces the built-in table (seen with 1.6 and 1.7: the
+#: CRI plugin then fails to load, "no corresponding runtime configured"), so a file without one gets this with ours.
+BUILT_IN = "runc"
+_PLAIN = {"runtime_type": "io.containerd.runc.v2"}
 
 
 class _File(NamedTuple):
@@ -63,8 +67,11 @@ def changes(tree: Tree, number: int, wish: Wish, layers: tuple[Tree, ...] = ()) 
             result.append(Change((*place, "runtime_type"), "io.containerd.runc.v2"))
         return result + [Change((*place, "options", key), value) for key, value in programs.items()]
     copied = steps.template(layers or (tree,), runtimes, default, wish)
-    settings = {"runtime_type": "io.containerd.runc.v2", **copied}
-    settings["runtime_type"] = settings["runtime_type"] or "io.containerd.runc.v2"
+    if not table(tree, runtimes) and wish.name != BUILT_IN:
+        named = [table(layer, (*runtimes, BUILT_IN)) for layer in layers]
+        result.append(Change((*runtimes, BUILT_IN), next((one for one in reversed(named) if one), _PLAIN)))
+    settings = {**_PLAIN, **copied}
+    settings["runtime_type"] = settings["runtime_type"] or _PLAIN["runtime_type"]
     settings["options"] = {**table(copied, ("options",)), **programs}
     result.append(Change(place, settings))
     return result
@@ -188,6 +195,8 @@ def _take(
             owned.append((*containerd, "default_runtime_name"))
         if known and has(file.tree, place):
             owned.append((*file.plugin, "enable_cdi"))
+            if _built_in_is_ours(file, wish, edit.read(steps.TOML, sources.backup(file.path), file.path)):
+                owned.append((*containerd, "runtimes", BUILT_IN))
     also: list[Change] = []
     if unused:
         left = [pattern for pattern in _imports(file.tree) if pattern not in unused]
@@ -213,6 +222,13 @@ def _take(
             ours_left=lambda left: bool(_ours(_File(file.path, left, number), wish)),
         )
     )
+
+
+def _built_in_is_ours(file: _File, wish: Wish, before: Tree) -> bool:
+    """Whether the built-in runtime's entry is there for ours only: as we wrote it, and with no other beside it."""
+    runtimes = (*file.plugin, "containerd", "runtimes")
+    entries = table(file.tree, runtimes)
+    return not table(before, runtimes) and set(entries) <= {wish.name, BUILT_IN} and entries.get(BUILT_IN) == _PLAIN
 
 
 def _import_only(before: Tree, file: _File, pattern: str) -> list[Change]:

@@ -64,10 +64,11 @@ def changes(layout: Layout, layers: list[Tree], tree: Tree, wish: Wish) -> list[
     """What makes the engine know our runtime. layers: all files but the target, in the order of reading."""
     place = (*layout.runtimes, wish.name)
     result = [Change(layout.default, wish.name)] if wish.default else []
-    if has(tree, place) and isinstance(get(tree, place), dict):
+    if has(tree, place):
         entry = layout.entry(table(tree, place), wish)
-        assert isinstance(entry, dict)
-        return result + [Change((*place, key), value) for key, value in entry.items()]
+        if isinstance(entry, dict):
+            return result + [Change((*place, key), value) for key, value in entry.items()]
+        return [*result, Change(place, entry)]
     base = steps.template([*layers, tree], layout.runtimes, layout.default, wish)
     return [*result, Change(place, layout.entry(base, wish))]
 

@@ -301,9 +301,29 @@ def test_docker_reload(text: str, cdi: bool, command: str) -> None:
         pytest.param(containerd.plan, "version = 2\nplugins = 1\n", "plugins is not a table", id="containerd"),
         pytest.param(crio.plan, "[crio]\nruntime = 'x'\n", "crio.runtime is not a table", id="crio"),
         pytest.param(podman.plan, "engine = []\n", "engine is not a table", id="podman"),
+        pytest.param(crio.plan, "[crio.runtime]\nruntimes.nvidia = 1\n", "nvidia is not a table", id="crio-entry"),
     ],
 )
 def test_a_value_where_a_table_should_be(plan: object, text: str, message: str) -> None:
     assert callable(plan)
     with pytest.raises(InputError, match=message):
         plan(Wish(config="/c", hooks_dir="/h"), Memory(**{"/c": text}))
+
+
+def test_an_entry_that_podman_could_not_read_is_put_right() -> None:
+    memory = Memory(**{PODMAN.config: "[engine.runtimes.nvidia]\npath = '/x'\n"})
+    memory.carry_out(podman.plan(PODMAN.replace(hooks=False, drop_in=""), memory))
+
+    assert tomllib.loads(memory.texts[PODMAN.config])["engine"]["runtimes"] == {"nvidia": ["/usr/bin/nvc-runtime"]}
+
+
+@pytest.mark.parametrize("hooks", [True, False])
+@pytest.mark.parametrize("asked", [CRIO, PODMAN], ids=["crio", "podman"])
+def test_one_removal_takes_hook_and_runtime(asked: Wish, hooks: bool) -> None:
+    plan = crio.plan if asked is CRIO else podman.plan
+    memory = Memory()
+    for mode in (True, False):
+        memory.carry_out(plan(asked.replace(hooks=mode, default=True), memory))
+    memory.carry_out(plan(asked.replace(hooks=hooks, remove=True), memory))
+
+    assert (memory.texts, memory.backups) == ({}, {})
