@@ -94,13 +94,24 @@ def paths(probe: Probe) -> Iterator[Finding]:
         for edits in _all_edits(spec):
             wanted.update({mount.host_path: "mount" for mount in edits.mounts})
             wanted.update({node.host_path or node.path: "node" for node in edits.device_nodes})
-            wanted.update({hook.path: "hook" for hook in edits.hooks})
         gone = [f"{what} {name}" for name, what in wanted.items() if _status(probe, name) is None]
+        hooks = dict.fromkeys(hook.path for edits in _all_edits(spec) for hook in edits.hooks)
+        lost = [name for name in hooks if not _has_program(probe, name)]
         if gone:
             more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
             yield error(f"{path} names what does not exist: {gone[0]}{more}", _again(path))
-        else:
-            yield ok(f"{path}: all {len(wanted)} paths exist")
+        for name in lost:
+            yield error(
+                f"{path} names a hook that does not exist: {name}",
+                f"sudo make install; {_again(path)}  # or install the package with {name.rpartition('/')[2]}",
+            )
+        if not gone and not lost:
+            yield ok(f"{path}: all {len(wanted) + len(hooks)} paths exist")
+
+
+def _has_program(probe: Probe, path: str) -> bool:
+    """Hooks run on this computer, also for the containers of a simulated machine."""
+    return bool(probe.program(path)) or (bool(probe.host.simulated) and os.access(path, os.X_OK))
 
 
 def driver_version(probe: Probe) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nvc.doctor.engines import docker_settings, hooked
+from nvc.doctor.engines import docker_settings, hooked, podman_files
 from nvc.doctor.finding import Finding, error, note, ok, warning
 from nvc.doctor.probe import table, texts
 from nvc.formats import FormatError, mountinfo
@@ -104,8 +104,8 @@ def systemd_engines(probe: Probe) -> list[str]:
             found.append("docker")
     if probe.program("podman"):
         manager = "systemd"
-        for path in ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf"):
-            manager = table(probe.system(path).toml(), "engine").get("cgroup_manager", manager)
+        for place in podman_files(probe):
+            manager = table(place.toml(), "engine").get("cgroup_manager", manager)
         if manager == "systemd":
             found.append("podman")
     if probe.program("crio"):

@@ -82,13 +82,23 @@ def docker(probe: Probe) -> Iterator[Finding]:
         yield ok(f"Docker gives GPUs by {', '.join(ways)}")
 
 
+def podman_files(probe: Probe) -> list[Place]:
+    """containers.conf, the machine's and root's, with the drop-ins, in the order Podman reads them."""
+    found = []
+    for path in PODMAN:
+        directory = probe.system(f"{path}.d")
+        found.append(probe.system(path))
+        found += [directory.below(name) for name in directory.names() if name.endswith(".conf")]
+    return found
+
+
 def podman(probe: Probe) -> Iterator[Finding]:
     if not probe.program("podman"):
         yield ok("Podman is not installed")
         return
     broken = False
-    for path in PODMAN:
-        settings = probe.system(path).toml()
+    for place in podman_files(probe):
+        path, settings = place.path, place.toml()
         engine = table(settings, "engine")
         runtimes = table(engine, "runtimes")
         for name, paths in runtimes.items():
@@ -126,7 +136,8 @@ def containerd(probe: Probe) -> Iterator[Finding]:
         plugin = table(content, "plugins", *_CRI.get(version, _CRI_3))
         if plugin:
             holders.setdefault(f"{version}", []).append(path)
-        cdi = plugin.get("enable_cdi", cdi) is True
+        # On by itself since containerd 2.0, which brought version 3.
+        cdi = plugin.get("enable_cdi", cdi or version >= 3) is True
         for name, runtime in table(plugin, "containerd", "runtimes").items():
             binary = table(runtime, "options").get("BinaryName")
             if _is_ours(binary):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from nvc.doctor.driver import version
 from nvc.doctor.finding import Finding, error, note, ok, warning
 
 if TYPE_CHECKING:
@@ -95,11 +96,13 @@ def jit(probe: Probe) -> Iterator[Finding]:
 
 
 def lockdown(probe: Probe) -> Iterator[Finding]:
+    """Secure boot: a kernel that is locked down loads signed modules only."""
     text = probe.kernel("/sys/kernel/security/lockdown").text()
-    if "[confidentiality]" in text:
+    word = text.partition("[")[2].partition("]")[0]
+    if word in ("integrity", "confidentiality") and not version(probe):
         yield warning(
-            "the kernel is locked down (confidentiality)",
-            "use CDI: podman run --device nvidia.com/gpu=all ...  # or boot with lockdown=integrity",
+            f"the kernel is locked down ({word}), and no NVIDIA driver is loaded",
+            "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der  # then reboot, and enrol the key",
         )
-    elif text:
-        yield ok(f"lockdown: {text.strip()}")
+    elif word:
+        yield ok(f"lockdown: {word}")

@@ -91,6 +91,9 @@ def _found(probe: Probe) -> dict[str, set[str]]:
             path = resolve(probe.host.root, entry.path)
         except OSError:
             continue
+        # CUDA's forward-compatibility libraries are newer than the driver by design.
+        if "/compat/" in path:
+            continue
         if _suffix(path) and os.path.basename(path).startswith(("libnvidia-", "libcuda", "libnvcuvid")):
             found.setdefault(_suffix(path), set()).add(path)
     return found

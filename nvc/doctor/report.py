@@ -60,7 +60,7 @@ def summary(findings: list[Finding]) -> str:
         f"{number[level]} {level}{'s' if number[level] > 1 else ''}" for level in (ERROR, WARNING) if number[level]
     ]
     told = ", ".join(problems) or "nothing is wrong"
-    return f"{told}; {number[NOTE]} notes, {number[OK]} ok"
+    return f"{told}; {number[NOTE]} note{'' if number[NOTE] == 1 else 's'}, {number[OK]} ok"
 
 
 def _lines(finding: Finding, *, colour: bool) -> Iterable[str]:

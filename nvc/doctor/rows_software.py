@@ -26,7 +26,7 @@ SOFTWARE = (
         "engine-podman",
         "engines",
         engines.podman,
-        "`containers.conf`: syntax, runtimes, hooks_dir",
+        "`containers.conf` and its drop-ins: syntax, runtimes, hooks_dir",
         "Podman stops at the first thing in it that does not exist",
         ("C26",),
         engine="podman",
@@ -141,6 +141,7 @@ SOFTWARE = (
         "devices in specs against GPUs and MIG devices",
         "the spec was made before MIG was configured anew, or a GPU came or went",
         ("C4", "C6"),
+        patience=3,
     ),
     Check(
         "cdi-environment",

@@ -207,7 +207,7 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
     "blinded": ("kernel-bpf-jit", lambda t: t.write("proc/sys/net/core/bpf_jit_harden", "2\n"), "warning", "is 2"),
     "locked down": (
         "kernel-lockdown",
-        lambda t: t.write("sys/kernel/security/lockdown", "none integrity [confidentiality]"),
+        lambda t: (no_driver(t), t.write("sys/kernel/security/lockdown", "none [integrity] confidentiality")),
         "warning",
         "locked down",
     ),

@@ -255,6 +255,18 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "error",
         "node /dev/nvidia9",
     ),
+    "CDI, hook gone": (
+        "cdi-paths",
+        lambda t: t.spec(hooks=[{"hookName": "createContainer", "path": "/no/hook", "env": ["A=b"]}]),
+        "error",
+        "a hook that does not exist: /no/hook",
+    ),
+    "podman, drop-in broken": (
+        "engine-podman",
+        lambda t: t.program("podman").write("etc/containers/containers.conf.d/9.conf", "[engine"),
+        "error",
+        "9.conf is not TOML",
+    ),
     "CDI of another driver": ("cdi-driver", lambda t: (t.spec(), other_driver(t)), "error", "999.1.2 is loaded"),
     "CDI of another boot": (
         "cdi-numbers",

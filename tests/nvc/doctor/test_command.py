@@ -188,7 +188,7 @@ def test_colour_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_summary() -> None:
-    assert report.summary([ok("a"), note("b")]) == "nothing is wrong; 1 notes, 1 ok"
+    assert report.summary([ok("a"), note("b")]) == "nothing is wrong; 1 note, 1 ok"
     assert report.summary([error("a", "m"), error("b", "m"), warning("c", "m")]) == "2 errors, 1 warning; 0 notes, 0 ok"
 
 
