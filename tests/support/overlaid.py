@@ -1,0 +1,109 @@
+"""This machine's files with an overlay above: packages are installed there, and the real ones stay as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+# An overlay of this machine's files with a tmpfs above: what is written there is gone with the process.
+_MOUNTS = """
+set -e
+mount -t tmpfs -o mode=755 nvc-test "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" nvc-test "$1/root"
+mount -t proc proc "$1/root/proc"
+mount --rbind /dev "$1/root/dev"
+mount -t tmpfs -o mode=755 run "$1/root/run"
+mount -t tmpfs -o mode=1777 tmp "$1/root/tmp"
+# The index of all manual pages is not what is tested, and takes longer than that.
+rm -f "$1/root/var/lib/man-db/auto-update"
+echo ready
+exec sleep 600
+"""
+
+
+class Machine:
+    """root: its files. What was changed is only in memory."""
+
+    def __init__(self, process: subprocess.Popen[str], base: str) -> None:
+        self._process = process
+        inside = Path(f"/proc/{process.pid}/root{base}")
+        self.root = inside / "root"
+        self.upper = inside / "upper"
+        self._base = base
+
+    def run(self, *command: str, code: int = 0) -> str:
+        """Run a command there; its output, both streams. Fails the test when it ends with another code."""
+        words = ["nsenter", "-t", str(self._process.pid), "-m", "chroot", f"{self._base}/root", *command]
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "DEBIAN_FRONTEND": "noninteractive",
+            "LC_ALL": "C.UTF-8",
+        }
+        done = subprocess.run(
+            words,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert code == done.returncode, f"{' '.join(command)}: {done.stdout}"
+        return done.stdout
+
+    def put(self, file: Path) -> str:
+        """Copy a file there; its path there."""
+        shutil.copy(file, self.root / "tmp")
+        return f"/tmp/{file.name}"
+
+    def changes(self) -> set[str]:
+        """Paths that are not as on the real machine, without the package manager's own notes."""
+        found = set()
+        for directory, names, files in os.walk(self.upper):
+            place = Path("/", Path(directory).relative_to(self.upper))
+            if str(place) in ("/var/lib/dpkg", "/var/log", "/root"):
+                names.clear()
+                continue
+            found |= {str(place / name) for name in names if not (place / name).is_dir()}
+            for name in files:
+                ours, real = Path(directory, name), place / name
+                if not os.path.lexists(real) or _content(ours) != _content(real):
+                    found.add(str(real))
+        return found - {"/var/lib/man-db/auto-update"}
+
+
+def _content(path: Path) -> bytes | str:
+    if path.is_symlink():
+        return os.readlink(path)
+    # A removed file is a device 0,0 in the upper directory.
+    return path.read_bytes() if path.is_file() else str(path.lstat().st_mode)
+
+
+@contextlib.contextmanager
+def overlaid() -> Iterator[Machine]:
+    """A machine for a with statement. Needs root; raises RuntimeError where overlays cannot be mounted."""
+    base = tempfile.mkdtemp(prefix="nvc-machine-")
+    process = subprocess.Popen(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", _MOUNTS, "sh", base],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            if said != "ready\n":
+                raise RuntimeError(f"no machine to install on: {said}{process.stdout.read()}")
+            yield Machine(process, base)
+        finally:
+            process.kill()
+            process.wait()
+            os.rmdir(base)
