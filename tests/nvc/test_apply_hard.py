@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from nvc.apply import apply
+from nvc.apply import Excursion, apply
 from nvc.errors import LdcacheError, MountError
-from nvc.linux import syscalls
+from nvc.execute import with_content
+from nvc.linux import procfd, syscalls
+from nvc.linux.fd import Fd
 from nvc.log import Log
-from nvc.model import CgroupRef
-from nvc.operations import AllowDevices, BindMount
+from nvc.model import CgroupRef, ProcFile
+from nvc.operations import AllowDevices, BindMount, Tmpfs
 from tests.support import injection
 from tests.support.injection import container, isolated, locate, mountinfo, operations, tree
 
@@ -191,3 +194,41 @@ def test_a_distribution_whose_library_directory_nobody_may_write(driver_root: Pa
 
         assert (rootfs / "usr/lib64/libcuda.so.1").is_symlink()
         assert (rootfs / "etc/ld.so.cache").exists()
+
+
+@isolated
+def test_a_mount_with_fewer_restrictions_does_not_count(driver_root: Path, rootfs: Path) -> None:
+    """Somebody bound the same file before us, but writable."""
+    (rootfs / "usr/bin/nvidia-smi").touch()
+    wanted = BindMount("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi", "regular", ("ro", "nodev", "nosuid"))
+    injection.mount(str(rootfs), rootfs, None, injection.MS_BIND)
+    injection.mount(str(driver_root / "usr/bin/nvidia-smi"), rootfs / "usr/bin/nvidia-smi", None, injection.MS_BIND)
+    with container(rootfs) as pid:
+        located = locate(pid, rootfs)
+        assert apply(located, str(driver_root), (wanted,), LOG) == 1
+        with pytest.raises(OSError, match="Read-only file system"):
+            injection.inside(pid, rootfs, "/usr/bin/nvidia-smi").write_text("")
+        assert apply(located, str(driver_root), (wanted,), LOG) == 0
+
+
+@isolated
+def test_nothing_is_imported_in_the_container_and_everything_is_as_before_afterwards(rootfs: Path) -> None:
+    with container(rootfs) as pid:
+        namespace = locate(pid, rootfs).namespace
+        assert namespace is not None
+        procfd.pin()
+        importers, home = list(sys.meta_path), os.stat("/proc/self/ns/mnt").st_ino
+        os.chroot(rootfs)  # a caller whose root is not its namespace's, as in a chrooted engine
+        ours = os.stat("/").st_ino
+        with Excursion(namespace):
+            assert sys.meta_path == []
+            assert os.stat("/proc/self/ns/mnt").st_ino != home
+        assert sys.meta_path == importers
+        assert os.stat("/").st_ino == os.stat(".").st_ino == ours
+
+
+@pytest.mark.parametrize("path", ["/proc/driver/../x", "/proc/driver", "/etc/x"])
+def test_content_stays_in_its_file_system(path: str) -> None:
+    content = Tmpfs("/proc/driver", 0o555, files=(ProcFile(path, 0o444, "text"),))
+    with pytest.raises(MountError, match="is not below /proc/driver"):
+        with_content(content, Fd(os.open("/", os.O_PATH | os.O_CLOEXEC), "/"))

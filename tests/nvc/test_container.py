@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from nvc import container as module
 from nvc.compat import CompatLibrary
 from nvc.container import HOST_LDCONFIG, inspect
 from nvc.container_messages import ContainerConfig, InspectRequest
 from nvc.errors import ContainerError
 from nvc.log import Log
+from nvc.model import CgroupRef
 from tests.support import injection
 from tests.support.injection import container, isolated, locate
 
@@ -227,6 +229,26 @@ def test_a_process_that_ends_after_it_was_pinned_is_not_mistaken_for_another(roo
     # /proc/PID of the descriptor is dead for good, whoever has the number now.
     with pytest.raises(ProcessLookupError):
         os.stat("ns/mnt", dir_fd=located.process.fileno())
+
+
+@root
+@isolated
+def test_a_process_that_ends_while_it_is_looked_up_is_noticed(rootfs: Path) -> None:
+    """Its cgroup is found by number: the number may be another's by then."""
+    looked_up = module._cgroup
+
+    def slow(pid: int | None) -> CgroupRef:
+        found = looked_up(pid)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch, container(rootfs) as pid:
+        patch.setattr(module, "_cgroup", slow)
+        with pytest.raises(ContainerError, match=f"open failed: /proc/{pid}/ns/mnt") as caught:
+            locate(pid, rootfs, find_cgroup=True)
+    assert "has ended" in caught.value.hint
 
 
 @root

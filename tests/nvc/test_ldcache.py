@@ -19,7 +19,15 @@ from tests.support import injection
 from tests.support.injection import container, isolated, locate, mountinfo, tree
 
 root = pytest.mark.root
-BUSYBOX = "/bin/busybox"
+KINDS = ("ipc", "mnt", "net", "pid", "uts")
+#: Lines of /proc/PID/limits and the most that each may say (specification 7.2; address space: see nvc.ldcache_sandbox).
+LIMITS = {
+    "Max cpu time": 10,
+    "Max file size": 16 << 20,
+    "Max core file size": 0,
+    "Max open files": 64,
+    "Max address space": 8 << 30,
+}
 PROBE = r"""
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -37,6 +45,14 @@ static void count(const char *path) {
     if (!d) { printf("%s=%s\n", path, strerror(errno)); return; }
     while ((e = readdir(d))) n += e->d_name[0] != '.';
     printf("%s=%d\n", path, n);
+}
+static void copy(const char *path, const char *tag) {
+    char line[4096]; FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f)) printf("%s=%s", tag, line);
+}
+static void kind(const char *name) {
+    char path[64], text[128] = ""; snprintf(path, sizeof path, "/proc/self/ns/%s", name);
+    if (readlink(path, text, sizeof text - 1) > 0) printf("namespace=%s\n", text);
 }
 static void show(const char *path) {
     char line[4096]; FILE *f = fopen(path, "r");
@@ -58,7 +74,9 @@ int main(int argc, char **argv) {
     printf("mount=%s\n", unlink("/host-marker") < 0 ? strerror(errno) : "unlinked");
     struct stat st;
     for (int fd = 0; fd < 64; fd++) if (!fstat(fd, &st)) printf("fd=%d\n", fd);
-    count("/dev"); count("/sys"); count("/"); show("/proc/1/status");
+    count("/dev"); count("/sys"); count("/"); count("/.."); show("/proc/1/status");
+    copy("/proc/self/limits", "limit"); copy("/proc/self/mountinfo", "mount-line");
+    kind("ipc"); kind("mnt"); kind("net"); kind("pid"); kind("uts");
     return 0;
 }
 """
@@ -98,7 +116,11 @@ def run(
 def test_what_the_program_sees(probe: Path, rootfs: Path, no_pivot: bool) -> None:
     @isolated
     def check() -> None:
+        # A descriptor that somebody forgot to mark close-on-exec.
+        os.set_inheritable(os.open("/", os.O_RDONLY), True)
         with container(rootfs) as pid:
+            injection.inside(pid, rootfs, "/dev/device").touch()
+            namespaces = {os.readlink(f"/proc/{own}/ns/{kind}") for own in ("self", pid) for kind in KINDS}
             seen = run(locate(pid, rootfs), probe, "/usr/lib64", "/usr/lib32", no_pivot=no_pivot)
 
         arguments = ["-f", "/etc/ld.so.conf", "-C", "/etc/ld.so.cache", "/usr/lib64", "/usr/lib32"]
@@ -111,6 +133,17 @@ def test_what_the_program_sees(probe: Path, rootfs: Path, no_pivot: bool) -> Non
         assert "/dev=0" in seen
         assert "/sys=0" in seen
         assert f"/={len(os.listdir(rootfs))}" in seen
+        # The host's root is gone, not only covered: ".." of the root would lead up into what lies on top of it.
+        assert f"/..={len(os.listdir(rootfs))}" in seen
+        points = [line.split()[4] for line in seen if line.startswith("mount-line=")]
+        assert points.count("/") == 1
+        assert set(points) == {"/", "/dev", "/proc", "/sys"}
+        assert not namespaces & {line.partition("=")[2] for line in seen if line.startswith("namespace=")}
+        assert len([line for line in seen if line.startswith("namespace=")]) == len(KINDS)
+        limits = {line[6:32].strip(): line[32:].split()[:2] for line in seen if line.startswith("limit=")}
+        for name, limit in LIMITS.items():
+            assert limits[name][0] == limits[name][1]  # hard as well as soft
+            assert int(limits[name][0]) <= limit
         status = {line.split(":")[0]: line.split(":")[1].strip() for line in seen if ":\t" in line}
         # Bit 1 is CAP_DAC_OVERRIDE: distributions ship /usr/lib without write permission for its owner.
         assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0000000000000002"}

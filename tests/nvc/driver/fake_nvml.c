@@ -18,6 +18,7 @@
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #ifndef INIT
@@ -139,6 +140,11 @@ probe (char *text, size_t length)
   MUST_FAIL ('n', unshare (CLONE_FILES));
   MUST_FAIL ('c', chroot ("/"));
   MUST_FAIL ('e', execve ("/bin/true", nothing, nothing));
+  MUST_FAIL ('v', syscall (SYS_execveat, -1, "", nothing, nothing, 0));
+  /* A namespace of its own by clone; a child that is born all the same says so by living on. */
+  MUST_FAIL ('s', syscall (SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL));
+  if (syscall (SYS_clone3, NULL, 0) >= 0 || errno != ENOSYS)
+    sum += snprintf (text + sum, length - (size_t)sum, "3%d ", errno);
   MUST_FAIL ('p', ptrace (PTRACE_TRACEME, 0, 0, 0));
   MUST_FAIL ('4', socket (AF_INET, SOCK_STREAM, 0));
   MUST_FAIL ('6', socket (AF_INET6, SOCK_STREAM, 0));

@@ -192,6 +192,24 @@ def test_mount_below_a_shared_mount_is_private(api: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("api", API)
+def test_what_is_mounted_on_a_shared_source_later_does_not_come_along(api: str, tmp_path: Path) -> None:
+    """The clone leaves the source's peer group before it is attached, not only when it is."""
+
+    def run(path: Path) -> None:
+        syscalls.mount("shared", str(path / "source"), "tmpfs", 0)
+        syscalls.mount(None, str(path / "source"), None, const.MS_SHARED)
+        (path / "source/sub").mkdir()
+        with Undo() as undo, mounts.clone(str(path / "source")) as tree:
+            mounts.restrict(tree, mounts.RDONLY)
+            syscalls.mount("before", str(path / "source/sub"), "tmpfs", 0)
+            mounts.attach(tree, pinned(path / "target"), undo)
+            syscalls.mount("after", str(path / "source/sub"), "tmpfs", 0)
+            assert mounted_at(path / "target/sub") == []
+
+    isolated(run, tmp_path, api)
+
+
+@pytest.mark.parametrize("api", API)
 def test_kinds_must_match(api: str, tmp_path: Path) -> None:
     def run(path: Path) -> None:
         for source, target in ((path / "source/file", path / "target"), (path / "source", path / "source/file")):
