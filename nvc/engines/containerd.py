@@ -195,8 +195,8 @@ def _take(
             owned.append((*containerd, "default_runtime_name"))
         if known and has(file.tree, place):
             owned.append((*file.plugin, "enable_cdi"))
-            if _built_in_is_ours(file, wish, edit.read(steps.TOML, sources.backup(file.path), file.path)):
-                owned.append((*containerd, "runtimes", BUILT_IN))
+        if _built_in_is_ours(file, wish):
+            owned.append((*containerd, "runtimes", BUILT_IN))
     also: list[Change] = []
     if unused:
         left = [pattern for pattern in _imports(file.tree) if pattern not in unused]
@@ -224,11 +224,11 @@ def _take(
     )
 
 
-def _built_in_is_ours(file: _File, wish: Wish, before: Tree) -> bool:
-    """Whether the built-in runtime's entry is there for ours only: as we wrote it, and with no other beside it."""
-    runtimes = (*file.plugin, "containerd", "runtimes")
-    entries = table(file.tree, runtimes)
-    return not table(before, runtimes) and set(entries) <= {wish.name, BUILT_IN} and entries.get(BUILT_IN) == _PLAIN
+def _built_in_is_ours(file: _File, wish: Wish) -> bool:
+    """Whether the built-in runtime's entry stands there for ours only: as we wrote it, with no other beside it. One
+    that somebody else wrote in these words comes back from the backup, and says no more than containerd knows."""
+    entries = table(file.tree, (*file.plugin, "containerd", "runtimes"))
+    return set(entries) == {wish.name, BUILT_IN} and entries[BUILT_IN] == _PLAIN
 
 
 def _import_only(before: Tree, file: _File, pattern: str) -> list[Change]:
