@@ -25,9 +25,7 @@ def docker(bed: Bed) -> Iterator[Docker]:
     place = bed.directory("docker")
     engine = Docker(bed.token, place, [str(bed.commands.directory)], {"NVC_SIM": str(bed.machine("h100x8"))})
     engine.write_config()
-    bed.call(
-        bed.commands.nvc, "runtime", "configure", "--runtime=docker", f"--config={engine.config}", check=True
-    )
+    bed.call(bed.commands.nvc, "runtime", "configure", "--runtime=docker", f"--config={engine.config}", check=True)
     try:
         engine.start()
         engine.import_image(bed.base)

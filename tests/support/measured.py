@@ -53,7 +53,9 @@ def page(reports: dict[str, list[pytest.TestReport]]) -> str:
     shown: list[str] = []
     for nodeid in sorted(reports):
         file, _, name = nodeid.partition("::")
-        lines.append(f"| {Path(file).name} | {_cell(name)} | {_outcome(reports[nodeid])} | {_seconds(reports[nodeid])} |")
+        lines.append(
+            f"| {Path(file).name} | {_cell(name)} | {_outcome(reports[nodeid])} | {_seconds(reports[nodeid])} |"
+        )
         shown += _shown(name, reports[nodeid])
     return "\n".join([*lines, "", "## What was run", "", *shown]).rstrip() + "\n"
 

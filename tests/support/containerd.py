@@ -1,0 +1,138 @@
+"""containerd and ctr, with state, sockets and configuration below one directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from tests.support import cgroupview, daemons, leftovers
+from tests.support.runtimes import Result, execute, find
+
+IMAGE = "localhost/probe:1"
+_CONFIG = """\
+version = 2
+root = "{place}/root"
+state = "{place}/state"
+disabled_plugins = [{disabled}]
+
+[grpc]
+  address = "{place}/c.sock"
+
+[ttrpc]
+  address = "{place}/c.sock.ttrpc"
+"""
+_UNUSED = (
+    "io.containerd.internal.v1.restart",
+    "io.containerd.snapshotter.v1.btrfs",
+    "io.containerd.snapshotter.v1.zfs",
+    "io.containerd.snapshotter.v1.aufs",
+    "io.containerd.snapshotter.v1.devmapper",
+)
+
+
+@dataclass
+class Containerd:
+    """containerd, and ctr as its client.
+
+    The token is containerd's namespace, so cgroups carry it. env: what containerd, and so every runtime, gets.
+    """
+
+    token: str
+    place: Path
+    env: Mapping[str, str]
+    daemon: daemons.Daemon | None = field(default=None, init=False)
+
+    @property
+    def config(self) -> Path:
+        return self.place / "config.toml"
+
+    def write_config(self, *, cri: bool = False) -> None:
+        disabled = _UNUSED if cri else (*_UNUSED, "io.containerd.grpc.v1.cri")
+        text = _CONFIG.format(place=self.place, disabled=", ".join(f'"{name}"' for name in disabled))
+        self.config.write_text(text)
+
+    def start(self) -> None:
+        """Start containerd with the config.toml that is there. Raises daemons.NotReady."""
+        path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
+        environment = {"PATH": path, leftovers.VARIABLE: self.token, **self.env}
+        command = daemons.own_run([find("containerd"), "--config", str(self.config)])
+        self.daemon = daemons.Daemon("containerd", command, environment, self.place / "containerd.log")
+        self.daemon.start(lambda: self.call("version").code == 0)
+
+    def call(self, *arguments: str, path: str = "", env: Mapping[str, str] | None = None) -> Result:
+        """ctr. path: a directory at the head of its PATH."""
+        usual = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
+        environment = {"PATH": f"{path}:{usual}" if path else usual, leftovers.VARIABLE: self.token, **(env or {})}
+        return execute(["ctr", "-a", f"{self.place}/c.sock", "-n", self.token, *arguments], env=environment)
+
+    def import_image(self, rootfs: Path) -> None:
+        """An image of one layer. Raises RuntimeError."""
+        archive = self.place / "image.tar"
+        write_image(rootfs, archive)
+        done = self.call("images", "import", str(archive))
+        archive.unlink()
+        if done.code != 0:
+            raise RuntimeError(f"ctr cannot import the image: {done.text}")
+
+    def run(
+        self, options: Sequence[str], name: str, command: Sequence[str], *, path: str = "", env: Sequence[str] = ()
+    ) -> Result:
+        """``ctr run --rm``; ctr and containerd see different /run directories."""
+        words = [word for one in (f"{leftovers.VARIABLE}={self.token}", *env) for word in ("--env", one)]
+        fifos = f"--fifo-dir={self.place}/fifo"
+        try:
+            return self.call("run", "--rm", fifos, *options, *words, IMAGE, name, *command, path=path)
+        finally:
+            self.call("task", "kill", "--signal=KILL", name)
+            self.call("container", "rm", name)
+
+    def stop(self) -> None:
+        """End containerd, its shims and containers, and remove its cgroup."""
+        if self.daemon is not None:
+            self.daemon.stop()
+        daemons.end_all(self.token)
+        cgroupview.remove(self.token)
+
+
+def write_image(rootfs: Path, archive: Path) -> None:
+    """An OCI image layout of one layer (image-spec 1.0), in a tar file, with the name IMAGE."""
+    layer = archive.with_suffix(".layer")
+    with tarfile.open(layer, "w") as tar:
+        tar.add(rootfs, arcname=".")
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
+    blobs: dict[str, bytes] = {}
+
+    def blob(content: bytes, kind: str) -> dict[str, object]:
+        digest = sha256(content).hexdigest()
+        blobs[digest] = content
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
+
+    first = blob(layer.read_bytes(), "layer.v1.tar")
+    layer.unlink()
+    image = {
+        "architecture": architecture,
+        "os": "linux",
+        "config": {"Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [first["digest"]]},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "config": blob(json.dumps(image).encode(), "config.v1+json"),
+        "layers": [first],
+    }
+    described = blob(json.dumps(manifest).encode(), "manifest.v1+json")
+    described["annotations"] = {"io.containerd.image.name": IMAGE, "org.opencontainers.image.ref.name": IMAGE}
+    directory = archive.with_suffix(".layout")
+    (directory / "blobs/sha256").mkdir(parents=True)
+    for digest, content in blobs.items():
+        (directory / "blobs/sha256" / digest).write_bytes(content)
+    (directory / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    (directory / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [described]}))
+    with tarfile.open(archive, "w") as tar:
+        for path in sorted(directory.iterdir()):
+            tar.add(path, arcname=path.name)
