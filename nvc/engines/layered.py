@@ -41,10 +41,11 @@ def plan(layout: Layout, wish: Wish, sources: Sources) -> Plan:
     if wish.remove:
         edits, notes = _remove(layout, wish, sources, tree, layers)
         return Plan(edits, (path, hooksd.path(wish)), notes, layout.reload)
-    ours = _any_ours(layout, tree, wish)
+    ours = _any_ours(layout, tree, wish) or (sources.read(path) or "").startswith(edit.HEADER)
+    if sources.read(hooksd.path(wish)) is not None:
+        ours = ours or wish.hooks_dir in _strings(get(tree, layout.hooks))
     if wish.hooks:
         wanted = hook_changes(layout, layers, tree, wish)
-        ours = ours or wish.hooks_dir in _strings(get(tree, layout.hooks))
         edits = (
             *hooksd.put(wish, sources),
             *steps.put(sources, steps.TOML, path, wanted, ours=ours, header=edit.HEADER),
