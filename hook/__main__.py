@@ -88,8 +88,11 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program:
         return None
     from hook.target import Target
 
+    inside = arguments.stage in state.INSIDE
+    if inside:
+        state.require_inside(current)
     return Target(
-        None if arguments.stage in state.INSIDE else state.require_pid(current),
+        None if inside else state.require_pid(current),
         bundle.rootfs(config, current.root),
         env,
         config.privileged,

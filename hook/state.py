@@ -106,6 +106,25 @@ def require_pid(state: State) -> int:
     return state.pid
 
 
+def require_inside(state: State) -> None:
+    """Raises ContainerError when this process is not in the container's mount namespace, as a createContainer hook is.
+
+    Outside of it, everything would be mounted on the host. Runtimes report no pid there, or that of a process in the
+    same namespace; one that is gone, or may not be looked at, tells nothing.
+    """
+    if state.pid <= 1:
+        return
+    try:
+        ours, theirs = (os.stat(f"/proc/{process}/ns/mnt") for process in ("self", state.pid))
+    except OSError:
+        return
+    if (ours.st_dev, ours.st_ino) != (theirs.st_dev, theirs.st_ino):
+        raise ContainerError(
+            "called as createContainer, but not in the container's mount namespace",
+            hint="the hook's entry has another stage than its args: write prestart or createRuntime there",
+        )
+
+
 def _pid(state: dict[str, Any]) -> int:
     pid = state.get("pid", 0)
     if pid is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from hook.state import PID_LIMIT, State, decode, read, require_pid
+from hook.state import PID_LIMIT, State, decode, read, require_inside, require_pid
 from nvc.errors import ContainerError, InputError
 from rpc.codec import dumps
 
@@ -176,3 +177,20 @@ def test_state_of_the_largest_size_is_decoded() -> None:
     state = {"bundle": "/a", "annotations": {"x": "y" * (1 << 19)}}
 
     assert decode(dumps(state)).bundle == "/a"
+
+
+def test_a_create_container_hook_must_be_in_the_container() -> None:
+    def state(pid: int) -> State:
+        return State("c", "created", pid, "/b")
+
+    for pid in (0, 1, os.getpid(), PID_LIMIT):
+        require_inside(state(pid))
+    script = ["unshare", "-Urm", "sh", "-c", "echo; exec sleep 60"]
+    with subprocess.Popen(script, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        try:
+            with pytest.raises(ContainerError, match="not in the container's mount namespace"):
+                require_inside(state(other.pid))
+        finally:
+            other.kill()
