@@ -82,7 +82,10 @@ def changelog(version: str) -> str:
     text = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
     section = text.split("\n## ")[1]
     changes = re.findall(r"^- (.*(?:\n  .*)*)", section, re.MULTILINE)
-    lines = [textwrap.fill(change, 78, initial_indent="  * ", subsequent_indent="    ") for change in changes]
+    lines = [
+        textwrap.fill(change, 78, initial_indent="  * ", subsequent_indent="    ", break_on_hyphens=False)
+        for change in changes
+    ]
     day = email.utils.formatdate(int(os.environ.get("SOURCE_DATE_EPOCH", "0")))
     return f"nvc-py ({version}) unstable; urgency=medium\n\n" + "\n".join(lines) + f"\n\n -- {MAINTAINER}  {day}\n"
 

@@ -31,7 +31,7 @@ status=$(mktemp)
     echo "pytest $?" >"$status"
     echo '```'
     echo
-    # shellcheck disable=SC2086 -- several words are wanted
+    # shellcheck disable=SC2086 # several words are wanted
     "$python" -m tools.bench ${BENCH_FLAGS:-} 2>&1
     echo "bench $?" >>"$status"
 } | tee "$report"

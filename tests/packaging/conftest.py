@@ -57,3 +57,10 @@ def next_deb(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = deb.with_name("nvc-py_1.1.deb")
     subprocess.run(["dpkg-deb", "--root-owner-group", "-b", str(tree), str(file)], check=True, capture_output=True)
     return file
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel."""
+    directory = tmp_path_factory.mktemp("wheel")
+    return build(sys.executable, "packaging/build_wheel.py", str(directory), PYTHONPATH=".")
