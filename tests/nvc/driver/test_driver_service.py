@@ -5,9 +5,12 @@ Each NVML here is a small library compiled for the test (fake_nvml.c) in a drive
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -16,12 +19,14 @@ from pathlib import Path
 
 import pytest
 
+from nvc.driver import confine
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.service import start
 from nvc.errors import DetectionError, InitializationError, NvcError
 from nvc.log import Log
 from nvc.model import Host
 from tests.support.demo_service import is_reaped, open_descriptors
+from tests.support.isolation import in_namespaces
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 
@@ -111,6 +116,24 @@ def test_root_kept_on_request_has_no_capability_either(driver_root: Callable[...
         found = status(client.pid)
     assert ["0\t0\t0\t0"] * 2 == [found["Uid"], found["Gid"]]
     assert ["0" * 16] * 3 == [found["CapPrm"], found["CapEff"], found["CapBnd"]]
+
+
+def test_the_filter_alone_refuses_namespaces_by_clone() -> None:
+    """As root, outside of a chroot, where the kernel itself would not."""
+    number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]  # asm/unistd.h: clone
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def run() -> None:
+        library = confine._filter_library()
+        assert library is not None
+        confine._install_filter(library, Log.none())
+        for flag in confine._NAMESPACES:
+            child = libc.syscall(number, flag | signal.SIGCHLD, None, None, None, None)
+            if child == 0:
+                os._exit(0)
+            assert (child, ctypes.get_errno()) == (-1, errno.EPERM), hex(flag)
+
+    in_namespaces(run)
 
 
 @pytest.mark.usefixtures("groups")

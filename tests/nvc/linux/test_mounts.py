@@ -193,7 +193,7 @@ def test_mount_below_a_shared_mount_is_private(api: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("api", API)
 def test_what_is_mounted_on_a_shared_source_later_does_not_come_along(api: str, tmp_path: Path) -> None:
-    """The clone leaves the source's peer group before it is attached, not only when it is."""
+    """Neither while the clone is detached nor afterwards."""
 
     def run(path: Path) -> None:
         syscalls.mount("shared", str(path / "source"), "tmpfs", 0)
