@@ -118,7 +118,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
     )
     with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
         options = container_options(request, config, supervised=target.pid is not None)
-        with context.container(container, options) as session:
+        with context.container(container, options, early=True) as session:
             plan(wishes, context, session)
             session.apply()
 

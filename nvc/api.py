@@ -156,13 +156,15 @@ class Context:
 
         return node_of(self.host, path)
 
-    def container(self, config: ContainerConfig, options: str | None = None) -> ContainerSession:
+    def container(
+        self, config: ContainerConfig, options: str | None = None, *, early: bool = False
+    ) -> ContainerSession:
         """Look a container up and open a session on it (nvc_container_new).
 
         options: words such as ``supervised compute``; None: as the reference's API (standalone, utility only).
-        Raises ContainerError.
+        early: return while the container is still being looked up; see ContainerSession. Raises ContainerError.
         """
-        return ContainerSession(self, config, container_options(options))
+        return ContainerSession(self, config, container_options(options), early=early)
 
     def _query(self) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         """Ask NVML, in a process without rights that ends with the question."""

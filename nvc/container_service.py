@@ -1,22 +1,28 @@
-"""The container service: the one process that changes anything. Its start, its handlers and the caller's side."""
+"""The container service: the one process that changes anything. Its start, its handlers and the caller's side.
+
+It is forked before what it works with is imported: both processes then import at the same time, each its own half.
+"""
 
 from __future__ import annotations
 
 import os
 
-from nvc.container import inspect
 from nvc.container_messages import ApplyReply, ApplyRequest, InspectReply, InspectRequest
 from nvc.errors import ContainerError, reason
-from nvc.linux import procfd, rights
 from nvc.services import CONTAINER, by_phase, raise_remote, translate
 from rpc.errors import RemoteError
 from rpc.process import start as start_service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
     from nvc.container import Located
     from nvc.log import Log
     from rpc.client import Client
+
+    T = TypeVar("T")
 
 
 class ContainerClient:
@@ -27,26 +33,39 @@ class ContainerClient:
 
     def inspect(self, request: InspectRequest) -> InspectReply:
         """See ``nvc.container.inspect``. Raises ContainerError."""
-        try:
-            reply: InspectReply = self._client.call("inspect", request)
-        except RemoteError as error:
-            raise_remote(error)
-        return reply
+        return self.begin_inspect(request)()
+
+    def begin_inspect(self, request: InspectRequest) -> Callable[[], InspectReply]:
+        """Have the container looked up; calling the result gives the answer. See ``nvc.container.inspect``.
+
+        Both raise ContainerError.
+        """
+        pending = _asked(lambda: self._client.begin("inspect", request))
+
+        def answer() -> InspectReply:
+            reply: InspectReply = _asked(pending.result)[0]
+            return reply
+
+        return answer
 
     def apply(self, request: ApplyRequest, *, deadline: float) -> int:
         """See ``nvc.apply.apply``. Returns the number of operations that changed something.
 
         Raises MountError, LdcacheError.
         """
-        try:
-            reply: ApplyReply = self._client.call("apply", request, deadline=deadline)
-        except RemoteError as error:
-            raise_remote(error)
+        reply: ApplyReply = _asked(lambda: self._client.call("apply", request, deadline=deadline))
         return reply.done
 
     def close(self) -> None:
         """End the service. Harmless when done twice."""
         self._client.close()
+
+
+def _asked(function: Callable[[], T]) -> T:
+    try:
+        return function()
+    except RemoteError as error:
+        raise_remote(error)
 
 
 class _Handlers:
@@ -59,6 +78,8 @@ class _Handlers:
 
     def prepare(self) -> None:
         """Name, parent-death signal, and no more rights than the phases need."""
+        from nvc.linux import procfd, rights
+
         rights.set_name("nvc:[container]")
         # SIGTERM, not SIGKILL: a change that has begun is taken back.
         rights.parent_death_signal(self._parent, 15)
@@ -68,8 +89,17 @@ class _Handlers:
         rights.reduce_permitted()
 
     def inspect(self, request: InspectRequest, fds: list[int]) -> InspectReply:
+        from nvc.container import inspect
+
         self._located = inspect(request, self._log)
         return self._located.reply()
+
+    def get_ready(self) -> None:
+        """While the caller plans: what ``apply`` will need whatever the plan is."""
+        if self._located is not None:
+            from nvc.apply import get_ready
+
+            get_ready(self._located)
 
     def apply(self, request: ApplyRequest, fds: list[int]) -> ApplyReply:
         if self._located is None:
@@ -79,16 +109,23 @@ class _Handlers:
         return ApplyReply(apply(self._located, request.driver_root, request.operations, self._log))
 
 
+def _use(phase: str) -> None:
+    from nvc.linux.rights import use
+
+    use(phase)
+
+
 def start(*, deadline: float, log: Log) -> ContainerClient:
     """Fork the service. deadline: seconds for an answer. It inherits the debug log. Raises ContainerError."""
     handlers = _Handlers(log)
     try:
         client = start_service(
             CONTAINER,
-            by_phase(CONTAINER, {"inspect": handlers.inspect, "apply": handlers.apply}, rights.use),
+            by_phase(CONTAINER, {"inspect": handlers.inspect, "apply": handlers.apply}, _use),
             prepare=handlers.prepare,
             deadline=deadline,
             translate=translate,
+            idle=handlers.get_ready,
         )
     except OSError as error:
         raise ContainerError(f"the container service cannot be started: {reason(error)}") from error

@@ -7,7 +7,7 @@ from nvc.capabilities import DriverCapabilities
 from nvc.compat import usable
 from nvc.container_messages import ApplyRequest, ContainerConfig, InspectRequest
 from nvc.container_service import start
-from nvc.errors import MountError
+from nvc.errors import ContainerError, MountError, NvcError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from nvc.api import Context
-    from nvc.model import DriverInfo, Gpu, MigDevice
+    from nvc.container_messages import InspectReply
+    from nvc.model import Container, DriverInfo, Gpu, MigDevice
     from nvc.operations import Operation
     from nvc.option_words import ContainerOptions
 
@@ -27,43 +28,70 @@ class ContainerSession:
     """What one container shall get (nvc_container and the functions that take one).
 
     The ``mount_*`` methods and ``update_ldcache`` only add to ``plan``; ``apply`` carries all of it out, or nothing.
-    Made by ``Context.container``. Leaving the ``with`` block closes it.
+    Made by ``Context.container``. Leaving the ``with`` block closes it. early: do not wait until the container has
+    been looked up, so that a ContainerError comes from whatever needs it first, or from the end of the ``with`` block.
     """
 
-    def __init__(self, context: Context, config: ContainerConfig, options: ContainerOptions) -> None:
+    def __init__(
+        self, context: Context, config: ContainerConfig, options: ContainerOptions, *, early: bool = False
+    ) -> None:
         self._context = context
         self._operations: list[Operation] = []
+        self._made_scope: plan.Scope | None = None
         self._driver_version = ""
         self.options = options
+        self._capabilities = DriverCapabilities(options.capabilities)
         self._client = start(deadline=context.config.timeout, log=context.log)
-        capabilities = DriverCapabilities(options.capabilities)
         try:
-            found = self._client.inspect(
+            self._answer = self._client.begin_inspect(
                 InspectRequest(
                     config=config,
                     supervised=options.supervised,
                     find_cgroup=not options.no_cgroups,
-                    find_compat=options.compat_mode != "disabled" and "compute" in capabilities.libraries,
+                    find_compat=options.compat_mode != "disabled" and "compute" in self._capabilities.libraries,
                 )
             )
+            self._found: InspectReply | None = None
+            if not early:
+                self._look()
         except BaseException:
             self._client.close()
             raise
-        self.container = found.container
-        self._compat = found.compat
-        self._scope = plan.Scope(
-            self.container,
-            capabilities,
-            devbind=not options.no_devbind,
-            cgroups=not options.no_cgroups,
-            proc=plan.SIMULATED_PROC if context.host.simulated else plan.PROC_DRIVER,
-        )
+
+    def _look(self) -> InspectReply:
+        """What the container service found, once it has answered. Raises ContainerError."""
+        if self._found is None:
+            self._found = self._answer()
+        return self._found
+
+    @property
+    def container(self) -> Container:
+        """The container as it was found. Raises ContainerError when it cannot be used."""
+        return self._look().container
+
+    @property
+    def _scope(self) -> plan.Scope:
+        if self._made_scope is None:
+            context, options = self._context, self.options
+            self._made_scope = plan.Scope(
+                self.container,
+                self._capabilities,
+                devbind=not options.no_devbind,
+                cgroups=not options.no_cgroups,
+                proc=plan.SIMULATED_PROC if context.host.simulated else plan.PROC_DRIVER,
+            )
+        return self._made_scope
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+        try:
+            # A container that cannot be used is what failed first, also if something else was found out before.
+            if self._found is None and isinstance(error, NvcError) and not isinstance(error, ContainerError):
+                self._look()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """End the helper (nvc_container_free). What was applied stays. Harmless when done twice."""
@@ -121,13 +149,14 @@ class ContainerSession:
     def update_ldcache(self) -> None:
         """Plan the update of the loader cache (nvc_ldcache_update)."""
         compat = ""
-        if self._compat is not None:
+        found = self._look().compat
+        if found is not None:
             version = self._driver_version or self._context.current_inventory().driver.nvrm_version
-            wanted = usable(self._compat, version)
-            compat = self._compat.directory if wanted else ""
+            wanted = usable(found, version)
+            compat = found.directory if wanted else ""
             verdict = "using" if wanted else "not using"
             self._context.log.info(
-                f"{verdict} compat libcuda {self._compat.version} of {self._compat.directory} with driver {version}"
+                f"{verdict} compat libcuda {found.version} of {found.directory} with driver {version}"
             )
         self._operations += plan.ldcache_update(
             self.container, compat=compat, no_pivot=self._context.config.no_pivot, limit=self._ldconfig_limit

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, Self
 
     from rpc.channel import Channel
-    from rpc.method import Message, Service
+    from rpc.method import Message, Method, Service
     from rpc.process import Process
 
 #: Seconds that a helper gets to leave by itself after end of file.
@@ -41,6 +41,7 @@ class Client:
         self._deadline = deadline
         self._number = 0
         self._broken: RemoteError | None = None
+        self._waiting = False
 
     @property
     def pid(self) -> int:
@@ -68,19 +69,42 @@ class Client:
         self, verb: str, request: Message, fds: Sequence[int] = (), deadline: float | None = None
     ) -> tuple[Any, list[int]]:
         """As ``call``; the reply and the descriptors that came with it, which are the caller's to close."""
+        return self.begin(verb, request, fds, deadline).result()
+
+    def begin(self, verb: str, request: Message, fds: Sequence[int] = (), deadline: float | None = None) -> Pending:
+        """Send a request and return: the helper works while the caller does something else.
+
+        Arguments as ``call``'s; the deadline runs from now. Raises RemoteError when nothing could be sent, and
+        RuntimeError while another answer has not been taken (a mistake in the program).
+        """
         method = self._service.methods[verb]
         seconds = self._deadline if deadline is None else deadline
         if self._broken is not None:
             raise self._failure(verb, self._broken.cause, f"the helper has ended: {self._broken.detail}")
         if self.closed:
             raise self._failure(verb, NOT_PROCESSED, "the service is closed")
+        if self._waiting:
+            raise RuntimeError(f"{verb} was asked before the answer to another call was taken")
         self._number += 1
         message = self._encode(verb, request)
         until = time.monotonic() + seconds
-        received: list[int] = []
+        problem: Exception | None = None
         try:
             self._channel.send(message, fds, until)
-            answer = self._channel.receive(until)
+        except (ChannelError, OSError, ValueError, TypeError) as error:
+            problem = error
+        self._waiting = True
+        return Pending(self, method, until, seconds, problem)
+
+    def finish(self, pending: Pending) -> tuple[Any, list[int]]:
+        """What ``Pending.result`` calls."""
+        method, verb = pending.method, pending.method.name
+        self._waiting = False
+        received: list[int] = []
+        try:
+            if pending.problem is not None:
+                raise pending.problem
+            answer = self._channel.receive(pending.until)
             if answer is None:
                 raise ConnectionResetError(errno.ECONNRESET, "end of file")
             text, received = answer
@@ -91,7 +115,7 @@ class Client:
                 return method.reply.from_data(value), received
         except channel.DeadlinePassed:
             channel.close_all(received)
-            self._break(verb, TIMED_OUT, f"no answer in {seconds:g} s")
+            self._break(verb, TIMED_OUT, f"no answer in {pending.seconds:g} s")
         except (_Unbelievable, ChannelError, ValueError, TypeError) as problem:
             channel.close_all(received)
             self._break(verb, NOT_PROCESSED, f"unreadable reply: {problem}")
@@ -169,3 +193,20 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Pending:
+    """A call that was sent. Its answer must be taken, once."""
+
+    __slots__ = ("_client", "method", "problem", "seconds", "until")
+
+    def __init__(self, client: Client, method: Method, until: float, seconds: float, problem: Exception | None) -> None:
+        self._client = client
+        self.method = method
+        self.until = until
+        self.seconds = seconds
+        self.problem = problem
+
+    def result(self) -> tuple[Any, list[int]]:
+        """Wait for the reply; it, and the descriptors that came with it. Raises RemoteError."""
+        return self._client.finish(self)

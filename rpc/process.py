@@ -122,13 +122,14 @@ def start(
     prepare: Callable[[], None] | None = None,
     deadline: float = 10.0,
     translate: Translate | None = None,
+    idle: Callable[[], None] | None = None,
 ) -> Client:
     """Fork a helper that offers ``service``, and return the way to call it.
 
     prepare: run in the helper before the first request (parent-death signal, name, rights). What it raises is the
         answer to every request.
     deadline: seconds a call may take unless it says otherwise.
-    translate: see ``rpc.server.Translate``.
+    translate: see ``rpc.server.Translate``. idle: see ``rpc.server.serve``.
     Raises ValueError for handlers that are not the service's and for a deadline that is not positive, OSError when
     there is no process or descriptor left.
     """
@@ -140,7 +141,7 @@ def start(
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     try:
         # fork answers 0 in the helper, which never comes back from _child.
-        pid = os.fork() or _child(service, handlers, theirs, ours, prepare, translate)
+        pid = os.fork() or _child(service, handlers, theirs, ours, prepare, translate, idle)
     except BaseException:
         ours.close()
         raise
@@ -160,6 +161,7 @@ def _child(
     other_end: Channel,
     prepare: Callable[[], None] | None,
     translate: Translate | None,
+    idle: Callable[[], None] | None,
 ) -> NoReturn:
     """The helper's life. Never returns into the caller's code, whatever is raised."""
     status = 1
@@ -175,7 +177,7 @@ def _child(
                 prepare()
         except Exception as error:
             failure = error
-        serve(service, handlers, end, translate=translate, failure=failure)
+        serve(service, handlers, end, translate=translate, failure=failure, idle=idle)
         status = 0
     except Stop:
         status = _STOPPED

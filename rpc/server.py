@@ -38,8 +38,12 @@ def serve(
     *,
     translate: Translate | None = None,
     failure: Exception | None = None,
+    idle: Callable[[], None] | None = None,
 ) -> None:
     """Answer requests until the caller closes its end.
+
+    idle: called once, behind the first answer, while the caller does something else: to get ready for what it will
+    ask next. What it raises ends the helper.
 
     failure: why the service cannot work; every request is answered with it. So a helper whose set-up failed says why,
     instead of having died by the time it is asked.
@@ -73,6 +77,9 @@ def serve(
         finally:
             channel.close_all(fds)
             channel.close_all(returned)
+        if idle is not None and failure is None:
+            idle()
+        idle = None
 
 
 def _envelope(message: bytes) -> tuple[int, str, Any]:

@@ -111,7 +111,7 @@ def run(request: ConfigureRequest, settings: Settings, library: Any, log: Log) -
         library.require_rights()
     with settings.open(library, log, request.devices.imex) as context:
         container = library.ContainerConfig(pid=request.pid, rootfs=request.rootfs, ldconfig=request.ldconfig)
-        with context.container(container, request.container_words) as session:
+        with context.container(container, request.container_words, early=True) as session:
             plan(_wishes(request), context, session)
             if request.dry_run:
                 from nvc.cli import dryrun

@@ -86,7 +86,18 @@ def install(names: Iterable[str] = LDCONFIG) -> None:
     no_new_privs must be set before (or CAP_SYS_ADMIN held): SyscallError EACCES; EINVAL or ENOSYS from a kernel
     without seccomp filters. Raises ValueError as ``assemble``.
     """
-    syscalls.seccomp_filter(assemble(names))
+    syscalls.seccomp_filter(filter_of(names))
+
+
+_made: dict[tuple[str, ...], bytes] = {}
+
+
+def filter_of(names: Iterable[str]) -> bytes:
+    """``assemble`` for this machine, once for the same names: a process may have it ready before it forks."""
+    key = tuple(names)
+    if key not in _made:
+        _made[key] = assemble(key)
+    return _made[key]
 
 
 def _numbers(names: Iterable[str], machine: str) -> set[int]:

@@ -70,7 +70,7 @@ class FakeContext:
     def __exit__(self, *_: object) -> None:
         self.calls.append("close context")
 
-    def container(self, config: ContainerConfig, options: str) -> FakeSession:
+    def container(self, config: ContainerConfig, options: str, *, early: bool) -> FakeSession:
         self.container_config = config
         self.calls.append(("container", options))
         return FakeSession(self.calls, self.fail)

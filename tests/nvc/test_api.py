@@ -17,6 +17,7 @@ from nvc.api import Config, ContainerConfig, ContainerSession, Context
 from nvc.errors import (
     ContainerError,
     DeviceError,
+    DetectionError,
     InitializationError,
     LdcacheError,
     MountError,
@@ -333,6 +334,26 @@ def test_a_bad_root_ends_the_helper(machines: Path) -> None:
         with pytest.raises(ContainerError) as caught:
             context.container(ContainerConfig(None, "/nowhere/at/all"), "standalone no-cgroups")
         assert str(caught.value) == "container error: open failed: /nowhere/at/all: no such file or directory"
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_session_begun_early_tells_of_the_container_first(machines: Path) -> None:
+    """The caller does not wait, and still hears what failed first: the order of the reference's steps."""
+    config = ContainerConfig(None, "/nowhere/at/all")
+    with Context(Config(sim=str(machines / "h200"))) as context:
+        with (
+            pytest.raises(ContainerError, match="/nowhere/at/all"),
+            context.container(config, "standalone no-cgroups", early=True),
+        ):
+            raise DetectionError("found out meanwhile")
+        with (
+            pytest.raises(ContainerError, match="/nowhere/at/all"),
+            context.container(config, "standalone no-cgroups", early=True) as session,
+        ):
+            assert session.container
+        with pytest.raises(KeyboardInterrupt), context.container(config, "standalone no-cgroups", early=True):
+            raise KeyboardInterrupt
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 

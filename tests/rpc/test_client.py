@@ -16,6 +16,7 @@ from nvc.record import Record
 from rpc import channel
 from rpc.channel import Channel
 from rpc.errors import NOT_PROCESSED, TIMED_OUT, RemoteError
+from rpc.process import start
 from tests.support.demo_service import (
     SERVICE,
     UNWINDING,
@@ -167,6 +168,29 @@ def test_after_a_failure_the_cause_is_repeated_without_a_helper() -> None:
         client.call("give", Question())
     assert time.monotonic() - begin < 0.05
     client.close()
+
+
+def test_a_call_that_was_begun_is_answered_later() -> None:
+    with start(SERVICE, handlers()) as client:
+        pending = client.begin("double", Question(text="ab"))
+        with pytest.raises(RuntimeError, match="before the answer"):
+            client.call("double", Question(text="x"))
+        assert pending.result() == (Answer(text="abab"), [])
+        assert client.call("double", Question(text="x")).text == "xx"
+
+
+def test_a_failure_of_a_call_that_was_begun_comes_with_its_answer() -> None:
+    with helper(die_by(signal.SIGSEGV)) as client:
+        pending = client.begin("double", Question(text="ab"))
+        with pytest.raises(RemoteError, match="signal 11"):
+            pending.result()
+        assert is_reaped(client.pid)
+
+
+def test_an_answer_that_nobody_takes_ends_with_the_client() -> None:
+    with start(SERVICE, handlers()) as client:
+        client.begin("double", Question(text="ab"))
+    assert is_reaped(client.pid)
 
 
 def test_an_error_of_the_handler_leaves_the_helper_usable() -> None:

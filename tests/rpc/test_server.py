@@ -208,3 +208,23 @@ def test_a_deep_error_text_is_sent_whole(ends: tuple[Channel, Channel]) -> None:
     (answer,) = answers(ends, request("run"), run=raising(ValueError("x" * 100_000)))
     assert 100_000 < len(answer["error"]["text"])
     assert sys.getrecursionlimit() > 0
+
+
+def test_what_is_done_while_idle_is_done_once_behind_the_first_answer(ends: tuple[Channel, Channel]) -> None:
+    seen: list[bool] = []
+
+    def idle() -> None:
+        received = ends[0].receive()
+        assert received is not None
+        seen.append(json.loads(received[0])["id"] == 1)
+
+    assert [2, 3] == [answer["id"] for answer in answers(ends, *(request(number=n) for n in (1, 2, 3)), idle=idle)]
+    assert seen == [True]
+
+
+def test_a_helper_that_could_not_start_does_nothing_while_idle(ends: tuple[Channel, Channel]) -> None:
+    def idle() -> None:
+        raise AssertionError("called")
+
+    (answer,) = answers(ends, request(), failure=ValueError("no rights"), idle=idle)
+    assert "no rights" in answer["error"]["text"]

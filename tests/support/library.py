@@ -77,7 +77,7 @@ class FakeContext:
             check(expression, Facts(driver.cuda_version, driver.nvrm_version))
         self.library.did("require", tuple(expressions))
 
-    def container(self, config: api.ContainerConfig, options: str | None = None) -> FakeSession:
+    def container(self, config: api.ContainerConfig, options: str | None = None, *, early: bool = False) -> FakeSession:
         container_options(options)
         self.library.did("container", config, options)
         return FakeSession(self.library)
