@@ -8,7 +8,7 @@ import sys
 import click
 
 from nvc.cli.settings import Settings
-from nvc.doctor import kernel, report, runner, table
+from nvc.doctor import cgroup, kernel, report, runner, table
 from nvc.doctor.finding import worst
 from nvc.doctor.probe import Probe
 
@@ -51,7 +51,7 @@ def doctor(
     general = (settings or Settings()).replace(cache=False)  # a look changes nothing, the inventory neither
     with general.open(api, open_log(general.debug) if general.debug else Log.none()) as context:
         host = context.host
-        probe = Probe(host, ask=context.inventory, kernel_calls=kernel.try_calls)
+        probe = Probe(host, ask=context.inventory, kernel_calls=kernel.try_calls, ask_filters=cgroup.ask_filters)
         found = list(runner.run(table.choose(areas, engines), probe, general.timeout))
     shown = [finding for finding in found if not problems or finding.level in ("warning", "error")]
     if as_json:

@@ -14,6 +14,7 @@ from nvc.cdi.validate import advice
 from nvc.doctor.driver import majors, version
 from nvc.doctor.finding import Finding, error, note, ok, warning
 from nvc.doctor.hooks import hook_files
+from nvc.doctor.probe import Place
 
 if TYPE_CHECKING:
     from nvc.cdi.spec import CdiEdits, CdiSpec
@@ -111,7 +112,7 @@ def paths(probe: Probe) -> Iterator[Finding]:
 
 def _has_program(probe: Probe, path: str) -> bool:
     """Hooks run on this computer, also for the containers of a simulated machine."""
-    return bool(probe.program(path)) or (bool(probe.host.simulated) and os.access(path, os.X_OK))
+    return bool(probe.program(path)) or (bool(probe.host.simulated) and Place("/", path).exists())
 
 
 def driver_version(probe: Probe) -> Iterator[Finding]:

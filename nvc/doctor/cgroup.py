@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -51,18 +52,13 @@ def kind(probe: Probe) -> Iterator[Finding]:
 def filters(probe: Probe) -> Iterator[Finding]:
     """Whether device filters of v2 can be asked for, which changing them begins with."""
     found, unified = mode(probe)
-    if found != "v2" or probe.kernel_root != "/":
+    if found != "v2":
         return
     if probe.uid != 0:
         yield note("cannot see device filters of cgroups: only root may ask", "sudo nvc-py doctor")
         return
-    import os
-
-    from nvc.linux import bpf, syscalls
-
     try:
-        with syscalls.open_path(unified, os.O_RDONLY | os.O_DIRECTORY) as directory:
-            bpf.query(directory)
+        probe.ask_filters(unified)
     except OSError as problem:
         if problem.errno == errno.EPERM:
             yield note(
@@ -74,6 +70,14 @@ def filters(probe: Probe) -> Iterator[Finding]:
             )
         return
     yield ok("device filters can be read")
+
+
+def ask_filters(path: str) -> None:
+    """Ask the running kernel for the device filters of a cgroup. Raises OSError."""
+    from nvc.linux import bpf, syscalls
+
+    with syscalls.open_path(path, os.O_RDONLY | os.O_DIRECTORY) as directory:
+        bpf.query(directory)
 
 
 def reload(probe: Probe) -> Iterator[Finding]:

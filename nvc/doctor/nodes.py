@@ -132,23 +132,22 @@ def links(probe: Probe) -> Iterator[Finding]:
     """/dev/char/MAJOR:MINOR: systemd looks the device rules of a container up there."""
     if not version(probe):
         return
-    commands, names = [], []
+    names, commands = [], []
     for node in expected(probe):
-        if not probe.driver(node.path).exists():
-            continue
         link = probe.driver(f"/dev/char/{node.major}:{node.minor}")
-        if link.exists():
-            continue
-        names.append(link.path)
-        commands.append(f"sudo ln -sf ..{node.path.removeprefix('/dev')} {shlex.quote(str(link))}")
+        if probe.driver(node.path).exists() and not link.exists():
+            names.append(link.path)
+            commands.append(f"sudo ln -sf ..{node.path.removeprefix('/dev')} {shlex.quote(str(link))}")
     if not names:
-        yield ok("the links in /dev/char are there") if not _without_nodes(probe) else note("no nodes, no links")
+        yield note("no nodes, no links") if _without_nodes(probe) else ok("the links in /dev/char are there")
         return
     text = f"no link {', '.join(names[:4])}{' ...' if len(names) > 4 else ''}"
-    if probe.has_systemd():
-        yield warning(text, "; ".join(commands))
-    else:
+    if not probe.has_systemd():
         yield note(f"{text}: only systemd needs them, and it does not run here")
+    elif probe.host.root == "/":
+        yield warning(text, f"{LOAD}  # after every boot; it makes the links too")
+    else:
+        yield warning(text, "; ".join(commands))
 
 
 def mig_nodes(probe: Probe) -> Iterator[Finding]:

@@ -30,7 +30,8 @@ class Probe:
     host: the driver root (/dev, libraries, /proc/driver/nvidia) and the system (/etc, /run, /sys, /proc/devices), as
     everywhere. kernel: where the running kernel's /proc and /sys are; "/" also for a simulated machine. ask: finds
     the inventory, NVML included; raises NvcError. kernel_calls: feature -> "" or why it is not there.
-    engines: names of engines that alone are looked at; none: all.
+    ask_filters: asks for the device filters of a cgroup by its path; raises OSError. uid: of the caller. search: the
+    directories of programs.
     """
 
     def __init__(
@@ -39,7 +40,8 @@ class Probe:
         *,
         kernel: str = "/",
         ask: Callable[[], Inventory] | None = None,
-        kernel_calls: Callable[[], dict[str, str]] | None = None,
+        kernel_calls: Callable[[], dict[str, str]] = dict,
+        ask_filters: Callable[[str], None] = lambda path: None,
         uid: int | None = None,
         search: tuple[str, ...] = PATH,
     ) -> None:
@@ -48,7 +50,8 @@ class Probe:
         self.uid = os.geteuid() if uid is None else uid
         self.search = search
         self._ask = ask
-        self._kernel_calls = kernel_calls
+        self.kernel_calls = kernel_calls
+        self.ask_filters = ask_filters
         self._answer: Inventory | NvcError | None = None
 
     # Three roots, the same four questions.
@@ -94,9 +97,6 @@ class Probe:
         except NvcError:
             return None
 
-    def kernel_calls(self) -> dict[str, str]:
-        return self._kernel_calls() if self._kernel_calls else {}
-
 
 class Place:
     """A path below one of the roots; links in it are followed below that root."""
@@ -111,6 +111,8 @@ class Place:
 
     def actual(self) -> str:
         """With links followed. Raises OSError."""
+        if "\0" in self.path:  # no file has such a name, but a configuration may
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         return self.path if self.root == "/" else host_path(self.root, resolve(self.root, self.path))
 
     def status(self, *, follow: bool = True) -> os.stat_result | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 
@@ -40,6 +41,14 @@ def hidden(tree: Tree) -> None:
 def no_driver(tree: Tree) -> None:
     hidden(tree)
     shutil.rmtree(tree.path("sys/module"))
+
+
+def no_filters(tree: Tree, number: int) -> None:
+    def ask(path: str) -> None:
+        assert path == "/sys/fs/cgroup"
+        raise OSError(number, os.strerror(number))
+
+    tree.filters = ask
 
 
 def no_remarks(tree: Tree) -> None:
@@ -221,7 +230,9 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "note",
         "hugetlb",
     ),
-    "filters unseen": ("cgroup-filters", lambda t: None, "ok", ""),
+    "filters unseen": ("cgroup-filters", lambda t: setattr(t, "uid", 1000), "note", "only root may ask"),
+    "filters forbidden": ("cgroup-filters", lambda t: no_filters(t, errno.EPERM), "note", "with these rights"),
+    "no filters": ("cgroup-filters", lambda t: no_filters(t, errno.EINVAL), "error", "no device filters"),
     "daemon-reload, hooks": (
         "cgroup-reload",
         lambda t: (t.systemd().program("podman"), cdi_hooks(t)),

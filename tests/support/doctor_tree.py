@@ -29,6 +29,7 @@ class Tree:
         self.host = Host(root=root, system=root)
         self.calls = {"openat2": "", "memfd": ""}
         self.uid = 0
+        self.filters: Callable[[str], None] = lambda path: None
         self.ask: Callable[[], Inventory] = self._ask
         self.write("proc/self/mountinfo", MOUNTINFO_V2)
 
@@ -96,7 +97,14 @@ class Tree:
         return f"/{found.relative_to(self.root)}"
 
     def probe(self) -> Probe:
-        return Probe(self.host, kernel=str(self.root), ask=self.ask, kernel_calls=lambda: self.calls, uid=self.uid)
+        return Probe(
+            self.host,
+            kernel=str(self.root),
+            ask=self.ask,
+            kernel_calls=lambda: self.calls,
+            ask_filters=self.filters,
+            uid=self.uid,
+        )
 
     def examine(self, name: str) -> list[Finding]:
         return runner.examine(CHECKS[name], self.probe())
