@@ -27,10 +27,13 @@ COLD = (
     "nvc.cdi.spec",
     "nvc.cdi.text",
     "nvc.cdi.validate",
+    "nvc.engines",
+    "hook.runtime.gated",
     "nvc.cli.cdi",
     "nvc.cli.doctor",
     "nvc.cli.groups",
     "nvc.cli.help",
+    "nvc.cli.runtime",
     "nvc.cli.sim",
     "nvc.__main__",
 )
