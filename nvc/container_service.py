@@ -121,7 +121,7 @@ def start(*, deadline: float, log: Log) -> ContainerClient:
     try:
         client = start_service(
             CONTAINER,
-            by_phase(CONTAINER, {"inspect": handlers.inspect, "apply": handlers.apply}, _use),
+            by_phase(CONTAINER, {"inspect": handlers.inspect, "apply": handlers.apply}, _use, log),
             prepare=handlers.prepare,
             deadline=deadline,
             translate=translate,

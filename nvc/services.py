@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, NoReturn
 
+    from nvc.log import Log
     from rpc.errors import RemoteError
     from rpc.method import Message
     from rpc.server import Handler
@@ -132,10 +133,13 @@ SERVICES: dict[str, Service] = {service.name: service for service in (DRIVER, CO
 IDLE = "info"
 
 
-def by_phase(service: Service, handlers: Mapping[str, Handler], use: Callable[[str], None]) -> dict[str, Handler]:
+def by_phase(
+    service: Service, handlers: Mapping[str, Handler], use: Callable[[str], None], log: Log
+) -> dict[str, Handler]:
     """The handlers, each entered with the rights of its row's phase and left with those of IDLE.
 
-    use: ``nvc.linux.rights.use``.
+    use: ``nvc.linux.rights.use``. log: gets what is behind an error, down to the system call and its arguments, which
+    do not cross to the caller.
     """
 
     def guarded(verb: Verb, handler: Handler) -> Handler:
@@ -143,6 +147,9 @@ def by_phase(service: Service, handlers: Mapping[str, Handler], use: Callable[[s
             use(verb.phase)
             try:
                 return handler(request, fds)
+            except Exception as error:
+                log_causes(error, log)
+                raise
             finally:
                 use(IDLE)
 
@@ -150,6 +157,14 @@ def by_phase(service: Service, handlers: Mapping[str, Handler], use: Callable[[s
 
     verbs = {name: verb for name, verb in service.methods.items() if isinstance(verb, Verb)}
     return {name: guarded(verbs[name], handler) for name, handler in handlers.items()}
+
+
+def log_causes(error: BaseException, log: Log) -> None:
+    """Log what an error was raised from, the nearest first."""
+    cause = error.__cause__
+    while cause is not None:
+        log.error(f"caused by {type(cause).__name__}: {cause}")
+        cause = cause.__cause__
 
 
 def translate(error: BaseException) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from nvc import errors, services
 from nvc.errors import ContainerError, DetectionError, InitializationError, MountError, NvcError
 from nvc.linux.rights import RIGHTS
 from nvc.linux.syscalls import SyscallError
+from nvc.log import Log, open_log
 from nvc.services import CONTAINER, DRIVER, SERVICES, Verb, by_phase, raise_remote, translate
 from rpc.errors import NOT_PROCESSED, TIMED_OUT, RemoteError
 from rpc.method import Service
@@ -41,11 +44,26 @@ def test_rights_are_those_of_the_row_and_only_while_it_runs() -> None:
             raise ValueError
         return "reply"
 
-    table = by_phase(CONTAINER, {"inspect": handler, "apply": handler}, log.append)
+    table = by_phase(CONTAINER, {"inspect": handler, "apply": handler}, log.append, Log.none())
     assert "reply" == table["inspect"]("good", [])
     with pytest.raises(ValueError):
         table["apply"]("bad", [])
     assert ["container", "ran good", "info", "mount", "ran bad", "info"] == log
+
+
+def test_the_system_call_behind_an_error_is_in_the_log(tmp_path: Path) -> None:
+    def handler(request: Any, fds: list[int]) -> Any:
+        try:
+            raise SyscallError(errno.EROFS, "mkdirat", "7 (/rootfs)", "nvidia")
+        except OSError as error:
+            raise MountError("file creation failed: /rootfs/nvidia: read-only file system") from error
+
+    table = by_phase(CONTAINER, {"inspect": handler, "apply": handler}, lambda phase: None, open_log(f"{tmp_path}/log"))
+    with pytest.raises(MountError):
+        table["apply"]("", [])
+    log = (tmp_path / "log").read_text()
+    assert "caused by SyscallError: " in log
+    assert all(word in log for word in ("mkdirat", "7 (/rootfs)", "nvidia", "Read-only"))
 
 
 @pytest.mark.parametrize(("service", "verb"), ROWS)
