@@ -72,7 +72,7 @@ def probe(
 
 
 def test_only_our_variables_stay(tmp_path: Path) -> None:
-    found = probe(tmp_path, trusted=True, env={**HOSTILE, **OURS})
+    found = probe(tmp_path, trusted=True, env={**HOSTILE, **OURS}, before=lambda: os.umask(0o077))
 
     assert OURS == found["env"]
     assert (found["cwd"], found["umask"], found["directory"]) == ("/", 0o022, str(tmp_path))

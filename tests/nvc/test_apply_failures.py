@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,19 +40,26 @@ def test_failure_at_any_step_leaves_the_container_as_it_was(driver_root: Path, r
     run()
 
 
-@isolated
-def test_failure_after_the_cache_was_updated_restores_it(driver_root: Path, rootfs: Path) -> None:
-    (rootfs / "usr/lib64/libcuda.so.1").symlink_to("libcuda.so.470")
-    (rootfs / "etc/ld.so.cache").write_text("old cache")
-    (rootfs / "etc/ld.so.cache").chmod(0o640)
-    with container(rootfs) as pid:
-        located = locate(pid, rootfs)
-        mounts, files = mountinfo(pid), tree(rootfs)
-        with pytest.raises(MountError):
-            apply(located, str(driver_root), (*operations(located), BROKEN), LOG)
+@pytest.mark.parametrize("owner", [0, 100_000])
+def test_failure_after_the_cache_was_updated_restores_it(driver_root: Path, rootfs: Path, owner: int) -> None:
+    @isolated
+    def run() -> None:
+        (rootfs / "usr/lib64/libcuda.so.1").symlink_to("libcuda.so.470")
+        (rootfs / "etc/ld.so.cache").write_text("old cache")
+        (rootfs / "etc/ld.so.cache").chmod(0o640)
+        for path in (rootfs, *rootfs.rglob("*")):
+            os.chown(path, owner, owner, follow_symlinks=False)
+        with container(rootfs) as pid:
+            located = locate(pid, rootfs)
+            located.container = located.container.replace(owner_uid=owner, owner_gid=owner)
+            mounts, files = mountinfo(pid), tree(rootfs)
+            with pytest.raises(MountError):
+                apply(located, str(driver_root), (*operations(located), BROKEN), LOG)
 
-        assert mountinfo(pid) == mounts
-        assert tree(rootfs) == files
+            assert mountinfo(pid) == mounts
+            assert tree(rootfs) == files
+
+    run()
 
 
 @isolated

@@ -281,7 +281,7 @@ def test_owner_of_a_user_namespace_is_its_root(rootfs: Path) -> None:
     pid = _in_user_namespace(tell)
     try:
         os.read(listen, 1)
-        Path(f"/proc/{pid}/uid_map").write_text("0 100000 65536\n")
+        Path(f"/proc/{pid}/uid_map").write_text("1 300000 65536\n0 100000 1\n")
         Path(f"/proc/{pid}/gid_map").write_text("0 200000 65536\n")
         found = locate(pid, rootfs).container
 

@@ -63,7 +63,7 @@ def test_the_system_call_behind_an_error_is_in_the_log(tmp_path: Path) -> None:
         table["apply"]("", [])
     log = (tmp_path / "log").read_text()
     assert "caused by SyscallError: " in log
-    assert all(word in log for word in ("mkdirat", "7 (/rootfs)", "nvidia", "Read-only"))
+    assert all(word in log for word in ("mkdirat", "7 (/rootfs)", "nvidia", "read-only"))
 
 
 @pytest.mark.parametrize(("service", "verb"), ROWS)
