@@ -3,8 +3,6 @@ this)."""
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from nvc.cli.settings import Settings
@@ -53,11 +51,10 @@ def doctor(
         host = context.host
         probe = Probe(host, ask=context.inventory, kernel_calls=kernel.try_calls, ask_filters=cgroup.ask_filters)
         found = list(runner.run(table.choose(areas, engines), probe, general.timeout))
-    shown = [finding for finding in found if not problems or finding.level in ("warning", "error")]
     if as_json:
-        click.echo(report.as_json(shown, simulated=host.simulated), nl=False)
+        click.echo(report.as_json(found, simulated=host.simulated, problems=problems), nl=False)
     else:
         if host.simulated:
             click.echo(f"SIMULATED machine {host.simulated}; kernel and cgroups are this computer's", err=True)
-        click.echo(report.as_text(shown, colour=report.wants_colour(sys.stdout.fileno())), nl=False)
+        click.echo(report.as_text(found, colour=report.wants_colour(1), problems=problems), nl=False)
     return report.EXIT_CODES[worst(found)]

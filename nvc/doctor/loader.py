@@ -136,6 +136,9 @@ def needed(probe: Probe) -> Iterator[Finding]:
         cache = ldcache.parse(probe.driver(probe.host.ldcache).data())
     except FormatError:
         return
+    versions = _found(probe)
+    if versions and kernel not in versions:
+        return  # ``mismatch`` says so, and that none of them is of any use
     glvnd = any(entry.name.startswith("libGLX_nvidia.so") for entry in cache.entries)
     chooser = Chooser(probe.host.root, kernel, rows(glvnd=glvnd), kind="library")
     arch = host_arch()

@@ -19,8 +19,8 @@ _WIDTH = max(map(len, LEVELS))
 _INDENT = " " * (_WIDTH + 4)
 
 
-def as_json(findings: list[Finding], *, simulated: str) -> str:
-    """One object: schema, program, simulated, level, counts, findings."""
+def as_json(findings: list[Finding], *, simulated: str, problems: bool = False) -> str:
+    """One object: schema, program, simulated, level, counts, findings. problems: show warnings and errors only."""
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "program": f"nvc-py {__version__}",
@@ -29,7 +29,7 @@ def as_json(findings: list[Finding], *, simulated: str) -> str:
         "counts": counts(findings),
         "findings": [
             {key: getattr(finding, key) for key in ("level", "area", "check", "what", "why", "mend")}
-            for finding in findings
+            for finding in _shown(findings, problems)
         ],
     }
     return json.dumps(data, indent=2) + "\n"
@@ -42,16 +42,20 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
     return found
 
 
-def as_text(findings: list[Finding], *, colour: bool) -> str:
+def as_text(findings: list[Finding], *, colour: bool, problems: bool = False) -> str:
     """A line for every finding, below its area; why and the command that mends it below those that need one."""
     lines: list[str] = []
     area = ""
-    for finding in findings:
+    for finding in _shown(findings, problems):
         if finding.area != area:
             area = finding.area
             lines += ["", area] if lines else [area]
         lines += _lines(finding, colour=colour)
-    return "\n".join([*lines, "", summary(findings), ""])
+    return "\n".join([*lines, *([""] if lines else []), summary(findings), ""])
+
+
+def _shown(findings: list[Finding], problems: bool) -> list[Finding]:
+    return [finding for finding in findings if not problems or finding.level in (WARNING, ERROR)]
 
 
 def summary(findings: list[Finding]) -> str:

@@ -187,6 +187,18 @@ def test_colour_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None
     assert report.as_text(found, colour=True).count("\x1b[") == 4
 
 
+def test_problems_alone_are_shown_and_everything_is_counted() -> None:
+    found = [finding.replace(area="x") for finding in (ok("fine"), note("known"), warning("b", "m"))]
+    text = report.as_text(found, colour=False, problems=True)
+    data = json.loads(report.as_json(found, simulated="", problems=True))
+
+    assert text.startswith("x\n  warning  : b\n")
+    assert text.endswith("\n\n1 warning; 1 note, 1 ok\n")
+    assert report.as_text(found[:2], colour=False, problems=True) == "nothing is wrong; 1 note, 1 ok\n"
+    assert data["counts"] == {"ok": 1, "note": 1, "warning": 1, "error": 0}
+    assert [finding["what"] for finding in data["findings"]] == ["b"]
+
+
 def test_summary() -> None:
     assert report.summary([ok("a"), note("b")]) == "nothing is wrong; 1 note, 1 ok"
     assert report.summary([error("a", "m"), error("b", "m"), warning("c", "m")]) == "2 errors, 1 warning; 0 notes, 0 ok"
