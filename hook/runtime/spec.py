@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 
 from hook import bundle, files
 from nvc.errors import InputError, reason
@@ -27,7 +28,8 @@ def write(directory: str, config: dict[str, Any]) -> None:
     Mode and owner stay. A link is replaced, not followed: nothing outside of the bundle is written. Raises InputError;
     the old file is then as it was.
     """
-    temporary = f"{_TEMPORARY}-{os.getpid()}"
+    # The time too: a process with this number may have been killed here before.
+    temporary = f"{_TEMPORARY}-{os.getpid()}-{time.time_ns()}"
     made = False
     try:
         place = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
