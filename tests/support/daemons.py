@@ -14,7 +14,9 @@ from tests.support import leftovers
 
 #: Sockets of containerd's shims and more lie in /run, whatever the configuration says.
 _OWN_RUN = 'mount -t tmpfs -o mode=755 tmpfs /run && exec "$@"'
-START_SECONDS = 30.0
+#: Tells whether a daemon answers.
+Ready = Callable[[], bool]
+START_SECONDS = 20.0
 STOP_SECONDS = 15.0
 
 
@@ -40,7 +42,7 @@ class Daemon:
     log: Path
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
-    def start(self, ready: Callable[[], bool]) -> None:
+    def start(self, ready: Ready) -> None:
         """Start it and wait until it answers. Raises NotReady; then nothing of it runs."""
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

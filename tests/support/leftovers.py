@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.support import cgroupview
@@ -41,3 +42,13 @@ def everything(token: str, *, seconds: float = 3.0) -> list[str]:
         if not left or time.monotonic() > end:
             return left
         time.sleep(0.05)
+
+
+def until(holds: Callable[[], bool], *, seconds: float) -> bool:
+    """Whether something comes true in time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True

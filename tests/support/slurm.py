@@ -1,0 +1,125 @@
+"""A Slurm cluster of two nodes on one machine: munged, slurmctld and a slurmd for each node, on loopback.
+
+Everything lies below one directory; ports are free ones of the moment.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support import daemons, leftovers
+from tests.support.runtimes import Result, execute
+
+NODES = ("n1", "n2")
+#: Settings of a test cluster, beside those that a page on Slurm talks about.
+_CONF = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+AuthType=auth/munge
+AuthInfo=socket={place}/munge/socket
+CryptoType=crypto/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={place}/state
+SlurmdSpoolDir={place}/spool-%n
+SlurmctldPidFile={place}/slurmctld.pid
+SlurmdPidFile={place}/slurmd-%n.pid
+SlurmctldLogFile={place}/slurmctld.log
+SlurmdLogFile={place}/slurmd-%n.log
+SlurmdDebug=debug
+SlurmdParameters=config_overrides
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+MpiDefault=none
+ReturnToService=2
+SwitchType=switch/none
+PropagateResourceLimits=NONE
+AccountingStorageType=accounting_storage/none
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4 RealMemory=1000 Gres=gpu:{gpus} State=UNKNOWN
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4 RealMemory=1000 Gres=gpu:{gpus} State=UNKNOWN
+PartitionName=p Nodes=ALL Default=YES MaxTime=2 State=UP
+"""
+
+
+@dataclass
+class Slurm:
+    """The cluster. machine: whose device nodes stand for the GPUs of both nodes. oci: the text of oci.conf."""
+
+    token: str
+    place: Path
+    machine: Path
+    gpus: int
+    oci: str
+    env: Mapping[str, str]
+    daemons: list[daemons.Daemon] = field(default_factory=list, init=False)
+
+    def prepare(self, *, extra: str = "") -> None:
+        """Write the configuration and make the directories. extra: more of slurm.conf."""
+        for name in ("munge", "state", "containers", *(f"spool-{node}" for node in NODES)):
+            (self.place / name).mkdir()
+        # Containers of ordinary users are made here by themselves.
+        (self.place / "containers").chmod(0o1777)
+        key = self.place / "munge/key"
+        key.write_bytes(secrets.token_bytes(128))
+        key.chmod(0o400)
+        values = {"host": socket.gethostname(), "ports": _free_ports(3), "place": self.place, "gpus": self.gpus}
+        (self.place / "slurm.conf").write_text(_CONF.format(**values) + extra)
+        nodes = f"{self.machine}/dev/nvidia[0-{self.gpus - 1}]"
+        (self.place / "gres.conf").write_text(f"NodeName=n[1-2] Name=gpu File={nodes}\n")
+        (self.place / "oci.conf").write_text(self.oci)
+
+    def start(self) -> None:
+        """Start all daemons. Raises daemons.NotReady; what was started before is ended by stop()."""
+        munge = self.place / "munge"
+        words = [f"--key-file={munge}/key", f"--socket={munge}/socket", f"--pid-file={munge}/pid"]
+        words += [f"--log-file={munge}/log", f"--seed-file={munge}/seed", "--foreground", "--force"]
+        self._start("munged", ["munged", *words], lambda: (munge / "socket").exists())
+        conf = f"{self.place}/slurm.conf"
+        self._start("slurmctld", ["slurmctld", "-D", "-f", conf], lambda: self.call("scontrol", "ping").code == 0)
+        for node in NODES:
+            self._start(f"slurmd-{node}", ["slurmd", "-D", "-f", conf, "-N", node], lambda node=node: self._idle(node))
+
+    def _start(self, name: str, command: Sequence[str], ready: daemons.Ready) -> None:
+        # Their own log files are beside: Slurm writes to both.
+        environment = {**self._env(), **self.env}
+        daemon = daemons.Daemon(name, command, environment, self.place / f"{name}.out")
+        self.daemons.append(daemon)
+        daemon.start(ready)
+
+    def _idle(self, node: str) -> bool:
+        return "idle" in self.call("sinfo", "--noheader", f"--nodes={node}", "--format=%T").out.split()
+
+    def call(self, *command: str, env: Mapping[str, str] | None = None, user: Sequence[str] = ()) -> Result:
+        """One of Slurm's commands. user: what makes it an ordinary user's."""
+        return execute([*user, *command], env={**self._env(), **(env or {})}, cwd=Path("/"))
+
+    def stop(self) -> None:
+        """End all of it, in the reverse order."""
+        for daemon in reversed(self.daemons):
+            daemon.stop()
+        daemons.end_all(self.token)
+
+    def _env(self) -> dict[str, str]:
+        path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
+        return {"PATH": path, "SLURM_CONF": f"{self.place}/slurm.conf", leftovers.VARIABLE: self.token}
+
+
+def _free_ports(number: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(number)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
