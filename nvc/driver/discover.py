@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nvc.driver.facts import NvmlGpu, NvmlSystem
+    from nvc.driver.tables import HostArch
     from nvc.model import DriverFile, DriverOptions, Host
 
 #: Without it no program in a container can tell that there is a GPU; NVML itself was loaded through the same cache.
@@ -98,10 +99,7 @@ def _libraries(
     native = Chooser(host.root, version, wanted, kind="library")
     libraries = native.choose(entries, arch.cache, arch.elf)
     if not any(file.path.rpartition("/")[2].startswith(INDISPENSABLE) for file in libraries):
-        raise DetectionError(
-            f"no {INDISPENSABLE}.{version} in {host.ldcache}",
-            hint="run ldconfig in the driver root; if an upgrade is half done, load the module of the same version",
-        )
+        raise DetectionError(f"no {INDISPENSABLE}.{version} in {host.ldcache}", hint=_hint(entries, arch))
     warnings = native.skipped + [f"missing library {name}" for name in native.missing]
     if arch.cache32 < 0:
         return libraries, (), warnings
@@ -114,6 +112,14 @@ def _libraries(
         libraries32,
         warnings + compat.skipped + (missing if libraries32 else ["missing compat32 libraries"]),
     )
+
+
+def _hint(entries: Sequence[ldcache.CacheEntry], arch: HostArch) -> str:
+    flags = [entry.flags for entry in entries if entry.is_elf and entry.name.startswith(INDISPENSABLE)]
+    others = sorted({ldcache.arch_name(flag) for flag in flags})
+    if others and all(flag & ldcache.ARCH_MASK != arch.cache for flag in flags):
+        return f"it is there for {', '.join(others)} only: install the driver for {arch.machine}"
+    return "run ldconfig in the driver root; if an upgrade is half done, load the module of the same version"
 
 
 def read_cache(host: Host) -> ldcache.LoaderCache:

@@ -100,7 +100,7 @@ class LoaderCache(Record):
 
 
 def arch_name(flags: int) -> str:
-    """Words for the ABI bits of an entry's flags."""
+    """Words for the ABI bits of an entry's flags, for messages."""
     for arch in ARCHES:
         if arch.flag == flags & ARCH_MASK:
             return arch.name

@@ -1,4 +1,4 @@
-"""Opening, comparing and entering the namespaces of a process.
+"""Entering the namespaces of a process.
 
 A process that entered a mount namespace does not come back: helpers are forked for it. It must have one thread, and
 every descriptor that is a *mount target* must be opened after entering (move_mount answers EINVAL otherwise).
@@ -23,13 +23,6 @@ KINDS = {
 }
 
 
-def open_namespace(pid: int, kind: str) -> Fd:
-    """The namespace of process ``pid``. Raises OSError: ENOENT (ended), EACCES (see ``enter``), KeyError for a kind."""
-    if kind not in KINDS:
-        raise KeyError(kind)
-    return syscalls.open_path(f"/proc/{pid}/ns/{kind}", os.O_RDONLY)
-
-
 def enter(namespace: str | Fd, kind: str) -> None:
     """Enter ``namespace`` (a path or a descriptor); ``kind`` as in ``KINDS``.
 
@@ -48,13 +41,3 @@ def enter(namespace: str | Fd, kind: str) -> None:
         return
     with syscalls.open_path(namespace, os.O_RDONLY) as opened:
         syscalls.setns(opened, KINDS[kind])
-
-
-def same(pid: int, kind: str) -> bool:
-    """Whether process ``pid`` is in our namespace of this kind.
-
-    Raises OSError: ENOENT when it ended, EACCES when its namespaces may not be looked at (a process with more
-    capabilities than ours).
-    """
-    ours, theirs = os.stat(f"/proc/self/ns/{kind}"), os.stat(f"/proc/{pid}/ns/{kind}")
-    return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)

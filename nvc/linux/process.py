@@ -67,11 +67,6 @@ def wait(pid: int, seconds: float) -> int:
             process.close()
 
 
-def ended(pidfd: Fd) -> bool:
-    """Whether the process that ``pidfd`` (os.pidfd_open) names has ended."""
-    return bool(select.select([pidfd.fileno()], [], [], 0)[0])
-
-
 def close_from(first: int) -> None:
     """Close every descriptor from ``first`` on."""
     try:

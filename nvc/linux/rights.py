@@ -257,11 +257,6 @@ def no_new_privs() -> None:
     syscalls.prctl(const.PR_SET_NO_NEW_PRIVS, 1)
 
 
-def set_dumpable(dumpable: bool) -> None:
-    """PR_SET_DUMPABLE. While False, nobody without CAP_SYS_PTRACE here reaches into this process through /proc."""
-    syscalls.prctl(const.PR_SET_DUMPABLE, int(dumpable))
-
-
 def set_name(text: str) -> None:
     """Name the process as ps shows it; the kernel keeps 15 bytes."""
     syscalls.prctl_buffer(const.PR_SET_NAME, os.fsencode(text)[:15])

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from nvc.driver.discover import cuda_text, discover, read_cache
 from nvc.errors import DetectionError
 from nvc.model import NVCAPS_DEV, DriverOptions, Inventory
+from tests.support import ldcache_writer
 from tests.support.driver_root import H200, LIBDIR, SYSTEM, VERSION, DriverRoot
 
 
@@ -98,8 +101,18 @@ def test_half_a_driver(driver_root: DriverRoot) -> None:
     for file in (driver_root.path / LIBDIR).glob("libnvidia-ml*"):
         file.unlink()
 
-    with pytest.raises(DetectionError, match=r"no libnvidia-ml.so"):
+    with pytest.raises(DetectionError, match=r"no libnvidia-ml.so") as caught:
         run(driver_root)
+    assert "run ldconfig" in caught.value.hint
+
+
+def test_a_driver_of_another_architecture(driver_root: DriverRoot) -> None:
+    entry = ("libnvidia-ml.so.1", "/usr/lib/s390x-linux-gnu/libnvidia-ml.so.1", 0x0403, 0)
+    driver_root.write("etc/ld.so.cache", ldcache_writer.new((entry,)))
+
+    with pytest.raises(DetectionError, match=r"no libnvidia-ml.so") as caught:
+        run(driver_root)
+    assert f"it is there for s390x only: install the driver for {os.uname().machine}" == caught.value.hint
 
 
 def test_a_stale_entry_does_not_end_the_detection(driver_root: DriverRoot) -> None:

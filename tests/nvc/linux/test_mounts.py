@@ -370,20 +370,6 @@ def test_entering_with_threads_is_refused_with_einval(tmp_path: Path) -> None:
     isolated(run, tmp_path)
 
 
-def test_same_tells_namespaces_apart(tmp_path: Path) -> None:
-    def run(path: Path) -> None:
-        assert namespaces.same(os.getppid(), "pid")
-        assert not namespaces.same(os.getppid(), "mnt")
-        with namespaces.open_namespace(os.getpid(), "mnt") as own:
-            assert own.stat().st_ino == os.stat("/proc/self/ns/mnt").st_ino
-        with pytest.raises(SyscallError, match="no such file"):
-            namespaces.open_namespace(2**22 - 1, "mnt")
-        with pytest.raises(KeyError):
-            namespaces.open_namespace(os.getpid(), "nonsense")
-
-    isolated(run, tmp_path)
-
-
 @pytest.mark.parametrize("api", API)
 def test_root_of_a_user_namespace_can_do_the_same(api: str, tmp_path: Path) -> None:
     """Attributes that the namespace locked (nosuid, nodev of the source's mount) are no obstacle."""

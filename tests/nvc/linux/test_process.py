@@ -60,15 +60,6 @@ def test_hanging_child_is_killed_and_reaped(waiting: None) -> None:
         os.waitpid(child, 0)
 
 
-def test_end_of_a_process_is_seen() -> None:
-    child = process.fork(lambda: time.sleep(60))
-    with Fd(os.pidfd_open(child)) as watched:
-        assert not process.ended(watched)
-        os.kill(child, signal.SIGKILL)
-        process.wait(child, 10)
-        assert process.ended(watched)
-
-
 @pytest.mark.parametrize("call", ["close_range", "loop"])
 def test_every_descriptor_above_is_closed(call: str) -> None:
     def run() -> int:
