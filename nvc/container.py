@@ -232,9 +232,12 @@ def _cgroup(pid: int | None) -> CgroupRef:
     except cgroup.PrivateNamespace as found:
         return CgroupRef(found.version, found.place, found.controllers)
     except (OSError, ValueError) as error:
-        text = str(error) if isinstance(error, ValueError) else reason(error)
+        # cgroup.find names file and pid in its own OSErrors; those of the system calls have a file name.
+        text = str(error.args[-1]) if isinstance(error, ValueError) or error.filename is None else reason(error)
+        # The reference's two steps (section 1.10): /proc/PID/cgroup tells the version, mountinfo the place.
+        step = "mount path" if "mountinfo" in text else "version"
         raise ContainerError(
-            f"failed to get device cgroup path: {text}",
+            f"failed to get device cgroup {step}: {text}",
             hint="--no-cgroups leaves the device cgroup alone, for engines that set it up themselves",
         ) from error
     return CgroupRef(version, path)

@@ -145,7 +145,10 @@ def _change_root(root: str) -> None:
         os.chroot(root)
         os.chdir("/")
     except OSError as error:
-        raise InitializationError(f"change root failed: {root}: {reason(error)}") from error
+        raise InitializationError(
+            f"change root failed: {root}: {reason(error)}",
+            hint="--root takes the directory where the driver is installed",
+        ) from error
 
 
 def _become(uid: int, gid: int) -> None:

@@ -337,5 +337,33 @@ def test_a_missing_cgroup_hierarchy_names_the_way_out(rootfs: Path) -> None:
     with pytest.raises(ContainerError) as caught:
         inspect(standalone(rootfs).replace(find_cgroup=True), Log.none())
 
-    assert caught.value.message.startswith("failed to get device cgroup path: no cgroup")
+    assert caught.value.message.startswith("failed to get device cgroup mount path: no cgroup")
     assert "--no-cgroups" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            ValueError("no devices or unified cgroup entries found"),
+            "version: no devices or unified cgroup entries found",
+        ),
+        (ValueError("malformed cgroup entry: x"), "version: malformed cgroup entry: x"),
+        (OSError(2, "failed to open cgroup path for pid '7': x"), "version: failed to open cgroup path for pid '7': x"),
+        (ValueError("malformed mountinfo entry: x"), "mount path: malformed mountinfo entry: x"),
+        (
+            OSError(2, "failed to open mountinfo path for pid '7'"),
+            "mount path: failed to open mountinfo path for pid '7'",
+        ),
+    ],
+)
+def test_cgroup_errors_have_the_references_words(
+    rootfs: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    def find(**_: object) -> tuple[int, str]:
+        raise error
+
+    monkeypatch.setattr(module.cgroup, "find", find)
+    with pytest.raises(ContainerError) as caught:
+        inspect(standalone(rootfs).replace(find_cgroup=True), Log.none())
+    assert caught.value.message == f"failed to get device cgroup {message}"
