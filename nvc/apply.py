@@ -26,12 +26,13 @@ from rpc.stop import Deferred
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Self
 
     from nvc.container import Located
     from nvc.linux.tree import Tree
     from nvc.log import Log
+    from nvc.model import CgroupRef
     from nvc.operations import Operation
 
 _SOURCE_HINT = "the driver on the host changed; if it was just updated, run with --no-cache"
@@ -179,22 +180,36 @@ def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Prop
     # Only now: move_mount refuses targets below a descriptor of another mount namespace.
     with _open_root(located) as root:
         place = Place(root, owner, undo, propagation, log)
-        done = 0
-        for operation, opened in prepared.steps:
-            # Told to stop between a mount and its note in undo, the mount would stay.
-            with Deferred():
-                if isinstance(operation, AllowDevices):
-                    assert opened is not None and container.cgroup is not None
-                    changed = execute.allow_devices(operation, place, container.cgroup.version, opened)
-                elif isinstance(operation, UpdateLdcache):
-                    assert opened is not None
-                    changed = ldcache.update(operation, place, opened)
-                else:
-                    changed = EXECUTORS[type(operation)](operation, place, opened)
-            done += changed
-            if not changed and log.enabled:
-                log.info(f"in force already: {operation.describe()}")
-        return done
+        launched: dict[UpdateLdcache, ldcache.Launched] = {}
+        try:
+            for operation, opened in prepared.steps:
+                if isinstance(operation, UpdateLdcache) and opened is not None:
+                    with Deferred():
+                        launched[operation] = ldcache.launch(operation, place, opened)
+            return _steps(prepared, place, container.cgroup, launched)
+        finally:
+            for started in launched.values():
+                started.close()
+
+
+def _steps(
+    prepared: Prepared, place: Place, group: CgroupRef | None, launched: Mapping[UpdateLdcache, ldcache.Launched]
+) -> int:
+    done = 0
+    for operation, opened in prepared.steps:
+        # Told to stop between a mount and its note in undo, the mount would stay.
+        with Deferred():
+            if isinstance(operation, AllowDevices):
+                assert opened is not None and group is not None
+                changed = execute.allow_devices(operation, place, group.version, opened)
+            elif isinstance(operation, UpdateLdcache):
+                changed = ldcache.update(operation, place, launched[operation])
+            else:
+                changed = EXECUTORS[type(operation)](operation, place, opened)
+        done += changed
+        if not changed and place.log.enabled:
+            place.log.info(f"in force already: {operation.describe()}")
+    return done
 
 
 def _open_root(located: Located) -> Root:

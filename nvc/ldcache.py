@@ -94,10 +94,63 @@ def _check_program(file: Fd) -> None:
             )
 
 
-def update(operation: UpdateLdcache, place: Place, program: Fd) -> bool:
-    """Run the program for the container. True; failures raise LdcacheError after what it did was put back."""
+class Launched:
+    """ldconfig's process, on its way: it waits in its sandbox for the container's mounts to be complete."""
+
+    def __init__(self, child: int, go: Fd, output: _Pipe, report: _Pipe) -> None:
+        self._child = child
+        self._go = go
+        self._output = output
+        self._report = report
+
+    def finish(self, limit: float) -> tuple[int, bytes, str]:
+        """Let it run: (exit status or minus the signal, what it printed, which step before it failed or "").
+
+        limit: seconds. Raises OSError, TimeoutError.
+        """
+        end = time.monotonic() + limit
+        child = self._child
+        try:
+            try:
+                os.write(self._go.fileno(), b"g")
+            except BrokenPipeError:
+                pass  # it ended already, and says why
+            text = self._output.drain(end)
+            problem = self._report.drain(end)
+            self._child = 0
+            status = process.wait(child, max(0.0, end - time.monotonic()))
+        except BaseException as error:
+            # Process 1 of its pid namespace: nothing that it started outlives it. wait() has reaped it on a timeout.
+            self._child = 0
+            if not isinstance(error, TimeoutError) or not _gone(child):
+                _kill(child)
+            raise
+        return status, text, problem.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """End it if it did not run. May be called twice."""
+        child, self._child = self._child, 0
+        self._go.close()
+        if child:
+            _kill(child)
+        self._output.close()
+        self._report.close()
+
+
+def launch(operation: UpdateLdcache, place: Place, program: Fd) -> Launched:
+    """Start the process that will be ldconfig. Raises LdcacheError; the caller closes the result in any case."""
+    rights.use("ldcache")
+    try:
+        return _launch(operation, place, program)
+    except OSError as error:
+        raise _not_started(operation, error) from error
+    finally:
+        rights.use("mount")
+
+
+def update(operation: UpdateLdcache, place: Place, launched: Launched) -> bool:
+    """Have it rebuild the cache. True; failures raise LdcacheError after what it did was put back."""
     owner = place.uid, place.gid
-    arguments = (operation.ldconfig, "-f", _CONFIGURATION, "-C", CACHE, *operation.directories)
     try:
         snapshot = Snapshot(place.root, operation.directories, owner)
     except OSError as error:
@@ -105,14 +158,14 @@ def update(operation: UpdateLdcache, place: Place, program: Fd) -> bool:
     place.undo.push(snapshot.restore)
     rights.use("ldcache")
     try:
-        status, output, report = _run(operation, place, program, arguments)
+        status, output, report = launched.finish(operation.limit)
     except TimeoutError as error:
         raise LdcacheError(
             f"process {operation.ldconfig} did not end within {operation.limit:g} s",
             hint="a file system of the container does not answer; allow more with --timeout SECONDS",
         ) from error
     except OSError as error:
-        raise LdcacheError(f"process {operation.ldconfig} could not be started: {error}") from error
+        raise _not_started(operation, error) from error
     finally:
         rights.use("mount")
     lines = output.decode("utf-8", "replace").splitlines()
@@ -123,6 +176,10 @@ def update(operation: UpdateLdcache, place: Place, program: Fd) -> bool:
     if status != 0:
         raise _failure(operation.ldconfig, status, lines)
     return True
+
+
+def _not_started(operation: UpdateLdcache, error: OSError) -> LdcacheError:
+    return LdcacheError(f"process {operation.ldconfig} could not be started: {error}")
 
 
 def _failure(path: str, status: int, lines: list[str]) -> LdcacheError:
@@ -138,11 +195,10 @@ def _failure(path: str, status: int, lines: list[str]) -> LdcacheError:
     return LdcacheError(f"process {path} failed with error code: {status}", hint=hint)
 
 
-def _run(operation: UpdateLdcache, place: Place, program: Fd, arguments: tuple[str, ...]) -> tuple[int, bytes, str]:
-    """(exit status or minus the signal, what it printed, which step before it failed or ""). Raises OSError."""
-    output = _Pipe()
-    report = _Pipe()
-    with output.write, report.write, Fd(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)) as null:
+def _launch(operation: UpdateLdcache, place: Place, program: Fd) -> Launched:
+    arguments = (operation.ldconfig, "-f", _CONFIGURATION, "-C", CACHE, *operation.directories)
+    output, report, go = _Pipe(), _Pipe(), _Pipe()
+    with output.write, report.write, go.read, Fd(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)) as null:
         sandbox = Sandbox(
             root=place.root.fd,
             program=program,
@@ -153,19 +209,10 @@ def _run(operation: UpdateLdcache, place: Place, program: Fd, arguments: tuple[s
             output=output.write.fileno(),
             report=report.write.fileno(),
             null=null.fileno(),
+            go=(go.read.fileno(), go.write.fileno()),
         )
         child = _fork_in_pid_namespace(sandbox)
-    end = time.monotonic() + operation.limit
-    try:
-        text = output.drain(end)
-        problem = report.drain(end)
-        status = process.wait(child, max(0.0, end - time.monotonic()))
-    except BaseException as error:
-        # Process 1 of its pid namespace: nothing that it started outlives it. wait() has reaped it on a timeout.
-        if not isinstance(error, TimeoutError) or not _gone(child):
-            _kill(child)
-        raise
-    return status, text, problem.decode("utf-8", "replace")
+    return Launched(child, go.write, output, report)
 
 
 def _fork_in_pid_namespace(sandbox: Sandbox) -> int:
@@ -189,6 +236,7 @@ def _fork_in_pid_namespace(sandbox: Sandbox) -> int:
 def _between(sandbox: Sandbox) -> int:
     """Stand between the service and process 1 of the new namespace, and end as that ended."""
     rights.parent_death_signal(os.getppid())
+    sandbox.leave_writer()
     syscalls.unshare(const.CLONE_NEWPID)
     child = process.fork(sandbox.run)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -219,6 +267,10 @@ class _Pipe:
         read, write = os.pipe2(os.O_CLOEXEC)
         self.read = Fd(read, "pipe")
         self.write = Fd(write, "pipe")
+
+    def close(self) -> None:
+        self.read.close()
+        self.write.close()
 
     def drain(self, until: float) -> bytes:
         """Everything up to end of file, of which _OUTPUT_LIMIT bytes are kept. Raises TimeoutError."""

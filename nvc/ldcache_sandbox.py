@@ -29,7 +29,7 @@ _LIMITS = (
     (resource.RLIMIT_FSIZE, 16 << 20),
     (resource.RLIMIT_CORE, 0),
 )
-_NAMESPACES = const.CLONE_NEWNS | const.CLONE_NEWNET | const.CLONE_NEWIPC | const.CLONE_NEWUTS
+_EARLY_NAMESPACES = const.CLONE_NEWNET | const.CLONE_NEWIPC | const.CLONE_NEWUTS
 _HIDDEN = const.MS_NOSUID | const.MS_NODEV | const.MS_NOEXEC | const.MS_RDONLY
 #: What ldconfig needs beyond its user's rights: distributions ship /usr/lib without write permission for root.
 _KEPT = frozenset((rights.CAP_DAC_OVERRIDE,))
@@ -39,6 +39,9 @@ _PROGRAM = 3
 
 class Sandbox:
     """How to run one program.
+
+    The process is started before the container's mounts are made, and does meanwhile what does not depend on them; it
+    goes on when a byte comes through ``go``, (read end, write end) of a pipe, and ends when its last writer is gone.
 
     root: the container's root directory, opened in the mount namespace that the process is in.
     program: sealed memory copy. output, report: write ends of pipes for what the program prints, and for the one
@@ -57,6 +60,7 @@ class Sandbox:
         output: int,
         report: int,
         null: int,
+        go: tuple[int, int],
     ) -> None:
         self.root = root
         self.program = program
@@ -67,6 +71,14 @@ class Sandbox:
         self.output = output
         self.report = report
         self.null = null
+        self.go = go
+
+    def leave_writer(self) -> None:
+        """Close the inherited write end of ``go``, in every process forked for this: else the end is never seen."""
+        read, write = self.go
+        if write >= 0:
+            os.close(write)
+            self.go = read, -1
 
     def run(self) -> int:
         """Become the program. Runs in a forked child that is process 1 of a pid namespace; returns on failure only."""
@@ -82,7 +94,10 @@ class Sandbox:
     def _steps(self) -> tuple[tuple[str, Callable[[], None]], ...]:
         return (
             ("process set-up failed", self._detach),
-            ("namespaces", self._unshare),
+            ("namespaces", lambda: syscalls.unshare(_EARLY_NAMESPACES)),
+            ("privilege change failed", _bound),
+            ("process set-up failed", self._wait),
+            ("namespaces", lambda: syscalls.unshare(const.CLONE_NEWNS)),
             ("process confinement failed", self._change_root),
             ("process confinement failed", self._hide),
             ("resource limiting failed", _limit),
@@ -92,6 +107,7 @@ class Sandbox:
         )
 
     def _detach(self) -> None:
+        self.leave_writer()
         rights.set_name("nvc:[ldconfig]")
         # The parent is outside of this pid namespace: its number is 0 here.
         rights.parent_death_signal(0)
@@ -101,8 +117,9 @@ class Sandbox:
         # The working directory follows into the new mount namespace; a descriptor would stay in the old one.
         os.fchdir(self.root.fileno())
 
-    def _unshare(self) -> None:
-        syscalls.unshare(_NAMESPACES)
+    def _wait(self) -> None:
+        if not os.read(self.go[0], 1):
+            os._exit(1)  # not wanted any more; there may be nobody to tell
 
     def _change_root(self) -> None:
         syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
@@ -134,9 +151,6 @@ class Sandbox:
 
     def _drop(self) -> None:
         groups = _setgroups_allowed()
-        # Before the bounding set is emptied: what is not in it cannot become inheritable (cap_capset()).
-        rights.set_inheritable(_KEPT, ambient=True)
-        rights.empty_bounding()
         if self.uid != 0:
             try:
                 # Without it the kernel takes the capabilities away with uid 0, DAC_OVERRIDE included.
@@ -155,6 +169,12 @@ class Sandbox:
 
     def _execute(self) -> NoReturn:
         os.execve(_PROGRAM, self.arguments, {})
+
+
+def _bound() -> None:
+    # In this order: what is not in the bounding set cannot become inheritable (cap_capset()).
+    rights.set_inheritable(_KEPT, ambient=True)
+    rights.empty_bounding()
 
 
 def _cover(filesystem: str, path: str) -> bool:

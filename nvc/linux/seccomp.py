@@ -31,7 +31,7 @@ LDCONFIG = (
         "execve",
         "execveat",
     ),
-    *("exit", "exit_group", "faccessat", "faccessat2", "fchmod", "fchmodat", "fcntl", "fdatasync", "fstat", "fsync"),
+    *("exit", "exit_group", "faccessat", "faccessat2", "fchmod", "fchmodat", "fcntl", "fstat"),
     *("ftruncate", "futex", "getcwd", "getdents", "getdents64", "getegid", "geteuid", "getgid", "getpgrp", "getpid"),
     *("getrandom", "gettid", "gettimeofday", "getuid", "lseek", "lstat", "memfd_create", "mkdir", "mkdirat", "mmap"),
     *("mprotect", "mremap", "munmap", "newfstatat", "open", "openat", "pread64", "prlimit64", "read", "readlink"),
@@ -41,6 +41,10 @@ LDCONFIG = (
 )
 #: Younger forms of calls, whose ENOSYS the C library knows how to live with; EPERM would be taken for the answer.
 ABSENT = ("clone3", "close_range", "copy_file_range", "fchmodat2", "futex_waitv", "openat2")
+
+#: Answered with success and not carried out: who starts a container does not wait for a disk. The loader cache is
+#: made anew at every start, and one that a power failure cut is no cache to the loader and to ldconfig.
+SKIPPED = ("fdatasync", "fsync")
 
 # linux/bpf_common.h, linux/filter.h
 _LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
@@ -57,7 +61,13 @@ def _statement(code: int, k: int, jump_true: int = 0, jump_false: int = 0) -> by
     return struct.pack(const.SOCK_FILTER, code, jump_true, jump_false, k)
 
 
-def assemble(names: Iterable[str], absent: Iterable[str] = ABSENT, *, machine: str = const.MACHINE) -> bytes:
+def assemble(
+    names: Iterable[str],
+    absent: Iterable[str] = ABSENT,
+    skipped: Iterable[str] = SKIPPED,
+    *,
+    machine: str = const.MACHINE,
+) -> bytes:
     """A filter program (struct sock_filter, one after another) that allows ``names`` and refuses all else.
 
     A call that this architecture does not have (``open`` on aarch64) is left out. Raises ValueError for a name in no
@@ -76,6 +86,8 @@ def assemble(names: Iterable[str], absent: Iterable[str] = ABSENT, *, machine: s
         program += [_statement(_JEQ, number, 0, 1), _statement(_RETURN, const.SECCOMP_RET_ALLOW)]
     for number in sorted(missing - allowed):
         program += [_statement(_JEQ, number, 0, 1), _statement(_RETURN, const.SECCOMP_RET_ERRNO | errno.ENOSYS)]
+    for number in sorted(_numbers(skipped, machine) - allowed):
+        program += [_statement(_JEQ, number, 0, 1), _statement(_RETURN, const.SECCOMP_RET_ERRNO | 0)]
     program.append(_statement(_RETURN, const.SECCOMP_RET_ERRNO | errno.EPERM))
     return b"".join(program)
 

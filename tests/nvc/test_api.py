@@ -16,8 +16,8 @@ import nvc.api
 from nvc.api import Config, ContainerConfig, ContainerSession, Context
 from nvc.errors import (
     ContainerError,
-    DeviceError,
     DetectionError,
+    DeviceError,
     InitializationError,
     LdcacheError,
     MountError,

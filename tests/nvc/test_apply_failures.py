@@ -29,15 +29,21 @@ def test_failure_at_any_step_leaves_the_container_as_it_was(driver_root: Path, r
             located = locate(pid, rootfs)
             plan = operations(located)
             assert position < len(plan)
-            mounts, files = mountinfo(pid), tree(rootfs)
+            mounts, files, processes = mountinfo(pid), tree(rootfs), children()
             with pytest.raises(MountError) as caught:
                 apply(located, str(driver_root), (*plan[:position], BROKEN, *plan[position:]), LOG)
 
             assert caught.value.message == f"file creation failed: {rootfs}{BROKEN.container_path}: not a directory"
             assert mountinfo(pid) == mounts
             assert tree(rootfs) == files
+            # ldconfig's process, which waited for the mounts, is gone too.
+            assert children() == processes
 
     run()
+
+
+def children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
 @pytest.mark.parametrize("owner", [0, 100_000])
