@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from commands import commands
 
-from tests.support.overlaid import Machine
+from tests.support import userland
+from tests.support.overlaid import Machine, overlaid
 
 pytestmark = pytest.mark.root
 
@@ -59,6 +60,22 @@ def test_nothing_stays_after_installing_using_upgrading_removing_and_purging(
     assert set() == machine.changes()
     assert not (machine.root / "run/nvc").exists()
     assert not (machine.root / _SPEC).exists()
+
+
+@pytest.mark.timeout(300)
+def test_the_same_file_serves_debian_13(deb: Path) -> None:
+    with overlaid(userland.place()) as machine:
+        # Its network is this machine's; what Depends names comes from its own archive.
+        machine.run("apt-get", "update", "-qq")
+        machine.run("apt-get", "install", "-y", "-qq", "--no-install-recommends", machine.put(deb))
+        before = machine.changes()
+        assert "cpython 3.13" in machine.run("nvc-py", "--version")
+        simulate(machine)
+        assert "/dev/nvidia0" in machine.run("nvc-py", "--sim", "/tmp/machine", "list")
+        assert "written" in machine.run(_REFRESH)
+        machine.run("dpkg", "-P", "nvc-py")
+        assert {path for path in before if "nvc" in path}
+        assert not {path for path in machine.changes() if "nvc" in path}
 
 
 def test_it_can_be_installed_again_after_a_removal(machine: Machine, deb: Path) -> None:

@@ -15,7 +15,7 @@ _MOUNTS = """
 set -e
 mount -t tmpfs -o mode=755 nvc-test "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
-mount -t overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" nvc-test "$1/root"
+mount -t overlay -o "lowerdir=$2,upperdir=$1/upper,workdir=$1/work" nvc-test "$1/root"
 mount -t proc proc "$1/root/proc"
 mount --rbind /dev "$1/root/dev"
 mount -t tmpfs -o mode=755 run "$1/root/run"
@@ -30,12 +30,13 @@ exec sleep 600
 class Machine:
     """root: its files. What was changed is only in memory."""
 
-    def __init__(self, process: subprocess.Popen[str], base: str) -> None:
+    def __init__(self, process: subprocess.Popen[str], base: str, lower: Path) -> None:
         self._process = process
         inside = Path(f"/proc/{process.pid}/root{base}")
         self.root = inside / "root"
         self.upper = inside / "upper"
         self._base = base
+        self._lower = lower
 
     def run(self, *command: str, code: int = 0) -> str:
         """Run a command there; its output, both streams. Fails the test when it ends with another code."""
@@ -64,18 +65,18 @@ class Machine:
         return f"/tmp/{file.name}"
 
     def changes(self) -> set[str]:
-        """Paths that are not as on the real machine, without the package manager's own notes."""
+        """Paths that are not as below ``lower``, without the package manager's own notes."""
         found = set()
         for directory, names, files in os.walk(self.upper):
             place = Path("/", Path(directory).relative_to(self.upper))
             if str(place) in ("/var/lib/dpkg", "/var/log", "/root"):
                 names.clear()
                 continue
-            found |= {str(place / name) for name in names if not (place / name).is_dir()}
+            real = self._lower / place.relative_to("/")
+            found |= {str(place / name) for name in names if not (real / name).is_dir()}
             for name in files:
-                ours, real = Path(directory, name), place / name
-                if not os.path.lexists(real) or _content(ours) != _content(real):
-                    found.add(str(real))
+                if not os.path.lexists(real / name) or _content(Path(directory, name)) != _content(real / name):
+                    found.add(str(place / name))
         return found - {"/var/lib/man-db/auto-update"}
 
 
@@ -87,11 +88,11 @@ def _content(path: Path) -> bytes | str:
 
 
 @contextlib.contextmanager
-def overlaid() -> Iterator[Machine]:
-    """A machine for a with statement. Needs root; raises RuntimeError where overlays cannot be mounted."""
+def overlaid(lower: Path = Path("/")) -> Iterator[Machine]:
+    """A machine for a with statement. lower: whose files. Raises RuntimeError where root cannot mount overlays."""
     base = tempfile.mkdtemp(prefix="nvc-machine-")
     process = subprocess.Popen(
-        ["unshare", "-m", "--propagation", "private", "sh", "-c", _MOUNTS, "sh", base],
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", _MOUNTS, "sh", base, str(lower)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -102,7 +103,7 @@ def overlaid() -> Iterator[Machine]:
             said = process.stdout.readline()
             if said != "ready\n":
                 raise RuntimeError(f"no machine to install on: {said}{process.stdout.read()}")
-            yield Machine(process, base)
+            yield Machine(process, base, lower)
         finally:
             process.kill()
             process.wait()
