@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cached_machine import Machine
 from tests.support.driver_root import DriverRoot, compile_templates
 
 
@@ -39,3 +40,9 @@ class Lines:
 @pytest.fixture
 def log() -> Lines:
     return Lines()
+
+
+@pytest.fixture
+def machine(driver_root: DriverRoot, tmp_path: Path) -> Machine:
+    """The driver root with an inventory cache."""
+    return Machine(driver_root, tmp_path / "run/nvc/inventory.json")
