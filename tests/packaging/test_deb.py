@@ -87,6 +87,7 @@ def test_it_can_be_installed_again_after_a_removal(machine: Machine, deb: Path) 
 
 def test_every_command_starts_from_modules_compiled_on_the_target(machine: Machine, deb: Path) -> None:
     listing = subprocess.run(["dpkg-deb", "-c", str(deb)], capture_output=True, text=True, check=True).stdout
+    assert "./usr/share/nvc-py/slurm/nvc-slurm-run\n" in listing
     assert not [line for line in listing.splitlines() if line.endswith((".pyc", ".bundle"))]
     install(machine, deb)
     library = machine.root / "usr/lib/nvc-py"
