@@ -51,15 +51,6 @@ class Prepared:
                 opened.close()
 
 
-def get_ready(located: Located) -> None:
-    """What every ``apply`` on this container does first, done while its plan is made. Changes nothing, raises nothing.
-
-    (Importing this module is most of it.)
-    """
-    mounts.modern()
-    ldcache.get_ready(located.container.ldconfig)
-
-
 def apply(located: Located, driver_root: str, operations: Iterable[Operation], log: Log) -> int:
     """Carry ``operations`` out; the number of those that changed something.
 
@@ -98,7 +89,7 @@ def prepare(located: Located, driver_root: str, operations: Iterable[Operation],
                 elif isinstance(operation, AllowDevices):
                     opened = _cgroup(located)
                 elif isinstance(operation, UpdateLdcache):
-                    opened = ldcache.load_program(operation.ldconfig)
+                    opened = ldcache.open_program(operation.ldconfig)
                 prepared.steps.append((operation, opened))
     except NvcError:
         prepared.close()

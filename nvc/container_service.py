@@ -95,11 +95,11 @@ class _Handlers:
         return self._located.reply()
 
     def get_ready(self) -> None:
-        """While the caller plans: what ``apply`` will need whatever the plan is."""
-        if self._located is not None:
-            from nvc.apply import get_ready
+        """While the caller plans: what ``apply`` will need whatever the plan is. Importing is most of it."""
+        import nvc.apply  # noqa: F401 -- so that it is there when apply is called
+        from nvc.linux import mounts
 
-            get_ready(self._located)
+        mounts.modern()
 
     def apply(self, request: ApplyRequest, fds: list[int]) -> ApplyReply:
         if self._located is None:

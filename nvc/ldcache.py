@@ -15,7 +15,7 @@ import time
 from nvc.errors import LdcacheError, reason
 from nvc.ldcache_sandbox import Sandbox
 from nvc.ldcache_snapshot import CACHE, Snapshot
-from nvc.linux import const, process, procfd, rights, seccomp, syscalls
+from nvc.linux import const, process, procfd, rights, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
 
@@ -38,34 +38,17 @@ _SIGNALS = {
 }
 
 
-#: What ``get_ready`` has made: path of the program -> its copy.
-_ready: dict[str, Fd] = {}
-
-
-def get_ready(path: str) -> None:
-    """Copy the program that ``load_program`` will be asked for. Raises nothing: that will tell what is wrong."""
-    seccomp.filter_of(seccomp.LDCONFIG)
-    try:
-        if path:
-            _ready[path] = load_program(path)
-    except LdcacheError:
-        pass
-
-
-def load_program(path: str) -> Fd:
-    """A sealed copy in memory of the host's ldconfig.
+def open_program(path: str) -> Fd:
+    """The host's ldconfig, which a sealed copy is made of for each container (``nvc.linux.process.sealed_copy``).
 
     ``path.real`` is taken for a script (Ubuntu). Raises LdcacheError for what cannot run alone in a container.
     """
-    if path in _ready:
-        return _ready.pop(path)
     try:
         file = Fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
         if os.pread(file.fileno(), 2, 0) == b"#!" and os.path.exists(path + ".real"):
             file = Fd(os.open(path + ".real", os.O_RDONLY | os.O_CLOEXEC), path + ".real")
-        with file:
-            _check_program(file)
-            return process.sealed_copy(file, "ldconfig")
+        _check_program(file)
+        return file
     except OSError as error:
         raise LdcacheError(
             f"open failed: {path}: {reason(error)}", hint="--ldconfig=@PATH takes the path of the host's ldconfig"

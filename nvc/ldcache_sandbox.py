@@ -44,8 +44,9 @@ class Sandbox:
     goes on when a byte comes through ``go``, (read end, write end) of a pipe, and ends when its last writer is gone.
 
     root: the container's root directory, opened in the mount namespace that the process is in.
-    program: sealed memory copy. output, report: write ends of pipes for what the program prints, and for the one
-    line that says which step before it failed. null: /dev/null, which the container's may not be.
+    program: the program's file on the host, of which a sealed copy in memory is executed. output, report: write ends of
+    pipes for what the program prints, and for the one line that says which step before it failed. null: /dev/null,
+    which the container's may not be.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Sandbox:
             ("process set-up failed", self._detach),
             ("namespaces", lambda: syscalls.unshare(_EARLY_NAMESPACES)),
             ("privilege change failed", _bound),
+            ("memory allocation failed", self._copy),
             ("process set-up failed", self._wait),
             ("namespaces", lambda: syscalls.unshare(const.CLONE_NEWNS)),
             ("process confinement failed", self._change_root),
@@ -116,6 +118,11 @@ class Sandbox:
         os.dup2(self.output, 2)
         # The working directory follows into the new mount namespace; a descriptor would stay in the old one.
         os.fchdir(self.root.fileno())
+
+    def _copy(self) -> None:
+        # A write after this is a write into the copy of this container: see sealed_copy.
+        self.program = process.sealed_copy(self.program, "ldconfig")
+        seccomp.filter_of(seccomp.LDCONFIG)
 
     def _wait(self) -> None:
         if not os.read(self.go[0], 1):

@@ -13,6 +13,7 @@ import marshal
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 PACKAGES = ("rpc", "nvc", "hook")
 #: Imported by people's commands only, or before the bundle is read.
@@ -44,24 +45,53 @@ def main(target: Path, library: str) -> None:
 def compiled(source: bytes, filename: str) -> object:
     """A module's code, without what costs time at every start.
 
-    ``from __future__`` is carried out here: at run time it would import a module from a file. Docstrings are left out
-    (``assert`` is not). Run with -X no_debug_ranges, tracebacks name the line and not the column.
+    ``from __future__`` is carried out here: at run time it would import a module from a file. Docstrings, annotations
+    of functions and what is for type checkers are left out; ``assert`` is not. With -X no_debug_ranges, tracebacks
+    name the line and not the column.
     """
     tree = ast.parse(source, filename)
     flags = 0
-    kept = []
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
             for alias in statement.names:
                 flags |= getattr(__future__, alias.name).compiler_flag
-        else:
-            kept.append(statement)
-    tree.body = kept
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
-            # An empty body would not compile.
-            node.body[0] = ast.copy_location(ast.Pass(), node.body[0])
+    tree = _Lighter().visit(tree)
     return compile(tree, filename, "exec", flags=flags, dont_inherit=True)
+
+
+class _Lighter(ast.NodeTransformer):
+    """Leaves out what the running program does not look at. Annotations of classes stay: Records are made of them."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        return None if node.module == "__future__" else node
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return node.orelse
+        return node
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        return self._without_docstring(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self._without_docstring(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self._without_docstring(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def _without_docstring(self, node: Any) -> Any:
+        if ast.get_docstring(node, clean=False):
+            del node.body[0]
+        self.generic_visit(node)
+        if not node.body and not isinstance(node, ast.Module):
+            node.body = [ast.copy_location(ast.Pass(), node)]  # an empty body would not compile
+        return node
 
 
 if __name__ == "__main__":
