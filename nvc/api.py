@@ -77,8 +77,12 @@ class Context:
         self._current: Inventory | None = None
         if self.options.load_kmods and not self.host.simulated:
             from nvc.driver.kmods import load_kmods
+            from nvc.driver.places import platform
 
-            load_kmods(self.host, self.config.imex, create_imex=not self.options.no_create_imex_channels, log=self.log)
+            # WSL's module is built in; Tegra's are not this one, and make their nodes themselves.
+            if not platform(self.host):
+                imex = not self.options.no_create_imex_channels
+                load_kmods(self.host, self.config.imex, create_imex=imex, log=self.log)
 
     def __enter__(self) -> Self:
         return self
@@ -100,8 +104,11 @@ class Context:
         found = self._inventories.get(chosen)
         if found is None:
             from nvc.driver.inventory import cache_path, load
+            from nvc.driver.places import platform
 
-            cache = cache_path(self.host) if self.config.cache else None
+            # Nothing tells when Windows or a list of Tegra's changes, so there everything is asked anew.
+            keep = self.config.cache and not platform(self.host)
+            cache = cache_path(self.host) if keep else None
             found = load(self.host, chosen, self._query, cache=cache, log=self.log)
             self._inventories[chosen] = found
         self._current = found

@@ -5,12 +5,17 @@ The command line and the hook say what they want as ``Wishes``; what is done abo
 
 from __future__ import annotations
 
+from nvc.model import TEGRA
 from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.api import ContainerSession, Context
     from nvc.model import Selection
+
+
+#: Requirement -> option of ``Context.driver_info``.
+_CSV_MOUNTS = {"csv-mounts=all": "csv-mounts=all", "csv-mounts=base-only": ""}
 
 
 class Wishes(Record):
@@ -35,6 +40,7 @@ def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
     Raises DetectionError, InitializationError, DeviceError, MigConfigError, MigMonitorError, RequirementError, and
     MountError for a device that the host does not have.
     """
+    wishes = _csv_mounts(wishes, context)
     words = wishes.driver_words
     driver = context.driver_info(words)
     selection = context.select(wishes.devices, wishes.mig_config, wishes.mig_monitor, words)
@@ -44,6 +50,24 @@ def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
     for channel in wishes.imex:
         session.mount_imex_channel(channel)
     session.update_ldcache()
+
+
+def _csv_mounts(wishes: Wishes, context: Context) -> Wishes:
+    """On Tegra ``csv-mounts=...`` among the requirements is no condition: it chooses the mount lists (spec 2.5).
+
+    Elsewhere it stays what it looks like, and is refused.
+    """
+    if not any(text in _CSV_MOUNTS for text in wishes.requirements):
+        return wishes
+    from nvc.driver.places import platform
+
+    if platform(context.host) != TEGRA:
+        return wishes
+    words = [wishes.driver_words, *(_CSV_MOUNTS.get(text, "") for text in wishes.requirements)]
+    return wishes.replace(
+        requirements=tuple(text for text in wishes.requirements if text not in _CSV_MOUNTS),
+        driver_words=" ".join(filter(None, words)),
+    )
 
 
 def mount_devices(session: ContainerSession, selection: Selection) -> None:

@@ -14,6 +14,13 @@ NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
 MODESET_MINOR = 254
 
+# Where there is no ordinary NVIDIA driver: Windows' below WSL2, and Tegra's (Jetson). "" is the ordinary one.
+WSL, TEGRA = "wsl", "tegra"
+#: The one device node of WSL2.
+DXG_NODE = "/dev/dxg"
+#: Where Tegra's packages say what a container needs.
+CSV_DIRECTORY = "/etc/nvidia-container-runtime/host-files-for-container.d"
+
 # Which kind of nvcaps the driver has (nvc_nvcaps_style()).
 NVCAPS_NONE, NVCAPS_PROC, NVCAPS_DEV = 0, 1, 2
 
@@ -25,16 +32,21 @@ class Host(Record):
     system: where /proc/devices, /proc/driver/nvidia-caps and /sys are read: "/" unless the machine is simulated.
     ldcache: path of the loader cache inside ``root``.
     simulated: name of the simulated machine, or "".
+    csv: driver path of the directory of Tegra's mount lists.
     """
 
     root: str = "/"
     ldcache: str = "/etc/ld.so.cache"
     system: str = "/"
     simulated: str = ""
+    csv: str = CSV_DIRECTORY
 
 
 class DriverOptions(Record):
-    """What the words of ``nvc_driver_info_new``'s option string say (specs 2.2.1)."""
+    """What the words of ``nvc_driver_info_new``'s option string say (specs 2.2.1).
+
+    csv_all: on Tegra, every mount list, not only those of the base set. Ours: the reference has it per container.
+    """
 
     no_glvnd: bool = False
     no_uvm: bool = False
@@ -43,6 +55,7 @@ class DriverOptions(Record):
     no_persistenced: bool = False
     no_fabricmanager: bool = False
     no_gsp_firmware: bool = False
+    csv_all: bool = False
 
 
 class DeviceNode(Record):
@@ -57,7 +70,8 @@ class DriverFile(Record):
     """A file (or socket, or directory) of the driver that a container may get.
 
     path: driver path, links resolved (firmware: unresolved, as the reference prints it).
-    kind: "library", "library32", "binary", "firmware" or "ipc".
+    kind: "library", "library32", "binary", "firmware" or "ipc"; of a platform's own files "store" (WSL's driver
+    store) and "csv-file", "csv-directory", "csv-link" (Tegra; a link's text is in ``links``).
     capability: the driver capability it belongs to ("compute", ...), or "" for always.
     links: developer links made beside it in the container, as (name, text) pairs.
     """
@@ -69,7 +83,10 @@ class DriverFile(Record):
 
 
 class DriverInfo(Record):
-    """What is installed: versions and files (nvc_driver_info)."""
+    """What is installed: versions and files (nvc_driver_info).
+
+    platform: WSL, TEGRA or "". components: files that a container gets at their own paths, whatever its capabilities.
+    """
 
     nvrm_version: str
     cuda_version: str
@@ -79,6 +96,8 @@ class DriverInfo(Record):
     ipcs: tuple[DriverFile, ...]
     firmwares: tuple[DriverFile, ...]
     nodes: tuple[DeviceNode, ...]
+    platform: str = ""
+    components: tuple[DriverFile, ...] = ()
 
 
 class Nvcap(Record):

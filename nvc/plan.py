@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nvc.capabilities import wants, wants_node
 from nvc.errors import MountError
-from nvc.model import ProcFile
+from nvc.model import NVIDIA_MAJOR, ProcFile
 from nvc.operations import (
     DEVICE,
     DIRECTORY,
@@ -45,6 +45,9 @@ MOUNTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "library": (REGULAR, ("ro", "nodev", "nosuid")),
     "library32": (REGULAR, ("ro", "nodev", "nosuid")),
     "firmware": (REGULAR, ("ro", "nodev", "nosuid")),
+    "store": (REGULAR, ("ro", "nodev", "nosuid")),
+    "csv-file": (REGULAR, ("ro", "nodev", "nosuid")),
+    "csv-directory": (DIRECTORY, ("ro", "nodev", "nosuid")),
     "ipc": (ENDPOINT, ("nodev", "nosuid", "noexec")),
     "node": (DEVICE, ("ro", "nosuid", "noexec")),
     "proc-gpu": (DIRECTORY, ("ro", "nodev", "nosuid", "noexec")),
@@ -70,10 +73,13 @@ class Scope(Record):
 
 
 def driver_mount(scope: Scope, driver: DriverInfo, proc_files: Iterable[ProcFile]) -> tuple[Operation, ...]:
-    """Driver files, common device nodes and the cover of /proc/driver/nvidia (nvc_driver_mount, 5.2)."""
+    """Driver files, common device nodes and the cover of /proc/driver/nvidia (nvc_driver_mount, 5.2).
+
+    WSL and Tegra have no such directory, and nothing that reads application profiles (section 8).
+    """
     container, capabilities = scope.container, scope.capabilities
-    operations: list[Operation] = [_proc(scope, files=tuple(proc_files))]
-    if "graphics" in capabilities or "display" in capabilities:
+    operations: list[Operation] = [] if driver.platform else [_proc(scope, files=tuple(proc_files))]
+    if not driver.platform and ("graphics" in capabilities or "display" in capabilities):
         operations.append(ApplicationProfile())
     operations += _files("binary", driver.binaries, capabilities, container.binaries_directory)
     operations += _files("library", driver.libraries, capabilities, container.libraries_directory)
@@ -82,10 +88,21 @@ def driver_mount(scope: Scope, driver: DriverInfo, proc_files: Iterable[ProcFile
     operations += _links(operations, driver)
     operations += _files("firmware", driver.firmwares, capabilities, "")
     operations += _files("ipc", driver.ipcs, capabilities, "")
+    operations += _components(driver.components)
     for node in driver.nodes:
-        if wants_node(capabilities, node):
+        if driver.platform or wants_node(capabilities, node):
             operations += _node(scope, node)
     return tuple(operations)
+
+
+def component_directories(driver: DriverInfo) -> tuple[str, ...]:
+    """Where the libraries are that Tegra's lists name: directories that a container's loader may not know.
+
+    Not WSL's driver store: its libraries are loaded by path, and some have the names of those that do it.
+    """
+    paths = (file.path for file in driver.components if file.kind == "csv-file")
+    split = (path.rpartition("/") for path in paths)
+    return tuple(dict.fromkeys(directory for directory, _, name in split if directory and ".so" in name))
 
 
 def device_mount(scope: Scope, gpu: Gpu) -> tuple[Operation, ...]:
@@ -94,7 +111,8 @@ def device_mount(scope: Scope, gpu: Gpu) -> tuple[Operation, ...]:
     if gpu.proc_path:
         operations.append(_proc(scope, directories=(gpu.proc_path,)))
         operations.append(_mount("proc-gpu", gpu.proc_path))
-    if "graphics" in scope.capabilities or "display" in scope.capabilities:
+    ordinary = gpu.node.major == NVIDIA_MAJOR
+    if ordinary and ("graphics" in scope.capabilities or "display" in scope.capabilities):
         operations.append(ApplicationProfile((gpu.minor,)))
     return tuple(operations)
 
@@ -132,15 +150,22 @@ def imex_channel(scope: Scope, channel: ImexChannel) -> tuple[Operation, ...]:
 
 
 def ldcache_update(
-    container: Container, *, compat: str = "", no_pivot: bool = False, limit: float = 30.0
+    container: Container,
+    *,
+    compat: str = "",
+    more: tuple[str, ...] = (),
+    no_pivot: bool = False,
+    limit: float = 30.0,
 ) -> tuple[Operation, ...]:
     """The loader cache for what was mounted (nvc_ldcache_update, 7.1); ``compat`` is searched first when given.
+
+    more: directories of libraries that were mounted at their own paths.
 
     Nothing on a host without ldconfig.
     """
     if not container.ldconfig:
         return ()
-    wanted = (compat, container.libraries_directory, container.libraries32_directory)
+    wanted = (compat, container.libraries_directory, container.libraries32_directory, *more)
     directories = tuple(dict.fromkeys(directory for directory in wanted if directory))
     return (UpdateLdcache(container.ldconfig, directories, no_pivot, limit),)
 
@@ -217,6 +242,17 @@ def _links(mounts: Iterable[Operation], driver: DriverInfo) -> list[Operation]:
         if isinstance(mount, BindMount):
             directory = mount.container_path.rpartition("/")[0]
             made += [Symlink(f"{directory}/{name}", text) for name, text in links.get(mount.host_path, ())]
+    return made
+
+
+def _components(files: Iterable[DriverFile]) -> list[Operation]:
+    """Each at its own path, which others in the container refer to."""
+    made: list[Operation] = []
+    for file in files:
+        if file.kind == "csv-link":
+            made += [Symlink(file.path, text) for _, text in file.links]
+        else:
+            made.append(_mount(file.kind, file.path))
     return made
 
 

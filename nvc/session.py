@@ -8,6 +8,7 @@ from nvc.compat import usable
 from nvc.container_messages import ApplyRequest, ContainerConfig, InspectRequest
 from nvc.container_service import start
 from nvc.errors import ContainerError, MountError, NvcError
+from nvc.model import TEGRA
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class ContainerSession:
         self._context = context
         self._operations: list[Operation] = []
         self._made_scope: plan.Scope | None = None
-        self._driver_version = ""
+        self._driver: DriverInfo | None = None
         self.options = options
         self._capabilities = DriverCapabilities(options.capabilities)
         self._client = start(deadline=context.config.timeout, log=context.log)
@@ -101,8 +102,8 @@ class ContainerSession:
         """Plan the driver's files, common nodes and /proc/driver/nvidia (nvc_driver_mount)."""
         from nvc.driver.runtime import read_proc_files
 
-        self._driver_version = driver.nvrm_version
-        files = read_proc_files(self._context.host, log=self._context.log)
+        self._driver = driver
+        files = () if driver.platform else read_proc_files(self._context.host, log=self._context.log)
         self._operations += plan.driver_mount(self._scope, driver, files)
 
     def mount_device(self, gpu: Gpu) -> None:
@@ -150,16 +151,23 @@ class ContainerSession:
         """Plan the update of the loader cache (nvc_ldcache_update)."""
         compat = ""
         found = self._look().compat
+        driver = self._driver
         if found is not None:
-            version = self._driver_version or self._context.current_inventory().driver.nvrm_version
-            wanted = usable(found, version)
+            driver = driver or self._context.current_inventory().driver
+            version = driver.nvrm_version
+            # Tegra's releases count on their own, and compat libraries of this name are not made for its libcuda.
+            wanted = driver.platform != TEGRA and usable(found, version)
             compat = found.directory if wanted else ""
             verdict = "using" if wanted else "not using"
             self._context.log.info(
                 f"{verdict} compat libcuda {found.version} of {found.directory} with driver {version}"
             )
         self._operations += plan.ldcache_update(
-            self.container, compat=compat, no_pivot=self._context.config.no_pivot, limit=self._ldconfig_limit
+            self.container,
+            compat=compat,
+            more=plan.component_directories(driver) if driver is not None else (),
+            no_pivot=self._context.config.no_pivot,
+            limit=self._ldconfig_limit,
         )
 
     @property

@@ -14,12 +14,16 @@
 #include <unistd.h>
 
 #define CONTROL_NODE "/dev/nvidiactl"
+/* WSL has no control node: its one node is all there is (and what each of its GPUs names). */
+#define WSL_NODE "/dev/dxg"
 
 static nvmlReturn_t driver_reachable (struct nvml_state *state)
 {
-    if (!state->machine.nodes || access (CONTROL_NODE, R_OK | W_OK) == 0)
+    const char *node = state->machine.store[0] != '\0' ? WSL_NODE : CONTROL_NODE;
+
+    if (!state->machine.nodes || access (node, R_OK | W_OK) == 0)
         return NVML_SUCCESS;
-    snprintf (state->problem, sizeof (state->problem), "%s: %s", CONTROL_NODE, strerror (errno));
+    snprintf (state->problem, sizeof (state->problem), "%s: %s", node, strerror (errno));
     switch (errno) {
     case ENOENT:
     case ENOTDIR:

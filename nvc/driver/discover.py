@@ -7,11 +7,11 @@ from nvc.driver.gpus import find_gpus
 from nvc.driver.libraries import Chooser, host_arch, rows
 from nvc.driver.locate import host_path, read_bytes, resolve
 from nvc.driver.nodes import find_nodes
-from nvc.driver.places import read_majors
+from nvc.driver.places import platform, read_majors
 from nvc.driver.tables import NODES
 from nvc.errors import DetectionError, reason
 from nvc.formats import FormatError, ldcache
-from nvc.model import DriverInfo, Inventory
+from nvc.model import WSL, DriverInfo, Inventory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +44,12 @@ def discover(
 ) -> Inventory:
     """Look for every row of the tables. Raises DetectionError; what is optional and missing becomes a warning."""
     version = checked_version(system.driver_version)
+    where = platform(host)
+    if where:
+        from nvc.driver import tegra, wsl
+
+        special = wsl.discover if where == WSL else tegra.discover
+        return special(host, options, system, gpus, environ)
     libraries, libraries32, warnings = _libraries(host, options, version)
     search = binaries.directories(environ)
     programs, more = binaries.find_binaries(host.root, search, options)

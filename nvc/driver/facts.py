@@ -49,8 +49,12 @@ class NvmlGpu(Record):
 
 
 class NvmlSystem(Record):
-    """cuda_version: as NVML counts, 12080 is 12.8."""
+    """cuda_version: as NVML counts, 12080 is 12.8; 0 where nobody could be asked (Tegra without its libcuda).
+
+    driver_store: below WSL, the directory of Windows' driver, else "".
+    """
 
     driver_version: str
     cuda_version: int
     gpu_count: int
+    driver_store: str = ""

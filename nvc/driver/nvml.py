@@ -34,11 +34,11 @@ _HINTS = {
 }
 
 
-def initialize(binding: Any, load: Callable[[str], None], path: str = LIBRARY) -> Nvml:
+def initialize(binding: Any, load: Callable[[str], None], path: str = LIBRARY, *, store: str = "") -> Nvml:
     """Load NVML and initialise it.
 
     load: dlopen. The binding finds the loaded library by its SONAME; by itself it would not tell why it cannot be
-    loaded. path: its name, or its place where the loader would not look (WSL's driver store).
+    loaded. path: its name, or its place where the loader would not look. store: WSL's driver store, for ``system``.
     Raises InitializationError.
     """
     try:
@@ -53,7 +53,7 @@ def initialize(binding: Any, load: Callable[[str], None], path: str = LIBRARY) -
         binding.nvmlInit()
     except binding.NVMLError as error:
         raise _translated(binding, error, InitializationError, "") from error
-    return Nvml(binding)
+    return Nvml(binding, store)
 
 
 def _lower_reason(text: str) -> str:
@@ -74,8 +74,9 @@ def _translated(binding: Any, error: Any, kind: type[NvcError], what: str) -> Nv
 class Nvml:
     """An initialised NVML. Its methods are the driver service's verbs; they raise DetectionError."""
 
-    def __init__(self, binding: Any) -> None:
+    def __init__(self, binding: Any, store: str = "") -> None:
         self._binding = binding
+        self._store = store
         self._absent = (binding.NVML_ERROR_NOT_SUPPORTED, binding.NVML_ERROR_FUNCTION_NOT_FOUND)
 
     def system(self) -> NvmlSystem:
@@ -102,6 +103,7 @@ class Nvml:
             driver_version=nvml.nvmlSystemGetDriverVersion(),
             cuda_version=nvml.nvmlSystemGetCudaDriverVersion(),
             gpu_count=nvml.nvmlDeviceGetCount(),
+            driver_store=self._store,
         )
 
     def _gpu(self, index: int) -> NvmlGpu:

@@ -2,16 +2,69 @@
 
 from __future__ import annotations
 
-from nvc.driver.locate import host_path, read_text
+import os
+import stat
+
+from nvc.driver.locate import host_path, read_text, resolve, status
 from nvc.errors import DetectionError, reason
 from nvc.formats.procfs import char_majors
-from nvc.model import NVIDIA_MAJOR, DeviceNode
+from nvc.model import DXG_NODE, NVIDIA_MAJOR, TEGRA, WSL, DeviceNode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nvc.model import Host
 
 DRIVER = "/proc/driver/nvidia"
 GPUS = f"{DRIVER}/gpus"
 CAPABILITIES = f"{DRIVER}/capabilities"
 #: Names in /proc/devices.
 CAPS_MAJOR, IMEX_MAJOR = "nvidia-caps", "nvidia-caps-imex-channels"
+#: Where WSL mounts the libraries that belong to it; it tells the loader by /etc/ld.so.conf.d/ld.wsl.conf.
+WSL_LIBRARIES = "/usr/lib/wsl/lib"
+_DXCORE = f"{WSL_LIBRARIES}/libdxcore.so"
+TEGRA_RELEASE, TEGRA_FAMILY = "/etc/nv_tegra_release", "/sys/devices/soc0/family"
+
+
+def platform(host: Host) -> str:
+    """WSL, TEGRA, or "" for a machine with NVIDIA's ordinary driver (specs 2.5 and 8.1).
+
+    Only looks at files: a library is not loaded to find out that it is there. Where neither /dev/dxg nor a mark of
+    Tegra's is, as on most machines, that is three system calls.
+    """
+    if _is(host, DXG_NODE, stat.S_ISCHR) and _is(host, _DXCORE, stat.S_ISREG):
+        return WSL
+    return TEGRA if _is_tegra(host) and not _has_nvml(host) else ""
+
+
+def _is(host: Host, path: str, kind: Callable[[int], bool]) -> bool:
+    try:
+        return kind(status(host.root, path).st_mode)
+    except OSError:
+        return False
+
+
+def _is_tegra(host: Host) -> bool:
+    if os.path.lexists(host_path(host.root, TEGRA_RELEASE)):
+        return True
+    try:
+        return read_text(host_path(host.system, TEGRA_FAMILY), 4096).lower().startswith("tegra")
+    except OSError:
+        return False
+
+
+def _has_nvml(host: Host) -> bool:
+    """Whether the loader of the driver root knows an NVML that exists."""
+    from nvc.driver.locate import read_bytes
+    from nvc.formats import FormatError, ldcache
+
+    try:
+        cache = ldcache.parse(read_bytes(host_path(host.root, resolve(host.root, host.ldcache)), ldcache.MAX_SIZE))
+    except (OSError, FormatError):
+        return False
+    names = (entry for entry in cache.entries if entry.name == "libnvidia-ml.so.1")
+    return any(_is(host, entry.path, stat.S_ISREG) for entry in names)
 
 
 def gpu_node(minor: int) -> DeviceNode:

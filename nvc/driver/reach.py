@@ -14,6 +14,7 @@ import stat
 
 from nvc.errors import InitializationError, MountError, reason
 from nvc.linux import cgroup, rights
+from nvc.model import DXG_NODE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from nvc.log import Log
     from nvc.model import Host
 
-CONTROL_NODE = "/dev/nvidiactl"
+#: One of them is there: that of NVIDIA's driver, or WSL's.
+CONTROL_NODES = ("/dev/nvidiactl", DXG_NODE)
 _DIRECTORIES = ("/dev", "/dev/nvidia-caps", "/dev/nvidia-caps-imex-channels")
 _HINT = "use a prestart or createRuntime hook: those run outside of the container and may ask"
 
@@ -34,7 +36,7 @@ def reach(host: Host, undo: Undo, log: Log) -> bool:
 
     False when they are, or when there is no driver. Raises InitializationError where this process may not do it.
     """
-    if not _denied(host.root.rstrip("/") + CONTROL_NODE):
+    if not any(_denied(host.root.rstrip("/") + node) for node in CONTROL_NODES):
         return False
     if rights.in_user_namespace():
         raise InitializationError(
@@ -74,7 +76,7 @@ def _numbers(root: str) -> Iterator[tuple[int, int]]:
             continue
         for name in names:
             status = os.lstat(f"{root}{directory}/{name}")
-            if stat.S_ISCHR(status.st_mode) and (name.startswith("nvidia") or directory != "/dev"):
+            if stat.S_ISCHR(status.st_mode) and (name.startswith(("nvidia", "dxg")) or directory != "/dev"):
                 yield os.major(status.st_rdev), os.minor(status.st_rdev)
 
 

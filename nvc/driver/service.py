@@ -6,15 +6,19 @@ import os
 
 from nvc import services
 from nvc.driver.facts import GpuRequest, NvmlGpu, NvmlSystem, SystemRequest
+from nvc.driver.places import platform
 from nvc.errors import InitializationError
+from nvc.model import TEGRA, WSL
 from rpc import process
 from rpc.errors import RemoteError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Self
 
     from nvc.driver.nvml import Nvml
+    from nvc.driver.tegra import Tegra
     from nvc.log import Log
     from nvc.model import Host
     from rpc.client import Client
@@ -31,7 +35,8 @@ class _Handlers:
         self._gid = gid
         self._log = log
         self._parent = os.getpid()
-        self._nvml: Nvml
+        self._nvml: Nvml | Tegra
+        self._platform = platform(host)
 
     def prepare(self) -> None:
         """Give up everything, then load NVML. Raises InitializationError."""
@@ -50,8 +55,26 @@ class _Handlers:
             ) from error
         from nvc.driver import confine, nvml
 
+        begin = self._way_to_begin()
         confine.confine(self._host, uid=self._uid, gid=self._gid, parent=self._parent, log=self._log)
-        self._nvml = nvml.initialize(pynvml, library.load)
+        self._nvml = begin() if begin is not None else nvml.initialize(pynvml, library.load)
+
+    def _way_to_begin(self) -> Callable[[], Nvml | Tegra] | None:
+        """What stands in for NVML's own start, with its imports done and its files read; None on most machines."""
+        if self._platform == TEGRA:
+            from nvc.driver.tegra import Tegra, look
+            from nvc.linux.library import cuda_version
+
+            facts = look(self._host)
+            return lambda: Tegra(facts, cuda_version, self._log)
+        if self._platform == WSL:
+            import pynvml
+
+            from nvc.driver import wsl
+            from nvc.linux import dxcore, library
+
+            return lambda: wsl.initialize(pynvml, library.load, dxcore.adapters, self._log)
+        return None
 
     def system(self, request: SystemRequest, fds: list[int]) -> NvmlSystem:
         return self._nvml.system()

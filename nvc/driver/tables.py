@@ -134,6 +134,31 @@ LIBRARIES = (
     Library("libGLESv2.so", "graphics", "OpenGL ES 2 before GLVND", only="legacy", check="legacy-gl"),
 )
 
+#: Below WSL, beside the others and whatever the capabilities: what every library of Windows' driver is built on.
+WSL_LIBRARIES = (Library("libdxcore.so", "", "the way to the graphics adapters of Windows"),)
+#: What a driver store holds that containers need (specs 8.1). A directory without any of it is not NVIDIA's.
+STORE_FILES = (
+    "libcuda.so.1.1",
+    "libcuda_loader.so",
+    "libnvidia-ptxjitcompiler.so.1",
+    "libnvidia-ml.so.1",
+    "libnvidia-ml_loader.so",
+    "libnvdxgdmal.so.1",
+    "nvidia-smi",
+    "nvcubins.bin",
+)
+
+#: CUDA compute capability of the GPU in each Tegra, by the name that the device tree has for it.
+TEGRA_ARCHES = {
+    "tegra210": "5.3",
+    "tegra186": "6.2",
+    "tegra194": "7.2",
+    "tegra234": "8.7",
+    "tegra264": "11.0",
+}
+#: The mount lists that every container on a Tegra gets (specs of the container toolkit, 3.7).
+CSV_BASE = ("l4t.csv", "drivers.csv", "devices.csv")
+
 #: What a legacy GL library must need for it to be NVIDIA's and not Mesa's or GLVND's.
 LEGACY_GL_NEEDS = ("libnvidia-glcore.so", "libnvidia-eglcore.so")
 #: The kernel in the ABI note of the libnvidia-tls that modern loaders take (there were two files of one name).

@@ -12,3 +12,19 @@ def load(name: str) -> None:
     Raises OSError with dlerror's text and no errno, which is all that glibc tells.
     """
     ctypes.CDLL(name, mode=os.RTLD_NOW)
+
+
+def cuda_version(name: str) -> int:
+    """What a libcuda calls its version (12020 is 12.2); it needs no GPU and no device for the answer.
+
+    Raises OSError when it cannot be loaded or does not answer.
+    """
+    try:
+        function = ctypes.CDLL(name, mode=os.RTLD_NOW).cuDriverGetVersion
+    except AttributeError as error:
+        raise OSError(f"{name}: {error}") from error
+    version = ctypes.c_int()
+    result = function(ctypes.byref(version))
+    if result != 0:
+        raise OSError(f"{name}: cuDriverGetVersion answers {result}")
+    return version.value

@@ -1,0 +1,218 @@
+"""Tegra (Jetson): no NVML, and lists of what a container needs, which the driver's packages bring (specs 2.5, 8.2).
+
+Facts about the machine come from files and from libcuda. The lists (``nvc.formats.csvmounts``) name files, directories,
+links and device nodes of the host; each is shown to the container where it is on the host.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+
+from nvc.driver import tables
+from nvc.driver.facts import NvmlGpu, NvmlSystem
+from nvc.driver.locate import host_path, read_bytes, read_text, resolve, status
+from nvc.driver.places import TEGRA_RELEASE
+from nvc.errors import DetectionError, reason
+from nvc.formats import FormatError, csvmounts
+from nvc.model import NVCAPS_NONE, TEGRA, DeviceNode, DriverFile, DriverInfo, Gpu, Inventory
+from nvc.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from nvc.formats.csvmounts import CsvRow
+    from nvc.log import Log
+    from nvc.model import DriverOptions, Host
+
+#: "# R35 (release), REVISION: 4.1, GCID: ..."
+_RELEASE = re.compile(r"#\s*R([0-9]{1,4})\b[^,]*,\s*REVISION:\s*([0-9]{1,4}(?:\.[0-9]{1,4})*)")
+_MODEL, _COMPATIBLE = "/proc/device-tree/model", "/proc/device-tree/compatible"
+#: A version that nobody could be asked for; no requirement is met by it.
+UNKNOWN = "0.0"
+CUDA_LIBRARY = "libcuda.so.1"
+#: Nodes that a GPU of Tegra has, the newest driver's first.
+_GPU_NODES = ("/dev/nvgpu/igpu0/ctrl", "/dev/nvhost-ctrl-gpu", "/dev/nvhost-gpu")
+_PATTERN = frozenset("*?[")
+#: Files that one pattern may stand for.
+_MATCHES = 1000
+_KINDS = {"lib": (stat.S_ISREG, "file"), "dir": (stat.S_ISDIR, "directory"), "dev": (stat.S_ISCHR, "character device")}
+
+
+class TegraFacts(Record):
+    """release: of L4T ("35.4.1"); model: the board's name; arch: compute capability of the GPU."""
+
+    release: str
+    model: str
+    arch: str
+
+
+def look(host: Host) -> TegraFacts:
+    """What files say about the machine. Raises nothing: what is not there is UNKNOWN."""
+    release = _RELEASE.search(_text(host_path(host.root, TEGRA_RELEASE)))
+    compatible = _text(host_path(host.system, _COMPATIBLE)).split("\0")
+    chips = (word.removeprefix("nvidia,") for word in compatible)
+    return TegraFacts(
+        f"{release[1]}.{release[2]}" if release else UNKNOWN,
+        _text(host_path(host.system, _MODEL)).strip("\0 \n") or "NVIDIA Tegra",
+        next((tables.TEGRA_ARCHES[chip] for chip in chips if chip in tables.TEGRA_ARCHES), UNKNOWN),
+    )
+
+
+def _text(path: str) -> str:
+    try:
+        return read_text(path, 1 << 16)
+    except OSError:
+        return ""
+
+
+class Tegra:
+    """Answers the driver service's questions in NVML's place. ask: ``nvc.linux.library.cuda_version``."""
+
+    def __init__(self, facts: TegraFacts, ask: Callable[[str], int], log: Log) -> None:
+        self._facts = facts
+        self._ask = ask
+        self._log = log
+
+    def system(self) -> NvmlSystem:
+        """The release, CUDA's version as libcuda says it, one GPU."""
+        try:
+            cuda = self._ask(CUDA_LIBRARY)
+        except OSError as error:
+            self._log.warn(f"CUDA's version is not known, so requirements of it fail: {error}")
+            cuda = 0
+        return NvmlSystem(self._facts.release, cuda, 1)
+
+    def gpu(self, index: int) -> NvmlGpu:
+        """The one GPU. It has neither a UUID that can be known without using it, nor a place on a bus."""
+        if index != 0:
+            raise DetectionError(f"there is no GPU {index} on a Tegra")
+        facts = self._facts
+        return NvmlGpu(0, 0, facts.model, 0, "", 0, 0, 0, facts.arch, False, False, ())
+
+
+def discover(
+    host: Host, options: DriverOptions, system: NvmlSystem, gpus: Sequence[NvmlGpu], environ: Mapping[str, str]
+) -> Inventory:
+    """What the lists give to a container. A row that cannot be kept becomes a warning.
+
+    Raises DetectionError when there are no lists, or one cannot be read.
+    """
+    from nvc.driver.discover import cuda_text
+
+    listed, warnings = read_lists(host, everything=options.csv_all)
+    components, nodes, more = find(host.root, listed)
+    warnings += more
+    if not nodes:
+        warnings.append(f"no device node in the lists of {host.csv} exists, so there is no GPU to give")
+    driver = DriverInfo(
+        system.driver_version, cuda_text(system.cuda_version), (), (), (), (), (), nodes, TEGRA, components
+    )
+    found = tuple(_gpu(gpu, nodes) for gpu in gpus if nodes)
+    return Inventory(driver, found, NVCAPS_NONE, None, None, tuple(warnings))
+
+
+def read_lists(host: Host, *, everything: bool) -> tuple[list[CsvRow], list[str]]:
+    """The rows of the base lists, or of all lists, and warnings. Raises DetectionError."""
+    hint = "JetPack's package nvidia-l4t-init brings these lists; modes.csv.mount-spec-path names another directory"
+    try:
+        present = sorted(name for name in os.listdir(host_path(host.root, resolve(host.root, host.csv))))
+    except OSError as error:
+        raise DetectionError(f"open failed: {host.csv}: {reason(error)}", hint=hint) from error
+    names = [name for name in tables.CSV_BASE if name in present]
+    if everything:
+        names += [name for name in present if name.endswith(".csv") and name not in names]
+    if not names:
+        raise DetectionError(f"no list in {host.csv}: none of {', '.join(tables.CSV_BASE)} is there", hint=hint)
+    rows: dict[tuple[str, str], CsvRow] = {}
+    warnings: list[str] = []
+    for name in names:
+        path = f"{host.csv}/{name}"
+        try:
+            data = read_bytes(host_path(host.root, resolve(host.root, path)), csvmounts.MAX_SIZE + 1)
+            found, problems = csvmounts.parse(data, path)
+        except OSError as error:
+            raise DetectionError(f"open failed: {path}: {reason(error)}", hint=hint) from error
+        except FormatError as error:
+            raise DetectionError(f"unsupported file format: {error}", hint="reinstall the package it is of") from error
+        warnings += [f"skipping {problem}" for problem in problems]
+        for row in found:
+            rows.setdefault((row.type, row.path), row)
+    return list(rows.values()), warnings
+
+
+def find(root: str, rows: Iterable[CsvRow]) -> tuple[tuple[DriverFile, ...], tuple[DeviceNode, ...], list[str]]:
+    """The files, directories and links of the rows that exist, the device nodes, and warnings."""
+    files: dict[str, DriverFile] = {}
+    nodes: dict[str, DeviceNode] = {}
+    warnings: list[str] = []
+    for row in rows:
+        for path in _expanded(root, row, warnings):
+            try:
+                problem = csvmounts.place_problem(row.type, path) or _add(root, row.type, path, files, nodes)
+            except OSError as error:
+                problem = reason(error)
+            if problem:
+                warnings.append(f"missing {path} ({row.place}): {problem}")
+    return tuple(files.values()), tuple(nodes.values()), warnings
+
+
+def _add(root: str, kind: str, path: str, files: dict[str, DriverFile], nodes: dict[str, DeviceNode]) -> str:
+    """Note what is at ``path``; why it is not what the row says, or "". Raises OSError."""
+    if kind == "sym":
+        directory, _, name = path.rpartition("/")
+        text = os.readlink(f"{host_path(root, resolve(root, directory or '/')).rstrip('/')}/{name}")
+        files.setdefault(path, DriverFile(path, "csv-link", "", ((name, text),)))
+        return ""
+    found = status(root, path)
+    is_kind, word = _KINDS[kind]
+    if not is_kind(found.st_mode):
+        return f"not a {word}"
+    if kind == "dev":
+        nodes.setdefault(path, DeviceNode(path, os.major(found.st_rdev), os.minor(found.st_rdev)))
+    else:
+        files.setdefault(path, DriverFile(path, "csv-file" if kind == "lib" else "csv-directory", ""))
+    return ""
+
+
+def _expanded(root: str, row: CsvRow, warnings: list[str]) -> list[str]:
+    """The paths that a row stands for: its own, or what its pattern matches below the root."""
+    if not _PATTERN.intersection(row.path):
+        return [row.path]
+    found: list[str] = []
+    for path in _matches(root, "", row.path.strip("/").split("/")):
+        if len(found) >= _MATCHES:
+            warnings.append(f"{row.place}: only the first {_MATCHES} matches of {row.path} are taken")
+            break
+        found.append(path)
+    if not found:
+        warnings.append(f"missing {row.path} ({row.place}): nothing matches")
+    return found
+
+
+def _matches(root: str, base: str, parts: list[str]) -> Iterator[str]:
+    head, rest = parts[0], parts[1:]
+    if not _PATTERN.intersection(head):
+        names = [head]
+    else:
+        try:
+            names = sorted(os.listdir(host_path(root, resolve(root, base or "/"))))
+        except OSError:
+            return
+        # As in a shell, a pattern has to say so to match a hidden file.
+        names = [name for name in names if fnmatch.fnmatchcase(name, head) and (head[0] == "." or name[0] != ".")]
+    for name in names:
+        path = f"{base}/{name}"
+        if rest:
+            yield from _matches(root, path, rest)
+        elif head != name or os.path.lexists(host_path(root, path)):
+            yield path
+
+
+def _gpu(fact: NvmlGpu, nodes: Sequence[DeviceNode]) -> Gpu:
+    by_path = {node.path: node for node in nodes}
+    node = next((by_path[path] for path in _GPU_NODES if path in by_path), nodes[0])
+    return Gpu(fact.index, fact.minor, fact.name, "Unknown", fact.uuid, "", fact.arch, node, "")
