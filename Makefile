@@ -43,7 +43,7 @@ build: native
 	$(PYTHON) -m compileall -q nvc hook rpc
 
 native:
-	@$(MAKE) -s -C native all
+	@$(MAKE) -s -C native all PYTHON='$(PYTHON)'
 
 ## install        into PREFIX (and DESTDIR for packages)
 install: bootstrap native
