@@ -5,12 +5,16 @@ In a mount namespace with an /etc/containers of its own, on state below a tempor
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from tests.support import cgroupview
 
 pytestmark = [
     pytest.mark.root,
@@ -40,8 +44,10 @@ mount -t tmpfs none /etc/containers
 printf '{"default": [{"type": "insecureAcceptAnything"}]}' >/etc/containers/policy.json
 cp "$1/containers.conf" "$1/storage.conf" /etc/containers/
 cd "$2"
+parent=$4
 run() {
-    podman run --detach --rm --network=none --log-driver=none --pids-limit=-1 --rootfs "$1/rootfs" /bin/busybox true
+    set -- --cgroup-parent="/$parent" --rootfs "$1/rootfs"
+    podman run --detach --rm --network=none --log-driver=none --pids-limit=-1 "$@" /bin/busybox true
 }
 "$3" -m nvc runtime configure --runtime=podman --hook-path="$1/nvc-hook"
 run "$1"
@@ -67,14 +73,34 @@ def test_podman_calls_the_hook_until_it_is_removed(tmp_path: Path) -> None:
     hook = tmp_path / "nvc-hook"
     hook.write_text(f'#!/bin/sh\ncat >/dev/null\n{{ echo "$0 $*"; /usr/bin/env; }} >>{tmp_path}/log\n')
     hook.chmod(0o755)
+    parent = f"nvc-engines-{os.getpid()}"
     ran = subprocess.run(
-        ["unshare", "-m", "--propagation", "private", "sh", "-c", SCRIPT, "sh", tmp_path, REPOSITORY, sys.executable],
+        [
+            "unshare",
+            "-m",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            SCRIPT,
+            "sh",
+            tmp_path,
+            REPOSITORY,
+            sys.executable,
+            parent,
+        ],
         capture_output=True,
         text=True,
         check=False,
         timeout=90,
     )
 
+    # Podman leaves the parent that it made, and its detached processes end in their own time.
+    end = time.monotonic() + 10
+    while cgroupview.directories(parent) and time.monotonic() < end:
+        cgroupview.remove(parent)
+        time.sleep(0.05)
+    assert cgroupview.directories(parent) == []
     assert ran.returncode == 0, ran.stderr
     called, *environment = (tmp_path / "log").read_text().splitlines()
     assert called == f"{hook} prestart"  # once: not by the second container
