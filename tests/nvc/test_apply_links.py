@@ -9,8 +9,10 @@ import pytest
 
 from nvc.apply import apply
 from nvc.errors import LdcacheError, MountError
-from nvc.log import Log
+from nvc.linux.fd import Fd
+from nvc.log import Log, open_log
 from nvc.operations import BindMount
+from nvc.propagation import Propagation
 from tests.support import injection
 from tests.support.injection import VERSION, container, isolated, locate, mountinfo, operations, tree
 
@@ -110,3 +112,18 @@ def test_a_shared_rootfs_sends_no_mount_to_the_host(driver_root: Path, rootfs: P
 
         assert len(mountinfo(pid)) >= len(before) + 10
         assert mountinfo() == before
+
+
+@isolated
+def test_propagation_of_a_covered_mount_and_of_its_cover_stays(rootfs: Path, tmp_path: Path) -> None:
+    """The path of a covered mount leads to another one, which is not ours to change."""
+    place = rootfs / "opt"
+    pinned = []
+    for _ in ("covered", "cover"):
+        injection.mount("shared", place, "tmpfs", 0)
+        injection.mount(None, place, None, injection.MS_SHARED)
+        pinned.append(Fd(os.open(place, os.O_PATH | os.O_CLOEXEC), str(place)))
+    before = mountinfo()
+    Propagation(foreign=True, log=open_log(f"{tmp_path}/log")).confine(pinned[0])
+    assert mountinfo() == before
+    assert f"{place} is a shared mount, and covered" in (tmp_path / "log").read_text()
