@@ -11,6 +11,7 @@ from hook.config_keys import KEYS, OTHERS
 from hook.swarm import CONFIG_LIMIT, find
 from nvc.capabilities import WORDS
 from nvc.errors import InputError
+from nvc.model import CSV_DIRECTORY
 from nvc.record import Record
 
 TYPE_CHECKING = False
@@ -30,7 +31,7 @@ class HookConfig(Record):
     compat_mode: "ldconfig", "mount" or "disabled". supported_capabilities: what containers here may ask for.
     swarm_resources: variables that stand in for NVIDIA_VISIBLE_DEVICES. mode: one of MODES. hook_path: of the hook
     that the runtime adds, "" for its own. runtimes: candidates for the real runtime. runtime_debug: its log or "".
-    unknown: keys of the file that mean nothing here.
+    csv_directory: of Tegra's mount lists, in the driver root. unknown: keys of the file that mean nothing here.
     """
 
     root: str = "/"
@@ -59,6 +60,7 @@ class HookConfig(Record):
     spec_directories: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
     default_kind: str = "nvidia.com/gpu"
     annotation_prefixes: tuple[str, ...] = ("cdi.k8s.io/",)
+    csv_directory: str = CSV_DIRECTORY
     unknown: tuple[str, ...] = ()
 
 
@@ -148,7 +150,9 @@ def _checked(field: str, value: Any, label: str) -> Any:
         return tuple(value)
     if field == "root":
         value = value or "/"
-    if field in ("root", "ldcache", "debug", "runtime_debug") and value and not value.startswith("/"):
+    if field == "csv_directory":
+        value = value or CSV_DIRECTORY
+    if field in ("root", "ldcache", "debug", "runtime_debug", "csv_directory") and value and not value.startswith("/"):
         raise InputError(f"{label} = {value!r} is not an absolute path")
     return value
 

@@ -32,7 +32,7 @@ KEYS: tuple[tuple[str, str, str, str], ...] = (
     (RUNTIME, "log-level", "string", "log_level"),
     (RUNTIME, "runtimes", "list", "runtimes"),
     (RUNTIME, "mode", "string", "mode"),
-    (f"{RUNTIME}.modes.csv", "mount-spec-path", "string", ""),
+    (f"{RUNTIME}.modes.csv", "mount-spec-path", "string", "csv_directory"),
     (f"{RUNTIME}.modes.csv", "compat-container-root", "string", ""),
     (f"{RUNTIME}.modes.cdi", "spec-dirs", "list", "spec_directories"),
     (f"{RUNTIME}.modes.cdi", "default-kind", "string", "default_kind"),

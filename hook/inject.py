@@ -107,6 +107,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         timeout=target.timeout,
         no_pivot=config.no_pivot,
         inside=target.pid is None,
+        csv=config.csv_directory,
     )
     container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))
     wishes = Wishes(
@@ -115,6 +116,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         request.mig_monitor or None,
         request.imex,
         request.requirements,
+        "csv-all" if request.all_csv else "",
     )
     with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
         options = container_options(request, config, supervised=target.pid is not None)

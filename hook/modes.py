@@ -1,7 +1,8 @@
 """Which way a container's devices are given: by our hook ("legacy"), or by CDI specs ("cdi").
 
 The toolkit's third and fourth mode: "jit-cdi" makes a CDI spec in memory for each container, to the same end as the
-hook, so it is "legacy" here; "csv" (Tegra) is not served. Rules: specs of the NVIDIA container toolkit, 1.10 and 3.2.
+hook, so it is "legacy" here; "csv" (Tegra) is what the hook does on such a machine by itself. Rules: specs of the
+NVIDIA container toolkit, 1.10 and 3.2.
 """
 
 from __future__ import annotations

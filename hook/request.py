@@ -28,7 +28,7 @@ class HookRequest(Record):
     """devices: selectors for ``nvc.selection``, () for the driver without a GPU. capabilities: sorted words.
 
     requirements: expressions, sorted; all must hold. mig_config, mig_monitor: "all", a list, or "".
-    imex: channel numbers in the order asked for.
+    imex: channel numbers in the order asked for. all_csv: on a Tegra, what every mount list names.
     """
 
     devices: tuple[str, ...]
@@ -37,6 +37,7 @@ class HookRequest(Record):
     mig_config: str = ""
     mig_monitor: str = ""
     imex: tuple[int, ...] = ()
+    all_csv: bool = False
 
 
 def build(
@@ -107,6 +108,7 @@ def complete(
         mig_config,
         mig_monitor,
         () if config.ignore_imex else imex_channels(channels),
+        env.get(_JETPACK) == "csv-mounts=all",
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from nvc.container_messages import ContainerConfig
 from nvc.errors import InitializationError, PrivilegeError
 from nvc.log import Log
-from nvc.model import Host
+from nvc.model import CSV_DIRECTORY, Host
 from nvc.option_words import LibraryOptions, container_options, driver_options, library_options
 from nvc.record import Record
 from nvc.session import ContainerSession
@@ -40,8 +40,9 @@ __all__ = ["Config", "ContainerConfig", "ContainerSession", "Context", "require_
 class Config(Record):
     """nvc_config, and what the reference takes from its environment or cannot be told.
 
-    root, ldcache: driver root and the loader cache inside it. uid, gid: of the NVML process; None: nobody's when
-    root, else the caller's. imex: channels whose nodes load-kmods creates. sim: directory of a simulated machine.
+    root, ldcache: driver root and the loader cache inside it. csv: directory of Tegra's mount lists, there too.
+    uid, gid: of the NVML process; None: nobody's when root, else the caller's. imex: channels whose nodes load-kmods
+    creates. sim: directory of a simulated machine.
     timeout: seconds for one answer of a helper. cache: keep the inventory in /run/nvc. debug: log file.
     no_pivot: see ``UpdateLdcache``. inside: the caller is in the container's device cgroup already (a createContainer
     hook), which may be opened while NVML is asked.
@@ -58,6 +59,7 @@ class Config(Record):
     debug: str = ""
     no_pivot: bool = False
     inside: bool = False
+    csv: str = CSV_DIRECTORY
 
 
 class Context:
@@ -223,8 +225,8 @@ def _host(config: Config) -> Host:
     if config.sim:
         from nvc.sim import host
 
-        return host(config.sim)
+        return host(config.sim).replace(csv=config.csv)
     for name, value in (("root", config.root), ("ldcache", config.ldcache)):
         if not value.startswith("/"):
             raise InitializationError(f"invalid {name}: {value!r}", hint=f"--{name} takes an absolute path")
-    return Host(root=config.root, ldcache=config.ldcache)
+    return Host(root=config.root, ldcache=config.ldcache, csv=config.csv)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 #: Requirement -> option of ``Context.driver_info``.
-_CSV_MOUNTS = {"csv-mounts=all": "csv-mounts=all", "csv-mounts=base-only": ""}
+_CSV_MOUNTS = {"csv-mounts=all": "csv-all", "csv-mounts=base-only": ""}
 
 
 class Wishes(Record):

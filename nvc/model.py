@@ -123,6 +123,7 @@ class Gpu(Record):
 
     proc_path: its directory below /proc/driver/nvidia/gpus as the kernel names it, or "" when there is none.
     mig_nodes: every nvidia-caps node of this GPU that mig-minors names (for MIG config and monitor).
+    more_nodes: on a Tegra, what else it takes to use it.
     """
 
     index: int
@@ -138,6 +139,7 @@ class Gpu(Record):
     mig_caps_path: str = ""
     mig_devices: tuple[MigDevice, ...] = ()
     mig_nodes: tuple[DeviceNode, ...] = ()
+    more_nodes: tuple[DeviceNode, ...] = ()
 
 
 class ImexChannel(Record):

@@ -54,7 +54,7 @@ DRIVER_WORDS = {
     "no-persistenced": "no_persistenced",
     "no-fabricmanager": "no_fabricmanager",
     "no-gsp-firmware": "no_gsp_firmware",
-    "csv-mounts=all": "csv_all",
+    "csv-all": "csv_all",
 }
 # Word -> compat mode. no-cntlibs is 1.17.4's name for what 1.18 calls disabled.
 COMPAT_WORDS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nvc.capabilities import wants, wants_node
 from nvc.errors import MountError
-from nvc.model import NVIDIA_MAJOR, ProcFile
+from nvc.model import ProcFile
 from nvc.operations import (
     DEVICE,
     DIRECTORY,
@@ -108,10 +108,13 @@ def component_directories(driver: DriverInfo) -> tuple[str, ...]:
 def device_mount(scope: Scope, gpu: Gpu) -> tuple[Operation, ...]:
     """A GPU's node, its directory below /proc and its place in the application profile (nvc_device_mount, 5.3)."""
     operations = _node(scope, gpu.node)
+    for node in gpu.more_nodes:
+        operations += _node(scope, node)
     if gpu.proc_path:
         operations.append(_proc(scope, directories=(gpu.proc_path,)))
         operations.append(_mount("proc-gpu", gpu.proc_path))
-    ordinary = gpu.node.major == NVIDIA_MAJOR
+    # The profile counts by these numbers, which GPUs of WSL and Tegra do not have.
+    ordinary = gpu.node.path.startswith("/dev/nvidia")
     if ordinary and ("graphics" in scope.capabilities or "display" in scope.capabilities):
         operations.append(ApplicationProfile((gpu.minor,)))
     return tuple(operations)

@@ -8,7 +8,6 @@ from nvc.compat import usable
 from nvc.container_messages import ApplyRequest, ContainerConfig, InspectRequest
 from nvc.container_service import start
 from nvc.errors import ContainerError, MountError, NvcError
-from nvc.model import TEGRA
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,8 +154,8 @@ class ContainerSession:
         if found is not None:
             driver = driver or self._context.current_inventory().driver
             version = driver.nvrm_version
-            # Tegra's releases count on their own, and compat libraries of this name are not made for its libcuda.
-            wanted = driver.platform != TEGRA and usable(found, version)
+            # Compat libraries speak to NVIDIA's kernel module, which neither WSL nor Tegra has.
+            wanted = not driver.platform and usable(found, version)
             compat = found.directory if wanted else ""
             verdict = "using" if wanted else "not using"
             self._context.log.info(

@@ -69,8 +69,9 @@ struct machine {
     char name[64];
     char driver[80];
     char nvml[80];
-    char store[192]; /* WSL's driver store, "" on other machines */
-    uint32_t cuda;   /* 13000 is 13.0 */
+    char control[64]; /* node without which there is no driver; "": /dev/nvidiactl */
+    char store[192];  /* WSL's driver store; "" on other machines */
+    uint32_t cuda;    /* 13000 is 13.0 */
     uint32_t nodes; /* 1: a GPU is there only if its device node can be used */
     uint32_t gpu_count;
     uint32_t fault_count;

@@ -26,6 +26,7 @@ static const struct field fields[] = {
     SYSTEM (KIND_TEXT, name, true),
     SYSTEM (KIND_TEXT, driver, true),
     SYSTEM (KIND_TEXT, nvml, true),
+    SYSTEM (KIND_TEXT, control, false),
     SYSTEM (KIND_TEXT, store, false),
     SYSTEM (KIND_U32, cuda, true),
     SYSTEM (KIND_FLAG, nodes, true),

@@ -14,12 +14,10 @@
 #include <unistd.h>
 
 #define CONTROL_NODE "/dev/nvidiactl"
-/* WSL has no control node: its one node is all there is (and what each of its GPUs names). */
-#define WSL_NODE "/dev/dxg"
 
 static nvmlReturn_t driver_reachable (struct nvml_state *state)
 {
-    const char *node = state->machine.store[0] != '\0' ? WSL_NODE : CONTROL_NODE;
+    const char *node = state->machine.control[0] != '\0' ? state->machine.control : CONTROL_NODE;
 
     if (!state->machine.nodes || access (node, R_OK | W_OK) == 0)
         return NVML_SUCCESS;

@@ -16,7 +16,7 @@ from nvc.capabilities import WORDS, DriverCapabilities
 from nvc.cdi import rules
 from nvc.cdi.spec import CdiDevice, CdiDeviceNode, CdiEdits, CdiHook, CdiMount, CdiSpec
 from nvc.errors import DeviceError, InputError
-from nvc.model import Container
+from nvc.model import TEGRA, WSL, Container
 from nvc.operations import DEVICE, ApplicationProfile, BindMount, Symlink, Tmpfs
 from nvc.record import Record
 
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from nvc.operations import Operation
 
 STRATEGIES = ("index", "uuid", "type-index")
-MODES = ("auto", "nvml", "management")
+#: "auto" is what the machine is: one of the next three.
+MODES = ("auto", "nvml", "wsl", "csv", "management")
+#: Mode -> platform of the machines that it is for.
+PLATFORMS = {"nvml": "", "wsl": WSL, "csv": TEGRA}
 #: Modes of nvidia-ctk that are not made here.
-OTHER_MODES = ("csv", "wsl", "gds", "mofed", "gdrcopy", "nvswitch", "imex")
+OTHER_MODES = ("gds", "mofed", "gdrcopy", "nvswitch", "imex")
 #: Every hook that can be named, in the order in which they run: a compat directory must be known to ldconfig.
 HOOKS = (
     "create-symlinks",
@@ -121,11 +124,14 @@ class _Maker:
         links += self._host_links(present)
         libraries = [*driver.libraries, *driver.libraries32]
         mounted = [file.path for file in libraries if file.path in present]
-        folders = list(dict.fromkeys(path.rpartition("/")[0] for path in mounted))
+        folders = list(dict.fromkeys([*_folders(mounted), *plan.component_directories(driver)]))
+        mounted += [file.path for file in driver.components if file.path in present and file.kind == "csv-file"]
         cuda = [path for path in mounted if path.rpartition("/")[2].startswith("libcuda.so.")]
+        # Compat libraries speak to NVIDIA's kernel module.
+        compat = cuda and not driver.platform
         hooks = {
             "create-symlinks": _link_words(links),
-            "enable-cuda-compat": [f"--host-driver-version={driver.nvrm_version}"] if cuda else None,
+            "enable-cuda-compat": [f"--host-driver-version={driver.nvrm_version}"] if compat else None,
             "update-ldcache": self._ldcache_words(folders),
             "disable-device-node-modification": self._params_words(operations),
             "update-application-profile": [] if any(isinstance(o, ApplicationProfile) for o in operations) else None,
@@ -163,7 +169,10 @@ class _Maker:
 
     def _named(self, edits: CdiEdits, names: tuple[str, ...]) -> Iterator[CdiDevice]:
         for strategy in dict.fromkeys(self.options.strategies):
-            yield CdiDevice(names[STRATEGIES.index(strategy)], edits)
+            name = names[STRATEGIES.index(strategy)]
+            # The GPU of a Tegra has no UUID.
+            if name:
+                yield CdiDevice(name, edits)
 
     def _gpu(self, gpu: Gpu) -> CdiEdits:
         edits = CdiEdits(device_nodes=self._nodes(plan.device_mount(self.scope, gpu)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nvc.cdi import files, text
-from nvc.cdi.generate import HOOKS, MODES, OTHER_MODES, STRATEGIES, GenerateOptions
+from nvc.cdi.generate import HOOKS, MODES, OTHER_MODES, PLATFORMS, STRATEGIES, GenerateOptions
 from nvc.cli.cdi_hook import HOOK_PROGRAM
 from nvc.cli.settings import Settings
 from nvc.errors import InputError
@@ -83,6 +83,7 @@ def cdi() -> None:
     help="Leave a hook out. May be repeated.",
 )
 @click.option("--no-all-device", is_flag=True, help="Make no device `all`.")
+@click.option("--csv-all", "every_list", is_flag=True, help="On a Tegra: every mount list, not only the base set.")
 @click.pass_obj
 def generate(
     settings: Settings | None,
@@ -97,6 +98,7 @@ def generate(
     ldconfig: str,
     disabled: tuple[str, ...],
     no_all_device: bool,
+    every_list: bool,
 ) -> None:
     """Make the spec of this machine's GPUs.
 
@@ -116,7 +118,8 @@ def generate(
     from nvc.cdi.generate import generate as make
 
     form = _form(output, form)
-    management = _management(mode)
+    _check_mode(mode)
+    management = mode == "management"
     if management and vendor == "nvidia.com":
         vendor = "management.nvidia.com"
     options = GenerateOptions(
@@ -131,7 +134,8 @@ def generate(
         disabled_hooks=disabled,
     )
     with _context(settings) as context:
-        inventory = context.inventory()
+        inventory = context.inventory("csv-all" if every_list else "")
+        _check_platform(mode, inventory.driver.platform)
         spec = make(inventory, gather(context.host, inventory), context.host, options)
         simulated = context.host.simulated
     if simulated:
@@ -217,12 +221,18 @@ def _form(output: str, form: str | None) -> str:
     return form or by_name or "yaml"
 
 
-def _management(mode: str) -> bool:
+def _check_mode(mode: str) -> None:
     if mode in OTHER_MODES:
         raise InputError(f"mode {mode} is not supported", hint=f"--mode takes {', '.join(MODES)}")
     if mode not in MODES:
         raise InputError(f"unknown mode {mode!r}", hint=f"--mode takes {', '.join(MODES)}")
-    return mode == "management"
+
+
+def _check_platform(mode: str, platform: str) -> None:
+    wanted = PLATFORMS.get(mode, platform)
+    if wanted != platform:
+        this = next(name for name, value in PLATFORMS.items() if value == platform)
+        raise InputError(f"mode {mode} is not for this machine", hint=f"--mode {this} is, or auto")
 
 
 def _absolute(option: str, path: str) -> str:

@@ -94,6 +94,7 @@ def _sections(request: ListRequest, context: Context) -> dict[str, list[str]]:
         "libraries32": _paths(driver.libraries32, request.libraries and request.compat32),
         "ipcs": _paths(driver.ipcs, request.ipcs),
         "firmwares": _paths(driver.firmwares, request.firmwares),
+        **({"components": _paths(driver.components, request.libraries)} if driver.platform else {}),
     }
 
 

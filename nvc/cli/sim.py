@@ -106,11 +106,14 @@ def _lines(machine: MachineDescription) -> list[str]:
         f"nvcaps:     {style}",
         f"nodes:      {', '.join(node.path for node, _ in nodes(machine))}",
     ]
+    if machine.platform:
+        lines[2:5] = [f"platform:   {machine.platform}"]
     lines += [f"damage:     {name}: {DAMAGES[damage]}" for name, damage in machine.damage.items()]
     lines += [f"left over:  {name} of driver {version}" for name, version in machine.versions.items()]
     lines += [f"fault:      {fault}" for fault in machine.faults]
     for index, gpu in enumerate(machine.gpus):
-        lines.append(f"GPU {index}:      {gpu.model}, /dev/nvidia{gpu.minor}, {gpu.bus_id}, {gpu.uuid}")
+        node = gpu.bus_id if machine.platform else f"/dev/nvidia{gpu.minor}, {gpu.bus_id}"
+        lines.append(f"GPU {index}:      {gpu.model}, {node}, {gpu.uuid}")
         lines += [
             f"  MIG {mig.profile}, GPU instance {mig.gi}, compute instance {mig.ci}, {mig.uuid}" for mig in gpu.mig
         ]

@@ -96,6 +96,7 @@ def info_data(driver: DriverInfo, gpus: Iterable[Gpu]) -> dict[str, Any]:
     return {
         "nvrm_version": driver.nvrm_version,
         "cuda_version": driver.cuda_version,
+        **({"platform": driver.platform} if driver.platform else {}),
         "gpus": [
             {
                 "index": gpu.index,
@@ -121,13 +122,14 @@ def device_paths(driver: DriverInfo, selection: Selection) -> list[str]:
     Access to single MIG devices is left out where MIG config or monitor brings the whole tree.
     """
     paths = [node.path for node in driver.nodes]
-    paths += [gpu.node.path for gpu in selection.gpus]
+    paths += [node.path for gpu in selection.gpus for node in (gpu.node, *gpu.more_nodes)]
     if not selection.mig_config and not selection.mig_monitor:
         for chosen in selection.migs:
             access = (chosen.mig.gi_access, chosen.mig.ci_access)
             paths += [nvcap.proc_path for nvcap in access]
             paths += [nvcap.node.path for nvcap in access if nvcap.node is not None]
-    return paths
+    # WSL and Tegra have GPUs whose node is a common one.
+    return list(dict.fromkeys(paths)) if driver.platform else paths
 
 
 def mig_wide_paths(inventory: Inventory, nvcap: Nvcap | None, gpus: tuple[Gpu, ...]) -> list[str]:

@@ -109,7 +109,7 @@ def discover(
     if not nodes:
         warnings.append(f"no device node in the lists of {host.csv} exists, so there is no GPU to give")
     driver = DriverInfo(
-        system.driver_version, cuda_text(system.cuda_version), (), (), (), (), (), nodes, TEGRA, components
+        system.driver_version, cuda_text(system.cuda_version), (), (), (), (), (), (), TEGRA, components
     )
     found = tuple(_gpu(gpu, nodes) for gpu in gpus if nodes)
     return Inventory(driver, found, NVCAPS_NONE, None, None, tuple(warnings))
@@ -215,4 +215,6 @@ def _matches(root: str, base: str, parts: list[str]) -> Iterator[str]:
 def _gpu(fact: NvmlGpu, nodes: Sequence[DeviceNode]) -> Gpu:
     by_path = {node.path: node for node in nodes}
     node = next((by_path[path] for path in _GPU_NODES if path in by_path), nodes[0])
-    return Gpu(fact.index, fact.minor, fact.name, "Unknown", fact.uuid, "", fact.arch, node, "")
+    others = tuple(other for other in nodes if other != node)
+    # Nodes are the GPU's, not the driver's: who asks for no GPU gets none of them.
+    return Gpu(fact.index, fact.minor, fact.name, "Unknown", fact.uuid, "", fact.arch, node, "", more_nodes=others)

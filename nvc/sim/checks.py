@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from nvc.driver.tables import STORE_FILES
+from nvc.model import TEGRA, WSL
 from nvc.record import DecodeError
 from nvc.sim.description import DAMAGES, GpuDescription, MachineDescription
 from nvc.sim.files import EXTRA_BINARIES, LIBRARIES, known_names
@@ -16,7 +18,8 @@ _MODEL = re.compile(r"[ -~]{1,95}")
 _LINE = re.compile(r"[ -~]{1,200}")
 #: Below /run only: /var/run of the machine is an absolute link, which would lead to this computer's /run.
 _SOCKET = re.compile(r"/run/[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*")
-_NODE = re.compile(r"/dev/nvidia[a-z0-9/-]*")
+_NODE = re.compile(r"/dev/nv[a-z0-9/-]*")
+PLATFORMS = ("", WSL, TEGRA)
 _FAULT = re.compile(r"[A-Za-z0-9_]{1,63} (hang|crash|error [0-9]{1,3}|slow [0-9]{1,6})")
 #: The kernel knows 12 bits of major and 20 of minor; the driver 254 GPUs, NVML 64, and 7 MIG devices on each.
 _MAJORS, _GPU_MINORS, _GPUS, _MIGS, _FAULTS, _CHANNELS = range(1, 4096), range(254), 64, 7, 8, range(1 << 20)
@@ -26,8 +29,13 @@ def check(machine: MachineDescription) -> None:
     """Raise DecodeError, naming the field, for the first thing that is wrong."""
     _match(_NAME, machine.name, "name")
     _match(_VERSION, machine.driver_version, "driver_version")
-    _match(_LINE, machine.nvrm, "nvrm")
-    _match(_LINE, machine.gcc, "gcc")
+    if machine.platform not in PLATFORMS:
+        raise DecodeError(f"platform: {machine.platform!r} is none of {', '.join(filter(None, PLATFORMS))}")
+    if machine.platform:
+        _check_platform(machine)
+    else:
+        _match(_LINE, machine.nvrm, "nvrm")
+        _match(_LINE, machine.gcc, "gcc")
     _range(range(1000, 1000000), machine.cuda_version, "cuda_version")
     for name, major in machine.majors.items():
         _match(_NAME, name, "majors")
@@ -41,6 +49,16 @@ def check(machine: MachineDescription) -> None:
         _range(range(model.memory + 1), model.memory_reserved, f"gpu_models.{name}.memory_reserved")
     _check_gpus(machine)
     _check_files(machine)
+
+
+def _check_platform(machine: MachineDescription) -> None:
+    if machine.platform == WSL:
+        _match(_NAME, machine.store, "store")
+    if machine.platform == TEGRA and len(machine.gpus) != 1:
+        raise DecodeError("gpus: a Tegra has one")
+    for field in ("compat32", "mps", "imex_channels", "firmware", "sockets", "extra", "versions", "damage"):
+        if getattr(machine, field):
+            raise DecodeError(f"{field}: not on a machine of platform {machine.platform}")
 
 
 def _check_gpus(machine: MachineDescription) -> None:
@@ -75,7 +93,7 @@ def _check_mig(gpu: GpuDescription, where: str, *, capable: bool) -> None:
 
 
 def _check_files(machine: MachineDescription) -> None:
-    names = known_names()
+    names = known_names() | set(STORE_FILES if machine.platform == WSL else ())
     libraries = {row.name for row in LIBRARIES}
     for name in machine.extra:
         if name not in libraries and name not in EXTRA_BINARIES:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from nvc.errors import DetectionError, InputError, reason
 from nvc.model import Host
 from nvc.record import Record
-from nvc.sim import MACHINE_FILE, elfwriter, host, templates
+from nvc.sim import MACHINE_FILE, elfwriter, host, platforms, templates
 from nvc.sim.description import MachineDescription, checked, load
 from nvc.sim.files import TLS_NOTE, InstalledLibrary, binaries, libraries
 from nvc.sim.loadercache import find_ldconfig, make_cache
@@ -124,13 +124,16 @@ def _build(machine: MachineDescription, root: str, warn: Warn) -> None:
     for path in directories(machine):
         os.makedirs(root + path, exist_ok=True)
     os.chmod(f"{root}/tmp", 0o1777)
-    for path, text in texts(machine).items():
+    special = platforms.texts(machine, layout.libraries) if machine.platform else {}
+    for path, text in {**texts(machine), **special}.items():
         _write(root + path, text.encode())
     problem = make_nodes(machine, root)
     if problem:
         warn(f"no device nodes were made ({problem}); run as root to have them")
     text = machine_text(machine, nodes=not problem)
     _write(os.path.join(root, MACHINE_FILE), text.encode())
+    if machine.platform:
+        platforms.install(machine, root, layout.libraries, layout.target, text, _write)
     _install_libraries(machine, root, layout, text)
     for name in binaries(machine):
         _write(

@@ -93,6 +93,8 @@ class MachineDescription(Record):
     extra, without: names of libraries and programs that are there beyond, or missing from, the driver's usual set;
     ``without`` also takes paths of device nodes.
     versions: libraries left over from another driver, with its version. damage: library -> one of DAMAGES.
+    platform: "" for NVIDIA's ordinary driver, else "wsl" or "tegra"; such a machine has the libraries, programs and
+    nodes of ``nvc.sim.platforms`` and none of the rows above. store: below WSL, name of the driver store.
     faults: what goes wrong in NVML: "nvmlInit hang", "nvmlShutdown crash", "nvmlDeviceGetCount error 15",
     "nvmlInit slow 500" (milliseconds).
     """
@@ -119,6 +121,8 @@ class MachineDescription(Record):
     versions: dict[str, str] = {}
     damage: dict[str, str] = {}
     faults: tuple[str, ...] = ()
+    platform: str = ""
+    store: str = ""
 
     @property
     def nvml_version(self) -> str:
@@ -131,9 +135,10 @@ class MachineDescription(Record):
         return self.capabilities and "nvidia-caps" in self.majors
 
 
-def names() -> tuple[str, ...]:
-    """Names of the machines that come with the product, sorted."""
-    return tuple(sorted(entry[:-5] for entry in os.listdir(_MACHINES) if entry.endswith(".json")))
+def names(platform: str | None = None) -> tuple[str, ...]:
+    """Names of the machines that come with the product, sorted; of one platform ("" is NVIDIA's ordinary driver)."""
+    every = sorted(entry[:-5] for entry in os.listdir(_MACHINES) if entry.endswith(".json"))
+    return tuple(name for name in every if platform is None or load(name).platform == platform)
 
 
 def load(name: str) -> MachineDescription:

@@ -126,7 +126,9 @@ def _installed(row: Library, machine: MachineDescription, bits: int) -> bool:
 
 
 def libraries(machine: MachineDescription, *, bits: int) -> tuple[InstalledLibrary, ...]:
-    """The libraries of ``machine`` in one word size, in table order."""
+    """The libraries of ``machine`` in one word size, in table order; none where its driver is another."""
+    if machine.platform:
+        return ()
     rows = {row.name: row for row in LIBRARIES if _installed(row, machine, bits)}
     found = []
     for row in rows.values():
@@ -138,6 +140,8 @@ def libraries(machine: MachineDescription, *, bits: int) -> tuple[InstalledLibra
 
 
 def binaries(machine: MachineDescription) -> tuple[str, ...]:
-    """Names of the programs of ``machine``."""
+    """Names of the programs of ``machine``; none where its driver is another."""
+    if machine.platform:
+        return ()
     extra = tuple(name for name in EXTRA_BINARIES if name in machine.extra)
     return tuple(name for name in BINARIES if name not in machine.without) + extra

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nvc.errors import InputError
 from nvc.sim.caps import ci_access, gi_access
 from nvc.sim.description import GpuDescription, MachineDescription, MigLayout
+from nvc.sim.platforms import CONTROL, store
 
 FORMAT = 1
 #: MACHINE_TEXT_LIMIT of native/sim/machine.h, bytes.
@@ -25,6 +26,10 @@ def machine_text(machine: MachineDescription, *, nodes: bool) -> str:
         f"cuda={machine.cuda_version}",
         f"nodes={int(nodes)}",
     ]
+    if machine.platform:
+        lines.append(f"control={CONTROL[machine.platform][0]}")
+    if machine.store:
+        lines.append(f"store={store(machine)}")
     lines += [f"fault={fault}" for fault in machine.faults]
     for index, gpu in enumerate(machine.gpus):
         lines += _gpu_lines(machine, gpu, index)
@@ -43,7 +48,7 @@ def _gpu_lines(machine: MachineDescription, gpu: GpuDescription, index: int) -> 
         f"gpu={index}",
         f"uuid={gpu.uuid}",
         f"model={gpu.model}",
-        f"node=/dev/nvidia{gpu.minor}",
+        f"node={CONTROL[machine.platform][1] if machine.platform else f'/dev/nvidia{gpu.minor}'}",
         f"minor={gpu.minor}",
         f"brand={model.brand}",
         f"domain={domain}",

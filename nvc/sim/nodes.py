@@ -7,7 +7,7 @@ import stat
 
 from nvc.errors import reason
 from nvc.model import CONTROL_MINOR, MODESET_MINOR, NVIDIA_MAJOR, DeviceNode
-from nvc.sim import caps
+from nvc.sim import caps, platforms
 from nvc.sim.description import MachineDescription
 
 _UVM, _CAPS, _IMEX = "nvidia-uvm", "nvidia-caps", "nvidia-caps-imex-channels"
@@ -15,6 +15,8 @@ _UVM, _CAPS, _IMEX = "nvidia-uvm", "nvidia-caps", "nvidia-caps-imex-channels"
 
 def nodes(machine: MachineDescription) -> tuple[tuple[DeviceNode, int], ...]:
     """Every node with its permission bits."""
+    if machine.platform:
+        return platforms.nodes(machine)
     found = [(DeviceNode(f"/dev/nvidia{gpu.minor}", NVIDIA_MAJOR, gpu.minor), 0o666) for gpu in machine.gpus]
     found.append((DeviceNode("/dev/nvidiactl", NVIDIA_MAJOR, CONTROL_MINOR), 0o666))
     if machine.modeset:

@@ -120,6 +120,8 @@ def _caps_files(machine: MachineDescription) -> dict[str, str]:
 
 def directories(machine: MachineDescription) -> tuple[str, ...]:
     """Directories that may have no file in them."""
+    if machine.platform:
+        return ("/tmp", "/dev", "/run")
     found = ["/proc/driver/nvidia/gpus", "/tmp", "/dev", "/run"]
     if machine.capabilities:
         found += [f"{_NVIDIA}/capabilities/gpu{gpu.minor}/mig" for gpu in machine.gpus]
@@ -135,6 +137,10 @@ def texts(machine: MachineDescription) -> dict[str, str]:
         "/etc/nvc-sim/simulated": f"This is a SIMULATED machine: {machine.name} ({machine.summary}).\n"
         "Made by `nvc-py sim create`. Its libraries are empty or stand-ins and nothing in it drives a GPU.\n",
         "/proc/devices": device_names(machine),
+    }
+    if machine.platform:
+        return files
+    files |= {
         "/proc/sys/kernel/osrelease": "6.1.0-18-amd64\n",
         "/proc/sys/kernel/overflowuid": "65534\n",
         "/proc/sys/kernel/overflowgid": "65534\n",

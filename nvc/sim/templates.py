@@ -19,7 +19,7 @@ DIRECTORIES = (
     os.path.join(os.path.dirname(os.path.dirname(_HERE)), "build", "native"),
 )
 #: What each template is, by the name of its file.
-NVML, CUDA, SMI, TOOL = "libnvidia-ml.so", "libcuda.so", "nvidia-smi", "driver-tool"
+NVML, CUDA, DXCORE, SMI, TOOL = "libnvidia-ml.so", "libcuda.so", "libdxcore.so", "nvidia-smi", "driver-tool"
 
 
 def read(name: str) -> bytes:

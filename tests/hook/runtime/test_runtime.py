@@ -267,8 +267,10 @@ def test_version_is_ours_and_then_the_real_one_s(bench: Bench) -> None:
     assert bench.executed == ["--version"]
 
 
-def test_csv_mode_says_that_it_is_not_served(bench: Bench) -> None:
+def test_csv_mode_leaves_tegras_lists_to_the_hook(bench: Bench) -> None:
     bench.configure('mode = "csv"')
     bench.write(GPU)
 
-    assert "mode 'csv' (Tegra) is not served" in bench.create().stderr
+    assert "" == bench.create().stderr
+    (hook,) = bench.content["hooks"]["prestart"]
+    assert "NVC_MODE=legacy" in hook["env"]

@@ -51,8 +51,8 @@ def test_generate_writes_what_it_prints_and_validate_likes_it(run: Run, sim: str
     [
         pytest.param(["-o", "x.yml"], "engines read files ending in .yaml or .json, not .yml", id="ending"),
         pytest.param(["-o", "x.yaml", "--format=json"], "--format json does not fit its ending", id="other-format"),
-        pytest.param(["--mode=csv"], "mode csv is not supported", id="mode-not-made"),
-        pytest.param(["--mode=wsl"], "--mode takes auto, nvml, management", id="mode-hint"),
+        pytest.param(["--mode=gds"], "mode gds is not supported", id="mode-not-made"),
+        pytest.param(["--mode=imex"], "--mode takes auto, nvml, wsl, csv, management", id="mode-hint"),
         pytest.param(["--mode=x"], "unknown mode 'x'", id="mode-unknown"),
         pytest.param(["--capabilities=x"], "unknown driver capability: x", id="capability"),
         pytest.param(["--vendor=9"], "the vendor '9' does not start with a letter", id="vendor"),

@@ -22,7 +22,7 @@ from nvc.sim.description import MachineDescription
 from tests.support.native import build
 
 ENVIRON = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-MACHINES = description.names()
+MACHINES = description.names("")
 Made = Callable[[str], Host]
 
 

@@ -33,7 +33,7 @@ def cache(machine: Host) -> dict[tuple[str, str], str]:
     return {(name, kind): path for name, kind, path in CACHE_LINE.findall(text)}
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", names(""))
 def test_loader_cache_names_every_library_of_the_description(made: Made, name: str) -> None:
     machine, description = made(name), load(name)
     expected = {(item.soname, "libc6,x86-64") for item in libraries(description, bits=64)}

@@ -54,7 +54,7 @@ def edit(machine: Host, old: str, new: str) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", names(""))
 def test_answers_what_the_description_says(made: Made, name: str) -> None:
     answer, machine = ask(made(name).root), load(name)
     assert answer["driver"] == machine.driver_version
