@@ -9,8 +9,12 @@ DESTDIR ?=
 PYTEST_FLAGS ?=
 JOBS ?= $(shell nproc)
 VENV := .venv/bin
+# A Debian 13 tree with newer engines, for test-engines: made when it is not there, about 900 MB.
+USERLAND ?= $(HOME)/.cache/nvc-py/trixie
+MEASURED ?=
+comma := ,
 
-.PHONY: all help demo test check fmt build install uninstall bench clean bootstrap native test-gpu test-sanitize wheel deb man
+.PHONY: all help demo test test-engines check fmt build install uninstall bench clean bootstrap native test-gpu test-sanitize wheel deb man
 
 all: build
 
@@ -23,7 +27,17 @@ demo: bootstrap native
 
 ## test           every test that this machine can run
 test: bootstrap native
-	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) tests
+	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) --ignore=tests/engines tests
+
+## test-engines   Docker, containerd, Podman, LXC, Slurm with the installed commands (as root; installs packages).
+##                USERLAND= leaves the newer engines out, MEASURED=docs/measured/engines.md writes that page
+test-engines: bootstrap native
+	@tools/bootstrap '$(PYTHON)' engines
+	@test -z '$(USERLAND)' || tools/userland '$(USERLAND)'
+	@prefix=$$(mktemp -d /tmp/nvc-engines.XXXXXX) && trap 'rm -rf "$$prefix"' EXIT && chmod 755 "$$prefix" && \
+	$(MAKE) -s install PREFIX="$$prefix" DESTDIR= && \
+	NVC_TEST_PREFIX="$$prefix" NVC_USERLAND='$(USERLAND)' NVC_MUST_RUN=root,system,engines$(if $(USERLAND),$(comma)userland) \
+	$(VENV)/pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS) $(if $(MEASURED),--measured=$(MEASURED)) tests/engines
 
 ## check          format, lint, types, import contracts, C warnings; changes nothing
 check: bootstrap

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -40,6 +42,17 @@ def ordinary(name: str, place: Path) -> Iterator[User]:
         shutil.chown(runtime, entry.pw_uid, entry.pw_gid)
         yield User(name, entry.pw_uid, entry.pw_gid, home, runtime)
     finally:
+        _end_processes(pwd.getpwnam(name).pw_uid)
         subprocess.run(["userdel", "--force", name], check=True, capture_output=True)
         # Files of the user's namespaces belong to ids that no account has; root removes them all the same.
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _end_processes(uid: int) -> None:
+    """End what the user still runs: rootless Podman leaves a process that keeps its namespaces."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and entry.stat().st_uid == uid:
+                os.kill(int(entry.name), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
