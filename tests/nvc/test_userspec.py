@@ -12,7 +12,8 @@ from nvc.errors import InputError
 from nvc.userspec import parse_user
 
 ROOT = pwd.getpwuid(0)
-GROUP = grp.getgrall()[-1]
+#: One that packages do not come and go with.
+GROUP = min((group for group in grp.getgrall() if group.gr_gid != 0), key=lambda group: group.gr_gid)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def directories(part: str) -> list[Path]:
     for directory, names, _ in os.walk(ROOT):
         found += [Path(directory, name) for name in names if part in name]
     return found
+
+
+def remove_when_empty(name: str, *, seconds: float = 5.0) -> None:
+    """As ``remove``, with time for the last processes in it to end: podman's conmon outlives its container."""
+    end = time.monotonic() + seconds
+    remove(name)
+    while directories(name) and time.monotonic() < end:
+        time.sleep(0.05)
+        remove(name)
 
 
 def remove(name: str) -> None:

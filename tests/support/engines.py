@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.bundle import Hook
-from tests.support.cgroupview import CgroupView, remove
+from tests.support.cgroupview import CgroupView, remove, remove_when_empty
 from tests.support.runtimes import Result, execute, find
 
 #: Root on a machine without CAP_SYS_RESOURCE cannot set podman's own default limits.
@@ -86,7 +86,7 @@ class Podman:
     def clean(self, name: str) -> None:
         """Remove the container if a failure left it."""
         execute(self.view.wrap(["podman", "rm", "--force", "--ignore", "--time", "0", name]), env=self._env())
-        remove(f"{name}-parent")  # podman leaves the parent it made
+        remove_when_empty(f"{name}-parent")  # podman leaves the parent it made
 
     def _env(self) -> dict[str, str]:
         settings = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_STORAGE_CONF": "storage.conf"}
