@@ -66,12 +66,15 @@ class Docker:
         """An image of one layer from a root file system. changes: instructions of a Dockerfile."""
         words = [word for change in ("ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin", *changes) for word in ("-c", change)]
         with subprocess.Popen(["tar", "-C", str(rootfs), "-c", "."], stdout=subprocess.PIPE) as tar:
-            command = [*self.wrap, find("docker"), "import", *words, "-", name]
+            command = [*self._docker(), "import", *words, "-", name]
             subprocess.run(command, stdin=tar.stdout, capture_output=True, check=True, env=self._client(), timeout=60)
 
     def call(self, *arguments: str) -> Result:
         """The client."""
-        return execute([*self.wrap, find("docker"), *arguments], env=self._client())
+        return execute([*self._docker(), *arguments], env=self._client())
+
+    def _docker(self) -> list[str]:
+        return [*self.wrap, "docker"] if self.wrap else [find("docker")]
 
     def run(self, options: Sequence[str], command: Sequence[str], *, image: str = IMAGE) -> Result:
         """``docker run --rm`` without a network."""
@@ -87,4 +90,4 @@ class Docker:
 
     def _client(self) -> dict[str, str]:
         place = {"DOCKER_HOST": f"unix://{self.place}/dockerd.sock", "DOCKER_CONFIG": str(self.place / "client")}
-        return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), leftovers.VARIABLE: self.token, **place}
+        return {"PATH": f"{os.environ.get('PATH', '')}:/usr/bin:/bin", leftovers.VARIABLE: self.token, **place}

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.support import launchers
 
 #: Read once: tests see no NVC_ variable.
 _PLACE = os.environ.get("NVC_USERLAND", "")
 #: pivot_root, not chroot: a hook that enters a mount namespace lands in its real root, which a chroot would leave at
 #: the host's. /tmp is the host's, where test beds are; /run is new; the product's interpreter may be anywhere.
 _SCRIPT = """\
-root=$1; shift
+root=$1 python=$2 library=$3; shift 3
 mount --bind "$root" "$root"
+# The interpreter that the product's commands were installed for.
+[ -e "$root$python" ] || touch "$root$python"
+mkdir -p "$root$library"
+mount --bind "$python" "$root$python"
+mount --bind "$library" "$root$library"
 for directory in proc sys dev; do mount --rbind /$directory "$root/$directory"; done
 mount --rbind /tmp "$root/tmp"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
@@ -36,4 +44,20 @@ def place() -> Path:
 
 def wrap(root: Path, command: Sequence[str] = ()) -> list[str]:
     """The command in a mount namespace of its own with the userland as root."""
-    return ["unshare", "-m", "--propagation", "private", "sh", "-eu", "-c", _SCRIPT, "userland", str(root), *command]
+    return [
+        "unshare",
+        "-m",
+        "--propagation",
+        "private",
+        "sh",
+        "-eu",
+        "-c",
+        _SCRIPT,
+        "userland",
+        *_words(root),
+        *command,
+    ]
+
+
+def _words(root: Path) -> list[str]:
+    return [str(root), launchers.interpreter(), sysconfig.get_path("stdlib")]
