@@ -84,7 +84,7 @@ def choose_store(adapters: Sequence[tuple[int, str]], log: Log) -> str:
 
 def store_problem(path: str) -> str:
     """Why a text cannot be the path of a driver store, or ""."""
-    if not path.startswith("/") or posixpath.normpath(path) != path or path.count("/") < 2:
+    if not path.startswith("/") or path.startswith("//") or posixpath.normpath(path) != path or path.count("/") < 2:
         return f"{path!r} is no path of a driver store"
     return "" if path.isprintable() else f"{path!r} has a control character"
 

@@ -78,7 +78,7 @@ def place_problem(kind: str, path: str) -> str:
     kernels = any(f"{path}/".startswith(f"{directory}/") for directory in _KERNEL)
     if not path.startswith("/dev/") if kind == "dev" else kernels or path == "/":
         return f"a {kind} cannot be at {path}"
-    # The host's /etc or /usr would hide the container's own.
-    if kind == "dir" and path.count("/") < 2:
+    # The host's /etc or /usr/lib would hide the container's own.
+    if kind == "dir" and path.count("/") < (3 if path.startswith("/usr/") else 2):
         return f"{path} would hide a whole directory of the container's system"
     return ""
