@@ -3,7 +3,7 @@
 # PYTHON   interpreter that the installed commands start (default: the system's, not the first in PATH)
 # PREFIX, DESTDIR   as usual for `make install`
 
-PYTHON ?= $(shell for p in /usr/bin/python3 python3; do "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && "$$p" -c 'import os, sys; print(os.path.realpath(sys.executable))' && break; done)
+PYTHON ?= $(shell tools/interpreter)
 PREFIX ?= /usr/local
 DESTDIR ?=
 PYTEST_FLAGS ?=
@@ -14,7 +14,7 @@ USERLAND ?= $(HOME)/.cache/nvc-py/trixie
 MEASURED ?=
 comma := ,
 
-.PHONY: all help demo test test-engines check fmt build install uninstall bench clean bootstrap native test-gpu test-sanitize wheel deb man
+.PHONY: all help demo test test-engines check fmt build install uninstall bench clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize wheel deb man
 
 all: build
 
@@ -22,7 +22,7 @@ help:
 	@sed -n 's/^## //p' Makefile
 
 ## demo           run a real container with our hook (GPU if there is one, else the simulated machine)
-demo: bootstrap native
+demo: bootstrap-runtimes native
 	@$(VENV)/python -m tools.demo
 
 ## test           every test that this machine can run
@@ -40,7 +40,7 @@ test-engines: bootstrap native
 	$(VENV)/pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS) $(if $(MEASURED),--measured=$(MEASURED)) tests/engines
 
 ## check          format, lint, types, import contracts, C warnings; changes nothing
-check: bootstrap
+check: bootstrap-venv
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/mypy
@@ -48,7 +48,7 @@ check: bootstrap
 	$(MAKE) -s -C native check
 
 ## fmt            rewrite the sources in the project's format
-fmt: bootstrap
+fmt: bootstrap-venv
 	$(VENV)/ruff format .
 	$(VENV)/ruff check --fix .
 
@@ -60,7 +60,7 @@ native:
 	@$(MAKE) -s -C native all PYTHON='$(PYTHON)'
 
 ## install        into PREFIX (and DESTDIR for packages)
-install: bootstrap native
+install: bootstrap-venv native
 	@PYTHON='$(PYTHON)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' tools/install
 
 ## uninstall      remove what install put there
@@ -82,7 +82,7 @@ man: bootstrap
 	@PYTHONPATH=. $(VENV)/python packaging/manual.py build/man && echo build/man
 
 ## bench          measure; prints ratios of one run as a table
-bench: bootstrap native
+bench: bootstrap-runtimes native
 	@$(VENV)/python -m tools.bench $(BENCH_FLAGS)
 
 ## test-gpu       the GPU suite (needs a machine with an NVIDIA GPU, as root)
@@ -99,5 +99,12 @@ clean:
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	@if [ -f native/Makefile ]; then $(MAKE) -s -C native clean; fi
 
+# Each target's set-up; the interpreter may be one of the things that are installed.
+bootstrap-venv:
+	@tools/bootstrap '$(PYTHON)' venv
+
+bootstrap-runtimes:
+	@tools/bootstrap '$(PYTHON)' venv runtimes
+
 bootstrap:
-	@tools/bootstrap '$(PYTHON)' venv runtimes check packages
+	@tools/bootstrap '$(PYTHON)' venv runtimes packages
