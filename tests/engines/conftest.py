@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import leftovers, measured
 from tests.support.bed import Bed
+from tests.support.docker import Docker
 from tests.support.fixtures import ask, need, runc, whole_bed
 
 __all__ = ["ask", "need", "runc", "whole_bed"]
@@ -21,6 +22,21 @@ def bed(whole_bed: Bed) -> Iterator[Bed]:
     """The worker's bed; when a file's daemons have ended, nothing of them is left."""
     yield whole_bed
     assert leftovers.everything(whole_bed.token) == []
+
+
+@pytest.fixture(scope="module")
+def docker(bed: Bed) -> Iterator[Docker]:
+    """dockerd on a machine with eight GPUs, whose daemon.json our own command has edited."""
+    place = bed.directory("docker")
+    engine = Docker(bed.token, place, [str(bed.commands.directory)], {"NVC_SIM": str(bed.machine("h100x8"))})
+    engine.write_config()
+    bed.call(bed.commands.nvc, "runtime", "configure", "--runtime=docker", f"--config={engine.config}", check=True)
+    try:
+        engine.start()
+        engine.import_image(bed.base)
+        yield engine
+    finally:
+        engine.stop()
 
 
 @pytest.fixture

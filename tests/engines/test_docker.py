@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -17,21 +17,6 @@ pytestmark = pytest.mark.engines
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-encode.so.1")
 ASK = ["-e", "NVIDIA_VISIBLE_DEVICES=all"]
 Show = Callable[[str, str], None]
-
-
-@pytest.fixture(scope="module")
-def docker(bed: Bed) -> Iterator[Docker]:
-    """dockerd on a machine with eight GPUs, whose daemon.json our own command has edited."""
-    place = bed.directory("docker")
-    engine = Docker(bed.token, place, [str(bed.commands.directory)], {"NVC_SIM": str(bed.machine("h100x8"))})
-    engine.write_config()
-    bed.call(bed.commands.nvc, "runtime", "configure", "--runtime=docker", f"--config={engine.config}", check=True)
-    try:
-        engine.start()
-        engine.import_image(bed.base)
-        yield engine
-    finally:
-        engine.stop()
 
 
 def look(*nodes: str, make: Sequence[tuple[str, int, int]] = ()) -> list[str]:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from tests.support import leftovers
 
-#: Sockets of containerd's shims and more lie in /run, whatever the configuration says.
-_OWN_RUN = 'mount -t tmpfs -o mode=755 tmpfs /run && exec "$@"'
+#: Sockets of containerd's shims and more lie in /run, whatever the configuration says. Mounts are shared in there, as
+#: on a host with systemd.
+_OWN_RUN = 'mount --make-rshared / && mount -t tmpfs -o mode=755 tmpfs /run && exec "$@"'
 #: Tells whether a daemon answers.
 Ready = Callable[[], bool]
 START_SECONDS = 20.0

@@ -23,8 +23,8 @@ _OWN_ETC = (
     "rm -rf /etc/containers /etc/cdi && mkdir -p /etc/containers /etc/cdi && "
     'cp "$1/containers.conf" /etc/containers/ && cp "$1/policy.json" /etc/containers/ && shift && exec "$@"'
 )
-#: $1: the scratch directory; $2: device nodes that /dev is to have as well. Rootless Podman takes the node of a CDI spec
-#: by its path in the container, so a simulated machine's nodes have to be where a real one's are.
+#: $1: the scratch directory; $2: device nodes that /dev is to have as well. Rootless Podman takes the node of a CDI
+#: spec by its path in the container, so a simulated machine's nodes have to be where a real one's are.
 _OWN_DEV = (
     'mount -t tmpfs -o mode=755 tmpfs "$1/over" && for one in null zero full random urandom tty fuse; do '
     '[ ! -e /dev/$one ] || cp -a /dev/$one "$1/over/"; done && cp -a "$2"/. "$1/over/" && '
@@ -94,12 +94,14 @@ class PodmanBox:
         """Of the container of the test."""
         return f"{self.token}-box"
 
-    def run_words(self, options: Sequence[str], rootfs: Path, command: Sequence[str]) -> str:
-        """``podman run`` as a line for ``sh``. Its options are those that this kind of machine needs."""
+    def run_words(
+        self, options: Sequence[str], rootfs: Path, command: Sequence[str], general: Sequence[str] = ()
+    ) -> str:
+        """``podman run`` as a line for ``sh``, with options that this kind of machine needs. general: before ``run``."""
         needed = [f"--name={self.name}", "--pids-limit=-1"]
         if self.user is None:
             needed.append(f"--cgroup-parent=/{self.name}-parent")
-        return quoted(["podman", "run", "--rm", *needed, *options, "--rootfs", str(rootfs), *command])
+        return quoted(["podman", *general, "run", "--rm", *needed, *options, "--rootfs", str(rootfs), *command])
 
     def script(self, before: str, then: str) -> Result:
         """Run ``before`` as root, to configure, and then ``then`` as the user (or as root)."""
