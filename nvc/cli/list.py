@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nvc.cli.getopt import Parsed
     from nvc.cli.settings import Settings
     from nvc.log import Log
-    from nvc.model import DriverFile
+    from nvc.model import DriverFile, DriverInfo
 
 
 class ListRequest(Record):
@@ -94,8 +94,14 @@ def _sections(request: ListRequest, context: Context) -> dict[str, list[str]]:
         "libraries32": _paths(driver.libraries32, request.libraries and request.compat32),
         "ipcs": _paths(driver.ipcs, request.ipcs),
         "firmwares": _paths(driver.firmwares, request.firmwares),
-        **({"components": _paths(driver.components, request.libraries)} if driver.platform else {}),
+        **({"components": _components(driver, request)} if driver.platform else {}),
     }
+
+
+def _components(driver: DriverInfo, request: ListRequest) -> list[str]:
+    # nvidia-smi of a driver store is a program too.
+    listed = _paths(driver.binaries, request.binaries)
+    return [path for path in _paths(driver.components, request.libraries) if path not in listed]
 
 
 def _paths(files: Sequence[DriverFile], wanted: bool) -> list[str]:

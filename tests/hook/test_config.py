@@ -12,6 +12,7 @@ from hook.config_keys import KEYS
 from hook.swarm import CONFIG_LIMIT, FILES
 from nvc.capabilities import WORDS
 from nvc.errors import InputError
+from nvc.model import CSV_DIRECTORY
 
 SAMPLE = """
 #accept-nvidia-visible-devices-as-volume-mounts = false
@@ -67,6 +68,15 @@ def test_reads_every_key() -> None:
         pytest.param('swarm-resource = "A, B,,A"', "swarm_resources", ("A", "B"), id="swarm"),
         pytest.param("accept-nvidia-visible-devices-as-volume-mounts = true", "accept_mounts", True, id="mounts"),
         pytest.param('[nvidia-container-runtime]\nmode = "cdi"', "mode", "cdi", id="mode"),
+        pytest.param(
+            '[nvidia-container-runtime.modes.csv]\nmount-spec-path = "/opt/lists"',
+            "csv_directory",
+            "/opt/lists",
+            id="csv",
+        ),
+        pytest.param(
+            '[nvidia-container-runtime.modes.csv]\nmount-spec-path = ""', "csv_directory", CSV_DIRECTORY, id="no csv"
+        ),
         pytest.param('[nvidia-container-runtime]\nruntimes = ["/x", "y"]', "runtimes", ("/x", "y"), id="runtimes"),
         pytest.param("[agent]\nx = 1\n[share]\ny = 1", "unknown", (), id="tables of our other programs"),
         pytest.param(
@@ -107,6 +117,11 @@ def test_values(text: str, field: str, expected: object) -> None:
         pytest.param("x", "c: not TOML", id="not TOML"),
         pytest.param("a = 1\na = 2", "c: not TOML", id="key twice"),
         pytest.param("a = " + "[" * 5000, "c: not TOML", id="deep"),
+        pytest.param(
+            '[nvidia-container-runtime.modes.csv]\nmount-spec-path = "lists"',
+            "is not an absolute path",
+            id="relative csv",
+        ),
         pytest.param('disable-require = "yes"', "disable-require is not a boolean", id="text for a boolean"),
         pytest.param("[nvidia-container-cli]\nroot = 1", r"nvidia-container-cli\.root is not a string", id="number"),
         pytest.param(

@@ -46,6 +46,17 @@ def test_everything_at_once() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("csv-mounts=all", True), ("csv-mounts=base-only", False), ("all", False), ("csv-mounts=all,x", False)],
+)
+def test_jetpack_chooses_mount_lists(value: str, expected: bool) -> None:
+    found = request({**GPU, "NVIDIA_REQUIRE_JETPACK": value})
+    assert found is not None
+    assert found.all_csv is expected
+    assert found.requirements == ()
+
+
 @pytest.mark.parametrize("env", [{}, {"NVIDIA_VISIBLE_DEVICES": "void"}, {"NVIDIA_VISIBLE_DEVICES": ""}])
 def test_no_wish_is_no_request(env: dict[str, str]) -> None:
     assert request(env) is None

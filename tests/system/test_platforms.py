@@ -10,7 +10,7 @@ from nvc.sim.description import load
 from nvc.sim.platforms import FOREIGN_STORE, store
 from tests.support import rootfs, sight
 from tests.support.bed import Bed, gpu_env
-from tests.support.bundle import Container
+from tests.support.bundle import Container, Hook
 from tests.support.runtimes import OciRuntime
 
 pytestmark = pytest.mark.system
@@ -21,7 +21,7 @@ TEGRA_NODES = ("/dev/nvmap", "/dev/nvhost-ctrl-gpu", "/dev/nvhost-gpu", "/dev/nv
 RO = {"ro", "nosuid", "nodev"}
 
 
-def hooks(bed: Bed, machine: str, stage: str = "prestart", *options: str) -> dict[str, list[object]]:
+def hooks(bed: Bed, machine: str, stage: str = "prestart", *options: str) -> dict[str, list[Hook]]:
     return {stage: [bed.hook(stage, *options, machine=machine)]}
 
 
