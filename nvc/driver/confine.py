@@ -82,7 +82,8 @@ _NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x200
 def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: Log) -> None:
     """Give everything up, in the one order that works. Runs in the driver service; does not return to what it was.
 
-    uid, gid: None is the overflow id (nobody) for root, and the own id for others.
+    uid, gid: None is the overflow id (nobody) for root, and the own id for others. Root of a user namespace without a
+    nobody (``runc spec --rootless`` maps one id) keeps its own: an ordinary user outside, in the end without rights.
     parent: pid of the process whose end ends this one.
     Raises InitializationError. Imports nothing afterwards: the interpreter's files are outside the new root.
     """
@@ -116,7 +117,32 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
 def _identity(uid: int | None, gid: int | None) -> tuple[int, int]:
     if os.geteuid() != 0:
         return os.geteuid() if uid is None else uid, os.getegid() if gid is None else gid
-    return _overflow_id("uid") if uid is None else uid, _overflow_id("gid") if gid is None else gid
+    if uid is None:
+        nobody = _overflow_id("uid")
+        uid = nobody if _can_become("uid", nobody) else os.geteuid()
+    if gid is None:
+        nobody = _overflow_id("gid")
+        gid = nobody if _can_become("gid", nobody) and not _groups_are_fixed() else os.getegid()
+    return uid, gid
+
+
+def _can_become(kind: str, number: int) -> bool:
+    """Whether this user namespace has the id (user_namespaces(7): first id inside, outside, how many)."""
+    try:
+        with open(f"/proc/self/{kind}_map") as file:
+            rows = [[int(word) for word in line.split()] for line in file]
+    except OSError:
+        return True  # a kernel without user namespaces
+    return any(first <= number < first + count for first, _, count in rows)
+
+
+def _groups_are_fixed() -> bool:
+    """Whether supplementary groups cannot be dropped, as a change of the group demands."""
+    try:
+        with open("/proc/self/setgroups") as file:
+            return file.read().strip() == "deny"
+    except OSError:
+        return False
 
 
 def _overflow_id(kind: str) -> int:
