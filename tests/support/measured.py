@@ -20,6 +20,7 @@ PROGRAMS = {
     "Slurm": ("slurmd", "-V"),
 }
 LINES = 12
+WIDTH = 300
 
 
 class Record:
@@ -56,7 +57,7 @@ def page(reports: dict[str, list[pytest.TestReport]]) -> str:
         lines.append(
             f"| {Path(file).name} | {_cell(name)} | {_outcome(reports[nodeid])} | {_seconds(reports[nodeid])} |"
         )
-        shown += _shown(name, reports[nodeid])
+        shown += _shown(f"{Path(file).stem.removeprefix('test_')}: {name}", reports[nodeid])
     return "\n".join([*lines, "", "## What was run", "", *shown]).rstrip() + "\n"
 
 
@@ -69,8 +70,13 @@ def _shown(name: str, reports: list[pytest.TestReport]) -> list[str]:
         command, output = pair if isinstance(pair, list | tuple) else ("", "")
         kept = [plain(line) for line in str(output).strip().splitlines()]
         more = [f"... ({len(kept) - LINES} lines more)"] if len(kept) > LINES else []
-        text += [f"# {plain(str(command))}", *(line[:300] for line in kept[:LINES]), *more]
+        text += [f"# {plain(str(command))}", *(short(line) for line in kept[:LINES]), *more]
     return [*text, "```", ""]
+
+
+def short(line: str) -> str:
+    """A line that a page can show: its beginning and its end, where an engine quotes us."""
+    return line if len(line) <= WIDTH else f"{line[: WIDTH // 3]} ... {line[-WIDTH * 2 // 3 :]}"
 
 
 def plain(text: str) -> str:
