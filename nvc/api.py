@@ -77,12 +77,12 @@ class Context:
         self.host = _host(self.config)
         self._inventories: dict[DriverOptions, Inventory] = {}
         self._current: Inventory | None = None
+        self._platform: str | None = None
         if self.options.load_kmods and not self.host.simulated:
             from nvc.driver.kmods import load_kmods
-            from nvc.driver.places import platform
 
             # WSL's module is built in; Tegra's are not this one, and make their nodes themselves.
-            if not platform(self.host):
+            if not self.platform:
                 imex = not self.options.no_create_imex_channels
                 load_kmods(self.host, self.config.imex, create_imex=imex, log=self.log)
 
@@ -97,6 +97,15 @@ class Context:
         if self._own_log:
             self.log.close()
 
+    @property
+    def platform(self) -> str:
+        """WSL or TEGRA of ``nvc.model``, "" on a machine with NVIDIA's ordinary driver. Looked at once."""
+        if self._platform is None:
+            from nvc.driver.places import platform
+
+            self._platform = platform(self.host)
+        return self._platform
+
     def inventory(self, options: str = "") -> Inventory:
         """Everything installed, from the inventory cache when it is valid. options: words such as ``no-mps``.
 
@@ -106,10 +115,9 @@ class Context:
         found = self._inventories.get(chosen)
         if found is None:
             from nvc.driver.inventory import cache_path, load
-            from nvc.driver.places import platform
 
             # Nothing tells when Windows or a list of Tegra's changes, so there everything is asked anew.
-            keep = self.config.cache and not platform(self.host)
+            keep = self.config.cache and not self.platform
             cache = cache_path(self.host) if keep else None
             found = load(self.host, chosen, self._query, cache=cache, log=self.log)
             self._inventories[chosen] = found

@@ -59,9 +59,7 @@ def _csv_mounts(wishes: Wishes, context: Context) -> Wishes:
     """
     if not any(text in _CSV_MOUNTS for text in wishes.requirements):
         return wishes
-    from nvc.driver.places import platform
-
-    if platform(context.host) != TEGRA:
+    if context.platform != TEGRA:
         return wishes
     words = [wishes.driver_words, *(_CSV_MOUNTS.get(text, "") for text in wishes.requirements)]
     return wishes.replace(

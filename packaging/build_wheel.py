@@ -28,7 +28,7 @@ MOVED = {"hook": "nvc._hook", "rpc": "nvc._rpc"}
 NATIVE = CHECKOUT / "build/native"
 #: The native files: where they are built -> where they go.
 BUILT = {
-    **dict.fromkeys(("libnvidia-ml.so", "libcuda.so", "nvidia-smi", "driver-tool"), "nvc/sim/native"),
+    **dict.fromkeys(("libnvidia-ml.so", "libcuda.so", "libdxcore.so", "nvidia-smi", "driver-tool"), "nvc/sim/native"),
     "_raw.abi3.so": "nvc/linux",
 }
 # One wheel for every Python from 3.11 on: the native files use its stable interface, or nothing of Python at all.
