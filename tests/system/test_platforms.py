@@ -12,6 +12,7 @@ from tests.support import rootfs, sight
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container, Hook
 from tests.support.runtimes import OciRuntime
+from tests.support.wrapped import Wrapped
 
 pytestmark = pytest.mark.system
 
@@ -148,3 +149,30 @@ def test_a_broken_list_stops_the_container_with_its_name(bed: Bed, runc: OciRunt
     assert result.code != 0
     assert "drivers.csv, line 2: not a text" in result.err
     assert rootfs.fingerprint(tree) == before
+
+
+@pytest.mark.parametrize("mode", ["auto", "csv"])
+def test_through_nvc_runtime_on_a_tegra(bed: Bed, runc: OciRuntime, mode: str) -> None:
+    look = sight.arguments(nodes=["/dev/nvhost-gpu"], libraries=["libcuda.so.1"])
+    wrapped = Wrapped(bed, runc, f'mode = "{mode}"', "tegra-orin")
+    result = wrapped.run(Container(bed.rootfs(), look, gpu_env("all")))
+    assert (result.code, result.complaints) == (0, "")
+    seen = sight.read(result.out)
+    assert seen.nodes == {"/dev/nvhost-gpu": "ENXIO"}
+    assert seen.libraries["libcuda.so.1"]
+
+
+@pytest.mark.parametrize(("machine", "node"), [("wsl2", "/dev/dxg"), ("tegra-orin", "/dev/nvhost-gpu")])
+def test_by_a_cdi_specification(bed: Bed, runc: OciRuntime, machine: str, node: str) -> None:
+    directory = bed.directory("cdi")
+    spec, hook = str(directory / "nvidia.yaml"), bed.commands.hook.replace("nvc-hook", "nvc-cdi-hook")
+    words = ("cdi", "generate", f"--nvc-hook-path={hook}", f"--output={spec}")
+    bed.call(bed.commands.nvc, f"--sim={bed.machine(machine)}", *words, check=True)
+    look = sight.arguments(nodes=[node], libraries=["libcuda.so.1"])
+    config = f'mode = "cdi"\n[nvidia-container-runtime.modes.cdi]\nspec-dirs = ["{directory}"]'
+    wrapped = Wrapped(bed, runc, config, machine)
+    result = wrapped.run(Container(bed.rootfs(), look, ("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0",)))
+    assert (result.code, result.complaints) == (0, "")
+    seen = sight.read(result.out)
+    assert seen.nodes[node] in ("ENODEV", "ENXIO")
+    assert seen.libraries["libcuda.so.1"]
