@@ -24,7 +24,7 @@ PLUGINS: dict[int, Path] = {
 #: The version that a file begins with: 1.6, 1.7 and 2.x read it.
 NEW = 2
 RELOAD = "systemctl restart containerd"
-#: containerd's built-in runtime. A file that names any runtime replaces the built-in table (seen with 1.6 and 1.7: the
+#: containerd's built-in runtime. A file that names any runtime replaces the built-in table (seen with 1.6: the
 #: CRI plugin then fails to load, "no corresponding runtime configured"), so a file without one gets this with ours.
 BUILT_IN = "runc"
 _PLAIN = {"runtime_type": "io.containerd.runc.v2"}
