@@ -12,7 +12,7 @@ from nvc.model import DriverFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nvc.model import DriverOptions
 
@@ -27,6 +27,15 @@ def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
             "environment variable PATH not found", hint="set PATH to the directories of the driver's programs"
         )
     return tuple(dict.fromkeys("/" + part.strip("/") for part in path.split(":")))
+
+
+def beside(libraries: Sequence[DriverFile], name: str) -> tuple[str, ...]:
+    """``bin`` next to the directory of the library whose name begins with ``name``.
+
+    A driver with a directory of its own has its programs there, and the PATH of a hook, which engines write, lacks it.
+    """
+    path = next((file.path for file in libraries if file.path.rpartition("/")[2].startswith(name)), "")
+    return (f"{path.rsplit('/', 2)[0]}/bin",) if path.count("/") > 1 else ()
 
 
 def find_binaries(root: str, search: tuple[str, ...], options: DriverOptions) -> tuple[list[DriverFile], list[str]]:

@@ -51,7 +51,8 @@ def discover(
         special = wsl.discover if where == WSL else tegra.discover
         return special(host, options, system, gpus, environ)
     libraries, libraries32, warnings = _libraries(host, options, version)
-    search = binaries.directories(environ)
+    # What appears there without a new loader cache is not noticed: a driver's installation makes one.
+    search = (*binaries.directories(environ), *binaries.beside(libraries, INDISPENSABLE))
     programs, more = binaries.find_binaries(host.root, search, options)
     warnings += more
     ipcs, more = binaries.find_ipcs(host.root, environ, options)

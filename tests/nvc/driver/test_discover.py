@@ -58,6 +58,21 @@ def test_cuda_versions(number: int, expected: str) -> None:
     assert expected == cuda_text(number)
 
 
+def test_a_driver_in_a_directory_of_its_own_with_wrappers_in_path(driver_root: DriverRoot) -> None:
+    (driver_root.path / "opt/driver").mkdir(parents=True)
+    (driver_root.path / LIBDIR).rename(driver_root.path / "opt/driver/lib64")
+    driver_root.write("etc/ld.so.conf", "/opt/driver/lib64\n")
+    driver_root.ldconfig()
+    driver_root.write("opt/driver/bin/nvidia-smi", "\x7fELF")
+    driver_root.write("opt/driver/bin/nvidia-debugdump", "\x7fELF")
+
+    programs = [file.path for file in run(driver_root).driver.binaries]
+
+    assert "/opt/driver/bin/nvidia-smi" in programs
+    assert "/opt/driver/bin/nvidia-debugdump" in programs
+    assert "/usr/bin/nvidia-smi" not in programs
+
+
 def test_no_cache(driver_root: DriverRoot) -> None:
     (driver_root.path / "etc/ld.so.cache").unlink()
 

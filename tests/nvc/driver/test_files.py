@@ -11,7 +11,7 @@ import pytest
 
 from nvc.driver import binaries
 from nvc.errors import DetectionError
-from nvc.model import DriverOptions
+from nvc.model import DriverFile, DriverOptions
 from tests.support.driver_root import VERSION, DriverRoot
 
 NONE = DriverOptions()
@@ -49,6 +49,19 @@ def test_a_program_is_taken_over_a_script_that_would_start_it(driver_root: Drive
 
     assert "/opt/driver/nvidia-smi" in [file.path for file in files]
     assert "selecting /opt/driver/nvidia-smi over /usr/local/bin/nvidia-smi, which is a script" in warnings
+
+
+@pytest.mark.parametrize(
+    ("library", "expected"),
+    [
+        ("/usr/local/nvidia/lib64/libnvidia-ml.so.580.1", ("/usr/local/nvidia/bin",)),
+        ("/lib64/libnvidia-ml.so.580.1", ("/bin",)),
+        ("/libnvidia-ml.so.580.1", ()),
+        ("/usr/local/nvidia/lib64/libcuda.so.580.1", ()),
+    ],
+)
+def test_programs_may_be_beside_the_library(library: str, expected: tuple[str, ...]) -> None:
+    assert binaries.beside([DriverFile(library, "library", "utility")], "libnvidia-ml.so") == expected
 
 
 def test_a_directory_or_dangling_link_of_the_name_is_passed_over(driver_root: DriverRoot) -> None:
