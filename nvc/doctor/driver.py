@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LOAD = "sudo nvc-py --load-kmods info"
 RELOAD = "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; sudo modprobe nvidia  # or reboot"
+#: Of the kernel: where it looks for firmware before /lib/firmware.
+FIRMWARE_PATH = "/sys/module/firmware_class/parameters/path"
 _GPU_CLASSES = ("0x0300", "0x0302")
 
 
@@ -99,7 +101,8 @@ def answers(probe: Probe) -> Iterator[Finding]:
     except NvcError as problem:
         yield error(str(problem), f"# {problem.hint}" if problem.hint else "nvidia-smi  # says more about the driver")
         return
-    yield ok(f"NVML answers: driver {inventory.driver.nvrm_version}, {len(inventory.gpus)} GPUs")
+    count = len(inventory.gpus)
+    yield ok(f"NVML answers: driver {inventory.driver.nvrm_version}, {count} GPU{'' if count == 1 else 's'}")
     # Most machines lack most of these; what is wrong among them has checks of its own.
     if inventory.warnings:
         some = "; ".join(inventory.warnings[:3])
@@ -111,12 +114,23 @@ def firmware(probe: Probe) -> Iterator[Finding]:
     if not found:
         return
     place = probe.driver(FIRMWARE_DIRECTORY.format(version=found))
-    if place.names():
+    # The kernel looks first where its parameter says, which is set on hosts whose driver has a directory of its own.
+    other = probe.kernel(FIRMWARE_PATH).text().strip().rstrip("/")
+    if place.names() or (other and probe.driver(f"{other}/nvidia/{found}").names()):
         yield ok(f"GSP firmware of {found} is there")
+    elif _running_firmware(probe) == {found}:
+        yield note(f"the GPUs run GSP firmware {found}, and {place} does not have it")
     elif "Open Kernel Module" in probe.driver(f"{DRIVER}/version").text():
         yield warning(f"no GSP firmware in {place}", f"# install the firmware package of driver {found}")
     else:
         yield note(f"no GSP firmware in {place}: this driver may do without")
+
+
+def _running_firmware(probe: Probe) -> set[str]:
+    """What the driver says of every GPU's firmware: versions, "N/A"."""
+    base = probe.driver(f"{DRIVER}/gpus")
+    texts = [base.below(f"{name}/information").text() for name in base.names()]
+    return {line.partition(":")[2].strip() for text in texts for line in text.splitlines() if "GPU Firmware:" in line}
 
 
 def persistence(probe: Probe) -> Iterator[Finding]:

@@ -40,7 +40,7 @@ MACHINE = (
         "driver-firmware",
         "driver",
         driver.firmware,
-        "`/lib/firmware/nvidia/VERSION`",
+        "`/lib/firmware/nvidia/VERSION`, or where the kernel was told; the firmware that GPUs run",
         "GPUs since Turing with the open kernel modules do not start without GSP firmware",
     ),
     Check(

@@ -11,6 +11,8 @@ from nvc.model import Inventory
 from tests.support.doctor_cases_software import PRIVATE, Change, cdi_hooks, other_driver
 from tests.support.doctor_tree import MOUNTINFO_V2, Tree
 
+VERSION = "580.159.04"
+INFORMATION = "proc/driver/nvidia/gpus/0000:00:06.0/information"
 V1 = "30 1 0:26 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices\n"
 
 
@@ -41,6 +43,10 @@ def hidden(tree: Tree) -> None:
 def no_driver(tree: Tree) -> None:
     hidden(tree)
     shutil.rmtree(tree.path("sys/module"))
+
+
+def no_firmware(tree: Tree) -> None:
+    tree.path("usr/lib/firmware").rename(tree.path("usr/lib/gone"))
 
 
 def no_filters(tree: Tree, number: int) -> None:
@@ -110,9 +116,25 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
     "NVML fails": ("driver-nvml", failing, "error", "nvml error: driver not loaded"),
     "no firmware": (
         "driver-firmware",
-        lambda t: t.path("usr/lib/firmware").rename(t.path("usr/lib/gone")),
+        lambda t: (no_firmware(t), t.replace(INFORMATION, f"GPU Firmware: \t {VERSION}", "GPU Firmware: \t N/A")),
         "warning",
         "no GSP firmware",
+    ),
+    "firmware of nobody knows where": (
+        "driver-firmware",
+        lambda t: no_firmware(t),
+        "note",
+        "the GPUs run GSP firmware",
+    ),
+    "firmware where the kernel is told": (
+        "driver-firmware",
+        lambda t: (
+            no_firmware(t),
+            t.write("sys/module/firmware_class/parameters/path", "/opt/driver/firmware\n"),
+            t.write(f"opt/driver/firmware/nvidia/{VERSION}/gsp_ga10x.bin", ""),
+        ),
+        "ok",
+        "is there",
     ),
     "no persistenced": (
         "driver-persistence",
