@@ -1,14 +1,15 @@
 """Collect what a machine without a package manager needs to run tests/gpu: ``python tools/carry.py DIR``.
 
-DIR gets bin/ (runc, crun, a static busybox), lib/ (the shared libraries that they need beside glibc), site/ (the
-Python packages, for the Python of the other machine) and native/ (our extension modules, if ``make native`` made
-them). Copy DIR there and name it in NVC_CARRY.
+DIR gets bin/ (runc, crun, conmon, a static busybox), packed/ (podman, compressed; tests/support/carried.py unpacks
+it), lib/ (the shared libraries that they need beside glibc), site/ (the Python packages, for the Python of the other
+machine) and native/ (our extension modules, if ``make native`` made them). Copy DIR there and name it in NVC_CARRY.
 """
 
 from __future__ import annotations
 
 import argparse
 import configparser
+import lzma
 import re
 import shutil
 import subprocess
@@ -18,7 +19,9 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-PROGRAMS = ("runc", "crun", "busybox")
+PROGRAMS = ("runc", "crun", "conmon", "busybox")
+#: Carried as NAME.xz: podman alone would be half of all that may travel.
+PACKED = ("podman",)
 #: Opened by name (pyseccomp), so that ldd does not show it for everything that needs it.
 EXTRA_LIBRARIES = ("libseccomp.so.2",)
 #: Parts of glibc: must be the other machine's own, to fit its loader.
@@ -33,30 +36,32 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--python", default="3.12", help="Python version of the other machine (default 3.12)")
     options = parser.parse_args(argv)
-    missing = [name for name in PROGRAMS if _find(name) is None]
+    missing = [name for name in (*PROGRAMS, *PACKED) if _find(name) is None]
     if missing:
-        print(
-            f"carry: not installed: {', '.join(missing)}.  Run:  apt-get install runc crun busybox-static",
-            file=sys.stderr,
-        )
+        install = "apt-get install runc crun podman conmon busybox-static"
+        print(f"carry: not installed: {', '.join(missing)}.  Run:  {install}", file=sys.stderr)
         return 1
     shutil.rmtree(options.directory, ignore_errors=True)
     libraries = collect_programs(options.directory)
     packages = collect_packages(options.directory, options.python)
     collect_extensions(options.directory)
     size = sum(path.stat().st_size for path in options.directory.rglob("*") if path.is_file())
-    print(f"{options.directory}: {', '.join(PROGRAMS)}; {libraries} libraries; {packages} packages; {size >> 20} MiB")
+    names = ", ".join((*PROGRAMS, *PACKED))
+    print(f"{options.directory}: {names}; {libraries} libraries; {packages} packages; {size >> 20} MiB")
     return 0
 
 
 def collect_programs(directory: Path) -> int:
     """Copy the programs and their libraries; return the number of libraries."""
-    (directory / "bin").mkdir(parents=True)
-    (directory / "lib").mkdir()
-    for name in PROGRAMS:
+    for part in ("bin", "packed", "lib"):
+        (directory / part).mkdir(parents=True)
+    for name in (*PROGRAMS, *PACKED):
         program = _find(name)
         assert program is not None, name
-        shutil.copy2(program, directory / "bin" / name)
+        if name in PACKED:
+            (directory / "packed" / f"{name}.xz").write_bytes(lzma.compress(Path(program).read_bytes()))
+        else:
+            shutil.copy2(program, directory / "bin" / name)
         for library in _libraries(program):
             shutil.copy(Path(library).resolve(), directory / "lib" / Path(library).name)
     cache = subprocess.run(["/sbin/ldconfig", "-p"], check=True, capture_output=True, text=True).stdout

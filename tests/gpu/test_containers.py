@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.support import cgroupview, rootfs, sight
+from tests.support import sight
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import STAGES, Container
+from tests.support.gpuhost import PROGRAM, smi, with_program
 from tests.support.paused import Paused
 from tests.support.runtimes import OciRuntime
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
-SOURCE = Path(__file__).with_name("vectoradd.cu")
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 #: A number of the driver's that no GPU of these machines has.
 OTHER = ("/dev/not-mine", 195, 77)
@@ -27,59 +24,33 @@ MANY = 64
 NODES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
-@pytest.fixture(params=["crun", "runc"])
-def native(request: pytest.FixtureRequest, ask: Callable[[str, str], OciRuntime]) -> OciRuntime:
-    """Both runtimes, in a cgroup layout of this machine that they work in."""
-    views = [view.name for view in cgroupview.available()]
-    return ask(request.param, "v2" if "v2" in views else views[-1])
-
-
-@pytest.fixture(scope="session")
-def vectoradd(whole_bed: Bed) -> Iterator[Path]:
-    """A CUDA program, compiled here, with the CUDA runtime in it."""
-    compiler = shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
-    if compiler is None:
-        pytest.skip("no nvcc on this machine")
-    program = whole_bed.directory("cuda") / "vectoradd"
-    command = [compiler, "-O2", "-cudart", "static", "-arch=native", "-o", str(program), str(SOURCE)]
-    subprocess.run(command, check=True)
-    yield program
-
-
 def _hooks(bed: Bed, stage: str = "prestart") -> dict[str, list]:  # type: ignore[type-arg]
     return {stage: [bed.hook(stage, machine="")]}
-
-
-def _smi(*arguments: str) -> str:
-    return subprocess.run(["nvidia-smi", *arguments], check=True, capture_output=True, text=True).stdout
 
 
 def test_nvidia_smi_in_a_container_lists_the_hosts_gpus(bed: Bed, native: OciRuntime) -> None:
     result = bed.run(native, Container(bed.rootfs(), ["nvidia-smi", "-L"], gpu_env("all"), _hooks(bed)))
     assert (result.code, result.err) == (0, "")
-    assert result.out == _smi("-L")
+    assert result.out == smi("-L")
 
 
 def test_nvidia_smi_table(bed: Bed, native: OciRuntime) -> None:
     query = ("--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader")
     result = bed.run(native, Container(bed.rootfs(), ["nvidia-smi", *query], gpu_env("all"), _hooks(bed)))
-    assert (result.code, result.out) == (0, _smi(*query)), result.err
+    assert (result.code, result.out) == (0, smi(*query)), result.err
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_cuda_program_computes(bed: Bed, native: OciRuntime, vectoradd: Path, stage: str) -> None:
-    tree = bed.rootfs()
-    rootfs.add_program(tree, vectoradd, "/usr/bin/vectoradd")
-    container = Container(tree, ["/usr/bin/vectoradd"], gpu_env("0", "compute"), _hooks(bed, stage))
+    container = Container(with_program(bed, vectoradd), [PROGRAM], gpu_env("0", "compute"), _hooks(bed, stage))
     result = bed.run(native, container)
     assert result.code == 0, result.text
     assert result.out.endswith(" ok\n")
 
 
 def test_cuda_program_without_the_hook_fails(bed: Bed, native: OciRuntime, vectoradd: Path) -> None:
-    tree = bed.rootfs()
-    rootfs.add_program(tree, vectoradd, "/usr/bin/vectoradd")
-    result = bed.run(native, Container(tree, ["/usr/bin/vectoradd"], gpu_env("0", "compute")))
+    container = Container(with_program(bed, vectoradd), [PROGRAM], gpu_env("0", "compute"))
+    result = bed.run(native, container)
     assert (result.code, result.out) == (1, "")
 
 
@@ -125,7 +96,7 @@ def test_command_line_as_dockers_hook_calls_it(bed: Bed, native: OciRuntime) -> 
     script = f"exec {bed.commands.cli} {words} --compute --utility --pid=$pid {tree}"
     container = Container(tree, ["nvidia-smi", "-L"], (), {"prestart": [bed.shell_hook(script)]})
     result = bed.run(native, container)
-    assert (result.code, result.out) == (0, _smi("-L")), result.err
+    assert (result.code, result.out) == (0, smi("-L")), result.err
 
 
 @pytest.mark.timeout(300)

@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from nvc.driver.inventory import CACHE
-from tests.support import cgroupview, rootfs, sight
+from tests.support import sight
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
+from tests.support.gpuhost import PROGRAM, smi, with_program
 from tests.support.runtimes import OciRuntime
 from tests.support.wrapped import Wrapped
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
-SOURCE = Path(__file__).with_name("vectoradd.cu")
-
-
-@pytest.fixture(params=["crun", "runc"])
-def native(request: pytest.FixtureRequest, ask: Callable[[str, str], OciRuntime]) -> OciRuntime:
-    """Both runtimes, in a cgroup layout of this machine that they work in."""
-    views = [view.name for view in cgroupview.available()]
-    return ask(request.param, "v2" if "v2" in views else views[-1])
-
-
-@pytest.fixture(scope="module")
-def vectoradd(whole_bed: Bed) -> Iterator[Path]:
-    """A CUDA program, compiled here, with the CUDA runtime in it."""
-    compiler = shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
-    if compiler is None:
-        pytest.skip("no nvcc on this machine")
-    program = whole_bed.directory("cuda") / "vectoradd"
-    command = [compiler, "-O2", "-cudart", "static", "-arch=native", "-o", str(program), str(SOURCE)]
-    subprocess.run(command, check=True)
-    yield program
-
-
-def with_program(bed: Bed, program: Path) -> Path:
-    tree = bed.rootfs()
-    rootfs.add_program(tree, program, "/usr/bin/vectoradd")
-    return tree
-
 
 def test_smi_through_nvc_runtime(bed: Bed, native: OciRuntime) -> None:
-    host = subprocess.run(["nvidia-smi", "-L"], check=True, capture_output=True, text=True).stdout
+    host = smi("-L")
 
     result = Wrapped(bed, native, machine="").run(Container(bed.rootfs(), ["nvidia-smi", "-L"], gpu_env("all")))
 
@@ -57,7 +27,7 @@ def test_smi_through_nvc_runtime(bed: Bed, native: OciRuntime) -> None:
 
 @pytest.mark.parametrize("value", ["0", "runtime.nvidia.com/gpu=0"])
 def test_cuda_through_nvc_runtime(bed: Bed, native: OciRuntime, vectoradd: Path, value: str) -> None:
-    container = Container(with_program(bed, vectoradd), ["/usr/bin/vectoradd"], gpu_env(value, "compute"))
+    container = Container(with_program(bed, vectoradd), [PROGRAM], gpu_env(value, "compute"))
 
     result = Wrapped(bed, native, machine="").run(container)
 
@@ -75,7 +45,7 @@ def test_cuda_by_cdi_through_nvc_runtime(bed: Bed, native: OciRuntime, vectoradd
     tree = with_program(bed, vectoradd)
 
     result = Wrapped(bed, native, config, machine="").run(
-        Container(tree, ["/usr/bin/vectoradd"], ("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0",))
+        Container(tree, [PROGRAM], ("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0",))
     )
     assert result.code == 0, result.text
     assert result.out.endswith(" ok\n")
@@ -94,7 +64,7 @@ def test_create_container_with_a_cold_inventory(
     stage = "createContainer"
     hooks = {stage: [bed.hook(stage, machine="")]}
     container = Container(
-        with_program(bed, vectoradd), ["/usr/bin/vectoradd"], gpu_env("0", "compute"), hooks, namespaces=namespaces
+        with_program(bed, vectoradd), [PROGRAM], gpu_env("0", "compute"), hooks, namespaces=namespaces
     )
 
     result = bed.run(native, container)

@@ -97,7 +97,10 @@ class PodmanBox:
     def run_words(
         self, options: Sequence[str], rootfs: Path, command: Sequence[str], general: Sequence[str] = ()
     ) -> str:
-        """``podman run`` as a line for ``sh``, with options that this kind of machine needs. general: before ``run``."""
+        """``podman run`` as a line for ``sh``, with the options that this kind of machine needs.
+
+        general: options before ``run``.
+        """
         needed = [f"--name={self.name}", "--pids-limit=-1"]
         if self.user is None:
             needed.append(f"--cgroup-parent=/{self.name}-parent")
