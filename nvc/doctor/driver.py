@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from nvc.doctor.finding import Finding, error, note, ok, warning
 from nvc.driver.nvcaps import MIG_MINORS
-from nvc.driver.places import DRIVER, IMEX_MAJOR
+from nvc.driver.places import DRIVER, IMEX_MAJOR, platform
 from nvc.driver.tables import FIRMWARE_DIRECTORY
 from nvc.errors import NvcError
 from nvc.formats.procfs import char_majors, nvrm_version
+from nvc.model import TEGRA
 
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
@@ -40,6 +41,9 @@ def loaded(probe: Probe) -> Iterator[Finding]:
         return
     if probe.system("/dev/dxg").exists():
         yield ok("Windows' driver serves this machine (WSL2)")
+        return
+    if platform(probe.host) == TEGRA:
+        yield ok("Tegra's own driver serves this machine, by mount lists")
         return
     text = probe.driver(f"{DRIVER}/version").text()
     if text:

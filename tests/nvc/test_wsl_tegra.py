@@ -162,9 +162,24 @@ def test_an_ordinary_machine_says_nothing_of_platforms(run: Run) -> None:
 
 @root
 @pytest.mark.parametrize("name", ["wsl2", "tegra-orin"])
-def test_nothing_is_kept_for_later(run: Run, machines: Path, name: str) -> None:
-    run(name, "list")
-    assert not Path(f"{machines / name}{CACHE}").exists()
+def test_nothing_is_kept_for_later(tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str) -> None:
+    tmp_path.chmod(0o755)
+    host = create(str(tmp_path / "machine"), name)
+    # As on an Orin, where the module that drives the display is loaded.
+    version = Path(f"{host.root}/proc/driver/nvidia/version")
+    version.parent.mkdir(parents=True)
+    version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  35.4.1  Release Build\n")
+    assert main([f"--sim={host.root}", "list"], "nvc-py") == 0
+    assert capfd.readouterr().out
+    assert not Path(f"{host.root}{CACHE}").exists()
+
+
+@root
+@pytest.mark.parametrize(("name", "words"), [("wsl2", "Windows' driver"), ("tegra-orin", "Tegra's own driver")])
+def test_doctor_does_not_miss_nvidias_module(run: Run, name: str, words: str) -> None:
+    found = {finding["check"]: finding for finding in json.loads(run(name, "doctor", "--json")[1])["findings"]}
+    assert found["driver-loaded"]["level"] == "ok"
+    assert words in found["driver-loaded"]["what"]
 
 
 @root
@@ -262,6 +277,21 @@ def test_a_failure_leaves_nothing(machines: Path, rootfs: Path, name: str, place
             configure(machines / name, pid, rootfs)
         assert mountinfo(pid) == mounts
         assert tree(rootfs) == files
+
+
+@root
+@pytest.mark.parametrize(("name", "used"), [("wsl2", False), ("tegra-orin", False), ("h200", True)])
+def test_compat_libraries_are_for_nvidias_module_only(machines: Path, rootfs: Path, name: str, used: bool) -> None:
+    compat = rootfs / "usr/local/cuda-99/compat"
+    compat.mkdir(parents=True)
+    (compat / "libcuda.so.999.1").touch()
+    (rootfs / "usr/local/cuda").symlink_to("cuda-99")
+    with Context(Config(sim=str(machines / name))) as context:
+        config = ContainerConfig(None, str(rootfs))
+        with context.container(config, "standalone no-cgroups compute cuda-compat-mode=ldconfig") as session:
+            plan(Wishes(("all",)), context, session)
+            (cache,) = [operation for operation in session.plan if isinstance(operation, UpdateLdcache)]
+    assert any("compat" in directory for directory in cache.directories) is used
 
 
 # Requirements.
