@@ -18,6 +18,7 @@ from nvc.doctor.finding import error, note, ok, warning
 from nvc.record import Record
 from tests.support.doctor_tree import Tree
 from tests.support.native import build
+from tests.support.readable import search_path
 
 Ran = tuple[int, str, str]
 KEYS = {"schema", "program", "simulated", "level", "counts", "findings"}
@@ -143,7 +144,8 @@ def test_an_ordinary_user_is_told_what_he_cannot_see(tmp_directory: str) -> None
         .directory("run/cdi", 0o700)
     )
     code = (
-        "import os, sys\nfrom tests.support.doctor_tree import CHECKS\nfrom nvc.doctor import runner\n"
+        f"import os, sys\nsys.path[:0] = {search_path()!r}\n"
+        "from tests.support.doctor_tree import CHECKS\nfrom nvc.doctor import runner\n"
         "from nvc.doctor.probe import Probe\nfrom nvc.model import Host\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "host = Host(root=sys.argv[1], system=sys.argv[1])\n"

@@ -27,6 +27,8 @@ from nvc.log import Log
 from nvc.model import Host
 from tests.support.demo_service import is_reaped, open_descriptors
 from tests.support.isolation import in_namespaces
+from tests.support.launchers import interpreter
+from tests.support.readable import search_path
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 
@@ -369,13 +371,14 @@ def test_an_ordinary_user_reaches_a_driver_root_too(driver_root: Callable[..., H
         if path.stat().st_mode & 0o005 == 0:
             path.chmod(path.stat().st_mode | 0o055)
     code = (
+        f"import sys\nsys.path[:0] = {search_path()!r}\n"
         "from nvc.driver.service import start\nfrom nvc.log import Log\nfrom nvc.model import Host\n"
         f"with start(Host(root={host.root!r}), uid=None, gid=None, deadline=9, log=Log.none()) as client:\n"
         "    print(client.gpu(0).name)\n"
         "    print(open(f'/proc/{client.pid}/status').read())\n"
     )
-    command = ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=Path(__file__).parents[3])
+    command = ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", interpreter(), "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd="/")
     assert "" == done.stderr
     assert done.stdout.startswith("confined\n")
     assert "CapPrm:\t0000000000000000" in done.stdout

@@ -178,8 +178,9 @@ except NvcError as error:
 @pytest.mark.parametrize("locked", ["directory", "file"])
 def test_without_the_right_to(file: Path, locked: str) -> None:
     file.chmod(0o600 if locked == "file" else 0o644)
-    for directory in list(file.parents)[:3]:
-        directory.chmod(0o755)
+    for directory in file.parents:
+        if directory.stat().st_mode & 0o005 != 0o005:
+            directory.chmod(0o755)
     code = f"""
 import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
