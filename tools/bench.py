@@ -171,10 +171,11 @@ class Bench:
 
 
 def _data(rows: Sequence[Row]) -> dict[str, object]:
-    return {**dict(_machine()), "rows": [row.as_data() for row in rows]}
+    return {**dict(machine_facts()), "rows": [row.as_data() for row in rows]}
 
 
-def _machine() -> list[tuple[str, str]]:
+def machine_facts() -> list[tuple[str, str]]:
+    """What a report begins with: (name, value)."""
     system = os.uname()
     driver = DRIVER.read_text().splitlines()[0] if DRIVER.exists() else "none: simulated machine h200"
     return [
@@ -187,7 +188,7 @@ def _machine() -> list[tuple[str, str]]:
 
 
 def _report(rows: Sequence[Row], argv: Sequence[str]) -> str:
-    facts = "".join(f"- {name}: {value}\n" for name, value in _machine())
+    facts = "".join(f"- {name}: {value}\n" for name, value in machine_facts())
     words = " ".join(word for word in argv)
     command = "make bench" + (f' BENCH_FLAGS="{words}"' if words else "")
     title = "a GPU machine" if DRIVER.exists() else "a machine without a GPU (SIMULATED)"
