@@ -1,25 +1,33 @@
-"""The engines of Debian 13 in a userland of their own: Docker 26 and Podman 5.4, both with CDI."""
+"""The engines of Debian 13 in a userland of their own: Docker 26 and Podman 5.4 (root's and a user's), with CDI."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support import launchers, sight, userland
+from tests.support import launchers, sight, userland, users
 from tests.support.bed import Bed, gpu_env
 from tests.support.cgroupview import named
 from tests.support.docker import Docker
 from tests.support.podmanbox import PodmanBox, quoted
 from tests.support.runtimes import Result
+from tests.support.users import User
 
 pytestmark = pytest.mark.engines
 
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 LOOK = sight.arguments(nodes=("/dev/nvidia1", "/dev/nvidiactl"), libraries=LIBRARIES)
 Show = Callable[[str, str], None]
+Rootless = Callable[..., PodmanBox]
+PAIRS = [("runc", "hybrid"), ("crun", "v1"), ("crun", "v2")]
+UID_MAP = "/proc/self/uid_map"
+USER_LOOK = sight.arguments(
+    nodes=("/dev/nvidia1", "/dev/nvidiactl"), libraries=LIBRARIES, texts=(sight.PARAMS, UID_MAP)
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +73,18 @@ def read(result: Result) -> sight.Sight:
 
 def gpus(seen: sight.Sight) -> list[str]:
     return [name for name in seen.lists["/dev"] if name.startswith("nvidia") and name[6:].isdigit()]
+
+
+def configure(bed: Bed, *options: str) -> str:
+    hook = launchers.with_options(
+        bed.directory("bin"), "nvc-hook", bed.commands.hook, f"--sim={bed.machine('h100x8')}", *options
+    )
+    words = [bed.commands.nvc, "runtime", "configure", "--runtime=podman", f"--hook-path={hook}"]
+    return f"{quoted(words)} >/dev/null 2>&1"
+
+
+def env(*variables: str) -> list[str]:
+    return [word for variable in variables for word in ("--env", variable)]
 
 
 @pytest.mark.parametrize(
@@ -122,12 +142,140 @@ def test_podman_with_cdi(bed: Bed, podman: PodmanBox, specs: Path, show: Show, o
 
 
 def test_podman_with_the_hook(bed: Bed, podman: PodmanBox) -> None:
-    sim = f"--sim={bed.machine('h100x8')}"
-    hook = launchers.with_options(bed.directory("bin"), "nvc-hook", bed.commands.hook, sim)
-    words = [bed.commands.nvc, "runtime", "configure", "--runtime=podman", f"--hook-path={hook}"]
-    variables = [word for variable in gpu_env("1") for word in ("--env", variable)]
-
-    result = podman.script(f"{quoted(words)} >/dev/null 2>&1", podman.run_words(variables, bed.rootfs(), LOOK))
+    result = podman.script(configure(bed), podman.run_words(env(*gpu_env("1")), bed.rootfs(), LOOK))
 
     seen = read(result)
     assert (gpus(seen), set(seen.nodes.values())) == (["nvidia1"], {"ENXIO"})
+
+
+@pytest.fixture(scope="module")
+def user(bed: Bed) -> Iterator[User]:
+    with users.ordinary(bed.token, bed.directory("user")) as found:
+        yield found
+
+
+@pytest.fixture
+def rootless(bed: Bed, root: Path, user: User) -> Iterator[Rootless]:
+    """Podman of the user; nodes: as in PodmanBox."""
+    made: list[PodmanBox] = []
+
+    def get(runtime: str, view: str, nodes: Path | None = None) -> PodmanBox:
+        # Only runc starts on a hybrid machine; a machine without hybrid has v2 alone.
+        seen = named(view) or (named("v2") if view == "hybrid" else None)
+        if seen is None:
+            pytest.skip(f"this machine cannot show cgroup {view}")
+        env = {"PODMAN_IGNORE_CGROUPSV1_WARNING": "1"}
+        more = {"preload": bed.preload(runtime, view), "first": userland.account(user)}
+        nodes = nodes or bed.machine("h100x8") / "dev"
+        place = bed.directory("podman")
+        box = PodmanBox(bed.token, runtime, seen, place, env, user, userland.wrap(root), nodes=nodes, **more)
+        box.prepare()
+        made.append(box)
+        return box
+
+    yield get
+    for box in made:
+        box.clean()
+    # What one test configures as the user is not there for the next.
+    shutil.rmtree(user.home / ".config", ignore_errors=True)
+
+
+def check_user(seen: sight.Sight, user: User) -> None:
+    """The container is in the user's namespace, not in root's, and the driver in the container."""
+    assert seen.texts[UID_MAP].split()[:3] == ["0", str(user.uid), "1"]
+    assert set(seen.nodes.values()) == {"ENXIO"}
+    assert all(seen.libraries.values())
+    assert "ModifyDeviceFiles: 0" in seen.texts[sight.PARAMS]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+@pytest.mark.parametrize(
+    ("option", "count"), [("--gpus=all", 8), ("--device=nvidia.com/gpu=1", 1)], ids=["gpus", "cdi"]
+)
+def test_rootless_podman_with_cdi(
+    bed: Bed, rootless: Rootless, user: User, specs: Path, show: Show, option: str, count: int, pair: tuple[str, str]
+) -> None:
+    box = rootless(*pair)
+    copy, tree = f"cp {specs}/nvidia.yaml /etc/cdi/", bed.rootfs(owner=user.uid)
+
+    seen = read(box.script(copy, box.run_words([option], tree, USER_LOOK)))
+
+    check_user(seen, user)
+    assert gpus(seen) == ([f"nvidia{index}" for index in range(8)] if count == 8 else ["nvidia1"])
+    said = box.script(copy, f"podman --version && {box.run_words([option], tree, ['nvidia-smi', '-L'])}")
+    assert "podman version 5.4" in said.out, said.text
+    assert len(re.findall("GPU-", said.out)) == count, said.text
+    show(f"podman --version && podman run {option} IMAGE nvidia-smi -L   # user, {pair[0]}", said.text)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+@pytest.mark.parametrize("who", ["root", "user"])
+def test_rootless_podman_with_the_hook(
+    bed: Bed, rootless: Rootless, user: User, show: Show, who: str, pair: tuple[str, str]
+) -> None:
+    """hooks.d of the machine, which root configures, or of the user, who does it himself."""
+    box, tree = rootless(*pair), bed.rootfs(owner=user.uid)
+    setup = configure(bed)
+    before, then = (setup, ":") if who == "root" else ("", setup)
+
+    seen = read(box.script(before, f"{then} && {box.run_words(env(*gpu_env('1')), tree, USER_LOOK)}"))
+
+    check_user(seen, user)
+    assert gpus(seen) == ["nvidia1"]
+    said = box.script(before, f"{then} && {box.run_words(env(*gpu_env('1')), tree, ['nvidia-smi', '-L'])}")
+    assert len(re.findall("GPU-", said.out)) == 1, said.text
+    show(f"podman run -e NVIDIA_VISIBLE_DEVICES=1 IMAGE nvidia-smi -L   # user, {pair[0]}, hook by {who}", said.text)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_rootless_podman_says_what_cannot_be_given(
+    bed: Bed, rootless: Rootless, user: User, show: Show, pair: tuple[str, str]
+) -> None:
+    """crun hides what a hook says, so there the reason is in the hook's --debug file (docs/errors.md)."""
+    box = rootless(*pair)
+    log = box.place / "tmp/log"
+    options = env(*gpu_env("1"), "NVIDIA_REQUIRE_CUDA=cuda>=99.0")
+    words = box.run_words(options, bed.rootfs(owner=user.uid), ["/bin/true"])
+
+    result = box.script(configure(bed, f"--debug={log}"), words)
+
+    assert result.code == 126, result.text
+    text = result.err if pair[0] == "runc" else log.read_text()
+    assert "requirement error: unsatisfied condition: cuda>=99.0" in text
+    show(f"podman run {' '.join(options)} IMAGE true   # user, {pair[0]}", result.err)
+
+
+def test_rootless_podman_without_a_specification(bed: Bed, rootless: Rootless, user: User, show: Show) -> None:
+    """Podman reads root's directories only, not the user's own; our command says that a user may not write there."""
+    box = rootless("runc", "hybrid")
+    sim = f"--sim={bed.machine('h100x8')}"
+    own = user.home / ".config/cdi"
+    generate = [bed.commands.nvc, sim, "cdi", "generate", "--output"]
+    run = box.run_words(["--gpus=all"], bed.rootfs(owner=user.uid), ["/bin/true"])
+
+    written = box.script("", quoted([*generate, "/etc/cdi/nvidia.yaml"]))
+    result = box.script("", f"mkdir -p {own} && {quoted([*generate, f'{own}/nvidia.yaml'])} && {run}")
+
+    assert written.code != 0
+    assert "/etc/cdi/nvidia.yaml could not be written: permission denied" in written.err
+    assert result.code == 126, result.text
+    assert "unresolvable CDI devices nvidia.com/gpu=all" in result.err
+    assert (own / "nvidia.yaml").exists()
+    show("podman run --gpus=all IMAGE true   # user, no CDI specification", result.err)
+
+
+def test_rootless_podman_with_nodes_of_a_driver_root(
+    bed: Bed, rootless: Rootless, user: User, specs: Path, show: Show
+) -> None:
+    """Podman 5.4 ignores hostPath for a user, as 4.3 does; the hook knows where the nodes are."""
+    box = rootless("runc", "hybrid", bed.directory("nodes"))
+    copy, tree = f"cp {specs}/nvidia.yaml /etc/cdi/", bed.rootfs(owner=user.uid)
+
+    result = box.script(copy, box.run_words(["--device=nvidia.com/gpu=1"], tree, ["/bin/true"]))
+    seen = read(box.script(configure(bed), box.run_words(env(*gpu_env("1")), tree, USER_LOOK)))
+
+    assert result.code != 0
+    assert re.search("error creating device nodes: mount /dev/nvidia.*: no such file or directory", result.err)
+    check_user(seen, user)
+    assert gpus(seen) == ["nvidia1"]
+    show("podman run --device=nvidia.com/gpu=1 IMAGE true   # user, nodes in a driver root only", result.err)

@@ -54,7 +54,7 @@ class PodmanBox:
     """Podman for root, or for an ordinary user, over runc or crun.
 
     place: a directory that the user may write. wrap: another userland. engine: more lines of [engine]. nodes: what /dev
-    is to have beside its own.
+    is to have beside its own. first: a line that root runs before any other.
     """
 
     token: str
@@ -67,6 +67,7 @@ class PodmanBox:
     engine: str = ""
     preload: str = ""
     nodes: Path | None = None
+    first: str = ":"
 
     def prepare(self) -> None:
         for name in ("over", "tmp", "volumes", "net", "root", "run"):
@@ -113,7 +114,7 @@ class PodmanBox:
         env["CONTAINERS_STORAGE_CONF"] = str(self.place / "storage.conf")
         drop = [] if self.user is None else self.user.wrap(env)
         inner = quoted([*drop, "sh", "-c", f"cd /; {then}"])
-        whole = ["sh", "-c", f"{before or ':'} && {inner}"]
+        whole = ["sh", "-c", f"{self.first} && {before or ':'} && {inner}"]
         etc = ["sh", "-c", _OWN_ETC, "etc", str(self.place), *whole]
         dev = ["sh", "-c", _OWN_DEV, "dev", str(self.place), str(self.nodes)] if self.nodes else []
         try:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import launchers
+from tests.support.podmanbox import quoted
+from tests.support.users import User
 
 #: Read once: tests see no NVC_ variable.
 _PLACE = os.environ.get("NVC_USERLAND", "")
@@ -57,6 +59,19 @@ def wrap(root: Path, command: Sequence[str] = ()) -> list[str]:
         *_words(root),
         *command,
     ]
+
+
+def account(user: User) -> str:
+    """A line for sh that copies the machine's account, with its ids for user namespaces, into the userland's /etc.
+
+    For an /etc of its own only, such as PodmanBox has: the userland's is shared.
+    """
+    lines = []
+    for name in ("passwd", "group", "subuid", "subgid"):
+        text = Path("/etc", name).read_text()
+        found = [line for line in text.splitlines() if line.startswith(f"{user.name}:")]
+        lines.append(f"printf '%s\\n' {quoted(found)} >>/etc/{name}")
+    return " && ".join(lines)
 
 
 def _words(root: Path) -> list[str]:
