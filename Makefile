@@ -29,7 +29,7 @@ demo: bootstrap-runtimes native
 test: bootstrap native
 	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) --ignore=tests/engines tests
 
-## test-engines   Docker, containerd, Podman, LXC, Slurm with the installed commands (as root; installs packages).
+## test-engines   Docker, containerd (CRI too), Podman, LXC, Incus, Slurm with the installed commands (as root; installs packages).
 ##                USERLAND= leaves the newer engines out, MEASURED=docs/measured/engines.md writes that page
 test-engines: bootstrap native
 	@tools/bootstrap '$(PYTHON)' engines
