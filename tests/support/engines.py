@@ -44,6 +44,15 @@ lxc.hook.version = 1
 """
 
 
+def late(command: Sequence[str]) -> list[str]:
+    """A container's command, begun when somebody listens.
+
+    Podman 4.3 on a busy machine sometimes attaches after a short command has ended, and then its output is lost
+    although it exits with 0: about once in 120 starts here, without any hook or device.
+    """
+    return ["sh", "-c", 'sleep 0.1; exec "$@"', "sh", *command]
+
+
 @dataclass
 class Podman:
     """Rootful Podman over runc or crun. preload as in OciRuntime."""
@@ -80,7 +89,7 @@ class Podman:
         options = [word for variable in env for word in ("--env", variable)]
         podman = ["podman", "run", "--rm", "--name", name, f"--cgroup-parent=/{name}-parent", "--log-driver=none"]
         # Pure v2 on a hybrid machine has no pids controller, so podman's default limit cannot be set there.
-        argv = [*podman, "--network=none", "--pids-limit=-1", *options, "--rootfs", str(rootfs), *command]
+        argv = [*podman, "--network=none", "--pids-limit=-1", *options, "--rootfs", str(rootfs), *late(command)]
         return execute(self.view.wrap(argv), env=self._env())
 
     def clean(self, name: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.support import leftovers, sight
 from tests.support.bed import Bed, gpu_env
 from tests.support.cgroupview import named
-from tests.support.engines import Podman
+from tests.support.engines import Podman, late
 from tests.support.fixtures import bed, need, whole_bed
 from tests.support.runtimes import Result, execute
 
@@ -50,7 +50,7 @@ class CdiPodman:
         name = f"--name={self.name}"
         argv = ["podman", "run", "--rm", name, f"--cgroup-parent=/{self.name}-parent", "--log-driver=none"]
         argv += ["--network=none", "--pids-limit=-1", *words, *options]
-        argv += ["--rootfs", str(rootfs or self.bed.rootfs()), *command]
+        argv += ["--rootfs", str(rootfs or self.bed.rootfs()), *late(command)]
         wrapped = ["unshare", "-m", "--propagation", "private", "sh", "-c", OWN_ETC, "etc", str(self.specs)]
         return execute([*wrapped, *self.podman.view.wrap(argv)], env=self.podman._env())
 
