@@ -75,9 +75,9 @@ def test_options_reach_the_target(bundle: Any, serve: Serve) -> None:
     bundle.write(GPU, process={"env": GPU, "capabilities": {"bounding": ["CAP_SYS_ADMIN"]}})
     argv = ["--config=/c.toml", "--debug", "log", "--sim=/machine", "--timeout=3", "prestart"]
 
-    target = serve(bundle.state(), *argv, directory="/work").target
+    target = serve(bundle.state(), *argv, directory="/srv").target
 
-    assert (target.config, target.debug, target.sim, target.timeout) == ("/c.toml", "/work/log", "/machine", 3.0)
+    assert (target.config, target.debug, target.sim, target.timeout) == ("/c.toml", "/srv/log", "/machine", 3.0)
     assert target.privileged
 
 
