@@ -122,12 +122,7 @@ def _named(path: str, directory: str, option: str) -> str:
 def _fail(program: str, error: NvcError, debug: str) -> int:
     from hook import report
 
-    report.to_stderr(program, error)
-    if debug.startswith("/") and debug != "/dev/stderr":
-        from nvc.log import open_log
-
-        report.to_log(open_log(debug, program), error)
-    return error.exit_code
+    return report.fail(program, error, debug)
 
 
 def _print(descriptor: int, text: str) -> None:

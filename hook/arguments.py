@@ -97,14 +97,15 @@ def _option(word: str, rest: list[str], program: str) -> tuple[str, str | bool |
         value = rest.pop(0)
     if not value or "\0" in value:
         raise UsageError(f"option --{name} needs a value: {kinds[name]}")
-    return name, _seconds(value) if name == "timeout" else value
+    return name, seconds(value) if name == "timeout" else value
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """The value of --timeout. Raises UsageError."""
     try:
-        seconds = float(text)
+        value = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 3600:  # also refuses nan
+        value = 0.0
+    if not 0 < value <= 3600:  # also refuses nan
         raise UsageError(f"--timeout {text!r} is not a number of seconds between 0 and 3600")
-    return seconds
+    return value

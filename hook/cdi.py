@@ -10,6 +10,7 @@ import os
 import sys
 
 from hook import bundle, process, state
+from hook.arguments import seconds
 from nvc.errors import ContainerError, InputError, NvcError, UsageError
 
 TYPE_CHECKING = False
@@ -157,7 +158,7 @@ def _read(words: list[str]) -> tuple[str, Values]:
 
 
 def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
-    waits = [_seconds(values["timeout"][-1]) for _, values in steps if "timeout" in values]
+    waits = [seconds(values["timeout"][-1]) for _, values in steps if "timeout" in values]
     timeout = waits[-1] if waits else _TIMEOUT
     # All words are read before anything is done.
     calls = [(name.replace("-", "_"), _ARGUMENTS[name](values)) for name, values in steps if name in _ARGUMENTS]
@@ -242,25 +243,10 @@ def _last(values: Values, name: str) -> str:
     return values[name][-1] if name in values else ""
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 3600:  # also refuses nan
-        raise UsageError(f"--timeout {text!r} is not a number of seconds between 0 and 3600")
-    return seconds
-
-
 def _fail(error: NvcError, debug: str) -> int:
     from hook import report
 
-    report.to_stderr(PROGRAM, error)
-    if debug.startswith("/") and debug != "/dev/stderr":
-        from nvc.log import open_log
-
-        report.to_log(open_log(debug), error)
-    return error.exit_code
+    return report.fail(PROGRAM, error, debug)
 
 
 def _print(descriptor: int, text: str) -> None:

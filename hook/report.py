@@ -20,6 +20,16 @@ def to_stderr(program: str, error: NvcError) -> None:
     write(2, f"{program}: {one_line(str(error))}\n{hint}")
 
 
+def fail(program: str, error: NvcError, debug: str) -> int:
+    """Tell people, and the debug log at ``debug`` ("" for none) unless it is their screen; the exit code."""
+    to_stderr(program, error)
+    if debug.startswith("/") and debug != "/dev/stderr":
+        from nvc.log import open_log
+
+        to_log(open_log(debug, program), error)
+    return error.exit_code
+
+
 def to_log(log: Log, error: NvcError) -> None:
     """The same in the debug log: crun shows nothing of a hook's stderr, so that is where people find the reason."""
     log.error(one_line(str(error)))

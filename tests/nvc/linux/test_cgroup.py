@@ -39,6 +39,12 @@ FOUND = [
         id="co-mounted",
     ),
     pytest.param(
+        "5:devices:/docker2/1\n",
+        V1_MOUNT.format(root="/docker"),
+        (1, "/sys/fs/cgroup/devices/docker2/1"),
+        id="mount-prefix-of-another-name",
+    ),
+    pytest.param(
         "5:devices:/docker/1\n", V1_MOUNT.format(root="/docker"), (1, "/sys/fs/cgroup/devices/1"), id="mount-prefix"
     ),
     pytest.param("0::/a:b:c\n", V2, (2, "/sys/fs/cgroup/a:b:c"), id="colons-in-the-path"),

@@ -221,12 +221,12 @@ def test_an_ordinary_user_gets_a_machine_without_nodes(templates: Path) -> None:
         shutil.copytree(CHECKOUT / "nvc", f"{place}/lib/nvc")
         command = ["make", "-s", "-C", str(CHECKOUT / "native"), "install", f"SIMDIR={place}/lib/nvc/sim/native"]
         subprocess.run(command, check=True)
-        os.mkdir(f"{place}/work")
-        os.chown(f"{place}/work", 65534, 65534)
+        os.mkdir(f"{place}/inside")
+        os.chown(f"{place}/inside", 65534, 65534)
         script = (
             "import sys; sys.path.insert(0, sys.argv[1] + '/lib')\n"
             "from nvc.sim.create import create\n"
-            "create(sys.argv[1] + '/work/m', 'h200', warn=print)\n"
+            "create(sys.argv[1] + '/inside/m', 'h200', warn=print)\n"
         )
         done = subprocess.run(
             ["/usr/bin/python3", "-I", "-c", script, place],
@@ -234,6 +234,6 @@ def test_an_ordinary_user_gets_a_machine_without_nodes(templates: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("no device nodes were made (/dev/nvidia0: operation not permitted)")
-        assert host(f"{place}/work/m").simulated == "h200"
-        assert "\nnodes=0\n" in Path(place, "work/m/etc/nvc-sim/machine").read_text()
-        assert not [path for path in Path(place, "work/m/dev").rglob("*") if path.is_char_device()]
+        assert host(f"{place}/inside/m").simulated == "h200"
+        assert "\nnodes=0\n" in Path(place, "inside/m/etc/nvc-sim/machine").read_text()
+        assert not [path for path in Path(place, "inside/m/dev").rglob("*") if path.is_char_device()]
