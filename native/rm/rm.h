@@ -1,0 +1,187 @@
+/*
+ * What a tenant's calls of NVIDIA's resource manager mean, and what may be done about them.
+ *
+ * Every CUDA allocation, context, channel and question about memory ends in an ioctl on /dev/nvidiactl. rm reads such a
+ * call, keeps the tenant's objects, admits or refuses memory, rewrites answers, and makes the scheduling calls. It does no
+ * I/O, has no globals and takes no locks: what it needs comes through `struct rm_host`, and how a call reached it is the
+ * caller's business. The shim gives it the caller's own structs; the guard gives it copies; tests give it plain structs.
+ *
+ * Layouts, classes and controls are tables (abi.h), one set a driver branch, each inheriting from the one before.
+ *
+ * A call is handled in two halves, with the driver's own work between them:
+ *
+ *     switch (rm_begin (rm, &call)) {
+ *     case RM_PASS:                       let the driver do it; nothing more
+ *     case RM_CONTINUE: case RM_PERFORM:  let the driver do it, then rm_end (rm, &call, result)
+ *     case RM_ANSWERED: case RM_REFUSED:  head and params hold the answer; the driver is not called, the ioctl returns 0
+ *     case RM_UNKNOWN:                    no row for it: the guard refuses, the shim lets it pass
+ *     }
+ *
+ * Other threads may run both halves of other calls in between; the user's lock covers each half alone, never the driver's
+ * work. Every rm_begin that answered RM_CONTINUE or RM_PERFORM is followed by exactly one rm_end, or by rm_forget_call when
+ * nobody will know the outcome (the guard continued it).
+ */
+#ifndef NVC_RM_H
+#define NVC_RM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* GPUs that one share can name (the driver's NV_MAX_DEVICES). */
+#define RM_MAX_GPUS 32
+/* A GPU that no share names, or that is not known yet. */
+#define RM_NO_GPU (-1)
+/* FIFO_DISABLE_CHANNELS takes this many channels a call (ctrl2080fifo.h). */
+#define RM_FREEZE_MAX 64
+
+struct rm_abi; /* abi.h */
+struct rm;     /* one tenant's (shim: one process's) objects */
+
+/* Which of the driver's nodes a descriptor is open on. */
+enum rm_node { RM_NODE_OTHER = 0, RM_NODE_CONTROL = 1, RM_NODE_GPU = 2, RM_NODE_UVM = 3 };
+
+enum rm_verdict { RM_PASS, RM_CONTINUE, RM_PERFORM, RM_ANSWERED, RM_REFUSED, RM_UNKNOWN };
+
+/* Why something was refused or let pass; goes to host->note, and is what logs and counters are named after. */
+enum rm_reason {
+    RM_OK = 0,
+    RM_OVER_QUOTA,       /* number: class */
+    RM_UNKNOWN_ESCAPE,   /* number: escape */
+    RM_UNKNOWN_CLASS,    /* number: class */
+    RM_UNKNOWN_CONTROL,  /* number: control */
+    RM_FORBIDDEN_ESCAPE, /* XFER_CMD, registry, ...: number: escape */
+    RM_FORBIDDEN_CLASS,  /* physical memory, ...: number: class */
+    RM_FORBIDDEN_CONTROL,
+    RM_OWN_SCHEDULING,   /* the tenant's own timeslice, freeze or interleave: answered, not performed; number: control */
+    RM_BAD_SIZE,         /* a struct of a size that the driver has not; number: escape */
+    RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
+    RM_TOO_MANY,         /* more objects than rm keeps for a tenant; number: escape */
+    RM_REASONS
+};
+
+/*
+ * A call. The user fills the first part. `head` is the struct that the ioctl's argument points at (or a copy), head_size
+ * bytes of it readable and writable. `params`: what head points at, as rm_params_wanted said; `list` likewise for the one
+ * control with a second pointer (FB_GET_INFO v1). rm never follows a pointer that it finds inside a struct.
+ */
+struct rm_call {
+    enum rm_node node;
+    uint64_t file;    /* the open file, by the user's own naming; the same for duplicates of a descriptor */
+    uint32_t request; /* ioctl number: low byte the escape, bits 16-29 the size, the type byte is nobody's business */
+    void *head;
+    uint32_t head_size;
+    void *params;
+    uint32_t params_size;
+    void *list;
+    uint32_t list_size;
+
+    /* rm's own, from rm_begin to rm_end. */
+    struct {
+        uint32_t kind;
+        int32_t gpu;
+        uint64_t reserved; /* bytes */
+        uint32_t client, parent, object, number;
+        enum rm_reason reason;
+    } own;
+};
+
+/* A piece of the tenant's memory that a call needs beside head: address in the tenant, bytes. size 0: none. */
+struct rm_wanted {
+    uint64_t address;
+    uint32_t size;
+};
+
+/* What the share says of one GPU, for answers about memory. limit 0: no limit, answers stay the driver's. */
+struct rm_numbers {
+    uint64_t limit; /* bytes */
+    uint64_t used;  /* bytes, of the whole tenant; may be above limit */
+};
+
+/* What rm needs of its user. Every function may be called from either half of any call, under the user's lock. */
+struct rm_host {
+    /* Memory for rm's own tables: zeroed, or NULL. */
+    void *(*allocate) (void *context, size_t size);
+    void (*release) (void *context, void *memory, size_t size);
+    /* An ioctl of rm's own on the tenant's open file, with a request and an argument in this process; 0 or -errno. */
+    long (*ioctl) (void *context, uint64_t file, uint32_t request, void *argument);
+    /* The share's index of a GPU by its UUID's 16 bytes; RM_NO_GPU when the share does not name it. */
+    int (*find_gpu) (void *context, const uint8_t uuid[16]);
+    /* Take bytes of a GPU's quota, all or nothing. The sum over the tenant's processes never exceeds the limit. */
+    bool (*reserve) (void *context, int gpu, uint64_t bytes);
+    void (*refund) (void *context, int gpu, uint64_t bytes);
+    struct rm_numbers (*numbers) (void *context, int gpu);
+    /* The timeslice, in microseconds, that a compute group gets in place of the one its owner asks for; 0: its own. */
+    uint32_t (*timeslice) (void *context, int gpu);
+    /* May this process (a pid as the driver says it to the caller) be shown to the tenant? */
+    bool (*is_own_process) (void *context, uint32_t pid);
+    /* A compute channel or group came or went, or a group wrote its first timeslice (the share must be applied again). */
+    void (*groups_changed) (void *context, int gpu);
+    /* Something worth a counter or a log line. */
+    void (*note) (void *context, enum rm_reason reason, uint32_t number);
+};
+
+enum rm_posture {
+    RM_POSTURE_SHIM, /* unknown things pass, the tenant is trusted not to go round the library */
+    RM_POSTURE_GUARD /* unknown things are refused, forbidden ones too */
+};
+
+/* The tables for a driver version such as "580.159.04"; NULL when no row knows it. */
+const struct rm_abi *rm_abi_find (const char *version);
+
+/* abi, host and context must outlive it. NULL when there is no memory. */
+struct rm *rm_create (const struct rm_abi *abi, enum rm_posture posture, const struct rm_host *host, void *context);
+/* Refunds everything and gives the memory back. */
+void rm_destroy (struct rm *rm);
+
+/* Cheap: can this request be one that rm_begin wants to see? (escape byte only; also false for nodes that it ignores) */
+bool rm_is_interesting (const struct rm_abi *abi, enum rm_node node, uint32_t request);
+/* Bytes of head that the driver reads for this request, 0 when it would refuse the size. */
+uint32_t rm_head_size (const struct rm_abi *abi, enum rm_node node, uint32_t request);
+/* What head points at, once head is there; and what params point at, once params are. */
+struct rm_wanted rm_params_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head);
+struct rm_wanted rm_list_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head,
+                                 const void *params);
+
+enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call);
+/* result: what the ioctl returned, 0 or -errno. head and params hold what the driver wrote. */
+void rm_end (struct rm *rm, struct rm_call *call, long result);
+/* Nobody will know the outcome: what was reserved stays (RM_CONTINUE) or goes back (RM_PERFORM). */
+void rm_forget_call (struct rm *rm, struct rm_call *call);
+
+/* The last descriptor of an open file was closed: every client it made is gone, with all that they had. */
+void rm_close_file (struct rm *rm, uint64_t file);
+
+/* Managed memory: shared mappings of the UVM node. Charged to `gpu`, or (RM_NO_GPU) to every GPU that the tenant
+ * registered with UVM. false: over a quota, nothing was charged. */
+bool rm_map_managed (struct rm *rm, int gpu, uint64_t address, uint64_t length);
+/* Something else lies at these addresses now, or nothing: charges of managed memory there end, partly if need be. */
+void rm_unmap (struct rm *rm, uint64_t address, uint64_t length);
+bool rm_has_managed (const struct rm *rm);
+
+/* Scheduling of what the tenant has on a GPU's compute engine. 0, or the first driver status that was not 0, or -errno. */
+long rm_freeze (struct rm *rm, int gpu, bool frozen);
+long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds);
+/* Compute groups with at least one channel that is set up. */
+unsigned rm_groups (const struct rm *rm, int gpu);
+
+/* A compute channel, for whoever schedules from outside (handles in the driver's sense). */
+struct rm_channel {
+    uint64_t file;
+    uint32_t client, subdevice, group, channel;
+    int32_t gpu;
+};
+/* Up to `capacity` of the tenant's compute channels; returns how many there are. */
+unsigned rm_channels (const struct rm *rm, struct rm_channel *channels, unsigned capacity);
+
+/* Totals for tests and status. */
+struct rm_totals {
+    uint64_t clients, objects, memories; /* memories: distinct pieces, however many handles */
+    uint64_t bytes[RM_MAX_GPUS];         /* charged, managed memory included */
+};
+void rm_totals (const struct rm *rm, struct rm_totals *totals);
+
+/* Words for logs: "over-quota", "unknown-class", ... */
+const char *rm_reason_word (enum rm_reason reason);
+
+#endif
