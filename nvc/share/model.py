@@ -1,0 +1,79 @@
+"""A share as values: what was asked for (``Share``), and what a container gets (``Resolved``). Frozen, JSON-ready."""
+
+from __future__ import annotations
+
+from nvc.record import Record
+
+PRIORITIES = ("normal", "low", "high")
+#: A whole GPU's time in the unit of ``cap``: 1/1000.
+WHOLE_CAP = 1000
+#: A whole GPU's memory in the unit of ``memory_part``: 1/1,000,000.
+WHOLE_MEMORY = 1_000_000
+WEIGHT_LIMIT = 1000
+#: What a container has that does not say: libcuda's own timeslice.
+DEFAULT_WEIGHT = 10
+
+
+class GpuShare(Record):
+    """What is wished of one GPU. A field that says nothing has its default, and is decided by somebody else.
+
+    memory: bytes, or 0. memory_part: of the GPU's memory, in 1/1,000,000, or 0; at most one of the two is said.
+    cap: of the GPU's time, in 1/1000 (1000: no cap), or 0. weight: 1 to 1000, or 0. priority: one of PRIORITIES or "".
+    oversubscribe: may allocations beyond the memory spill into the host's? None: not said.
+    """
+
+    memory: int = 0
+    memory_part: int = 0
+    cap: int = 0
+    weight: int = 0
+    priority: str = ""
+    oversubscribe: bool | None = None
+
+
+class Share(Record):
+    """What is wished for a container.
+
+    default: for every GPU that ``per_gpu`` does not name. per_gpu: (selector, wish) pairs, selectors in the form of
+    ``nvc.share.words``. off: no share at all; then nothing else is said.
+    """
+
+    default: GpuShare | None = None
+    per_gpu: tuple[tuple[str, GpuShare], ...] = ()
+    off: bool = False
+
+
+class ResolvedGpu(Record):
+    """What a container gets of one GPU; every field says something.
+
+    uuid: "GPU-...". minor: of /dev/nvidia<minor>. memory: bytes, 0 for no limit. cap: 1/1000; 1000 is no cap.
+    weight: 1 to 1000; 0: libcuda's own timeslice stays. priority: one of PRIORITIES.
+    """
+
+    uuid: str
+    minor: int
+    memory: int = 0
+    cap: int = WHOLE_CAP
+    weight: int = 0
+    priority: str = "normal"
+    oversubscribe: bool = False
+
+
+class Resolved(Record):
+    """The outcome for a container.
+
+    gpus: one entry per GPU that the container sees, in its order; empty when there is no share. source: who asked:
+    "annotation", "--share", "NVC_SHARE", a dialect's variable, "default" or "". warnings: for the log and the user.
+    text: the wish that was granted, in the words of ``nvc.share.words``, percentages resolved.
+    """
+
+    gpus: tuple[ResolvedGpu, ...] = ()
+    source: str = ""
+    warnings: tuple[str, ...] = ()
+    text: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.gpus)
+
+    @property
+    def oversubscribe(self) -> bool:
+        return any(gpu.oversubscribe for gpu in self.gpus)
