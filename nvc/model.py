@@ -123,7 +123,7 @@ class Gpu(Record):
 
     proc_path: its directory below /proc/driver/nvidia/gpus as the kernel names it, or "" when there is none.
     mig_nodes: every nvidia-caps node of this GPU that mig-minors names (for MIG config and monitor).
-    more_nodes: on a Tegra, what else it takes to use it.
+    more_nodes: on a Tegra, what else it takes to use it. memory: bytes in all, or 0 where nobody could say.
     """
 
     index: int
@@ -140,6 +140,7 @@ class Gpu(Record):
     mig_devices: tuple[MigDevice, ...] = ()
     mig_nodes: tuple[DeviceNode, ...] = ()
     more_nodes: tuple[DeviceNode, ...] = ()
+    memory: int = 0
 
 
 class ImexChannel(Record):

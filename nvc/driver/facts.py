@@ -32,6 +32,7 @@ class NvmlGpu(Record):
 
     minor: of /dev/nvidia<minor>. brand: NVML's nvmlBrandType_t. domain, bus, device: PCI address.
     arch: CUDA compute capability, "9.0". mig_capable: NVML knows a MIG mode for it. migs: empty unless mig_enabled.
+    memory: bytes in all, with what the driver keeps for itself; 0 where NVML does not say.
     """
 
     index: int
@@ -46,6 +47,7 @@ class NvmlGpu(Record):
     mig_capable: bool
     mig_enabled: bool
     migs: tuple[NvmlMig, ...]
+    memory: int = 0
 
 
 class NvmlSystem(Record):

@@ -46,6 +46,7 @@ def find_gpus(root: str, facts: Sequence[NvmlGpu], nvcaps: Nvcaps) -> tuple[list
                 caps_path if fact.mig_capable else "",
                 tuple(_mig_device(mig, f"{caps_path}/mig", nvcaps) for mig in fact.migs),
                 nvcaps.of_gpu(fact.minor) if fact.mig_capable else (),
+                memory=fact.memory,
             )
         )
     if nvcaps.problem and nvcaps.style == NVCAPS_DEV:

@@ -128,7 +128,18 @@ class Nvml:
             mig_capable=mode is not None,
             mig_enabled=enabled,
             migs=self._migs(handle) if enabled else (),
+            memory=self._memory(handle),
         )
+
+    def _memory(self, gpu: Any) -> int:
+        """Bytes. Whole GPUs need no number: that NVML may not tell (a GPU in MIG mode, asked by an ordinary user) or
+        cannot is no reason to do without the GPU.
+        """
+        try:
+            total: int = self._binding.nvmlDeviceGetMemoryInfo(gpu).total
+        except self._binding.NVMLError:
+            return 0
+        return total
 
     def _migs(self, gpu: Any) -> tuple[NvmlMig, ...]:
         """MIG devices in NVML's order. The indices have no gaps: the first that is not there is the end."""

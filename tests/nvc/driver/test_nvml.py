@@ -18,6 +18,10 @@ class Pci:
     domain, bus, device = 1, 0x3B, 0
 
 
+class Memory:
+    total, free, used = 80 << 30, 79 << 30, 1 << 30
+
+
 class Binding:
     """The names of pynvml that are used. ``answers``: function name -> value, or an error number to raise.
 
@@ -46,6 +50,7 @@ class Binding:
             "nvmlDeviceGetMigDeviceHandleByIndex": lambda gpu, index: ("mig", index),
             "nvmlDeviceGetGpuInstanceId": lambda handle: 10 + handle[1],
             "nvmlDeviceGetComputeInstanceId": 0,
+            "nvmlDeviceGetMemoryInfo": Memory(),
             **answers,
         }
 
@@ -113,6 +118,15 @@ def test_the_mode_that_is_in_force_decides(mode: Any, capable: bool, enabled: bo
 def test_a_missing_brand_or_minor_is_no_failure(absent: str) -> None:
     gpu = nvml(nvmlDeviceGetBrand=error(absent), nvmlDeviceGetMinorNumber=error(absent)).gpu(0)
     assert (0, 0) == (gpu.brand, gpu.minor)
+
+
+def test_the_memory_is_the_total() -> None:
+    assert 80 << 30 == nvml().gpu(0).memory
+
+
+@pytest.mark.parametrize("why", ["NVML_ERROR_NO_PERMISSION", "NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_GPU_IS_LOST"])
+def test_memory_that_nvml_does_not_tell_is_no_failure(why: str) -> None:
+    assert 0 == nvml(nvmlDeviceGetMemoryInfo=error(why)).gpu(0).memory
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def facts(machine: MachineDescription) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]
                 model.mig_capable,
                 gpu.mig_enabled,
                 migs,
+                model.memory << 20,
             )
         )
     return NvmlSystem(machine.driver_version, machine.cuda_version, len(gpus)), tuple(gpus)
