@@ -1,0 +1,54 @@
+"""How a share's library gets into the programs of a container: the loader's /etc/ld.so.preload, and where the library is.
+
+glibc's loader (elf/rtld.c, do_preload) takes from that file the names of libraries that every program gets, also one
+with the set-user-ID bit: separated by white space or colons, "#" begins a comment. It puts the machine's word for
+``$PLATFORM``. musl's loader and programs without a loader read nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+#: The loader's file, and how much of an image's own is read: bytes.
+FILE = "/etc/ld.so.preload"
+LIMIT = 64 << 10
+#: Where a container has the libraries (native/shim/share.h, SHARE_DIRECTORY).
+DIRECTORY = "/usr/lib/nvc"
+LIBRARY, API_LIBRARY = "libnvc-shim.so", "libnvc-shim-api.so"
+#: Where a container has limits and region (SHARE_LIMITS_PATH, SHARE_REGION_PATH).
+LIMITS, REGION = "/run/nvc-share/limits", "/run/nvc-share/region"
+
+
+def lines(*, api: bool) -> tuple[str, ...]:
+    """What a container's file gets. api: also the library that stands between a program and libcuda's functions."""
+    return tuple(f"{DIRECTORY}/$PLATFORM/{name}" for name in ((LIBRARY, API_LIBRARY) if api else (LIBRARY,)))
+
+
+def text(image: bytes, wanted: tuple[str, ...]) -> bytes:
+    """``image``, the file as it was, with the ``wanted`` lines at its end; one that is an entry already is left away."""
+    present = entries(image)
+    missing = [line.encode("ascii") for line in wanted if line.encode("ascii") not in present]
+    if not missing:
+        return image
+    if image and not image.endswith(b"\n"):
+        image += b"\n"
+    return image + b"".join(line + b"\n" for line in missing)
+
+
+def entries(content: bytes) -> list[bytes]:
+    """The names in a file's text, in order."""
+    bare = b" ".join(line.partition(b"#")[0] for line in content.split(b"\n"))
+    return bare.replace(b":", b" ").split()
+
+
+def directory() -> str:
+    """The directory on this machine that holds the libraries, by platform; "" when they are nowhere.
+
+    Beside our packages where they are installed, inside them in a wheel, among the built things in a checkout.
+    """
+    package = os.path.dirname(os.path.abspath(__file__))
+    above = os.path.dirname(package)
+    for place in (f"{above}/preload", f"{package}/native/preload", f"{above}/build/native/preload"):
+        if os.path.exists(f"{place}/{os.uname().machine}/{LIBRARY}"):
+            return place
+    return ""
