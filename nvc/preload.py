@@ -1,4 +1,4 @@
-"""How a share's library gets into the programs of a container: the loader's /etc/ld.so.preload, and where the library is.
+"""How a share's library gets into a container's programs: the loader's /etc/ld.so.preload, and where the library is.
 
 glibc's loader (elf/rtld.c, do_preload) takes from that file the names of libraries that every program gets, also one
 with the set-user-ID bit: separated by white space or colons, "#" begins a comment. It puts the machine's word for
@@ -25,7 +25,7 @@ def lines(*, api: bool) -> tuple[str, ...]:
 
 
 def text(image: bytes, wanted: tuple[str, ...]) -> bytes:
-    """``image``, the file as it was, with the ``wanted`` lines at its end; one that is an entry already is left away."""
+    """``image``, the file as it was, with the ``wanted`` lines at its end, less those that are entries already."""
     present = entries(image)
     missing = [line.encode("ascii") for line in wanted if line.encode("ascii") not in present]
     if not missing:
@@ -46,7 +46,7 @@ def directory() -> str:
 
     Beside our packages where they are installed, inside them in a wheel, among the built things in a checkout.
     """
-    package = os.path.dirname(os.path.abspath(__file__))
+    package = os.path.dirname(__file__)
     above = os.path.dirname(package)
     for place in (f"{above}/preload", f"{package}/native/preload", f"{above}/build/native/preload"):
         if os.path.exists(f"{place}/{os.uname().machine}/{LIBRARY}"):

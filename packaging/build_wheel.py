@@ -31,6 +31,8 @@ BUILT = {
     **dict.fromkeys(("libnvidia-ml.so", "libcuda.so", "libdxcore.so", "nvidia-smi", "driver-tool"), "nvc/sim/native"),
     "_raw.abi3.so": "nvc/linux",
 }
+#: The preloaded libraries of a share, by platform, as ``nvc.preload.directory`` looks for them.
+PRELOAD = "nvc/native/preload"
 # One wheel for every Python from 3.11 on: the native files use its stable interface, or nothing of Python at all.
 _SETUP = """\
 from setuptools import Distribution, setup
@@ -95,6 +97,10 @@ def stage(directory: Path) -> None:
     for name, place in BUILT.items():
         (directory / place).mkdir(parents=True, exist_ok=True)
         shutil.copy2(NATIVE / name, directory / place / name)
+    for file in sorted((NATIVE / "preload").glob("*/*.so")):
+        # Wheels have no links: each platform gets files of its own.
+        (directory / PRELOAD / file.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, directory / PRELOAD / file.parent.name / file.name)
     for name in ("README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, directory)
     (directory / "setup.cfg").write_text(_settings(), encoding="utf-8")
@@ -110,7 +116,11 @@ def _settings() -> str:
         "metadata": dict(setup["metadata"]),
         "options": dict(setup["options"]) | {"zip_safe": "False"},
         "options.packages.find": {"include": "nvc*"},
-        "options.package_data": {"*": "*.json, py.typed, *.so", "nvc.sim": "machines/*.json, native/*"},
+        "options.package_data": {
+            "*": "*.json, py.typed, *.so",
+            "nvc.sim": "machines/*.json, native/*",
+            "nvc": "native/preload/*/*",
+        },
         "options.entry_points": {"console_scripts": scripts},
     }
     written = configparser.ConfigParser()

@@ -2,7 +2,8 @@
 
 DIR gets bin/ (runc, crun, conmon, a static busybox), packed/ (podman, compressed; tests/support/carried.py unpacks
 it), lib/ (the shared libraries that they need beside glibc), site/ (the Python packages, for the Python of the other
-machine) and native/ (our extension modules, if ``make native`` made them). Copy DIR there and name it in NVC_CARRY.
+machine) and native/ (our extension modules and preloaded libraries, if ``make native`` made them). Copy DIR there and
+name it in NVC_CARRY.
 """
 
 from __future__ import annotations
@@ -87,10 +88,13 @@ def collect_packages(directory: Path, python: str) -> int:
 
 
 def collect_extensions(directory: Path) -> None:
-    """Copy our extension modules: of the stable ABI, so for any Python of the other machine."""
+    """Copy our extension modules (of the stable ABI, so for any Python of the other machine) and preloaded libraries."""
+    built = Path(__file__).resolve().parents[1] / "build/native"
     (directory / "native").mkdir()
-    for path in (Path(__file__).resolve().parents[1] / "build/native").glob("*.abi3.so"):
+    for path in built.glob("*.abi3.so"):
         shutil.copy2(path, directory / "native")
+    if (built / "preload").is_dir():
+        shutil.copytree(built / "preload", directory / "native/preload", symlinks=True)
 
 
 def _find(name: str) -> str | None:

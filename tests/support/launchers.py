@@ -77,6 +77,9 @@ def install(prefix: Path) -> Commands:
         shutil.copytree(CHECKOUT / "build/native", library / "nvc/sim/native", symlinks=True, ignore=ignore)
     for extension in _extensions():
         shutil.copy2(extension, library / "nvc/linux")
+    preload = next((place / "preload" for place in _native() if (place / "preload").is_dir()), None)
+    if preload is not None:
+        shutil.copytree(preload, library / "preload", symlinks=True)
     for source, name in _third_party():
         target = library / "deps" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -97,9 +100,13 @@ def install(prefix: Path) -> Commands:
 
 def _extensions() -> list[Path]:
     """Compiled modules of this checkout, or those that were brought along (tools/carry.py); none is well too."""
+    return next((found for place in _native() if (found := sorted(place.glob("*.abi3.so")))), [])
+
+
+def _native() -> list[Path]:
+    """Where built things may be: in this checkout, or brought along."""
     carried = os.environ.get("NVC_CARRY")
-    places = [CHECKOUT / "build/native", *([Path(carried, "native")] if carried else [])]
-    return next((found for place in places if (found := sorted(place.glob("*.abi3.so")))), [])
+    return [CHECKOUT / "build/native", *([Path(carried, "native")] if carried else [])]
 
 
 def _third_party() -> Iterator[tuple[Path, str]]:
