@@ -17,6 +17,12 @@ DIRECTORY = "/usr/lib/nvc"
 LIBRARY, API_LIBRARY = "libnvc-shim.so", "libnvc-shim-api.so"
 #: Where a container has limits and region (SHARE_LIMITS_PATH, SHARE_REGION_PATH).
 LIMITS, REGION = "/run/nvc-share/limits", "/run/nvc-share/region"
+#: Machine -> words that its loaders may put for it beside its own name, and those of its 32-bit programs' loader
+#: (glibc: sysdeps/x86/cpu-features.c; the kernel's AT_PLATFORM).
+PLATFORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "x86_64": (("haswell", "xeon_phi"), ("i386", "i486", "i586", "i686")),
+    "aarch64": ((), ("v7l", "v8l")),
+}
 
 
 def lines(*, api: bool) -> tuple[str, ...]:

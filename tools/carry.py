@@ -88,7 +88,7 @@ def collect_packages(directory: Path, python: str) -> int:
 
 
 def collect_extensions(directory: Path) -> None:
-    """Copy our extension modules (of the stable ABI, so for any Python of the other machine) and preloaded libraries."""
+    """Copy our extension modules, of the stable ABI, so for any Python there, and preloaded libraries."""
     built = Path(__file__).resolve().parents[1] / "build/native"
     (directory / "native").mkdir()
     for path in built.glob("*.abi3.so"):

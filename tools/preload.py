@@ -17,26 +17,22 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(CHECKOUT))
 
-from nvc.preload import API_LIBRARY, LIBRARY  # noqa: E402
-from nvc.sim.elfwriter import ARMHF, I386, Target, shared_object  # noqa: E402
+from nvc.preload import API_LIBRARY, LIBRARY, PLATFORMS  # noqa: E402
+from nvc.sim.elfwriter import ARMHF, I386, shared_object  # noqa: E402
 
-#: Machine -> (other words for it, words for its 32-bit programs, their architecture). glibc: sysdeps/x86/cpu-features.c
-#: and dl-procinfo; the kernel's AT_PLATFORM.
-PLATFORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Target]] = {
-    "x86_64": (("haswell", "xeon_phi"), ("i386", "i486", "i586", "i686"), I386),
-    "aarch64": ((), ("v7l", "v8l"), ARMHF),
-}
+#: Machine -> architecture of its 32-bit programs.
+NARROW = {"x86_64": I386, "aarch64": ARMHF}
 
 
 def fill(directory: Path, libraries: list[Path], machine: str) -> None:
     """Make ``directory`` hold exactly what belongs there. libraries: built files, called as in the container."""
-    words, narrow, target = PLATFORMS.get(machine, ((), (), I386))
+    words, narrow = PLATFORMS.get(machine, ((), ()))
     contents = {library.name: library.read_bytes() for library in libraries}
     _directory(directory / machine, contents)
     for word in words:
         _replace(directory / word, partial(os.symlink, machine))
     for word in narrow:
-        _directory(directory / word, {name: shared_object(target, name) for name in (LIBRARY, API_LIBRARY)})
+        _directory(directory / word, {name: shared_object(NARROW[machine], name) for name in (LIBRARY, API_LIBRARY)})
 
 
 def _directory(directory: Path, contents: dict[str, bytes]) -> None:

@@ -43,13 +43,19 @@ def doctor(
         nvc-py doctor --only engines --engine docker
         nvc-py --sim /tmp/machine doctor
     """
-    from nvc import api
+    from nvc import api, preload
     from nvc.log import Log, open_log
 
     general = (settings or Settings()).replace(cache=False)  # a look changes nothing, the inventory neither
     with general.open(api, open_log(general.debug) if general.debug else Log.none()) as context:
         host = context.host
-        probe = Probe(host, ask=context.inventory, kernel_calls=kernel.try_calls, ask_filters=cgroup.ask_filters)
+        probe = Probe(
+            host,
+            ask=context.inventory,
+            kernel_calls=kernel.try_calls,
+            ask_filters=cgroup.ask_filters,
+            libraries=preload.directory(),
+        )
         found = list(runner.run(table.choose(areas, engines), probe, general.timeout))
     if as_json:
         click.echo(report.as_json(found, simulated=host.simulated, problems=problems), nl=False)

@@ -31,7 +31,7 @@ class Probe:
     everywhere. kernel: where the running kernel's /proc and /sys are; "/" also for a simulated machine. ask: finds
     the inventory, NVML included; raises NvcError. kernel_calls: feature -> "" or why it is not there.
     ask_filters: asks for the device filters of a cgroup by its path; raises OSError. uid: of the caller. search: the
-    directories of programs.
+    directories of programs. libraries: of the preloaded libraries of shares, "" when they are nowhere.
     """
 
     def __init__(
@@ -44,11 +44,13 @@ class Probe:
         ask_filters: Callable[[str], None] = lambda path: None,
         uid: int | None = None,
         search: tuple[str, ...] = PATH,
+        libraries: str = "",
     ) -> None:
         self.host = host
         self.kernel_root = kernel
         self.uid = os.geteuid() if uid is None else uid
         self.search = search
+        self.libraries = libraries
         self._ask = ask
         self.kernel_calls = kernel_calls
         self.ask_filters = ask_filters

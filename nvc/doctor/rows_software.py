@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvc.doctor import cdi, engines, hooks, host, others
+from nvc.doctor import cdi, engines, hooks, host, others, share
 from nvc.doctor.finding import Check
 
 SOFTWARE = (
@@ -212,5 +212,12 @@ SOFTWARE = (
         "owner and mode of `/run/nvc`",
         "an inventory that others can write is not used, and NVML is asked for every container",
         ("C28",),
+    ),
+    Check(
+        "share-libraries",
+        "host",
+        share.libraries,
+        "the directory of preloaded libraries, by platform",
+        "without its library a program prints an error and has no limits",
     ),
 )

@@ -10,7 +10,8 @@ import pytest
 
 from nvc import preload
 from nvc.formats import elf
-from tools.preload import PLATFORMS, fill
+from nvc.preload import PLATFORMS
+from tools.preload import fill
 
 SHIM, API = (f"/usr/lib/nvc/$PLATFORM/{name}" for name in ("libnvc-shim.so", "libnvc-shim-api.so"))
 MACHINE = os.uname().machine

@@ -91,6 +91,7 @@ SOFTWARE_QUIET: dict[str, Change | None] = {
     "host-rootless": lambda tree: tree.program("podman").write("etc/subuid", "u:1:1\n").write("etc/subgid", "u:1:1\n"),
     "host-propagation": None,
     "inventory-cache": lambda tree: tree.write("run/nvc/inventory.json", "{}", 0o600),
+    "share-libraries": Tree.preloads,
 }
 
 #: id -> check, change, level, words of the finding.
@@ -362,5 +363,18 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         lambda t: (t.directory("run/nvc"), os.symlink("/etc/passwd", t.path("run/nvc/inventory.json"))),
         "error",
         "not a file of one name",
+    ),
+    "libraries of shares nowhere": ("share-libraries", lambda t: None, "warning", "are not installed"),
+    "library of a platform gone": (
+        "share-libraries",
+        lambda t: t.preloads(f"{os.uname().machine}/libnvc-shim.so"),
+        "warning",
+        "libnvc-shim.so is missing",
+    ),
+    "library of a share unreadable": (
+        "share-libraries",
+        lambda t: t.preloads().write(f"preload/{os.uname().machine}/libnvc-shim-api.so", "ELF", 0o600),
+        "warning",
+        "cannot be read",
     ),
 }

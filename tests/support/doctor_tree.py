@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from nvc import preload
 from nvc.api import Config, Context
 from nvc.doctor import runner, table
 from nvc.doctor.finding import Finding
@@ -29,6 +30,7 @@ class Tree:
         self.host = Host(root=root, system=root)
         self.calls = {"openat2": "", "memfd": ""}
         self.uid = 0
+        self.libraries = ""
         self.filters: Callable[[str], None] = lambda path: None
         self.ask: Callable[[], Inventory] = self._ask
         self.write("proc/self/mountinfo", MOUNTINFO_V2)
@@ -96,6 +98,16 @@ class Tree:
         found = next(self.root.glob("usr/lib/*-linux-gnu/libcuda.so.[0-9][0-9]*"))
         return f"/{found.relative_to(self.root)}"
 
+    def preloads(self, *missing: str) -> Tree:
+        """The directory of preloaded libraries, as installed."""
+        self.libraries = str(self.root / "preload")
+        words, narrow = preload.PLATFORMS[os.uname().machine]
+        for word in (os.uname().machine, *words, *narrow):
+            for name in (preload.LIBRARY, preload.API_LIBRARY):
+                if f"{word}/{name}" not in missing:
+                    self.write(f"preload/{word}/{name}", "ELF")
+        return self
+
     def probe(self) -> Probe:
         return Probe(
             self.host,
@@ -104,6 +116,7 @@ class Tree:
             kernel_calls=lambda: self.calls,
             ask_filters=self.filters,
             uid=self.uid,
+            libraries=self.libraries,
         )
 
     def examine(self, name: str) -> list[Finding]:

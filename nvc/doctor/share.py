@@ -1,0 +1,39 @@
+"""Checks of what shares need: the libraries that containers preload."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nvc import preload
+from nvc.doctor.finding import Finding, ok, warning
+from nvc.doctor.probe import Place
+
+if TYPE_CHECKING:
+    from nvc.doctor.probe import Probe
+
+_MEND = "# install nvc-py again: make install, or its package"
+
+
+def libraries(probe: Probe) -> Iterator[Finding]:
+    """The installed directory: every platform's library is there, and containers may read it."""
+    if not probe.libraries:
+        yield warning("the libraries that shares preload are not installed: a container with a share fails", _MEND)
+        return
+    machine = os.uname().machine
+    words, narrow = preload.PLATFORMS.get(machine, ((), ()))
+    wrong = False
+    for word in (machine, *words, *narrow):
+        for name in (preload.LIBRARY, preload.API_LIBRARY):
+            place = Place("/", f"{probe.libraries}/{word}/{name}")
+            found = place.status()
+            if found is None or not stat.S_ISREG(found.st_mode):
+                wrong = True
+                yield warning(f"{place} is missing", _MEND)
+            elif found.st_mode & 0o444 != 0o444:
+                wrong = True
+                yield warning(f"{place} cannot be read by everybody in a container", f"sudo chmod a+r {place}")
+    if not wrong:
+        yield ok(f"{probe.libraries} has the libraries for every platform of {machine}")
