@@ -1,7 +1,7 @@
 """Carry a plan out on a container: everything, or nothing.
 
-1. On the host: open every source once, below the driver root, check what it is, clone it and restrict the clone while
-   nobody sees it; open the cgroup; copy ldconfig.
+1. On the host: make the files of a share; open every source once, below the driver root, check what it is, clone it
+   and restrict the clone while nobody sees it; open the cgroup; copy ldconfig.
 2. In the container's mount namespace: open its root, make targets below it, attach; links; cgroup rules; ldconfig.
 3. On any failure, also a signal, take everything back, last first. Then return to the caller's namespace.
 """
@@ -20,7 +20,7 @@ from nvc.linux import cgroup, mounts, namespaces, procfd, rights
 from nvc.linux.fd import Fd
 from nvc.linux.root import Root
 from nvc.linux.undo import Undo
-from nvc.operations import DEVICE, DIRECTORY, REGULAR, AllowDevices, BindMount, UpdateLdcache
+from nvc.operations import DEVICE, DIRECTORY, REGULAR, AllowDevices, BindMount, ShareFiles, UpdateLdcache
 from nvc.propagation import Propagation
 from rpc.stop import Deferred
 
@@ -39,10 +39,14 @@ _SOURCE_HINT = "the driver on the host changed; if it was just updated, run with
 
 
 class Prepared:
-    """What was opened on the host: a source for each BindMount, the cgroup directory, the ldconfig program."""
+    """What was opened on the host: a source for each BindMount, the cgroup directory, the ldconfig program.
+
+    done: how many operations changed the host already.
+    """
 
     def __init__(self) -> None:
         self.steps: list[tuple[Operation, Fd | None]] = []
+        self.done = 0
 
     def close(self) -> None:
         """Close everything; clones that were not attached are gone with it."""
@@ -58,30 +62,49 @@ def apply(located: Located, driver_root: str, operations: Iterable[Operation], l
     it was.
     """
     rights.use("mount")
-    prepared = prepare(located, driver_root, operations, log)
-    propagation = Propagation(foreign=located.namespace is not None or not at_home(), log=log)
+    host = Undo()
     try:
-        with Excursion(located.namespace), Undo() as undo:
-            try:
-                done = _execute(located, prepared, undo, propagation, log)
-            except BaseException:
-                with Deferred(firm=True):
-                    for problem in undo.rollback():
-                        log.error(f"while undoing: {problem}")
-                raise
-            undo.commit()
-            return done
-    finally:
-        prepared.close()
+        prepared = prepare(located, driver_root, operations, host, log)
+        try:
+            done = _inside(located, prepared, log)
+        finally:
+            prepared.close()
+    except BaseException:
+        _take_back(host, log)
+        raise
+    host.commit()
+    return done
 
 
-def prepare(located: Located, driver_root: str, operations: Iterable[Operation], log: Log) -> Prepared:
-    """The host's half. Raises MountError, LdcacheError; nothing has been changed then."""
+def _inside(located: Located, prepared: Prepared, log: Log) -> int:
+    """The container's half: all or nothing."""
+    propagation = Propagation(foreign=located.namespace is not None or not at_home(), log=log)
+    with Excursion(located.namespace), Undo() as undo:
+        try:
+            done = _execute(located, prepared, undo, propagation, log)
+        except BaseException:
+            _take_back(undo, log)
+            raise
+        undo.commit()
+        return done
+
+
+def _take_back(undo: Undo, log: Log) -> None:
+    with Deferred(firm=True):
+        for problem in undo.rollback():
+            log.error(f"while undoing: {problem}")
+
+
+def prepare(located: Located, driver_root: str, operations: Iterable[Operation], host: Undo, log: Log) -> Prepared:
+    """The host's half. host: takes back what was made on the host. Raises MountError, LdcacheError."""
     prepared = Prepared()
     try:
         with Root.open(driver_root) as root:
             for operation in operations:
                 opened: Fd | None = None
+                if isinstance(operation, ShareFiles):
+                    _make_files(operation, located, prepared, host, log)
+                    continue
                 if isinstance(operation, BindMount):
                     opened = _source(root, operation, log)
                     if opened is None:
@@ -104,7 +127,7 @@ def _source(root: Root, operation: BindMount, log: Log) -> Tree | None:
     """The restricted clone of a host file of the right kind; None when it is optional and not there."""
     path = operation.host_path
     try:
-        opened = root.resolve(path)
+        opened = _resolve_own(path) if operation.own else root.resolve(path)
     except OSError as error:
         if operation.optional:
             log.warn(f"missing {path}: {reason(error)}")
@@ -119,6 +142,19 @@ def _source(root: Root, operation: BindMount, log: Log) -> Tree | None:
         except OSError as error:
             raise execute.failure("mount operation", path, error) from error
     return tree
+
+
+def _resolve_own(path: str) -> Fd:
+    with Root.open("/") as root:
+        return root.resolve(path)
+
+
+def _make_files(operation: ShareFiles, located: Located, prepared: Prepared, host: Undo, log: Log) -> None:
+    # Only for a container with a share: nobody else pays for the import.
+    from nvc.share import files
+
+    with Deferred():
+        prepared.done += files.make(operation, located, host, log)
 
 
 def _check_kind(operation: BindMount, found: os.stat_result) -> None:
@@ -186,7 +222,7 @@ def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Prop
 def _steps(
     prepared: Prepared, place: Place, group: CgroupRef | None, launched: Mapping[UpdateLdcache, ldcache.Launched]
 ) -> int:
-    done = 0
+    done = prepared.done
     for operation, opened in prepared.steps:
         # Told to stop between a mount and its note in undo, the mount would stay.
         with Deferred():

@@ -16,6 +16,7 @@ from nvc.errors import ContainerError, reason
 from nvc.linux import cgroup
 from nvc.linux.fd import Fd, same_file
 from nvc.linux.root import Root
+from nvc.linux.syscalls import SyscallError
 from nvc.model import CgroupRef, Container
 
 TYPE_CHECKING = False
@@ -93,6 +94,24 @@ def inspect(request: InspectRequest, log: Log) -> Located:
         # The cgroup was looked up by number: if the process is still there, the number was its own.
         _open_in(process, "ns/mnt", os.O_PATH).close()
     return Located(container, library, process, namespace, (status.st_dev, status.st_ino))
+
+
+def open_root(located: Located) -> Root:
+    """The container's root as this process sees it, outside of the container's namespaces. Raises ContainerError."""
+    rootfs = located.container.rootfs
+    try:
+        if located.process is None:
+            root = Root.open(rootfs)
+        else:
+            with Root(_open_in(located.process, "root", os.O_PATH | os.O_DIRECTORY), "/") as view:
+                root = Root(view.resolve(rootfs), rootfs)
+    except SyscallError as error:
+        raise ContainerError(f"open failed: {rootfs}: {reason(error)}") from error
+    status = root.fd.stat()
+    if (status.st_dev, status.st_ino) != located.rootfs:
+        root.close()
+        raise ContainerError(f"path error: {rootfs}: another directory than a moment ago")
+    return root
 
 
 def _check_rootfs_text(rootfs: str) -> None:

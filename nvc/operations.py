@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from nvc.share.limits import Limits
+
 # What a source must be; anything else at that path is refused before the container is touched.
 REGULAR, DIRECTORY, DEVICE, ENDPOINT = "regular", "directory", "device", "endpoint"
 _WHAT = {REGULAR: "file", DIRECTORY: "directory", DEVICE: "device node", ENDPOINT: "socket or directory"}
@@ -26,6 +28,7 @@ class BindMount(Record):
     attributes: of "ro", "nodev", "nosuid", "noexec"; set before the mount becomes visible.
     major, minor: what a DEVICE must be, otherwise 0.
     optional: a missing source is a warning (sockets, firmware), not a failure.
+    own: the source is a file of ours, below the machine's own "/" and not below the driver root.
     """
 
     host_path: str
@@ -35,6 +38,7 @@ class BindMount(Record):
     major: int = 0
     minor: int = 0
     optional: bool = False
+    own: bool = False
 
     def describe(self) -> str:
         what = _WHAT.get(self.source, self.source)
@@ -42,6 +46,27 @@ class BindMount(Record):
         where = "" if self.host_path == self.container_path else f" on {self.container_path}"
         may_lack = ", if the host has it" if self.optional else ""
         return f"mount {what} {self.host_path}{number}{where} ({','.join(self.attributes)}){may_lack}"
+
+
+class ShareFiles(Record):
+    """The files of a container's share on this machine; what the container sees of them are BindMounts.
+
+    store: directory of the entries; key: this one's name there. container: its id, or "". limits: what it may use.
+    lines: what its /etc/ld.so.preload gets beside what the image has. text: the share in words; source: who asked.
+    """
+
+    store: str
+    key: str
+    container: str
+    limits: Limits
+    lines: tuple[str, ...]
+    text: str
+    source: str = ""
+
+    def describe(self) -> str:
+        libraries = ", ".join(line.rpartition("/")[2] for line in self.lines)
+        asked = f" by {self.source}" if self.source else ""
+        return f"make {self.store}/{self.key} for a share{asked}, {self.text}; preload {libraries}"
 
 
 class Tmpfs(Record):
@@ -114,10 +139,11 @@ class UpdateLdcache(Record):
 
 
 if TYPE_CHECKING:
-    Operation = BindMount | Tmpfs | ApplicationProfile | Symlink | AllowDevices | UpdateLdcache
+    Operation = ShareFiles | BindMount | Tmpfs | ApplicationProfile | Symlink | AllowDevices | UpdateLdcache
 
 KINDS: dict[str, type[Operation]] = {
-    cls.__name__: cls for cls in (BindMount, Tmpfs, ApplicationProfile, Symlink, AllowDevices, UpdateLdcache)
+    cls.__name__: cls
+    for cls in (ShareFiles, BindMount, Tmpfs, ApplicationProfile, Symlink, AllowDevices, UpdateLdcache)
 }
 
 
@@ -140,4 +166,7 @@ def _decode_one(item: object, index: int) -> Operation:
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise DecodeError(f"operations[{index}]: unknown operation {kind!r}")
+    if cls is ShareFiles:
+        # Records are decoded by the names of their classes; without a share nobody needs this one.
+        import nvc.share.limits  # noqa: F401
     return cls.from_data({field: value for field, value in item.items() if field != "operation"})

@@ -18,6 +18,7 @@ from nvc.operations import (
     AllowDevices,
     ApplicationProfile,
     BindMount,
+    ShareFiles,
     Symlink,
     Tmpfs,
     UpdateLdcache,
@@ -176,10 +177,11 @@ def ldcache_update(
 def merge(operations: Iterable[Operation]) -> tuple[Operation, ...]:
     """One plan from the answers of several functions above: nothing twice, and in an order that works.
 
-    First the file systems of our own (their mount points are needed by what follows), then files, links and nodes
-    as they were asked for, then all cgroup rules as one, the loader cache last. A second mount on the same target is
-    dropped, and so is one whose target a mounted directory tree shows anyway.
+    First the files of a share, which others show, and the file systems of our own (their mount points are needed by
+    what follows), then files, links and nodes as they were asked for, then all cgroup rules as one, the loader cache
+    last. A second mount on the same target is dropped, and so is one whose target a mounted tree shows anyway.
     """
+    shares: list[ShareFiles] = []
     systems: dict[str, Tmpfs] = {}
     profile: ApplicationProfile | None = None
     mounts: dict[str, BindMount] = {}
@@ -187,7 +189,9 @@ def merge(operations: Iterable[Operation]) -> tuple[Operation, ...]:
     rules: dict[tuple[int, int], None] = {}
     cache: UpdateLdcache | None = None
     for operation in operations:
-        if isinstance(operation, Tmpfs):
+        if isinstance(operation, ShareFiles):
+            shares.append(operation)
+        elif isinstance(operation, Tmpfs):
             known = systems.get(operation.target)
             systems[operation.target] = operation if known is None else _join(known, operation)
         elif isinstance(operation, ApplicationProfile):
@@ -206,6 +210,7 @@ def merge(operations: Iterable[Operation]) -> tuple[Operation, ...]:
     trees = [m.container_path + "/" for m in mounts.values() if m.source == DIRECTORY]
     kept = [o for o in others.values() if not any(o.container_path.startswith(tree) for tree in trees)]
     return (
+        *shares,
         *systems.values(),
         *((profile,) if profile else ()),
         *kept,

@@ -10,6 +10,7 @@ from nvc.operations import (
     AllowDevices,
     ApplicationProfile,
     BindMount,
+    ShareFiles,
     Symlink,
     Tmpfs,
     UpdateLdcache,
@@ -17,6 +18,8 @@ from nvc.operations import (
     encode,
 )
 from nvc.record import DecodeError
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu
 from rpc.codec import dumps, loads
 
 EVERY = (
@@ -27,6 +30,7 @@ EVERY = (
     Symlink("/usr/lib/libcuda.so", "libcuda.so.1"),
     AllowDevices(((195, 255), (235, 0))),
     UpdateLdcache("/sbin/ldconfig", ("/usr/lib64",), True, 1.5),
+    ShareFiles("/run/nvc/share", "key", "id", Limits((ResolvedGpu("GPU-1", 0),)), ("/usr/lib/nvc/x.so",), "mem=1Gi"),
 )
 
 
