@@ -6,11 +6,12 @@ Keys and defaults: specs of the NVIDIA container toolkit, 1.2 and 2; the table i
 
 from __future__ import annotations
 
-from hook import files, toml_subset
+from hook import files
 from hook.config_keys import KEYS, OTHERS
 from hook.swarm import CONFIG_LIMIT, find
 from nvc.capabilities import WORDS
 from nvc.errors import InputError
+from nvc.formats import toml_subset
 from nvc.model import CSV_DIRECTORY
 from nvc.record import Record
 

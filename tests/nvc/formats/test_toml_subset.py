@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hook import toml_subset
+from nvc.formats import toml_subset
 
 #: What ``nvidia-ctk config`` prints (toolkit 1.17 and later), comments included.
 SHIPPED = """#accept-nvidia-visible-devices-as-volume-mounts = false

@@ -1,0 +1,306 @@
+"""What a container gets of what it asked for: the node's rules applied to the first source that says something. Pure.
+
+Precedence: the annotation, then --share, then the environment (NVC_SHARE, then the dialects). All three are in the
+hands of whoever starts containers, so the node's rules hold for all of them. A word that the source leaves out is the
+default's; what the default leaves out is the whole GPU, as far as the maximum goes.
+"""
+
+from __future__ import annotations
+
+from nvc.errors import InputError
+from nvc.record import Record
+from nvc.selection import normalize_bus_id
+from nvc.share import dialects
+from nvc.share.dialects import Wish
+from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, WHOLE_MEMORY, GpuShare, Resolved, ResolvedGpu, Share
+from nvc.share.words import OFF, format_cap, format_gpu, format_memory, format_share, parse, parse_gpu
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from nvc.model import Gpu
+
+ANNOTATION, OPTION, DEFAULT = "nvc.share", "--share", "default"
+#: Section of the node's configuration file.
+SECTION = "share"
+#: Below this a CUDA context leaves little or nothing for the program: it takes about 515 MiB on an H200 itself.
+SENSIBLE_MEMORY = 600 << 20
+_RANK = {"low": 0, "normal": 1, "high": 2}
+
+
+class Policy(Record):
+    """The node's rules (section [share] of /etc/nvc/config.toml).
+
+    default: what a GPU container gets that does not say. maximum: more than this nobody gets. clamp: asking for more is
+    cut with a warning instead of refused. allow_off: a container may have no share at all, in spite of a default.
+    variables: whether a container's environment may ask.
+    """
+
+    default: GpuShare = GpuShare()
+    maximum: GpuShare = GpuShare()
+    clamp: bool = False
+    allow_off: bool = False
+    variables: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing for a container that does not ask."""
+        return self.default == GpuShare() and self.maximum == GpuShare()
+
+
+def decode(table: object, name: str) -> Policy:
+    """The policy in section [share] of the configuration file ``name``. Raises InputError that names the key."""
+    if not isinstance(table, dict):
+        raise InputError(f"{name}: {SECTION} is not a table")
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        label = f"{name}: {SECTION}.{key}"
+        if key in _RULES:
+            if not isinstance(value, str):
+                raise InputError(f"{label} is not a string")
+            values[key] = _rule(value, label)
+        elif key in _SWITCHES:
+            if not isinstance(value, bool):
+                raise InputError(f"{label} is not a boolean")
+            values[_SWITCHES[key]] = value
+        else:
+            raise InputError(f"{label} is unknown", hint=f"there are {', '.join((*_RULES, *_SWITCHES))}")
+    return Policy(**values)
+
+
+_RULES = ("default", "maximum")
+#: Both spellings: the toolkit's files have dashes, and people write what they read in a program.
+_SWITCHES = {"clamp": "clamp", "allow-off": "allow_off", "allow_off": "allow_off", "variables": "variables"}
+
+
+def _rule(text: str, label: str) -> GpuShare:
+    if text.strip(" ") in ("", OFF):
+        return GpuShare()
+    try:
+        return parse_gpu(text)
+    except InputError as error:
+        raise InputError(f"{label}: {error.message}", hint=error.hint) from None
+
+
+def decide(
+    policy: Policy,
+    gpus: Sequence[Gpu],
+    *,
+    annotation: str = "",
+    option: str = "",
+    environment: Mapping[str, str] | None = None,
+    has_mig: bool = False,
+) -> Resolved:
+    """What a container with these GPUs gets. A result that is false means: no share, inject nothing.
+
+    annotation, option: texts of ``nvc.share`` and --share, "" for none. environment: the container's. gpus: those it
+    gets, in its order. has_mig: it gets MIG devices, or a GPU in MIG mode: a share of them cannot be asked for, and the
+    node's rules leave them alone.
+
+    Raises InputError when the wish cannot be read, names a GPU that the container does not get, or is above the
+    maximum.
+    """
+    wish = _wish(policy, annotation, option, environment or {})
+    asked = wish is not None
+    whole = tuple(gpu for gpu in gpus if not gpu.mig_devices)
+    if wish is not None and (has_mig or len(whole) < len(gpus)) and not wish.share.off:
+        raise InputError(
+            f"{wish.source}: a MIG device cannot be shared",
+            hint="a MIG device is a share of its own, held by the GPU; ask for a smaller one, or for whole GPUs",
+        )
+    if has_mig or not whole:
+        return Resolved()
+    warnings = list(wish.warnings) if wish is not None else []
+    if wish is not None and wish.share.off:
+        if policy.is_empty or policy.allow_off:
+            return Resolved(source=wish.source, warnings=tuple(warnings), text=OFF)
+        if not policy.clamp:
+            raise InputError(f"{wish.source}: off is not allowed on this node", hint=f"the default is {_said(policy)}")
+        warnings.append(f"{wish.source}: off is not allowed on this node; the default holds")
+        wish = None
+    wishes = _by_gpu(wish, whole, warnings) if wish is not None else [GpuShare()] * len(whole)
+    source = wish.source if wish is not None else DEFAULT
+    resolved = tuple(_resolve(policy, gpu, said, source, warnings) for gpu, said in zip(whole, wishes, strict=True))
+    if not asked and all(_is_whole(gpu) for gpu in resolved):
+        return Resolved()
+    return Resolved(resolved, source, tuple(dict.fromkeys(warnings)), text(resolved))
+
+
+def text(gpus: Sequence[ResolvedGpu]) -> str:
+    """What was granted, in words: once where all GPUs have the same."""
+    wishes = [as_wish(gpu) for gpu in gpus]
+    if len(set(wishes)) == 1:
+        return format_share(Share(wishes[0]))
+    return format_share(Share(None, tuple((gpu.uuid, wish) for gpu, wish in zip(gpus, wishes, strict=True))))
+
+
+def as_wish(gpu: ResolvedGpu) -> GpuShare:
+    """What was granted of a GPU, as words can say it."""
+    return GpuShare(
+        memory=gpu.memory,
+        memory_part=0 if gpu.memory else WHOLE_MEMORY,
+        cap=gpu.cap,
+        weight=gpu.weight,
+        priority=gpu.priority if gpu.priority != "normal" else "",
+        oversubscribe=True if gpu.oversubscribe else None,
+    )
+
+
+def change(policy: Policy, gpu: Gpu | None, now: ResolvedGpu, wanted: GpuShare, *, force: bool = False) -> ResolvedGpu:
+    """``now`` with the words of ``wanted`` (a live change). gpu: for percentages; None where it is not known.
+
+    force: the maximum does not hold. Raises InputError, also for oversubscribe, which a running program cannot change.
+    """
+    if wanted.oversubscribe is not None and wanted.oversubscribe != now.oversubscribe:
+        raise InputError("share: oversubscribe cannot change while the container runs", hint="start it anew")
+    total = gpu.memory if gpu is not None else 0
+    warnings: list[str] = []
+    if not force:
+        rules = Policy(maximum=policy.maximum)
+        _check_maximum(rules, total, now.uuid, wanted, "share", warnings)
+    memory = _bytes(wanted, total, now.uuid) if wanted.memory or wanted.memory_part else now.memory
+    return now.replace(
+        memory=memory,
+        cap=wanted.cap or now.cap,
+        weight=wanted.weight or now.weight,
+        priority=wanted.priority or now.priority,
+    )
+
+
+def _said(policy: Policy) -> str:
+    return format_gpu(policy.default) or f"the maximum, {format_gpu(policy.maximum)}"
+
+
+def _wish(policy: Policy, annotation: str, option: str, environment: Mapping[str, str]) -> Wish | None:
+    for text_, source in ((annotation, ANNOTATION), (option, OPTION)):
+        if text_:
+            try:
+                return Wish(parse(text_), source)
+            except InputError as error:
+                raise InputError(f"{source}: {error.message}", hint=error.hint) from None
+    return dialects.read(environment) if policy.variables else None
+
+
+def _by_gpu(wish: Wish, gpus: Sequence[Gpu], warnings: list[str]) -> list[GpuShare]:
+    """The wish for each GPU: its own words, and for those it leaves out the words for all."""
+    own: dict[int, GpuShare] = {}
+    for selector, words in wish.share.per_gpu:
+        place = _find(selector, gpus)
+        if place is None:
+            if wish.lenient:
+                warnings.append(f"{wish.source}: the container has no GPU {selector}")
+                continue
+            names = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus) or "none"
+            raise InputError(f"{wish.source}: the container has no GPU {selector}", hint=f"it gets {names}")
+        if place in own:
+            raise InputError(f"{wish.source}: GPU {selector} is named twice", hint="index and UUID mean the same GPU")
+        own[place] = words
+    common = wish.share.default or GpuShare()
+    return [_filled(own.get(place, GpuShare()), common) for place in range(len(gpus))]
+
+
+def _find(selector: str, gpus: Sequence[Gpu]) -> int | None:
+    if selector.startswith("#"):
+        place = int(selector[1:])
+        return place if place < len(gpus) else None
+    bus_id = normalize_bus_id(selector)
+    for place, gpu in enumerate(gpus):
+        if selector in (str(gpu.index), gpu.uuid) or (bus_id and bus_id == gpu.bus_id):
+            return place
+    return None
+
+
+def _filled(wish: GpuShare, default: GpuShare) -> GpuShare:
+    """``wish``, and the words of ``default`` that it does not say."""
+    memory = wish if wish.memory or wish.memory_part else default
+    return GpuShare(
+        memory.memory,
+        memory.memory_part,
+        wish.cap or default.cap,
+        wish.weight or default.weight,
+        wish.priority or default.priority,
+        default.oversubscribe if wish.oversubscribe is None else wish.oversubscribe,
+    )
+
+
+def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: list[str]) -> ResolvedGpu:
+    _check_maximum(policy, gpu.memory, f"GPU {gpu.index}", said, source, warnings)
+    filled = _filled(said, policy.default)
+    maximum = policy.maximum
+    memory = _bytes(filled, gpu.memory, f"GPU {gpu.index}")
+    if said.memory and gpu.memory and said.memory > gpu.memory and not filled.oversubscribe:
+        if not policy.clamp:
+            raise InputError(
+                f"{source}: mem={format_memory(said.memory)} is more than GPU {gpu.index} has",
+                hint=f"it has {gpu.memory >> 20}Mi; more needs oversubscribe=on",
+            )
+        warnings.append(
+            f"{source}: mem={format_memory(said.memory)} is more than GPU {gpu.index} has; it gets the whole"
+        )
+        memory = 0
+    most = _bytes(maximum, gpu.memory, f"GPU {gpu.index}")
+    memory = min(memory or most, most or memory)
+    if 0 < memory < SENSIBLE_MEMORY:
+        warnings.append(
+            f"mem={format_memory(memory)} of GPU {gpu.index} is below {SENSIBLE_MEMORY >> 20}Mi: "
+            "a CUDA context alone takes about as much"
+        )
+    cap = min(filled.cap or WHOLE_CAP, maximum.cap or WHOLE_CAP)
+    weight = filled.weight
+    if maximum.weight and (weight or DEFAULT_WEIGHT) > maximum.weight:
+        weight = maximum.weight
+    priority = filled.priority or "normal"
+    if maximum.priority and _RANK[priority] > _RANK[maximum.priority]:
+        priority = maximum.priority
+    oversubscribe = bool(filled.oversubscribe) and maximum.oversubscribe is not False
+    return ResolvedGpu(gpu.uuid, gpu.minor, memory, cap, weight, priority, oversubscribe)
+
+
+def _bytes(wish: GpuShare, total: int, gpu: str) -> int:
+    """The memory of a wish in bytes; 0 for no limit. Raises InputError for a part of what nobody knows."""
+    if wish.memory:
+        return wish.memory
+    if wish.memory_part in (0, WHOLE_MEMORY):
+        return 0
+    if not total:
+        raise InputError(
+            f"share: nobody knows how much memory {gpu} has, so {format_gpu(GpuShare(memory_part=wish.memory_part))} "
+            "cannot be counted",
+            hint="say the memory in bytes: mem=10Gi",
+        )
+    # Whole MiB: nobody wants to read the rest, and the driver gives pages of 2 MiB.
+    return max(total * wish.memory_part // WHOLE_MEMORY >> 20, 1) << 20
+
+
+def _check_maximum(policy: Policy, total: int, gpu: str, said: GpuShare, source: str, warnings: list[str]) -> None:
+    """Whether what was said is within the maximum. Raises InputError, or appends a warning where it is cut."""
+    maximum = policy.maximum
+    too_much = []
+    most = _bytes(maximum, total, gpu)
+    if said.memory or said.memory_part:
+        wanted = _bytes(said, total, gpu)
+        if most and (not wanted or wanted > most):
+            word = format_gpu(GpuShare(said.memory, said.memory_part))
+            too_much.append((word, f"mem={format_memory(most)} of {gpu}"))
+    if maximum.cap and said.cap > maximum.cap:
+        too_much.append((f"cap={format_cap(said.cap)}", f"cap={format_cap(maximum.cap)}"))
+    if maximum.weight and said.weight > maximum.weight:
+        too_much.append((f"weight={said.weight}", f"weight={maximum.weight}"))
+    if maximum.priority and said.priority and _RANK[said.priority] > _RANK[maximum.priority]:
+        too_much.append((f"priority={said.priority}", f"priority={maximum.priority}"))
+    if maximum.oversubscribe is False and said.oversubscribe:
+        too_much.append(("oversubscribe=on", "oversubscribe=off"))
+    for word, limit in too_much:
+        if not policy.clamp:
+            raise InputError(
+                f"{source}: {word} is more than this node gives", hint=f"at most {limit} ([share] maximum)"
+            )
+        warnings.append(f"{source}: {word} is more than this node gives; it is cut to {limit}")
+
+
+def _is_whole(gpu: ResolvedGpu) -> bool:
+    """Whether it is what a container has without any share."""
+    whole = gpu.memory == 0 and gpu.cap == WHOLE_CAP and gpu.weight == 0
+    return whole and gpu.priority == "normal" and not gpu.oversubscribe
