@@ -10,7 +10,7 @@ from elftools.elf.elffile import ELFFile
 
 from tests.support.native import CHECKOUT, build
 
-LIBRARIES = {"libnvidia-ml.so": "nvml.h", "libcuda.so": "libcuda.c"}
+LIBRARIES = {"libnvidia-ml.so": "nvml.h", "libcuda.so": "libcuda_rows.h"}
 
 
 def dynamic(name: str) -> tuple[ELFFile, DynamicSection]:
@@ -40,6 +40,7 @@ def test_binds_at_start_and_protects_its_relocations(name: str) -> None:
 def test_exports_exactly_the_declared_functions(name: str, source: str) -> None:
     text = (CHECKOUT / "native" / "sim" / source).read_text()
     declared = set(re.findall(r"NVML_DEVICE_FUNCTION \((nvml\w+),", text))
+    declared |= set(re.findall(r"ROW \(\w+, (\w+),", text))
     declared |= set(re.findall(r"^NVML_API [\w ]+[ *](\w+) \(", text, re.MULTILINE))
     elf, _ = dynamic(name)
     symbols = elf.get_section_by_name(".dynsym").iter_symbols()

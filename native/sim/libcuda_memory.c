@@ -1,0 +1,173 @@
+/* Device memory: an object of the resource manager and address space that nothing can touch; what is free. */
+#include "libcuda.h"
+#include "libcuda_api.h"
+
+#include <stdlib.h>
+
+#define CONTROL_FB_GET_INFO 0x20801303u
+enum { FB_HEAP_SIZE = 0x9, FB_TAX = 0x10, FB_HEAP_FREE = 0x16 };
+
+struct allocation {
+    struct cuda_entry entry;
+    struct cuda_memory memory;
+    uint64_t reserved;
+};
+
+static CUresult allocate_large (CUcontext context, CUdeviceptr *pointer, size_t size)
+{
+    struct allocation *allocation = calloc (1, sizeof (*allocation));
+    uint64_t reserved = cuda_round (size, CUDA_BLOCK), address = 0;
+    CUresult result = allocation != NULL && reserved >= size ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (result == CUDA_SUCCESS)
+        result = cuda_memory_allocate (context->device, size, ATTRIBUTES_BLOCK, &allocation->memory);
+    if (result == CUDA_SUCCESS) {
+        address = cuda_reserve (reserved, CUDA_BLOCK);
+        if (address == 0 || !cuda_add (&allocation->entry, KIND_MEMORY, context, address, size)) {
+            cuda_memory_free (context->device, &allocation->memory);
+            if (address != 0)
+                cuda_unreserve (address, reserved);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        free (allocation);
+        return result;
+    }
+    allocation->reserved = reserved;
+    *pointer = address;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuda_allocate (CUcontext context, CUdeviceptr *pointer, size_t size)
+{
+    return size < MEBIBYTE ? cuda_small_allocate (context, pointer, size) : allocate_large (context, pointer, size);
+}
+
+void cuda_memory_release (struct cuda_entry *entry)
+{
+    struct allocation *allocation = (struct allocation *) entry;
+
+    cuda_remove (entry);
+    cuda_memory_free (entry->context->device, &allocation->memory);
+    cuda_unreserve (entry->start, allocation->reserved);
+    free (allocation);
+}
+
+CUresult cuMemAlloc_v2 (CUdeviceptr *pointer, size_t size)
+{
+    CUcontext context;
+
+    CUDA_ENTER_CONTEXT (context);
+    if (pointer == NULL || size == 0)
+        return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
+    return CUDA_LEAVE (cuda_allocate (context, pointer, size));
+}
+
+CUresult cuMemAllocPitch_v2 (CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+    CUcontext context;
+    size_t bytes;
+
+    CUDA_ENTER_CONTEXT (context);
+    if (pointer == NULL || pitch == NULL || width == 0 || height == 0 ||
+        (element != 4 && element != 8 && element != 16))
+        return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
+    size_t row = cuda_round (width, 512);
+    if (row < width || __builtin_mul_overflow (row, height, &bytes))
+        return CUDA_LEAVE (CUDA_ERROR_OUT_OF_MEMORY);
+    CUresult result = cuda_allocate (context, pointer, bytes);
+    if (result == CUDA_SUCCESS)
+        *pitch = row;
+    return CUDA_LEAVE (result);
+}
+
+/* Frees by the address that was given out, in whatever context. */
+CUresult cuMemFree_v2 (CUdeviceptr pointer)
+{
+    CUDA_ENTER ();
+    if (pointer == 0)
+        return CUDA_LEAVE (CUDA_SUCCESS);
+    struct cuda_entry *entry = cuda_find_address (pointer);
+    if (entry == NULL || entry->start != pointer ||
+        (entry->kind != KIND_MEMORY && entry->kind != KIND_SMALL && entry->kind != KIND_MANAGED &&
+         entry->kind != KIND_POOLED))
+        return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
+    /* The real one waits for all work before memory goes. */
+    CUcontext context = entry->context;
+    CUresult result = context != NULL ? cuda_wait (context, context->submitted, true) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS || cuda_find_address (pointer) != entry)
+        return CUDA_LEAVE (result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE);
+    cuda_release (entry);
+    return CUDA_LEAVE (CUDA_SUCCESS);
+}
+
+/* NULL for either answer is no error: seen with a 580 driver. */
+CUresult cuMemGetInfo_v2 (size_t *available, size_t *total)
+{
+    struct rm_fb_info info = { .count = 3, .entries = { { .index = FB_HEAP_FREE }, { .index = FB_HEAP_SIZE },
+                                                        { .index = FB_TAX } } };
+    CUcontext context;
+
+    CUDA_ENTER_CONTEXT (context);
+    uint32_t status =
+        rm_control (&cuda.rm, context->device->subdevice, CONTROL_FB_GET_INFO, &info, sizeof (info));
+    if (status != RM_STATUS_OK)
+        return CUDA_LEAVE (cuda_status (status));
+    if (available != NULL)
+        *available = (size_t) info.entries[0].kibibytes << 10;
+    if (total != NULL)
+        *total = (size_t) info.entries[1].kibibytes << 10;
+    return CUDA_LEAVE (CUDA_SUCCESS);
+}
+
+CUresult cuMemGetAddressRange_v2 (CUdeviceptr *base, size_t *size, CUdeviceptr pointer)
+{
+    CUDA_ENTER ();
+    struct cuda_entry *entry = cuda_find_address (pointer);
+    if (entry == NULL || entry->kind == KIND_REGISTERED || entry->kind == KIND_RESERVED)
+        return CUDA_LEAVE (CUDA_ERROR_NOT_FOUND);
+    if (base != NULL)
+        *base = entry->start;
+    if (size != NULL)
+        *size = entry->size;
+    return CUDA_LEAVE (CUDA_SUCCESS);
+}
+
+enum { ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_MEMORY_TYPE = 2, ATTRIBUTE_DEVICE_POINTER = 3, ATTRIBUTE_HOST_POINTER = 4,
+       ATTRIBUTE_IS_MANAGED = 8, ATTRIBUTE_DEVICE_ORDINAL = 9 };
+enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2 };
+
+CUresult cuPointerGetAttribute (void *data, int attribute, CUdeviceptr pointer)
+{
+    CUDA_ENTER ();
+    struct cuda_entry *entry = cuda_find_address (pointer);
+    if (data == NULL || entry == NULL || entry->context == NULL)
+        return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
+    bool host = entry->kind == KIND_HOST || entry->kind == KIND_REGISTERED;
+    switch (attribute) {
+    case ATTRIBUTE_CONTEXT:
+        *(CUcontext *) data = entry->context;
+        break;
+    case ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned int *) data = host ? MEMORY_HOST : MEMORY_DEVICE;
+        break;
+    case ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *) data = pointer;
+        break;
+    case ATTRIBUTE_HOST_POINTER:
+        if (!host && entry->kind != KIND_MANAGED)
+            return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
+        *(CUdeviceptr *) data = pointer;
+        break;
+    case ATTRIBUTE_IS_MANAGED:
+        *(unsigned int *) data = entry->kind == KIND_MANAGED;
+        break;
+    case ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *) data = entry->context->device->ordinal;
+        break;
+    default:
+        return CUDA_LEAVE (CUDA_ERROR_NOT_SUPPORTED);
+    }
+    return CUDA_LEAVE (CUDA_SUCCESS);
+}

@@ -1,0 +1,79 @@
+/* Handles and addresses that callers hand in: two balanced trees of ranges. */
+#include "libcuda.h"
+
+#include <search.h>
+#include <stdlib.h>
+
+static void *handles, *addresses;
+
+/* Ranges that overlap are equal: a search for one byte finds the range around it. */
+static int compare (const void *left, const void *right)
+{
+    const struct cuda_entry *one = left, *other = right;
+
+    if (one->start + one->size <= other->start)
+        return -1;
+    return one->start >= other->start + other->size;
+}
+
+static void **tree_of (enum cuda_kind kind)
+{
+    return kind >= KIND_MEMORY ? &addresses : &handles;
+}
+
+bool cuda_add (struct cuda_entry *entry, enum cuda_kind kind, CUcontext context, uint64_t start, uint64_t size)
+{
+    *entry = (struct cuda_entry){ .start = start, .size = size, .kind = kind, .context = context };
+    struct cuda_entry **place = tsearch (entry, tree_of (kind), compare);
+    return place != NULL && *place == entry;
+}
+
+bool cuda_add_handle (struct cuda_entry *entry, enum cuda_kind kind, CUcontext context)
+{
+    return cuda_add (entry, kind, context, (uintptr_t) entry, 1);
+}
+
+void cuda_remove (struct cuda_entry *entry)
+{
+    tdelete (entry, tree_of (entry->kind), compare);
+}
+
+void *cuda_find (const void *handle, enum cuda_kind kind)
+{
+    const struct cuda_entry key = { .start = (uintptr_t) handle, .size = 1 };
+    struct cuda_entry **place = tfind (&key, &handles, compare);
+
+    return place != NULL && (*place)->kind == kind ? *place : NULL;
+}
+
+struct cuda_entry *cuda_find_address (uint64_t address)
+{
+    const struct cuda_entry key = { .start = address, .size = 1 };
+    struct cuda_entry **place = tfind (&key, &addresses, compare);
+
+    return place != NULL ? *place : NULL;
+}
+
+struct search {
+    CUcontext context;
+    struct cuda_entry *found;
+};
+
+static void look (const void *node, VISIT visit, void *closure)
+{
+    struct search *search = closure;
+    struct cuda_entry *entry = *(struct cuda_entry *const *) node;
+
+    if ((visit == preorder || visit == leaf) && entry->context == search->context)
+        search->found = entry;
+}
+
+struct cuda_entry *cuda_find_of_context (CUcontext context)
+{
+    struct search search = { .context = context };
+
+    twalk_r (addresses, look, &search);
+    if (search.found == NULL)
+        twalk_r (handles, look, &search);
+    return search.found;
+}

@@ -1,0 +1,145 @@
+/* Allocations below 1 MiB: pieces of 512 bytes and more, out of blocks of 2 MiB. */
+#include "libcuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE 512u
+#define PIECES ((unsigned int) (CUDA_BLOCK / PIECE))
+
+struct cuda_block {
+    struct cuda_block *next;
+    struct cuda_memory memory;
+    uint64_t address;
+    unsigned int used, from; /* pieces taken; where to look first */
+    bool taken[PIECES];
+};
+
+struct small {
+    struct cuda_entry entry;
+    struct cuda_block *block;
+    unsigned int first, count;
+};
+
+/* The first run of free pieces in [start, end), PIECES when there is none. */
+static unsigned int find_run (const struct cuda_block *block, unsigned int start, unsigned int end, unsigned int count)
+{
+    unsigned int run = 0;
+
+    for (unsigned int i = start; i < end; i++) {
+        run = block->taken[i] ? 0 : run + 1;
+        if (run == count)
+            return i + 1 - count;
+    }
+    return PIECES;
+}
+
+static unsigned int take_run (struct cuda_block *block, unsigned int count)
+{
+    unsigned int first = PIECES;
+
+    if (PIECES - block->used < count)
+        return PIECES;
+    first = find_run (block, block->from, PIECES, count);
+    if (first == PIECES)
+        first = find_run (block, 0, PIECES, count);
+    if (first == PIECES)
+        return PIECES;
+    memset (block->taken + first, true, count);
+    block->used += count;
+    block->from = first + count;
+    return first;
+}
+
+static CUresult add_block (CUcontext context)
+{
+    struct cuda_block *block = calloc (1, sizeof (*block));
+
+    if (block == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = cuda_memory_allocate (context->device, CUDA_BLOCK, ATTRIBUTES_BLOCK, &block->memory);
+    if (result == CUDA_SUCCESS) {
+        block->address = cuda_reserve (CUDA_BLOCK, CUDA_BLOCK);
+        if (block->address == 0) {
+            cuda_memory_free (context->device, &block->memory);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        free (block);
+        return result;
+    }
+    block->next = context->blocks;
+    context->blocks = block;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuda_small_allocate (CUcontext context, CUdeviceptr *pointer, size_t size)
+{
+    struct small *small = calloc (1, sizeof (*small));
+    unsigned int count = (unsigned int) ((size + PIECE - 1) / PIECE), first = PIECES;
+    struct cuda_block *block;
+    CUresult result;
+
+    if (small == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (block = context->blocks; block != NULL; block = block->next) {
+        first = take_run (block, count);
+        if (first != PIECES)
+            break;
+    }
+    if (block == NULL) {
+        result = add_block (context);
+        if (result != CUDA_SUCCESS) {
+            free (small);
+            return result;
+        }
+        block = context->blocks;
+        first = take_run (block, count);
+    }
+    small->block = block;
+    small->first = first;
+    small->count = count;
+    *pointer = block->address + (uint64_t) first * PIECE;
+    if (!cuda_add (&small->entry, KIND_SMALL, context, *pointer, size)) {
+        memset (block->taken + first, false, count);
+        block->used -= count;
+        free (small);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+static void drop_block (CUcontext context, struct cuda_block *block)
+{
+    struct cuda_block **place = &context->blocks;
+
+    while (*place != block)
+        place = &(*place)->next;
+    *place = block->next;
+    cuda_memory_free (context->device, &block->memory);
+    cuda_unreserve (block->address, CUDA_BLOCK);
+    free (block);
+}
+
+void cuda_small_free (struct cuda_entry *entry)
+{
+    struct small *small = (struct small *) entry;
+    struct cuda_block *block = small->block;
+
+    cuda_remove (entry);
+    memset (block->taken + small->first, false, small->count);
+    block->used -= small->count;
+    if (block->from > small->first)
+        block->from = small->first;
+    /* The last block stays, so that taking and giving one piece makes no calls of the driver. */
+    if (block->used == 0 && entry->context->blocks->next != NULL)
+        drop_block (entry->context, block);
+    free (small);
+}
+
+void cuda_small_forget (CUcontext context)
+{
+    while (context->blocks != NULL)
+        drop_block (context, context->blocks);
+}
