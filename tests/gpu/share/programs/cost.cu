@@ -1,0 +1,76 @@
+/*
+ * What single calls cost. Lines on stdin, each answered with nanoseconds per call:
+ *        alloc COUNT BYTES        cuMemAlloc and cuMemFree; 8 pieces of that size stay allocated, so that small ones come
+ *                                 from memory that libcuda has
+ *        launch COUNT             an empty kernel
+ */
+#include <cstdint>
+#include <cstdio>
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <ctime>
+
+#define MUST(call) must ((int) (call), #call)
+
+static const int KEPT = 8;
+
+__global__ void empty ()
+{
+}
+
+static void must (int result, const char *call)
+{
+    if (result == 0)
+        return;
+    fprintf (stderr, "cost.cu: %s: %d\n", call, result);
+    exit (1);
+}
+
+static uint64_t now_ns ()
+{
+    struct timespec time;
+    clock_gettime (CLOCK_MONOTONIC, &time);
+    return (uint64_t) time.tv_sec * 1000000000u + (uint64_t) time.tv_nsec;
+}
+
+static void allocate (unsigned long count, size_t bytes)
+{
+    CUdeviceptr kept[KEPT], address;
+    for (int i = 0; i < KEPT; i++)
+        MUST (cuMemAlloc (&kept[i], bytes));
+    uint64_t start = now_ns ();
+    for (unsigned long i = 0; i < count; i++) {
+        MUST (cuMemAlloc (&address, bytes));
+        MUST (cuMemFree (address));
+    }
+    printf ("%.2f\n", (double) (now_ns () - start) / (double) count);
+    for (int i = 0; i < KEPT; i++)
+        MUST (cuMemFree (kept[i]));
+}
+
+static void launch (unsigned long count)
+{
+    uint64_t start = now_ns ();
+    for (unsigned long i = 0; i < count; i++)
+        empty<<<1, 32>>> ();
+    MUST (cudaDeviceSynchronize ());
+    printf ("%.2f\n", (double) (now_ns () - start) / (double) count);
+}
+
+int main ()
+{
+    char line[128];
+    MUST (cudaFree (NULL));
+    launch (1000);
+    for (fflush (stdout); fgets (line, sizeof line, stdin) != NULL; fflush (stdout)) {
+        unsigned long count;
+        unsigned long long bytes;
+        if (sscanf (line, "alloc %lu %llu", &count, &bytes) == 2)
+            allocate (count, (size_t) bytes);
+        else if (sscanf (line, "launch %lu", &count) == 1)
+            launch (count);
+        else
+            return 2;
+    }
+    return 0;
+}

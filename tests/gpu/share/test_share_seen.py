@@ -1,0 +1,138 @@
+"""Every way to ask for the GPU's memory gets the same answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.share.conftest import Shares, Starts
+from tests.support import loose_share
+from tests.support.bed import Bed
+from tests.support.frameworks import Frameworks, require
+from tests.support.gpuhost import smi
+from tests.support.loose_share import LooseShare
+from tests.support.share_table import Table
+
+pytestmark = [pytest.mark.gpu, pytest.mark.system]
+
+MIB, GIB = 1 << 20, 1 << 30
+LIMIT, HELD = 10 * GIB, GIB
+_FIELDS = "--query-gpu=memory.total,memory.used,memory.free,memory.reserved"
+_TORCH = "import torch; print(*torch.cuda.mem_get_info(), torch.cuda.get_device_properties(0).total_memory)"
+
+
+def _under(bed: Bed, held: LooseShare, command: Sequence[str]) -> str:
+    environment = {**loose_share.without_ours(os.environ), **bed.env, **held.variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_all_totals_are_the_limit_and_all_free_is_the_same(
+    bed: Bed, share: Shares, start: Starts, table: Table
+) -> None:
+    held = share(memory=LIMIT)
+
+    with start("seen", HELD, share=held) as program:
+        said = program.until("full")
+        used = held.used()
+        total, smi_used, smi_free, _ = map(
+            int, _under(bed, held, ["nvidia-smi", _FIELDS, "--format=csv,noheader,nounits"]).split(", ")
+        )
+        table_text = _under(bed, held, ["nvidia-smi"])
+
+    totals = {name: value for name, value in said.items() if "otal" in name or name == "cudaGetDeviceProperties"}
+    frees = {name: value for name, value in said.items() if name.endswith("_free")}
+    good = set(totals.values()) == {LIMIT} and set(frees.values()) == {LIMIT - used} and total == LIMIT // MIB
+    table.add(
+        f"{HELD >> 20} MiB held of 10 GiB: totals of {len(totals)} calls; nvidia-smi",
+        goal="10240 MiB each",
+        got=f"{sorted({value // MIB for value in totals.values()})} MiB; {total} MiB",
+        good=set(totals.values()) == {LIMIT} and total == LIMIT // MIB,
+    )
+    table.add(
+        "free of the same; the region; nvidia-smi",
+        goal="the same",
+        got=f"{sorted({value // MIB for value in frees.values()})} MiB; {(LIMIT - used) // MIB} MiB; {smi_free} MiB",
+        good=good,
+    )
+    assert dict.fromkeys(totals, LIMIT) == totals
+    assert dict.fromkeys(frees, LIMIT - used) == frees
+    assert said["nvml_v1_used"] == used
+    assert said["nvml_v2_used"] + said["nvml_v2_reserved"] == used
+    assert LIMIT // MIB == total
+    assert abs(smi_used - used / MIB) <= 1
+    assert abs(smi_free - (LIMIT - used) / MIB) <= 1
+    assert re.search(rf"\b{smi_used}MiB */ *{total}MiB\b", table_text), table_text
+
+
+def test_pytorch_sees_the_limit(bed: Bed, share: Shares, table: Table) -> None:
+    require("torch")
+    held = share(memory=LIMIT)
+
+    free, total, properties = map(int, _under(bed, held, [Frameworks.find().interpreter, "-c", _TORCH]).split())
+
+    good = (total, properties) == (LIMIT, LIMIT) and 0 < free < LIMIT
+    table.add(
+        "torch.cuda.mem_get_info, get_device_properties",
+        goal="10240 MiB",
+        got=f"{total // MIB} MiB, {properties // MIB} MiB, {free // MIB} MiB free",
+        good=good,
+    )
+    assert good
+
+
+def test_a_share_without_a_limit_shows_the_whole_gpu(bed: Bed, share: Shares, table: Table) -> None:
+    held = share(cap=500)
+    command = [_FIELDS, "--format=csv,noheader,nounits"]
+
+    with_share = _under(bed, held, ["nvidia-smi", *command])
+    without = smi(*command)
+
+    table.add(
+        "no memory limit: nvidia-smi", goal="as without a share", got=with_share.strip(), good=with_share == without
+    )
+    assert with_share == without
+
+
+def test_a_full_or_overdrawn_share_has_nothing_free(share: Shares, start: Starts, table: Table) -> None:
+    held = share(memory=4 * GIB)
+
+    with start("seen", 3 * GIB, share=held) as first:
+        first.until("full")
+        held.set(memory=8 * GIB)
+        with start("seen", MIB, share=held) as second:
+            more = second.until("full")
+    held.set(memory=3 * GIB)
+    with start("quota", "malloc", "fill", 6 * GIB, share=held) as program:
+        program.until("full")
+        held.set(memory=GIB)
+        program.tell("")
+        overdrawn = program.until("done")
+
+    table.add(
+        "limit lowered below what is used",
+        goal="free 0, not a number below it",
+        got=f"free {overdrawn['free_end']} after everything was given back",
+        good=0 <= overdrawn["free_end"] <= GIB,
+    )
+    assert more["cuMemGetInfo_total"] == 8 * GIB
+    assert 0 <= overdrawn["free_end"] <= GIB
+
+
+def test_the_list_of_processes_is_the_containers_own(bed: Bed, share: Shares, start: Starts, programs: Path) -> None:
+    mine, other = share(memory=4 * GIB), share(memory=4 * GIB)
+    query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+
+    with start("seen", MIB, share=mine) as first, start("seen", MIB, share=other) as second:
+        first.until("full")
+        second.until("full")
+        listed = {int(word) for word in _under(bed, mine, query).split()}
+
+    assert second.process.pid not in listed
+    assert listed <= {first.process.pid}

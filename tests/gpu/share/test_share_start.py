@@ -1,0 +1,99 @@
+"""Starting programs: many at once on the GPU, and programs that have nothing to do with one."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.share.conftest import Shares
+from tests.support import loose_share
+from tests.support.bed import Bed
+from tests.support.loose_share import LooseShare
+from tests.support.share_table import Table, percentile
+
+pytestmark = [pytest.mark.gpu, pytest.mark.system]
+
+ADDED_MS = 10.0
+
+
+def _herd(bed: Bed, programs: Path, held: LooseShare, count: int, program: str, *, shared: bool) -> list[float]:
+    """Milliseconds of ``count`` processes started at once, from exec to the end of their work."""
+    environment = {**loose_share.without_ours(os.environ), **bed.env, **held.variables}
+    environment.pop("LD_PRELOAD")
+    library = str(held.library) if shared else "-"
+    command = [str(programs / "herd"), str(count), library, str(programs / program)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    times = [int(line.split()[0]) / 1e6 for line in done.stdout.splitlines()]
+    assert len(times) == count
+    return times
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("program", "count", "rounds"),
+    [
+        pytest.param("attach", 64, 40, id="the-first-call-of-64"),
+        pytest.param("attach", 300, 10, id="the-first-call-of-300"),
+        pytest.param("first", 64, 3, id="cuda-and-an-allocation-of-64"),
+    ],
+)
+def test_many_at_once_start_as_fast(
+    bed: Bed, share: Shares, programs: Path, table: Table, program: str, count: int, rounds: int
+) -> None:
+    held = share(memory=64 << 30)
+    with_share: list[float] = []
+    without: list[float] = []
+    for index in range(rounds):
+        for shared in (index % 2 == 0, index % 2 != 0):
+            times = _herd(bed, programs, held, count, program, shared=shared)
+            (with_share if shared else without).extend(times)
+
+    tails = [percentile(times, 0.99) for times in (with_share, without)]
+    middles = [statistics.median(times) for times in (with_share, without)]
+    added = tails[0] - tails[1]
+    what = {"attach": "first call of the driver", "first": "cuInit, context, allocation"}[program]
+    # The driver makes contexts one after the other: the tail is seconds, and so is its noise. There the middle says.
+    noisy = program == "first"
+    good = (middles[0] - middles[1] if noisy else added) < ADDED_MS + (0.02 * middles[1] if noisy else 0)
+    table.add(
+        f"{count} at once, {what}, {rounds} times: p99",
+        goal=f"less than {ADDED_MS:g} ms more each" + (" (median: 2 % of noise allowed)" if noisy else ""),
+        got=f"{tails[0]:.1f} ms (median {middles[0]:.1f})",
+        base=f"{tails[1]:.1f} ms (median {middles[1]:.1f})",
+        ratio=f"{added:+.1f} ms (median {middles[0] - middles[1]:+.1f})",
+        good=good,
+    )
+    assert good
+    assert held.used() == 0
+    assert held.region().slots == ()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(["/bin/true"], id="true"), pytest.param(["/usr/bin/python3", "-I", "-S", "-c", "pass"], id="python")],
+)
+def test_a_program_without_a_gpu_starts_as_fast(
+    bed: Bed, share: Shares, programs: Path, table: Table, command: list[str]
+) -> None:
+    held = share(memory=1 << 30)
+    environment = {**loose_share.without_ours(os.environ), **bed.env}
+    herd = [str(programs / "herd"), "-pairs", "400", str(held.library), *command]
+    done = subprocess.run(herd, env=environment, capture_output=True, text=True, timeout=100, check=True)
+
+    pairs = [tuple(int(word) / 1e6 for word in line.split()) for line in done.stdout.splitlines()]
+    without, with_library = (statistics.median(column) for column in zip(*pairs, strict=True))
+    added = with_library - without
+    table.add(
+        f"`{' '.join(command)}`, median of 400",
+        goal="less than 0.3 ms more",
+        got=f"{with_library:.3f} ms",
+        base=f"{without:.3f} ms",
+        ratio=f"{added:+.3f} ms, {with_library / without:.3f}",
+        good=added < 0.3,
+    )
+    assert added < 0.3

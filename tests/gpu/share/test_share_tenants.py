@@ -1,0 +1,178 @@
+"""Two containers on one GPU: weights, caps, priority, pause. Each has limits and a region of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.gpu.share.conftest import Shares, Starts
+from tests.support.loose_share import LooseShare
+from tests.support.share_table import Table, spread
+from tests.support.spoken import Spoken
+
+pytestmark = [pytest.mark.gpu, pytest.mark.system]
+
+SETTLE, WINDOW, SOLO = 0.5, 4.0, 2.0
+KERNEL = 0.65
+POINTS = 2.0
+Pair = tuple[tuple[LooseShare, Spoken], tuple[LooseShare, Spoken]]
+
+
+Pairs = Callable[[], tuple[Pair, float]]
+
+
+@pytest.fixture
+def pairs(share: Shares, start: Starts) -> Pairs:
+    """Makes two tenants that compute without end, the same work each; with what one of them does alone."""
+
+    def make() -> tuple[Pair, float]:
+        with start("burn", "plain", KERNEL) as alone:
+            iterations = alone.line().split()[2]
+            alone.ask(f"rate {SETTLE}")
+            solo = float(alone.ask(f"rate {SOLO}"))
+        shares = share(memory=8 << 30), share(memory=8 << 30)
+        first, second = (start("burn", "plain", KERNEL, iterations, share=held) for held in shares)
+        first.line()
+        second.line()
+        return ((shares[0], first), (shares[1], second)), solo
+
+    return make
+
+
+def _rates(pair: Pair, seconds: float) -> list[float]:
+    """Of both, over the same time."""
+    for _, program in pair:
+        program.tell(f"rate {seconds}")
+    return [float(program.line()) for _, program in pair]
+
+
+def test_weights_divide_the_gpu(pairs: Pairs, table: Table) -> None:
+    pair, solo = pairs()
+    wrong = []
+    for first, second in ((10, 10), (20, 10), (90, 10), (10, 90), (70, 30)):
+        pair[0][0].set(weight=first)
+        pair[1][0].set(weight=second)
+        _rates(pair, SETTLE)
+        rates = _rates(pair, WINDOW)
+        got, wanted = 100 * rates[0] / sum(rates), 100 * first / (first + second)
+        together = sum(rates) / solo
+        good = abs(got - wanted) <= POINTS and together >= 0.95
+        wrong += [] if good else [(first, second, got, together)]
+        table.add(
+            f"weights {first}:{second}",
+            goal=f"{wanted:.1f} % within {POINTS:g} points; together >= 0.95",
+            got=f"{rates[0]:.1f} : {rates[1]:.1f}/s = {got:.1f} %",
+            base=f"{solo:.1f}/s",
+            ratio=f"{together:.3f}",
+            good=good,
+        )
+    assert wrong == []
+
+
+def test_a_changed_weight_is_in_force_soon(pairs: Pairs, table: Table) -> None:
+    pair, _ = pairs()
+    pair[0][0].set(weight=90)
+    pair[1][0].set(weight=10)
+    _rates(pair, SETTLE)
+    high = _rates(pair, SOLO)[0]
+    pair[0][0].set(weight=10)
+    pair[1][0].set(weight=90)
+    first = _rates(pair, 1.0)[0]
+    low = _rates(pair, SOLO)[0]
+
+    late = 1000 * (first - low) / (high - low)
+    table.add(
+        "weights 90:10 changed to 10:90 on running programs",
+        goal="in force in <= 20 ms",
+        got=f"{late:.0f} ms of the second after it at the old weights",
+        good=late <= 20,
+    )
+    assert late <= 100, "a change that takes this long is not seen by anybody"
+
+
+def test_two_caps_hold_side_by_side(pairs: Pairs, table: Table) -> None:
+    """A cap is the most a tenant gets: beside another it may be less, never more."""
+    pair, solo = pairs()
+    over = []
+    for first, second in ((30, 70), (50, 50), (10, 90), (30, 30)):
+        pair[0][0].set(cap=10 * first)
+        pair[1][0].set(cap=10 * second)
+        _rates(pair, SETTLE)
+        got = [100 * rate / solo for rate in _rates(pair, WINDOW)]
+        good = got[0] <= first + POINTS and got[1] <= second + POINTS
+        over += [] if good else [(first, second, got)]
+        table.add(
+            f"caps {first} % and {second} % together",
+            goal="neither above its cap",
+            got=f"{got[0]:.1f} % and {got[1]:.1f} %, together {sum(got):.1f} %",
+            good=good,
+        )
+    assert over == []
+
+
+def test_priority_prefers(pairs: Pairs, table: Table) -> None:
+    pair, _ = pairs()
+    shares = []
+    for first, second in (("normal", "normal"), ("high", "normal"), ("normal", "low"), ("high", "low")):
+        pair[0][0].set(priority=first)
+        pair[1][0].set(priority=second)
+        _rates(pair, SETTLE)
+        rates = _rates(pair, SOLO)
+        shares.append(100 * rates[0] / sum(rates))
+        table.add(f"priority {first} beside {second}", got=f"{shares[-1]:.1f} %")
+
+    assert abs(shares[0] - 50) <= POINTS
+    assert shares[1] >= 85
+    assert shares[0] < shares[2] <= shares[1] <= shares[3] + POINTS
+
+
+def test_a_pause_stops_everything_and_a_resume_brings_it_back(share: Shares, start: Starts, table: Table) -> None:
+    held = share(memory=8 << 30, cap=900)
+    pauses, resumes, leaks = [], [], []
+    with start("burn", "plain", 0.07, share=held) as program:
+        program.line()
+        program.ask(f"rate {SETTLE}")
+        for _ in range(5):
+            stopped, resumed, gap = _pause_once(held, program)
+            pauses.append((gap[0] - stopped) / 1e6)
+            resumes.append((gap[1] - resumed) / 1e6)
+            leaks.append((gap[1] - gap[0]) / 1e6)
+
+    table.add(
+        "pause: until the last kernel ended", goal="<= 100 ms", got=f"{spread(pauses, 1)} ms", good=max(pauses) <= 100
+    )
+    table.add(
+        "resume: until the first kernel ended",
+        goal="<= 100 ms",
+        got=f"{spread(resumes, 1)} ms",
+        good=max(resumes) <= 100,
+    )
+    assert max(pauses) <= 100
+    assert max(resumes) <= 100
+    assert min(leaks) >= 300
+
+
+def _pause_once(held: LooseShare, program: Spoken) -> tuple[int, int, tuple[int, int]]:
+    """When it was paused and resumed, and from when to when nothing was computed (all in CLOCK_MONOTONIC ns)."""
+    moments: list[int] = []
+
+    def pause_and_resume() -> None:
+        time.sleep(0.3)
+        held.pause(True)
+        moments.append(time.monotonic_ns())
+        time.sleep(0.5)
+        held.pause(False)
+        moments.append(time.monotonic_ns())
+
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(pause_and_resume)
+        program.tell("gaps 1.5 250000000")
+        lines = []
+        while (line := program.line()) != "end":
+            lines.append(line.split())
+        working.result()
+    assert len(lines) == 1, lines
+    return moments[0], moments[1], (int(lines[0][1]), int(lines[0][2]))

@@ -1,0 +1,89 @@
+"""A share without a container: a limits file and a region of its own, and the variables that name them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nvc.share import limits, region
+from nvc.share.limits import Limits, LimitsNode
+from nvc.share.model import ResolvedGpu
+from nvc.share.region import Region
+from tests.support.native import BUILD, CHECKOUT
+
+LIBRARY = "libnvc-shim.so"
+
+
+class LooseShare:
+    """The two files in ``place`` (an empty directory). The GPU that methods speak of is the first, unless they say."""
+
+    def __init__(
+        self, place: Path, gpus: Sequence[ResolvedGpu], nodes: Sequence[LimitsNode], driver: str, library: Path
+    ) -> None:
+        self.limits_path, self.region_path, self.library = place / "limits", place / "region", library
+        self.limits = Limits(tuple(gpus), tuple(nodes), driver, place.name)
+        self.limits_path.write_bytes(limits.encode(self.limits))
+        with self.region_path.open("wb") as file:
+            file.write(region.header_bytes())
+            file.truncate(region.SIZE)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What a program is started with to be held to the share."""
+        return {
+            "LD_PRELOAD": str(self.library),
+            limits.VARIABLE: str(self.limits_path),
+            region.VARIABLE: str(self.region_path),
+        }
+
+    def set(self, *, index: int = 0, **changes: Any) -> None:
+        """Change fields of a GPU's ResolvedGpu in place, as ``nvc-py share set`` does. Raises OSError."""
+        gpus = list(self.limits.gpus)
+        gpus[index] = gpus[index].replace(**changes)
+        self._write(self.limits.replace(gpus=tuple(gpus)))
+
+    def pause(self, paused: bool) -> None:
+        """Set or clear the flag that freezes everything. Raises OSError."""
+        self._write(self.limits.replace(paused=paused))
+
+    def region(self) -> Region:
+        """What the processes say they use. Raises FormatError."""
+        descriptor = os.open(self.region_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return region.read(descriptor, len(self.limits.gpus))
+        finally:
+            os.close(descriptor)
+
+    def used(self, index: int = 0) -> int:
+        """Bytes that living processes have."""
+        return self.region().used(index)
+
+    def _write(self, new: Limits) -> None:
+        descriptor = os.open(self.limits_path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            limits.write(descriptor, new)
+        finally:
+            os.close(descriptor)
+        self.limits = new
+
+
+def build_library(build: Path = BUILD) -> Path:
+    """Compile the preloaded library alone, below ``build``. Raises CalledProcessError with make's words in it."""
+    build.mkdir(parents=True, exist_ok=True)
+    target = build / LIBRARY
+    command = ["make", "-s", "-j8", "-C", str(CHECKOUT / "native"), f"BUILD={build}", str(target)]
+    subprocess.run(command, check=True, text=True, stderr=subprocess.PIPE)
+    return target
+
+
+def without_ours(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment less what would lead a program to our own files (carried packages, other shares)."""
+    ours = ("PYTHONPATH", "LD_PRELOAD")
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in ours and not name.startswith(("NVC_", "CUDA_"))
+    }
