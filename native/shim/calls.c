@@ -1,0 +1,281 @@
+#include "calls.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "limits.h"
+#include "next.h"
+#include "process.h"
+#include "raw.h"
+
+/* Escapes that take, give back, name or ask about memory, or schedule, on the control node: nv_escape.h. The rest of the
+ * driver's calls, and everybody else's, go their way. UVM's REGISTER_GPU and UNREGISTER_GPU are whole numbers. */
+#define UVM_REGISTER_GPU 37u
+#define UVM_UNREGISTER_GPU 38u
+static const uint32_t low_bytes[8] = {
+    [1] = 1u << (0x27 - 0x20) | 1u << (0x29 - 0x20) | 1u << (0x2a - 0x20) | 1u << (0x2b - 0x20) | 1u << (0x34 - 0x20) |
+          1u << (0x35 - 0x20) | 1u << (UVM_REGISTER_GPU - 0x20) | 1u << (UVM_UNREGISTER_GPU - 0x20),
+    [2] = 1u << (0x4a - 0x40),
+    [6] = 1u << (0xd3 - 0xc0),
+};
+
+bool call_may_matter (unsigned long request)
+{
+    uint32_t number = (uint32_t) request, size = number >> 16 & 0x3fff;
+
+    if (!(low_bytes[(number & 0xff) / 32] & 1u << (number & 31)))
+        return false;
+    /* TCGETS2 and its kind have escapes' low bytes and the size of no struct of the driver (44 bytes, or none said). */
+    return size ? size != 44 : number == UVM_REGISTER_GPU || number == UVM_UNREGISTER_GPU;
+}
+
+/* Addresses that no program has: the driver will say EFAULT. */
+static bool readable (const void *address)
+{
+    return (unsigned long) address >= 4096;
+}
+
+static void *wanted_memory (struct rm_wanted wanted, uint32_t *size)
+{
+    *size = wanted.size && wanted.address >= 4096 ? wanted.size : 0;
+    return *size ? (void *) wanted.address : NULL;
+}
+
+/* Prepares the call; false: it is the driver's alone. */
+static bool prepare (struct process *process, int descriptor, uint32_t request, void *argument, struct rm_call *call)
+{
+    enum rm_node kind = process_node_kind (process, descriptor);
+    uint64_t gone;
+
+    if (kind == RM_NODE_OTHER)
+        return false;
+    if (!process_knows_driver (process)) {
+        process_attach (process);
+        return false;
+    }
+    if (!rm_is_interesting (process->abi, kind, request) || !process_attach (process))
+        return false;
+    call->node = kind;
+    call->request = request;
+    call->file = files_open (&process->files, descriptor, kind, &gone);
+    if (gone)
+        rm_close_file (process->rm, gone);
+    call->head = argument;
+    call->head_size = rm_head_size (process->abi, kind, request);
+    if (!call->file || !call->head_size || !readable (argument))
+        return false;
+    call->params = wanted_memory (rm_params_wanted (process->abi, kind, request, argument), &call->params_size);
+    if (call->params)
+        call->list = wanted_memory (rm_list_wanted (process->abi, kind, request, argument, call->params), &call->list_size);
+    return true;
+}
+
+static void leave_and_start (struct process *process, uint64_t signals)
+{
+    bool start = process_settle (process);
+
+    process_leave (process, signals);
+    if (start)
+        thread_start (process);
+}
+
+int call_ioctl (int descriptor, unsigned long request, void *argument)
+{
+    struct rm_call call = { .node = RM_NODE_OTHER };
+    enum rm_verdict verdict = RM_PASS;
+    uint64_t signals;
+    int before = errno, result;
+    struct process *process = process_enter (&signals);
+
+    if (!process)
+        return next_ioctl (descriptor, request, argument);
+    process_look (process);
+    if (prepare (process, descriptor, (uint32_t) request, argument, &call))
+        verdict = rm_begin (process->rm, &call);
+    if (verdict == RM_CONTINUE || verdict == RM_PERFORM)
+        process_leave (process, signals);
+    else
+        leave_and_start (process, signals);
+    errno = before;
+    if (verdict == RM_ANSWERED || verdict == RM_REFUSED)
+        return 0;
+    result = next_ioctl (descriptor, request, argument);
+    if (verdict != RM_CONTINUE && verdict != RM_PERFORM)
+        return result;
+    before = errno;
+    process = process_enter (&signals);
+    if (process) {
+        rm_end (process->rm, &call, result < 0 ? -before : 0);
+        leave_and_start (process, signals);
+    }
+    errno = before;
+    return result;
+}
+
+/* --- managed memory --- */
+
+#define WISHES 16
+static struct {
+    uint32_t thread; /* 0: free */
+    uint8_t uuid[16];
+} wishes[WISHES];
+static uint32_t wish_count;
+
+void call_next_managed (const uint8_t uuid[16])
+{
+    uint32_t thread = (uint32_t) RAW0 (SYS_gettid), nobody;
+
+    for (int pass = 0; pass < 2; pass++) /* the thread's own entry first */
+        for (int i = 0; i < WISHES; i++) {
+            nobody = 0;
+            if (pass == 0 ? LOAD (wishes[i].thread) != thread
+                          : !__atomic_compare_exchange_n (&wishes[i].thread, &nobody, thread, false, __ATOMIC_SEQ_CST,
+                                                          __ATOMIC_SEQ_CST))
+                continue;
+            for (int byte = 0; byte < 16; byte++)
+                wishes[i].uuid[byte] = uuid[byte];
+            if (pass == 1)
+                __atomic_add_fetch (&wish_count, 1, __ATOMIC_SEQ_CST);
+            return;
+        }
+}
+
+static int wished_gpu (struct process *process)
+{
+    uint32_t thread;
+    int gpu = RM_NO_GPU;
+
+    if (!LOAD (wish_count))
+        return gpu;
+    thread = (uint32_t) RAW0 (SYS_gettid);
+    for (int i = 0; i < WISHES; i++)
+        if (LOAD (wishes[i].thread) == thread) {
+            gpu = limits_find_gpu (&process->limits, wishes[i].uuid);
+            __atomic_sub_fetch (&wish_count, 1, __ATOMIC_SEQ_CST);
+            STORE (wishes[i].thread, 0u);
+        }
+    return gpu;
+}
+
+static bool charge (struct process *process, int gpu, uint64_t address, uint64_t length)
+{
+    bool granted;
+
+    process->in_managed = true;
+    granted = rm_map_managed (process->rm, gpu, address, length);
+    process->in_managed = false;
+    __atomic_store_n (&process->has_managed, rm_has_managed (process->rm), __ATOMIC_RELAXED);
+    return granted;
+}
+
+static void discharge (struct process *process, uint64_t address, uint64_t length)
+{
+    process->in_managed = true;
+    rm_unmap (process->rm, address, length);
+    process->in_managed = false;
+    __atomic_store_n (&process->has_managed, rm_has_managed (process->rm), __ATOMIC_RELAXED);
+}
+
+static uint64_t whole_pages (uint64_t length)
+{
+    return (length + 4095) & ~(uint64_t) 4095;
+}
+
+void *call_mmap (void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
+{
+    bool fixed = flags & MAP_FIXED, shared = (flags & MAP_TYPE) != MAP_PRIVATE && !(flags & MAP_ANONYMOUS), uvm;
+    uint64_t signals, size = whole_pages (length), place = fixed ? (uint64_t) address : (uint64_t) offset;
+    struct process *process = process_enter_known (&signals);
+    int before = errno, gpu;
+    long result;
+
+    if (!process)
+        return (void *) next_answer (RAW (SYS_mmap, address, length, protection, flags, descriptor, offset));
+    uvm = process->rm && shared && process_node_kind (process, descriptor) == RM_NODE_UVM && length;
+    gpu = uvm ? wished_gpu (process) : RM_NO_GPU;
+    if (fixed && process->rm && process->has_managed && length)
+        discharge (process, (uint64_t) address, size);
+    /* UVM takes a mapping only where its offset says: the address is known before the mapping is there. */
+    if (uvm && !charge (process, gpu, place, size)) {
+        process_leave (process, signals);
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    process_leave (process, signals);
+    errno = before;
+    result = RAW (SYS_mmap, address, length, protection, flags, descriptor, offset);
+    if (uvm && (raw_failed (result) || (uint64_t) result != place) && (process = process_enter_known (&signals))) {
+        discharge (process, place, size);
+        if (!raw_failed (result) && !charge (process, gpu, (uint64_t) result, size)) {
+            RAW2 (SYS_munmap, result, length);
+            result = -ENOMEM;
+        }
+        process_leave (process, signals);
+    }
+    return (void *) next_answer (result);
+}
+
+int call_munmap (void *address, size_t length)
+{
+    uint64_t signals;
+    struct process *process = NULL;
+
+    if (length && ((unsigned long) address & 4095) == 0)
+        process = process_enter_known (&signals);
+    if (process) {
+        if (process->rm)
+            discharge (process, (uint64_t) address, whole_pages (length));
+        process_leave (process, signals);
+    }
+    return (int) next_answer (RAW2 (SYS_munmap, address, length));
+}
+
+/* --- descriptors --- */
+
+uint64_t call_closing (int descriptor)
+{
+    uint64_t signals, file = 0;
+    struct process *process = process_enter_known (&signals);
+
+    if (!process)
+        return 0;
+    if (files_may_know (&process->files, descriptor))
+        file = files_close (&process->files, descriptor);
+    process_leave (process, signals);
+    return file;
+}
+
+void call_closed (uint64_t file)
+{
+    uint64_t signals;
+    struct process *process = file ? process_enter_known (&signals) : NULL;
+
+    if (!process)
+        return;
+    if (process->rm)
+        rm_close_file (process->rm, file);
+    leave_and_start (process, signals);
+}
+
+int call_close (int descriptor)
+{
+    uint64_t file = call_closing (descriptor);
+    int result = next_close (descriptor), after = errno;
+
+    /* The driver gave its memory back in close; now it may be given to others. */
+    call_closed (file);
+    errno = after;
+    return result;
+}
+
+void call_duplicated (int from, int to)
+{
+    uint64_t signals;
+    struct process *process = process_enter_known (&signals);
+
+    if (!process)
+        return;
+    if (files_may_know (&process->files, from))
+        files_duplicate (&process->files, from, to);
+    process_leave (process, signals);
+}

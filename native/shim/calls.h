@@ -1,0 +1,28 @@
+/* What the wrappers do when a call may be one on the driver. Each returns what its namesake returns, errno included. */
+#ifndef NVC_SHIM_CALLS_H
+#define NVC_SHIM_CALLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Can rm have a use for this request, on any node, with any driver? A look at a table by the low byte, then at the size. */
+bool call_may_matter (unsigned long request);
+
+int call_ioctl (int descriptor, unsigned long request, void *argument);
+void *call_mmap (void *address, size_t length, int protection, int flags, int descriptor, off_t offset);
+int call_munmap (void *address, size_t length);
+int call_close (int descriptor);
+/* dup (to -1), dup2 and dup3 (flags) by what the wrapper did itself. */
+void call_duplicated (int from, int to);
+/* `to` is about to be closed by dup2 or dup3: the file's name, to be given to call_closed, or 0. */
+uint64_t call_closing (int descriptor);
+void call_closed (uint64_t file);
+
+/* The next managed mapping of the calling thread is charged to this GPU alone. */
+void call_next_managed (const uint8_t uuid[16]);
+/* The same, exported: libnvc-shim-api.so finds it by its name (a weak symbol). */
+void nvc_shim_next_managed (const uint8_t uuid[16]);
+
+#endif

@@ -1,0 +1,190 @@
+#include "files.h"
+
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "plain.h"
+
+#define TABLE_SIZE (FILES_DESCRIPTORS * sizeof (uint32_t))
+
+static uint64_t name_of (const struct files *files, uint32_t index)
+{
+    return (uint64_t) files->files[index].serial << 32 | index;
+}
+
+/* 1: the same open file, 0: another, -1: the kernel does not say (seccomp, no CONFIG_KCMP). */
+static int same_file (int one, int other)
+{
+    long pid = RAW0 (SYS_getpid);
+    long order = RAW5 (SYS_kcmp, pid, pid, KCMP_FILE, one, other);
+
+    return raw_failed (order) ? -1 : order == 0;
+}
+
+bool files_begin (struct files *files)
+{
+    uint32_t *table;
+
+    if (files->by_descriptor)
+        return true;
+    if (!files->files && !(files->files = raw_pages (FILES_MOST * sizeof (struct open_file))))
+        return false;
+    table = raw_pages (TABLE_SIZE);
+    __atomic_store_n (&files->by_descriptor, table, __ATOMIC_RELEASE);
+    files->high = 1;
+    return table != NULL;
+}
+
+void files_forget (struct files *files)
+{
+    if (!files->by_descriptor)
+        return;
+    /* Zeroes them where they are: another thread may be reading. */
+    RAW3 (SYS_madvise, files->by_descriptor, TABLE_SIZE, MADV_DONTNEED);
+    RAW3 (SYS_madvise, files->files, FILES_MOST * sizeof (struct open_file), MADV_DONTNEED);
+    files->high = 1;
+}
+
+static void set (struct files *files, int descriptor, uint32_t index)
+{
+    __atomic_store_n (&files->by_descriptor[descriptor], index, __ATOMIC_RELAXED);
+    if (index) {
+        files->files[index].descriptors++;
+        files->files[index].descriptor = descriptor;
+    }
+}
+
+/* Takes a descriptor out; the index of its file. */
+static uint32_t unset (struct files *files, int descriptor)
+{
+    uint32_t index = files->by_descriptor[descriptor];
+    struct open_file *file = &files->files[index];
+
+    set (files, descriptor, 0);
+    if (--file->descriptors && file->descriptor == descriptor)
+        for (file->descriptor = 0; file->descriptor < FILES_DESCRIPTORS - 1; file->descriptor++)
+            if (files->by_descriptor[file->descriptor] == index)
+                break;
+    return index;
+}
+
+uint64_t files_open (struct files *files, int descriptor, enum rm_node kind, uint64_t *closed)
+{
+    uint32_t index = 0;
+
+    *closed = 0;
+    if (descriptor < 0 || descriptor >= FILES_DESCRIPTORS)
+        return 0;
+    if (files->by_descriptor[descriptor]) {
+        index = files->by_descriptor[descriptor];
+        if (files->files[index].kind == (uint32_t) kind)
+            return name_of (files, index);
+        unset (files, descriptor);
+        if (!files->files[index].descriptors)
+            *closed = name_of (files, index);
+    }
+    for (uint32_t i = 1; i < files->high; i++) {
+        struct open_file *file = &files->files[i];
+
+        if (file->descriptors && file->kind == (uint32_t) kind && same_file (descriptor, file->descriptor) == 1) {
+            set (files, descriptor, i);
+            return name_of (files, i);
+        }
+    }
+    for (index = 1; index < files->high && files->files[index].descriptors; index++)
+        ;
+    if (index == FILES_MOST)
+        return 0;
+    if (index == files->high)
+        files->high++;
+    files->files[index].kind = (uint32_t) kind;
+    files->files[index].serial = ++files->serial;
+    set (files, descriptor, index);
+    return name_of (files, index);
+}
+
+int files_descriptor (const struct files *files, uint64_t file)
+{
+    uint32_t index = (uint32_t) file;
+
+    if (!index || index >= files->high || name_of (files, index) != file || !files->files[index].descriptors)
+        return -1;
+    return files->files[index].descriptor;
+}
+
+void files_duplicate (struct files *files, int from, int to)
+{
+    if (to < 0 || to >= FILES_DESCRIPTORS || !files->by_descriptor[from])
+        return;
+    set (files, to, files->by_descriptor[from]);
+}
+
+struct entry { /* linux_dirent64 */
+    uint64_t inode;
+    int64_t next;
+    uint16_t size;
+    uint8_t type;
+    char name[];
+};
+
+static int number (const char *text)
+{
+    int value = 0;
+
+    if (*text < '0' || *text > '9')
+        return -1;
+    for (; *text; text++)
+        value = value * 10 + (*text - '0');
+    return value;
+}
+
+/* Does another descriptor, one that we do not know, refer to this open file? When the kernel does not say, every
+ * descriptor of the same node might. */
+static int unknown_twin (const struct files *files, int descriptor, bool *unsure)
+{
+    _Alignas (8) char entries[2048];
+    struct stat mine, other;
+    long size, directory = RAW4 (SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    int twin = -1;
+
+    *unsure = directory < 0;
+    if (directory < 0 || RAW2 (SYS_fstat, descriptor, &mine) != 0)
+        goto close;
+    while (twin < 0 && (size = RAW3 (SYS_getdents64, directory, entries, sizeof entries)) > 0)
+        for (long at = 0; at < size; at += ((struct entry *) (void *) (entries + at))->size) {
+            int candidate = number (((struct entry *) (void *) (entries + at))->name), same;
+
+            if (candidate < 0 || candidate == descriptor || candidate >= FILES_DESCRIPTORS ||
+                files->by_descriptor[candidate] || RAW2 (SYS_fstat, candidate, &other) != 0 ||
+                other.st_dev != mine.st_dev || other.st_ino != mine.st_ino)
+                continue;
+            same = same_file (descriptor, candidate);
+            if (same == 1)
+                twin = candidate;
+            *unsure |= same < 0;
+        }
+close:
+    if (directory >= 0)
+        RAW1 (SYS_close, directory);
+    return twin;
+}
+
+uint64_t files_close (struct files *files, int descriptor)
+{
+    uint32_t index = files->by_descriptor[descriptor];
+    bool unsure = false;
+    int twin;
+
+    if (!index)
+        return 0;
+    if (files->files[index].descriptors == 1 && files->files[index].kind == RM_NODE_CONTROL) {
+        twin = unknown_twin (files, descriptor, &unsure);
+        if (twin >= 0)
+            set (files, twin, index);
+    }
+    unset (files, descriptor);
+    /* Unsure: what the file had stays charged, until it is freed by name or the process ends. */
+    return files->files[index].descriptors || unsure ? 0 : name_of (files, index);
+}

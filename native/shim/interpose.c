@@ -1,0 +1,103 @@
+/*
+ * The functions that this library stands before, and nothing else that is visible. Each first asks, with one or two loads,
+ * whether the call can be the driver's; nearly all are not.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "next.h"
+#include "process.h"
+#include "raw.h"
+
+#define WRAPPER __attribute__ ((visibility ("default")))
+
+#define driver_files() __builtin_expect (LOAD_RELAXED (shim_process.files.by_descriptor) != NULL, 0)
+
+WRAPPER int ioctl (int descriptor, unsigned long request, ...)
+{
+    va_list arguments;
+    void *argument;
+
+    va_start (arguments, request);
+    argument = va_arg (arguments, void *);
+    va_end (arguments);
+    if (__builtin_expect (!call_may_matter (request), 1))
+        return next_ioctl (descriptor, request, argument);
+    return call_ioctl (descriptor, request, argument);
+}
+
+/* A mapping matters when it may be UVM's, or lies over what was. */
+WRAPPER void *mmap (void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
+{
+    if (driver_files () && (((flags & MAP_FIXED) && LOAD_RELAXED (shim_process.has_managed)) ||
+                            (descriptor >= 0 && (flags & (MAP_SHARED | MAP_ANONYMOUS)) == MAP_SHARED)))
+        return call_mmap (address, length, protection, flags, descriptor, offset);
+    return (void *) next_answer (RAW (SYS_mmap, address, length, protection, flags, descriptor, offset));
+}
+
+WRAPPER void *mmap64 (void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
+    __attribute__ ((alias ("mmap")));
+
+WRAPPER int munmap (void *address, size_t length)
+{
+    if (__builtin_expect (LOAD_RELAXED (shim_process.has_managed), 0))
+        return call_munmap (address, length);
+    return (int) next_answer (RAW2 (SYS_munmap, address, length));
+}
+
+WRAPPER int close (int descriptor)
+{
+    if (driver_files () && files_may_know (&shim_process.files, descriptor))
+        return call_close (descriptor);
+    return next_close (descriptor);
+}
+
+WRAPPER int dup (int descriptor)
+{
+    int result = (int) next_answer (RAW1 (SYS_dup, descriptor));
+
+    if (result >= 0 && driver_files () && files_may_know (&shim_process.files, descriptor))
+        call_duplicated (descriptor, result);
+    return result;
+}
+
+/* The kernel closes `to` silently; when that was the driver's, it is a close like any other. */
+static int duplicate_to (int from, int to, int flags)
+{
+    uint64_t closed = 0;
+    long result;
+
+    if (driver_files () && from != to && files_may_know (&shim_process.files, to) &&
+        RAW2 (SYS_fcntl, from, F_GETFD) >= 0)
+        closed = call_closing (to);
+    result = RAW3 (SYS_dup3, from, to, flags);
+    if (!raw_failed (result) && driver_files () && files_may_know (&shim_process.files, from))
+        call_duplicated (from, to);
+    call_closed (closed);
+    return (int) next_answer (result);
+}
+
+WRAPPER int dup2 (int from, int to)
+{
+    if (from == to) { /* dup3 refuses what dup2 only checks */
+        long result = RAW2 (SYS_fcntl, from, F_GETFD);
+
+        return (int) next_answer (raw_failed (result) ? result : to);
+    }
+    return duplicate_to (from, to, 0);
+}
+
+WRAPPER int dup3 (int from, int to, int flags)
+{
+    return duplicate_to (from, to, flags);
+}
+
+WRAPPER void nvc_shim_next_managed (const uint8_t uuid[16])
+{
+    call_next_managed (uuid);
+}

@@ -1,0 +1,104 @@
+#include "limits.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "plain.h"
+#include "raw.h"
+
+#define CHECKED_FROM 64u
+
+const struct limits *limits_map (const char *path, bool *there)
+{
+    long descriptor = RAW4 (SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+    struct stat file;
+    long address;
+
+    *there = descriptor >= 0 || (descriptor != -2 && descriptor != -20); /* ENOENT, ENOTDIR */
+    if (descriptor < 0)
+        return NULL;
+    if (RAW2 (SYS_fstat, descriptor, &file) != 0 || !S_ISREG (file.st_mode) || file.st_size != LIMITS_SIZE) {
+        RAW1 (SYS_close, descriptor);
+        return NULL;
+    }
+    address = RAW (SYS_mmap, 0, LIMITS_SIZE, PROT_READ, MAP_SHARED, descriptor, 0);
+    RAW1 (SYS_close, descriptor);
+    return raw_failed (address) ? NULL : (const struct limits *) address;
+}
+
+uint32_t limits_checksum (const void *bytes, uint64_t size)
+{
+    static const uint32_t nibbles[16] = { 0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac,
+                                          0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+                                          0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
+                                          0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c };
+    const uint8_t *byte = bytes;
+    uint32_t sum = ~0u;
+
+    for (; size--; byte++) {
+        sum = nibbles[(sum ^ *byte) & 15] ^ (sum >> 4);
+        sum = nibbles[(sum ^ (*byte >> 4)) & 15] ^ (sum >> 4);
+    }
+    return ~sum;
+}
+
+bool limits_valid (const struct limits *copy)
+{
+    bool ended = false;
+
+    if (copy->magic != LIMITS_MAGIC || copy->version != LIMITS_VERSION || copy->size != LIMITS_SIZE)
+        return false;
+    if (copy->checksum != limits_checksum ((const char *) copy + CHECKED_FROM, LIMITS_SIZE - CHECKED_FROM))
+        return false;
+    if (copy->gpu_count > SHARE_MAX_GPUS || copy->node_count > SHARE_MAX_NODES || copy->period > 10000000u)
+        return false;
+    for (unsigned i = 0; i < sizeof copy->driver; i++)
+        ended |= copy->driver[i] == '\0';
+    for (unsigned i = 0; ended && i < copy->gpu_count; i++)
+        ended = copy->gpus[i].cap <= 1000 && copy->gpus[i].weight <= 1000 && copy->gpus[i].priority <= PRIORITY_HIGH;
+    for (unsigned i = 0; ended && i < copy->node_count; i++)
+        ended = copy->nodes[i].kind <= RM_NODE_UVM;
+    return ended;
+}
+
+bool limits_read (const struct limits *shared, struct limits *copy)
+{
+    /* A writer needs microseconds; one that died in the middle leaves an odd generation, and one that is not ours may
+     * leave anything: look again a few times, then give up. */
+    for (int attempt = 0, bad = 0; attempt < 100 && bad < 5; attempt++) {
+        uint32_t before = __atomic_load_n (&shared->generation, __ATOMIC_ACQUIRE);
+
+        if (!(before & 1)) {
+            memcpy (copy, shared, sizeof *copy);
+            __atomic_thread_fence (__ATOMIC_ACQUIRE);
+            if (LOAD_RELAXED (shared->generation) == before) {
+                if (limits_valid (copy))
+                    return true;
+                bad++;
+            }
+        }
+        raw_rest (attempt < 20 ? 1000 : 50000);
+    }
+    return false;
+}
+
+enum rm_node limits_node_kind (const struct limits *limits, const struct stat *file)
+{
+    for (unsigned i = 0; i < limits->node_count && i < SHARE_MAX_NODES; i++) {
+        const struct limits_node *node = &limits->nodes[i];
+
+        if (node->inode == 0 ? S_ISCHR (file->st_mode) && file->st_rdev == node->device
+                             : file->st_dev == node->device && file->st_ino == node->inode)
+            return (enum rm_node) node->kind;
+    }
+    return RM_NODE_OTHER;
+}
+
+int limits_find_gpu (const struct limits *limits, const uint8_t uuid[16])
+{
+    for (unsigned i = 0; i < limits->gpu_count; i++)
+        if (memcmp (limits->gpus[i].uuid, uuid, 16) == 0)
+            return (int) i;
+    return RM_NO_GPU;
+}

@@ -1,0 +1,20 @@
+/* The functions that this library's wrappers stand before. */
+#ifndef NVC_SHIM_NEXT_H
+#define NVC_SHIM_NEXT_H
+
+/*
+ * close: the next one in the program's order of libraries, because libc's is a cancellation point and other wrappers may
+ * follow. ioctl: the next one too, because emulators of devices wrap it. Both are looked up once, at the first call, with
+ * dlsym where the program has it; the system call serves otherwise. mmap, munmap and dup go to the kernel at once: an
+ * allocator may be what calls them, and dlsym may allocate.
+ */
+int next_close (int descriptor);
+int next_ioctl (int descriptor, unsigned long request, void *argument);
+
+/* A symbol of the program by name, NULL without dlsym. */
+void *next_symbol (const char *name);
+
+/* The kernel's answer as libc's functions say it. */
+long next_answer (long result);
+
+#endif

@@ -1,0 +1,100 @@
+/*
+ * What this library keeps in a process: one struct, in process.c. Nothing is there until a driver node is touched.
+ *
+ * The token is a page that the kernel wipes in a forked child (MADV_WIPEONFORK): its lock is free there and its state 0,
+ * whatever the parent's other threads were doing, and the child begins anew with a slot of its own. What the parent had
+ * open stays open in the child, and so does the parent's slot's lock, as the driver's memory does. A child of vfork shares
+ * the page, and everything: it is told by its pid, and what it does is not our business.
+ */
+#ifndef NVC_SHIM_PROCESS_H
+#define NVC_SHIM_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cap.h"
+#include "files.h"
+#include "lock.h"
+#include "memory.h"
+#include "region.h"
+#include "rm/rm.h"
+#include "shim/share.h"
+
+struct token {
+    uint32_t state; /* 0 new, 1 being set up, 2 ready */
+    uint32_t pid;
+    struct lock lock;
+};
+
+enum thread_state { THREAD_NONE, THREAD_WANTED, THREAD_RUNS };
+
+struct process {
+    struct token *token;
+    bool wiped; /* the kernel wipes the token on fork */
+
+    const struct limits *shared; /* the file, mapped; NULL: there is none */
+    bool known;                  /* `limits` was good once */
+    bool usable;                 /* and is; otherwise every allocation is refused */
+    uint32_t generation;         /* that was looked at last */
+    bool looked;
+    struct limits limits, fresh;
+    const char *region_path;
+    char region_variable[256];
+
+    const struct rm_abi *abi;
+    bool unknown_driver;
+    struct rm *rm;
+    struct rm_host host;
+    struct memory memory;
+    struct files files;
+    struct region region;
+    bool attached;
+    bool has_managed; /* read without the lock */
+    bool in_managed;  /* what rm reserves and refunds now is managed memory */
+
+    uint32_t regrouped;               /* a bit a GPU: groups or channels came or went */
+    uint32_t applied[SHARE_MAX_GPUS]; /* timeslice, microseconds */
+
+    enum thread_state thread;
+    struct cap caps[SHARE_MAX_GPUS];
+    uint32_t capped; /* a bit a GPU: caps[] is in use */
+    uint32_t frozen; /* a bit a GPU */
+    uint64_t frozen_since[SHARE_MAX_GPUS];
+
+    char log[256];
+    bool log_looked;
+};
+
+extern struct process shim_process;
+
+/* The process, locked, for a driver call; NULL when this is none of ours (no memory, a child of vfork). */
+struct process *process_enter (uint64_t *signals);
+/* Only if there is something already: for close, dup, munmap. */
+struct process *process_enter_known (uint64_t *signals);
+void process_leave (struct process *process, uint64_t signals);
+
+/* --- the rest with the process locked --- */
+
+/* Looks whether the limits changed. */
+void process_look (struct process *process);
+enum rm_node process_node_kind (struct process *process, int descriptor);
+/* Tables for the driver: false when it is unknown (the region says so then). */
+bool process_knows_driver (struct process *process);
+/* Slot and rm; false when there is no memory for them. */
+bool process_attach (struct process *process);
+uint64_t process_memory_limit (const struct process *process, int gpu);
+uint32_t process_timeslice (struct process *process, int gpu);
+/* In 1/1000; 0: no cap. */
+uint32_t process_cap (const struct process *process, int gpu);
+/* After calls: publishes groups and channels, writes timeslices, freezes what is new on a frozen GPU. True when a thread
+ * must be started (thread_start), after process_leave. */
+bool process_settle (struct process *process);
+
+/* host.c */
+void host_set (struct rm_host *host);
+/* thread.c: starts the thread that keeps caps and the pause. Not under the lock. */
+void thread_start (struct process *process);
+/* log.c */
+void log_note (struct process *process, const char *word, uint32_t number);
+
+#endif

@@ -1,0 +1,232 @@
+#include "region.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "identity.h"
+#include "plain.h"
+#include "raw.h"
+
+/* Own descriptors live where programs that count from 3 do not. */
+#define HIGH_DESCRIPTOR 800
+
+static long open_high (const char *path)
+{
+    long low = RAW4 (SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+    long high;
+
+    if (low < 0)
+        return low;
+    high = RAW3 (SYS_fcntl, low, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
+    if (high < 0) /* a small RLIMIT_NOFILE */
+        return low;
+    RAW1 (SYS_close, low);
+    return high;
+}
+
+static bool slot_lock (int descriptor, uint32_t index, short type)
+{
+    struct flock lock = { .l_type = type, .l_whence = 0, .l_start = (off_t) (REGION_LOCKS + index), .l_len = 1 };
+
+    return RAW3 (SYS_fcntl, descriptor, F_OFD_SETLK, &lock) == 0;
+}
+
+static bool header_good (const struct region_header *header)
+{
+    return header->magic == REGION_MAGIC && header->version == REGION_VERSION && header->page == REGION_PAGE &&
+           header->slots == REGION_SLOTS;
+}
+
+/* What hostile neighbours write into the header stays a number below the number of slots. */
+static uint32_t high (const struct region *region)
+{
+    uint32_t count = LOAD (region->header->high);
+
+    return count > REGION_SLOTS ? REGION_SLOTS : count;
+}
+
+static void clear_slot (struct region_slot *slot)
+{
+    memset ((char *) slot + 8, 0, sizeof *slot - 8);
+    __atomic_add_fetch (&slot->generation, 1, __ATOMIC_SEQ_CST);
+    STORE (slot->state, 0u);
+}
+
+static bool take_slot (struct region *region, uint32_t index)
+{
+    struct region_slot *slot = &region->slots[index];
+    char zero = 0;
+    uint32_t count;
+
+    if (!slot_lock (region->descriptor, index, F_WRLCK))
+        return false;
+    /* A file system without room says so here, not with a SIGBUS at the first store. Byte 4095 is spare. */
+    if (RAW4 (SYS_pwrite64, region->descriptor, &zero, 1, REGION_PAGE * ((uint64_t) index + 2) - 1) != 1) {
+        slot_lock (region->descriptor, index, F_UNLCK);
+        return false;
+    }
+    clear_slot (slot);
+    identity_fill (slot);
+    STORE (slot->state, 1u);
+    count = LOAD (region->header->high);
+    while (count < index + 1 && !__atomic_compare_exchange_n (&region->header->high, &count, index + 1, false,
+                                                              __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+    region->index = index;
+    region->slot = slot;
+    return true;
+}
+
+static bool attach_file (struct region *region, const char *path)
+{
+    struct stat file;
+    long address, descriptor = open_high (path);
+    size_t length = strlen (path);
+
+    if (descriptor < 0)
+        return false;
+    if (length >= sizeof region->path || RAW2 (SYS_fstat, descriptor, &file) != 0 || !S_ISREG (file.st_mode) ||
+        file.st_size != (off_t) REGION_SIZE)
+        goto close;
+    address = RAW (SYS_mmap, 0, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (raw_failed (address))
+        goto close;
+    region->header = (struct region_header *) address;
+    region->slots = (struct region_slot *) (address + REGION_PAGE);
+    region->descriptor = (int) descriptor;
+    region->device = file.st_dev;
+    region->inode = file.st_ino;
+    memcpy (region->path, path, length + 1);
+    if (header_good (region->header))
+        for (uint32_t i = 0; i < REGION_SLOTS; i++)
+            if (take_slot (region, i))
+                return true;
+    RAW2 (SYS_munmap, address, REGION_SIZE);
+close:
+    RAW1 (SYS_close, descriptor);
+    return false;
+}
+
+bool region_attach (struct region *region, const char *path)
+{
+    memset (region, 0, sizeof *region);
+    region->descriptor = -1;
+    if (path && attach_file (region, path))
+        return true;
+    memset (region, 0, sizeof *region);
+    region->descriptor = -1;
+    region->private = true;
+    region->header = raw_pages (2 * REGION_PAGE);
+    if (!region->header)
+        return false;
+    region->slots = (struct region_slot *) ((char *) region->header + REGION_PAGE);
+    region->slot = region->slots;
+    region->header->high = 1;
+    identity_fill (region->slot);
+    region->slot->state = 1;
+    return true;
+}
+
+void region_detach (struct region *region)
+{
+    if (!region->header)
+        return;
+    if (!region->private) {
+        clear_slot (region->slot);
+        RAW1 (SYS_close, region_descriptor (region));
+    }
+    RAW2 (SYS_munmap, region->header, region->private ? 2 * REGION_PAGE : REGION_SIZE);
+    memset (region, 0, sizeof *region);
+    region->descriptor = -1;
+}
+
+int region_descriptor (struct region *region)
+{
+    struct stat file;
+    long descriptor = region->descriptor;
+
+    if (region->private)
+        return -1;
+    if (descriptor >= 0 && RAW2 (SYS_fstat, descriptor, &file) == 0 && file.st_dev == region->device &&
+        file.st_ino == region->inode)
+        return (int) descriptor;
+    descriptor = open_high (region->path);
+    if (descriptor >= 0 && (RAW2 (SYS_fstat, descriptor, &file) != 0 || file.st_dev != region->device ||
+                            file.st_ino != region->inode)) {
+        RAW1 (SYS_close, descriptor);
+        descriptor = -1;
+    }
+    region->descriptor = descriptor < 0 ? -1 : (int) descriptor;
+    return region->descriptor;
+}
+
+unsigned region_sweep (struct region *region)
+{
+    uint32_t count = high (region);
+    int descriptor = -1;
+    unsigned swept = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (i == region->index || LOAD (region->slots[i].state) == 0)
+            continue;
+        if (descriptor < 0 && (descriptor = region_descriptor (region)) < 0)
+            return 0;
+        if (!slot_lock (descriptor, i, F_WRLCK))
+            continue;
+        if (LOAD (region->slots[i].state) != 0) {
+            clear_slot (&region->slots[i]);
+            swept++;
+        }
+        slot_lock (descriptor, i, F_UNLCK);
+    }
+    return swept;
+}
+
+static uint64_t add (uint64_t one, uint64_t other)
+{
+    return one > UINT64_MAX - other ? UINT64_MAX : one + other;
+}
+
+uint64_t region_sum (const struct region *region, int gpu, bool pending)
+{
+    uint32_t count = high (region);
+    uint64_t sum = 0;
+
+    /* pending before memory: a grant adds to memory first and takes from pending then, so it is seen at least once. */
+    for (uint32_t i = 0; i < count; i++) {
+        if (pending)
+            sum = add (sum, LOAD (region->slots[i].pending[gpu]));
+        sum = add (sum, LOAD (region->slots[i].memory[gpu]));
+    }
+    return sum;
+}
+
+uint32_t region_groups (const struct region *region, int gpu)
+{
+    uint32_t count = high (region), sum = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (LOAD_RELAXED (region->slots[i].state))
+            sum += LOAD_RELAXED (region->slots[i].groups[gpu]) & 0xffff;
+    return sum;
+}
+
+bool region_has_process (const struct region *region, uint32_t pid)
+{
+    uint32_t count = high (region);
+
+    for (uint32_t i = 0; i < count; i++)
+        if (LOAD_RELAXED (region->slots[i].state) && region->slots[i].pid == pid &&
+            region->slots[i].pid_namespace == region->slot->pid_namespace)
+            return true;
+    return false;
+}
+
+void region_note (struct region *region, unsigned reason, uint32_t number)
+{
+    if (reason >= 32)
+        return;
+    __atomic_store_n (&region->header->notes[reason].last, number, __ATOMIC_RELAXED);
+    __atomic_add_fetch (&region->header->notes[reason].count, 1, __ATOMIC_RELAXED);
+}

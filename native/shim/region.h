@@ -1,0 +1,56 @@
+/*
+ * One process's place in the region that a container's processes share (share.h), and admission of memory.
+ *
+ * A slot is alive while its byte lock is held, and the lock belongs to an open file, which lives as long as a descriptor
+ * *or the mapping* does: a program that closes every descriptor does not lose its slot. The descriptor is checked before
+ * each use, and opened anew when the program took its number.
+ *
+ * Without a usable region the counters are private pages: the quota then holds for this process alone.
+ */
+#ifndef NVC_SHIM_REGION_H
+#define NVC_SHIM_REGION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shim/share.h"
+
+struct region {
+    int descriptor; /* -1: none */
+    bool private;   /* no file: nobody else counts */
+    uint32_t index; /* of the own slot */
+    struct region_header *header;
+    struct region_slot *slots; /* of the whole region */
+    struct region_slot *slot;  /* the own one */
+    uint64_t device, inode;    /* of the file */
+    char path[256];
+};
+
+/* Takes a slot of the region at `path` (NULL: none is known); private counters when that cannot be. false only when there
+ * is no memory at all. */
+bool region_attach (struct region *region, const char *path);
+/* Gives the slot back (tests; a process's slot dies with it). */
+void region_detach (struct region *region);
+/* Clears the slots of processes that are gone. Returns how many. */
+unsigned region_sweep (struct region *region);
+/* Sum over all processes, without a sweep. pending: also what is being asked for. */
+uint64_t region_sum (const struct region *region, int gpu, bool pending);
+uint32_t region_groups (const struct region *region, int gpu);
+/* Is this a process of the container, by what the slots say? */
+bool region_has_process (const struct region *region, uint32_t pid);
+void region_note (struct region *region, unsigned reason, uint32_t number);
+/* The descriptor if it is still the region's, else a new one; -1 when there is none. */
+int region_descriptor (struct region *region);
+
+/* --- admission.c --- */
+/* Takes bytes of a GPU's quota, all or nothing; limit 0: none. The sum over the processes never exceeds the limit, and
+ * nobody is refused who would fit: exactly, also when many ask at once (docs/shim.md has the argument). One call at a time
+ * in a process: under the process's lock. */
+bool region_reserve (struct region *region, int gpu, uint64_t bytes, uint64_t limit);
+void region_refund (struct region *region, int gpu, uint64_t bytes);
+
+/* How long a slow admission waits for a process that asked for memory and does not go on (stopped by a debugger); what it
+ * asked for counts as granted after that. */
+#define REGION_PATIENCE_NS 1000000000u
+
+#endif

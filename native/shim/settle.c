@@ -1,0 +1,95 @@
+/* What the process does of its own accord after a call: says what it has, and applies its share of the GPU's time. */
+#include "plain.h"
+#include "process.h"
+#include "raw.h"
+#include "weight.h"
+
+uint64_t process_memory_limit (const struct process *process, int gpu)
+{
+    uint64_t host = process->limits.gpus[gpu].memory;
+    uint64_t own = LOAD_RELAXED (process->region.header->memory[gpu]);
+
+    return own && (!host || own < host) ? own : host;
+}
+
+uint32_t process_cap (const struct process *process, int gpu)
+{
+    uint32_t host = process->limits.gpus[gpu].cap % 1000;
+    uint32_t own = LOAD_RELAXED (process->region.header->cap[gpu]);
+
+    own = own < 1000 ? own : 0;
+    return own && (!host || own < host) ? own : host;
+}
+
+uint32_t process_timeslice (struct process *process, int gpu)
+{
+    const struct limits_gpu *limits = &process->limits.gpus[gpu];
+    uint32_t groups = region_groups (&process->region, gpu);
+
+    return weight_timeslice (limits->weight, LOAD_RELAXED (process->region.header->weight[gpu]), limits->priority, groups);
+}
+
+static void publish_channels (struct process *process)
+{
+    static const struct region_channel none = { 0 };
+    struct region_slot *slot = process->region.slot;
+    struct rm_channel channels[REGION_CHANNELS];
+    unsigned count = rm_channels (process->rm, channels, REGION_CHANNELS);
+
+    count = count > REGION_CHANNELS ? REGION_CHANNELS : count;
+    __atomic_store_n (&slot->channel_version, slot->channel_version | 1, __ATOMIC_SEQ_CST);
+    for (unsigned i = 0; i < REGION_CHANNELS; i++) {
+        slot->channels[i] = none;
+        if (i < count)
+            slot->channels[i] = (struct region_channel) {
+                .client = channels[i].client,
+                .subdevice = channels[i].subdevice,
+                .group = channels[i].group,
+                .channel = channels[i].channel,
+                .descriptor = files_descriptor (&process->files, channels[i].file),
+                .gpu = channels[i].gpu,
+            };
+    }
+    slot->channel_count = count;
+    __atomic_store_n (&slot->channel_version, slot->channel_version + 1, __ATOMIC_SEQ_CST);
+}
+
+static bool needs_thread (struct process *process, int gpu)
+{
+    return (process->limits.flags & LIMITS_PAUSED) || process_cap (process, gpu);
+}
+
+bool process_settle (struct process *process)
+{
+    uint32_t regrouped = process->regrouped;
+    bool wanted = false;
+
+    if (!process->rm)
+        return false;
+    __atomic_store_n (&process->has_managed, rm_has_managed (process->rm), __ATOMIC_RELAXED);
+    if (!process->known)
+        return false;
+    process->regrouped = 0;
+    for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++)
+        if (regrouped & 1u << gpu)
+            __atomic_store_n (&process->region.slot->groups[gpu], rm_groups (process->rm, gpu), __ATOMIC_SEQ_CST);
+    if (regrouped)
+        publish_channels (process);
+    for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++) {
+        uint32_t timeslice;
+
+        if (!process->region.slot->groups[gpu])
+            continue;
+        timeslice = process_timeslice (process, gpu);
+        if (timeslice != process->applied[gpu])
+            rm_set_timeslice (process->rm, gpu, timeslice ? timeslice : WEIGHT_DEFAULT * 2048 / 10);
+        process->applied[gpu] = timeslice;
+        if ((regrouped & process->frozen) & 1u << gpu)
+            rm_freeze (process->rm, gpu, true);
+        wanted |= needs_thread (process, gpu);
+    }
+    if (!wanted || process->thread != THREAD_NONE)
+        return false;
+    process->thread = THREAD_WANTED;
+    return true;
+}

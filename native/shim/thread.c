@@ -1,0 +1,151 @@
+/*
+ * The thread that keeps caps and the pause: one a process, there only while a GPU of this process has one of them and
+ * compute groups. It decides with cap.c, holds the lock for a turn, and sleeps without it.
+ */
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "lock.h"
+#include "next.h"
+#include "process.h"
+#include "raw.h"
+#include "versions.h"
+
+#define STACK_SIZE (128u << 10)
+#define SHORTEST_SLEEP_NS 100000u
+
+extern __typeof__ (pthread_create) pthread_create __attribute__ ((weak));
+extern __typeof__ (pthread_attr_init) pthread_attr_init __attribute__ ((weak));
+extern __typeof__ (pthread_attr_setstacksize) pthread_attr_setstacksize __attribute__ ((weak));
+extern __typeof__ (pthread_attr_setdetachstate) pthread_attr_setdetachstate __attribute__ ((weak));
+OLDEST_VERSION (pthread_create);
+OLDEST_VERSION (pthread_attr_init);
+OLDEST_VERSION (pthread_attr_setstacksize);
+OLDEST_VERSION (pthread_attr_setdetachstate);
+
+static void set_frozen (struct process *process, int gpu, bool frozen)
+{
+    uint64_t began = raw_now (), ended;
+    long result = rm_freeze (process->rm, gpu, frozen);
+
+    ended = raw_now ();
+    if (frozen && result == 0) {
+        process->frozen |= 1u << gpu;
+        process->frozen_since[gpu] = ended;
+    } else if (!frozen && process->frozen & 1u << gpu) {
+        process->frozen &= ~(1u << gpu);
+        __atomic_add_fetch (&process->region.slot->frozen_ns[gpu], ended - process->frozen_since[gpu], __ATOMIC_RELAXED);
+    }
+    if (process->capped & 1u << gpu)
+        cap_done (&process->caps[gpu], process->frozen & 1u << gpu, began, ended);
+}
+
+/* One GPU's turn: when to come again; 0: nothing to do on this GPU. */
+static uint64_t turn (struct process *process, int gpu)
+{
+    bool groups = rm_groups (process->rm, gpu) != 0;
+    bool paused = groups && (process->limits.flags & LIMITS_PAUSED);
+    uint32_t bit = 1u << gpu, share = groups ? process_cap (process, gpu) : 0;
+    uint64_t now = raw_now (), period = process->limits.period ? process->limits.period * 1000ull : CAP_PERIOD_NS;
+    struct cap *cap = &process->caps[gpu];
+    struct cap_step step;
+
+    if (paused || !share) {
+        process->capped &= ~bit;
+        if (paused != ((process->frozen & bit) != 0))
+            set_frozen (process, gpu, paused);
+        return paused ? now + period : 0;
+    }
+    if (!(process->capped & bit)) {
+        cap_begin (cap, period, share, now);
+        cap->frozen = process->frozen & bit;
+        process->capped |= bit;
+    } else if (cap->share != share || cap->period != period) {
+        cap_change (cap, period, share, now);
+    }
+    step = cap_next (cap);
+    if (step.at <= now) {
+        set_frozen (process, gpu, step.freeze);
+        step = cap_next (cap);
+    }
+    return step.at;
+}
+
+/* When to come again; 0: never. */
+static uint64_t turns (struct process *process)
+{
+    uint64_t now, next = 0;
+
+    process_look (process);
+    for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++) {
+        uint64_t at = turn (process, gpu);
+
+        if (at && (!next || at < next))
+            next = at;
+    }
+    now = raw_now ();
+    if (next && next < now + SHORTEST_SLEEP_NS)
+        return now + SHORTEST_SLEEP_NS;
+    /* Changes of the limits are noticed within a period. */
+    return next > now + CAP_PERIOD_NS ? now + CAP_PERIOD_NS : next;
+}
+
+static void *run (void *argument)
+{
+    uint64_t signals, next;
+
+    (void) argument;
+    RAW5 (SYS_prctl, PR_SET_NAME, "nvc-shim", 0, 0, 0);
+    RAW5 (SYS_prctl, PR_SET_TIMERSLACK, 1, 0, 0, 0);
+    for (;;) {
+        struct process *process = process_enter_known (&signals);
+        struct timespec until;
+
+        if (!process)
+            return NULL;
+        next = turns (process);
+        process->thread = next ? THREAD_RUNS : THREAD_NONE;
+        if (process_settle (process)) { /* this thread will do */
+            process->thread = THREAD_RUNS;
+            next = raw_now ();
+        }
+        process->region.slot->threads_cap = next != 0;
+        process_leave (process, signals);
+        if (!next)
+            return NULL;
+        until = (struct timespec) { (time_t) (next / 1000000000u), (long) (next % 1000000000u) };
+        RAW4 (SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    }
+}
+
+void thread_start (struct process *process)
+{
+    __typeof__ (&pthread_create) create = pthread_create;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    uint64_t signals = signals_block (1);
+    int failed = -1;
+
+    if (!create)
+        create = (__typeof__ (&pthread_create)) (unsigned long) next_symbol ("pthread_create");
+    if (create && pthread_attr_init && pthread_attr_setstacksize && pthread_attr_setdetachstate) {
+        pthread_attr_init (&attributes);
+        pthread_attr_setdetachstate (&attributes, PTHREAD_CREATE_DETACHED);
+        pthread_attr_setstacksize (&attributes, STACK_SIZE);
+        failed = create (&thread, &attributes, run, NULL);
+        if (failed) { /* thread-local storage that is larger than that */
+            pthread_attr_setstacksize (&attributes, 8u << 20);
+            failed = create (&thread, &attributes, run, NULL);
+        }
+    }
+    signals_restore (signals);
+    if (failed) {
+        process = process_enter_known (&signals);
+        if (process) {
+            process->thread = THREAD_NONE;
+            log_note (process, "no-thread", (uint32_t) failed);
+            process_leave (process, signals);
+        }
+    }
+}
