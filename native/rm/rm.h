@@ -78,11 +78,12 @@ struct rm_call {
 
     /* rm's own, from rm_begin to rm_end. */
     struct {
-        uint32_t kind;
+        uint32_t kind;    /* of handler (0: none) */
+        uint32_t verdict; /* enum rm_verdict of rm_begin */
         int32_t gpu;
-        uint64_t reserved; /* bytes */
-        uint32_t client, parent, object, number;
-        enum rm_reason reason;
+        uint64_t reserved; /* bytes taken from the quota; timeslices: what the owner asked for */
+        uint64_t serial;   /* of the object that the call is about: handles are used again */
+        uint32_t number;   /* class, control or function, as rm_begin read it */
     } own;
 };
 
@@ -110,7 +111,12 @@ struct rm_host {
     /* Take bytes of a GPU's quota, all or nothing. The sum over the tenant's processes never exceeds the limit. */
     bool (*reserve) (void *context, int gpu, uint64_t bytes);
     void (*refund) (void *context, int gpu, uint64_t bytes);
+    /* Take bytes that the driver has handed out already, over the limit if need be. NULL: reserve is tried, and what it
+     * refuses is not charged. */
+    void (*charge) (void *context, int gpu, uint64_t bytes);
     struct rm_numbers (*numbers) (void *context, int gpu);
+    /* The open file behind a descriptor of the tenant, by the user's own naming; 0: unknown. NULL: all unknown. */
+    uint64_t (*file_of) (void *context, int descriptor);
     /* The timeslice, in microseconds, that a compute group gets in place of the one its owner asks for; 0: its own. */
     uint32_t (*timeslice) (void *context, int gpu);
     /* May this process (a pid as the driver says it to the caller) be shown to the tenant? */
@@ -134,9 +140,10 @@ struct rm *rm_create (const struct rm_abi *abi, enum rm_posture posture, const s
 /* Refunds everything and gives the memory back. */
 void rm_destroy (struct rm *rm);
 
-/* Cheap: can this request be one that rm_begin wants to see? (escape byte only; also false for nodes that it ignores) */
+/* Cheap: can this request be one that rm_begin does something about? (escape byte only; also false for nodes that it
+ * ignores, and for what no row knows: a user that refuses by default asks rm_begin about everything) */
 bool rm_is_interesting (const struct rm_abi *abi, enum rm_node node, uint32_t request);
-/* Bytes of head that the driver reads for this request, 0 when it would refuse the size. */
+/* Bytes of head that the driver reads for this request, 0 when it would refuse the size (or, UVM: no need of head). */
 uint32_t rm_head_size (const struct rm_abi *abi, enum rm_node node, uint32_t request);
 /* What head points at, once head is there; and what params point at, once params are. */
 struct rm_wanted rm_params_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head);

@@ -1,0 +1,129 @@
+/* Finding rows: a branch's own differences first, then its parent's. */
+#include "abi.h"
+
+/* Every row begins with its number, of one byte or four. */
+static const void *find_row (const void *rows, unsigned count, size_t row_size, bool is_byte, uint32_t number)
+{
+    unsigned low = 0, high = count;
+
+    while (low < high) {
+        unsigned middle = (low + high) / 2;
+        const uint8_t *row = (const uint8_t *) rows + middle * row_size;
+        uint32_t here;
+
+        if (is_byte)
+            here = *row;
+        else
+            __builtin_memcpy (&here, row, sizeof (here));
+        if (here == number)
+            return row;
+        if (here < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+const struct rm_escape *rm_abi_escape (const struct rm_abi *abi, uint32_t number)
+{
+    for (; abi != NULL; abi = abi->parent) {
+        const struct rm_escape *row = find_row (abi->escapes, abi->escape_count, sizeof (*row), true, number);
+
+        if (row != NULL)
+            return row->kind != ESCAPE_UNKNOWN ? row : NULL;
+    }
+    return NULL;
+}
+
+const struct rm_class *rm_abi_class (const struct rm_abi *abi, uint32_t number)
+{
+    for (; abi != NULL; abi = abi->parent) {
+        const struct rm_class *row = find_row (abi->classes, abi->class_count, sizeof (*row), false, number);
+
+        if (row != NULL)
+            return row->kind != CLASS_UNKNOWN ? row : NULL;
+    }
+    return NULL;
+}
+
+/* Controls of the old kind (bit 15, on a subdevice): no header tells their numbers, nvidia-smi and libcuda make them, the
+ * kernel module hands them to the GPU's firmware as they are. */
+#define LEGACY_MASK 0xffff8000u
+#define LEGACY_SUBDEVICE 0x20808000u
+
+const struct rm_control *rm_abi_control (const struct rm_abi *abi, uint32_t number)
+{
+    static const struct rm_control legacy = {0, CONTROL_PLAIN, 0};
+
+    for (; abi != NULL; abi = abi->parent) {
+        const struct rm_control *row = find_row (abi->controls, abi->control_count, sizeof (*row), false, number);
+
+        if (row != NULL)
+            return row->kind != CONTROL_UNKNOWN ? row : NULL;
+    }
+    return (number & LEGACY_MASK) == LEGACY_SUBDEVICE ? &legacy : NULL;
+}
+
+bool rm_abi_takes_size (const struct rm_escape *escape, uint32_t size)
+{
+    if (escape->size == 0)
+        return true;
+    if (escape->array != 0)
+        return size % escape->size == 0;
+    return size == escape->size || (escape->other != 0 && size == escape->other);
+}
+
+bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request)
+{
+    /* uvm_ioctl.h: what user space uses, without the tests, the tools' and the numbers that no driver serves any more. */
+    static const uint8_t known[] = {1,  2,  23, 24, 25, 26, 27, 28, 29, 30, 31, 33, 34, 37, 38, 39, 40, 41, 42,
+                                    43, 44, 45, 46, 47, 51, 53, 54, 55, 65, 66, 68, 69, 70, 71, 72, 73, 74, 75};
+
+    if (request == UVM_INITIALIZE || request == UVM_DEINITIALIZE)
+        return true;
+    for (size_t i = 0; i < sizeof (known); i++)
+        if (request == known[i])
+            return true;
+    /* ALLOC_DEVICE_P2P, CLEAR_ALL_ACCESS_COUNTERS; DISCARD */
+    return (abi->branch >= 570 && (request == 78 || request == 79)) || (abi->branch >= 580 && request == 80);
+}
+
+/* A number of a version: digits only, and few of them. */
+static bool read_number (const char **text, unsigned *value)
+{
+    unsigned digits = 0;
+
+    *value = 0;
+    for (; **text >= '0' && **text <= '9'; (*text)++) {
+        if (++digits > 6)
+            return false;
+        *value = *value * 10 + (unsigned) (**text - '0');
+    }
+    return digits > 0;
+}
+
+const struct rm_abi *rm_abi_find (const char *version)
+{
+    const struct rm_abi *found = NULL;
+    unsigned major, number, last;
+
+    if (version == NULL || !read_number (&version, &major))
+        return NULL;
+    /* one or two numbers more: 535.179, 580.159.04 */
+    for (unsigned more = 0; *version != '\0'; more++) {
+        if (more == 2 || *version != '.')
+            return NULL;
+        version++;
+        if (!read_number (&version, &number))
+            return NULL;
+    }
+    last = rm_abi_branches[rm_abi_branch_count - 1]->branch;
+    /* Branches are five apart at least: a major beyond the last one's is a driver that nobody looked at. */
+    if (major >= last + 5)
+        return NULL;
+    for (unsigned i = 0; i < rm_abi_branch_count; i++)
+        if (rm_abi_branches[i]->branch <= major)
+            found = rm_abi_branches[i];
+    return found;
+}

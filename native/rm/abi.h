@@ -1,0 +1,131 @@
+/*
+ * The driver's interface as tables: escapes, classes of objects, controls, and the few layouts that change.
+ *
+ * A branch (535, 550, ...) names its parent and the rows that differ from it. Numbers, sizes and offsets are those of the
+ * open kernel modules (nv_escape.h, nv-ioctl-numbers.h, nvos.h, class/ and ctrl/ of src/common/sdk/nvidia/inc), looked up
+ * tag by tag; docs/adding-a-driver-version.md says how.
+ */
+#ifndef NVC_RM_ABI_H
+#define NVC_RM_ABI_H
+
+#include "rm.h"
+
+enum rm_escape_kind {
+    ESCAPE_UNKNOWN,
+    ESCAPE_PLAIN,      /* harmless whatever it holds */
+    ESCAPE_DESCRIPTOR, /* names a descriptor of the caller: only the caller can make it */
+    ESCAPE_FORBIDDEN,
+    ESCAPE_ALLOC,
+    ESCAPE_FREE,
+    ESCAPE_CONTROL,
+    ESCAPE_DUP,
+    ESCAPE_MEMORY, /* RM_ALLOC_MEMORY */
+    ESCAPE_HEAP    /* RM_VID_HEAP_CONTROL */
+};
+
+struct rm_escape {
+    uint8_t number;
+    uint8_t kind;
+    uint16_t size;  /* the struct's, in bytes; 0: any */
+    uint16_t other; /* a second size that the driver takes, or 0 */
+    uint8_t array;  /* size is that of an element: any number of them */
+};
+
+enum rm_class_kind {
+    CLASS_UNKNOWN,
+    CLASS_PLAIN,
+    CLASS_CLIENT,
+    CLASS_DEVICE,
+    CLASS_SUBDEVICE,
+    CLASS_VIDEO_MEMORY, /* charged: 64-bit size at `size_at` of its params */
+    CLASS_SYSTEM_MEMORY,
+    CLASS_VIRTUAL_RANGE,
+    CLASS_CALLER, /* takes the caller's memory or descriptor: only the caller can make it */
+    CLASS_GROUP,
+    CLASS_CHANNEL,
+    CLASS_CONTEXT_SHARE,
+    CLASS_USERMODE,
+    CLASS_COMPUTE, /* an object on the graphics engine: its channel computes */
+    CLASS_ENGINE,  /* on another engine */
+    CLASS_FORBIDDEN
+};
+
+struct rm_class {
+    uint32_t number;
+    uint8_t kind;
+    uint16_t size; /* of its params; the driver knows it where a program says 0 */
+    uint16_t size_at;
+};
+
+enum rm_control_kind {
+    CONTROL_UNKNOWN,
+    CONTROL_PLAIN,
+    CONTROL_POINTER, /* params hold a pointer: only the caller can make it */
+    CONTROL_DESCRIPTOR,
+    CONTROL_FORBIDDEN,
+    CONTROL_SCHEDULING, /* the tenant's own: not for tenants */
+    CONTROL_SET_TIMESLICE,
+    CONTROL_GET_TIMESLICE,
+    CONTROL_FB_INFO,      /* FB_GET_INFO_V2 */
+    CONTROL_FB_INFO_LIST, /* FB_GET_INFO: the list is a second pointer */
+    CONTROL_PIDS,
+    CONTROL_PID_INFO,
+    CONTROL_EXPORT_OBJECT,
+    CONTROL_EXPORT_OBJECTS,
+    CONTROL_IMPORT_OBJECT,
+    CONTROL_IMPORT_OBJECTS
+};
+
+struct rm_control {
+    uint32_t number;
+    uint8_t kind;
+    uint16_t size; /* of its params where rm reads them; 0: rm does not */
+};
+
+/* Rows are sorted by number. A row with kind *_UNKNOWN takes an inherited one away. */
+struct rm_abi {
+    unsigned branch; /* 580: this major version and those up to the next branch */
+    const struct rm_abi *parent;
+    const struct rm_escape *escapes;
+    unsigned escape_count;
+    const struct rm_class *classes;
+    unsigned class_count;
+    const struct rm_control *controls;
+    unsigned control_count;
+    /* Values of engineType that are the graphics engine's: NV2080_ENGINE_TYPE_GR0 to GR7 (cl2080_notification.h). */
+    uint32_t first_graphics, last_graphics;
+};
+
+extern const struct rm_abi rm_abi_535; /* the first */
+extern const struct rm_abi *const rm_abi_branches[];
+extern const unsigned rm_abi_branch_count;
+
+/* NULL: no row. */
+const struct rm_escape *rm_abi_escape (const struct rm_abi *abi, uint32_t number);
+const struct rm_class *rm_abi_class (const struct rm_abi *abi, uint32_t number);
+const struct rm_control *rm_abi_control (const struct rm_abi *abi, uint32_t number);
+/* Does the driver take this size for the escape? */
+bool rm_abi_takes_size (const struct rm_escape *escape, uint32_t size);
+/* The number of the escape in a request, and its size. */
+static inline uint32_t rm_request_number (uint32_t request) { return request & 0xff; }
+static inline uint32_t rm_request_size (uint32_t request) { return (request >> 16) & 0x3fff; }
+
+/* UVM's requests are plain integers (uvm_ioctl.h, uvm_linux_ioctl.h). */
+#define UVM_INITIALIZE 0x30000001u
+#define UVM_DEINITIALIZE 0x30000002u
+#define UVM_REGISTER_GPU 37u
+#define UVM_UNREGISTER_GPU 38u
+#define UVM_REGISTER_GPU_SIZE 40u
+#define UVM_REGISTER_GPU_STATUS 36u
+#define UVM_UNREGISTER_GPU_SIZE 20u
+#define UVM_UNREGISTER_GPU_STATUS 16u
+bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request);
+
+/* Statuses of the resource manager (nvstatuscodes.h). */
+#define STATUS_INSUFFICIENT_RESOURCES 0x1au
+#define STATUS_INSUFFICIENT_PERMISSIONS 0x1bu
+#define STATUS_INVALID_CLASS 0x22u
+#define STATUS_NO_MEMORY 0x51u
+#define STATUS_NOT_SUPPORTED 0x56u
+
+#endif

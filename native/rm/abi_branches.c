@@ -1,0 +1,140 @@
+/* Branches after 535: what changed in each. A branch without changes of its own would be one line of the list below. */
+#include "abi.h"
+
+#define COUNT(rows) (sizeof (rows) / sizeof ((rows)[0]))
+
+/* 550 */
+static const struct rm_escape escapes_550[] = {
+    {0x58, ESCAPE_PLAIN, 48, 0, 0}, /* RM_UNMAP_MEMORY_DMA */
+    {0xda, ESCAPE_PLAIN, 8, 0, 0}, /* WAIT_OPEN_COMPLETE */
+};
+static const struct rm_class classes_550[] = {
+    {0x003e, CLASS_SYSTEM_MEMORY, 128, 0}, /* NV01_MEMORY_SYSTEM */
+    {0x0040, CLASS_VIDEO_MEMORY, 128, 64}, /* NV01_MEMORY_LOCAL_USER */
+    {0x0050, CLASS_FORBIDDEN, 24, 0}, /* NV_CE_UTILS */
+    {0x00de, CLASS_PLAIN, 8, 0}, /* RM_USER_SHARED_DATA */
+    {0x00e0, CLASS_FORBIDDEN, 244, 0}, /* NV_MEMORY_EXPORT */
+    {0x00fd, CLASS_CALLER, 80, 0}, /* NV_MEMORY_MULTICAST_FABRIC */
+    {0x00fe, CLASS_PLAIN, 8, 0}, /* NV_MEMORY_MAPPER */
+    {0x50a0, CLASS_VIRTUAL_RANGE, 128, 0}, /* NV50_MEMORY_VIRTUAL */
+    {0xb8fa, CLASS_ENGINE, 12, 0}, /* NVB8FA_VIDEO_OFA */
+    {0xc6fa, CLASS_ENGINE, 12, 0}, /* NVC6FA_VIDEO_OFA */
+    {0xc7fa, CLASS_ENGINE, 12, 0}, /* NVC7FA_VIDEO_OFA */
+    {0xc9fa, CLASS_ENGINE, 12, 0}, /* NVC9FA_VIDEO_OFA */
+};
+static const struct rm_abi abi_550 = {
+    .branch = 550,
+    .parent = &rm_abi_535,
+    .escapes = escapes_550,
+    .escape_count = COUNT (escapes_550),
+    .classes = classes_550,
+    .class_count = COUNT (classes_550),
+    .first_graphics = 1,
+    .last_graphics = 8,
+};
+
+/* 560 */
+static const struct rm_class classes_560[] = {
+    {0x00fe, CLASS_PLAIN, 24, 0}, /* NV_MEMORY_MAPPER */
+    {0xc96f, CLASS_CHANNEL, 360, 0}, /* BLACKWELL_CHANNEL_GPFIFO_A */
+    {0xc9b5, CLASS_ENGINE, 8, 0}, /* BLACKWELL_DMA_COPY_A */
+    {0xcd40, CLASS_COMPUTE, 16, 0}, /* BLACKWELL_INLINE_TO_MEMORY_A */
+    {0xcd97, CLASS_COMPUTE, 16, 0}, /* BLACKWELL_A */
+    {0xcdb0, CLASS_ENGINE, 12, 0}, /* NVCDB0_VIDEO_DECODER */
+    {0xcdc0, CLASS_COMPUTE, 16, 0}, /* BLACKWELL_COMPUTE_A */
+    {0xcdd1, CLASS_ENGINE, 12, 0}, /* NVCDD1_VIDEO_NVJPG */
+    {0xcdfa, CLASS_ENGINE, 12, 0}, /* NVCDFA_VIDEO_OFA */
+};
+static const struct rm_abi abi_560 = {
+    .branch = 560,
+    .parent = &abi_550,
+    .classes = classes_560,
+    .class_count = COUNT (classes_560),
+    .first_graphics = 1,
+    .last_graphics = 8,
+};
+
+/* 570 */
+static const struct rm_escape escapes_570[] = {
+    {0xd9, ESCAPE_DESCRIPTOR, 2608, 0, 0}, /* EXPORT_TO_DMABUF_FD */
+};
+static const struct rm_class classes_570[] = {
+    {0x906f, CLASS_CHANNEL, 368, 0}, /* GF100_CHANNEL_GPFIFO */
+    {0xa06f, CLASS_CHANNEL, 368, 0}, /* KEPLER_CHANNEL_GPFIFO_A */
+    {0xa16f, CLASS_CHANNEL, 368, 0}, /* KEPLER_CHANNEL_GPFIFO_B */
+    {0xb06f, CLASS_CHANNEL, 368, 0}, /* MAXWELL_CHANNEL_GPFIFO_A */
+    {0xc06f, CLASS_CHANNEL, 368, 0}, /* PASCAL_CHANNEL_GPFIFO_A */
+    {0xc36f, CLASS_CHANNEL, 368, 0}, /* VOLTA_CHANNEL_GPFIFO_A */
+    {0xc46f, CLASS_CHANNEL, 368, 0}, /* TURING_CHANNEL_GPFIFO_A */
+    {0xc56f, CLASS_CHANNEL, 368, 0}, /* AMPERE_CHANNEL_GPFIFO_A */
+    {0xc761, CLASS_USERMODE, 2, 0}, /* BLACKWELL_USERMODE_A */
+    {0xc86f, CLASS_CHANNEL, 368, 0}, /* HOPPER_CHANNEL_GPFIFO_A */
+    {0xc96f, CLASS_CHANNEL, 368, 0}, /* BLACKWELL_CHANNEL_GPFIFO_A */
+    {0xca6f, CLASS_CHANNEL, 368, 0}, /* BLACKWELL_CHANNEL_GPFIFO_B */
+    {0xcab5, CLASS_ENGINE, 8, 0}, /* BLACKWELL_DMA_COPY_B */
+    {0xce97, CLASS_COMPUTE, 16, 0}, /* BLACKWELL_B */
+    {0xcec0, CLASS_COMPUTE, 16, 0}, /* BLACKWELL_COMPUTE_B */
+    {0xcfb0, CLASS_ENGINE, 12, 0}, /* NVCFB0_VIDEO_DECODER */
+    {0xcfb7, CLASS_ENGINE, 12, 0}, /* NVCFB7_VIDEO_ENCODER */
+    {0xcfd1, CLASS_ENGINE, 12, 0}, /* NVCFD1_VIDEO_NVJPG */
+    {0xcffa, CLASS_ENGINE, 12, 0}, /* NVCFFA_VIDEO_OFA */
+};
+static const struct rm_abi abi_570 = {
+    .branch = 570,
+    .parent = &abi_560,
+    .escapes = escapes_570,
+    .escape_count = COUNT (escapes_570),
+    .classes = classes_570,
+    .class_count = COUNT (classes_570),
+    .first_graphics = 1,
+    .last_graphics = 8,
+};
+
+/* 580 */
+static const struct rm_escape escapes_580[] = {
+    {0x57, ESCAPE_PLAIN, 64, 0, 0}, /* RM_MAP_MEMORY_DMA: flags2 and kindOverride */
+};
+static const struct rm_class classes_580[] = {
+    {0x90f1, CLASS_PLAIN, 56, 0}, /* FERMI_VASPACE_A */
+    {0xceb0, CLASS_ENGINE, 12, 0}, /* NVCEB0_VIDEO_DECODER */
+    {0xceb7, CLASS_ENGINE, 12, 0}, /* NVCEB7_VIDEO_ENCODER */
+    {0xced0, CLASS_ENGINE, 12, 0}, /* NVCED0_VIDEO_NVJPG */
+    {0xcefa, CLASS_ENGINE, 12, 0}, /* NVCEFA_VIDEO_OFA */
+    {0xd1b0, CLASS_ENGINE, 12, 0}, /* NVD1B0_VIDEO_DECODER */
+    {0xd1b7, CLASS_ENGINE, 12, 0}, /* NVD1B7_VIDEO_ENCODER */
+    {0xd1fa, CLASS_ENGINE, 12, 0}, /* NVD1FA_VIDEO_OFA */
+};
+static const struct rm_abi abi_580 = {
+    .branch = 580,
+    .parent = &abi_570,
+    .escapes = escapes_580,
+    .escape_count = COUNT (escapes_580),
+    .classes = classes_580,
+    .class_count = COUNT (classes_580),
+    .first_graphics = 1,
+    .last_graphics = 8,
+};
+
+/* 590 */
+static const struct rm_class classes_590[] = {
+    {0x503b, CLASS_PLAIN, 88, 0}, /* NV50_P2P */
+};
+static const struct rm_abi abi_590 = {
+    .branch = 590,
+    .parent = &abi_580,
+    .classes = classes_590,
+    .class_count = COUNT (classes_590),
+    .first_graphics = 1,
+    .last_graphics = 8,
+};
+
+/* 595 */
+static const struct rm_abi abi_595 = {
+    .branch = 595,
+    .parent = &abi_590,
+    .first_graphics = 1,
+    .last_graphics = 8,
+};
+
+const struct rm_abi *const rm_abi_branches[] = {&rm_abi_535, &abi_550, &abi_560, &abi_570, &abi_580, &abi_590, &abi_595};
+const unsigned rm_abi_branch_count = COUNT (rm_abi_branches);

@@ -1,0 +1,242 @@
+/* RM_ALLOC (NVOS21, NVOS64), RM_ALLOC_MEMORY (NVOS02), RM_FREE (NVOS00), RM_DUP_OBJECT (NVOS55). */
+#include "state.h"
+
+/* NVOS21 and NVOS64 begin alike: hRoot, hObjectParent, hObjectNew, hClass, pAllocParms. */
+#define ALLOC_STATUS_NVOS21 28u
+#define ALLOC_STATUS_NVOS64 40u
+#define NVOS21_SIZE 32u
+
+#define MEMORY_LIMIT 32u
+#define MEMORY_STATUS 40u
+#define FREE_STATUS 12u
+#define DUP_STATUS 24u
+
+#define CONTROL_GID_INFO 0x2080014au
+#define GID_SIZE 268u
+#define GID_FLAGS 4u
+#define GID_LENGTH 8u
+#define GID_DATA 12u
+#define GID_BINARY_SHA1 2u
+#define UUID_SIZE 16u
+
+static uint32_t status_at (const struct rm_call *call)
+{
+    return call->head_size == NVOS21_SIZE ? ALLOC_STATUS_NVOS21 : ALLOC_STATUS_NVOS64;
+}
+
+static enum rm_verdict refuse (struct rm *rm, struct rm_call *call, uint32_t at, uint32_t status, enum rm_reason reason,
+                               uint32_t number)
+{
+    note (rm, reason, number);
+    set32 (call->head, at, status);
+    return RM_REFUSED;
+}
+
+/* A client that was never seen is taken to be of this file, but only if it is the control node's: the others serve clients
+ * of another file too. */
+static struct object *add (struct rm *rm, const struct rm_call *call, uint32_t handle, uint8_t kind)
+{
+    uint32_t client = get32 (call->head, 0);
+
+    if (call->node != RM_NODE_CONTROL && tracker_find (rm, client, client) == NULL)
+        return NULL;
+    return tracker_add (rm, call->file, client, get32 (call->head, 4), handle, kind);
+}
+
+static bool is_full (const struct rm *rm)
+{
+    return is_guard (rm) && rm->objects.count >= OBJECTS_MAX;
+}
+
+/* Which of the share's GPUs a subdevice is, by the driver's own word. */
+static void learn_gpu (struct rm *rm, uint64_t file, struct object *subdevice)
+{
+    uint32_t aligned[GID_SIZE / 4] = {0};
+    uint8_t *params = (uint8_t *) aligned;
+    struct object *device = subdevice->device;
+    int gpu;
+
+    set32 (params, GID_FLAGS, GID_BINARY_SHA1);
+    if (device == NULL || schedule_control (rm, file, (uint32_t) (subdevice->link.key >> 32), (uint32_t) subdevice->link.key,
+                                            CONTROL_GID_INFO, params, GID_SIZE) != 0)
+        return;
+    if (get32 (params, GID_LENGTH) != UUID_SIZE)
+        return;
+    gpu = rm->host->find_gpu (rm->context, params + GID_DATA);
+    tracker_set_device_gpu (rm, device, gpu >= 0 && gpu < RM_MAX_GPUS ? gpu : RM_NO_GPU);
+}
+
+enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
+{
+    uint32_t number = get32 (call->head, 12);
+    const struct rm_class *class = rm_abi_class (rm->abi, number);
+    bool has_params = get64 (call->head, 16) != 0;
+    uint32_t status = status_at (call);
+    uint64_t bytes;
+
+    call->own.number = number;
+    if (class == NULL || class->kind == CLASS_FORBIDDEN) {
+        enum rm_reason reason = class == NULL ? RM_UNKNOWN_CLASS : RM_FORBIDDEN_CLASS;
+
+        if (is_guard (rm))
+            return refuse (rm, call, status, STATUS_INVALID_CLASS, reason, number);
+        note (rm, reason, number);
+        return RM_CONTINUE;
+    }
+    if (is_full (rm))
+        return refuse (rm, call, status, STATUS_INSUFFICIENT_RESOURCES, RM_TOO_MANY, rm_request_number (call->request));
+    /* The driver writes the client that it made into the caller's struct, and remembers who the caller is. */
+    if (class->kind == CLASS_CLIENT || class->kind == CLASS_CALLER)
+        return RM_CONTINUE;
+    if (has_params && (call->params == NULL || call->params_size < class->size)) {
+        note (rm, RM_BAD_POINTER, rm_request_number (call->request));
+        return RM_UNKNOWN;
+    }
+    if (class->kind != CLASS_VIDEO_MEMORY)
+        return RM_PERFORM;
+    if (!has_params) {
+        if (is_guard (rm))
+            return refuse (rm, call, status, STATUS_INVALID_CLASS, RM_BAD_POINTER, rm_request_number (call->request));
+        return RM_PERFORM;
+    }
+    bytes = get64 (call->params, class->size_at);
+    call->own.gpu = tracker_gpu_of (rm, get32 (call->head, 0), get32 (call->head, 4));
+    if (!memory_reserve (rm, call->own.gpu, bytes))
+        return refuse (rm, call, status, STATUS_NO_MEMORY, RM_OVER_QUOTA, number);
+    call->own.reserved = call->own.gpu >= 0 ? bytes : 0;
+    return RM_PERFORM;
+}
+
+void alloc_end (struct rm *rm, struct rm_call *call, bool done)
+{
+    const struct rm_class *class = rm_abi_class (rm->abi, call->own.number);
+    uint8_t kind = class != NULL ? class->kind : CLASS_UNKNOWN;
+    uint32_t handle = get32 (call->head, 8);
+    bool has_params = call->params != NULL && class != NULL && call->params_size >= class->size;
+    struct object *object;
+
+    if (!done || get32 (call->head, status_at (call)) != 0) {
+        memory_refund (rm, call->own.gpu, call->own.reserved);
+        return;
+    }
+    if (kind == CLASS_CLIENT) {
+        /* A new client: whatever had its handle is gone. */
+        object = tracker_find (rm, handle, handle);
+        if (object != NULL)
+            tracker_drop (rm, object);
+        tracker_client (rm, call->file, handle);
+        return;
+    }
+    object = add (rm, call, handle, kind);
+    if (object == NULL && kind != CLASS_VIDEO_MEMORY)
+        return;
+    switch (kind) {
+    case CLASS_DEVICE:
+        object->instance = has_params ? get32 (call->params, 0) : 0;
+        break;
+    case CLASS_SUBDEVICE:
+        tracker_add_role (&object->client->subdevices, object);
+        learn_gpu (rm, call->file, object);
+        break;
+    case CLASS_VIDEO_MEMORY:
+        memory_settle (rm, object, call->own.gpu, call->own.reserved,
+                       has_params ? get64 (call->params, class->size_at) : 0);
+        break;
+    default:
+        schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);
+    }
+}
+
+enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call)
+{
+    uint32_t number = get32 (call->head, 12);
+    const struct rm_class *class = rm_abi_class (rm->abi, number);
+    uint64_t limit = get64 (call->head, MEMORY_LIMIT);
+
+    call->own.number = number;
+    /* 0x3f is registers of the device here; only the caller can map what the driver hands out. */
+    if (class == NULL || (class->kind != CLASS_VIDEO_MEMORY && class->kind != CLASS_SYSTEM_MEMORY && number != 0x71)) {
+        if (is_guard (rm))
+            return refuse (rm, call, MEMORY_STATUS, STATUS_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
+        return RM_CONTINUE;
+    }
+    if (is_full (rm))
+        return refuse (rm, call, MEMORY_STATUS, STATUS_INSUFFICIENT_RESOURCES, RM_TOO_MANY,
+                       rm_request_number (call->request));
+    if (class->kind != CLASS_VIDEO_MEMORY)
+        return RM_CONTINUE;
+    /* The last byte's offset: the size is one more. All of 64 bits would be a size of 0. */
+    call->own.gpu = tracker_gpu_of (rm, get32 (call->head, 0), get32 (call->head, 4));
+    if (limit >= BYTES_MAX || !memory_reserve (rm, call->own.gpu, limit + 1))
+        return refuse (rm, call, MEMORY_STATUS, STATUS_NO_MEMORY, RM_OVER_QUOTA, number);
+    call->own.reserved = call->own.gpu >= 0 ? limit + 1 : 0;
+    return RM_PERFORM;
+}
+
+void alloc_memory_end (struct rm *rm, struct rm_call *call, bool done)
+{
+    const struct rm_class *class = rm_abi_class (rm->abi, call->own.number);
+    struct object *object;
+
+    if (!done || get32 (call->head, MEMORY_STATUS) != 0) {
+        memory_refund (rm, call->own.gpu, call->own.reserved);
+        return;
+    }
+    object = add (rm, call, get32 (call->head, 8), class != NULL ? class->kind : CLASS_UNKNOWN);
+    if (class != NULL && class->kind == CLASS_VIDEO_MEMORY)
+        memory_settle (rm, object, call->own.gpu, call->own.reserved, get64 (call->head, MEMORY_LIMIT) + 1);
+}
+
+/* hRoot, hObjectParent, hObjectOld; an old habit is to leave hRoot out when a client frees itself. */
+enum rm_verdict free_begin (struct rm *rm, struct rm_call *call)
+{
+    uint32_t client = get32 (call->head, 0), handle = get32 (call->head, 8);
+    const struct object *object = tracker_find (rm, client != 0 ? client : handle, handle);
+
+    if (object == NULL)
+        return is_guard (rm) ? RM_PERFORM : RM_PASS;
+    call->own.serial = object->serial;
+    return RM_PERFORM;
+}
+
+void free_end (struct rm *rm, struct rm_call *call, bool done)
+{
+    uint32_t client = get32 (call->head, 0), handle = get32 (call->head, 8);
+    struct object *object;
+
+    if (!done || get32 (call->head, FREE_STATUS) != 0 || call->own.serial == 0)
+        return;
+    object = tracker_find (rm, client != 0 ? client : handle, handle);
+    /* Between the driver's freeing and now another thread may have got the same handle for something new. */
+    if (object != NULL && object->serial == call->own.serial)
+        tracker_drop (rm, object);
+}
+
+/* hClient, hParent, hObject (new; 0: the driver picks), hClientSrc, hObjectSrc. */
+enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
+{
+    const struct object *source = tracker_find (rm, get32 (call->head, 12), get32 (call->head, 16));
+
+    if (is_full (rm))
+        return refuse (rm, call, DUP_STATUS, STATUS_INSUFFICIENT_RESOURCES, RM_TOO_MANY,
+                       rm_request_number (call->request));
+    /* The memory must not be refunded while the driver makes the second handle: the reference is taken before. */
+    if (source != NULL && source->memory != NULL) {
+        source->memory->references++;
+        call->own.serial = (uint64_t) (uintptr_t) source->memory;
+    }
+    return RM_PERFORM;
+}
+
+void dup_end (struct rm *rm, struct rm_call *call, bool done)
+{
+    struct memory *memory = (struct memory *) (uintptr_t) call->own.serial;
+    struct object *object = NULL;
+
+    if (done && get32 (call->head, DUP_STATUS) == 0)
+        object = add (rm, call, get32 (call->head, 8), memory != NULL ? CLASS_VIDEO_MEMORY : CLASS_PLAIN);
+    if (object != NULL)
+        object->memory = memory;
+    else if (memory != NULL)
+        memory_drop (rm, memory);
+}

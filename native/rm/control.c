@@ -1,0 +1,151 @@
+/* RM_CONTROL (NVOS54): which controls are a tenant's to make, and what becomes of them. */
+#include "state.h"
+
+#define CONTROL_STATUS 28u
+
+static enum rm_verdict end_here (struct rm_call *call, uint32_t status, enum rm_verdict verdict)
+{
+    set32 (call->head, CONTROL_STATUS, status);
+    return verdict;
+}
+
+static struct object *compute_group (const struct rm *rm, const struct rm_call *call)
+{
+    struct object *object = tracker_find (rm, get32 (call->head, 0), get32 (call->head, 4));
+
+    return object != NULL && object->kind == CLASS_GROUP && object->is_compute ? object : NULL;
+}
+
+static void remember (struct rm *rm, struct object *group, uint64_t asked)
+{
+    int gpu = tracker_gpu (rm, group);
+
+    /* The host applies the share again: what has just been written may be the owner's value, or an older one. */
+    if (!group->has_asked && gpu >= 0)
+        rm->changed |= 1u << gpu;
+    group->asked = asked;
+    group->has_asked = true;
+}
+
+static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
+{
+    struct object *group = compute_group (rm, call);
+    int gpu = group != NULL ? tracker_gpu (rm, group) : GPU_UNKNOWN;
+    uint64_t asked = get64 (call->params, 0), given;
+    uint32_t slice = gpu >= 0 ? rm->host->timeslice (rm->context, gpu) : 0;
+
+    if (group == NULL) {
+        if (!is_guard (rm))
+            return RM_PASS;
+        note (rm, RM_OWN_SCHEDULING, call->own.number);
+        return end_here (call, 0, RM_ANSWERED);
+    }
+    call->own.serial = group->serial;
+    call->own.reserved = asked;
+    if (slice == 0)
+        return RM_PERFORM;
+    if (!is_guard (rm)) {
+        set64 (call->params, 0, slice);
+        return RM_PERFORM;
+    }
+    note (rm, RM_OWN_SCHEDULING, call->own.number);
+    given = slice;
+    remember (rm, group, asked);
+    schedule_control (rm, group->client->file->link.key, get32 (call->head, 0), get32 (call->head, 4), call->own.number,
+                      &given, sizeof (given));
+    return end_here (call, 0, RM_ANSWERED);
+}
+
+static void timeslice_set (struct rm *rm, struct rm_call *call, bool is_good)
+{
+    struct object *group = compute_group (rm, call);
+
+    set64 (call->params, 0, call->own.reserved); /* the caller's struct says again what the caller wrote */
+    if (is_good && group != NULL && group->serial == call->own.serial)
+        remember (rm, group, call->own.reserved);
+}
+
+enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
+{
+    uint32_t number = get32 (call->head, 8);
+    const struct rm_control *control = rm_abi_control (rm->abi, number);
+
+    call->own.number = number;
+    if (control == NULL || control->kind == CONTROL_FORBIDDEN) {
+        note (rm, control == NULL ? RM_UNKNOWN_CONTROL : RM_FORBIDDEN_CONTROL, number);
+        if (!is_guard (rm))
+            return RM_UNKNOWN;
+        return end_here (call, control == NULL ? STATUS_NOT_SUPPORTED : STATUS_INSUFFICIENT_PERMISSIONS, RM_REFUSED);
+    }
+    switch (control->kind) {
+    case CONTROL_PLAIN:
+        break;
+    case CONTROL_POINTER:
+    case CONTROL_DESCRIPTOR:
+        return is_guard (rm) ? RM_CONTINUE : RM_PASS;
+    case CONTROL_SCHEDULING:
+        if (!is_guard (rm))
+            return RM_PASS;
+        note (rm, RM_OWN_SCHEDULING, number);
+        return end_here (call, 0, RM_ANSWERED);
+    default:
+        /* rm reads or writes these params: the size must be the driver's, which would refuse another one. */
+        if (call->params == NULL || call->params_size < control->size || get32 (call->head, 24) < control->size) {
+            note (rm, RM_BAD_POINTER, rm_request_number (call->request));
+            return RM_UNKNOWN;
+        }
+        if (control->kind == CONTROL_SET_TIMESLICE)
+            return set_timeslice (rm, call);
+        if (control->kind >= CONTROL_EXPORT_OBJECT)
+            return RM_CONTINUE;
+        return RM_PERFORM;
+    }
+    if (!is_guard (rm))
+        return RM_PASS;
+    /* A guard makes the call with its own copy: params that are there must have been copied. */
+    if (get64 (call->head, 16) != 0 && get32 (call->head, 24) != 0 &&
+        (call->params == NULL || call->params_size < get32 (call->head, 24))) {
+        note (rm, RM_BAD_POINTER, rm_request_number (call->request));
+        return RM_UNKNOWN;
+    }
+    return RM_PERFORM;
+}
+
+void control_end (struct rm *rm, struct rm_call *call, bool done)
+{
+    const struct rm_control *control = rm_abi_control (rm->abi, call->own.number);
+    bool is_good = done && get32 (call->head, CONTROL_STATUS) == 0;
+    const struct object *group;
+
+    if (control == NULL)
+        return;
+    switch (control->kind) {
+    case CONTROL_SET_TIMESLICE:
+        timeslice_set (rm, call, is_good);
+        break;
+    case CONTROL_GET_TIMESLICE:
+        group = compute_group (rm, call);
+        if (is_good && group != NULL && group->has_asked)
+            set64 (call->params, 0, group->asked);
+        break;
+    case CONTROL_FB_INFO:
+    case CONTROL_FB_INFO_LIST:
+    case CONTROL_PIDS:
+    case CONTROL_PID_INFO:
+        if (is_good)
+            answer_control (rm, control, call);
+        break;
+    case CONTROL_EXPORT_OBJECT:
+    case CONTROL_EXPORT_OBJECTS:
+        if (is_good)
+            share_export (rm, control, call);
+        break;
+    case CONTROL_IMPORT_OBJECT:
+    case CONTROL_IMPORT_OBJECTS:
+        if (is_good)
+            share_import (rm, control, call);
+        break;
+    default:
+        break;
+    }
+}

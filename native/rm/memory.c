@@ -1,0 +1,86 @@
+/* Charges: taken before the driver is asked, made right after it, given back with the last reference. */
+#include "state.h"
+
+bool memory_reserve (struct rm *rm, int gpu, uint64_t bytes)
+{
+    if (gpu < 0 || bytes == 0)
+        return true;
+    if (bytes > BYTES_MAX || !rm->host->reserve (rm->context, gpu, bytes))
+        return false;
+    rm->bytes[gpu] += bytes;
+    return true;
+}
+
+/* Bytes that exist whatever we say: they are charged over the limit too, so that the next request is refused. */
+void memory_charge (struct rm *rm, int gpu, uint64_t bytes, uint64_t *charged)
+{
+    *charged = 0;
+    if (gpu < 0 || bytes == 0 || bytes > BYTES_MAX)
+        return;
+    if (rm->host->charge != NULL)
+        rm->host->charge (rm->context, gpu, bytes);
+    else if (!rm->host->reserve (rm->context, gpu, bytes)) {
+        note (rm, RM_OVER_QUOTA, 0);
+        return;
+    }
+    rm->bytes[gpu] += bytes;
+    *charged = bytes;
+}
+
+void memory_refund (struct rm *rm, int gpu, uint64_t bytes)
+{
+    if (gpu < 0 || bytes == 0)
+        return;
+    rm->bytes[gpu] -= bytes;
+    rm->host->refund (rm->context, gpu, bytes);
+}
+
+struct memory *memory_create (struct rm *rm, int gpu, uint64_t bytes)
+{
+    struct memory *memory = pool_take (rm, &rm->memory_pool);
+
+    if (memory == NULL)
+        return NULL;
+    memory->gpu = gpu;
+    memory->bytes = bytes;
+    memory->references = 1;
+    rm->memory_count++;
+    return memory;
+}
+
+void memory_drop (struct rm *rm, struct memory *memory)
+{
+    if (memory == NULL || --memory->references > 0)
+        return;
+    memory_refund (rm, memory->gpu, memory->bytes);
+    rm->memory_count--;
+    pool_give (&rm->memory_pool, memory);
+}
+
+void memory_settle (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes)
+{
+    /* The driver rounds up to pages, so it may have granted more than was taken: the rest is charged even over the limit,
+     * for the memory is there. */
+    uint64_t charged = reserved, more = 0;
+
+    if (bytes > BYTES_MAX)
+        bytes = reserved;
+    if (gpu < 0) {
+        /* The GPU may have become known since the call began; otherwise the bytes wait for it (tracker_set_device_gpu). */
+        gpu = object != NULL ? tracker_gpu (rm, object) : GPU_UNKNOWN;
+        charged = 0;
+    }
+    if (gpu >= 0) {
+        if (bytes > charged) {
+            memory_charge (rm, gpu, bytes - charged, &more);
+            charged += more;
+        } else {
+            memory_refund (rm, gpu, charged - bytes);
+            charged = bytes;
+        }
+        bytes = charged;
+    }
+    /* Without memory for the record the charge stays until the tenant is gone: too much rather than too little. */
+    if (object != NULL)
+        object->memory = memory_create (rm, gpu, bytes);
+}

@@ -1,0 +1,274 @@
+/* The face of rm: which handler a call goes to, and the life of a tenant. */
+#include "state.h"
+
+struct handler {
+    enum rm_verdict (*begin) (struct rm *rm, struct rm_call *call);
+    void (*end) (struct rm *rm, struct rm_call *call, bool done);
+};
+
+static const struct handler handlers[CALL_KINDS] = {
+    [CALL_ALLOC] = {alloc_begin, alloc_end},
+    [CALL_FREE] = {free_begin, free_end},
+    [CALL_CONTROL] = {control_begin, control_end},
+    [CALL_DUP] = {dup_begin, dup_end},
+    [CALL_MEMORY] = {alloc_memory_begin, alloc_memory_end},
+    [CALL_HEAP] = {heap_begin, heap_end},
+    [CALL_UVM] = {uvm_begin, uvm_end},
+};
+
+static enum call_kind call_kind_of (const struct rm_escape *escape)
+{
+    switch (escape->kind) {
+    case ESCAPE_ALLOC:
+        return CALL_ALLOC;
+    case ESCAPE_FREE:
+        return CALL_FREE;
+    case ESCAPE_CONTROL:
+        return CALL_CONTROL;
+    case ESCAPE_DUP:
+        return CALL_DUP;
+    case ESCAPE_MEMORY:
+        return CALL_MEMORY;
+    case ESCAPE_HEAP:
+        return CALL_HEAP;
+    default:
+        return CALL_NONE;
+    }
+}
+
+static bool is_uvm_registration (uint32_t request)
+{
+    return request == UVM_REGISTER_GPU || request == UVM_UNREGISTER_GPU;
+}
+
+bool rm_is_interesting (const struct rm_abi *abi, enum rm_node node, uint32_t request)
+{
+    const struct rm_escape *escape;
+
+    if (node == RM_NODE_UVM)
+        return is_uvm_registration (request);
+    if (node != RM_NODE_CONTROL && node != RM_NODE_GPU)
+        return false;
+    escape = rm_abi_escape (abi, rm_request_number (request));
+    return escape != NULL && (escape->kind == ESCAPE_FORBIDDEN || call_kind_of (escape) != CALL_NONE);
+}
+
+uint32_t rm_head_size (const struct rm_abi *abi, enum rm_node node, uint32_t request)
+{
+    const struct rm_escape *escape;
+
+    if (node == RM_NODE_UVM) {
+        if (!is_uvm_registration (request))
+            return 0;
+        return request == UVM_REGISTER_GPU ? UVM_REGISTER_GPU_SIZE : UVM_UNREGISTER_GPU_SIZE;
+    }
+    if (node != RM_NODE_CONTROL && node != RM_NODE_GPU)
+        return 0;
+    escape = rm_abi_escape (abi, rm_request_number (request));
+    if (escape == NULL || !rm_abi_takes_size (escape, rm_request_size (request)))
+        return 0;
+    return rm_request_size (request);
+}
+
+/* The driver takes no params longer than this (RMAPI_PARAM_COPY_MAX_PARAMS_SIZE). */
+#define PARAMS_MAX (1u << 20)
+
+struct rm_wanted rm_params_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head)
+{
+    const struct rm_escape *escape = NULL;
+    const struct rm_class *class;
+    struct rm_wanted wanted = {0, 0};
+
+    if (head != NULL && rm_head_size (abi, node, request) != 0 && node != RM_NODE_UVM)
+        escape = rm_abi_escape (abi, rm_request_number (request));
+    if (escape == NULL)
+        return wanted;
+    if (escape->kind == ESCAPE_CONTROL) {
+        wanted.address = get64 (head, 16);
+        wanted.size = get32 (head, 24);
+    } else if (escape->kind == ESCAPE_ALLOC) {
+        class = rm_abi_class (abi, get32 (head, 12));
+        wanted.address = get64 (head, 16);
+        wanted.size = class != NULL ? class->size : 0;
+    }
+    if (wanted.address == 0 || wanted.size == 0 || wanted.size > PARAMS_MAX)
+        wanted = (struct rm_wanted) {0, 0};
+    return wanted;
+}
+
+/* The driver's own bound on a list of FB_GET_INFO. */
+#define LIST_MAX 256u
+
+struct rm_wanted rm_list_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head,
+                                 const void *params)
+{
+    const struct rm_control *control;
+    struct rm_wanted wanted = rm_params_wanted (abi, node, request, head);
+    const struct rm_escape *escape = rm_abi_escape (abi, rm_request_number (request));
+
+    if (params == NULL || wanted.size == 0 || escape == NULL || escape->kind != ESCAPE_CONTROL)
+        return (struct rm_wanted) {0, 0};
+    control = rm_abi_control (abi, get32 (head, 8));
+    if (control == NULL || control->kind != CONTROL_FB_INFO_LIST || wanted.size < control->size)
+        return (struct rm_wanted) {0, 0};
+    wanted.size = get32 (params, 0) > LIST_MAX ? 0 : get32 (params, 0) * 8;
+    wanted.address = wanted.size != 0 ? get64 (params, 8) : 0;
+    return wanted.address != 0 ? wanted : (struct rm_wanted) {0, 0};
+}
+
+static enum rm_verdict unknown (struct rm *rm, enum rm_reason reason, uint32_t number)
+{
+    note (rm, reason, number);
+    return RM_UNKNOWN;
+}
+
+enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call)
+{
+    uint32_t number = rm_request_number (call->request);
+    const struct rm_escape *escape;
+    enum call_kind kind;
+
+    __builtin_memset (&call->own, 0, sizeof (call->own));
+    call->own.gpu = GPU_UNKNOWN;
+    if (call->node == RM_NODE_UVM) {
+        kind = CALL_UVM;
+    } else {
+        if (call->node != RM_NODE_CONTROL && call->node != RM_NODE_GPU)
+            return RM_PASS;
+        escape = rm_abi_escape (rm->abi, number);
+        if (escape == NULL)
+            return unknown (rm, RM_UNKNOWN_ESCAPE, number);
+        if (escape->kind == ESCAPE_FORBIDDEN)
+            return unknown (rm, RM_FORBIDDEN_ESCAPE, number);
+        if (!rm_abi_takes_size (escape, rm_request_size (call->request)))
+            return unknown (rm, RM_BAD_SIZE, number);
+        kind = call_kind_of (escape);
+        if (kind == CALL_NONE)
+            return escape->kind == ESCAPE_DESCRIPTOR && is_guard (rm) ? RM_CONTINUE : RM_PASS;
+        if (call->head == NULL || call->head_size < rm_request_size (call->request))
+            return unknown (rm, RM_BAD_POINTER, number);
+        call->head_size = rm_request_size (call->request);
+    }
+    call->own.verdict = handlers[kind].begin (rm, call);
+    if (call->own.verdict == RM_CONTINUE || call->own.verdict == RM_PERFORM)
+        call->own.kind = kind;
+    schedule_tell (rm);
+    return call->own.verdict;
+}
+
+void rm_end (struct rm *rm, struct rm_call *call, long result)
+{
+    if (call->own.kind == CALL_NONE || call->own.kind >= CALL_KINDS)
+        return;
+    handlers[call->own.kind].end (rm, call, result == 0);
+    call->own.kind = CALL_NONE;
+    schedule_tell (rm);
+}
+
+void rm_forget_call (struct rm *rm, struct rm_call *call)
+{
+    const struct rm_control *control = NULL;
+
+    if (call->own.kind == CALL_NONE || call->own.kind >= CALL_KINDS)
+        return;
+    if (call->own.kind == CALL_CONTROL)
+        control = rm_abi_control (rm->abi, call->own.number);
+    if (call->own.verdict == RM_PERFORM)
+        handlers[call->own.kind].end (rm, call, false);
+    else if (control != NULL && (control->kind == CONTROL_EXPORT_OBJECT || control->kind == CONTROL_EXPORT_OBJECTS))
+        /* The memory may live on behind a descriptor: better charged too long than not at all. */
+        share_export (rm, control, call);
+    else if (call->own.kind == CALL_UVM && call->own.number == UVM_REGISTER_GPU)
+        uvm_registered (rm, call->file, call->head, true);
+    call->own.kind = CALL_NONE;
+    schedule_tell (rm);
+}
+
+static void drop_exports (struct rm *rm, struct file *file)
+{
+    while (file->exports != NULL) {
+        struct export *export = file->exports;
+
+        file->exports = export->next;
+        memory_drop (rm, export->memory);
+        pool_give (&rm->export_pool, export);
+    }
+}
+
+void rm_close_file (struct rm *rm, uint64_t name)
+{
+    struct file *file = tracker_file (rm, name, false);
+
+    if (file == NULL)
+        return;
+    while (file->clients != NULL)
+        tracker_drop_client (rm, file->clients);
+    drop_exports (rm, file);
+    uvm_file_closed (rm, file);
+    table_remove (&rm->files, &file->link);
+    pool_give (&rm->file_pool, file);
+    schedule_tell (rm);
+}
+
+struct rm *rm_create (const struct rm_abi *abi, enum rm_posture posture, const struct rm_host *host, void *context)
+{
+    struct rm *rm = host->allocate (context, sizeof (*rm));
+
+    if (rm == NULL)
+        return NULL;
+    rm->abi = abi;
+    rm->host = host;
+    rm->context = context;
+    rm->posture = posture;
+    rm->object_pool.cell = sizeof (struct object);
+    rm->client_pool.cell = sizeof (struct client);
+    rm->memory_pool.cell = sizeof (struct memory);
+    rm->file_pool.cell = sizeof (struct file);
+    rm->export_pool.cell = sizeof (struct export);
+    for (int i = 0; i < RM_MAX_GPUS; i++)
+        rm->gpu_of_instance[i] = GPU_UNKNOWN;
+    return rm;
+}
+
+void rm_destroy (struct rm *rm)
+{
+    const struct rm_host *host;
+    void *context;
+
+    if (rm == NULL)
+        return;
+    host = rm->host;
+    context = rm->context;
+    uvm_release (rm);
+    /* Objects need not be taken apart one by one: all that they hold is in these sums. */
+    for (int gpu = 0; gpu < RM_MAX_GPUS; gpu++)
+        memory_refund (rm, gpu, rm->bytes[gpu]);
+    table_release (rm, &rm->objects);
+    table_release (rm, &rm->files);
+    pool_release (rm, &rm->object_pool);
+    pool_release (rm, &rm->client_pool);
+    pool_release (rm, &rm->memory_pool);
+    pool_release (rm, &rm->file_pool);
+    pool_release (rm, &rm->export_pool);
+    host->release (context, rm, sizeof (*rm));
+}
+
+void rm_totals (const struct rm *rm, struct rm_totals *totals)
+{
+    totals->clients = rm->client_count;
+    totals->objects = rm->objects.count;
+    totals->memories = rm->memory_count;
+    for (int gpu = 0; gpu < RM_MAX_GPUS; gpu++)
+        totals->bytes[gpu] = rm->bytes[gpu];
+}
+
+const char *rm_reason_word (enum rm_reason reason)
+{
+    static const char words[RM_REASONS][20] = {
+        "ok",          "over-quota",      "unknown-escape",  "unknown-class",     "unknown-control",
+        "forbidden-escape", "forbidden-class", "forbidden-control", "own-scheduling", "bad-size",
+        "bad-pointer", "too-many",
+    };
+
+    return reason < RM_REASONS ? words[reason] : "unknown-reason";
+}

@@ -1,0 +1,241 @@
+/* Scheduling of compute channels and groups: controls of rm's own, on the tenant's own objects. */
+#include "state.h"
+
+#define REQUEST_CONTROL 0xc020462au /* _IOWR ('F', 0x2a, 32 bytes) */
+#define CONTROL_DISABLE_CHANNELS 0x2080110bu
+#define CONTROL_GROUP_TIMESLICE 0xa06c0103u
+/* FIFO_DISABLE_CHANNELS: bDisable, count, and two lists of 64 handles (ctrl2080fifo.h). */
+#define DISABLE_SIZE 536u
+#define DISABLE_COUNT 4u
+#define DISABLE_CLIENTS 24u
+#define DISABLE_CHANNELS 280u
+/* Channel groups say their engine here (alloc_channel.h), and channels that have no group of their own here. */
+#define GROUP_ENGINE 12u
+#define CHANNEL_ENGINE 128u
+
+#define NO_DEVICE (-19) /* -ENODEV */
+
+long schedule_control (struct rm *rm, uint64_t file, uint32_t client, uint32_t object, uint32_t command, void *params,
+                       uint32_t size)
+{
+    uint64_t aligned[4] = {0};
+    uint8_t *head = (uint8_t *) aligned;
+    long result;
+
+    set32 (head, 0, client);
+    set32 (head, 4, object);
+    set32 (head, 8, command);
+    set64 (head, 16, (uint64_t) (uintptr_t) params);
+    set32 (head, 24, size);
+    result = rm->host->ioctl (rm->context, file, REQUEST_CONTROL, head);
+    return result != 0 ? result : (long) get32 (head, 28);
+}
+
+static void changed (struct rm *rm, const struct object *object)
+{
+    int gpu = tracker_gpu (rm, object);
+
+    if (gpu >= 0)
+        rm->changed |= 1u << gpu;
+}
+
+/* The host may call rm_set_timeslice and the like from groups_changed: only when nothing is half done. */
+void schedule_tell (struct rm *rm)
+{
+    uint32_t gpus = rm->changed;
+
+    rm->changed = 0;
+    for (int gpu = 0; gpus != 0; gpu++, gpus >>= 1)
+        if (gpus & 1)
+            rm->host->groups_changed (rm->context, gpu);
+}
+
+static bool is_graphics (const struct rm *rm, uint32_t engine)
+{
+    return engine >= rm->abi->first_graphics && engine <= rm->abi->last_graphics;
+}
+
+static struct object *group_of (const struct object *channel)
+{
+    struct object *parent = channel->parent;
+
+    return parent != NULL && parent->kind == CLASS_GROUP ? parent : NULL;
+}
+
+static const struct object *subdevice_of (const struct rm *rm, const struct client *client, int gpu)
+{
+    for (const struct object *at = client->subdevices; at != NULL; at = at->role_after)
+        if (tracker_gpu (rm, at) == gpu)
+            return at;
+    return NULL;
+}
+
+/* Stops or starts the channels of a client on a GPU, from `first` on and at most `count`. */
+static long switch_channels (struct rm *rm, struct client *client, struct object *first, unsigned count, int gpu,
+                             bool frozen)
+{
+    const struct object *subdevice = subdevice_of (rm, client, gpu);
+    uint64_t aligned[DISABLE_SIZE / 8];
+    uint8_t *params = (uint8_t *) aligned;
+    struct object *at = first;
+    long problem = 0;
+
+    if (subdevice == NULL)
+        return NO_DEVICE;
+    while (at != NULL && count > 0) {
+        uint32_t filled = 0;
+        long result;
+
+        __builtin_memset (params, 0, DISABLE_SIZE);
+        params[0] = frozen;
+        for (; at != NULL && count > 0 && filled < RM_FREEZE_MAX; at = at->role_after) {
+            count--;
+            if (tracker_gpu (rm, at) != gpu)
+                continue;
+            set32 (params, DISABLE_CLIENTS + 4 * filled, (uint32_t) (at->link.key >> 32));
+            set32 (params, DISABLE_CHANNELS + 4 * filled, (uint32_t) at->link.key);
+            filled++;
+        }
+        if (filled == 0)
+            break;
+        set32 (params, DISABLE_COUNT, filled);
+        result = schedule_control (rm, client->file->link.key, (uint32_t) (client->object->link.key >> 32),
+                                   (uint32_t) subdevice->link.key, CONTROL_DISABLE_CHANNELS, params, DISABLE_SIZE);
+        if (problem == 0)
+            problem = result;
+    }
+    return problem;
+}
+
+long rm_freeze (struct rm *rm, int gpu, bool frozen)
+{
+    long problem = 0;
+
+    if (gpu < 0 || gpu >= RM_MAX_GPUS)
+        return NO_DEVICE;
+    rm->frozen = frozen ? rm->frozen | 1u << gpu : rm->frozen & ~(1u << gpu);
+    for (struct client *client = rm->clients; client != NULL; client = client->after) {
+        struct object *first = client->channels;
+        long result;
+
+        while (first != NULL && tracker_gpu (rm, first) != gpu)
+            first = first->role_after;
+        if (first == NULL)
+            continue;
+        result = switch_channels (rm, client, first, UINT32_MAX, gpu, frozen);
+        if (problem == 0)
+            problem = result;
+    }
+    return problem;
+}
+
+long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds)
+{
+    long problem = 0;
+
+    for (struct client *client = rm->clients; client != NULL; client = client->after)
+        for (struct object *at = client->groups; at != NULL; at = at->role_after) {
+            uint64_t value = microseconds;
+            long result;
+
+            if (!at->is_compute || tracker_gpu (rm, at) != gpu)
+                continue;
+            result = schedule_control (rm, client->file->link.key, (uint32_t) (at->link.key >> 32),
+                                       (uint32_t) at->link.key, CONTROL_GROUP_TIMESLICE, &value, sizeof (value));
+            if (problem == 0)
+                problem = result;
+        }
+    return problem;
+}
+
+unsigned rm_groups (const struct rm *rm, int gpu)
+{
+    unsigned count = 0;
+
+    for (const struct client *client = rm->clients; client != NULL; client = client->after)
+        for (const struct object *at = client->groups; at != NULL; at = at->role_after)
+            count += at->is_compute && at->channels > 0 && tracker_gpu (rm, at) == gpu;
+    return count;
+}
+
+unsigned rm_channels (const struct rm *rm, struct rm_channel *channels, unsigned capacity)
+{
+    unsigned count = 0;
+
+    for (const struct client *client = rm->clients; client != NULL; client = client->after)
+        for (struct object *at = client->channels; at != NULL; at = at->role_after, count++) {
+            const struct object *group = group_of (at), *subdevice;
+            struct rm_channel *to = channels + count;
+            int gpu = tracker_gpu (rm, at);
+
+            if (count >= capacity)
+                continue;
+            subdevice = subdevice_of (rm, client, gpu);
+            to->file = client->file->link.key;
+            to->client = (uint32_t) (at->link.key >> 32);
+            to->subdevice = subdevice != NULL ? (uint32_t) subdevice->link.key : 0;
+            to->group = group != NULL ? (uint32_t) group->link.key : 0;
+            to->channel = (uint32_t) at->link.key;
+            to->gpu = gpu >= 0 ? gpu : RM_NO_GPU;
+        }
+    return count;
+}
+
+/* A channel of the graphics engine: in the lists, counted, and stopped where its GPU is. */
+static void compute_channel (struct rm *rm, struct object *channel)
+{
+    struct object *group = group_of (channel);
+    int gpu = tracker_gpu (rm, channel);
+
+    if (channel->is_compute)
+        return;
+    channel->is_compute = true;
+    tracker_add_role (&channel->client->channels, channel);
+    if (group != NULL)
+        group->channels++;
+    changed (rm, channel);
+    if (gpu >= 0 && (rm->frozen & 1u << gpu) != 0)
+        switch_channels (rm, channel->client, channel, 1, gpu, true);
+}
+
+void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size)
+{
+    struct object *group;
+
+    if (object->kind == CLASS_GROUP) {
+        object->engine = params_size >= GROUP_ENGINE + 4 ? get32 (params, GROUP_ENGINE) : 0;
+        object->is_compute = is_graphics (rm, object->engine);
+        tracker_add_role (&object->client->groups, object);
+    } else if (object->kind == CLASS_CHANNEL) {
+        group = group_of (object);
+        if (group != NULL)
+            object->engine = group->engine;
+        else if (params_size >= CHANNEL_ENGINE + 4)
+            object->engine = get32 (params, CHANNEL_ENGINE);
+        if (group != NULL ? group->is_compute : is_graphics (rm, object->engine))
+            compute_channel (rm, object);
+    } else if (object->kind == CLASS_COMPUTE && object->parent->kind == CLASS_CHANNEL && object->parent->engine == 0) {
+        /* Before Ampere a group need not say its engine: what is allocated on its channels does. */
+        group = group_of (object->parent);
+        if (group != NULL)
+            group->is_compute = true;
+        compute_channel (rm, object->parent);
+    }
+}
+
+void schedule_removed (struct rm *rm, struct object *object)
+{
+    struct object *group;
+
+    if (object->kind == CLASS_GROUP) {
+        tracker_remove_role (&object->client->groups, object);
+        if (object->is_compute)
+            changed (rm, object);
+    } else if (object->kind == CLASS_CHANNEL && object->is_compute) {
+        tracker_remove_role (&object->client->channels, object);
+        group = group_of (object);
+        if (group != NULL)
+            group->channels--;
+        changed (rm, object);
+    }
+}

@@ -1,0 +1,193 @@
+/* What rm keeps of a tenant. Private to native/rm. */
+#ifndef NVC_RM_STATE_H
+#define NVC_RM_STATE_H
+
+#include "abi.h"
+#include "bytes.h"
+
+/* Of a GPU that is not known yet; RM_NO_GPU is one that the share does not name. */
+#define GPU_UNKNOWN (-2)
+/* A guard's tenant has no more objects than this. */
+#define OBJECTS_MAX (1u << 20)
+/* More than any GPU has: such a size is refused before sums could wrap. */
+#define BYTES_MAX ((uint64_t) 1 << 60)
+
+struct link {
+    struct link *next;
+    uint64_t key;
+};
+
+struct table {
+    struct link **buckets;
+    size_t capacity; /* a power of two */
+    size_t count;
+};
+
+struct chunk {
+    struct chunk *next;
+    size_t size;
+};
+
+struct pool {
+    size_t cell;
+    size_t chunk; /* bytes of the next one */
+    struct chunk *chunks;
+    void *free;
+};
+
+/* A piece of video memory: lives until its last handle is freed and the last file that it was exported to is closed. */
+struct memory {
+    uint64_t bytes;
+    int32_t gpu; /* who is charged; GPU_UNKNOWN: nobody yet, bytes wait */
+    uint32_t references;
+};
+
+struct object {
+    struct link link; /* key: client << 32 | handle */
+    struct object *parent, *child, *before, *after;
+    struct object *role_before, *role_after; /* in one of its client's lists */
+    struct client *client;
+    struct object *device; /* itself, or the device that it is below; NULL: none */
+    struct memory *memory;
+    uint64_t serial;
+    uint64_t asked; /* group: the timeslice that its owner asked for */
+    uint32_t engine;   /* group, channel */
+    uint32_t instance; /* device */
+    uint32_t channels; /* group: compute channels in it */
+    int32_t gpu;       /* device, subdevice */
+    uint8_t kind;      /* enum rm_class_kind */
+    bool is_compute;   /* group, channel */
+    bool has_asked;    /* group */
+};
+
+struct client {
+    struct client *before, *after; /* of the tenant */
+    struct client *file_before, *file_after;
+    struct file *file;
+    struct object *object;
+    struct object *subdevices, *groups, *channels;
+};
+
+struct export
+{
+    struct export *next;
+    struct memory *memory;
+    uint32_t slot;
+};
+
+struct file {
+    struct link link; /* key: the user's name */
+    struct client *clients;
+    struct export *exports;
+    uint32_t gpus; /* UVM: bits of those registered */
+};
+
+struct range {
+    uint64_t start, end;
+    uint32_t gpus;    /* bits of those charged */
+    bool is_for_every; /* every GPU registered with UVM */
+};
+
+struct rm {
+    const struct rm_abi *abi;
+    const struct rm_host *host;
+    void *context;
+    enum rm_posture posture;
+    struct table objects, files;
+    struct pool object_pool, client_pool, memory_pool, file_pool, export_pool;
+    struct client *clients;
+    uint64_t client_count, memory_count, serial;
+    uint64_t bytes[RM_MAX_GPUS];
+    uint32_t changed; /* GPUs whose groups changed: to be told at the end of the call */
+    uint32_t frozen;  /* GPUs that rm_freeze stopped */
+    int32_t gpu_of_instance[RM_MAX_GPUS]; /* the driver's device instance -> the share's index */
+    struct range *ranges; /* sorted, apart */
+    size_t range_count, range_capacity;
+};
+
+/* object.c */
+struct link *table_find (const struct table *table, uint64_t key);
+bool table_add (struct rm *rm, struct table *table, struct link *link);
+void table_remove (struct table *table, struct link *link);
+void table_release (struct rm *rm, struct table *table);
+void *pool_take (struct rm *rm, struct pool *pool);
+void pool_give (struct pool *pool, void *cell);
+void pool_release (struct rm *rm, struct pool *pool);
+
+/* memory.c: everything that changes a charge */
+bool memory_reserve (struct rm *rm, int gpu, uint64_t bytes);
+void memory_charge (struct rm *rm, int gpu, uint64_t bytes, uint64_t *charged);
+void memory_refund (struct rm *rm, int gpu, uint64_t bytes);
+struct memory *memory_create (struct rm *rm, int gpu, uint64_t bytes);
+void memory_drop (struct rm *rm, struct memory *memory);
+/* The driver granted `bytes` where `reserved` were taken from `gpu`'s quota: makes the charge right. */
+void memory_settle (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes);
+
+/* tracker.c */
+struct object *tracker_find (const struct rm *rm, uint32_t client, uint32_t handle);
+struct file *tracker_file (struct rm *rm, uint64_t file, bool create);
+struct client *tracker_client (struct rm *rm, uint64_t file, uint32_t handle);
+struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle, uint8_t kind);
+void tracker_drop (struct rm *rm, struct object *object);
+void tracker_drop_client (struct rm *rm, struct client *client);
+/* The share's GPU of an object, GPU_UNKNOWN or RM_NO_GPU. */
+int tracker_gpu (const struct rm *rm, const struct object *object);
+int tracker_gpu_of (const struct rm *rm, uint32_t client, uint32_t handle);
+void tracker_set_device_gpu (struct rm *rm, struct object *device, int gpu);
+void tracker_add_role (struct object **list, struct object *object);
+void tracker_remove_role (struct object **list, struct object *object);
+void tracker_export (struct rm *rm, uint64_t file, struct memory *memory, uint32_t slot);
+
+/* schedule.c */
+long schedule_control (struct rm *rm, uint64_t file, uint32_t client, uint32_t object, uint32_t command, void *params,
+                       uint32_t size);
+void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size);
+void schedule_removed (struct rm *rm, struct object *object);
+void schedule_tell (struct rm *rm);
+
+/* uvm.c */
+void uvm_registered (struct rm *rm, uint64_t file, const uint8_t *uuid, bool on);
+void uvm_file_closed (struct rm *rm, struct file *file);
+void uvm_release (struct rm *rm);
+
+/* Handlers of calls: begin.. and end.. halves. */
+enum call_kind {
+    CALL_NONE,
+    CALL_ALLOC,
+    CALL_FREE,
+    CALL_CONTROL,
+    CALL_DUP,
+    CALL_MEMORY,
+    CALL_HEAP,
+    CALL_UVM,
+    CALL_KINDS
+};
+enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call);
+void alloc_end (struct rm *rm, struct rm_call *call, bool done);
+enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call);
+void alloc_memory_end (struct rm *rm, struct rm_call *call, bool done);
+enum rm_verdict free_begin (struct rm *rm, struct rm_call *call);
+void free_end (struct rm *rm, struct rm_call *call, bool done);
+enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call);
+void dup_end (struct rm *rm, struct rm_call *call, bool done);
+enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call);
+void heap_end (struct rm *rm, struct rm_call *call, bool done);
+enum rm_verdict control_begin (struct rm *rm, struct rm_call *call);
+void control_end (struct rm *rm, struct rm_call *call, bool done);
+enum rm_verdict uvm_begin (struct rm *rm, struct rm_call *call);
+void uvm_end (struct rm *rm, struct rm_call *call, bool done);
+
+/* answer.c */
+void answer_control (struct rm *rm, const struct rm_control *control, struct rm_call *call);
+void answer_heap (struct rm *rm, int gpu, void *head, bool is_info);
+void share_export (struct rm *rm, const struct rm_control *control, struct rm_call *call);
+void share_import (struct rm *rm, const struct rm_control *control, struct rm_call *call);
+
+static inline bool is_guard (const struct rm *rm) { return rm->posture == RM_POSTURE_GUARD; }
+static inline void note (const struct rm *rm, enum rm_reason reason, uint32_t number)
+{
+    rm->host->note (rm->context, reason, number);
+}
+static inline uint64_t object_key (uint32_t client, uint32_t handle) { return (uint64_t) client << 32 | handle; }
+
+#endif

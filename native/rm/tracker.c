@@ -1,0 +1,261 @@
+/* The tenant's objects: files have clients, clients have trees of objects, objects may refer to memory. */
+#include "state.h"
+
+struct object *tracker_find (const struct rm *rm, uint32_t client, uint32_t handle)
+{
+    return (struct object *) table_find (&rm->objects, object_key (client, handle));
+}
+
+struct file *tracker_file (struct rm *rm, uint64_t name, bool create)
+{
+    struct file *file = (struct file *) table_find (&rm->files, name);
+
+    if (file != NULL || !create)
+        return file;
+    file = pool_take (rm, &rm->file_pool);
+    if (file == NULL)
+        return NULL;
+    file->link.key = name;
+    if (!table_add (rm, &rm->files, &file->link)) {
+        pool_give (&rm->file_pool, file);
+        return NULL;
+    }
+    return file;
+}
+
+static struct object *new_object (struct rm *rm, uint32_t client, uint32_t handle, uint8_t kind)
+{
+    struct object *object = pool_take (rm, &rm->object_pool);
+
+    if (object == NULL)
+        return NULL;
+    object->link.key = object_key (client, handle);
+    object->kind = kind;
+    object->gpu = GPU_UNKNOWN;
+    object->serial = ++rm->serial;
+    if (!table_add (rm, &rm->objects, &object->link)) {
+        pool_give (&rm->object_pool, object);
+        return NULL;
+    }
+    return object;
+}
+
+/* A client is a handle that was seen to work on a file: its allocation need not have been seen. */
+struct client *tracker_client (struct rm *rm, uint64_t name, uint32_t handle)
+{
+    struct object *object = tracker_find (rm, handle, handle);
+    struct client *client;
+    struct file *file;
+
+    if (object != NULL)
+        return object->kind == CLASS_CLIENT ? object->client : NULL;
+    file = tracker_file (rm, name, true);
+    client = file != NULL ? pool_take (rm, &rm->client_pool) : NULL;
+    if (client == NULL)
+        return NULL;
+    object = new_object (rm, handle, handle, CLASS_CLIENT);
+    if (object == NULL) {
+        pool_give (&rm->client_pool, client);
+        return NULL;
+    }
+    object->client = client;
+    client->object = object;
+    client->file = file;
+    client->after = rm->clients;
+    if (rm->clients != NULL)
+        rm->clients->before = client;
+    rm->clients = client;
+    client->file_after = file->clients;
+    if (file->clients != NULL)
+        file->clients->file_before = client;
+    file->clients = client;
+    rm->client_count++;
+    return client;
+}
+
+struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client_handle, uint32_t parent_handle, uint32_t handle,
+                            uint8_t kind)
+{
+    struct client *client = tracker_client (rm, file, client_handle);
+    struct object *object, *parent;
+
+    if (client == NULL || handle == 0 || handle == client_handle)
+        return NULL;
+    /* The driver gave the handle to something new, so what had it is gone, and its freeing is on its way to us. */
+    object = tracker_find (rm, client_handle, handle);
+    if (object != NULL)
+        tracker_drop (rm, object);
+    parent = tracker_find (rm, client_handle, parent_handle);
+    if (parent == NULL)
+        parent = client->object;
+    object = new_object (rm, client_handle, handle, kind);
+    if (object == NULL)
+        return NULL;
+    object->client = client;
+    object->parent = parent;
+    object->after = parent->child;
+    if (parent->child != NULL)
+        parent->child->before = object;
+    parent->child = object;
+    object->device = kind == CLASS_DEVICE ? object : parent->device;
+    return object;
+}
+
+/* One object without children. */
+static void drop_leaf (struct rm *rm, struct object *object)
+{
+    schedule_removed (rm, object);
+    if (object->kind == CLASS_SUBDEVICE)
+        tracker_remove_role (&object->client->subdevices, object);
+    if (object->parent != NULL) {
+        if (object->before != NULL)
+            object->before->after = object->after;
+        else
+            object->parent->child = object->after;
+        if (object->after != NULL)
+            object->after->before = object->before;
+    }
+    memory_drop (rm, object->memory);
+    table_remove (&rm->objects, &object->link);
+    pool_give (&rm->object_pool, object);
+}
+
+/* An object and all below it, leaves first and without recursion: a tenant decides how deep its tree is. */
+void tracker_drop (struct rm *rm, struct object *object)
+{
+    struct object *at = object;
+
+    if (object->kind == CLASS_CLIENT) {
+        tracker_drop_client (rm, object->client);
+        return;
+    }
+    for (;;) {
+        struct object *parent;
+
+        while (at->child != NULL)
+            at = at->child;
+        parent = at->parent;
+        drop_leaf (rm, at);
+        if (at == object)
+            return;
+        at = parent;
+    }
+}
+
+void tracker_drop_client (struct rm *rm, struct client *client)
+{
+    while (client->object->child != NULL)
+        tracker_drop (rm, client->object->child);
+    drop_leaf (rm, client->object);
+    if (client->before != NULL)
+        client->before->after = client->after;
+    else
+        rm->clients = client->after;
+    if (client->after != NULL)
+        client->after->before = client->before;
+    if (client->file_before != NULL)
+        client->file_before->file_after = client->file_after;
+    else
+        client->file->clients = client->file_after;
+    if (client->file_after != NULL)
+        client->file_after->file_before = client->file_before;
+    rm->client_count--;
+    pool_give (&rm->client_pool, client);
+}
+
+int tracker_gpu (const struct rm *rm, const struct object *object)
+{
+    const struct object *device = object->device;
+
+    if (device == NULL)
+        return GPU_UNKNOWN;
+    if (device->gpu != GPU_UNKNOWN || device->instance >= RM_MAX_GPUS)
+        return device->gpu;
+    /* Another device object of the same instance may have told. */
+    return rm->gpu_of_instance[device->instance];
+}
+
+int tracker_gpu_of (const struct rm *rm, uint32_t client, uint32_t handle)
+{
+    const struct object *object = tracker_find (rm, client, handle);
+
+    return object != NULL ? tracker_gpu (rm, object) : GPU_UNKNOWN;
+}
+
+/* Memory below a device whose GPU nobody knew was not charged; now it can be. */
+static void charge_waiting (struct rm *rm, struct object *device, int gpu)
+{
+    struct object *at = device;
+
+    while (at != NULL) {
+        if (at->memory != NULL && at->memory->gpu == GPU_UNKNOWN) {
+            uint64_t charged;
+
+            memory_charge (rm, gpu, at->memory->bytes, &charged);
+            at->memory->gpu = gpu;
+            at->memory->bytes = charged;
+        }
+        if (at->child != NULL) {
+            at = at->child;
+            continue;
+        }
+        while (at != device && at->after == NULL)
+            at = at->parent;
+        if (at == device)
+            return;
+        at = at->after;
+    }
+}
+
+void tracker_set_device_gpu (struct rm *rm, struct object *device, int gpu)
+{
+    bool is_known = device->gpu == gpu;
+
+    device->gpu = gpu;
+    if (!is_known)
+        charge_waiting (rm, device, gpu);
+    if (device->instance >= RM_MAX_GPUS || rm->gpu_of_instance[device->instance] == gpu)
+        return;
+    /* Told for the first time: other devices of the same instance may have memory that waits. */
+    rm->gpu_of_instance[device->instance] = gpu;
+    for (struct client *client = rm->clients; client != NULL; client = client->after)
+        for (struct object *at = client->object->child; at != NULL; at = at->after)
+            if (at->kind == CLASS_DEVICE && at->instance == device->instance && at->gpu == GPU_UNKNOWN)
+                charge_waiting (rm, at, gpu);
+}
+
+void tracker_add_role (struct object **list, struct object *object)
+{
+    object->role_before = NULL;
+    object->role_after = *list;
+    if (*list != NULL)
+        (*list)->role_before = object;
+    *list = object;
+}
+
+void tracker_remove_role (struct object **list, struct object *object)
+{
+    if (object->role_before != NULL)
+        object->role_before->role_after = object->role_after;
+    else if (*list == object)
+        *list = object->role_after;
+    else
+        return; /* never in it */
+    if (object->role_after != NULL)
+        object->role_after->role_before = object->role_before;
+    object->role_before = object->role_after = NULL;
+}
+
+void tracker_export (struct rm *rm, uint64_t name, struct memory *memory, uint32_t slot)
+{
+    struct file *file = tracker_file (rm, name, true);
+    struct export *export = file != NULL ? pool_take (rm, &rm->export_pool) : NULL;
+
+    memory->references++; /* without a record it is never refunded: too much rather than too little */
+    if (export == NULL)
+        return;
+    export->memory = memory;
+    export->slot = slot;
+    export->next = file->exports;
+    file->exports = export;
+}
