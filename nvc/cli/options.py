@@ -91,6 +91,13 @@ CONFIGURE = (
     Option("mig-monitor", "", "ID", "Let the container monitor MIG on the selected GPUs.", choices=("all",)),
     _IMEX,
     Option("no-cgroups", "", "", "Leave the device cgroup alone.", "container_words"),
+    Option(
+        "share",
+        "",
+        "WORDS",
+        "Let the container use a part of its GPUs: mem=10Gi,weight=30,cap=50%,priority=high; or off.",
+        extra=True,
+    ),
     Option("no-devbind", "", "", "Do not bind device nodes.", "container_words"),
     *_DRIVER_WORDS,
     Option("no-cntlibs", "", "", "Old name of --cuda-compat-mode=disabled.", "container_words"),
@@ -128,6 +135,7 @@ GROUPS: dict[str, tuple[str, str]] = {
     "cdi-hook": ("nvc.cli.cdi_hook", "cdi_hook"),
     "runtime": ("nvc.cli.runtime", "runtime"),
     "doctor": ("nvc.cli.doctor", "doctor"),
+    "share": ("nvc.cli.share", "share"),
     "sim": ("nvc.cli.sim", "sim"),
 }
 
@@ -140,6 +148,7 @@ SUMMARIES: dict[str, str] = {
     "cdi-hook": "Do what a hook of a CDI spec does (engines call it).",
     "runtime": "Set container engines up to use this program.",
     "doctor": "Look at this host and say what is wrong.",
+    "share": "Show and change what containers may use of GPUs.",
     "sim": "Make and show simulated machines.",
 }
 

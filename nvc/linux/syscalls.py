@@ -195,6 +195,20 @@ def openat2(directory: Fd, path: str, flags: int, resolve: int, mode: int = 0) -
     return Fd(number, path)
 
 
+def pidfd_getfd(process: Fd, number: int) -> Fd:
+    """pidfd_getfd(2): a copy (CLOEXEC) of the other process's descriptor ``number``; it shares its open file.
+
+    Needs the rights of ptrace over the process. Raises SyscallError: EBADF, EPERM, ESRCH, ENOSYS before Linux 5.6.
+    """
+    copy = _call("pidfd_getfd", (process.fileno(), number, 0), (process, number))
+    return Fd(copy, f"descriptor {number} of {process.name}")
+
+
+def pidfd_open(pid: int) -> Fd:
+    """pidfd_open(2), CLOEXEC. Raises SyscallError: ESRCH, ENOSYS before Linux 5.3."""
+    return Fd(_call("pidfd_open", (pid, 0), (pid,)), f"process {pid}")
+
+
 def pivot_root(new: str, old: str) -> None:
     """pivot_root(2)."""
     _call("pivot_root", (_path(new), _path(old)), (new, old))

@@ -278,8 +278,8 @@ def _check_maximum(policy: Policy, total: int, gpu: str, said: GpuShare, source:
     """Whether what was said is within the maximum. Raises InputError, or appends a warning where it is cut."""
     maximum = policy.maximum
     too_much = []
-    most = _bytes(maximum, total, gpu)
     if said.memory or said.memory_part:
+        most = _bytes(maximum, total, gpu)
         wanted = _bytes(said, total, gpu)
         if most and (not wanted or wanted > most):
             word = format_gpu(GpuShare(said.memory, said.memory_part))

@@ -34,6 +34,7 @@ COLD = (
     "nvc.cli.groups",
     "nvc.cli.help",
     "nvc.cli.runtime",
+    "nvc.cli.share",
     "nvc.cli.sim",
     "nvc.__main__",
 )

@@ -1,0 +1,381 @@
+"""``nvc-py share``: what containers may use of GPUs, and what they use (click commands)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from nvc.cli import share_text
+from nvc.cli.settings import Settings
+from nvc.errors import ContainerError, InputError, NvcError, UsageError, reason
+from nvc.share import limits as limits_file
+from nvc.share import policyfile, processes, region, store, view
+from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, GpuShare
+from nvc.share.policy import Policy, as_wish, change
+from nvc.share.words import format_gpu, format_memory, parse_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nvc.model import Gpu
+    from nvc.share.limits import Limits
+    from nvc.share.model import ResolvedGpu
+    from nvc.share.outside import Outcome
+    from nvc.share.view import ShareRow
+
+#: What stands for the container in its own ``share ls``.
+HERE = "this container"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def share() -> None:
+    """Fractions of a GPU: what containers may use, and what they use.
+
+    A container asks for a share when it is started, in words with commas between them:
+
+    \b
+        mem=10Gi            memory: Ki Mi Gi Ti, K M G T, or a percentage of the GPU's
+        cap=50%             never more than this much of the GPU's time
+        weight=30           its part when others want the GPU too; 10 is usual
+        priority=high       before others: low, normal, high
+        oversubscribe=on    memory beyond mem spills into the host's
+
+    \b
+        podman run -e NVC_SHARE=mem=10Gi,cap=50% ...
+        podman run -e "NVC_SHARE=0:mem=10Gi;1:mem=20Gi" ...      each GPU its own
+        podman run --annotation nvc.share=mem=10Gi ...
+
+    Here they are listed, changed while they run, and paused. In a container, ls and get show its own share, and set
+    lowers it. A share is held by a library in the container's programs: programs that go round it are not held.
+    """
+
+
+@share.command("ls")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Whole names, and the processes with their pids on this host.")
+@click.option("--watch", is_flag=True, help="Again every two seconds, until interrupted.")
+def list_shares(as_json: bool, verbose: bool, watch: bool) -> None:
+    """List containers with a share, one line per GPU.
+
+    A star marks what the container lowered itself. FROZEN is how long a cap kept it off the GPU.
+
+    \b
+        nvc-py share ls
+        nvc-py share ls -v --watch
+    """
+    while True:
+        rows, warnings = _rows(pids=verbose or as_json)
+        if watch and not as_json:
+            click.clear()
+        for warning in warnings:
+            click.echo(f"warning: {warning}", err=True)
+        if as_json:
+            click.echo(json.dumps({"shares": [row.as_data() for row in rows], "warnings": warnings}, indent=2))
+        else:
+            click.echo(share_text.table(rows, verbose=verbose))
+        if not watch:
+            return
+        time.sleep(2)
+
+
+@share.command()
+@click.argument("container", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def get(container: str | None, as_json: bool) -> None:
+    """Print a container's share, as the words that `set` takes: one line per GPU.
+
+    CONTAINER is an id or its beginning, or the pid of the container's first process. In a container it is left out.
+
+    \b
+        nvc-py share get 4f0c
+        4f0c91d2a7b3 GPU-b8058b66-3950-5eb2-94c2-df90166ee487 mem=10Gi,cap=50%
+    """
+    if _is_inside() and container is None:
+        rows = _own_rows()
+    else:
+        with store.find(_named(container)) as entry:
+            rows = _entry_rows(entry, pids=as_json)
+    if as_json:
+        click.echo(json.dumps([row.as_data() for row in rows], indent=2))
+        return
+    for row in rows:
+        click.echo(f"{row.container} {row.gpu} {format_gpu(_words(row))}")
+
+
+@share.command("set")
+@click.argument("arguments", nargs=-1, required=True, metavar="[CONTAINER] WORDS")
+@click.option("--gpu", "selector", metavar="SELECTOR", default="", help="Only this GPU: UUID, #POSITION or index.")
+@click.option("--force", is_flag=True, help="Give more than the node's maximum.")
+@click.pass_obj
+def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: str, force: bool) -> None:
+    """Change a running container's share: mem, cap, weight and priority.
+
+    Words that are not said stay as they are. Memory that is in use stays in use; only new allocations are refused.
+    The node's maximum holds unless --force. In a container CONTAINER is left out, and a share can only be lowered.
+
+    \b
+        nvc-py share set 4f0c weight=30
+        nvc-py share set 4f0c mem=20Gi,cap=75% --gpu '#0'
+    """
+    wanted = parse_gpu(arguments[-1])
+    if _is_inside() and len(arguments) == 1:
+        _lower(wanted, selector)
+        return
+    if len(arguments) != 2:
+        raise UsageError("set takes a container and words", hint="nvc-py share set CONTAINER mem=10Gi; see share ls")
+    from nvc.share import outside
+
+    policy = policyfile.load()
+    with store.find(arguments[0]) as entry:
+        entry.lock()
+        now = _limits(entry)
+        places = _places(now.gpus, selector, settings)
+        gpus = _inventory(settings) if _needs_memory(wanted, policy) else ()
+        changed = tuple(
+            change(policy, _gpu_of(gpus, gpu.uuid), gpu, wanted, force=force) if place in places else gpu
+            for place, gpu in enumerate(now.gpus)
+        )
+        after = now.replace(gpus=changed)
+        _changed(entry, after)
+        for place in places:
+            click.echo(f"{entry.name[:12]} {changed[place].uuid} {format_gpu(as_wish(changed[place]))}")
+        if wanted.weight or wanted.priority:
+            _report(outside.reweigh(entry, after), "weight: in force for {} processes")
+        if wanted.cap:
+            _say_when(entry, after)
+
+
+@share.command()
+@click.argument("container")
+def pause(container: str) -> None:
+    """Keep a container off the GPU, also what it is computing now; it keeps its memory.
+
+    Its programs wait; nothing in them fails. Allocations and copies that need the GPU wait as well.
+    """
+    _pause(container, paused=True)
+
+
+@share.command()
+@click.argument("container")
+def resume(container: str) -> None:
+    """Let a paused container go on."""
+    _pause(container, paused=False)
+
+
+def _pause(container: str, *, paused: bool) -> None:
+    from nvc.share import outside
+
+    with store.find(container) as entry:
+        entry.lock()
+        changed = _limits(entry).replace(paused=paused)
+        _changed(entry, changed)
+        outcome = outside.freeze(entry, changed, frozen=paused)
+    did = "stopped" if paused else "started"
+    _report(outcome, f"{did} {{}} processes from outside; the others do it themselves")
+
+
+def _report(outcome: Outcome, text: str) -> None:
+    for problem in outcome.problems:
+        click.echo(f"warning: {problem}", err=True)
+    click.echo(text.format(len(outcome.done)))
+    if outcome.problems:
+        raise ContainerError(
+            f"{len(outcome.problems)} processes were not reached", hint="they follow with their next call of the driver"
+        )
+
+
+def _say_when(entry: store.Entry, changed: Limits) -> None:
+    found = _region(entry, len(changed.gpus))
+    slow = [slot for slot in found.slots if slot.channels and not slot.threads_cap] if found is not None else []
+    if slow:
+        names = ", ".join(f"{slot.name} ({slot.pid})" for slot in slow[:4])
+        click.echo(f"cap: {len(slow)} processes take it up with their next call of the driver: {names}")
+
+
+def _rows(*, pids: bool) -> tuple[list[ShareRow], list[str]]:
+    if _is_inside():
+        return list(_own_rows()), []
+    entries, warnings = store.entries()
+    rows: list[ShareRow] = []
+    for entry in entries:
+        with entry:
+            if not entry.is_alive():
+                continue
+            try:
+                rows += _entry_rows(entry, pids=pids)
+            except NvcError as error:
+                warnings.append(str(error))
+    return rows, warnings
+
+
+def _entry_rows(entry: store.Entry, *, pids: bool) -> tuple[ShareRow, ...]:
+    now = _limits(entry)
+    found = _region(entry, len(now.gpus))
+    numbers: dict[int, int] = {}
+    if pids and found is not None:
+        descriptor = entry.open_region()
+        try:
+            numbers = processes.host_pids(descriptor, found.slots)
+        finally:
+            os.close(descriptor)
+    return view.rows(entry.name, entry.record.key, now, found, numbers)
+
+
+def _limits(entry: store.Entry) -> Limits:
+    try:
+        return entry.limits()
+    except (OSError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else error
+        raise ContainerError(
+            f"{entry.path}/{store.LIMITS}: {why}", hint="its programs are refused GPU memory until it is started anew"
+        ) from None
+
+
+def _region(entry: store.Entry, gpus: int) -> region.Region | None:
+    try:
+        descriptor = entry.open_region()
+    except (OSError, ValueError):
+        return None
+    try:
+        return region.read(descriptor, gpus)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _changed(entry: store.Entry, after: Limits) -> None:
+    try:
+        entry.change(after)
+    except (OSError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else error
+        raise ContainerError(f"{entry.path}/{store.LIMITS}: {why}") from None
+
+
+def _named(container: str | None) -> str:
+    if container is None:
+        raise UsageError("a container is missing", hint="nvc-py share ls names them")
+    return container
+
+
+def _words(row: ShareRow) -> GpuShare:
+    return GpuShare(
+        row.limit,
+        0,
+        row.cap if row.cap < WHOLE_CAP else 0,
+        row.weight or DEFAULT_WEIGHT,
+        row.priority,
+        True if row.oversubscribe else None,
+    )
+
+
+# A container's own view: the two files that it has.
+
+
+def _is_inside() -> bool:
+    return os.path.exists(limits_file.PATH) and not os.path.isdir(store.DIRECTORY)
+
+
+def _own() -> tuple[Limits, region.Region | None]:
+    try:
+        descriptor = os.open(limits_file.PATH, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            now = limits_file.read(descriptor)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else error
+        raise ContainerError(f"{limits_file.PATH}: {why}", hint="start the container anew") from None
+    try:
+        descriptor = os.open(region.PATH, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return now, region.read(descriptor, len(now.gpus))
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return now, None
+
+
+def _own_rows() -> tuple[ShareRow, ...]:
+    now, found = _own()
+    return view.rows(now.container or HERE, "", now, found, {})
+
+
+def _lower(wanted: GpuShare, selector: str) -> None:
+    """Put lower limits into the region: from inside nothing can be raised above what the host gives."""
+    if wanted.priority or wanted.oversubscribe is not None:
+        raise InputError("in a container only mem, cap and weight can be lowered")
+    if wanted.memory_part:
+        raise InputError("in a container mem takes bytes", hint="mem=10Gi; share get says what it has")
+    now, _ = _own()
+    places = _places(now.gpus, selector, None)
+    for place in places:
+        _check_lower(now.gpus[place], wanted)
+    try:
+        descriptor = os.open(region.PATH, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for place in places:
+                region.set_own(descriptor, place, wanted.memory or None, wanted.cap or None, wanted.weight or None)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ContainerError(f"{region.PATH}: {reason(error)}") from None
+    for row in _own_rows():
+        click.echo(f"{row.container} {row.gpu} {format_gpu(_words(row))}")
+
+
+def _check_lower(has: ResolvedGpu, wanted: GpuShare) -> None:
+    above = ""
+    if has.memory and wanted.memory > has.memory:
+        above = f"mem={format_memory(wanted.memory)}"
+    elif wanted.cap > has.cap:
+        above = "cap"
+    elif wanted.weight > (has.weight or DEFAULT_WEIGHT):
+        above = f"weight={wanted.weight}"
+    if above:
+        raise InputError(
+            f"{above} is more than {has.uuid} gives this container", hint=f"it has {format_gpu(as_wish(has))}"
+        )
+
+
+# Which GPUs are meant, and how much memory they have.
+
+
+def _places(gpus: Sequence[ResolvedGpu], selector: str, settings: Settings | None) -> list[int]:
+    if not selector:
+        return list(range(len(gpus)))
+    uuid = selector
+    if selector.isascii() and selector.isdigit() and settings is not None:
+        index = int(selector[:6])
+        uuid = next((gpu.uuid for gpu in _inventory(settings) if gpu.index == index), selector)
+    found = [
+        place
+        for place, gpu in enumerate(gpus)
+        if selector == f"#{place}" or (len(uuid) > 4 and gpu.uuid.lower().startswith(uuid.lower()))
+    ]
+    if len(found) != 1:
+        names = ", ".join(f"#{place} {gpu.uuid}" for place, gpu in enumerate(gpus))
+        problem = "names more than one GPU" if found else "is no GPU of this container"
+        raise InputError(f"{selector!r} {problem}", hint=f"it has {names}")
+    return found
+
+
+def _needs_memory(wanted: GpuShare, policy: Policy) -> bool:
+    return bool(wanted.memory_part or (wanted.memory and policy.maximum.memory_part))
+
+
+def _inventory(settings: Settings | None) -> Sequence[Gpu]:
+    from nvc import api
+    from nvc.log import open_log
+
+    general = settings or Settings()
+    with general.open(api, open_log(general.debug)) as context:
+        return context.inventory("").gpus
+
+
+def _gpu_of(gpus: Sequence[Gpu], uuid: str) -> Gpu | None:
+    return next((gpu for gpu in gpus if gpu.uuid == uuid), None)

@@ -1,0 +1,150 @@
+"""Scheduling a container's processes from the host, while they run: freeze, thaw, timeslices.
+
+The process's own descriptor of the control node is copied (pidfd_getfd), looked at, used without the rights that the
+process has not, and closed at once: a copy that stayed would keep the process's memory on the GPU after its end.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from nvc.errors import ContainerError
+from nvc.linux import rmcontrol, syscalls
+from nvc.record import Record
+from nvc.share import processes, region
+from nvc.share.limits import NODE_CONTROL
+from nvc.share.model import DEFAULT_WEIGHT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from nvc.linux.fd import Fd
+    from nvc.share.limits import Limits, LimitsNode
+    from nvc.share.model import ResolvedGpu
+    from nvc.share.region import RegionChannel, RegionSlot
+    from nvc.share.store import Entry
+
+#: libcuda's own timeslice, which weight 10 stands for, and what the hardware is given at least and at most.
+OWN_SLICE, SHORTEST, LONGEST = 2048, 500, 65000
+
+
+class Outcome(Record):
+    """What came of it. done: host pids whose channels were reached. problems: what was not, for people."""
+
+    done: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def timeslice(gpu: ResolvedGpu, groups: int) -> int:
+    """Microseconds for each of a container's ``groups`` on a GPU; 0 leaves libcuda's own (as native/shim/weight.c)."""
+    if groups <= 1 and gpu.priority == "normal" and not gpu.weight:
+        return 0
+    slice_ = (gpu.weight or DEFAULT_WEIGHT) * OWN_SLICE
+    slice_ = slice_ * 10 if gpu.priority == "high" else slice_ // 2 if gpu.priority == "low" else slice_
+    return min(max(slice_ // (10 * max(groups, 1)), SHORTEST), LONGEST)
+
+
+def freeze(entry: Entry, limits: Limits, *, frozen: bool) -> Outcome:
+    """Stop or start the compute channels of every process that does not do it itself (it has no cap thread).
+
+    Raises FormatError, OSError.
+    """
+
+    def act(control: Fd, channels: list[RegionChannel]) -> int:
+        groups: dict[tuple[int, int], list[int]] = {}
+        for channel in channels:
+            groups.setdefault((channel.client, channel.subdevice), []).append(channel.channel)
+        for (client, subdevice), handles in groups.items():
+            status = rmcontrol.disable_channels(control, client, subdevice, handles, disabled=frozen)
+            if status:
+                return status
+        return 0
+
+    return _each(entry, limits, act, lambda slot: not slot.threads_cap)
+
+
+def reweigh(entry: Entry, limits: Limits) -> Outcome:
+    """Give every process the timeslices that the limits mean. Raises FormatError, OSError."""
+    descriptor = entry.open_region()
+    try:
+        slots = region.read(descriptor, len(limits.gpus)).slots
+    finally:
+        os.close(descriptor)
+    slices = [
+        timeslice(gpu, sum(slot.groups[index] for slot in slots)) or OWN_SLICE for index, gpu in enumerate(limits.gpus)
+    ]
+
+    def act(control: Fd, channels: list[RegionChannel]) -> int:
+        for client, group, gpu in dict.fromkeys((one.client, one.group, one.gpu) for one in channels):
+            if 0 <= gpu < len(slices):
+                status = rmcontrol.set_timeslice(control, client, group, slices[gpu])
+                if status:
+                    return status
+        return 0
+
+    return _each(entry, limits, act, lambda slot: True)
+
+
+def _each(
+    entry: Entry,
+    limits: Limits,
+    act: Callable[[Fd, list[RegionChannel]], int],
+    wanted: Callable[[RegionSlot], bool],
+) -> Outcome:
+    done: list[int] = []
+    problems: list[str] = []
+    nodes = [node for node in limits.nodes if node.kind == NODE_CONTROL]
+    descriptor = entry.open_region()
+    try:
+        slots = [slot for slot in region.read(descriptor, len(limits.gpus)).slots if slot.channels and wanted(slot)]
+        pids = processes.host_pids(descriptor, slots)
+    finally:
+        os.close(descriptor)
+    for slot in slots:
+        pid = pids.get(slot.index)
+        if pid is None:
+            problems.append(f"process {slot.pid} ({slot.name}) of the container was not found on this host")
+            continue
+        try:
+            status = _on_process(pid, slot, nodes, act)
+        except (OSError, ContainerError) as error:
+            problems.append(f"process {pid} ({slot.name}): {error}")
+            continue
+        if status:
+            problems.append(f"process {pid} ({slot.name}): the driver answered status {status:#x}")
+        else:
+            done.append(pid)
+    return Outcome(tuple(done), tuple(problems))
+
+
+def _on_process(
+    pid: int, slot: RegionSlot, nodes: Iterable[LimitsNode], act: Callable[[Fd, list[RegionChannel]], int]
+) -> int:
+    with syscalls.pidfd_open(pid) as process:
+        if not processes.is_still(pid, slot):
+            return 0  # it ended, and its number has another owner
+        by_descriptor: dict[int, list[RegionChannel]] = {}
+        for channel in slot.channels:
+            by_descriptor.setdefault(channel.descriptor, []).append(channel)
+        for number, channels in by_descriptor.items():
+            if number < 0:
+                raise ContainerError("its channels came without a descriptor")
+            with syscalls.pidfd_getfd(process, number) as control:
+                if not any(_is_node(control.stat(), node) for node in nodes):
+                    raise ContainerError(f"its descriptor {number} is not the driver's control node")
+                status = _act(act, control, channels)
+            if status:
+                return status
+    return 0
+
+
+def _act(act: Callable[[Fd, list[RegionChannel]], int], control: Fd, channels: list[RegionChannel]) -> int:
+    return rmcontrol.as_the_owner(lambda: act(control, channels))
+
+
+def _is_node(found: os.stat_result, node: LimitsNode) -> bool:
+    if node.inode:
+        return (found.st_dev, found.st_ino) == (node.device, node.inode)
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == node.device

@@ -1,0 +1,129 @@
+"""What people see of the shares: one row per container and GPU, from limits and region."""
+
+from __future__ import annotations
+
+from nvc.record import Record
+from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, ResolvedGpu
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nvc.share.limits import Limits
+    from nvc.share.region import Region, RegionHeader
+
+#: enum rm_reason of native/rm/rm.h, in order: what the notes of a region count.
+REASONS = (
+    "ok",
+    "over-quota",
+    "unknown-escape",
+    "unknown-class",
+    "unknown-control",
+    "forbidden-escape",
+    "forbidden-class",
+    "forbidden-control",
+    "own-scheduling",
+    "bad-size",
+    "bad-pointer",
+    "too-many",
+)
+UNKNOWN_DRIVER = "driver unknown: nothing is held"
+
+
+class ShareProcess(Record):
+    """A process on a GPU. pid: in its container; host_pid: on this host, 0 where it was not looked up or found."""
+
+    pid: int
+    host_pid: int
+    name: str
+    memory: int
+
+
+class ShareRow(Record):
+    """A container's share of a GPU, with what the container itself lowered. used, limit: bytes; limit 0: none.
+
+    own: the words that the container lowered itself. frozen_ns: how long caps kept it off the GPU, the process that
+    waited longest. notes: what deserves attention.
+    """
+
+    container: str
+    key: str
+    gpu: str
+    used: int
+    limit: int
+    cap: int
+    weight: int
+    priority: str
+    oversubscribe: bool
+    paused: bool
+    frozen_ns: int
+    processes: tuple[ShareProcess, ...] = ()
+    own: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def lowered(gpu: ResolvedGpu, header: RegionHeader, index: int) -> tuple[ResolvedGpu, tuple[str, ...]]:
+    """What holds, and which words the container lowered; it can lower only."""
+    memory, cap, weight = header.memory[index], header.cap[index], header.weight[index]
+    own = []
+    if memory and (not gpu.memory or memory < gpu.memory):
+        gpu = gpu.replace(memory=memory)
+        own.append("mem")
+    if cap and cap < gpu.cap:
+        gpu = gpu.replace(cap=cap)
+        own.append("cap")
+    if weight and weight < (gpu.weight or DEFAULT_WEIGHT):
+        gpu = gpu.replace(weight=weight)
+        own.append("weight")
+    return gpu, tuple(own)
+
+
+def rows(
+    container: str, key: str, limits: Limits, region: Region | None, host_pids: Mapping[int, int]
+) -> tuple[ShareRow, ...]:
+    """region: None where it could not be read. host_pids: by slot (``nvc.share.processes``)."""
+    notes = _notes(limits, region)
+    found = []
+    for index, granted in enumerate(limits.gpus):
+        gpu, own = lowered(granted, region.header, index) if region is not None else (granted, ())
+        slots = region.slots if region is not None else ()
+        on_it = [slot for slot in slots if slot.memory[index] or slot.groups[index]]
+        processes = tuple(
+            ShareProcess(slot.pid, host_pids.get(slot.index, 0), slot.name, slot.memory[index]) for slot in on_it
+        )
+        found.append(
+            ShareRow(
+                container,
+                key,
+                gpu.uuid,
+                sum(process.memory for process in processes),
+                gpu.memory,
+                gpu.cap,
+                gpu.weight,
+                gpu.priority,
+                gpu.oversubscribe,
+                limits.paused,
+                max((slot.frozen_ns[index] for slot in on_it), default=0),
+                processes,
+                own,
+                notes,
+            )
+        )
+    return tuple(found)
+
+
+def _notes(limits: Limits, region: Region | None) -> tuple[str, ...]:
+    if region is None:
+        return ("its region cannot be read",)
+    notes = []
+    if region.header.unknown_driver:
+        notes.append(UNKNOWN_DRIVER)
+    for number, (count, last) in enumerate(region.header.notes):
+        if count and 0 < number < len(REASONS):
+            notes.append(f"{REASONS[number]}: {count} (last {last:#x})")
+    if region.damaged:
+        notes.append(f"{region.damaged} damaged slots")
+    own_threads = all(slot.threads_cap for slot in region.slots if slot.channels)
+    if not own_threads and any(gpu.cap < WHOLE_CAP for gpu in limits.gpus):
+        notes.append("cap: from a process's next call of the driver")
+    return tuple(notes)
