@@ -102,6 +102,8 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program:
         arguments.timeout,
         program,
         config.device_mounts,
+        current.id,
+        dict(config.annotations).get(bundle.SHARE, current.share),
     )
 
 

@@ -23,6 +23,8 @@ SYS_ADMIN = "CAP_SYS_ADMIN"
 #: Mounts of /dev/null below it are wishes (``hook.mount_requests``).
 _DEVICES = "nvidia-container-devices"
 DEVICE_MOUNTS = f"/var/run/{_DEVICES}"
+#: The annotation that asks for a share of the GPUs.
+SHARE = "nvc.share"
 
 
 class Bundle(Record):
@@ -137,8 +139,8 @@ def _annotations(annotations: object, name: str) -> tuple[tuple[str, str], ...]:
         return ()
     if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
         raise InputError(f"{name}: annotations is not an object of strings")
-    # Whoever asks by annotation names CDI devices, VENDOR/CLASS=NAME.
-    return tuple(sorted(item for item in annotations.items() if "=" in item[1]))
+    # Whoever asks by annotation names CDI devices, VENDOR/CLASS=NAME, or a share.
+    return tuple(sorted(item for item in annotations.items() if "=" in item[1] or item[0] == SHARE))
 
 
 def _privileged(capabilities: object, name: str) -> bool:

@@ -13,7 +13,7 @@ from hook.environment import chosen
 from hook.request import HookRequest, build, complete
 from hook.swarm import DEVICES, MODE
 from nvc.errors import NvcError
-from nvc.injection import Wishes, plan
+from nvc.injection import ShareWish, Wishes, plan
 from nvc.linux import rights
 from nvc.log import open_log
 from nvc.userspec import parse_user
@@ -117,6 +117,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         request.imex,
         request.requirements,
         "csv-all" if request.all_csv else "",
+        ShareWish(target.share, "", target.env, target.config, target.identifier),
     )
     with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
         options = container_options(request, config, supervised=target.pid is not None)

@@ -37,6 +37,7 @@ class State(Record):
 
     pid: the container's first process as the hook sees it, 0 when the runtime gave none.
     bundle: absolute path of the bundle. root: rootfs as the runtime gave it (may be relative to the bundle), or "".
+    share: the annotation that asks for a share, or "".
     """
 
     id: str
@@ -44,6 +45,7 @@ class State(Record):
     pid: int
     bundle: str
     root: str = ""
+    share: str = ""
 
 
 def read(descriptor: int, timeout: float, limit: int = STATE_LIMIT) -> bytes:
@@ -93,7 +95,7 @@ def decode(data: bytes, directory: str = "") -> State:
     name = _text(state, "id")
     if status == "stopped":
         raise ContainerError(f"container {name or '(no id)'} is stopped", hint="a GPU is given before it starts")
-    return State(name, status, _pid(state), _bundle(state, directory), _path(state, "root"))
+    return State(name, status, _pid(state), _bundle(state, directory), _path(state, "root"), _share(state))
 
 
 def require_pid(state: State) -> int:
@@ -146,6 +148,12 @@ def _bundle(state: dict[str, Any], directory: str) -> str:
             raise InputError(f"container state: bundle {bundle!r} is not an absolute path")
         bundle = f"{directory}/{bundle}"
     return bundle
+
+
+def _share(state: dict[str, Any]) -> str:
+    annotations = state.get("annotations")
+    value = annotations.get("nvc.share") if isinstance(annotations, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def _path(state: dict[str, Any], key: str) -> str:

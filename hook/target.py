@@ -10,7 +10,8 @@ class Target(Record):
 
     pid: of the container's first process; None when the hook runs in the container's namespaces already.
     rootfs: absolute. env: the container's environment. config, debug, sim: absolute paths or "". timeout: seconds.
-    program: the name in messages. device_mounts: wishes of ``bundle.Bundle``.
+    program: the name in messages. device_mounts: wishes of ``bundle.Bundle``. identifier: the runtime's id of the
+    container, or "". share: the annotation that asks for a share, or "".
     """
 
     pid: int | None
@@ -23,3 +24,5 @@ class Target(Record):
     timeout: float = 10.0
     program: str = "nvc-hook"
     device_mounts: tuple[str, ...] = ()
+    identifier: str = ""
+    share: str = ""

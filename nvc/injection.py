@@ -5,6 +5,8 @@ The command line and the hook say what they want as ``Wishes``; what is done abo
 
 from __future__ import annotations
 
+import os
+
 from nvc.model import TEGRA
 from nvc.record import Record
 
@@ -18,12 +20,45 @@ if TYPE_CHECKING:
 _CSV_MOUNTS = {"csv-mounts=all": "csv-all", "csv-mounts=base-only": ""}
 
 
+#: What the names of the variables that may ask for a share begin with (``nvc.share.dialects`` has them whole).
+SHARE_VARIABLES = (
+    *("NVC_SHARE", "CUDA_DEVICE_", "CUDA_TASK_PRIORITY", "CUDA_OVERSUBSCRIBE", "CUDA_DISABLE_CONTROL"),
+    *("GPU_CORE_UTILIZATION_POLICY", "ALIYUN_COM_GPU_", "CGPU_DISABLE", "NVIDIA_GPU_MEMORY_LIMIT"),
+)
+#: The node's configuration, whose section [share] has the rules for shares.
+NODE_CONFIG = "/etc/nvc/config.toml"
+#: Bytes of it: as many as it may have.
+_CONFIG_LOOK = 1 << 20
+
+
+class ShareWish(Record):
+    """Who may have asked for a share of the GPUs, in the order in which they count (``nvc.share.policy``).
+
+    annotation, option: texts, "" for none. environment: the container's variables. config: file with the node's rules,
+    "" for the usual one. container: id that the runtime gave the container, or "".
+    """
+
+    annotation: str = ""
+    option: str = ""
+    environment: dict[str, str] = {}
+    config: str = ""
+    container: str = ""
+
+    def may_matter(self) -> bool:
+        """Whether anything of it could give a share: cheap, and yes rather than no."""
+        if self.annotation or self.option:
+            return True
+        if any(name.startswith(SHARE_VARIABLES) for name in self.environment):
+            return True
+        return _mentions_shares(self.config or NODE_CONFIG)
+
+
 class Wishes(Record):
     """What one container is to get.
 
     devices: selectors for ``nvc.selection``, () for the driver without a GPU. mig_config, mig_monitor: selectors, None
     when nobody asked. imex: channel numbers. requirements: expressions, all of which must hold. driver_words:
-    options of ``Context.driver_info`` ("no-mps").
+    options of ``Context.driver_info`` ("no-mps"). share: who asks for a share, None: no share whatever the node says.
     """
 
     devices: tuple[str, ...] = ()
@@ -32,13 +67,14 @@ class Wishes(Record):
     imex: tuple[int, ...] = ()
     requirements: tuple[str, ...] = ()
     driver_words: str = ""
+    share: ShareWish | None = None
 
 
 def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
     """Look up, select, check, and add everything to the session's plan. Reads only: the container is as it was.
 
-    Raises DetectionError, InitializationError, DeviceError, MigConfigError, MigMonitorError, RequirementError, and
-    MountError for a device that the host does not have.
+    Raises DetectionError, InitializationError, DeviceError, MigConfigError, MigMonitorError, RequirementError,
+    InputError for a share that cannot be, and MountError for a device that the host does not have.
     """
     wishes = _csv_mounts(wishes, context)
     words = wishes.driver_words
@@ -49,7 +85,25 @@ def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
     mount_devices(session, selection)
     for channel in wishes.imex:
         session.mount_imex_channel(channel)
+    if wishes.share is not None and wishes.share.may_matter():
+        session.share(wishes.share, selection)
     session.update_ldcache()
+
+
+def _mentions_shares(config: str) -> bool:
+    """Whether a configuration file may have rules for shares. A file that cannot be read may: reading it will tell."""
+    try:
+        number = os.open(config, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        return b"share" in os.read(number, _CONFIG_LOOK)
+    except OSError:
+        return True
+    finally:
+        os.close(number)
 
 
 def _csv_mounts(wishes: Wishes, context: Context) -> Wishes:

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
     from nvc.api import Context
     from nvc.container_messages import InspectReply
-    from nvc.model import Container, DriverInfo, Gpu, MigDevice
+    from nvc.injection import ShareWish
+    from nvc.model import Container, DriverInfo, Gpu, MigDevice, Selection
     from nvc.operations import Operation
     from nvc.option_words import ContainerOptions
+    from nvc.share.model import Resolved
 
 #: ldconfig reads every library of the container, from a cold disk in the worst case: it gets this many timeouts.
 LDCONFIG_TIMEOUTS = 3
@@ -145,6 +147,20 @@ class ContainerSession:
 
         for found in imex_channels(self._context.host, (channel,)):
             self._operations += plan.imex_channel(self._scope, found)
+
+    def share(self, wish: ShareWish, selection: Selection) -> Resolved:
+        """Plan a share of the selected GPUs, if it comes to one; what it is. Call it after ``mount_driver``.
+
+        Raises InputError for a wish that cannot be read or is above the node's maximum, MountError where the libraries
+        of shares are not installed.
+        """
+        from nvc.share import inject
+
+        context = self._context
+        driver = self._driver or context.current_inventory().driver
+        resolved, operations = inject.plan(wish, selection, context.host, driver, self.container, context.log)
+        self._operations += operations
+        return resolved
 
     def update_ldcache(self) -> None:
         """Plan the update of the loader cache (nvc_ldcache_update)."""

@@ -7,7 +7,7 @@ import posixpath
 from nvc.cli import devices
 from nvc.cli.devices import DeviceRequest
 from nvc.errors import InputError
-from nvc.injection import Wishes, plan
+from nvc.injection import ShareWish, Wishes, plan
 from nvc.option_words import TEXT_LIMIT, container_options
 from nvc.record import Record
 
@@ -29,7 +29,7 @@ class ConfigureRequest(Record):
     """What to do.
 
     pid: a process of a supervised container; None: standalone, the caller is in the container's mount namespace.
-    container_words: options of ``nvc_container_new``. dry_run: "", "text" or "json".
+    container_words: options of ``nvc_container_new``. dry_run: "", "text" or "json". share: words, "" for none.
     """
 
     rootfs: str
@@ -39,6 +39,7 @@ class ConfigureRequest(Record):
     requirements: tuple[str, ...] = ()
     ldconfig: str = ""
     dry_run: str = ""
+    share: str = ""
 
 
 def read(parsed: Parsed) -> ConfigureRequest:
@@ -62,6 +63,7 @@ def read(parsed: Parsed) -> ConfigureRequest:
         requirements=requirements,
         ldconfig=_ldconfig(parsed.last("ldconfig")),
         dry_run=_dry_run(parsed),
+        share=_share(parsed.last("share")),
     )
 
 
@@ -90,6 +92,12 @@ def _rootfs(text: str) -> str:
 def _ldconfig(text: str | None) -> str:
     if text in ("", "@"):
         raise InputError(f"invalid ldconfig: '{text}'", hint="--ldconfig takes a path, @ before it means the host's")
+    return text or ""
+
+
+def _share(text: str | None) -> str:
+    if text == "":
+        raise InputError("invalid share: ''", hint="--share takes words such as mem=10Gi,cap=50%, or off")
     return text or ""
 
 
@@ -131,4 +139,5 @@ def _wishes(request: ConfigureRequest) -> Wishes:
         chosen.imex,
         request.requirements,
         chosen.driver_words,
+        ShareWish(option=request.share),
     )

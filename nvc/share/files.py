@@ -15,7 +15,7 @@ from nvc import preload
 from nvc.container import open_root
 from nvc.errors import ContainerError, MountError, NvcError, reason
 from nvc.linux.syscalls import SyscallError
-from nvc.share import store
+from nvc.share import place, store
 from nvc.share.store import StoredShare
 
 TYPE_CHECKING = False
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _LOADERS = ("/lib64", "/lib", "/usr/lib64", "/usr/lib")
-_PROCESSES = 64
-#: Whose pid a process has in the innermost namespace that is a container's first one.
-_FIRST = "1"
 
 
 def make(operation: ShareFiles, located: Located, undo: Undo, log: Log) -> bool:
@@ -116,7 +113,7 @@ def _failure(operation: ShareFiles, error: OSError) -> NvcError:
 
 def _record(operation: ShareFiles, located: Located) -> StoredShare:
     container = located.container
-    pid = container.pid if container.supervised else _first_process()
+    pid = place.first_process(container)
     namespace = 0
     if pid:
         try:
@@ -134,27 +131,6 @@ def _record(operation: ShareFiles, located: Located) -> StoredShare:
         text=operation.text,
         source=operation.source,
     )
-
-
-def _first_process() -> int:
-    """The first process of the container in whose namespaces we are, as /proc numbers it; 0 when nothing tells.
-
-    /proc is the host's in a createContainer hook and in LXC's: the ancestor that is 1 in its own namespace.
-    """
-    try:
-        pid = os.readlink("/proc/self")
-        for _ in range(_PROCESSES):
-            with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-                fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-            numbers = fields["NSpid"].split()
-            if len(numbers) > 1 and numbers[-1] == _FIRST:
-                return int(numbers[0])
-            pid = fields["PPid"]
-            if pid == "0":
-                break
-    except (OSError, KeyError, ValueError):
-        pass
-    return 0
 
 
 def _image(located: Located, log: Log) -> bytes:

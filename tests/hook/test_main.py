@@ -62,7 +62,26 @@ def test_the_container_is_found_in_every_runtimes_state(
 
     target = serve(bundle.state(**changes), stage).target
 
-    assert target == Target(pid, str(bundle.rootfs), {"NVIDIA_VISIBLE_DEVICES": "0"}, privileged=False)
+    found = Target(pid, str(bundle.rootfs), {"NVIDIA_VISIBLE_DEVICES": "0"}, privileged=False, identifier="t1")
+    assert target == found
+
+
+@pytest.mark.parametrize(
+    ("config", "state", "expected"),
+    [
+        pytest.param({"nvc.share": "mem=2Gi", "other": "x"}, {}, "mem=2Gi", id="configuration"),
+        pytest.param({"nvc.share": "off"}, {"nvc.share": "mem=1Gi"}, "off", id="the configuration counts first"),
+        pytest.param({}, {"nvc.share": "mem=1Gi"}, "mem=1Gi", id="state"),
+        pytest.param({}, {"nvc.share": 7}, "", id="no text"),
+        pytest.param({"other": "a=b"}, {}, "", id="none"),
+    ],
+)
+def test_a_share_is_asked_for_by_annotation(
+    bundle: Any, serve: Serve, config: dict[str, str], state: dict[str, Any], expected: str
+) -> None:
+    bundle.write(GPU, annotations=config)
+
+    assert serve(bundle.state(annotations=state), "prestart").target.share == expected
 
 
 def test_old_runc_says_bundlepath(bundle: Any, serve: Serve) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nvc.errors import RequirementError
-from nvc.injection import Wishes, mount_devices, plan
+from nvc.injection import ShareWish, Wishes, mount_devices, plan
 from nvc.model import DeviceNode, Gpu, MigDevice, MigSelection, Nvcap, Selection
+from nvc.share import dialects
 
 
 def gpu(index: int, *, migs: tuple[MigDevice, ...] = ()) -> Gpu:
@@ -55,6 +59,51 @@ def test_the_order_of_everything() -> None:
         ("mount_imex_channel", 1),
         ("update_ldcache",),
     ]
+
+
+@pytest.mark.parametrize(
+    ("wish", "config", "expected"),
+    [
+        pytest.param(ShareWish(), "", False, id="nobody asks"),
+        pytest.param(ShareWish(annotation="mem=1Gi"), "", True, id="annotation"),
+        pytest.param(ShareWish(option="off"), "", True, id="option"),
+        pytest.param(ShareWish(environment={"CUDA_DEVICE_MEMORY_LIMIT_0": "1g"}), "", True, id="dialect"),
+        pytest.param(ShareWish(environment={"CUDA_VERSION": "12"}), "", False, id="another variable"),
+        pytest.param(ShareWish(), "[share]\ndefault = 'mem=50%'\n", True, id="the node's rules"),
+        pytest.param(ShareWish(), "disable-require = true\n", False, id="a node without rules"),
+    ],
+)
+def test_a_share_is_planned_where_somebody_may_ask(
+    tmp_path: Path, wish: ShareWish, config: str, expected: bool
+) -> None:
+    (tmp_path / "config.toml").write_text(config)
+    wish = wish.replace(config=str(tmp_path / "config.toml"))
+    recorder: Any = Recorder(Selection(gpus=GPUS[:1]))
+
+    plan(Wishes(("0",), share=wish), recorder, recorder)
+
+    assert [call[0] for call in recorder.calls if call[0] == "share"] == ["share"] * expected
+    # The loader's cache comes last: it is for all that was mounted.
+    assert recorder.calls[-1] == ("update_ldcache",)
+
+
+def test_every_variable_that_may_ask_is_noticed() -> None:
+    assert [name for name in dialects.VARIABLES if not ShareWish(environment={name: "1"}).may_matter()] == []
+
+
+def test_a_container_without_a_share_imports_nothing_for_it() -> None:
+    script = (
+        "import sys, nvc.api, nvc.session, nvc.plan, nvc.apply, hook.inject\nfrom nvc.injection import ShareWish\n"
+        "assert not ShareWish(environment={'PATH': '/bin'}, config='/nonexistent').may_matter()\n"
+        "print([name for name in sys.modules if name.startswith(('nvc.share', 'nvc.preload'))])"
+    )
+    root = Path(__file__).parents[2]
+
+    told = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True, timeout=20
+    ).stdout
+
+    assert told == "[]\n"
 
 
 def test_nothing_is_planned_for_a_container_that_cannot_run_here() -> None:

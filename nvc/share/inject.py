@@ -1,0 +1,98 @@
+"""From what was asked for to the operations of a container's share: reads the node's rules and looks at nodes.
+
+Imported only where something may ask for a share.
+"""
+
+from __future__ import annotations
+
+from nvc import preload
+from nvc.errors import InputError, MountError
+from nvc.operations import ShareFiles
+from nvc.share import abi, nodes, place, policyfile
+from nvc.share.limits import MAX_GPUS, Limits
+from nvc.share.model import Resolved
+from nvc.share.plan import mounts
+from nvc.share.policy import DEFAULT, decide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.injection import ShareWish
+    from nvc.log import Log
+    from nvc.model import Container, DriverInfo, Host, Selection
+    from nvc.operations import Operation
+
+#: Room for a container's name in the limits file, without its NUL.
+_NAME_LIMIT = 63
+
+
+def plan(
+    wish: ShareWish, selection: Selection, host: Host, driver: DriverInfo, container: Container, log: Log
+) -> tuple[Resolved, tuple[Operation, ...]]:
+    """What the container gets, and how; no operations where it gets no share.
+
+    Raises InputError for what was asked and cannot be given, MountError where the libraries are not installed.
+    """
+    resolved = decide(
+        policyfile.load(wish.config),
+        selection.gpus,
+        annotation=wish.annotation,
+        option=wish.option,
+        environment=wish.environment,
+        has_mig=bool(selection.migs or selection.mig_config or selection.mig_monitor),
+    )
+    for warning in resolved.warnings:
+        log.warn(f"share: {warning}")
+    if not resolved:
+        return resolved, ()
+    if driver.platform:
+        problem = f"shares are not for {driver.platform}: its driver is not NVIDIA's ordinary one"
+        if resolved.source != DEFAULT:
+            raise InputError(f"{resolved.source}: {problem}", hint="run the container without a share")
+        log.warn(f"share: {problem}; the node's default is left out")
+        return Resolved(), ()
+    if len(resolved.gpus) > MAX_GPUS:
+        raise InputError(
+            f"{resolved.source}: {len(resolved.gpus)} GPUs are too many for a share", hint=f"at most {MAX_GPUS}"
+        )
+    return resolved, _operations(wish, resolved, selection, host, driver, container, log)
+
+
+def _operations(
+    wish: ShareWish,
+    resolved: Resolved,
+    selection: Selection,
+    host: Host,
+    driver: DriverInfo,
+    container: Container,
+    log: Log,
+) -> tuple[Operation, ...]:
+    libraries = preload.directory()
+    if not libraries:
+        raise MountError(
+            "share: the libraries that containers preload are not installed",
+            hint="install nvc-py again, or in a checkout: make native; nvc-py doctor looks for them",
+        )
+    known = abi.knows(driver.nvrm_version)
+    if not known:
+        log.warn(
+            f"share: driver {driver.nvrm_version} is not known: memory is held where programs call CUDA, "
+            "and weight, cap and priority have no effect (drivers "
+            f"{abi.FIRST} to {abi.BEYOND - 1} are known)"
+        )
+    limits = Limits(
+        resolved.gpus,
+        nodes.identities(host, driver.nodes, selection.gpus),
+        driver.nvrm_version,
+        wish.container[:_NAME_LIMIT],
+    )
+    files = ShareFiles(
+        place.directory(),
+        place.key(wish.container, container),
+        wish.container,
+        limits,
+        preload.lines(api=resolved.oversubscribe or not known),
+        resolved.text,
+        resolved.source,
+    )
+    log.info(f"share: {resolved.text}, asked for by {resolved.source}; driver {driver.nvrm_version}")
+    return mounts(files, libraries)

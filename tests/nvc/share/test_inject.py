@@ -1,0 +1,168 @@
+"""From what was asked for to the operations: which GPUs, nodes, libraries; what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nvc.errors import InputError, MountError
+from nvc.injection import ShareWish
+from nvc.log import Log
+from nvc.model import TEGRA, Container, DeviceNode, DriverInfo, Gpu, Host, MigDevice, MigSelection, Nvcap, Selection
+from nvc.operations import BindMount, ShareFiles
+from nvc.share import abi, inject, place, store
+from nvc.share.limits import NODE_CONTROL, NODE_GPU, NODE_UVM, LimitsNode
+
+UUIDS = tuple(f"GPU-00000000-0000-4000-8000-00000000000{index}" for index in range(3))
+CONTAINER = Container(os.getpid(), "/b/rootfs", True, "", "/usr/bin", "/usr/lib64", "/usr/lib32", "", 0, 0)
+NODES = (DeviceNode("/dev/nvidiactl", 195, 255), DeviceNode("/dev/nvidia-uvm", 235, 0))
+MIG = MigDevice(0, "MIG-0", 1, 0, Nvcap("/proc/gi"), Nvcap("/proc/ci"))
+
+
+def gpu(index: int, migs: tuple[MigDevice, ...] = ()) -> Gpu:
+    node = DeviceNode(f"/dev/nvidia{index}", 195, index)
+    bus = f"00000000:0{index}:00.0"
+    return Gpu(index, index, "H200", "Nvidia", UUIDS[index], bus, "9.0", node, "", mig_devices=migs, memory=100 << 30)
+
+
+def driver(version: str = "580.105.08", platform: str = "") -> DriverInfo:
+    return DriverInfo(version, "13.0", (), (), (), (), (), NODES, platform)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    from nvc.log import open_log
+
+    return open_log(str(tmp_path / "log"))
+
+
+@pytest.fixture(autouse=True)
+def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inject.preload, "directory", lambda: "/opt/preload")
+
+
+@pytest.fixture
+def wish(tmp_path: Path) -> ShareWish:
+    (tmp_path / "config.toml").write_text("")
+    return ShareWish(option="mem=10Gi,cap=50%", config=str(tmp_path / "config.toml"), container="abc")
+
+
+def test_the_selected_gpus_their_nodes_and_the_driver_are_in_the_limits(tmp_path: Path, wish: ShareWish) -> None:
+    selection = Selection(gpus=(gpu(2), gpu(0)))
+    resolved, operations = inject.plan(wish, selection, Host(root=str(tmp_path)), driver(), CONTAINER, Log.none())
+    files = operations[0]
+
+    assert isinstance(files, ShareFiles)
+    assert [(one.uuid, one.memory, one.cap) for one in files.limits.gpus] == [
+        (UUIDS[2], 10 << 30, 500),
+        (UUIDS[0], 10 << 30, 500),
+    ]
+    assert files.limits.nodes == (
+        LimitsNode(NODE_CONTROL, 255, os.makedev(195, 255)),
+        LimitsNode(NODE_UVM, 0, os.makedev(235, 0)),
+        LimitsNode(NODE_GPU, 2, os.makedev(195, 2)),
+        LimitsNode(NODE_GPU, 0, os.makedev(195, 0)),
+    )
+    assert (files.limits.driver, files.limits.container) == ("580.105.08", "abc")
+    assert (files.store, files.key, files.container, files.source) == (place.directory(), "abc", "abc", "--share")
+    assert files.lines == ("/usr/lib/nvc/$PLATFORM/libnvc-shim.so",)
+    assert BindMount("/opt/preload", "/usr/lib/nvc", "directory", ("ro", "nodev", "nosuid"), own=True) in operations
+    assert resolved.source == "--share"
+
+
+def test_nodes_of_the_simulated_machine_are_known_by_file(tmp_path: Path, wish: ShareWish) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia0").write_text("")
+    _, (files, *_) = inject.plan(
+        wish, Selection(gpus=(gpu(0),)), Host(root=str(tmp_path)), driver(), CONTAINER, Log.none()
+    )
+    status = (tmp_path / "dev/nvidia0").stat()
+
+    assert isinstance(files, ShareFiles)
+    assert files.limits.nodes[-1] == LimitsNode(NODE_GPU, 0, status.st_dev, status.st_ino)
+
+
+def test_a_container_without_an_id_is_known_by_its_first_process(tmp_path: Path, wish: ShareWish) -> None:
+    _, (files, *_) = inject.plan(
+        wish.replace(container=""), Selection(gpus=(gpu(0),)), Host(root=str(tmp_path)), driver(), CONTAINER, Log.none()
+    )
+
+    assert isinstance(files, ShareFiles)
+    assert files.key == f"pid-{os.getpid()}-{store.start_time(os.getpid())}"
+
+
+@pytest.mark.parametrize(
+    ("version", "option", "count"),
+    [
+        pytest.param("580.105.08", "mem=1Gi", 1, id="known"),
+        pytest.param("580.105.08", "mem=1Gi,oversubscribe=on", 2, id="oversubscribed"),
+        pytest.param("470.82.01", "mem=1Gi", 2, id="too old"),
+        pytest.param("999.1", "mem=1Gi", 2, id="too new"),
+    ],
+)
+def test_the_second_library_comes_where_the_first_cannot_do(
+    tmp_path: Path, wish: ShareWish, log: Log, version: str, option: str, count: int
+) -> None:
+    _, (files, *_) = inject.plan(
+        wish.replace(option=option),
+        Selection(gpus=(gpu(0),)),
+        Host(root=str(tmp_path)),
+        driver(version),
+        CONTAINER,
+        log,
+    )
+
+    assert isinstance(files, ShareFiles)
+    assert len(files.lines) == count
+    assert (f"driver {version} is not known" in (tmp_path / "log").read_text()) == (not abi.knows(version))
+
+
+def test_a_mig_device_is_refused_by_name(tmp_path: Path, wish: ShareWish) -> None:
+    parent = gpu(0, (MIG,))
+    selection = Selection(gpus=(parent,), migs=(MigSelection(parent, MIG),))
+    with pytest.raises(InputError, match="--share: a MIG device cannot be shared"):
+        inject.plan(wish, selection, Host(root=str(tmp_path)), driver(), CONTAINER, Log.none())
+
+
+def test_without_a_wish_and_a_default_nothing_is_done(tmp_path: Path, wish: ShareWish) -> None:
+    for option in ("", "off"):
+        resolved, operations = inject.plan(
+            wish.replace(option=option), Selection(gpus=(gpu(0),)), Host(), driver(), CONTAINER, Log.none()
+        )
+        assert (bool(resolved), operations) == (False, ())
+
+
+def test_the_nodes_default_holds_for_who_does_not_ask(tmp_path: Path, wish: ShareWish) -> None:
+    (tmp_path / "config.toml").write_text('[share]\ndefault = "mem=25%"\n')
+    resolved, operations = inject.plan(
+        wish.replace(option=""), Selection(gpus=(gpu(1),)), Host(), driver(), CONTAINER, Log.none()
+    )
+
+    assert (resolved.source, resolved.gpus[0].memory, len(operations)) == ("default", 25 << 30, 5)
+
+
+def test_who_asks_for_more_than_the_node_gives_is_told_the_word(tmp_path: Path, wish: ShareWish) -> None:
+    (tmp_path / "config.toml").write_text('[share]\nmaximum = "cap=25%"\n')
+    with pytest.raises(InputError, match="cap=50% is more than this node gives"):
+        inject.plan(wish, Selection(gpus=(gpu(1),)), Host(), driver(), CONTAINER, Log.none())
+
+
+def test_another_platforms_driver_has_no_shares(tmp_path: Path, wish: ShareWish, log: Log) -> None:
+    tegra = driver(platform=TEGRA)
+    with pytest.raises(InputError, match="shares are not for tegra"):
+        inject.plan(wish, Selection(gpus=(gpu(0),)), Host(), tegra, CONTAINER, log)
+    (tmp_path / "config.toml").write_text('[share]\ndefault = "mem=25%"\n')
+    resolved, operations = inject.plan(
+        wish.replace(option=""), Selection(gpus=(gpu(0),)), Host(), tegra, CONTAINER, log
+    )
+
+    assert (bool(resolved), operations) == (False, ())
+    assert "the node's default is left out" in (tmp_path / "log").read_text()
+
+
+def test_libraries_that_are_not_installed_fail_the_container(monkeypatch: pytest.MonkeyPatch, wish: ShareWish) -> None:
+    monkeypatch.setattr(inject.preload, "directory", lambda: "")
+    with pytest.raises(MountError, match="are not installed"):
+        inject.plan(wish, Selection(gpus=(gpu(0),)), Host(), driver(), CONTAINER, Log.none())
