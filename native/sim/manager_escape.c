@@ -1,0 +1,137 @@
+/* The escapes beside allocation and control: what libcuda and NVML ask of the nodes when they start, and mappings. */
+#include "manager_state.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum escape {
+    ESCAPE_DUPLICATE = 0x34,
+    ESCAPE_SHARE = 0x35,
+    ESCAPE_VID_HEAP = 0x4A,
+    ESCAPE_MAP = 0x4E,
+    ESCAPE_UNMAP = 0x4F,
+    ESCAPE_MAP_DMA = 0x57,
+    ESCAPE_UNMAP_DMA = 0x58,
+    ESCAPE_UPDATE_MAPPING = 0x5E,
+    ESCAPE_CARD_INFO = 200,
+    ESCAPE_REGISTER_FD = 201,
+    ESCAPE_ALLOC_OS_EVENT = 206,
+    ESCAPE_FREE_OS_EVENT = 207,
+    ESCAPE_CHECK_VERSION = 210,
+    ESCAPE_ATTACH_GPUS = 212,
+    ESCAPE_SYS_PARAMS = 214,
+    ESCAPE_NUMA_INFO = 215,
+    ESCAPE_WAIT_OPEN = 218,
+};
+
+/* nv_ioctl_card_info_t: 72 bytes a GPU. */
+static void card_info (struct request *request)
+{
+    uint32_t room = request->head_size / 72;
+
+    memset (request->head, 0, request->head_size);
+    for (uint32_t i = 0; i < request->manager->gpus && i < room; i++) {
+        const struct machine_gpu *gpu = &request->manager->machine->gpus[i];
+        uint8_t *card = request->head + 72 * (size_t) i;
+        card[0] = 1;
+        put32 (card, 4, gpu->domain);
+        card[8] = (uint8_t) gpu->bus;
+        card[9] = (uint8_t) gpu->device;
+        put16 (card, 12, (uint16_t) (gpu->pci_id & 0xffff));
+        put16 (card, 14, (uint16_t) (gpu->pci_id >> 16));
+        put32 (card, 16, gpu->domain << 16 | gpu->bus << 8 | gpu->device);
+        put64 (card, 48, gpu->memory);
+        put32 (card, 56, gpu->minor);
+    }
+}
+
+/* cmd (0: exactly, '1': relaxed, '2': only tell), reply (1: yes), the version. */
+static bool check_version (struct request *request)
+{
+    const char *version = request->manager->machine->driver;
+    bool same = strncmp ((const char *) request->head + 8, version, 64) == 0;
+    uint32_t command = get32 (request->head, 0);
+
+    put32 (request->head, 4, same || command == '2');
+    memset (request->head + 8, 0, 64);
+    memcpy (request->head + 8, version, strnlen (version, 63));
+    if (!same && command == 0)
+        request->error = -EINVAL;
+    return true;
+}
+
+static enum status map_memory (struct request *request)
+{
+    struct client *client = client_of (request, get32 (request->head, 0));
+
+    if (client == NULL)
+        return STATUS_INVALID_CLIENT;
+    if (object_find (client, get32 (request->head, 8)) == NULL)
+        return STATUS_INVALID_OBJECT_HANDLE;
+    put64 (request->head, 32, get64 (request->head, 16)); /* an offset that names the mapping; never used as an address */
+    return STATUS_OK;
+}
+
+static enum status of_object (struct request *request, size_t object_at)
+{
+    struct client *client = client_of (request, get32 (request->head, 0));
+
+    if (client == NULL)
+        return STATUS_INVALID_CLIENT;
+    return object_find (client, get32 (request->head, object_at)) == NULL ? STATUS_INVALID_OBJECT_HANDLE : STATUS_OK;
+}
+
+static enum status os_event (struct request *request)
+{
+    return client_find (request->manager, get32 (request->head, 0)) == NULL ? STATUS_INVALID_CLIENT : STATUS_OK;
+}
+
+#define ANSWER(offset, call) (put32 (request->head, offset, (uint32_t) (call)), true)
+
+bool escape_other (struct request *request)
+{
+    switch (request->escape) {
+    case ESCAPE_DUPLICATE:
+        return ANSWER (24, memory_duplicate (request));
+    case ESCAPE_SHARE:
+        return ANSWER (20, memory_share (request));
+    case ESCAPE_VID_HEAP:
+        return ANSWER (20, memory_vid_heap (request));
+    case ESCAPE_MAP:
+        return ANSWER (40, map_memory (request));
+    case ESCAPE_UNMAP:
+        return ANSWER (24, of_object (request, 8));
+    case ESCAPE_MAP_DMA:
+        return ANSWER (request->head_size - 8, of_object (request, 12));
+    case ESCAPE_UNMAP_DMA:
+        return ANSWER (40, of_object (request, 12));
+    case ESCAPE_UPDATE_MAPPING:
+        return ANSWER (32, of_object (request, 8));
+    case ESCAPE_ALLOC_OS_EVENT:
+    case ESCAPE_FREE_OS_EVENT:
+        return ANSWER (12, os_event (request));
+    case ESCAPE_CARD_INFO:
+        card_info (request);
+        return true;
+    case ESCAPE_CHECK_VERSION:
+        return check_version (request);
+    case ESCAPE_REGISTER_FD:
+        if (request->named == NULL || request->named->node != MANAGER_CONTROL)
+            request->error = -EINVAL;
+        return true;
+    case ESCAPE_SYS_PARAMS:
+        put64 (request->head, 0, UINT64_C (128) << 20);
+        return true;
+    case ESCAPE_NUMA_INFO:
+        memset (request->head, 0, request->head_size);
+        put32 (request->head, 0, UINT32_MAX); /* no node */
+        return true;
+    case ESCAPE_WAIT_OPEN:
+        put64 (request->head, 0, 0);
+        return true;
+    case ESCAPE_ATTACH_GPUS:
+        return true;
+    default:
+        return false;
+    }
+}

@@ -1,0 +1,108 @@
+/* Which processes use a GPU, and how much of its memory: by who allocated, as the asking process sees them. */
+#include "manager_state.h"
+
+#include <string.h>
+
+#define PIDS_MAX 950
+#define INFO_MAX 200
+#define INFO_SIZE 72
+
+/* Calls `visit` for every object of the client, its root not among them. */
+static bool any_object (const struct client *client, bool (*matches) (const struct object *object, const void *context),
+                        const void *context)
+{
+    for (uint32_t i = 0; i < client->table_size; i++) {
+        for (const struct object *object = client->table[i]; object != NULL; object = object->hashed) {
+            if (matches (object, context))
+                return true;
+        }
+    }
+    return false;
+}
+
+struct wanted {
+    uint32_t class_number, gpu;
+};
+
+static bool is_wanted (const struct object *object, const void *context)
+{
+    const struct wanted *wanted = context;
+
+    return object->class_number == wanted->class_number && object->gpu == wanted->gpu;
+}
+
+/* Processes that have an object of a class on this GPU. */
+enum status control_pids (struct request *request, struct object *object)
+{
+    uint8_t *params = request->params;
+    struct wanted wanted = { .class_number = get32 (params, 4), .gpu = object->gpu };
+    uint32_t count = 0;
+
+    if (get32 (params, 0) > 1)
+        return STATUS_INVALID_ARGUMENT;
+    for (struct client *client = request->manager->clients; client != NULL && count < PIDS_MAX; client = client->next) {
+        bool known = get32 (params, 0) == 1; /* virtual machines: none */
+        uint32_t process;
+
+        if (known || !any_object (client, is_wanted, &wanted))
+            continue;
+        process = request->caller->show (request->caller->context, client->process);
+        for (uint32_t i = 0; i < count && !known; i++)
+            known = get32 (params, 12 + 4 * (size_t) i) == process;
+        if (process == 0 || known)
+            continue;
+        put32 (params, 12 + 4 * (size_t) count, process);
+        count++;
+    }
+    put32 (params, 8, count);
+    request->params_changed = true;
+    return STATUS_OK;
+}
+
+/* Each piece once: at the first handle that is not a duplicate of somebody else's. */
+static uint64_t bytes_of (const struct client *client, uint32_t gpu)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < client->table_size; i++) {
+        for (const struct object *object = client->table[i]; object != NULL; object = object->hashed) {
+            const struct piece *piece = object->piece;
+            if (piece == NULL || !piece->video || piece->gpu != gpu || piece->process != client->process)
+                continue;
+            bytes += piece->bytes;
+        }
+    }
+    return bytes;
+}
+
+enum status control_pid_info (struct request *request, struct object *object)
+{
+    uint8_t *params = request->params;
+    uint32_t count = get32 (params, 0);
+
+    if (count == 0 || count > INFO_MAX)
+        return STATUS_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t *entry = params + 8 + INFO_SIZE * (size_t) i;
+        uint64_t bytes = 0;
+        bool found = false;
+
+        memset (entry + 16, 0, 48);
+        memset (entry + 64, 0xff, 8); /* no MIG instance */
+        if (get32 (entry, 4) != 0) {
+            put32 (entry, 8, STATUS_INVALID_ARGUMENT);
+            continue;
+        }
+        for (struct client *client = request->manager->clients; client != NULL; client = client->next) {
+            uint32_t process = request->caller->show (request->caller->context, client->process);
+            if (process == 0 || process != get32 (entry, 0))
+                continue;
+            found = true;
+            bytes += bytes_of (client, object->gpu);
+        }
+        put32 (entry, 8, found ? STATUS_OK : STATUS_OBJECT_NOT_FOUND);
+        put64 (entry, 16, bytes);
+    }
+    request->params_changed = true;
+    return STATUS_OK;
+}

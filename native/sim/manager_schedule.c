@@ -1,0 +1,163 @@
+/* Channel groups and channels: what they are made of, and the controls that schedule them. */
+#include "manager_state.h"
+
+#include <stdlib.h>
+
+#define DISABLE_MAX 64
+
+static struct engine *engine_of (struct manager *manager, uint32_t gpu, uint32_t type)
+{
+    struct engine *engine;
+
+    if (type == 0)
+        type = 1; /* not said: graphics and compute */
+    for (engine = manager->engines; engine != NULL; engine = engine->next) {
+        if (engine->gpu == gpu && engine->type == type)
+            return engine;
+    }
+    engine = calloc (1, sizeof (*engine));
+    if (engine == NULL)
+        return NULL;
+    engine->gpu = gpu;
+    engine->type = type;
+    engine->now = clock_now (manager);
+    engine->next = manager->engines;
+    manager->engines = engine;
+    return engine;
+}
+
+enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type)
+{
+    struct engine *engine;
+
+    if (engine_type > 0x54) /* NV2080_ENGINE_TYPE_LAST */
+        return STATUS_INVALID_ARGUMENT;
+    clock_run (request->manager);
+    engine = engine_of (request->manager, object->gpu, engine_type);
+    object->group = engine != NULL ? calloc (1, sizeof (*object->group)) : NULL;
+    if (object->group == NULL)
+        return STATUS_INSUFFICIENT_RESOURCES;
+    object->group->slice = ENGINE_DEFAULT_SLICE_NS;
+    engine_add_group (engine, object->group);
+    object->number = ++request->manager->next_number;
+    return STATUS_OK;
+}
+
+enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type)
+{
+    struct engine_group *group = object->parent->group;
+
+    clock_run (request->manager);
+    if (group == NULL) {
+        enum status status = group_allocate (request, object, engine_type);
+        if (status != STATUS_OK)
+            return status;
+        group = object->group;
+    }
+    object->channel = calloc (1, sizeof (*object->channel));
+    if (object->channel == NULL)
+        return STATUS_INSUFFICIENT_RESOURCES; /* the object's end frees the group */
+    engine_add_channel (group, object->channel);
+    object->number = ++request->manager->next_number;
+    return STATUS_OK;
+}
+
+void schedule_destroy (struct object *object)
+{
+    if (object->channel == NULL && object->group == NULL)
+        return;
+    clock_run (object->client->file->manager);
+    if (object->channel != NULL)
+        engine_remove_channel (object->channel);
+    if (object->group != NULL)
+        engine_remove_group (object->group);
+    free (object->channel);
+    free (object->group);
+}
+
+/* bEnable 0 does not stop a group on the real one either (it went on for the six seconds that were watched). */
+enum status control_schedule (struct request *request, struct object *object)
+{
+    (void) request;
+    (void) object;
+    return STATUS_OK;
+}
+
+enum status control_set_slice (struct request *request, struct object *object)
+{
+    uint64_t microseconds = get64 (request->params, 0);
+
+    clock_run (request->manager);
+    if (microseconds > UINT64_C (8400000)) /* what a runlist entry can say at most: about 8.4 s */
+        microseconds = UINT64_C (8400000);
+    engine_set_slice (object->group, microseconds * 1000);
+    pthread_cond_broadcast (&request->manager->changed);
+    return STATUS_OK;
+}
+
+enum status control_get_slice (struct request *request, struct object *object)
+{
+    put64 (request->params, 0, object->group->slice / 1000);
+    request->params_changed = true;
+    return STATUS_OK;
+}
+
+enum status control_preempt (struct request *request, struct object *object)
+{
+    clock_run (request->manager);
+    engine_preempt (object->group);
+    return STATUS_OK;
+}
+
+enum status control_number (struct request *request, struct object *object)
+{
+    put32 (request->params, 0, object->number);
+    request->params_changed = true;
+    return STATUS_OK;
+}
+
+enum status control_token (struct request *request, struct object *object)
+{
+    return control_number (request, object);
+}
+
+/*
+ * FIFO_DISABLE_CHANNELS: 0 disable, 4 count, 8 only scheduling, 16 an event of the kernel's, 24 clients, 280 channels.
+ * Every client must be one that the calling open file may use, and every channel be on the subdevice's GPU.
+ */
+enum status control_disable (struct request *request, struct object *object)
+{
+    const uint8_t *params = request->params;
+    bool disable = params[0] != 0;
+    uint32_t count = get32 (params, 4);
+    struct engine_channel *channels[DISABLE_MAX];
+    uint64_t delay = !disable ? ENGINE_RESUME_NS : params[8] ? ENGINE_RESUME_NS : ENGINE_STOP_NS;
+
+    if (count > DISABLE_MAX)
+        return STATUS_INVALID_ARGUMENT;
+    if (get64 (params, 16) != 0)
+        return STATUS_INSUFFICIENT_PERMISSIONS;
+    for (uint32_t i = 0; i < count; i++) {
+        struct client *client = client_of (request, get32 (params, 24 + 4 * (size_t) i));
+        struct object *channel;
+        if (client == NULL)
+            return STATUS_INVALID_CLIENT;
+        channel = object_find (client, get32 (params, 280 + 4 * (size_t) i));
+        if (channel == NULL || channel->kind != KIND_CHANNEL)
+            return STATUS_INVALID_OBJECT_HANDLE;
+        if (channel->gpu != object->gpu)
+            return STATUS_INVALID_CHANNEL;
+        channels[i] = channel->channel;
+    }
+    clock_run (request->manager);
+    for (uint32_t i = 0; i < count; i++)
+        engine_freeze (channels[i], disable, delay);
+    pthread_cond_broadcast (&request->manager->changed);
+    if (count == 0 || request->manager->manual)
+        return STATUS_OK; /* by hand, the clock goes on only when its owner says so: the call must not wait for that */
+    for (uint64_t until = clock_now (request->manager) + delay; clock_now (request->manager) < until;) {
+        if (!clock_wait (request, until))
+            break;
+    }
+    return STATUS_OK;
+}

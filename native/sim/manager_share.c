@@ -1,0 +1,170 @@
+/* Memory with more than one handle: duplicates, share policies, exports into an open file and imports out of it. */
+#include "manager_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* RS_SHARE_TYPE_* and RS_SHARE_ACTION_FLAG_REVOKE (rs_access.h). */
+enum share_type { SHARE_NONE = 0, SHARE_ALL = 1, SHARE_CLIENT = 3, SHARE_PROCESS = 4 };
+#define SHARE_REVOKE 1
+/* NV0000_CTRL_OS_UNIX_{EXPORT_OBJECTS_TO,IMPORT_OBJECTS_FROM}_FD_PARAMS, 2128 and 652 bytes. */
+#define EXPORT_MAX 512
+#define IMPORT_MAX 128
+enum import_type { IMPORT_VIDEO = 1, IMPORT_SYSTEM = 2 };
+
+enum status memory_share (struct request *request)
+{
+    const uint8_t *head = request->head;
+    struct client *client = client_of (request, get32 (head, 0));
+    struct object *object;
+
+    if (client == NULL)
+        return STATUS_INVALID_CLIENT;
+    object = object_find (client, get32 (head, 4));
+    if (object == NULL)
+        return STATUS_INVALID_OBJECT_HANDLE;
+    if (head[18] & SHARE_REVOKE) {
+        object->share_type = SHARE_NONE;
+        return STATUS_OK;
+    }
+    object->share_target = get32 (head, 8);
+    object->share_type = (uint16_t) (get32 (head, 16) & 0xffff);
+    return STATUS_OK;
+}
+
+/* Processes share with themselves whatever the policy says (the default policy is RS_SHARE_TYPE_PID). */
+static bool may_duplicate (const struct object *source, const struct client *client)
+{
+    if (source->client == client || source->client->process == client->process)
+        return true;
+    return source->share_type == SHARE_ALL ||
+           (source->share_type == SHARE_CLIENT && source->share_target == client->root.handle);
+}
+
+enum status memory_duplicate (struct request *request)
+{
+    uint8_t *head = request->head;
+    struct client *client = client_of (request, get32 (head, 0));
+    struct client *owner = client_find (request->manager, get32 (head, 12));
+    struct object *parent, *source, *object;
+    enum status status;
+
+    if (client == NULL || owner == NULL)
+        return STATUS_INVALID_CLIENT;
+    parent = object_find (client, get32 (head, 4));
+    source = object_find (owner, get32 (head, 16));
+    if (parent == NULL)
+        return STATUS_INVALID_OBJECT_PARENT;
+    if (source == NULL)
+        return STATUS_INVALID_OBJECT_HANDLE;
+    if (source->kind != KIND_MEMORY)
+        return STATUS_NOT_SUPPORTED;
+    if (!(parent->kind & (KIND_DEVICE | KIND_SUBDEVICE)))
+        return STATUS_INVALID_OBJECT_PARENT;
+    if (!may_duplicate (source, client))
+        return STATUS_INSUFFICIENT_PERMISSIONS;
+    status = object_create (client, parent, get32 (head, 8), KIND_MEMORY, &object);
+    if (status != STATUS_OK)
+        return status;
+    object->class_number = source->class_number;
+    object->piece = source->piece;
+    if (object->piece != NULL)
+        object->piece->references++;
+    put32 (head, 8, object->handle);
+    return STATUS_OK;
+}
+
+static bool make_room (struct manager_file *file, uint32_t count)
+{
+    if (count <= file->export_count)
+        return true;
+    struct piece **exports = realloc (file->exports, count * sizeof (exports[0]));
+    if (exports == NULL)
+        return false;
+    memset (exports + file->export_count, 0, (count - file->export_count) * sizeof (exports[0]));
+    file->exports = exports;
+    file->export_count = count;
+    return true;
+}
+
+/* The file named must be one of the manager's; the export lives as long as that open file. */
+enum status memory_export (struct request *request, struct object *object)
+{
+    const uint8_t *params = request->params;
+    uint32_t count = get32 (params, 2124) & 0xffff, index = get32 (params, 2124) >> 16;
+    struct manager_file *target = request->named;
+
+    if (target == NULL || count > EXPORT_MAX || index + count > UINT16_MAX)
+        return STATUS_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < count; i++) {
+        struct object *each = object_find (object->client, get32 (params, 76 + 4 * (size_t) i));
+        if (each == NULL || each->kind != KIND_MEMORY || each->piece == NULL)
+            return STATUS_INVALID_OBJECT_HANDLE;
+        if (index + i < target->export_count && target->exports[index + i] != NULL)
+            return STATUS_INVALID_STATE;
+    }
+    if (!make_room (target, index + count))
+        return STATUS_INSUFFICIENT_RESOURCES;
+    for (uint32_t i = 0; i < count; i++) {
+        struct piece *piece = object_find (object->client, get32 (params, 76 + 4 * (size_t) i))->piece;
+        if (target->exports[index + i] != NULL)
+            continue; /* named twice in one call */
+        piece->references++;
+        target->exports[index + i] = piece;
+    }
+    memcpy (target->export_metadata, params + 10, sizeof (target->export_metadata));
+    return STATUS_OK;
+}
+
+enum status memory_import (struct request *request, struct object *object)
+{
+    uint8_t *params = request->params;
+    uint32_t count = get32 (params, 648) & 0xffff, index = get32 (params, 648) >> 16, done = 0;
+    struct manager_file *source = request->named;
+    struct object *parent = object_find (object->client, get32 (params, 4));
+    struct object *imported[IMPORT_MAX];
+    enum status status = STATUS_OK;
+
+    if (source == NULL || count > IMPORT_MAX || index + count > source->export_count)
+        return STATUS_INVALID_ARGUMENT;
+    if (parent == NULL || !(parent->kind & (KIND_DEVICE | KIND_SUBDEVICE)))
+        return STATUS_INVALID_OBJECT_PARENT;
+    for (; done < count && status == STATUS_OK; done++) {
+        struct piece *piece = source->exports[index + done];
+        status = piece == NULL ? STATUS_OBJECT_NOT_FOUND
+                               : object_create (object->client, parent, get32 (params, 8 + 4 * (size_t) done),
+                                                KIND_MEMORY, &imported[done]);
+        if (status != STATUS_OK)
+            break;
+        imported[done]->class_number = piece->video ? 0x40 : 0x3E;
+        imported[done]->piece = piece;
+        piece->references++;
+        put32 (params, 8 + 4 * (size_t) done, imported[done]->handle);
+        params[520 + done] = piece->video ? IMPORT_VIDEO : IMPORT_SYSTEM;
+    }
+    while (status != STATUS_OK && done > 0)
+        object_destroy (imported[--done]);
+    request->params_changed = status == STATUS_OK;
+    return status;
+}
+
+/* NV0000_CTRL_OS_UNIX_GET_EXPORT_OBJECT_INFO_PARAMS, 80 bytes (72 to 80 by branch; these fields are common). */
+enum status memory_export_info (struct request *request, struct object *object)
+{
+    (void) object;
+    struct manager_file *source = request->named;
+    struct piece *first = NULL;
+
+    if (source == NULL)
+        return STATUS_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < source->export_count && first == NULL; i++)
+        first = source->exports[i];
+    if (first == NULL)
+        return STATUS_INVALID_ARGUMENT;
+    put32 (request->params, 4, first->gpu);
+    put32 (request->params, 8, UINT32_MAX); /* no MIG instance */
+    put16 (request->params, 12, (uint16_t) (source->export_count < UINT16_MAX ? source->export_count : UINT16_MAX));
+    memcpy (request->params + 14, source->export_metadata, sizeof (source->export_metadata));
+    request->params_changed = true;
+    return STATUS_OK;
+}

@@ -1,0 +1,233 @@
+/* What the manager keeps, and the functions that its files share. Everything here is under manager->lock. */
+#ifndef NVC_SIM_MANAGER_STATE_H
+#define NVC_SIM_MANAGER_STATE_H
+
+#include "manager.h"
+#include "manager_engine.h"
+
+#include <pthread.h>
+
+/* Statuses of the resource manager (nvstatuscodes.h). */
+enum status {
+    STATUS_OK = 0x00,
+    STATUS_INSERT_DUPLICATE_NAME = 0x19,
+    STATUS_INSUFFICIENT_RESOURCES = 0x1A,
+    STATUS_INSUFFICIENT_PERMISSIONS = 0x1B,
+    STATUS_INVALID_ADDRESS = 0x1E,
+    STATUS_INVALID_ARGUMENT = 0x1F,
+    STATUS_INVALID_CHANNEL = 0x21,
+    STATUS_INVALID_CLASS = 0x22,
+    STATUS_INVALID_CLIENT = 0x23,
+    STATUS_INVALID_DEVICE = 0x26,
+    STATUS_INVALID_OBJECT_HANDLE = 0x33,
+    STATUS_INVALID_OBJECT_PARENT = 0x36,
+    STATUS_INVALID_PARAM_STRUCT = 0x3A,
+    STATUS_INVALID_STATE = 0x40,
+    STATUS_NO_MEMORY = 0x51,
+    STATUS_NOT_SUPPORTED = 0x56,
+    STATUS_OBJECT_NOT_FOUND = 0x57,
+    STATUS_GPU_UUID_NOT_FOUND = 0x12,
+};
+
+enum kind {
+    KIND_CLIENT = 1 << 0,
+    KIND_DEVICE = 1 << 1,
+    KIND_SUBDEVICE = 1 << 2,
+    KIND_MEMORY = 1 << 3,
+    KIND_GROUP = 1 << 4,
+    KIND_CHANNEL = 1 << 5,
+    KIND_OTHER = 1 << 6,
+};
+#define KIND_ANY 0x7f
+
+/* Memory, however many handles and exports name it. */
+struct piece {
+    uint64_t bytes;
+    uint32_t references;
+    uint32_t gpu;     /* of video memory */
+    uint32_t process; /* who allocated it: what per-process answers count */
+    bool video;
+};
+
+struct object {
+    uint32_t handle, class_number, gpu;
+    enum kind kind;
+    struct client *client;
+    struct object *parent, *child, *previous, *next; /* next: sibling */
+    struct object *hashed;                           /* in the client's table */
+    struct piece *piece;
+    struct engine_group *group; /* of a group; of a channel without one it is its own */
+    struct engine_channel *channel;
+    uint32_t number;       /* of a group or channel: what GET_INFO and the work submit token say */
+    uint32_t share_target; /* of SHARE */
+    uint16_t share_type;
+};
+
+struct client {
+    struct client *next;       /* of the manager */
+    struct manager_file *file; /* who may use it */
+    uint32_t process;          /* who made it */
+    struct object root;
+    struct object **table;
+    uint32_t table_size, objects, next_handle;
+    uint16_t share_type; /* inherited by its objects */
+};
+
+struct manager_file {
+    struct manager *manager;
+    struct manager_file *next;
+    enum manager_node node;
+    uint32_t gpu;
+    struct piece **exports; /* by index, NULL where nothing is */
+    uint32_t export_count;
+    uint8_t export_metadata[64];
+    bool uvm_initialized;
+    uint32_t uvm_gpus;                   /* a bit a GPU */
+    uint64_t resident[MANAGER_MAX_GPUS]; /* bytes of managed memory */
+};
+
+#define MANAGER_MAX_FAULTS 16
+struct manager_fault {
+    uint32_t escape, number, status, after;
+};
+
+struct manager {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* on CLOCK_MONOTONIC: something that a waiter may wait for */
+    const struct machine *machine;
+    uint32_t gpus;
+    uint64_t used[MANAGER_MAX_GPUS]; /* bytes of video memory */
+    uint8_t uuids[MANAGER_MAX_GPUS][16];
+    struct manager_file *files;
+    struct client *clients;
+    struct engine *engines;
+    uint32_t next_client, next_number;
+    struct manager_fault faults[MANAGER_MAX_FAULTS];
+    uint32_t lost; /* status of every call once the GPUs are lost */
+    bool manual;   /* the clock */
+    uint64_t manual_now;
+    int64_t real_offset; /* real mode: now is CLOCK_MONOTONIC plus this */
+    bool stopping;
+};
+
+/* A call in progress. The head is the struct that the ioctl points at; params is what the head points at. */
+struct request {
+    struct manager *manager;
+    struct manager_file *file;
+    struct manager_caller *caller;
+    uint32_t number, escape, head_size;
+    uint8_t *head;
+    uint8_t *params;
+    uint32_t params_size;
+    uint64_t params_address;
+    bool params_changed;
+    uint8_t *list; /* what params point at, of the one control that has that */
+    uint32_t list_size;
+    uint64_t list_address;
+    struct manager_file *named; /* the open file that a descriptor in the call names */
+    struct {
+        uint64_t address;
+        const void *from;
+        size_t size;
+    } late[3]; /* further writes to the caller's memory */
+    int error; /* what the ioctl returns */
+};
+
+static inline uint32_t get32 (const uint8_t *from, size_t offset)
+{
+    uint32_t value;
+    __builtin_memcpy (&value, from + offset, sizeof (value));
+    return value;
+}
+
+static inline uint64_t get64 (const uint8_t *from, size_t offset)
+{
+    uint64_t value;
+    __builtin_memcpy (&value, from + offset, sizeof (value));
+    return value;
+}
+
+static inline void put16 (uint8_t *to, size_t offset, uint16_t value)
+{
+    __builtin_memcpy (to + offset, &value, sizeof (value));
+}
+
+static inline void put32 (uint8_t *to, size_t offset, uint32_t value)
+{
+    __builtin_memcpy (to + offset, &value, sizeof (value));
+}
+
+static inline void put64 (uint8_t *to, size_t offset, uint64_t value)
+{
+    __builtin_memcpy (to + offset, &value, sizeof (value));
+}
+
+/* manager_object.c */
+struct client *client_find (struct manager *manager, uint32_t handle);
+/* The client, if this open file may use it (strict rmclientValidate). */
+struct client *client_of (struct request *request, uint32_t handle);
+struct client *client_create (struct request *request, uint32_t class_number);
+void client_destroy (struct client *client);
+struct object *object_find (struct client *client, uint32_t handle);
+/* handle 0: one is picked. */
+enum status object_create (struct client *client, struct object *parent, uint32_t handle, enum kind kind,
+                           struct object **result);
+/* With everything below it. */
+void object_destroy (struct object *object);
+
+/* manager_memory.c */
+uint64_t memory_capacity (const struct manager *manager, uint32_t gpu);
+uint64_t memory_rounded (uint64_t bytes);
+/* bytes: rounded up already. */
+enum status piece_create (struct manager *manager, uint32_t gpu, uint32_t process, bool video, uint64_t bytes,
+                          struct piece **result);
+void piece_release (struct manager *manager, struct piece *piece);
+/* NV_MEMORY_ALLOCATION_PARAMS in `params`; size, offset and limit are written back. */
+enum status memory_allocate (struct request *request, struct object *object, uint8_t *params);
+enum status memory_vid_heap (struct request *request);
+enum status memory_share (struct request *request);
+enum status memory_duplicate (struct request *request);
+enum status memory_export (struct request *request, struct object *object);
+enum status memory_import (struct request *request, struct object *object);
+enum status memory_export_info (struct request *request, struct object *object);
+
+/* manager_class.c */
+/* Bytes of parameters that the class has; 0: none that anybody looks at. */
+uint32_t class_params_size (const struct manager *manager, uint32_t class_number);
+enum status class_allocate (struct request *request);
+enum status class_allocate_memory (struct request *request);
+enum status class_free (struct request *request);
+
+/* manager_control.c */
+enum status control (struct request *request);
+/* manager_information.c, manager_process.c, manager_schedule.c: what the table in manager_control.c names. */
+typedef enum status control_function (struct request *request, struct object *object);
+control_function control_build_version, control_ids, control_id_info, control_pci_info, control_address_space,
+    control_inherited_share, control_gid, control_fb_info, control_fb_info_list, control_pids, control_pid_info,
+    control_schedule, control_set_slice, control_get_slice, control_preempt, control_number, control_token,
+    control_disable;
+/* Group or channel objects: makes what the engine needs for them. */
+enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
+enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type);
+void schedule_destroy (struct object *object);
+
+/* manager_escape.c: what is neither allocation nor control. Writes the status itself where the escape has one. */
+bool escape_other (struct request *request);
+/* manager_uvm.c */
+uint32_t uvm_size (uint32_t number);
+void uvm_call (struct request *request);
+int gpu_by_uuid (const struct manager *manager, const uint8_t *uuid);
+void uvm_forget (struct manager_file *file);
+
+/* manager_clock.c */
+uint64_t clock_now (struct manager *manager);
+/* Brings every engine to now. */
+void clock_run (struct manager *manager);
+void clock_set (struct manager *manager, enum sim_clock_mode mode, uint64_t advance);
+/* Waits, without the lock, until something changed or the simulated time is `until`. False: interrupted. */
+bool clock_wait (struct request *request, uint64_t until);
+/* The calls of device.h. */
+bool simulator_call (struct request *request);
+void totals_fill (struct manager *manager, struct sim_totals *totals);
+
+#endif
