@@ -1,0 +1,190 @@
+/* Arrays and mipmapped arrays: charged with what their descriptor says they hold. Never converted: managed memory has no
+ * such layout. */
+#include "share.h"
+
+/* Bytes of a block of pixels in the formats of CUarray_format (cuda.h); most blocks are one pixel. */
+static uint64_t block_bytes (int format, unsigned int channels, unsigned int *side)
+{
+    *side = 1;
+    switch (format) {
+    case 0x91: /* BC1 */
+    case 0x92:
+    case 0x97: /* BC4 */
+    case 0x98:
+        *side = 4;
+        return 8;
+    case 0x93: /* BC2, BC3 */
+    case 0x94:
+    case 0x95:
+    case 0x96:
+    case 0x99: /* BC5 to BC7 */
+    case 0x9a:
+    case 0x9b:
+    case 0x9c:
+    case 0x9d:
+    case 0x9e:
+        *side = 4;
+        return 16;
+    case 0x01: /* 8 bits a channel */
+    case 0x08:
+        return channels;
+    case 0x02: /* 16 bits, half */
+    case 0x09:
+    case 0x10:
+        return 2 * (uint64_t) channels;
+    case 0x03: /* 32 bits, float */
+    case 0x0a:
+    case 0x20:
+        return 4 * (uint64_t) channels;
+    case 0xc0: /* normalised integers: the format says the channels */
+    case 0xc6:
+        return 1;
+    case 0xc1:
+    case 0xc3:
+    case 0xc7:
+    case 0xc9:
+    case 0xb0: /* NV12, NV16, YUY2: at most 2 bytes a pixel */
+    case 0xa2:
+    case 0xa5:
+        return 2;
+    case 0xb2: /* three planes of 8 bits; P010, P016 */
+    case 0xb4:
+    case 0x9f:
+    case 0xa1:
+        return 3;
+    case 0xb3: /* three planes of 10 bits */
+    case 0xb5:
+        return 6;
+    case 0xc5: /* four channels of 16 bits, 12-bit YUV */
+    case 0xcb:
+    case 0xb1:
+        return 8;
+    default: /* the rest of 2026 has 4; what comes later is guessed so */
+        return 4;
+    }
+}
+
+static uint64_t at_least_1 (uint64_t number)
+{
+    return number > 0 ? number : 1;
+}
+
+static uint64_t product (uint64_t one, uint64_t other)
+{
+    uint64_t result;
+    return __builtin_mul_overflow (one, other, &result) ? UINT64_MAX : result;
+}
+
+/* Layers and the faces of a cube are the depth; they stay as many on every level. */
+static uint64_t array_bytes (const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels)
+{
+    enum { LAYERED = 1, CUBEMAP = 4 };
+    unsigned int side;
+    uint64_t pixel = block_bytes (descriptor->Format, descriptor->NumChannels, &side), sum = 0;
+    if ((descriptor->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0)
+        return 0; /* its memory comes from cuMemCreate */
+    for (unsigned int level = 0; level < levels && level < 32; level++) {
+        uint64_t depth = at_least_1 (descriptor->Depth);
+        if ((descriptor->Flags & (LAYERED | CUBEMAP)) == 0)
+            depth = at_least_1 (depth >> level);
+        uint64_t columns = (at_least_1 (descriptor->Width >> level) + side - 1) / side;
+        uint64_t rows = (at_least_1 (descriptor->Height >> level) + side - 1) / side;
+        uint64_t bytes = product (product (product (columns, rows), depth), pixel);
+        sum = sum > UINT64_MAX - bytes ? UINT64_MAX : sum + bytes;
+    }
+    return sum;
+}
+
+/* Both halves around the driver's own call; the creator's arguments are checked by the driver. */
+struct creation {
+    struct share share;
+    uint64_t bytes;
+};
+
+static bool begin (struct creation *creation, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels)
+{
+    creation->share = share_of_current ();
+    creation->bytes = 0;
+    if (creation->share.counted && descriptor != NULL)
+        creation->bytes = share_charge (array_bytes (descriptor, levels));
+    return share_take (&creation->share, creation->bytes);
+}
+
+static CUresult end (const struct creation *creation, CUresult result, enum ledger_kind kind, const void *array)
+{
+    uint64_t key = result == CUDA_SUCCESS ? *(const uintptr_t *) array : 0;
+    share_keep (&creation->share, result == CUDA_SUCCESS, kind, key, creation->bytes, false);
+    return result;
+}
+
+CUresult cuArray3DCreate_v2 (CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+{
+    struct creation creation;
+    if (!begin (&creation, descriptor, 1))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return end (&creation, NEXT (cuArray3DCreate_v2) (array, descriptor), LEDGER_ARRAY, array);
+}
+
+CUresult cuArray3DCreate (CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor)
+{
+    struct creation creation;
+    CUDA_ARRAY3D_DESCRIPTOR wide = { 0 };
+    if (descriptor != NULL)
+        wide = (CUDA_ARRAY3D_DESCRIPTOR){ descriptor->Width,  descriptor->Height,      descriptor->Depth,
+                                          descriptor->Format, descriptor->NumChannels, descriptor->Flags };
+    if (!begin (&creation, descriptor != NULL ? &wide : NULL, 1))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return end (&creation, NEXT (cuArray3DCreate) (array, descriptor), LEDGER_ARRAY, array);
+}
+
+CUresult cuArrayCreate_v2 (CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
+{
+    struct creation creation;
+    CUDA_ARRAY3D_DESCRIPTOR flat = { 0 };
+    if (descriptor != NULL)
+        flat = (CUDA_ARRAY3D_DESCRIPTOR){ descriptor->Width,       descriptor->Height, 0, descriptor->Format,
+                                          descriptor->NumChannels, 0 };
+    if (!begin (&creation, descriptor != NULL ? &flat : NULL, 1))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return end (&creation, NEXT (cuArrayCreate_v2) (array, descriptor), LEDGER_ARRAY, array);
+}
+
+CUresult cuArrayCreate (CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor)
+{
+    struct creation creation;
+    CUDA_ARRAY3D_DESCRIPTOR flat = { 0 };
+    if (descriptor != NULL)
+        flat = (CUDA_ARRAY3D_DESCRIPTOR){ descriptor->Width,       descriptor->Height, 0, descriptor->Format,
+                                          descriptor->NumChannels, 0 };
+    if (!begin (&creation, descriptor != NULL ? &flat : NULL, 1))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return end (&creation, NEXT (cuArrayCreate) (array, descriptor), LEDGER_ARRAY, array);
+}
+
+CUresult cuMipmappedArrayCreate (CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels)
+{
+    struct creation creation;
+    if (!begin (&creation, descriptor, levels))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return end (&creation, NEXT (cuMipmappedArrayCreate) (array, descriptor, levels), LEDGER_MIPMAP, array);
+}
+
+CUresult cuArrayDestroy (CUarray array)
+{
+    struct ledger_entry entry;
+    bool known = share_is_active () && share_forget (LEDGER_ARRAY, (uintptr_t) array, &entry);
+    CUresult result = NEXT (cuArrayDestroy) (array);
+    if (known)
+        share_freed (&entry, result == CUDA_SUCCESS);
+    return result;
+}
+
+CUresult cuMipmappedArrayDestroy (CUmipmappedArray array)
+{
+    struct ledger_entry entry;
+    bool known = share_is_active () && share_forget (LEDGER_MIPMAP, (uintptr_t) array, &entry);
+    CUresult result = NEXT (cuMipmappedArrayDestroy) (array);
+    if (known)
+        share_freed (&entry, result == CUDA_SUCCESS);
+    return result;
+}

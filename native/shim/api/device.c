@@ -1,0 +1,51 @@
+/* Which GPU a call is about: the driver maps ordinals, and the limits know GPUs by UUID. */
+#include "share.h"
+
+#include "rm/rm.h"
+
+static const struct share NOTHING = { .gpu = RM_NO_GPU, .device = -1 };
+
+struct share share_of_device (CUdevice device)
+{
+    CUuuid uuid;
+    CUresult result = CUDA_ERROR_NOT_FOUND;
+    if (!share_is_active ())
+        return NOTHING;
+    /* v2 tells MIG devices apart; drivers before CUDA 11.4 have the first one alone. */
+    if (next_exists (ROW_cuDeviceGetUuid_v2))
+        result = NEXT (cuDeviceGetUuid_v2) (&uuid, device);
+    else
+        result = NEXT (cuDeviceGetUuid) (&uuid, device);
+    if (result != CUDA_SUCCESS) /* not a device: the driver will say so */
+        return NOTHING;
+    struct share share = share_of_uuid (uuid.bytes);
+    share.device = device;
+    int concurrent = 0;
+    if (share.oversubscribed &&
+        (NEXT (cuDeviceGetAttribute) (&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device) != CUDA_SUCCESS ||
+         concurrent == 0))
+        share.oversubscribed = false;
+    return share;
+}
+
+struct share share_of_current (void)
+{
+    CUdevice device;
+    if (!share_is_active () || NEXT (cuCtxGetDevice) (&device) != CUDA_SUCCESS)
+        return NOTHING;
+    return share_of_device (device);
+}
+
+struct share share_of_stream (CUstream stream)
+{
+    CUcontext context, own;
+    CUdevice device;
+    if ((uintptr_t) stream <= 2) /* NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD: of the current context */
+        return share_of_current ();
+    if (!share_is_active () || NEXT (cuStreamGetCtx) (stream, &context) != CUDA_SUCCESS ||
+        NEXT (cuCtxPushCurrent_v2) (context) != CUDA_SUCCESS)
+        return NOTHING;
+    CUresult result = NEXT (cuCtxGetDevice) (&device);
+    NEXT (cuCtxPopCurrent_v2) (&own);
+    return result == CUDA_SUCCESS ? share_of_device (device) : NOTHING;
+}

@@ -1,0 +1,130 @@
+/*
+ * Look-ups by name. A name that is not ours goes to the loader's own function with the caller's return address and nothing
+ * else happens. One of ours is looked up first, and only an answer that is the driver's own function is replaced: who asks
+ * for something that is not there gets what he would get without this library.
+ */
+#include "dlsym.h"
+
+#include "elf.h"
+#include "next.h"
+
+#include <dlfcn.h>
+
+extern char nvc_dlsym_stub[] __attribute__ ((visibility ("hidden")));
+extern char nvc_dlvsym_stub[] __attribute__ ((visibility ("hidden")));
+
+struct question {
+    void *handle;
+    const char *name, *version; /* version: NULL for dlsym */
+    void *caller;
+};
+
+static struct answer answered (void *value)
+{
+    return (struct answer){ 1, value };
+}
+
+static struct answer jump (const struct question *question)
+{
+    void *real = question->version == NULL ? (void *) next_dlsym () : (void *) next_dlvsym ();
+    return (struct answer){ real == NULL, real };
+}
+
+/* The real look-up; RTLD_NEXT counts from this library here. */
+static void *find (const struct question *question, void *handle)
+{
+    if (question->version != NULL)
+        return next_dlvsym () != NULL ? next_dlvsym () (handle, question->name, question->version) : NULL;
+    return next_dlsym () != NULL ? next_dlsym () (handle, question->name) : NULL;
+}
+
+static bool is_libc (const struct link_map *object)
+{
+    return object != NULL && (elf_is_named (object, "libc.so.6") || elf_is_named (object, "libdl.so.2"));
+}
+
+/* Was this object, from the program's start, loaded before this library? */
+static bool is_before_self (const struct link_map *object)
+{
+    const struct link_map *self = elf_self ();
+    for (const struct link_map *other = elf_first (); other != NULL && other != self; other = other->l_next)
+        if (other == object)
+            return true;
+    return false;
+}
+
+/* "dlsym" itself. An interposer behind us asks for what is behind it, or for libc's: it must not be led in a circle. */
+static struct answer answer_loader (const struct question *question, void *own)
+{
+    if (question->handle == RTLD_NEXT)
+        return jump (question);
+    void *found = find (question, question->handle);
+    if (found == NULL || found == own || !is_libc (next_object (found)))
+        return jump (question);
+    const struct link_map *caller = next_object (question->caller);
+    if (caller != NULL && !is_libc (caller) && !is_before_self (caller) && elf_symbol (caller, "dlsym") != NULL)
+        return jump (question);
+    return answered (own);
+}
+
+/* In the global scope our own symbol hides what the driver's library, or somebody else's, has there. */
+static struct answer answer_global (const struct question *question, enum row row)
+{
+    void *found = find (question, RTLD_NEXT);
+    if (found != NULL && !next_is_real (row, found))
+        return answered (found);
+    if (found == NULL) {
+        /* A library that was opened with RTLD_LOCAL and is linked with the driver has it in its own scope. */
+        void *caller = next_object (question->caller);
+        void *local = caller != NULL ? find (question, caller) : NULL;
+        if (local == NULL || !next_is_real (row, local))
+            return answered (find (question, RTLD_NEXT));
+    }
+    return answered (row_facts[row].wrapper);
+}
+
+static struct answer answer_driver (const struct question *question, enum row row)
+{
+    void *own = row_facts[row].wrapper, *found;
+    if (question->handle == RTLD_NEXT) {
+        struct link_map *caller = next_object (question->caller);
+        if (caller == NULL || is_before_self (caller)) {
+            found = find (question, RTLD_NEXT);
+            return found == NULL ? answered (NULL) : jump (question);
+        }
+        found = find (question, RTLD_NEXT);
+        if (found == NULL)
+            found = find (question, caller);
+        return found != NULL && next_is_real (row, found) ? answered (own) : jump (question);
+    }
+    found = find (question, question->handle);
+    if (found == NULL)
+        return jump (question);
+    if (found == own)
+        return answer_global (question, row);
+    return next_is_real (row, found) ? answered (own) : jump (question);
+}
+
+static struct answer answer (const struct question *question)
+{
+    int name = name_find (question->name);
+    if (name < 0 || next_dlsym () == NULL)
+        return jump (question);
+    if (name == NAME_DLSYM)
+        return answer_loader (question, nvc_dlsym_stub);
+    if (name == NAME_DLVSYM)
+        return answer_loader (question, nvc_dlvsym_stub);
+    return answer_driver (question, (enum row) name);
+}
+
+struct answer api_dlsym (void *handle, const char *name, void *caller)
+{
+    struct question question = { handle, name, NULL, caller };
+    return answer (&question);
+}
+
+struct answer api_dlvsym (void *handle, const char *name, const char *version, void *caller)
+{
+    struct question question = { handle, name, version, caller };
+    return answer (&question);
+}

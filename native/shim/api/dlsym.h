@@ -1,0 +1,16 @@
+/* What a look-up of a name is answered with. */
+#ifndef NVC_API_DLSYM_H
+#define NVC_API_DLSYM_H
+
+/* Returned in two registers, for the stubs. answered: value is the answer. Otherwise value is the function to jump to with
+ * the caller's own arguments and return address. */
+struct answer {
+    unsigned long answered;
+    void *value;
+};
+
+struct answer api_dlsym (void *handle, const char *name, void *caller) __attribute__ ((visibility ("hidden")));
+struct answer api_dlvsym (void *handle, const char *name, const char *version, void *caller)
+    __attribute__ ((visibility ("hidden")));
+
+#endif

@@ -1,0 +1,172 @@
+/*
+ * Nothing here is set up at load. Every value is found when it is first needed, and finding it twice does no harm, so plain
+ * atomic words do. A driver's library is known from the first address that a look-up found in it, or (programs linked with
+ * it) looked for at the first call of a wrapper.
+ */
+#include "next.h"
+
+#include "elf.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+static const char *const LIBRARY_NAMES[LIBRARIES] = { "libcuda.so.1", "libnvidia-ml.so.1" };
+
+static _Atomic (void *) real_dlsym, real_dlvsym, real_dladdr;
+static _Atomic (void *) drivers[LIBRARIES]; /* struct link_map * */
+static _Atomic (void *) functions[ROWS];
+static _Atomic (void *) state;
+
+/* The first object after this library that has it: another interposer, or the C library. Objects from the program's start
+ * stay in the list in this order, so no lock is needed to walk over them. */
+static void *after_self (const char *name)
+{
+    struct link_map *object = elf_self ();
+    void *found = NULL;
+    for (object = object != NULL ? object->l_next : elf_first (); object != NULL && found == NULL; object = object->l_next)
+        found = elf_symbol (object, name);
+    return found;
+}
+
+static void *once (_Atomic (void *) *place, const char *name, void *(*find) (const char *name))
+{
+    void *found = atomic_load_explicit (place, memory_order_relaxed);
+    if (found == NULL && (found = find (name)) != NULL)
+        atomic_store_explicit (place, found, memory_order_relaxed);
+    return found;
+}
+
+dlsym_type next_dlsym (void)
+{
+    return (dlsym_type) once (&real_dlsym, "dlsym", after_self);
+}
+
+dlvsym_type next_dlvsym (void)
+{
+    return (dlvsym_type) once (&real_dlvsym, "dlvsym", after_self);
+}
+
+void *next_libc (const char *name)
+{
+    for (struct link_map *object = elf_first (); object != NULL; object = object->l_next)
+        if (elf_is_named (object, "libc.so.6") || elf_is_named (object, "libdl.so.2")) {
+            void *found = elf_symbol (object, name);
+            if (found != NULL)
+                return found;
+        }
+    return NULL;
+}
+
+struct link_map *next_object (const void *address)
+{
+    typedef int (*dladdr1_type) (const void *, Dl_info *, void **, int);
+    dladdr1_type find = (dladdr1_type) once (&real_dladdr, "dladdr1", next_libc);
+    Dl_info information;
+    void *object = NULL;
+    if (find == NULL || address == NULL || find (address, &information, &object, RTLD_DL_LINKMAP) == 0)
+        return NULL;
+    return object;
+}
+
+/* The library that a program which is linked with the driver has loaded. Loads nothing. */
+static struct link_map *locate_driver (enum library library, const char *symbol)
+{
+    dlsym_type find = next_dlsym ();
+    struct link_map *object = find != NULL ? next_object (find (RTLD_NEXT, symbol)) : NULL;
+    if (object == NULL || !elf_is_named (object, LIBRARY_NAMES[library])) {
+        void *(*open) (const char *, int) = (void *(*) (const char *, int)) next_libc ("dlopen");
+        int (*close) (void *) = (int (*) (void *)) next_libc ("dlclose");
+        void *handle = open != NULL ? open (LIBRARY_NAMES[library], RTLD_LAZY | RTLD_NOLOAD) : NULL;
+        object = handle;
+        if (handle != NULL && close != NULL)
+            close (handle);
+    }
+    if (object != NULL) {
+        void *none = NULL;
+        if (!atomic_compare_exchange_strong (&drivers[library], &none, object))
+            object = none;
+    }
+    return object;
+}
+
+void *next_known (enum row row)
+{
+    void *found = atomic_load_explicit (&functions[row], memory_order_relaxed);
+    struct link_map *driver = atomic_load_explicit (&drivers[row_facts[row].library], memory_order_acquire);
+    if (found == NULL && driver != NULL && (found = elf_symbol (driver, row_facts[row].symbol)) != NULL)
+        atomic_store_explicit (&functions[row], found, memory_order_relaxed);
+    return found;
+}
+
+static void *real_function (enum row row)
+{
+    void *found = next_known (row);
+    if (found == NULL && atomic_load (&drivers[row_facts[row].library]) == NULL &&
+        locate_driver (row_facts[row].library, row_facts[row].symbol) != NULL)
+        found = next_known (row);
+    return found;
+}
+
+bool next_exists (enum row row)
+{
+    return real_function (row) != NULL;
+}
+
+/* Arguments are the caller's business in both calling conventions, so this serves for every function type. */
+static int no_cuda_function (void)
+{
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+static int no_nvml_function (void)
+{
+    return NVML_ERROR_FUNCTION_NOT_FOUND;
+}
+
+driver_function next_function (enum row row)
+{
+    driver_function found = (driver_function) real_function (row);
+    if (found == NULL)
+        found = row_facts[row].library == LIBRARY_CUDA ? (driver_function) no_cuda_function : (driver_function) no_nvml_function;
+    return found;
+}
+
+bool next_is_real (enum row row, void *address)
+{
+    void *known = next_known (row);
+    if (known == address)
+        return true;
+    enum library library = row_facts[row].library;
+    struct link_map *object = next_object (address);
+    if (object == NULL || !elf_is_named (object, LIBRARY_NAMES[library]))
+        return false;
+    struct link_map *driver = atomic_load_explicit (&drivers[library], memory_order_acquire);
+    if (driver != NULL && driver != object) {
+        /* A second copy (dlmopen) keeps its own functions. A copy that was unloaded is forgotten. */
+        struct link_map *owner = known != NULL ? next_object (known) : NULL;
+        if (owner == driver && elf_is_named (driver, LIBRARY_NAMES[library]))
+            return false;
+        for (enum row other = 0; other < ROWS; other++)
+            if (row_facts[other].library == library)
+                atomic_store_explicit (&functions[other], NULL, memory_order_relaxed);
+    }
+    atomic_store_explicit (&drivers[library], object, memory_order_release);
+    return next_known (row) == address;
+}
+
+struct api *next_state (size_t size)
+{
+    void *found = atomic_load_explicit (&state, memory_order_acquire);
+    if (found == NULL) {
+        void *pages = mmap (NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (pages == MAP_FAILED)
+            return NULL;
+        /* Old kernels have no MADV_WIPEONFORK: there a child keeps its parent's tables, which it cannot use anyway. */
+        madvise (pages, size, MADV_WIPEONFORK);
+        if (atomic_compare_exchange_strong (&state, &found, pages))
+            return pages;
+        munmap (pages, size);
+    }
+    return found;
+}

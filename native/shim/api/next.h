@@ -1,0 +1,24 @@
+/* The real functions: of the loader, and of the driver's libraries. The one file of this library with globals is next.c. */
+#ifndef NVC_API_NEXT_H
+#define NVC_API_NEXT_H
+
+#include "wrap.h"
+
+#include <link.h>
+
+typedef void *(*dlsym_type) (void *handle, const char *name);
+typedef void *(*dlvsym_type) (void *handle, const char *name, const char *version);
+
+/* What a look-up without this library would have reached: the next dlsym after ours, NULL in a process without one. */
+dlsym_type next_dlsym (void);
+dlvsym_type next_dlvsym (void);
+/* The C library's own function, wherever it lies (dlsym and its like moved from libdl to libc in glibc 2.34). */
+void *next_libc (const char *name);
+/* The loaded object that an address lies in; NULL. */
+struct link_map *next_object (const void *address);
+
+/* The one state of this library, in pages that a forked child gets zeroed; NULL when there is no memory. */
+struct api;
+struct api *next_state (size_t size);
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * cuGetProcAddress: the driver answers first, with the caller's version and flags, and only then is its function replaced by
+ * the wrapper of exactly that variant, told by its address. Everything else about the answer stays the driver's.
+ */
+#include "next.h"
+#include "share.h"
+
+#include <string.h>
+
+static CUresult ask (const char *symbol, void **found, int version, uint64_t flags)
+{
+    CUdriverProcAddressQueryResult status;
+    *found = NULL;
+    if (next_exists (ROW_cuGetProcAddress_v2))
+        return NEXT (cuGetProcAddress_v2) (symbol, found, version, flags, &status);
+    return NEXT (cuGetProcAddress) (symbol, found, version, flags);
+}
+
+/* A driver may hand out an address that no exported name has; the row's own version and flags say which one is meant. */
+static bool is_variant (enum row row, void *address)
+{
+    void *found;
+    if (next_known (row) == address)
+        return true;
+    return ask (row_facts[row].base, &found, row_facts[row].version, row_facts[row].stream) == CUDA_SUCCESS &&
+           found == address && next_exists (row);
+}
+
+static void replace (const char *symbol, void **address)
+{
+    if (symbol == NULL || address == NULL || *address == NULL)
+        return;
+    for (enum row row = 0; row < WRAPPED; row++)
+        if (row_facts[row].library == LIBRARY_CUDA && strcmp (row_facts[row].base, symbol) == 0 && is_variant (row, *address)) {
+            *address = row_facts[row].wrapper;
+            return;
+        }
+}
+
+CUresult cuGetProcAddress (const char *symbol, void **function, int version, uint64_t flags)
+{
+    CUresult result = NEXT (cuGetProcAddress) (symbol, function, version, flags);
+    if (result == CUDA_SUCCESS)
+        replace (symbol, function);
+    return result;
+}
+
+CUresult cuGetProcAddress_v2 (const char *symbol, void **function, int version, uint64_t flags,
+                              CUdriverProcAddressQueryResult *status)
+{
+    CUresult result = NEXT (cuGetProcAddress_v2) (symbol, function, version, flags, status);
+    if (result == CUDA_SUCCESS)
+        replace (symbol, function);
+    return result;
+}
+
+/* A way round every wrapper that the driver's own tools use. It stays open; where there is a region it is counted there. */
+CUresult cuGetExportTable (const void **table, const CUuuid *identity)
+{
+    uint64_t signals;
+    struct api *api = share_is_active () ? share_lock (&signals) : NULL;
+    if (api != NULL && api->attached)
+        region_note (&api->region, REGION_NOTE_EXPORT_TABLE, 0);
+    if (api != NULL)
+        share_unlock (api, signals);
+    return NEXT (cuGetExportTable) (table, identity);
+}

@@ -1,0 +1,202 @@
+#include "share.h"
+
+#include "next.h"
+
+#include "rm/rm.h"
+#include "shim/identity.h"
+#include "shim/limits.h"
+#include "shim/raw.h"
+
+#include <string.h>
+
+static const char *path_of (const char *path, const char *variable)
+{
+    const char *other = RAW3 (SYS_faccessat, -100, path, 0) != 0 && !identity_secure () ? identity_variable (variable) : NULL;
+    return other != NULL ? other : path;
+}
+
+static void read_limits (struct api *api)
+{
+    api->generation = LOAD (api->shared->generation);
+    api->good = limits_read (api->shared, &api->limits);
+    api->oversubscribing = api->counting = false;
+    for (unsigned i = 0; api->good && i < api->limits.gpu_count; i++)
+        api->oversubscribing |= (api->limits.gpus[i].flags & LIMITS_OVERSUBSCRIBE) != 0;
+    api->counting = api->good && rm_abi_find (api->limits.driver) == NULL;
+}
+
+static void look (struct api *api)
+{
+    if (!api->looked) {
+        api->looked = true;
+        api->shared = limits_map (path_of (SHARE_LIMITS_PATH, SHARE_LIMITS_ENVIRONMENT), &api->there);
+        if (api->shared != NULL)
+            read_limits (api);
+    } else if (api->shared != NULL && LOAD (api->shared->generation) != api->generation) {
+        read_limits (api);
+    }
+    if (api->counting && !api->attached)
+        api->attached = region_attach (&api->region, path_of (SHARE_REGION_PATH, SHARE_REGION_ENVIRONMENT));
+}
+
+struct api *share_lock (uint64_t *signals)
+{
+    struct api *api = next_state (sizeof (struct api));
+    if (api == NULL)
+        return NULL;
+    *signals = lock_take (&api->lock);
+    look (api);
+    return api;
+}
+
+void share_unlock (struct api *api, uint64_t signals)
+{
+    lock_give (&api->lock, signals);
+}
+
+bool share_is_active (void)
+{
+    uint64_t signals;
+    struct api *api = share_lock (&signals);
+    if (api == NULL)
+        return true;
+    bool active = api->there && (!api->good || api->counting || api->oversubscribing);
+    share_unlock (api, signals);
+    return active;
+}
+
+struct share share_of_uuid (const uint8_t uuid[16])
+{
+    struct share share = { .gpu = RM_NO_GPU, .device = -1 };
+    uint64_t signals;
+    struct api *api = share_lock (&signals);
+    memcpy (share.uuid.bytes, uuid, sizeof (share.uuid.bytes));
+    if (api == NULL) {
+        share.blocked = true;
+        return share;
+    }
+    share.blocked = api->there && !api->good;
+    if (api->good)
+        share.gpu = limits_find_gpu (&api->limits, uuid);
+    if (share.gpu != RM_NO_GPU) {
+        share.oversubscribed = (api->limits.gpus[share.gpu].flags & LIMITS_OVERSUBSCRIBE) != 0;
+        share.counted = api->counting;
+        share.blocked = share.counted && !api->attached;
+    }
+    share_unlock (api, signals);
+    return share;
+}
+
+/* Several processes ask at once: region_reserve is exact between them, and the lock makes it so between threads. */
+static bool reserve (const struct share *share, uint64_t bytes, bool always)
+{
+    uint64_t signals;
+    struct api *api = share_lock (&signals);
+    if (api == NULL || !api->attached) {
+        if (api != NULL)
+            share_unlock (api, signals);
+        return false;
+    }
+    uint64_t limit = api->limits.gpus[share->gpu].memory, lower = LOAD_RELAXED (api->region.header->memory[share->gpu]);
+    if (lower != 0 && (limit == 0 || lower < limit))
+        limit = lower;
+    bool granted = region_reserve (&api->region, share->gpu, bytes, always ? 0 : limit);
+    share_unlock (api, signals);
+    return granted;
+}
+
+bool share_take (const struct share *share, uint64_t bytes)
+{
+    return !share->blocked && (!share->counted || reserve (share, bytes, false));
+}
+
+void share_give (const struct share *share, uint64_t bytes)
+{
+    uint64_t signals;
+    struct api *api = share->counted ? share_lock (&signals) : NULL;
+    if (api == NULL)
+        return;
+    if (api->attached)
+        region_refund (&api->region, share->gpu, bytes);
+    share_unlock (api, signals);
+}
+
+void share_keep (const struct share *share, bool made, enum ledger_kind kind, uint64_t key, uint64_t bytes, bool converted)
+{
+    uint64_t signals;
+    struct api *api;
+    if (!made) {
+        share_give (share, bytes);
+    } else if ((share->counted || converted) && (api = share_lock (&signals)) != NULL) {
+        struct ledger_entry entry = { .key = key, .bytes = bytes, .kind = kind, .gpu = share->counted ? share->gpu : RM_NO_GPU,
+                                      .references = 1, .converted = converted };
+        ledger_add (&api->ledger, &entry);
+        share_unlock (api, signals);
+    }
+}
+
+bool share_forget (enum ledger_kind kind, uint64_t key, struct ledger_entry *entry)
+{
+    uint64_t signals;
+    struct api *api = share_lock (&signals);
+    struct ledger_entry *found = api != NULL ? ledger_find (&api->ledger, kind, key) : NULL;
+    if (found != NULL) {
+        *entry = *found;
+        ledger_remove (&api->ledger, found);
+    }
+    if (api != NULL)
+        share_unlock (api, signals);
+    return found != NULL;
+}
+
+void share_freed (const struct ledger_entry *entry, bool freed)
+{
+    uint64_t signals;
+    struct api *api = share_lock (&signals);
+    if (api == NULL)
+        return;
+    if (!freed)
+        ledger_add (&api->ledger, entry);
+    else if (entry->gpu != RM_NO_GPU && api->attached)
+        region_refund (&api->region, entry->gpu, entry->bytes);
+    share_unlock (api, signals);
+}
+
+bool share_is_converted (uint64_t pointer)
+{
+    uint64_t signals;
+    struct api *api = share_lock (&signals);
+    struct ledger_entry *entry = api != NULL ? ledger_find (&api->ledger, LEDGER_POINTER, pointer) : NULL;
+    bool converted = entry != NULL && entry->converted;
+    if (api != NULL)
+        share_unlock (api, signals);
+    return converted;
+}
+
+bool share_numbers (const struct share *share, uint64_t real_total, uint64_t real_free, struct share_numbers *numbers)
+{
+    uint64_t signals;
+    struct api *api = share->counted ? share_lock (&signals) : NULL;
+    if (api == NULL)
+        return false;
+    uint64_t limit = api->limits.gpus[share->gpu].memory, lower = api->attached ? api->region.header->memory[share->gpu] : 0;
+    uint64_t used = api->attached ? region_sum (&api->region, share->gpu, false) : limit;
+    if (lower != 0 && (limit == 0 || lower < limit))
+        limit = lower;
+    share_unlock (api, signals);
+    if (limit == 0)
+        return false;
+    numbers->total = share->oversubscribed || limit < real_total ? limit : real_total;
+    numbers->used = used;
+    numbers->free = used < numbers->total ? numbers->total - used : 0;
+    if (!share->oversubscribed && numbers->free > real_free)
+        numbers->free = real_free;
+    return true;
+}
+
+uint64_t share_charge (uint64_t bytes)
+{
+    /* The driver takes video memory in pieces of 2 MiB and cuts small allocations from shared ones in steps of 512. */
+    uint64_t step = bytes >= 1u << 20 ? 2u << 20 : 512;
+    return bytes > UINT64_MAX - step ? bytes : (bytes + step - 1) / step * step;
+}

@@ -1,0 +1,64 @@
+/*
+ * The rows of rows.def as prototypes, function types and numbers. A row without a function does not link, a function with
+ * another signature does not compile, a function without a row is not exported.
+ */
+#ifndef NVC_API_WRAP_H
+#define NVC_API_WRAP_H
+
+#include "abi.h"
+
+#include <stdbool.h>
+
+#define EXPORTED __attribute__ ((visibility ("default")))
+
+enum library { LIBRARY_CUDA, LIBRARY_NVML, LIBRARIES };
+enum default_stream { STREAM_BOTH = 0, STREAM_LEGACY = 1, STREAM_PER_THREAD = 2 }; /* also the flags of cuGetProcAddress */
+
+enum row {
+#define WRAP(result, symbol, parameters, base, version, stream, library) ROW_##symbol,
+#include "rows.def"
+    WRAPPED,
+    ROW_LAST_WRAPPED = WRAPPED - 1,
+#undef WRAP
+#define WRAP(result, symbol, parameters, base, version, stream, library)
+#define USE(result, symbol, parameters, library) ROW_##symbol,
+#include "rows.def"
+    ROWS
+#undef WRAP
+};
+
+#define WRAP(result, symbol, parameters, base, version, stream, library) \
+    EXPORTED result symbol parameters;                                  \
+    typedef result (*type_##symbol) parameters;
+#define USE(result, symbol, parameters, library) typedef result (*type_##symbol) parameters;
+#include "rows.def"
+#undef WRAP
+
+/* The driver's own function. Where the driver has none, one that answers "not found" whatever it is given. */
+#define NEXT(symbol) ((type_##symbol) next_function (ROW_##symbol))
+
+typedef void (*driver_function) (void);
+
+struct row_facts {
+    const char *symbol, *base;
+    int version;
+    enum default_stream stream;
+    enum library library;
+    void *wrapper; /* NULL: only used */
+};
+extern const struct row_facts row_facts[ROWS];
+
+/* The wrapped function of that exact name; WRAPPED for dlsym, WRAPPED + 1 for dlvsym, -1 for anything else. */
+#define NAME_DLSYM WRAPPED
+#define NAME_DLVSYM (WRAPPED + 1)
+int name_find (const char *name);
+
+/* next.c */
+driver_function next_function (enum row row);
+bool next_exists (enum row row);
+/* The driver's function, as far as is known without looking for the driver's library; NULL. */
+void *next_known (enum row row);
+/* Is this address the driver's own function of that row? Learns from it which library the driver is. */
+bool next_is_real (enum row row, void *address);
+
+#endif
