@@ -6,6 +6,9 @@
 /* A call that took longer than this was not the driver's doing. */
 #define LONGEST_CALL_NS 20000000u
 
+/* Far enough for what CAP_MEMORY_PERIODS can owe at 1 %. */
+#define PERIODS_AHEAD 4000
+
 static int64_t part (const struct cap *cap, uint64_t time)
 {
     return (int64_t) (time / 1000 * cap->share + time % 1000 * cap->share / 1000);
@@ -31,8 +34,6 @@ static void settle (struct cap *cap, uint64_t now)
     uint64_t passed = now > cap->since ? now - cap->since : 0;
     int64_t most = (int64_t) (CAP_MEMORY_PERIODS * cap->period);
 
-    if (passed > (uint64_t) most * 2)
-        passed = (uint64_t) most * 2;
     cap->balance += part (cap, passed) - (cap->frozen ? 0 : (int64_t) passed);
     cap->balance = cap->balance > most ? most : cap->balance < -most ? -most : cap->balance;
     cap->since = now > cap->since ? now : cap->since;
@@ -44,7 +45,7 @@ static uint64_t end_of_on (const struct cap *cap)
 {
     uint64_t end = cap->since - cap->since % cap->period + cap->period;
 
-    for (unsigned i = 0; i < 2 * CAP_MEMORY_PERIODS; i++, end += cap->period) {
+    for (unsigned i = 0; i < PERIODS_AHEAD; i++, end += cap->period) {
         int64_t left = cap->balance + part (cap, end - cap->since);
         uint64_t off = left > 0 ? cap->since + (uint64_t) left : cap->since;
 
@@ -54,12 +55,16 @@ static uint64_t end_of_on (const struct cap *cap)
     return end;
 }
 
-/* The next period whose on-phase is at least as long as the call that ends it. */
+/* The next period whose on-phase is at least as long as the call that ends it; the one in progress only if most of its
+ * on-phase is owed, since a freeze came so late that it lies in the period after its own. */
 static uint64_t begin_of_on (const struct cap *cap)
 {
     uint64_t begin = cap->since - cap->since % cap->period + cap->period;
+    int64_t left = cap->balance + part (cap, begin - cap->since);
 
-    for (unsigned i = 0; i < 2000; i++, begin += cap->period)
+    if (left > part (cap, cap->period) / 2 && left > (int64_t) (cap->to_freeze + cap->to_thaw))
+        return cap->since;
+    for (unsigned i = 0; i < PERIODS_AHEAD; i++, begin += cap->period)
         if (cap->balance + part (cap, begin + cap->period - cap->since) >= (int64_t) cap->to_freeze)
             break;
     return begin;
