@@ -13,7 +13,7 @@ from nvc.cli import share_text
 from nvc.cli.settings import Settings
 from nvc.errors import ContainerError, InputError, NvcError, UsageError, reason
 from nvc.share import limits as limits_file
-from nvc.share import policyfile, processes, region, store, view
+from nvc.share import place, policyfile, processes, region, store, view
 from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, GpuShare
 from nvc.share.policy import Policy, as_wish, change
 from nvc.share.words import format_gpu, format_memory, parse_gpu
@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 
 #: What stands for the container in its own ``share ls``.
 HERE = "this container"
+#: Key of click's context: the store's directory.
+_STORE = "nvc.share.store"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def share() -> None:
+@click.option("--store", "directory", metavar="DIR", help="Where shares are kept.  [default: /run/nvc/share]")
+@click.pass_context
+def share(context: click.Context, directory: str | None) -> None:
     """Fractions of a GPU: what containers may use, and what they use.
 
     A container asks for a share when it is started, in words with commas between them:
@@ -52,6 +56,7 @@ def share() -> None:
     Here they are listed, changed while they run, and paused. In a container, ls and get show its own share, and set
     lowers it. A share is held by a library in the container's programs: programs that go round it are not held.
     """
+    context.meta[_STORE] = directory or _usual_store()
 
 
 @share.command("ls")
@@ -77,6 +82,8 @@ def list_shares(as_json: bool, verbose: bool, watch: bool) -> None:
             click.echo(json.dumps({"shares": [row.as_data() for row in rows], "warnings": warnings}, indent=2))
         else:
             click.echo(share_text.table(rows, verbose=verbose))
+            if not rows:
+                click.echo("no container here has a share; one asks with -e NVC_SHARE=mem=10Gi", err=True)
         if not watch:
             return
         time.sleep(2)
@@ -97,7 +104,7 @@ def get(container: str | None, as_json: bool) -> None:
     if _is_inside() and container is None:
         rows = _own_rows()
     else:
-        with store.find(_named(container)) as entry:
+        with store.find(_named(container), _store()) as entry:
             rows = _entry_rows(entry, pids=as_json)
     if as_json:
         click.echo(json.dumps([row.as_data() for row in rows], indent=2))
@@ -130,19 +137,19 @@ def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: s
     from nvc.share import outside
 
     policy = policyfile.load()
-    with store.find(arguments[0]) as entry:
+    with store.find(arguments[0], _store()) as entry:
         entry.lock()
         now = _limits(entry)
         places = _places(now.gpus, selector, settings)
         gpus = _inventory(settings) if _needs_memory(wanted, policy) else ()
         changed = tuple(
-            change(policy, _gpu_of(gpus, gpu.uuid), gpu, wanted, force=force) if place in places else gpu
-            for place, gpu in enumerate(now.gpus)
+            change(policy, _gpu_of(gpus, gpu.uuid), gpu, wanted, force=force) if position in places else gpu
+            for position, gpu in enumerate(now.gpus)
         )
         after = now.replace(gpus=changed)
         _changed(entry, after)
-        for place in places:
-            click.echo(f"{entry.name[:12]} {changed[place].uuid} {format_gpu(as_wish(changed[place]))}")
+        for position in places:
+            click.echo(f"{entry.name[:12]} {changed[position].uuid} {format_gpu(as_wish(changed[position]))}")
         if wanted.weight or wanted.priority:
             _report(outside.reweigh(entry, after), "weight: in force for {} processes")
         if wanted.cap:
@@ -169,7 +176,7 @@ def resume(container: str) -> None:
 def _pause(container: str, *, paused: bool) -> None:
     from nvc.share import outside
 
-    with store.find(container) as entry:
+    with store.find(container, _store()) as entry:
         entry.lock()
         changed = _limits(entry).replace(paused=paused)
         _changed(entry, changed)
@@ -199,7 +206,7 @@ def _say_when(entry: store.Entry, changed: Limits) -> None:
 def _rows(*, pids: bool) -> tuple[list[ShareRow], list[str]]:
     if _is_inside():
         return list(_own_rows()), []
-    entries, warnings = store.entries()
+    entries, warnings = store.entries(_store())
     rows: list[ShareRow] = []
     for entry in entries:
         with entry:
@@ -256,6 +263,17 @@ def _changed(entry: store.Entry, after: Limits) -> None:
         raise ContainerError(f"{entry.path}/{store.LIMITS}: {why}") from None
 
 
+def _store() -> str:
+    directory: str = click.get_current_context().meta[_STORE]
+    return directory
+
+
+def _usual_store() -> str:
+    """Root's, or the one that an ordinary user's rootless engine has (``nvc.share.place``)."""
+    user = os.geteuid()
+    return f"/run/user/{user}/nvc/share" if user else place.directory()
+
+
 def _named(container: str | None) -> str:
     if container is None:
         raise UsageError("a container is missing", hint="nvc-py share ls names them")
@@ -277,7 +295,7 @@ def _words(row: ShareRow) -> GpuShare:
 
 
 def _is_inside() -> bool:
-    return os.path.exists(limits_file.PATH) and not os.path.isdir(store.DIRECTORY)
+    return os.path.exists(limits_file.PATH) and not os.path.isdir(_store())
 
 
 def _own() -> tuple[Limits, region.Region | None]:
@@ -313,13 +331,13 @@ def _lower(wanted: GpuShare, selector: str) -> None:
         raise InputError("in a container mem takes bytes", hint="mem=10Gi; share get says what it has")
     now, _ = _own()
     places = _places(now.gpus, selector, None)
-    for place in places:
-        _check_lower(now.gpus[place], wanted)
+    for position in places:
+        _check_lower(now.gpus[position], wanted)
     try:
         descriptor = os.open(region.PATH, os.O_RDWR | os.O_CLOEXEC)
         try:
-            for place in places:
-                region.set_own(descriptor, place, wanted.memory or None, wanted.cap or None, wanted.weight or None)
+            for position in places:
+                region.set_own(descriptor, position, wanted.memory or None, wanted.cap or None, wanted.weight or None)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -353,12 +371,12 @@ def _places(gpus: Sequence[ResolvedGpu], selector: str, settings: Settings | Non
         index = int(selector[:6])
         uuid = next((gpu.uuid for gpu in _inventory(settings) if gpu.index == index), selector)
     found = [
-        place
-        for place, gpu in enumerate(gpus)
-        if selector == f"#{place}" or (len(uuid) > 4 and gpu.uuid.lower().startswith(uuid.lower()))
+        position
+        for position, gpu in enumerate(gpus)
+        if selector == f"#{position}" or (len(uuid) > 4 and gpu.uuid.lower().startswith(uuid.lower()))
     ]
     if len(found) != 1:
-        names = ", ".join(f"#{place} {gpu.uuid}" for place, gpu in enumerate(gpus))
+        names = ", ".join(f"#{position} {gpu.uuid}" for position, gpu in enumerate(gpus))
         problem = "names more than one GPU" if found else "is no GPU of this container"
         raise InputError(f"{selector!r} {problem}", hint=f"it has {names}")
     return found
