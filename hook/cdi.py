@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from hook import bundle, process, state
+from hook import bundle, environment, process, state
 from hook.arguments import seconds
 from nvc.errors import ContainerError, InputError, NvcError, UsageError
 
@@ -52,6 +52,14 @@ HOOKS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
         (("sim", "DIR", "use the simulated machine in DIR"),),
     ),
     "update-application-profile": ("show graphics programs the container's GPUs", ()),
+    "share": (
+        "limit the container to a share of its GPUs, as its annotation nvc.share, its variables or the node say",
+        (
+            ("share", "WORDS", "for a container that does not ask itself, such as mem=10Gi,cap=50%"),
+            ("sim", "DIR", "use the simulated machine in DIR"),
+            ("root", "PATH", "the driver is below PATH"),
+        ),
+    ),
     "chmod": (
         "change the mode of directories that an engine made",
         (("mode", "OCTAL", "permission bits"), ("path", "DIR", "a directory; may be repeated")),
@@ -162,21 +170,33 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     timeout = waits[-1] if waits else _TIMEOUT
     # All words are read before anything is done.
     calls = [(name.replace("-", "_"), _ARGUMENTS[name](values)) for name, values in steps if name in _ARGUMENTS]
-    rootfs = _rootfs(stdin, timeout)
+    current = state.decode(state.read(stdin, timeout))
+    _require_inside(current.pid)
+    rootfs = _rootfs(current)
+    asked = _asked(current) if "share" in (name for name, _ in steps) else ("", {})
     from nvc.cdi import hooks
     from nvc.log import open_log
 
     log = open_log(debug)
-    target = hooks.HookTarget(rootfs, timeout)
+    target = hooks.HookTarget(rootfs, timeout, current.id, *asked)
     hooks.prepare()
     for function, arguments in calls:
         getattr(hooks, function)(target, *arguments, log)
 
 
-def _rootfs(stdin: int, timeout: float) -> str:
+def _asked(current: state.State) -> tuple[str, dict[str, str]]:
+    """The annotation that asks for a share, and the container's environment. Raises InputError.
+
+    Where the bundle is not to be read (that of a rootless container may not be), the annotations of the state count.
+    """
+    if current.share and not os.access(f"{current.bundle}/config.json", os.R_OK):
+        return current.share, {}
+    config = bundle.decode(bundle.read(current.bundle), current.bundle)
+    return dict(config.annotations).get(bundle.SHARE, current.share), environment.parse(config.env)
+
+
+def _rootfs(current: state.State) -> str:
     """The container's root. Raises InputError, ContainerError."""
-    current = state.decode(state.read(stdin, timeout))
-    _require_inside(current.pid)
     if current.root.startswith("/"):
         # crun tells it; the bundle of a rootless container may be unreadable here.
         return bundle.rootfs(bundle.Bundle(current.bundle, env=(), root="", privileged=False), current.root)
@@ -235,6 +255,7 @@ _ARGUMENTS: dict[str, Callable[[Values], tuple[object, ...]]] = {
     "enable-cuda-compat": _compat_arguments,
     "disable-device-node-modification": lambda values: (_last(values, "sim"),),
     "update-application-profile": lambda values: (),
+    "share": lambda values: (_last(values, "share"), _last(values, "sim"), _last(values, "root")),
     "chmod": _chmod_arguments,
 }
 

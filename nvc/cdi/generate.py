@@ -41,6 +41,7 @@ HOOKS = (
     "update-ldcache",
     "disable-device-node-modification",
     "update-application-profile",
+    "share",
 )
 #: Where programs go in the container: in PATH wherever the host keeps them.
 _BINARIES = "/usr/bin"
@@ -61,7 +62,8 @@ _PARTS = re.compile("[0-9]+|[^0-9]+")
 class GenerateOptions(Record):
     """capabilities: driver capabilities, in words. strategies: of STRATEGIES; a device has a name for each.
 
-    hook_path: program that the hooks start. ldconfig: for update-ldcache, "" for the usual one.
+    hook_path: program that the hooks start. ldconfig: for update-ldcache, "" for the usual one. share: words for
+    containers that do not ask for a share themselves, "" for none; None: containers get no shares at all.
     """
 
     capabilities: tuple[str, ...] = WORDS
@@ -73,6 +75,7 @@ class GenerateOptions(Record):
     management: bool = False
     all_device: bool = True
     disabled_hooks: tuple[str, ...] = ()
+    share: str | None = None
 
 
 def generate(inventory: Inventory, around: Surroundings, host: Host, options: GenerateOptions) -> CdiSpec:
@@ -84,6 +87,8 @@ def generate(inventory: Inventory, around: Surroundings, host: Host, options: Ge
     problem = rules.kind_problem(kind)
     if problem:
         raise InputError(problem, hint="--vendor is like nvidia.com, --class like gpu")
+    if options.share is not None and options.hook_path.rpartition("/")[2] not in _OURS:
+        raise InputError(f"--share: {options.hook_path} knows no shares", hint=f"name one of {', '.join(_OURS)}")
     maker = _Maker(inventory, around, host, options)
     common = maker.common()
     devices = maker.management() if options.management else maker.devices()
@@ -135,6 +140,7 @@ class _Maker:
             "update-ldcache": self._ldcache_words(folders),
             "disable-device-node-modification": self._params_words(operations),
             "update-application-profile": [] if any(isinstance(o, ApplicationProfile) for o in operations) else None,
+            "share": self._share_words(),
         }
         return CdiEdits(
             env=(
@@ -229,6 +235,12 @@ class _Maker:
         if self.options.management or not any(isinstance(o, Tmpfs) for o in operations):
             return None
         return [f"--sim={self.host.root}"] if self.host.simulated else []
+
+    def _share_words(self) -> list[str] | None:
+        if self.options.share is None or self.options.management:
+            return None
+        machine = [f"--{'sim' if self.host.simulated else 'root'}={self.host.root}"] if self.host.root != "/" else []
+        return [*([f"--share={self.options.share}"] if self.options.share else []), *machine]
 
     def _wanted(self, name: str, words: list[str] | None) -> bool:
         return (

@@ -19,10 +19,11 @@ from nvc.compat import usable
 from nvc.container import inspect
 from nvc.container_messages import ContainerConfig, InspectRequest
 from nvc.errors import InputError, MountError, reason
+from nvc.injection import ShareWish
 from nvc.linux import procfd, rights
 from nvc.linux.root import Root
 from nvc.linux.syscalls import SyscallError
-from nvc.model import Host
+from nvc.model import Host, Selection
 from nvc.operations import ApplicationProfile, Tmpfs, UpdateLdcache
 from nvc.plan import SIMULATED_PROC
 from nvc.record import Record
@@ -39,10 +40,17 @@ _COMPAT = "/compat"
 
 
 class HookTarget(Record):
-    """rootfs: absolute path of the container's root, in our own mount namespace. timeout: seconds, of ldconfig."""
+    """The container.
+
+    rootfs: absolute path of its root, in our own mount namespace. timeout: seconds, of every wait. identifier: the
+    runtime's, or "". share: the annotation that asks for a share, or "". environment: the container's, for a share.
+    """
 
     rootfs: str
     timeout: float = 30.0
+    identifier: str = ""
+    share: str = ""
+    environment: dict[str, str] = {}
 
 
 def prepare() -> None:
@@ -127,6 +135,30 @@ def update_application_profile(target: HookTarget, log: Log) -> bool:
         raise
 
 
+def share(target: HookTarget, option: str, simulated: str, driver_root: str, log: Log) -> bool:
+    """Limit the container to a share of the GPUs whose nodes it has. True if something was done.
+
+    option: words for a container that does not ask itself. simulated: directory of a simulated machine, or "".
+    driver_root: where the driver is. Raises NvcError.
+    """
+    wish = ShareWish(target.share, option, target.environment, container=target.identifier)
+    if not wish.may_matter():
+        return False
+    from nvc.api import Config, Context
+    from nvc.share import inject
+
+    located = _locate(target, log)
+    with _open(target) as root:
+        minors = set(_minors(root, files=bool(simulated)))
+    config = Config(root=driver_root or "/", sim=simulated, timeout=target.timeout, inside=True)
+    with Context(config, log=log) as context:
+        gpus = tuple(gpu for gpu in context.device_info() if gpu.minor in minors)
+        selection = Selection(gpus=gpus)
+        driver = context.driver_info()
+        _, operations = inject.plan(wish, selection, context.host, driver, located.container, log)
+    return bool(operations) and bool(apply(located, "/", operations, log))
+
+
 def chmod(target: HookTarget, mode: int, paths: Sequence[str], log: Log) -> int:
     """Change the mode of directories that an engine made (old crun made /dev/dri unreadable). How many were changed.
 
@@ -173,7 +205,8 @@ def _locate(
     return inspect(InspectRequest(config, supervised=False, find_cgroup=False, find_compat=compat), log)
 
 
-def _minors(root: Root) -> list[int]:
+def _minors(root: Root, *, files: bool = False) -> list[int]:
+    """Numbers of the GPUs whose nodes are there. files: nodes of the simulated machine may be files."""
     try:
         names = root.list_directory("/dev")
     except OSError:
@@ -188,4 +221,6 @@ def _minors(root: Root) -> list[int]:
                 continue
             if stat.S_ISCHR(status.st_mode):
                 found.append(os.minor(status.st_rdev))
+            elif files and stat.S_ISREG(status.st_mode):
+                found.append(int(digits))
     return found

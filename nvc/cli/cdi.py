@@ -82,6 +82,13 @@ def cdi() -> None:
     type=click.Choice((*HOOKS, "all")),
     help="Leave a hook out. May be repeated.",
 )
+@click.option(
+    "--share",
+    is_flag=False,
+    flag_value="",
+    metavar="[=WORDS]",
+    help="Containers may have a share of their GPUs: as annotation or variable say, else WORDS (mem=10Gi,cap=50%).",
+)
 @click.option("--no-all-device", is_flag=True, help="Make no device `all`.")
 @click.option("--csv-all", "every_list", is_flag=True, help="On a Tegra: every mount list, not only the base set.")
 @click.pass_obj
@@ -97,6 +104,7 @@ def generate(
     hook_path: str | None,
     ldconfig: str,
     disabled: tuple[str, ...],
+    share: str | None,
     no_all_device: bool,
     every_list: bool,
 ) -> None:
@@ -110,6 +118,7 @@ def generate(
         nvc-py cdi generate
         nvc-py cdi generate --output /var/run/cdi/nvidia.yaml
         nvc-py cdi generate --capabilities compute,utility --device-name-strategy uuid --format json
+        nvc-py cdi generate --share --output /var/run/cdi/nvidia.yaml
         nvc-py cdi generate --mode management --output /var/run/cdi/management.yaml
         nvc-py --sim /tmp/machine cdi generate
     """
@@ -132,6 +141,7 @@ def generate(
         management=management,
         all_device=not no_all_device,
         disabled_hooks=disabled,
+        share=_share(share),
     )
     with _context(settings) as context:
         inventory = context.inventory("csv-all" if every_list else "")
@@ -219,6 +229,14 @@ def _form(output: str, form: str | None) -> str:
     if form and by_name and form != by_name:
         raise InputError(f"{output}: --format {form} does not fit its ending")
     return form or by_name or "yaml"
+
+
+def _share(words: str | None) -> str | None:
+    if words:
+        from nvc.share.words import parse
+
+        parse(words)
+    return words
 
 
 def _check_mode(mode: str) -> None:

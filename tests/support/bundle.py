@@ -33,7 +33,7 @@ class Container:
     """What a test wants to run.
 
     cgroup: path below the device cgroup's root. id_offset: host id of the container's root, 0 for no user namespace.
-    namespaces: kinds beyond the usual ones ("cgroup").
+    namespaces: kinds beyond the usual ones ("cgroup"). annotations: of the container.
     """
 
     rootfs: Path
@@ -45,6 +45,7 @@ class Container:
     readonly: bool = False
     mounts: Sequence[Mapping[str, Any]] = ()
     namespaces: Sequence[str] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def config(container: Container) -> dict[str, Any]:
@@ -83,6 +84,7 @@ def config(container: Container) -> dict[str, Any]:
         "mounts": [*_mounts(), *(dict(mount) for mount in container.mounts)],
         "hooks": {stage: [hook.as_data() for hook in hooks] for stage, hooks in container.hooks.items()},
         "linux": linux,
+        "annotations": dict(container.annotations),
     }
 
 

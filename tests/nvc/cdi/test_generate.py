@@ -137,9 +137,30 @@ def test_hooks_are_one_start_of_our_program_and_in_order() -> None:
 def test_another_program_gets_one_entry_each() -> None:
     hooks = made(hook_path="/usr/bin/nvidia-cdi-hook").edits.hooks
     assert [hook.args[:2] for hook in hooks] == [
-        ("nvidia-cdi-hook", name) for name in HOOKS if name != "create-symlinks"
+        ("nvidia-cdi-hook", name) for name in HOOKS if name not in ("create-symlinks", "share")
     ]
     assert all(hook.env for hook in hooks)
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        pytest.param(None, [], id="not asked for"),
+        pytest.param("", [["share"]], id="as the container says"),
+        pytest.param("mem=2Gi", [["share", "--share=mem=2Gi"]], id="with words"),
+    ],
+)
+def test_shares_are_the_last_hook_of_a_spec_that_has_them(share: str | None, words: list[list[str]]) -> None:
+    found = steps(made(share=share).edits.hooks)
+
+    assert [step for step in found if step[0] == "share"] == words
+    assert words == [] or found[-1:] == words
+    assert "share" not in str(made(share="mem=2Gi", management=True, disabled_hooks=("create-symlinks",)).edits)
+
+
+def test_another_program_cannot_give_shares() -> None:
+    with pytest.raises(InputError, match="nvidia-cdi-hook knows no shares"):
+        made(share="", hook_path="/usr/bin/nvidia-cdi-hook")
 
 
 @pytest.mark.parametrize(
