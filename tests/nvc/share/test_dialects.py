@@ -1,0 +1,156 @@
+"""The environments of other sharing systems, and what they mean here."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvc.errors import InputError
+from nvc.share.dialects import CGPU, HAMI, IGNORED, KAI, OWN, VARIABLES, read
+from nvc.share.model import WHOLE_CAP, GpuShare, Share
+
+MEMORY, CORES = "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT"
+CONTAINER, CARD = "ALIYUN_COM_GPU_MEM_CONTAINER", "ALIYUN_COM_GPU_MEM_DEV"
+WEIGHT = "ALIYUN_COM_GPU_SCHD_WEIGHT"
+
+
+def asked(**environment: str) -> Share:
+    wish = read(environment)
+    assert wish is not None
+    return wish.share
+
+
+def everywhere(**words: object) -> Share:
+    return Share(GpuShare(**words))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("environment", "share"),
+    [
+        ({"NVC_SHARE": "mem=1Gi"}, everywhere(memory=1 << 30)),
+        ({"NVC_SHARE": "off"}, Share(off=True)),
+        ({"NVC_SHARE": "", MEMORY: "1g"}, everywhere(memory=1 << 30)),
+        ({MEMORY: "4096m"}, everywhere(memory=4 << 30)),
+        ({MEMORY: "4G"}, everywhere(memory=4 << 30)),
+        ({MEMORY: "0x10k"}, everywhere(memory=16 << 10)),
+        ({MEMORY: "010M"}, everywhere(memory=8 << 20)),
+        ({MEMORY: "1048576"}, everywhere(memory=1 << 20)),
+        ({CORES: "30"}, everywhere(cap=300)),
+        ({CORES: "100"}, everywhere(cap=WHOLE_CAP)),
+        ({CORES: "250"}, everywhere(cap=WHOLE_CAP)),
+        ({MEMORY: "1g", CORES: "0"}, everywhere(memory=1 << 30)),
+        ({CORES: "30", "GPU_CORE_UTILIZATION_POLICY": "disable"}, everywhere(cap=WHOLE_CAP)),
+        ({CORES: "30", "GPU_CORE_UTILIZATION_POLICY": "force"}, everywhere(cap=300)),
+        ({"CUDA_TASK_PRIORITY": "0"}, everywhere(priority="high")),
+        ({"CUDA_TASK_PRIORITY": "1"}, everywhere(priority="normal")),
+        ({MEMORY: "1g", "CUDA_OVERSUBSCRIBE": "true"}, everywhere(memory=1 << 30, oversubscribe=True)),
+        ({MEMORY: "1g", "CUDA_DISABLE_CONTROL": "true"}, Share(off=True)),
+        ({MEMORY: "1g", "CUDA_DISABLE_CONTROL": "false"}, everywhere(memory=1 << 30)),
+        (
+            {MEMORY: "4g", f"{MEMORY}_1": "2g", f"{CORES}_0": "10", CORES: "50"},
+            Share(
+                GpuShare(4 << 30, cap=500),
+                (("#0", GpuShare(4 << 30, cap=100)), ("#1", GpuShare(2 << 30, cap=500))),
+            ),
+        ),
+        ({f"{MEMORY}_0": "3000m"}, Share(None, (("#0", GpuShare(3000 << 20)),))),
+        ({CONTAINER: "3"}, everywhere(memory_part=187_500)),
+        ({CONTAINER: "3", CARD: "24"}, everywhere(memory_part=125_000)),
+        ({CONTAINER: "16"}, everywhere(memory_part=1_000_000)),
+        ({CONTAINER: "3", "ALIYUN_COM_GPU_MEM_UNIT": "GB"}, everywhere(memory=3 << 30)),
+        ({CONTAINER: "3", CARD: "12", "ALIYUN_COM_GPU_MEM_UNIT": "GB"}, everywhere(memory_part=250_000)),
+        ({CONTAINER: "8", WEIGHT: "4"}, everywhere(memory_part=500_000, weight=40)),
+        ({WEIGHT: "17"}, everywhere(weight=10)),
+        ({CONTAINER: "8", "ALIYUN_COM_GPU_HIGH_PRIO": "1"}, everywhere(memory_part=500_000, priority="high")),
+        ({CONTAINER: "8", "CGPU_DISABLE": "1"}, Share(off=True)),
+        ({"NVIDIA_GPU_MEMORY_LIMIT": "4096"}, everywhere(memory=4 << 30)),
+    ],
+)
+def test_what_the_variables_mean(environment: dict[str, str], share: Share) -> None:
+    assert share == asked(**environment)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"NVC_SHARE": ""},
+        {"NVIDIA_VISIBLE_DEVICES": "all"},
+        {f"{MEMORY}_": "1g"},
+        {f"{MEMORY}_16": "1g"},
+        {f"{MEMORY}_01": "1g"},
+        {"CUDA_DEVICE_MEMORY_LIMITS": "1g"},
+        {"ALIYUN_COM_GPU_MEM_CONTAINER_X": "1"},
+        {CONTAINER: "0"},
+        {CARD: "24"},
+        {MEMORY: "0"},
+        {"GPU_CORE_UTILIZATION_POLICY": "default"},
+        dict.fromkeys(IGNORED, "1"),
+    ],
+)
+def test_what_says_nothing(environment: dict[str, str]) -> None:
+    assert read(environment) is None
+
+
+def test_ours_is_before_hami_before_cgpu_before_kai() -> None:
+    environment = {"NVC_SHARE": "mem=1Gi", MEMORY: "2g", CONTAINER: "4", "NVIDIA_GPU_MEMORY_LIMIT": "4096"}
+    sources = []
+    while (wish := read(environment)) is not None:
+        sources.append(wish.source)
+        del environment[wish.source]
+    assert [OWN, MEMORY, CONTAINER, "NVIDIA_GPU_MEMORY_LIMIT"] == sources
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"NVC_SHARE": "mem=lots"},
+        {MEMORY: "lots"},
+        {MEMORY: "-1"},
+        {MEMORY: "1gg"},
+        {MEMORY: "09"},
+        {MEMORY: "0x"},
+        {MEMORY: "9" * 30},
+        {MEMORY: "2000000g"},
+        {f"{MEMORY}_3": "\uff11g"},
+        {CORES: "half"},
+        {CORES: "-5"},
+        {"CUDA_TASK_PRIORITY": "high"},
+        {"CUDA_OVERSUBSCRIBE": "maybe"},
+        {"CUDA_DISABLE_CONTROL": "yes"},
+        {CONTAINER: "17"},
+        {CONTAINER: "1.5"},
+        {CONTAINER: "5", CARD: "4"},
+        {CONTAINER: "5", "ALIYUN_COM_GPU_MEM_UNIT": "TB"},
+        {CONTAINER: "9999999999", "ALIYUN_COM_GPU_MEM_UNIT": "GB"},
+        {WEIGHT: "heavy"},
+        {"CGPU_DISABLE": "yes"},
+        {"NVIDIA_GPU_MEMORY_LIMIT": "4Gi"},
+        {"NVIDIA_GPU_MEMORY_LIMIT": "9999999999999"},
+    ],
+)
+def test_nonsense_names_its_variable(environment: dict[str, str]) -> None:
+    with pytest.raises(InputError) as caught:
+        read(environment)
+    assert any(name in str(caught.value) for name in environment)
+    assert caught.value.hint
+
+
+def test_a_weight_that_cgpu_takes_for_one_is_told() -> None:
+    wish = read({WEIGHT: "0"})
+    assert wish is not None
+    assert wish.warnings
+
+
+@given(st.dictionaries(st.sampled_from(sorted(VARIABLES)), st.text(max_size=30)))
+def test_no_environment_is_more_than_a_message(environment: dict[str, str]) -> None:
+    try:
+        read(environment)
+    except InputError as error:
+        assert str(error).isprintable()
+
+
+def test_every_variable_is_of_one_dialect() -> None:
+    assert len(VARIABLES) == 1 + len(HAMI) + len(CGPU) + len(KAI)
+    assert VARIABLES.isdisjoint(IGNORED)
