@@ -8,25 +8,24 @@
 #include "process.h"
 #include "raw.h"
 
-/* Escapes that take, give back, name or ask about memory, or schedule, on the control node: nv_escape.h. The rest of the
- * driver's calls, and everybody else's, go their way. UVM's REGISTER_GPU and UNREGISTER_GPU are whole numbers. */
 #define UVM_REGISTER_GPU 37u
 #define UVM_UNREGISTER_GPU 38u
-static const uint32_t low_bytes[8] = {
+
+/* Escapes that take, give back, name or ask about memory, or schedule, on the control node: nv_escape.h. The rest of the
+ * driver's calls, and everybody else's, go their way. UVM's REGISTER_GPU and UNREGISTER_GPU are whole numbers. */
+const uint32_t call_low_bytes[8] = {
     [1] = 1u << (0x27 - 0x20) | 1u << (0x29 - 0x20) | 1u << (0x2a - 0x20) | 1u << (0x2b - 0x20) | 1u << (0x34 - 0x20) |
           1u << (0x35 - 0x20) | 1u << (UVM_REGISTER_GPU - 0x20) | 1u << (UVM_UNREGISTER_GPU - 0x20),
     [2] = 1u << (0x4a - 0x40),
     [6] = 1u << (0xd3 - 0xc0),
 };
 
-bool call_may_matter (unsigned long request)
+/* TCGETS2 and its kind have escapes' low bytes and the size of no struct of the driver (44 bytes, or none said). */
+static bool size_may_matter (uint32_t request)
 {
-    uint32_t number = (uint32_t) request, size = number >> 16 & 0x3fff;
+    uint32_t size = request >> 16 & 0x3fff;
 
-    if (!(low_bytes[(number & 0xff) / 32] & 1u << (number & 31)))
-        return false;
-    /* TCGETS2 and its kind have escapes' low bytes and the size of no struct of the driver (44 bytes, or none said). */
-    return size ? size != 44 : number == UVM_REGISTER_GPU || number == UVM_UNREGISTER_GPU;
+    return size ? size != 44 : request == UVM_REGISTER_GPU || request == UVM_UNREGISTER_GPU;
 }
 
 /* Addresses that no program has: the driver will say EFAULT. */
@@ -85,7 +84,7 @@ int call_ioctl (int descriptor, unsigned long request, void *argument)
     enum rm_verdict verdict = RM_PASS;
     uint64_t signals;
     int before = errno, result;
-    struct process *process = process_enter (&signals);
+    struct process *process = size_may_matter ((uint32_t) request) ? process_enter (&signals) : NULL;
 
     if (!process)
         return next_ioctl (descriptor, request, argument);

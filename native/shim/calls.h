@@ -7,8 +7,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Can rm have a use for this request, on any node, with any driver? A look at a table by the low byte, then at the size. */
-bool call_may_matter (unsigned long request);
+/* Can rm have a use for this request, on any node, with any driver? A bit for each low byte. */
+extern const uint32_t call_low_bytes[8];
+static inline bool call_may_matter (unsigned long request)
+{
+    return call_low_bytes[(request & 0xff) / 32] >> (request & 31) & 1;
+}
 
 int call_ioctl (int descriptor, unsigned long request, void *argument);
 void *call_mmap (void *address, size_t length, int protection, int flags, int descriptor, off_t offset);

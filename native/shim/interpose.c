@@ -4,8 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -18,17 +16,19 @@
 
 #define driver_files() __builtin_expect (LOAD_RELAXED (shim_process.files.by_descriptor) != NULL, 0)
 
-WRAPPER int ioctl (int descriptor, unsigned long request, ...)
-{
-    va_list arguments;
-    void *argument;
+/* Not as <sys/ioctl.h> has it, with variable arguments: on these machines they are passed alike, and taking them in costs
+ * a store of every register. */
+WRAPPER int wrapper_ioctl (int descriptor, unsigned long request, void *argument) __asm__ ("ioctl");
 
-    va_start (arguments, request);
-    argument = va_arg (arguments, void *);
-    va_end (arguments);
-    if (__builtin_expect (!call_may_matter (request), 1))
-        return next_ioctl (descriptor, request, argument);
-    return call_ioctl (descriptor, request, argument);
+WRAPPER int wrapper_ioctl (int descriptor, unsigned long request, void *argument)
+{
+    unsigned long next = LOAD_RELAXED (next_ioctl_function);
+
+    if (__builtin_expect (call_may_matter (request), 0))
+        return call_ioctl (descriptor, request, argument);
+    if (__builtin_expect (next > 1, 1))
+        return ((int (*) (int, unsigned long, void *)) next) (descriptor, request, argument);
+    return next_ioctl (descriptor, request, argument);
 }
 
 /* A mapping matters when it may be UVM's, or lies over what was. */
@@ -54,6 +54,8 @@ WRAPPER int close (int descriptor)
 {
     if (driver_files () && files_may_know (&shim_process.files, descriptor))
         return call_close (descriptor);
+    if (__builtin_expect (LOAD_RELAXED (next_close_function) > 1, 1))
+        return ((int (*) (int)) LOAD_RELAXED (next_close_function)) (descriptor);
     return next_close (descriptor);
 }
 

@@ -9,8 +9,7 @@
 extern void *dlsym (void *, const char *) __attribute__ ((weak));
 OLDEST_VERSION (dlsym);
 
-/* Function pointers, as numbers: 0 not looked for yet, 1 there is none. */
-static unsigned long close_function, ioctl_function;
+unsigned long next_close_function, next_ioctl_function;
 
 static unsigned long find (unsigned long *function, const char *name)
 {
@@ -37,7 +36,7 @@ long next_answer (long result)
 
 int next_close (int descriptor)
 {
-    unsigned long found = find (&close_function, "close");
+    unsigned long found = find (&next_close_function, "close");
 
     if (found == 1)
         return (int) next_answer (RAW1 (SYS_close, descriptor));
@@ -46,7 +45,7 @@ int next_close (int descriptor)
 
 int next_ioctl (int descriptor, unsigned long request, void *argument)
 {
-    unsigned long found = find (&ioctl_function, "ioctl");
+    unsigned long found = find (&next_ioctl_function, "ioctl");
 
     if (found == 1)
         return (int) next_answer (RAW3 (SYS_ioctl, descriptor, request, argument));

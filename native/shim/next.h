@@ -9,6 +9,8 @@
  * allocator may be what calls them, and dlsym may allocate.
  */
 int next_close (int descriptor);
+/* Function pointers as numbers, for the fast path: 0 not looked for yet, 1 there is none. */
+extern unsigned long next_close_function, next_ioctl_function;
 int next_ioctl (int descriptor, unsigned long request, void *argument);
 
 /* A symbol of the program by name, NULL without dlsym. */

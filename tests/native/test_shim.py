@@ -1,0 +1,108 @@
+"""What libnvc-shim.so shows, asks for and costs: it is loaded into every program of a container, so next to nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+from elftools.elf.sections import SymbolTableSection
+
+from tests.support.native import CHECKOUT, build
+
+EXPORTED = {"ioctl", "mmap", "mmap64", "munmap", "close", "dup", "dup2", "dup3", "nvc_shim_next_managed"}
+#: What may be asked of libc, all of it in every glibc and musl; "weak" ones may be missing.
+STRONG = {"__errno_location"}
+WEAK = {
+    "dlsym",
+    "environ",
+    "__environ",
+    "pthread_create",
+    "pthread_attr_init",
+    "pthread_attr_setstacksize",
+    "pthread_attr_setdetachstate",
+}
+OLDEST = {"EM_X86_64": "GLIBC_2.2.5", "EM_AARCH64": "GLIBC_2.17"}
+#: Bytes of memory that a program gets mapped; most of it is never touched.
+LARGEST = 160 << 10
+#: Nanoseconds that a foreign call may cost more. It is 0 to 5 on a quiet machine; shared ones are noisy.
+DEAREST = 60.0
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    return build() / "libnvc-shim.so"
+
+
+@pytest.fixture(scope="module")
+def elf(library: Path) -> ELFFile:
+    return ELFFile(BytesIO(library.read_bytes()))
+
+
+def symbols(elf: ELFFile, *, defined: bool) -> dict[str, str]:
+    """Name -> binding."""
+    table = elf.get_section_by_name(".dynsym")
+    assert isinstance(table, SymbolTableSection)
+    found = (s for s in table.iter_symbols() if s.name and (s["st_shndx"] != "SHN_UNDEF") == defined)
+    return {symbol.name: symbol["st_info"]["bind"] for symbol in found}
+
+
+def tags(elf: ELFFile) -> list[str]:
+    section = elf.get_section_by_name(".dynamic")
+    assert isinstance(section, DynamicSection)
+    return [tag.entry.d_tag for tag in section.iter_tags()]
+
+
+def test_shows_exactly_the_functions_that_it_stands_before(elf: ELFFile) -> None:
+    assert set(symbols(elf, defined=True)) == EXPORTED
+
+
+def test_asks_libc_for_next_to_nothing(elf: ELFFile) -> None:
+    asked = symbols(elf, defined=False)
+    assert {name for name, binding in asked.items() if binding != "STB_WEAK"} <= STRONG
+    assert {name for name, binding in asked.items() if binding == "STB_WEAK"} <= WEAK
+
+
+def test_needs_libc_alone_in_its_oldest_version(elf: ELFFile) -> None:
+    section = elf.get_section_by_name(".dynamic")
+    assert isinstance(section, DynamicSection)
+    assert {tag.needed for tag in section.iter_tags("DT_NEEDED")} == {"libc.so.6"}
+    versions = elf.get_section_by_name(".gnu.version_r")
+    assert isinstance(versions, GNUVerNeedSection)
+    asked = {(need.name, version.name) for need, each in versions.iter_versions() for version in each}
+    assert asked == {("libc.so.6", OLDEST[elf["e_machine"]])}
+
+
+def test_runs_nothing_at_load_or_at_the_end(elf: ELFFile) -> None:
+    assert not {"DT_INIT", "DT_FINI", "DT_INIT_ARRAY", "DT_FINI_ARRAY", "DT_PREINIT_ARRAY"} & set(tags(elf))
+    assert not [s.name for s in elf.iter_sections() if s.name.startswith((".init_array", ".ctors", ".fini_array"))]
+
+
+def test_has_no_text_relocations_and_no_thread_local_storage(elf: ELFFile) -> None:
+    assert "DT_TEXTREL" not in tags(elf)
+    assert not [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_TLS"]
+
+
+def test_is_small(elf: ELFFile) -> None:
+    size = sum(segment["p_memsz"] for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD")
+    assert 4096 < size <= LARGEST
+
+
+def test_a_foreign_call_costs_next_to_nothing_more(library: Path, tmp_path: Path) -> None:
+    program = tmp_path / "speed"
+    subprocess.run(["gcc", "-O2", "-o", program, CHECKOUT / "tests/native/shim_speed.c"], check=True, timeout=60)
+    best: dict[bool, list[float]] = {}
+    for _ in range(2):
+        for preload in (False, True):
+            environment = {**os.environ, "LD_PRELOAD": str(library)} if preload else {**os.environ}
+            done = subprocess.run([program], env=environment, capture_output=True, text=True, timeout=60, check=True)
+            took = [float(number) for number in done.stdout.split()]
+            best[preload] = [min(pair) for pair in zip(took, best.get(preload, took), strict=True)]
+    added = [best[True][index] - best[False][index] for index in (0, 1, 3)]
+    print("added by ioctl of a bad descriptor, of a file, close:", [round(each, 1) for each in added], "ns")
+    assert max(added) < DEAREST
