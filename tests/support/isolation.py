@@ -12,7 +12,7 @@ from typing import Any
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWPID = 0x20000000
-MS_REC, MS_PRIVATE = 0x4000, 1 << 18
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -50,6 +50,11 @@ def in_namespaces(function: Callable[..., Any], *args: Any, pid: bool = False, t
     if not good:
         raise ChildFailed("\n" + value)
     return value
+
+
+def mount_bind(source: str, target: str) -> None:
+    """Show ``source`` at ``target``; only in a function that runs in_namespaces. Raises OSError."""
+    _check(_libc.mount(source.encode(), target.encode(), None, MS_BIND, None), f"mount {source} on {target}")
 
 
 def _check(result: int, call: str) -> None:

@@ -12,13 +12,17 @@ BUILD = CHECKOUT / "build" / "native"
 
 
 @functools.cache
-def build() -> Path:
-    """Run make (under a lock: several pytest processes come here at once); the folder with the results."""
+def build(*targets: str) -> Path:
+    """Run make (under a lock: several pytest processes come here at once); the folder with the results.
+
+    targets: files below that folder; none: everything.
+    """
     BUILD.mkdir(parents=True, exist_ok=True)
+    goals = [f"{CHECKOUT / 'native'}/../build/native/{name}" for name in targets] or ["all", "tests"]
     with (BUILD / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(
-            ["make", "-s", "-C", CHECKOUT / "native", "all", "tests"], capture_output=True, text=True, check=False
+            ["make", "-s", "-C", CHECKOUT / "native", *goals], capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stderr
     return BUILD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import subprocess
@@ -41,7 +42,11 @@ class Spoken:
     def kill(self) -> None:
         """End it, whatever it does, and reap it."""
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):  # what was told it and not read
+                pipe.close()
 
     def tell(self, line: str) -> None:
         """Give it a line. Raises Silent when it has ended."""
@@ -107,10 +112,11 @@ class Spoken:
     def fails_with(self, word: str) -> bool:
         """Waits for its end: did it fail, and say the word on stderr? Raises Silent when it does not end in time."""
         try:
-            _, errors = self.process.communicate(timeout=self.seconds)
+            code = self.process.wait(self.seconds)
         except subprocess.TimeoutExpired:
             raise Silent(self._why("does not end")) from None
-        return self.process.returncode not in (0, None) and word in errors.decode(errors="replace")
+        assert self.process.stderr is not None
+        return code != 0 and word in self.process.stderr.read().decode(errors="replace")
 
     def end(self) -> int:
         """Close its input and wait; the exit status. Raises Silent when it does not end in time."""
