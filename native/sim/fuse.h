@@ -4,8 +4,8 @@
  * RELEASE at the last close wherever duplicates went, and shared mappings.
  *
  * The kernel copies an ioctl's own struct by the size and direction bits of its number, and none at all for UVM's plain
- * numbers. The server answers with no data and reads and writes the caller's memory itself, by the request's thread id: so
- * type byte and direction do not matter, as with the real driver.
+ * numbers. The server answers with no data and reads and writes the caller's memory itself, by the request's thread id:
+ * so type byte and direction do not matter, as with the real driver.
  */
 #ifndef NVC_SIM_FUSE_H
 #define NVC_SIM_FUSE_H

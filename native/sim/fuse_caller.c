@@ -1,4 +1,4 @@
-/* The process at the other end of a request, looked at from outside: its memory, its descriptors, its rights, its names. */
+/* The process at the other end of a request, from outside: its memory, its descriptors, its rights, its names. */
 #include "fuse.h"
 
 #include <errno.h>

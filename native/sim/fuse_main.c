@@ -16,7 +16,7 @@
 static const char usage[] =
     "usage: nvc-sim-manager [--ready-fd NUMBER] [--die-with-parent] [--manual-clock] MACHINE MOUNTPOINT\n"
     "\n"
-    "Serves the device nodes of a simulated machine as files in the directory MOUNTPOINT, until it is ended or unmounted.\n"
+    "Serves the device nodes of a simulated machine as files in the directory MOUNTPOINT, until ended or unmounted.\n"
     "MACHINE: the text that `nvc-py sim create DIR` puts into DIR/etc/nvc-sim/machine. Needs root and /dev/fuse.\n"
     "NUMBER: a descriptor that gets one byte, and is closed, when the files are there.\n";
 

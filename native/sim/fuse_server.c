@@ -1,7 +1,7 @@
 /*
- * Threads. One at a time is the leader: it reads requests and answers at once all but ioctls, in the order in which they
- * came, so that whoever asks after a close finds it done. It hands the lead on before it serves an ioctl, which may wait
- * or touch the caller's memory; that memory may be a mapping of these very files, which somebody must be there to serve.
+ * Threads. One at a time is the leader: it reads requests and answers at once all but ioctls, in the order in which
+ * they came, so that whoever asks after a close finds it done. It hands the lead on before it serves an ioctl: that may
+ * wait or touch the caller's memory; that may be a mapping of these very files, which somebody must be there to serve.
  */
 #include "fuse.h"
 

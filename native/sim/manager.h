@@ -4,7 +4,7 @@
  * about memory and processes, channel groups, and the time that work takes (manager_engine.h).
  *
  * No descriptor, no FUSE, no caller's memory in here: fuse.h serves it to real processes, unit tests call it directly.
- * Numbers, layouts and statuses are those of the 550 to 595 drivers; gpu-sharing specs sections 3 and 4 name the sources.
+ * Numbers, layouts and statuses are those of the 550 to 595 drivers; sections 3 and 4 of the specs name the sources.
  */
 #ifndef NVC_SIM_MANAGER_H
 #define NVC_SIM_MANAGER_H
@@ -33,8 +33,8 @@ struct manager_caller {
     /* The open file behind a descriptor of the caller, which lasts as long as the call; NULL when it is another's.
      * Never called under the manager's lock. */
     struct manager_file *(*file) (void *context, int descriptor);
-    /* The calling process, as the manager names processes; and the name that the caller has for such a process in its own
-     * pid namespace, 0 when it does not see it. */
+    /* The calling process, as the manager names processes; and the name that the caller has for such a process in its
+     * own pid namespace, 0 when it does not see it. */
     uint32_t (*process) (void *context);
     uint32_t (*show) (void *context, uint32_t process);
     /* Has CAP_SYS_ADMIN. */

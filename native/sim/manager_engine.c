@@ -204,7 +204,7 @@ static void consume (struct engine_group *group, struct engine_work **place, uin
         drop_work (group, place);
 }
 
-/* Every group with work is at the start of a round, with more than a round to do: leaves out as many rounds as can be. */
+/* A slice begins, with more than one group to share the time: leaves out as many whole rounds as can be. */
 static void skip_rounds (struct engine *engine, uint64_t limit)
 {
     uint64_t round = 0, rounds = UINT64_MAX;
@@ -326,7 +326,8 @@ uint64_t engine_earliest (const struct engine_channel *channel, uint64_t until)
             continue;
         count = least (missing, work->count);
         missing -= count;
-        if (__builtin_mul_overflow (count - 1, work->each, &rest) || rest > ENGINE_NEVER / 4 - least (wait, ENGINE_NEVER / 4))
+        if (__builtin_mul_overflow (count - 1, work->each, &rest) || rest > ENGINE_NEVER / 4 - work->first ||
+            wait > ENGINE_NEVER / 4)
             return ENGINE_NEVER;
         wait += rest + work->first;
     }

@@ -1,10 +1,10 @@
 /*
  * Time on a simulated engine: groups with work take turns, each for its timeslice, and switching costs.
  *
- * Exact and lazy: nothing happens between two questions; engine_run computes what happened meanwhile, with whole rounds of
- * slices in closed form. The rules, measured on an H200 (gpu-sharing-kernel.md 4.2-4.4): work conserving (a group alone
- * runs on and never switches), 215 us from one group to another, channels stop 500 us after they are asked to and resume
- * after 300 us. Pieces of work are preempted and go on where they were.
+ * Exact and lazy: nothing happens between two questions; engine_run computes what happened meanwhile, with whole
+ * rounds of slices in closed form. The rules, measured on an H200 (gpu-sharing-kernel.md 4.2-4.4): work conserving (a
+ * group alone runs on and never switches), 215 us from one group to another, channels stop 500 us after they are asked
+ * to and resume after 300 us. Pieces of work are preempted and go on where they were.
  */
 #ifndef NVC_SIM_MANAGER_ENGINE_H
 #define NVC_SIM_MANAGER_ENGINE_H

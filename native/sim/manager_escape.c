@@ -68,7 +68,7 @@ static enum status map_memory (struct request *request)
         return STATUS_INVALID_CLIENT;
     if (object_find (client, get32 (request->head, 8)) == NULL)
         return STATUS_INVALID_OBJECT_HANDLE;
-    put64 (request->head, 32, get64 (request->head, 16)); /* an offset that names the mapping; never used as an address */
+    put64 (request->head, 32, get64 (request->head, 16)); /* names the mapping; never used as an address */
     return STATUS_OK;
 }
 

@@ -7,7 +7,7 @@
 #define INFO_MAX 200
 #define INFO_SIZE 72
 
-/* Calls `visit` for every object of the client, its root not among them. */
+/* Does any object of the client match, its root not among them? */
 static bool any_object (const struct client *client, bool (*matches) (const struct object *object, const void *context),
                         const void *context)
 {
@@ -59,16 +59,18 @@ enum status control_pids (struct request *request, struct object *object)
     return STATUS_OK;
 }
 
-/* Each piece once: at the first handle that is not a duplicate of somebody else's. */
-static uint64_t bytes_of (const struct client *client, uint32_t gpu)
+/* Each piece once, however many handles: `count` is a number that no piece has yet. */
+static uint64_t bytes_of (const struct client *client, uint32_t gpu, uint64_t count)
 {
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < client->table_size; i++) {
         for (const struct object *object = client->table[i]; object != NULL; object = object->hashed) {
-            const struct piece *piece = object->piece;
-            if (piece == NULL || !piece->video || piece->gpu != gpu || piece->process != client->process)
+            struct piece *piece = object->piece;
+            if (piece == NULL || !piece->video || piece->gpu != gpu || piece->process != client->process ||
+                piece->counted == count)
                 continue;
+            piece->counted = count;
             bytes += piece->bytes;
         }
     }
@@ -84,7 +86,7 @@ enum status control_pid_info (struct request *request, struct object *object)
         return STATUS_INVALID_ARGUMENT;
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *entry = params + 8 + INFO_SIZE * (size_t) i;
-        uint64_t bytes = 0;
+        uint64_t bytes = 0, number = ++request->manager->counts;
         bool found = false;
 
         memset (entry + 16, 0, 48);
@@ -98,7 +100,7 @@ enum status control_pid_info (struct request *request, struct object *object)
             if (process == 0 || process != get32 (entry, 0))
                 continue;
             found = true;
-            bytes += bytes_of (client, object->gpu);
+            bytes += bytes_of (client, object->gpu, number);
         }
         put32 (entry, 8, found ? STATUS_OK : STATUS_OBJECT_NOT_FOUND);
         put64 (entry, 16, bytes);

@@ -47,6 +47,7 @@ struct piece {
     uint32_t gpu;     /* of video memory */
     uint32_t process; /* who allocated it: what per-process answers count */
     bool video;
+    uint64_t counted; /* by which count of manager->counts */
 };
 
 struct object {
@@ -102,6 +103,7 @@ struct manager {
     struct client *clients;
     struct engine *engines;
     uint32_t next_client, next_number;
+    uint64_t counts; /* of memory by process, so far */
     struct manager_fault faults[MANAGER_MAX_FAULTS];
     uint32_t lost; /* status of every call once the GPUs are lost */
     bool manual;   /* the clock */

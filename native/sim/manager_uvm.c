@@ -1,6 +1,6 @@
 /*
- * The node of managed memory. Its requests are plain numbers with nothing about sizes or directions in them; the status is
- * the last field of each struct (uvm_ioctl.h). Only what other parts depend on is kept: whether a file is initialised,
+ * The node of managed memory. Its requests are plain numbers with nothing about sizes or directions in them; the status
+ * is the last field of each struct (uvm_ioctl.h). Only what others depend on is kept: whether a file is initialised,
  * which GPUs it registered, what of its memory lies on them. The rest is taken and answered with success.
  */
 #include "manager_state.h"

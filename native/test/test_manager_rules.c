@@ -1,0 +1,184 @@
+/* Who may do what with the simulated manager, and how it refuses. */
+#include "manager_bed.h"
+#include "tap.h"
+
+#include <errno.h>
+
+static void clients (struct manager_file *file, uint32_t client)
+{
+    struct manager_file *other = manager_open (bed, MANAGER_CONTROL, 0);
+    struct alloc named = { .object = 0xc1d00777 };
+
+    tap_ok (client >> 16 == 0xc1d0, "the manager chooses a client's handle");
+    tap_ok (bed_ioctl (file, ALLOC, &named) == 0 && named.status == 0x1F, "nobody else does");
+    tap_ok (bed_take (other, client, 1, GIB) == 0x23, "another open file may not use it (0x23)");
+    tap_ok (bed_free (other, client, client) == 0x23 && bed_client (file, 0) != client, "nor free it");
+    manager_release (other);
+}
+
+static void objects (struct manager_file *file, uint32_t client)
+{
+    uint32_t group[32] = { 0, 0, 0, 1, 0 }, device[14] = { 7 };
+    struct alloc call = { .client = client, .parent = client, .class_number = 0x80 };
+
+    tap_ok (bed_take (file, client, SUBDEVICE, GIB) == 0x19, "a handle that is taken is refused");
+    tap_ok (bed_alloc (file, client, client, 9, 0x40, group) == 0x36, "a parent of the wrong kind is refused");
+    tap_ok (bed_alloc (file, client, 0xdead, 9, 0x90F1, NULL) == 0x36, "so is one that does not exist");
+    tap_ok (bed_alloc (file, client, client, 9, 0x80, device) == 0x1F, "there is no eighth GPU");
+    tap_ok (bed_ioctl (file, ALLOC, &call) == 0 && call.status == 0 && call.object != 0, "a handle of 0 is chosen");
+    tap_ok (bed_alloc (file, client, DEVICE, 9, 0x1234, NULL) == 0x22, "an unknown class is refused (0x22)");
+    tap_ok (bed_alloc (file, client, DEVICE, 9, 0x73, NULL) == 0x56, "a GPU without displays says so (0x56)");
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x2080ffff, group, 4) == 0x56, "so does an unknown control");
+    tap_ok (bed_control (file, client, 0xdead, 0x2080014a, group, 4) == 0x33, "a control needs its object (0x33)");
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x20801303, group, 4) == 0x1F, "and parameters of its size (0x1F)");
+    for (uint32_t i = 0, parent = client; i < 100000; parent = 0x10000 + i++)
+        bed_alloc (file, client, parent, 0x10000 + i, 0x79, NULL);
+    tap_ok (bed_free (file, client, 0x10000) == 0, "a tree may be as deep as it likes");
+}
+
+static void privileges (struct manager_file *file, uint32_t client)
+{
+    uint8_t params[8] = { 0 };
+
+    tap_ok (bed_alloc (file, client, DEVICE, 9, 0xC2, NULL) == 0x1B, "physical memory is for administrators (0x1B)");
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x20801110, params, 8) == 0x1B, "so are some controls");
+    bed_task.privileged = true;
+    tap_ok (bed_alloc (file, client, DEVICE, 9, 0xC2, NULL) == 0 && bed_used (0) == 0,
+            "who get it, and it is no new memory");
+    bed_task.privileged = false;
+}
+
+static void pointers (struct manager_file *file, uint32_t client)
+{
+    struct alloc call = {
+        .client = client, .parent = DEVICE, .object = 9, .class_number = 0x40, .params = 16, .params_size = 128
+    };
+
+    tap_ok (bed_ioctl (file, ALLOC, (void *) 16) == -EFAULT, "a struct that is not there is EFAULT");
+    tap_ok (bed_ioctl (file, ALLOC, &call) == 0 && call.status == 0x1E,
+            "parameters that are not there are status 0x1E");
+    call.params = 0;
+    tap_ok (bed_ioctl (file, ALLOC, &call) == 0 && call.status == 0x1F, "and missing ones 0x1F");
+    tap_ok (bed_ioctl (file, _IOWR ('F', 0x2B, uint64_t), &call) == -EINVAL, "another size is EINVAL");
+    tap_ok (bed_ioctl (file, _IOC (_IOC_READ, 'x', 0x2B, sizeof (call)), &call) == 0 && call.status == 0x1F,
+            "type byte and direction are nobody's business");
+    tap_ok (bed_ioctl (file, _IOWR ('F', 0x2C, struct alloc), &call) == -EINVAL, "an unknown escape is EINVAL");
+}
+
+static void processes (struct manager_file *file, uint32_t client)
+{
+    static uint32_t pids[953];
+    static struct {
+        uint32_t count, pad;
+        struct {
+            uint32_t pid, index, result, pad;
+            uint64_t memory[6];
+            uint32_t instances[2];
+        } entries[200];
+    } info;
+    struct manager_file *second = manager_open (bed, MANAGER_CONTROL, 0);
+
+    bed_take (file, client, 1, GIB);
+    bed_task.process = 102;
+    uint32_t other = bed_client (second, 0);
+    bed_take (second, other, 1, 2 * GIB);
+    bed_task.process = 100;
+    pids[1] = 0x2080;
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x2080018d, pids, 3812) == 0 && pids[2] == 2 &&
+                pids[3] + pids[4] == 202,
+            "processes with a subdevice are named, each once");
+    info.count = 3;
+    info.entries[0].pid = 100;
+    info.entries[1].pid = 102;
+    info.entries[2].pid = 104;
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x2080018e, &info, 14408) == 0 && info.entries[0].memory[0] == GIB &&
+                info.entries[1].memory[0] == 2 * GIB && info.entries[2].result == 0x57,
+            "memory is told by who allocated it");
+    bed_task.process = 101;
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x2080018d, pids, 3812) == 0 && pids[2] == 0,
+            "who does not see a process is not told of it");
+    bed_task.process = 100;
+    bed_free (file, client, 1);
+    manager_release (second);
+}
+
+static void managed_node (struct manager_file *file, uint32_t client)
+{
+    struct manager_file *node = manager_open (bed, MANAGER_UVM, 0);
+    uint32_t call[10] = { 0 };
+    uint32_t space[8] = { 0 };
+
+    tap_ok (bed_ioctl (node, 38, call) == 0 && call[4] == 0x40,
+            "the node of managed memory wants to be initialised first");
+    tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0, "which can be done");
+    tap_ok (bed_ioctl (node, 37, call) == 0 && call[9] == 0x12, "a GPU that nobody has cannot be registered (0x12)");
+    memcpy (call, (const uint8_t[]){ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 1 }, 16);
+    tap_ok (bed_ioctl (node, 37, call) == 0 && call[9] == 0, "by its UUID it can");
+    bed_task.descriptors[2] = file;
+    memcpy (space, call, 16);
+    space[4] = 2;
+    space[5] = client;
+    tap_ok (bed_ioctl (node, 25, space) == 0 && space[7] == 0, "an address space needs the client's open file");
+    space[4] = 3;
+    tap_ok (bed_ioctl (node, 25, space) == 0 && space[7] == 0x23, "and no other");
+    tap_ok (bed_ioctl (node, 12345, call) == -EINVAL, "an unknown number is EINVAL");
+    bed_task.descriptors[2] = NULL;
+    manager_release (node);
+}
+
+static void faults (struct manager_file *file, uint32_t client)
+{
+    struct sim_fault fault = { .escape = 0x2B, .number = 0x40, .status = 0x65, .after = 2 };
+
+    bed_ioctl (file, SIM_FAULT, &fault);
+    tap_ok (bed_take (file, client, 1, MIB) == 0 && bed_take (file, client, 2, MIB) == 0x65 &&
+                bed_take (file, client, 3, MIB) == 0,
+            "an ordered fault strikes the n-th call, once");
+    fault = (struct sim_fault){ .escape = 0xff, .status = 0x0F };
+    bed_ioctl (file, SIM_FAULT, &fault);
+    tap_ok (bed_take (file, client, 4, MIB) == 0x0F && bed_free (file, client, 1) == 0x0F,
+            "a lost GPU answers everything");
+    fault.status = 0;
+    bed_ioctl (file, SIM_FAULT, &fault);
+    tap_ok (bed_free (file, client, 1) == 0, "until it is found again");
+}
+
+static void waiting (struct manager_file *file, uint32_t client)
+{
+    uint32_t group[5] = { 0, 0, 0, 1, 0 };
+    uint8_t channel[368] = { 0 };
+    struct sim_progress progress = { .client = client, .channel = 0x201, .until = 1, .timeout_ns = 5 * MILLISECOND };
+    struct sim_submit work = { .client = client, .channel = 0x201, .nanoseconds = 2 * MILLISECOND, .count = 1 };
+
+    bed_alloc (file, client, DEVICE, 0x200, 0xA06C, group);
+    bed_alloc (file, client, 0x200, 0x201, 0xC86F, channel);
+    manager_clock (bed, SIM_CLOCK_REAL, 0);
+    bed_ioctl (file, SIM_PROGRESS, &progress);
+    tap_ok (progress.finished == 0 && progress.status == 0, "waiting for work that nobody submits ends in time");
+    bed_ioctl (file, SIM_SUBMIT, &work);
+    progress.timeout_ns = 60000 * MILLISECOND;
+    tap_ok (bed_ioctl (file, SIM_PROGRESS, &progress) == 0 && progress.finished == 1 &&
+                progress.busy_ns == 2 * MILLISECOND,
+            "in real time, work is waited for until it is done");
+    progress.until = 2;
+    manager_stop (bed);
+    tap_ok (bed_ioctl (file, SIM_PROGRESS, &progress) == -EINTR, "a manager that ends lets nobody wait");
+}
+
+int main (void)
+{
+    bed_start ();
+    struct manager_file *file = manager_open (bed, MANAGER_CONTROL, 0);
+    uint32_t client = bed_client (file, 0);
+
+    clients (file, client);
+    objects (file, client);
+    privileges (file, client);
+    pointers (file, client);
+    processes (file, client);
+    managed_node (file, client);
+    faults (file, client);
+    waiting (file, client);
+    bed_stop ();
+    return tap_done ();
+}
