@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nvc.share import limits, region
+from nvc.share import limits, outside, region
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
+from nvc.share.outside import Outcome
 from nvc.share.region import Region
+from nvc.share.store import Entry, StoredShare
 from tests.support.native import BUILD, CHECKOUT
 
 LIBRARY = "libnvc-shim.so"
@@ -29,6 +31,9 @@ class LooseShare:
         with self.region_path.open("wb") as file:
             file.write(region.header_bytes())
             file.truncate(region.SIZE)
+        # What the store looks for before it believes a file.
+        self.limits_path.chmod(0o644)
+        self.region_path.chmod(0o666)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -40,14 +45,27 @@ class LooseShare:
         }
 
     def set(self, *, index: int = 0, **changes: Any) -> None:
-        """Change fields of a GPU's ResolvedGpu in place, as ``nvc-py share set`` does. Raises OSError."""
+        """Change fields of a GPU's ResolvedGpu in place, as ``nvc-py share set`` does.
+
+        Weights are in force at once. A cap is, for processes that have one already; others take it up with their next
+        call of the driver. Raises OSError; AssertionError for a process that was not reached.
+        """
         gpus = list(self.limits.gpus)
         gpus[index] = gpus[index].replace(**changes)
         self._write(self.limits.replace(gpus=tuple(gpus)))
+        if {"weight", "priority"} & set(changes):
+            self._outside(outside.reweigh)
 
     def pause(self, paused: bool) -> None:
-        """Set or clear the flag that freezes everything. Raises OSError."""
+        """Stop or start every process, as ``nvc-py share pause`` and ``resume`` do. Raises as ``set``."""
         self._write(self.limits.replace(paused=paused))
+        self._outside(lambda entry, limits: outside.freeze(entry, limits, frozen=paused))
+
+    def _outside(self, act: Callable[[Entry, Limits], Outcome]) -> None:
+        place = self.limits_path.parent
+        directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with Entry(directory, str(place), StoredShare(place.name)) as entry:
+            assert act(entry, self.limits).problems == ()
 
     def region(self) -> Region:
         """What the processes say they use. Raises FormatError."""

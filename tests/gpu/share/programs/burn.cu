@@ -8,6 +8,8 @@
  * and after it, for programs that must do the same work though the GPU is busy when they begin: ITERATIONS of a piece.
  * Then lines on stdin:
  *        rate SECONDS                       pieces of work per second, from one moment to the other
+ *        look                               makes one call of the driver, which is when a process looks at its limits;
+ *                                           launching needs none. "looked"
  *        gaps SECONDS NANOSECONDS           when no piece was finished for longer than NANOSECONDS: "gap FROM TO"
  *                                           (CLOCK_MONOTONIC), then "end"
  *
@@ -195,6 +197,13 @@ static void gaps (const struct burn *burn, double seconds, uint64_t longest)
     puts ("end");
 }
 
+static void look ()
+{
+    size_t free, total;
+    MUST (cudaMemGetInfo (&free, &total));
+    puts ("looked");
+}
+
 static bool prepare (struct burn *burn, const char *mode, double milliseconds, int iterations)
 {
     int processors, each, cooperative;
@@ -243,6 +252,8 @@ int main (int argc, char **argv)
         unsigned long long longest = 0;
         if (sscanf (line, "rate %lf", &seconds) == 1)
             rate (&burn, seconds);
+        else if (strcmp (line, "look\n") == 0)
+            look ();
         else if (sscanf (line, "gaps %lf %llu", &seconds, &longest) == 2)
             gaps (&burn, seconds, longest);
         else
