@@ -84,9 +84,11 @@ class Podman:
             data = {"version": "1.0.0", "hook": hook.as_data(), "when": {"always": True}, "stages": [stage]}
             (directory / f"nvc-{stage}.json").write_text(json.dumps(data))
 
-    def run(self, rootfs: Path, name: str, command: Sequence[str], env: Sequence[str] = ()) -> Result:
-        """``podman run --rm`` of a root file system, without network."""
-        options = [word for variable in env for word in ("--env", variable)]
+    def run(
+        self, rootfs: Path, name: str, command: Sequence[str], env: Sequence[str] = (), more: Sequence[str] = ()
+    ) -> Result:
+        """``podman run --rm`` of a root file system, without network. more: options."""
+        options = [*more, *(word for variable in env for word in ("--env", variable))]
         podman = ["podman", "run", "--rm", "--name", name, f"--cgroup-parent=/{name}-parent", "--log-driver=none"]
         # Pure v2 on a hybrid machine has no pids controller, so podman's default limit cannot be set there.
         argv = [*podman, "--network=none", "--pids-limit=-1", *options, "--rootfs", str(rootfs), *late(command)]

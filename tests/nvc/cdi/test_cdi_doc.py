@@ -38,5 +38,5 @@ def test_modes_are_named() -> None:
 
 
 def test_no_option_is_invented() -> None:
-    engines = {"--device"}
+    engines = {"--device", "--annotation"}
     assert set(re.findall(r"--[a-z-]+[a-z]", TEXT)) - engines <= COMMAND_OPTIONS | HOOK_OPTIONS

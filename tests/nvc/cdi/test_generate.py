@@ -155,7 +155,6 @@ def test_shares_are_the_last_hook_of_a_spec_that_has_them(share: str | None, wor
 
     assert [step for step in found if step[0] == "share"] == words
     assert words == [] or found[-1:] == words
-    assert "share" not in str(made(share="mem=2Gi", management=True, disabled_hooks=("create-symlinks",)).edits)
 
 
 def test_another_program_cannot_give_shares() -> None:
