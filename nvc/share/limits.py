@@ -37,6 +37,7 @@ _GPU = struct.Struct("<16sQ4I24x")
 NODES, NODE_SIZE = 2240, 32
 _NODE = struct.Struct("<IIQQ8x")
 
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 #: How often a reader looks again while somebody writes: a write is five short calls.
 _TRIES = 200
 
@@ -152,10 +153,10 @@ def _put(descriptor: int, content: bytes, offset: int) -> None:
 
 def uuid_bytes(uuid: str) -> bytes:
     """The 16 bytes of "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". Raises ValueError."""
-    content = bytes.fromhex(uuid.removeprefix("GPU-").replace("-", "")) if uuid.isascii() else b""
-    if len(content) != 16 or not uuid.startswith("GPU-"):
-        raise ValueError(f"{uuid!r} is not the UUID of a GPU")
-    return content
+    digits = uuid.removeprefix("GPU-").replace("-", "")
+    if len(digits) != 32 or not _HEXADECIMAL.issuperset(digits) or not uuid.startswith("GPU-"):
+        raise ValueError(f"{uuid[:48]!r} is not the UUID of a GPU")
+    return bytes.fromhex(digits)
 
 
 def uuid_text(content: bytes) -> str:
