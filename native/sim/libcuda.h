@@ -24,7 +24,8 @@ enum cuda_kind {
     KIND_CONTEXT = 1, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_ARRAY, KIND_MIPMAP, KIND_POOL,
     KIND_GRAPH, KIND_NODE, KIND_EXEC, KIND_PHYSICAL,
     /* Address ranges. */
-    KIND_MEMORY, KIND_SMALL, KIND_MANAGED, KIND_HOST, KIND_REGISTERED, KIND_RESERVED, KIND_MAPPED, KIND_POOLED, KIND_IMPORTED
+    KIND_MEMORY, KIND_SMALL, KIND_MANAGED, KIND_HOST, KIND_REGISTERED, KIND_MAPPED, KIND_POOLED, KIND_IMPORTED,
+    KIND_RESERVED
 };
 
 /* The head of everything that is found by its handle or by an address inside it. */
@@ -139,6 +140,9 @@ bool cuda_add_handle (struct cuda_entry *entry, enum cuda_kind kind, CUcontext c
 void cuda_remove (struct cuda_entry *entry);
 void *cuda_find (const void *handle, enum cuda_kind kind);
 struct cuda_entry *cuda_find_address (uint64_t address);
+/* Any entry that has an address of the range; the reserved range that has all of it. */
+struct cuda_entry *cuda_find_overlap (uint64_t address, uint64_t size);
+struct cuda_entry *cuda_find_reserved (uint64_t address, uint64_t size);
 /* Any entry of a context (for tearing it down), NULL when there is none left. */
 struct cuda_entry *cuda_find_of_context (CUcontext context);
 
@@ -176,6 +180,16 @@ void cuda_memory_release (struct cuda_entry *entry);
 CUresult cuda_small_allocate (CUcontext context, CUdeviceptr *pointer, size_t size);
 void cuda_small_free (struct cuda_entry *entry);
 void cuda_small_forget (CUcontext context);
+/* The object behind cuMemAlloc's memory, and where in it the allocation starts. false: it is no such memory. */
+bool cuda_memory_behind (struct cuda_entry *entry, struct cuda_memory *memory, uint64_t *offset);
+bool cuda_small_behind (struct cuda_entry *entry, struct cuda_memory *memory, uint64_t *offset);
+void cuda_managed_release (struct cuda_entry *entry);
+void cuda_managed_move (struct cuda_entry *entry, uint64_t address, uint64_t size, bool host);
+void cuda_pinned_release (struct cuda_entry *entry);
+void cuda_array_release (struct cuda_entry *entry);
+void cuda_imported_release (struct cuda_entry *entry);
+/* Pools give back what they keep above their threshold. */
+void cuda_trim_pools (struct cuda_device *device);
 
 /* Gives back what an entry stands for, whatever it is, and the entry (libcuda_release.c). */
 void cuda_release (struct cuda_entry *entry);
@@ -184,6 +198,10 @@ void cuda_release (struct cuda_entry *entry);
 void cuda_module_release (struct cuda_entry *entry);
 uint64_t cuda_function_nanoseconds (CUfunction function);
 CUresult cuda_capture_kernel (CUstream stream, uint64_t nanoseconds);
+CUresult cuda_capture_allocation (CUstream stream, size_t size, CUdeviceptr *pointer);
+CUresult cuda_capture_free (CUstream stream, CUdeviceptr pointer);
+/* Ends a capture that nobody will end. */
+void cuda_capture_drop (CUstream stream);
 
 /* --- work (libcuda_work.c) --- */
 /* The stream that a handle means; NULL: no such stream. */

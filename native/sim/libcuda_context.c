@@ -97,6 +97,7 @@ void cuda_context_destroy (CUcontext context)
 
     while ((entry = cuda_find_of_context (context)) != NULL)
         cuda_release (entry);
+    cuda_trim_pools (context->device);
     cuda_small_forget (context);
     cuda_context_unbuild (context);
     cuda_remove (&context->entry);
@@ -231,7 +232,10 @@ CUresult cuCtxSynchronize (void)
     CUcontext context;
 
     CUDA_ENTER_CONTEXT (context);
-    return CUDA_LEAVE (cuda_wait (context, context->submitted, true));
+    CUresult result = cuda_wait (context, context->submitted, true);
+    if (result == CUDA_SUCCESS)
+        cuda_trim_pools (context->device);
+    return CUDA_LEAVE (result);
 }
 
 CUresult cuCtxGetLimit (size_t *value, int limit)

@@ -14,7 +14,10 @@ static CUresult launch (CUfunction function, const unsigned int dimensions[6], C
     CUstream stream = cuda_stream (context, handle);
     if (stream == NULL || cuda_find (function, KIND_FUNCTION) == NULL)
         return CUDA_LEAVE (CUDA_ERROR_INVALID_HANDLE);
-    return CUDA_LEAVE (cuda_submit (stream->entry.context, stream, cuda_function_nanoseconds (function), 1));
+    uint64_t nanoseconds = cuda_function_nanoseconds (function);
+    if (stream->capture != NULL)
+        return CUDA_LEAVE (cuda_capture_kernel (stream, nanoseconds));
+    return CUDA_LEAVE (cuda_submit (stream->entry.context, stream, nanoseconds, 1));
 }
 
 CUresult cuLaunchKernel (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,

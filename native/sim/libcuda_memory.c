@@ -54,6 +54,16 @@ void cuda_memory_release (struct cuda_entry *entry)
     free (allocation);
 }
 
+bool cuda_memory_behind (struct cuda_entry *entry, struct cuda_memory *memory, uint64_t *offset)
+{
+    if (entry->kind == KIND_SMALL)
+        return cuda_small_behind (entry, memory, offset);
+    *offset = 0;
+    if (entry->kind == KIND_MEMORY)
+        *memory = ((struct allocation *) entry)->memory;
+    return entry->kind == KIND_MEMORY;
+}
+
 CUresult cuMemAlloc_v2 (CUdeviceptr *pointer, size_t size)
 {
     CUcontext context;

@@ -1,10 +1,10 @@
-/* Handles and addresses that callers hand in: two balanced trees of ranges. */
+/* Handles and addresses that callers hand in: balanced trees of ranges. */
 #include "libcuda.h"
 
 #include <search.h>
 #include <stdlib.h>
 
-static void *handles, *addresses;
+static void *handles, *addresses, *reservations; /* what is mapped in a reservation is among the addresses */
 
 /* Ranges that overlap are equal: a search for one byte finds the range around it. */
 static int compare (const void *left, const void *right)
@@ -18,6 +18,8 @@ static int compare (const void *left, const void *right)
 
 static void **tree_of (enum cuda_kind kind)
 {
+    if (kind == KIND_RESERVED)
+        return &reservations;
     return kind >= KIND_MEMORY ? &addresses : &handles;
 }
 
@@ -46,12 +48,25 @@ void *cuda_find (const void *handle, enum cuda_kind kind)
     return place != NULL && (*place)->kind == kind ? *place : NULL;
 }
 
-struct cuda_entry *cuda_find_address (uint64_t address)
+struct cuda_entry *cuda_find_overlap (uint64_t address, uint64_t size)
 {
-    const struct cuda_entry key = { .start = address, .size = 1 };
+    const struct cuda_entry key = { .start = address, .size = size };
     struct cuda_entry **place = tfind (&key, &addresses, compare);
 
     return place != NULL ? *place : NULL;
+}
+
+struct cuda_entry *cuda_find_address (uint64_t address)
+{
+    return cuda_find_overlap (address, 1);
+}
+
+struct cuda_entry *cuda_find_reserved (uint64_t address, uint64_t size)
+{
+    const struct cuda_entry key = { .start = address, .size = 1 };
+    struct cuda_entry **place = tfind (&key, &reservations, compare);
+
+    return place != NULL && size <= (*place)->start + (*place)->size - address ? *place : NULL;
 }
 
 struct search {

@@ -1,5 +1,5 @@
-/* Giving back anything that the registers know, by its kind. */
-#include "libcuda.h"
+/* Giving back anything that the registers know of a context, by its kind. */
+#include "libcuda_pool.h"
 
 #include <stdlib.h>
 
@@ -12,10 +12,34 @@ void cuda_release (struct cuda_entry *entry)
     case KIND_SMALL:
         cuda_small_free (entry);
         break;
+    case KIND_MANAGED:
+        cuda_managed_release (entry);
+        break;
+    case KIND_HOST:
+    case KIND_REGISTERED:
+        cuda_pinned_release (entry);
+        break;
+    case KIND_IMPORTED:
+        cuda_imported_release (entry);
+        break;
+    case KIND_POOLED:
+        cuda_pool_unback ((struct pooled *) entry);
+        ((struct pooled *) entry)->entry.context = NULL;
+        cuda_pool_unplace ((struct pooled *) entry);
+        break;
+    case KIND_ARRAY:
+    case KIND_MIPMAP:
+        cuda_array_release (entry);
+        break;
     case KIND_MODULE:
         cuda_module_release (entry);
         break;
-    default: /* nothing behind it */
+    case KIND_STREAM:
+        cuda_capture_drop ((CUstream) entry);
+        cuda_remove (entry);
+        free (entry);
+        break;
+    default: /* events: nothing behind them */
         cuda_remove (entry);
         free (entry);
         break;

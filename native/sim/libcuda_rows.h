@@ -86,6 +86,104 @@
     ROW (cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz, 9000, 1)                                           \
     CUDA_ROWS_MEMORY (ROW)                                                                                             \
     CUDA_ROWS_GRAPH (ROW)
-#define CUDA_ROWS_MEMORY(ROW)
-#define CUDA_ROWS_GRAPH(ROW)
+#define CUDA_ROWS_MEMORY(ROW)                                                                                          \
+    ROW (cuMemAllocManaged, cuMemAllocManaged, 6000, 0)                                                                \
+    ROW (cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, 0)                                                              \
+    ROW (cuMemPrefetchAsync, cuMemPrefetchAsync_ptsz, 8000, 1)                                                         \
+    ROW (cuMemPrefetchAsync, cuMemPrefetchAsync_v2, 12020, 0)                                                          \
+    ROW (cuMemPrefetchAsync, cuMemPrefetchAsync_v2_ptsz, 12020, 1)                                                     \
+    ROW (cuMemAllocHost, cuMemAllocHost_v2, 3020, 0)                                                                   \
+    ROW (cuMemHostAlloc, cuMemHostAlloc, 2020, 0)                                                                      \
+    ROW (cuMemFreeHost, cuMemFreeHost, 2000, 0)                                                                        \
+    ROW (cuMemHostRegister, cuMemHostRegister, 4000, 0)                                                                \
+    ROW (cuMemHostRegister, cuMemHostRegister_v2, 6050, 0)                                                             \
+    ROW (cuMemHostUnregister, cuMemHostUnregister, 4000, 0)                                                            \
+    ROW (cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, 0)                                             \
+    ROW (cuMemHostGetFlags, cuMemHostGetFlags, 2030, 0)                                                                \
+    ROW (cuArrayCreate, cuArrayCreate_v2, 3020, 0)                                                                     \
+    ROW (cuArray3DCreate, cuArray3DCreate_v2, 3020, 0)                                                                 \
+    ROW (cuArrayDestroy, cuArrayDestroy, 2000, 0)                                                                      \
+    ROW (cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, 0)                                                      \
+    ROW (cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, 0)                                                    \
+    ROW (cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, 0)                                                                \
+    ROW (cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010, 0)                                                              \
+    ROW (cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, 0)                                                          \
+    ROW (cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, 0)                                                            \
+    ROW (cuMemCreate, cuMemCreate, 10020, 0)                                                                           \
+    ROW (cuMemRelease, cuMemRelease, 10020, 0)                                                                         \
+    ROW (cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, 0)                                           \
+    ROW (cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020, 0)                     \
+    ROW (cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020, 0)                                       \
+    ROW (cuMemAddressReserve, cuMemAddressReserve, 10020, 0)                                                           \
+    ROW (cuMemAddressFree, cuMemAddressFree, 10020, 0)                                                                 \
+    ROW (cuMemMap, cuMemMap, 10020, 0)                                                                                 \
+    ROW (cuMemUnmap, cuMemUnmap, 10020, 0)                                                                             \
+    ROW (cuMemSetAccess, cuMemSetAccess, 10020, 0)                                                                     \
+    ROW (cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, 0)                                         \
+    ROW (cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, 0)                                     \
+    ROW (cuMemAllocAsync, cuMemAllocAsync, 11020, 0)                                                                   \
+    ROW (cuMemAllocAsync, cuMemAllocAsync_ptsz, 11020, 1)                                                              \
+    ROW (cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 0)                                                   \
+    ROW (cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz, 11020, 1)                                              \
+    ROW (cuMemFreeAsync, cuMemFreeAsync, 11020, 0)                                                                     \
+    ROW (cuMemFreeAsync, cuMemFreeAsync_ptsz, 11020, 1)                                                                \
+    ROW (cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, 0)                                               \
+    ROW (cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, 0)                                                             \
+    ROW (cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, 0)                                                             \
+    ROW (cuMemPoolCreate, cuMemPoolCreate, 11020, 0)                                                                   \
+    ROW (cuMemPoolDestroy, cuMemPoolDestroy, 11020, 0)                                                                 \
+    ROW (cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0)                                                                   \
+    ROW (cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, 0)                                                       \
+    ROW (cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, 0)                                                       \
+    ROW (cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, 0)                                                             \
+    ROW (cuMemcpy, cuMemcpy, 4000, 0)                                                                                  \
+    ROW (cuMemcpy, cuMemcpy_ptds, 7000, 1)                                                                             \
+    ROW (cuMemcpyHtoD, cuMemcpyHtoD_v2, 3020, 0)                                                                       \
+    ROW (cuMemcpyHtoD, cuMemcpyHtoD_v2_ptds, 7000, 1)                                                                  \
+    ROW (cuMemcpyDtoH, cuMemcpyDtoH_v2, 3020, 0)                                                                       \
+    ROW (cuMemcpyDtoH, cuMemcpyDtoH_v2_ptds, 7000, 1)                                                                  \
+    ROW (cuMemcpyDtoD, cuMemcpyDtoD_v2, 3020, 0)                                                                       \
+    ROW (cuMemcpyDtoD, cuMemcpyDtoD_v2_ptds, 7000, 1)                                                                  \
+    ROW (cuMemcpyAsync, cuMemcpyAsync, 4000, 0)                                                                        \
+    ROW (cuMemcpyAsync, cuMemcpyAsync_ptsz, 7000, 1)                                                                   \
+    ROW (cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, 3020, 0)                                                             \
+    ROW (cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2_ptsz, 7000, 1)                                                        \
+    ROW (cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, 3020, 0)                                                             \
+    ROW (cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2_ptsz, 7000, 1)                                                        \
+    ROW (cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, 3020, 0)                                                             \
+    ROW (cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2_ptsz, 7000, 1)                                                        \
+    ROW (cuMemsetD8, cuMemsetD8_v2, 3020, 0)                                                                           \
+    ROW (cuMemsetD8, cuMemsetD8_v2_ptds, 7000, 1)                                                                      \
+    ROW (cuMemsetD16, cuMemsetD16_v2, 3020, 0)                                                                         \
+    ROW (cuMemsetD16, cuMemsetD16_v2_ptds, 7000, 1)                                                                    \
+    ROW (cuMemsetD32, cuMemsetD32_v2, 3020, 0)                                                                         \
+    ROW (cuMemsetD32, cuMemsetD32_v2_ptds, 7000, 1)                                                                    \
+    ROW (cuMemsetD8Async, cuMemsetD8Async, 3020, 0)                                                                    \
+    ROW (cuMemsetD8Async, cuMemsetD8Async_ptsz, 7000, 1)                                                               \
+    ROW (cuMemsetD16Async, cuMemsetD16Async, 3020, 0)                                                                  \
+    ROW (cuMemsetD16Async, cuMemsetD16Async_ptsz, 7000, 1)                                                             \
+    ROW (cuMemsetD32Async, cuMemsetD32Async, 3020, 0)                                                                  \
+    ROW (cuMemsetD32Async, cuMemsetD32Async_ptsz, 7000, 1)
+#define CUDA_ROWS_GRAPH(ROW)                                                                                           \
+    ROW (cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, 0)                                                      \
+    ROW (cuStreamBeginCapture, cuStreamBeginCapture_v2_ptsz, 10010, 1)                                                 \
+    ROW (cuStreamEndCapture, cuStreamEndCapture, 10000, 0)                                                             \
+    ROW (cuStreamEndCapture, cuStreamEndCapture_ptsz, 10000, 1)                                                        \
+    ROW (cuStreamIsCapturing, cuStreamIsCapturing, 10000, 0)                                                           \
+    ROW (cuStreamIsCapturing, cuStreamIsCapturing_ptsz, 10000, 1)                                                      \
+    ROW (cuGraphCreate, cuGraphCreate, 10000, 0)                                                                       \
+    ROW (cuGraphDestroy, cuGraphDestroy, 10000, 0)                                                                     \
+    ROW (cuGraphAddEmptyNode, cuGraphAddEmptyNode, 10000, 0)                                                           \
+    ROW (cuGraphAddKernelNode, cuGraphAddKernelNode, 10000, 0)                                                         \
+    ROW (cuGraphAddKernelNode, cuGraphAddKernelNode_v2, 12000, 0)                                                      \
+    ROW (cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, 11040, 0)                                                     \
+    ROW (cuGraphAddMemFreeNode, cuGraphAddMemFreeNode, 11040, 0)                                                       \
+    ROW (cuGraphInstantiate, cuGraphInstantiate, 10000, 0)                                                             \
+    ROW (cuGraphInstantiate, cuGraphInstantiate_v2, 11000, 0)                                                          \
+    ROW (cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000, 0)                                                    \
+    ROW (cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, 0)                                           \
+    ROW (cuGraphLaunch, cuGraphLaunch, 10000, 0)                                                                       \
+    ROW (cuGraphLaunch, cuGraphLaunch_ptsz, 10000, 1)                                                                  \
+    ROW (cuGraphExecDestroy, cuGraphExecDestroy, 10000, 0)                                                             \
+    ROW (cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0)
 /* clang-format on */

@@ -138,6 +138,15 @@ void cuda_small_free (struct cuda_entry *entry)
     free (small);
 }
 
+bool cuda_small_behind (struct cuda_entry *entry, struct cuda_memory *memory, uint64_t *offset)
+{
+    const struct cuda_block *block = ((struct small *) entry)->block;
+
+    *memory = block->memory;
+    *offset = entry->start - block->address;
+    return true;
+}
+
 void cuda_small_forget (CUcontext context)
 {
     while (context->blocks != NULL)

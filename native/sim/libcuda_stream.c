@@ -60,8 +60,12 @@ static CUresult check_stream (CUstream handle, bool wait)
     CUcontext context = stream->entry.context;
     /* The default stream waits for the blocking streams too; here, as work is done in order, for everything. */
     uint64_t until = stream == &context->null_stream ? context->submitted : stream->last;
-    return CUDA_LEAVE (stream->capture != NULL ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-                                               : cuda_wait (context, until, wait));
+    if (stream->capture != NULL)
+        return CUDA_LEAVE (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    result = cuda_wait (context, until, wait);
+    if (result == CUDA_SUCCESS && wait)
+        cuda_trim_pools (context->device);
+    return CUDA_LEAVE (result);
 }
 
 CUresult cuStreamSynchronize (CUstream stream)
