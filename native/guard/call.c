@@ -1,0 +1,212 @@
+/*
+ * An announced ioctl: its struct and what the struct points at are copied once, rm decides, and the call is made here, on a
+ * copy of the descriptor, with pointers into this process. The driver never reads memory that the container can change
+ * meanwhile. The copy is closed before the answer: it would keep a dead process's client, and its gigabytes, alive.
+ */
+#include "tenant.h"
+
+#include "rm/abi.h"
+
+#include <errno.h>
+#include <linux/seccomp.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* Where structs of the resource manager hold pointers (nvos.h): NVOS21 and NVOS64 pAllocParms and, in the longer one,
+ * pRightsRequested; NVOS54 params. */
+#define ALLOC 0x2bu
+#define CONTROL 0x2au
+#define POINTER_AT 16u
+#define RIGHTS_AT 24u
+#define RIGHTS_SIZE 4u /* RS_ACCESS_MASK */
+#define LONG_ALLOC 48u
+#define CONTROL_SIZE_AT 24u
+#define LIST_AT 8u    /* FB_GET_INFO v1: the list's pointer in the params */
+#define OWN_TYPE 'F'
+/* A class whose params' size is not in the tables gets as much as it could read. */
+#define UNKNOWN_PARAMS 4096u
+
+struct pointers {
+    uint64_t params, rights, list;
+    uint32_t params_size;
+    bool whole; /* params_size is the driver's own number; otherwise what could be read */
+};
+
+static uint64_t get64 (const uint8_t *from)
+{
+    uint64_t value;
+
+    memcpy (&value, from, sizeof (value));
+    return value;
+}
+
+static uint32_t get32 (const uint8_t *from)
+{
+    uint32_t value;
+
+    memcpy (&value, from, sizeof (value));
+    return value;
+}
+
+static void put_pointer (uint8_t *to, const void *pointer)
+{
+    uint64_t value = (uint64_t) (uintptr_t) pointer;
+
+    memcpy (to, &value, sizeof (value));
+}
+
+static struct answer failed (int error) { return (struct answer) { .value = 0, .error = -error }; }
+
+/* Copies what head points at. false: EFAULT. */
+static bool gather (struct tenant *tenant, struct rm_call *call, pid_t thread, struct pointers *pointers)
+{
+    uint32_t number = rm_request_number (call->request);
+    struct rm_wanted wanted = rm_params_wanted (tenant->abi, call->node, call->request, call->head);
+
+    *pointers = (struct pointers) { .params = wanted.address, .params_size = wanted.size, .whole = true };
+    if (wanted.size == 0 && (number == ALLOC || number == CONTROL)) {
+        pointers->params = get64 (tenant->head + POINTER_AT);
+        pointers->params_size = number == CONTROL ? get32 (tenant->head + CONTROL_SIZE_AT) : UNKNOWN_PARAMS;
+        pointers->whole = number == CONTROL;
+    }
+    if (pointers->params == 0)
+        pointers->params_size = 0;
+    if (pointers->params_size > SCRATCH_SIZE)
+        return false;
+    if (pointers->whole) {
+        if (!memory_read (thread, pointers->params, tenant->params, pointers->params_size))
+            return false;
+    } else if (pointers->params_size != 0) {
+        memset (tenant->params, 0, UNKNOWN_PARAMS);
+        pointers->params_size = (uint32_t) memory_read_some (thread, pointers->params, tenant->params, UNKNOWN_PARAMS);
+    }
+    call->params = pointers->params_size ? tenant->params : NULL;
+    call->params_size = pointers->params_size;
+    wanted = rm_list_wanted (tenant->abi, call->node, call->request, call->head, call->params);
+    if (wanted.size > SCRATCH_SIZE || !memory_read (thread, wanted.address, tenant->list, wanted.size))
+        return false;
+    pointers->list = wanted.size ? wanted.address : 0;
+    call->list = wanted.size ? tenant->list : NULL;
+    call->list_size = wanted.size;
+    if (number == ALLOC && call->head_size == LONG_ALLOC) {
+        pointers->rights = get64 (tenant->head + RIGHTS_AT);
+        if (pointers->rights && !memory_read (thread, pointers->rights, tenant->rights, RIGHTS_SIZE))
+            return false;
+    }
+    return true;
+}
+
+/* Makes the call on the copy, with every pointer leading here, and puts the container's own pointers back. */
+static long perform (struct tenant *tenant, const struct rm_call *call, const struct pointers *pointers)
+{
+    bool params = pointers->params_size != 0;
+    long result;
+
+    if (params)
+        put_pointer (tenant->head + POINTER_AT, tenant->params);
+    if (pointers->rights)
+        put_pointer (tenant->head + RIGHTS_AT, tenant->rights);
+    if (pointers->list)
+        put_pointer (tenant->params + LIST_AT, tenant->list);
+    result = ioctl (tenant->copy, call->request, tenant->head) < 0 ? -errno : 0;
+    if (params)
+        memcpy (tenant->head + POINTER_AT, &pointers->params, sizeof (uint64_t));
+    if (pointers->rights)
+        memcpy (tenant->head + RIGHTS_AT, &pointers->rights, sizeof (uint64_t));
+    if (pointers->list)
+        memcpy (tenant->params + LIST_AT, &pointers->list, sizeof (uint64_t));
+    return result;
+}
+
+static struct answer write_back (struct tenant *tenant, const struct rm_call *call, const struct pointers *pointers,
+                                 pid_t thread, uint64_t address, long result)
+{
+    bool done = memory_write (thread, pointers->params, tenant->params, pointers->params_size) &&
+                memory_write (thread, pointers->list, tenant->list, call->list_size) &&
+                memory_write (thread, address, tenant->head, call->head_size);
+
+    return done ? (struct answer) { .value = 0, .error = (int32_t) result } : failed (EFAULT);
+}
+
+/* Whom the calls that only the caller can make are left to: the kernel reads the struct again, and what was decided may not
+ * be what is done. truth.c looks afterwards at what it came to. */
+static struct answer leave (struct tenant *tenant)
+{
+    tenant->status.continued++;
+    return (struct answer) { .keep_on = true };
+}
+
+static struct answer decide (struct tenant *tenant, struct rm_call *call, struct pointers *pointers, pid_t thread,
+                             uint64_t address)
+{
+    enum rm_verdict verdict = rm_begin (tenant->rm, call);
+    long result;
+
+    switch (verdict) {
+    case RM_CONTINUE:
+        rm_forget_call (tenant->rm, call);
+        tenant->current->ask_at = guard_now ();
+        return leave (tenant);
+    case RM_ANSWERED:
+    case RM_REFUSED:
+        tenant->status.refused += verdict == RM_REFUSED;
+        return write_back (tenant, call, pointers, thread, address, 0);
+    case RM_UNKNOWN:
+        tenant->status.refused++;
+        return failed (EINVAL);
+    case RM_PASS:
+    case RM_PERFORM:
+        break;
+    }
+    /* What is harmless is made here too: left to the container, another thread could turn it into what is not. */
+    tenant->status.performed++;
+    result = perform (tenant, call, pointers);
+    if (verdict == RM_PERFORM)
+        rm_end (tenant->rm, call, result);
+    return write_back (tenant, call, pointers, thread, address, result);
+}
+
+struct answer call_ioctl (struct tenant *tenant, int listener, const struct seccomp_notif *notification,
+                          struct process *process)
+{
+    uint32_t request = (uint32_t) notification->data.args[1];
+    uint64_t address = notification->data.args[2];
+    pid_t thread = (pid_t) notification->pid;
+    struct rm_call call = { .file = process->serial, .request = request, .head = tenant->head };
+    struct pointers pointers;
+    struct answer answer;
+    uint64_t id = notification->id;
+
+    /* Another driver's call with this low byte, or none that the driver takes: whatever descriptor it is made on, NVIDIA's
+     * driver refuses the size. */
+    if (rm_head_size (tenant->abi, RM_NODE_CONTROL, request) == 0 && rm_head_size (tenant->abi, RM_NODE_GPU, request) == 0)
+        return leave (tenant);
+    tenant->copy = process_copy (tenant, process, (int) notification->data.args[0], &call.node);
+    if (tenant->copy < 0)
+        return failed (-tenant->copy); /* never left to the kernel: the descriptor may be there a moment later */
+    if (ioctl (listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) != 0)
+        answer = failed (EINTR); /* nobody waits for it */
+    else if (call.node != RM_NODE_CONTROL && call.node != RM_NODE_GPU)
+        answer = failed (ENOTTY);
+    else if (((request >> 8) & 0xff) != OWN_TYPE) {
+        guard_note (tenant, RM_FORBIDDEN_ESCAPE, rm_request_number (request), process->pid);
+        tenant->status.refused++;
+        answer = failed (EINVAL);
+    } else {
+        call.head_size = rm_head_size (tenant->abi, call.node, request);
+        if (call.head_size == 0 || call.head_size > sizeof (tenant->head))
+            answer = failed (EINVAL);
+        else if (!memory_read (thread, address, tenant->head, call.head_size) || !gather (tenant, &call, thread, &pointers))
+            answer = failed (EFAULT);
+        else {
+            process_remember_client (process, get32 (tenant->head), (int) notification->data.args[0]);
+            tenant->current = process;
+            answer = decide (tenant, &call, &pointers, thread, address);
+            tenant->current = NULL;
+        }
+    }
+    close (tenant->copy);
+    tenant->copy = -1;
+    return answer;
+}

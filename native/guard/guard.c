@@ -1,0 +1,283 @@
+/* The guard: its tenants by number, its events, and what the agent calls. */
+#include "tenant.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t guard_now (void)
+{
+    struct timespec now;
+
+    clock_gettime (CLOCK_MONOTONIC, &now);
+    return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
+}
+
+struct guard *guard_create (const char *device_directory)
+{
+    struct guard *guard = calloc (1, sizeof (*guard));
+
+    if (guard == NULL)
+        return NULL;
+    guard->event_descriptor = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (guard->event_descriptor < 0) {
+        free (guard);
+        return NULL;
+    }
+    pthread_mutex_init (&guard->lock, NULL);
+    pthread_mutex_init (&guard->truth_lock, NULL);
+    pthread_rwlock_init (&guard->calls, NULL);
+    guard->truth = truth_open (device_directory);
+    return guard;
+}
+
+int guard_sees_driver (const struct guard *guard) { return guard->truth != NULL; }
+
+void guard_destroy (struct guard *guard)
+{
+    for (unsigned i = 0; i < guard->tenant_count; i++)
+        tenant_destroy (guard->tenants[i]);
+    truth_close (guard->truth);
+    close (guard->event_descriptor);
+    pthread_mutex_destroy (&guard->truth_lock);
+    pthread_rwlock_destroy (&guard->calls);
+    pthread_mutex_destroy (&guard->lock);
+    free (guard);
+}
+
+int guard_event_descriptor (const struct guard *guard) { return guard->event_descriptor; }
+
+void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid)
+{
+    struct guard *guard = tenant->guard;
+    struct timespec now;
+    uint64_t one = 1;
+
+    if ((unsigned) reason < GUARD_REASONS)
+        tenant->status.reasons[reason]++;
+    clock_gettime (CLOCK_REALTIME, &now);
+    pthread_mutex_lock (&guard->lock);
+    for (unsigned i = 0; i < guard->event_count; i++) {
+        struct guard_event *event = &guard->events[i];
+
+        /* A tenant that tries a thousand times makes one line. */
+        if (event->tenant == tenant->id && event->reason == (uint32_t) reason && event->number == number) {
+            event->repeated++;
+            pthread_mutex_unlock (&guard->lock);
+            return;
+        }
+    }
+    if (guard->event_count < GUARD_EVENTS)
+        guard->events[guard->event_count++] =
+            (struct guard_event) { .when_ns = (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec,
+                                   .tenant = tenant->id,
+                                   .reason = (uint32_t) reason,
+                                   .number = number,
+                                   .pid = (uint32_t) pid };
+    pthread_mutex_unlock (&guard->lock);
+    if (write (guard->event_descriptor, &one, sizeof (one)) < 0)
+        return; /* full: it is readable already */
+}
+
+int guard_events (struct guard *guard, struct guard_event *events, uint32_t capacity)
+{
+    uint64_t value;
+    unsigned count;
+
+    pthread_mutex_lock (&guard->lock);
+    count = guard->event_count < capacity ? guard->event_count : capacity;
+    memcpy (events, guard->events, count * sizeof (*events));
+    guard->event_count -= count;
+    memmove (guard->events, guard->events + count, guard->event_count * sizeof (*events));
+    if (guard->event_count == 0 && read (guard->event_descriptor, &value, sizeof (value)) < 0)
+        value = 0; /* it was not readable */
+    pthread_mutex_unlock (&guard->lock);
+    return (int) count;
+}
+
+static struct tenant *find (struct guard *guard, uint32_t id)
+{
+    for (unsigned i = 0; i < guard->tenant_count; i++)
+        if (guard->tenants[i]->id == id)
+            return guard->tenants[i];
+    return NULL;
+}
+
+static int check (const struct limits *limits)
+{
+    return limits->magic == LIMITS_MAGIC && limits->version == LIMITS_VERSION && limits->gpu_count <= SHARE_MAX_GPUS &&
+                   limits->node_count <= SHARE_MAX_NODES
+               ? 0
+               : -EINVAL;
+}
+
+int guard_tenant_add (struct guard *guard, uint32_t id, const struct limits *limits)
+{
+    int error = check (limits);
+    struct tenant *tenant;
+
+    if (error != 0)
+        return error;
+    pthread_mutex_lock (&guard->lock);
+    if (find (guard, id) != NULL)
+        error = -EEXIST;
+    else if (guard->tenant_count == GUARD_TENANTS)
+        error = -EMFILE;
+    else if ((tenant = tenant_create (guard, id, limits, &error)) != NULL) {
+        guard->tenants[guard->tenant_count++] = tenant;
+        error = 0;
+    }
+    pthread_mutex_unlock (&guard->lock);
+    return error;
+}
+
+int guard_tenant_remove (struct guard *guard, uint32_t id)
+{
+    struct tenant *tenant;
+
+    pthread_mutex_lock (&guard->lock);
+    tenant = find (guard, id);
+    for (unsigned i = 0; i < guard->tenant_count; i++)
+        if (guard->tenants[i] == tenant) {
+            guard->tenants[i] = guard->tenants[--guard->tenant_count];
+            break;
+        }
+    pthread_mutex_unlock (&guard->lock);
+    if (tenant == NULL)
+        return -ENOENT;
+    /* Whoever is in the middle of a call about it comes to an end; nobody else finds it. Not under the lock: its thread may
+     * be writing an event. */
+    pthread_rwlock_wrlock (&guard->calls);
+    pthread_rwlock_unlock (&guard->calls);
+    tenant_destroy (tenant);
+    return 0;
+}
+
+/* A tenant that cannot go away until release: with its lock held, or NULL. */
+static struct tenant *hold (struct guard *guard, uint32_t id)
+{
+    struct tenant *tenant;
+
+    pthread_rwlock_rdlock (&guard->calls);
+    pthread_mutex_lock (&guard->lock);
+    tenant = find (guard, id);
+    pthread_mutex_unlock (&guard->lock);
+    if (tenant == NULL)
+        pthread_rwlock_unlock (&guard->calls);
+    else
+        pthread_mutex_lock (&tenant->lock);
+    return tenant;
+}
+
+static int release (struct guard *guard, struct tenant *tenant, int result)
+{
+    pthread_mutex_unlock (&tenant->lock);
+    pthread_rwlock_unlock (&guard->calls);
+    return result;
+}
+
+int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *limits)
+{
+    struct tenant *tenant = check (limits) == 0 ? hold (guard, id) : NULL;
+
+    if (check (limits) != 0)
+        return -EINVAL;
+    if (tenant == NULL)
+        return -ENOENT;
+    /* Indices of GPUs are in rm's books: a share can change, its GPUs cannot. */
+    if (limits->gpu_count != tenant->limits.gpu_count)
+        return release (guard, tenant, -EINVAL);
+    for (uint32_t i = 0; i < limits->gpu_count; i++)
+        if (memcmp (limits->gpus[i].uuid, tenant->limits.gpus[i].uuid, sizeof (limits->gpus[i].uuid)) != 0)
+            return release (guard, tenant, -EINVAL);
+    tenant->limits = *limits;
+    for (uint32_t i = 0; i < limits->gpu_count; i++)
+        schedule_apply (tenant, i);
+    return release (guard, tenant, 0);
+}
+
+int guard_tenant_listen (struct guard *guard, uint32_t id, int listener)
+{
+    struct tenant *tenant = hold (guard, id);
+
+    return tenant == NULL ? -ENOENT : release (guard, tenant, tenant_listen (tenant, listener));
+}
+
+int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status)
+{
+    struct tenant *tenant = hold (guard, id);
+
+    if (tenant == NULL)
+        return -ENOENT;
+    *status = tenant->status;
+    status->listeners = tenant->listener_count;
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        status->processes += tenant->processes[i].serial != 0;
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
+        status->memory[gpu] = tenant->used[gpu] + tenant->excess[gpu] + tenant->managed[gpu];
+        status->managed[gpu] = tenant->managed[gpu];
+        status->groups[gpu] = rm_groups (tenant->rm, (int) gpu);
+        status->frozen[gpu] = tenant->frozen[gpu];
+        if (tenant->frozen[gpu])
+            status->frozen_ns[gpu] += guard_now () - tenant->frozen_since[gpu];
+    }
+    return release (guard, tenant, 0);
+}
+
+int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity)
+{
+    struct tenant *tenant = hold (guard, id);
+    uint32_t count = 0;
+
+    if (tenant == NULL)
+        return -ENOENT;
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        const struct process *process = &tenant->processes[i];
+
+        if (process->serial == 0)
+            continue;
+        if (count < capacity) {
+            processes[count] = (struct guard_process) { .pid = (uint32_t) process->pid, .clients = process->client_count };
+            memcpy (processes[count].memory, process->truth, sizeof (process->truth));
+        }
+        count++;
+    }
+    return release (guard, tenant, (int) count);
+}
+
+int guard_tenant_gone (struct guard *guard, uint32_t id)
+{
+    struct tenant *tenant = hold (guard, id);
+    int gone = 1;
+
+    if (tenant == NULL)
+        return -ENOENT;
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        gone &= tenant->processes[i].serial == 0;
+    return release (guard, tenant, gone && tenant->listener_count == 0);
+}
+
+int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds)
+{
+    struct tenant *tenant = gpu < SHARE_MAX_GPUS ? hold (guard, id) : NULL;
+
+    if (tenant == NULL)
+        return -ENOENT;
+    tenant->slice[gpu] = microseconds;
+    schedule_apply (tenant, gpu);
+    return release (guard, tenant, 0);
+}
+
+int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen)
+{
+    struct tenant *tenant = gpu < SHARE_MAX_GPUS ? hold (guard, id) : NULL;
+
+    if (tenant == NULL)
+        return -ENOENT;
+    tenant->wished_frozen[gpu] = frozen != 0;
+    schedule_apply (tenant, gpu);
+    return release (guard, tenant, 0);
+}

@@ -1,0 +1,84 @@
+/*
+ * libnvc-guard.so: keeps containers inside their shares from outside, by seccomp user notification.
+ *
+ * The agent (nvc/agent) loads it through ctypes, configures it and reads it; nothing of a container's calls passes through
+ * Python. One thread a tenant, so that a tenant that floods its listener delays nobody else. A tenant is described by the
+ * same `struct limits` as the shim's file (native/shim/share.h); native/rm makes every decision, in posture GUARD.
+ *
+ * Every function may be called from any thread; none blocks for longer than a call of the driver takes. Numbers are
+ * returned as 0 or -errno unless said otherwise.
+ */
+#ifndef NVC_GUARD_H
+#define NVC_GUARD_H
+
+#include "shim/share.h"
+
+#include <stdint.h>
+
+#define GUARD_REASONS 32 /* enum rm_reason */
+#define GUARD_NAME 64
+
+#pragma GCC visibility push(default)
+
+struct guard;
+
+/* What the guard has counted and knows of a tenant; a snapshot. */
+struct guard_status {
+    uint64_t memory[SHARE_MAX_GPUS];  /* bytes charged, managed memory included */
+    uint64_t managed[SHARE_MAX_GPUS]; /* of them, mappings of managed memory */
+    uint64_t truth[SHARE_MAX_GPUS];   /* what the driver itself says that the tenant's processes hold; 0: not asked yet */
+    uint32_t groups[SHARE_MAX_GPUS];  /* compute groups */
+    uint32_t slice[SHARE_MAX_GPUS];   /* microseconds, as last written; 0: libcuda's own */
+    uint32_t frozen[SHARE_MAX_GPUS];  /* 1: its channels are off now */
+    uint64_t frozen_ns[SHARE_MAX_GPUS];
+    uint64_t notifications, performed, continued, refused;
+    uint64_t reasons[GUARD_REASONS];
+    uint64_t handling_ns; /* sum over notifications, from receiving to answering */
+    uint32_t processes, listeners;
+};
+
+/* Something worth a line in the log, or an audit. */
+struct guard_event {
+    uint64_t when_ns; /* CLOCK_REALTIME */
+    uint32_t tenant;
+    uint32_t reason; /* enum rm_reason */
+    uint32_t number; /* escape, class or control */
+    uint32_t pid;    /* host pid */
+    uint64_t repeated; /* of the same tenant, reason and number since the last such event that was read */
+};
+
+struct guard_process {
+    uint32_t pid; /* host */
+    uint32_t clients;
+    uint64_t memory[SHARE_MAX_GPUS];
+};
+
+/* device_directory: where the driver's nodes are ("/dev"). NULL on failure, with errno. */
+struct guard *guard_create (const char *device_directory);
+/* 1 when the guard has a client of the driver of its own; without one, memory of dead processes is refunded at once. */
+int guard_sees_driver (const struct guard *guard);
+/* Ends the threads; listeners that guard owns are closed, everything frozen is thawed first. */
+void guard_destroy (struct guard *guard);
+/* Readable (eventfd) when events wait. */
+int guard_event_descriptor (const struct guard *guard);
+/* Up to capacity events, oldest first; returns how many. */
+int guard_events (struct guard *guard, struct guard_event *events, uint32_t capacity);
+
+/* `id`: the caller's number for the tenant. -EOPNOTSUPP: a driver version that rm has no tables for. */
+int guard_tenant_add (struct guard *guard, uint32_t id, const struct limits *limits);
+int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *limits);
+/* The listener's descriptor is duplicated; the caller keeps and closes its own. */
+int guard_tenant_listen (struct guard *guard, uint32_t id, int listener);
+int guard_tenant_remove (struct guard *guard, uint32_t id);
+int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status);
+int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity);
+/* 1 when every listener has hung up and no process is left. */
+int guard_tenant_gone (struct guard *guard, uint32_t id);
+
+/* Scheduling, for whoever decides. */
+int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds);
+int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,144 @@
+/* What rm needs, for a tenant that is watched from outside. Under the tenant's lock, as all of rm. */
+#include "tenant.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static void *host_allocate (void *context, size_t size)
+{
+    (void) context;
+    return calloc (1, size);
+}
+
+static void host_release (void *context, void *memory, size_t size)
+{
+    (void) context;
+    (void) size;
+    free (memory);
+}
+
+/* An ioctl of rm's own: through the copy in hand, or through a new copy of the descriptor that the client last came by. */
+static long host_ioctl (void *context, uint64_t file, uint32_t request, void *argument)
+{
+    struct tenant *tenant = context;
+    struct process *process = process_by_serial (tenant, file);
+    enum rm_node node;
+    uint32_t client;
+    int descriptor, copy;
+    long result;
+
+    if (tenant->current != NULL && tenant->current == process && tenant->copy >= 0)
+        return ioctl (tenant->copy, request, argument) < 0 ? -errno : 0;
+    if (process == NULL || process->dead)
+        return -ESRCH;
+    memcpy (&client, argument, sizeof (client)); /* hClient is the first field of every such struct */
+    descriptor = process_descriptor_of (process, client);
+    if (descriptor < 0)
+        return -EBADF;
+    copy = process_copy (tenant, process, descriptor, &node);
+    if (copy < 0)
+        return copy;
+    result = node == RM_NODE_CONTROL ? (ioctl (copy, request, argument) < 0 ? -errno : 0) : -EBADF;
+    close (copy);
+    return result;
+}
+
+static int host_find_gpu (void *context, const uint8_t uuid[16])
+{
+    const struct tenant *tenant = context;
+
+    for (uint32_t i = 0; i < tenant->limits.gpu_count && i < SHARE_MAX_GPUS; i++)
+        if (memcmp (tenant->limits.gpus[i].uuid, uuid, 16) == 0)
+            return (int) i;
+    return RM_NO_GPU;
+}
+
+static uint64_t tenant_used (const struct tenant *tenant, int gpu)
+{
+    return tenant->used[gpu] + tenant->excess[gpu] + tenant->managed[gpu];
+}
+
+static bool host_reserve (void *context, int gpu, uint64_t bytes)
+{
+    struct tenant *tenant = context;
+    uint64_t limit = tenant->limits.gpus[gpu].memory;
+    uint64_t used = tenant_used (tenant, gpu);
+
+    if (limit != 0 && (used > limit || bytes > limit - used))
+        return false;
+    tenant->used[gpu] += bytes;
+    return true;
+}
+
+static void host_refund (void *context, int gpu, uint64_t bytes)
+{
+    struct tenant *tenant = context;
+
+    tenant->used[gpu] -= bytes < tenant->used[gpu] ? bytes : tenant->used[gpu];
+}
+
+/* Handed out already: it counts, whatever the limit says. */
+static void host_charge (void *context, int gpu, uint64_t bytes)
+{
+    struct tenant *tenant = context;
+
+    tenant->used[gpu] += bytes;
+}
+
+static struct rm_numbers host_numbers (void *context, int gpu)
+{
+    const struct tenant *tenant = context;
+
+    return (struct rm_numbers) { .limit = tenant->limits.gpus[gpu].memory,
+                                 .used = tenant_used (tenant, gpu) };
+}
+
+static uint32_t host_timeslice (void *context, int gpu)
+{
+    const struct tenant *tenant = context;
+
+    return tenant->slice[gpu];
+}
+
+static bool host_is_own_process (void *context, uint32_t pid)
+{
+    const struct tenant *tenant = context;
+
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0 && (uint32_t) tenant->processes[i].pid == pid)
+            return true;
+    return false;
+}
+
+static void host_groups_changed (void *context, int gpu)
+{
+    struct tenant *tenant = context;
+
+    if (gpu >= 0)
+        schedule_apply (tenant, (uint32_t) gpu);
+}
+
+static void host_note (void *context, enum rm_reason reason, uint32_t number)
+{
+    struct tenant *tenant = context;
+
+    guard_note (tenant, reason, number, tenant->current ? tenant->current->pid : 0);
+}
+
+const struct rm_host guard_host = {
+    .allocate = host_allocate,
+    .release = host_release,
+    .ioctl = host_ioctl,
+    .find_gpu = host_find_gpu,
+    .reserve = host_reserve,
+    .refund = host_refund,
+    .charge = host_charge,
+    .numbers = host_numbers,
+    .timeslice = host_timeslice,
+    .is_own_process = host_is_own_process,
+    .groups_changed = host_groups_changed,
+    .note = host_note,
+};

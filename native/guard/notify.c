@@ -1,0 +1,72 @@
+/* One notification from receiving to answering. Which calls are announced: nvc/guard/filter.py. */
+#include "tenant.h"
+
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/seccomp.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
+#if defined(__x86_64__)
+#define NATIVE AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define NATIVE AUDIT_ARCH_AARCH64
+#else
+#error "no architecture"
+#endif
+
+static struct answer decide (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
+{
+    struct process *process;
+
+    if (notification->data.arch != NATIVE) {
+        /* The 32-bit entries reach the same driver, with other numbers. */
+        guard_note (tenant, RM_FORBIDDEN_ESCAPE, notification->data.arch, (pid_t) notification->pid);
+        tenant->status.refused++;
+        return (struct answer) { .error = -EPERM };
+    }
+    process = process_of_thread (tenant, (pid_t) notification->pid);
+    if (process == NULL)
+        return (struct answer) { .error = -EAGAIN };
+    if (notification->data.nr == SYS_mmap) {
+        /* It must land in the container's own memory, so only the container can make it. */
+        managed_announced (tenant, process, (int) notification->data.args[4]);
+        return (struct answer) { .keep_on = true };
+    }
+    if (notification->data.nr != SYS_ioctl)
+        return (struct answer) { .keep_on = true };
+    return call_ioctl (tenant, listener, notification, process);
+}
+
+bool notify_handle (struct tenant *tenant, int listener)
+{
+    struct seccomp_notif notification;
+    struct seccomp_notif_resp response;
+    struct answer answer;
+    uint64_t began;
+
+    memset (&notification, 0, sizeof (notification)); /* the kernel wants it so */
+    if (ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, &notification) != 0)
+        return errno == ENOENT || errno == EINTR || errno == EAGAIN; /* ENOENT: its thread was interrupted meanwhile */
+    began = guard_now ();
+    pthread_mutex_lock (&tenant->lock);
+    tenant->status.notifications++;
+    answer = decide (tenant, listener, &notification);
+    pthread_mutex_unlock (&tenant->lock);
+
+    memset (&response, 0, sizeof (response));
+    response.id = notification.id;
+    if (answer.keep_on)
+        response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    else {
+        response.val = answer.error ? 0 : answer.value;
+        response.error = answer.error;
+    }
+    ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response); /* ENOENT: nobody waits any more, see docs/guard.md */
+
+    pthread_mutex_lock (&tenant->lock);
+    tenant->status.handling_ns += guard_now () - began;
+    pthread_mutex_unlock (&tenant->lock);
+    return true;
+}

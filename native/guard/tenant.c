@@ -1,0 +1,200 @@
+/* A tenant's thread: answers its listeners, hears of its processes' ends, looks at what can only be seen afterwards. */
+#include "tenant.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LISTENER_TAG ((uint64_t) 1 << 62)
+#define WAKE_TAG ((uint64_t) 1 << 61)
+/* include/uapi/linux/seccomp.h since 6.6; older headers do not have it. */
+#ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
+#define SECCOMP_IOCTL_NOTIF_SET_FLAGS _IOW ('!', 4, uint64_t)
+#define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
+#endif
+
+/* The driver takes privilege from whoever makes the call. This thread makes the container's calls, so it keeps only what it
+ * needs to reach the container's memory and descriptors. Capabilities are a thread's own. */
+static bool drop_rights (void)
+{
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
+    struct __user_cap_data_struct data[2] = { { 0 }, { 0 } };
+    uint32_t kept = 1u << CAP_SYS_PTRACE | 1u << CAP_KILL | 1u << CAP_DAC_READ_SEARCH;
+
+    if (syscall (SYS_capget, &header, data) != 0)
+        return false;
+    data[0].permitted &= kept;
+    data[0].effective = data[0].permitted;
+    data[0].inheritable = data[1].permitted = data[1].effective = data[1].inheritable = 0;
+    return syscall (SYS_capset, &header, data) == 0;
+}
+
+static void listener_done (struct tenant *tenant, int listener)
+{
+    pthread_mutex_lock (&tenant->lock);
+    for (unsigned i = 0; i < tenant->listener_count; i++)
+        if (tenant->listeners[i] == listener) {
+            tenant->listeners[i] = tenant->listeners[--tenant->listener_count];
+            epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, listener, NULL);
+            close (listener);
+            break;
+        }
+    pthread_mutex_unlock (&tenant->lock);
+}
+
+/* A process ended. What it had is refunded when the driver says that it holds nothing any more. */
+static void process_ended (struct tenant *tenant, uint64_t serial)
+{
+    pthread_mutex_lock (&tenant->lock);
+    struct process *process = process_by_serial (tenant, serial);
+
+    if (process != NULL) {
+        epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, process->pidfd, NULL);
+        process->dead = true;
+        process->look_at = 0;
+        process->ask_at = guard_now ();
+        process->ask_delay = 0;
+        if (process->client_count == 0 && process->managed == 0)
+            process_forget (tenant, process);
+    }
+    pthread_mutex_unlock (&tenant->lock);
+}
+
+static int sleep_for (struct tenant *tenant)
+{
+    uint64_t now = guard_now (), look, check, next;
+
+    pthread_mutex_lock (&tenant->lock);
+    look = managed_refresh (tenant, now);
+    check = truth_check (tenant, now);
+    pthread_mutex_unlock (&tenant->lock);
+    next = look == 0 || (check != 0 && check < look) ? check : look;
+    if (next == 0)
+        return -1;
+    return next <= now ? 0 : (int) ((next - now + 999999) / 1000000);
+}
+
+static void *run (void *argument)
+{
+    struct tenant *tenant = argument;
+    struct epoll_event events[32];
+
+    prctl (PR_SET_NAME, "nvc-guard");
+    if (!drop_rights ())
+        return NULL;
+    while (!atomic_load (&tenant->stop)) {
+        int count = epoll_wait (tenant->epoll, events, 32, sleep_for (tenant));
+
+        for (int i = 0; i < count; i++) {
+            uint64_t tag = events[i].data.u64;
+
+            if (tag == WAKE_TAG) {
+                uint64_t value;
+
+                if (read (tenant->wake, &value, sizeof (value)) < 0)
+                    continue;
+            } else if (tag & LISTENER_TAG) {
+                int listener = (int) (tag & 0xffffffff);
+
+                if ((events[i].events & EPOLLIN) == 0 || !notify_handle (tenant, listener))
+                    listener_done (tenant, listener);
+            } else {
+                process_ended (tenant, tag);
+            }
+        }
+    }
+    return NULL;
+}
+
+struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u64 = WAKE_TAG };
+    struct tenant *tenant = calloc (1, sizeof (*tenant));
+    char version[sizeof (limits->driver) + 1] = { 0 };
+
+    *error = -ENOMEM;
+    if (tenant == NULL)
+        return NULL;
+    tenant->guard = guard;
+    tenant->id = id;
+    tenant->limits = *limits;
+    tenant->copy = -1;
+    tenant->epoll = tenant->wake = -1;
+    pthread_mutex_init (&tenant->lock, NULL);
+    memcpy (version, limits->driver, sizeof (limits->driver));
+    tenant->abi = rm_abi_find (version);
+    if (tenant->abi == NULL)
+        *error = -EOPNOTSUPP;
+    else if ((tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant)) != NULL) {
+        tenant->epoll = epoll_create1 (EPOLL_CLOEXEC);
+        tenant->wake = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (tenant->epoll >= 0 && tenant->wake >= 0 &&
+            epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, tenant->wake, &event) == 0 &&
+            pthread_create (&tenant->runner, NULL, run, tenant) == 0) {
+            tenant->started = true;
+            return tenant;
+        }
+        *error = -errno;
+    }
+    tenant_destroy (tenant);
+    return NULL;
+}
+
+void tenant_destroy (struct tenant *tenant)
+{
+    if (tenant->started) {
+        uint64_t one = 1;
+
+        atomic_store (&tenant->stop, true);
+        if (write (tenant->wake, &one, sizeof (one)) == sizeof (one))
+            pthread_join (tenant->runner, NULL);
+    }
+    for (uint32_t gpu = 0; tenant->rm != NULL && gpu < tenant->limits.gpu_count; gpu++)
+        if (tenant->frozen[gpu])
+            rm_freeze (tenant->rm, (int) gpu, false);
+    for (unsigned i = 0; i < tenant->listener_count; i++)
+        close (tenant->listeners[i]);
+    if (tenant->rm != NULL)
+        rm_destroy (tenant->rm);
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0)
+            close (tenant->processes[i].pidfd);
+    if (tenant->epoll >= 0)
+        close (tenant->epoll);
+    if (tenant->wake >= 0)
+        close (tenant->wake);
+    pthread_mutex_destroy (&tenant->lock);
+    free (tenant);
+}
+
+int tenant_listen (struct tenant *tenant, int listener)
+{
+    uint64_t flags = SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP;
+    struct epoll_event event = { .events = EPOLLIN };
+    int own = fcntl (listener, F_DUPFD_CLOEXEC, 0), result = 0;
+
+    if (own < 0)
+        return -errno;
+    /* Waiter and guard run one after the other: waking on the same CPU saves most of the time (6.6; refused before). */
+    ioctl (own, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
+    event.data.u64 = LISTENER_TAG | (uint32_t) own;
+    if (tenant->listener_count == TENANT_LISTENERS)
+        result = -EMFILE;
+    else if (epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, own, &event) != 0)
+        result = -errno;
+    else
+        tenant->listeners[tenant->listener_count++] = own;
+    if (result != 0)
+        close (own);
+    return result;
+}

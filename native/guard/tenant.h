@@ -1,0 +1,158 @@
+/* A tenant of the guard: its thread, its processes, its books. Private to native/guard. */
+#ifndef NVC_GUARD_TENANT_H
+#define NVC_GUARD_TENANT_H
+
+#include "guard.h"
+#include "rm/rm.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define TENANT_LISTENERS 64  /* one a process that the runtime started in the container (run, exec) */
+#define TENANT_PROCESSES 512 /* with clients of the resource manager; others are forgotten when room is needed */
+#define TENANT_THREADS 4096  /* cache of thread -> process, a power of two */
+#define PROCESS_CLIENTS 32   /* descriptors remembered for clients */
+#define SCRATCH_SIZE (64u * 1024)
+
+/* A process of the container that called the driver. */
+struct process {
+    uint64_t serial; /* what rm calls a file; 0: this place is free */
+    pid_t pid;       /* host */
+    int pidfd;
+    bool dead;       /* its pidfd said so; waiting for the driver to let go of what it had */
+    uint64_t ask_at; /* CLOCK_MONOTONIC ns: when to look whether it did */
+    uint64_t ask_delay;
+    uint64_t used_at;
+    uint64_t look_at;   /* when to look at its mappings; 0: no need */
+    uint64_t look_delay;
+    uint64_t managed;   /* bytes charged for its mappings */
+    uint64_t truth[SHARE_MAX_GPUS];
+    struct {
+        uint32_t client;
+        int descriptor;
+    } clients[PROCESS_CLIENTS];
+    unsigned client_count;
+};
+
+struct thread_entry {
+    pid_t thread;
+    uint64_t serial;
+};
+
+struct tenant {
+    struct guard *guard;
+    uint32_t id;
+    pthread_t runner;
+    bool started;
+    atomic_bool stop;
+    int epoll, wake;
+
+    pthread_mutex_t lock; /* everything below */
+    struct limits limits;
+    const struct rm_abi *abi;
+    struct rm *rm;
+    int listeners[TENANT_LISTENERS];
+    unsigned listener_count;
+    struct process processes[TENANT_PROCESSES];
+    struct thread_entry threads[TENANT_THREADS];
+    uint64_t next_serial;
+    struct {
+        dev_t device;
+        ino_t inode;
+    } uvm[4]; /* the UVM node as the container's processes have it open */
+    unsigned uvm_count;
+    uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
+    uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
+    uint64_t excess[SHARE_MAX_GPUS]; /* truth above the books, charged too */
+    uint32_t slice[SHARE_MAX_GPUS];
+    bool wished_frozen[SHARE_MAX_GPUS]; /* by the scheduler */
+    bool over[SHARE_MAX_GPUS];          /* above its quota by what could only be seen afterwards: frozen until it is not */
+    bool frozen[SHARE_MAX_GPUS];
+    uint64_t frozen_since[SHARE_MAX_GPUS];
+    struct guard_status status; /* counters */
+
+    /* The call in hand: rm's own ioctls on its file go through this copy. */
+    struct process *current;
+    int copy;
+    uint8_t head[4096], params[SCRATCH_SIZE], list[SCRATCH_SIZE], rights[16];
+};
+
+#define GUARD_TENANTS 4096
+#define GUARD_EVENTS 1024
+
+struct guard {
+    pthread_mutex_t lock; /* tenants[] and events */
+    struct tenant *tenants[GUARD_TENANTS];
+    unsigned tenant_count;
+    int event_descriptor;
+    struct guard_event events[GUARD_EVENTS];
+    unsigned event_count;
+    pthread_rwlock_t calls; /* read: a call about a tenant is in progress */
+    pthread_mutex_t truth_lock;
+    struct truth *truth; /* NULL: no device node could be opened */
+};
+
+/* guard.c */
+void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
+uint64_t guard_now (void); /* CLOCK_MONOTONIC, ns */
+
+/* process.c: the process that a thread belongs to, entered if it is new; NULL when it is gone or there is no room. */
+struct process *process_of_thread (struct tenant *tenant, pid_t thread);
+struct process *process_by_serial (struct tenant *tenant, uint64_t serial);
+void process_remember_client (struct process *process, uint32_t client, int descriptor);
+int process_descriptor_of (const struct process *process, uint32_t client); /* -1: none */
+void process_forget (struct tenant *tenant, struct process *process);
+/* A copy of a descriptor of the process that is one of the driver's nodes, of which kind; -errno. The caller closes it. */
+int process_copy (struct tenant *tenant, const struct process *process, int descriptor, enum rm_node *node);
+
+/* memory.c: all of it or an error. */
+bool memory_read (pid_t thread, uint64_t address, void *to, size_t size);
+bool memory_write (pid_t thread, uint64_t address, const void *from, size_t size);
+/* As much as can be read; bytes. */
+size_t memory_read_some (pid_t thread, uint64_t address, void *to, size_t size);
+
+/* host.c: what rm needs. */
+extern const struct rm_host guard_host;
+
+/* notify.c: receives one notification from a listener and answers it. false: the listener is done. */
+bool notify_handle (struct tenant *tenant, int listener);
+
+/* call.c: an ioctl. The answer goes into value and error, or keep_on says that the kernel shall do it. */
+struct answer {
+    int64_t value;
+    int32_t error; /* 0 or -errno */
+    bool keep_on;
+};
+struct seccomp_notif;
+struct answer call_ioctl (struct tenant *tenant, int listener, const struct seccomp_notif *notification,
+                          struct process *process);
+/* managed.c: a shared mapping is being made: its process is looked at soon. */
+void managed_announced (struct tenant *tenant, struct process *process, int descriptor);
+/* Charges what processes whose time has come have mapped of the UVM node, as /proc/PID/maps says. Returns when to come
+ * again (CLOCK_MONOTONIC ns), 0: no need. */
+uint64_t managed_refresh (struct tenant *tenant, uint64_t now);
+/* The process is gone, and its mappings with it. */
+void managed_forget (struct tenant *tenant, struct process *process);
+
+/* truth.c: the guard's own client of the driver, and what it says that processes hold. */
+struct truth;
+struct truth *truth_open (const char *device_directory);
+void truth_close (struct truth *truth);
+/* Bytes of video memory of clients that this (host) process made, a GPU by its UUID; -errno. */
+long truth_of_process (struct truth *truth, const uint8_t uuid[16], pid_t pid, uint64_t *bytes);
+/* Asks about the processes whose time has come: dead ones that the driver has let go of are refunded, and what a process
+ * holds beyond the books is charged. Returns when to come again, 0: no need. */
+uint64_t truth_check (struct tenant *tenant, uint64_t now);
+
+/* schedule.c: under the tenant's lock. */
+void schedule_apply (struct tenant *tenant, uint32_t gpu);
+
+/* tenant.c */
+struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error);
+void tenant_destroy (struct tenant *tenant);
+/* Under the tenant's lock. 0 or -errno. */
+int tenant_listen (struct tenant *tenant, int listener);
+
+#endif

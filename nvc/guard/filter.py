@@ -1,0 +1,163 @@
+"""The seccomp filter that lets a container's calls of the GPU driver be watched: merged into the one it has. Pure.
+
+Two kinds of call are announced to a listener (SCMP_ACT_NOTIFY) instead of going to the kernel:
+
+- ``ioctl`` whose request has one of ``ESCAPES`` as its low byte. The driver looks at nothing else of the number but the
+  size (nvidia/nv.c, nvidia_ioctl), so a filter that compared the type byte would be got round with another one.
+- ``mmap`` of a file that is shared: managed memory is a shared mapping of /dev/nvidia-uvm and no ioctl at all.
+
+libseccomp keeps no conditional rule beside an unconditional one for the same system call. Where a profile allows such a
+call as a whole, the permission is written as its complement: masks that together match every other number.
+Facts: specification of GPU sharing in the kernel, 5.1, 5.3, 5.6; OCI runtime-spec, config-linux.md, "Seccomp".
+"""
+
+from __future__ import annotations
+
+from nvc.errors import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+#: Low bytes of the requests that make, free, share or control objects of the resource manager, or wrap such a request:
+#: ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP_OBJECT, SHARE, VID_HEAP_CONTROL, ACCESS_REGISTRY, XFER_CMD (nv_escape.h,
+#: nv-ioctl-numbers.h).
+ESCAPES = (0x27, 0x29, 0x2A, 0x2B, 0x34, 0x35, 0x4A, 0x4D, 0xD3)
+ALLOW, LOG, NOTIFY = "SCMP_ACT_ALLOW", "SCMP_ACT_LOG", "SCMP_ACT_NOTIFY"
+_PERMITS = (ALLOW, LOG)
+_MASKED = "SCMP_CMP_MASKED_EQ"
+_SHARED, _ANONYMOUS = 0x01, 0x20  # mman.h: MAP_SHARED, which is also a bit of MAP_SHARED_VALIDATE; MAP_ANONYMOUS
+_X32 = "SCMP_ARCH_X32"
+#: The other system calls of a machine that reach the same drivers; a listener refuses their announcements.
+_SECOND = {"SCMP_ARCH_X86_64": ("SCMP_ARCH_X86",), "SCMP_ARCH_AARCH64": ("SCMP_ARCH_ARM",)}
+_HINT = "let the engine use its default profile, or one without rules of its own for ioctl and mmap"
+
+
+def merge(profile: Mapping[str, Any] | None, listener: str, metadata: str, native: str) -> dict[str, Any]:
+    """``profile`` (linux.seccomp of a config.json, or an engine's profile; None: unconfined) with the calls announced.
+
+    listener: absolute path of the unix socket that gets the filter's descriptor. metadata: text that goes with it.
+    native: the machine's own "SCMP_ARCH_...". Nothing that the profile refuses becomes possible, and nothing that it
+    permits becomes impossible, except for the x32 system calls, which are refused.
+    Raises InputError for a profile that has a listener already, or whose own conditions cannot be kept beside ours.
+    """
+    if profile is None:
+        profile = {"defaultAction": ALLOW, "architectures": [native, *_SECOND.get(native, ())]}
+    if not isinstance(profile, dict):
+        raise InputError("seccomp profile: not an object", hint=_HINT)
+    rules = _rules(profile)
+    if profile.get("listenerPath") or any(rule.get("action") == NOTIFY for rule in rules):
+        raise InputError(
+            "seccomp profile: it announces calls to a listener already, and the kernel has one listener a container",
+            hint="start the container without the other listener, or without a guarded share",
+        )
+    default = profile.get("defaultAction")
+    if not isinstance(default, str):
+        raise InputError("seccomp profile: defaultAction is missing", hint=_HINT)
+    kept, added = list(rules), []
+    for name, covers, announced in (
+        ("ioctl", _covers_ioctl(), _announced_ioctl()),
+        ("mmap", _covers_mmap(), _announced_mmap()),
+        ("mmap2", _covers_mmap(), _announced_mmap()),
+    ):
+        if name == "mmap2" and not any(name in rule["names"] for rule in rules) and default not in _PERMITS:
+            continue
+        kept, permitting = _take(kept, name, default)
+        if permitting is None:
+            continue
+        if permitting != default:
+            added += [_rule(name, permitting, arguments) for arguments in covers]
+        added += [_rule(name, NOTIFY, arguments) for arguments in announced]
+    merged = {**profile, "syscalls": [*kept, *added], "listenerPath": listener, "listenerMetadata": metadata}
+    if isinstance(merged.get("architectures"), list):
+        merged["architectures"] = [word for word in merged["architectures"] if word != _X32]
+    if isinstance(merged.get("archMap"), list):
+        merged["archMap"] = [_without_x32(entry) for entry in merged["archMap"]]
+    return merged
+
+
+def prefix_cover(excluded: Sequence[int], bits: int) -> list[tuple[int, int]]:
+    """(mask, value) pairs that together match every number of ``bits`` bits except ``excluded``, each exactly once."""
+    pairs: list[tuple[int, int]] = []
+
+    def walk(prefix: int, depth: int) -> None:
+        low = prefix << (bits - depth)
+        if not any(low <= value < low + (1 << (bits - depth)) for value in excluded):
+            pairs.append((((1 << depth) - 1) << (bits - depth), low))
+        elif depth < bits:
+            walk(prefix << 1, depth + 1)
+            walk(prefix << 1 | 1, depth + 1)
+
+    walk(0, 0)
+    return pairs
+
+
+def _rules(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rules = profile.get("syscalls")
+    if rules is None:
+        return []
+    if not isinstance(rules, list):
+        raise InputError("seccomp profile: syscalls is not a list", hint=_HINT)
+    for number, rule in enumerate(rules):
+        names = rule.get("names") if isinstance(rule, dict) else None
+        if names is None and isinstance(rule, dict) and isinstance(rule.get("name"), str):
+            raise InputError(f"seccomp profile: syscalls[{number}] has 'name', which no runtime reads", hint=_HINT)
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise InputError(f"seccomp profile: syscalls[{number}] has no list of names", hint=_HINT)
+    return rules
+
+
+def _take(rules: list[dict[str, Any]], name: str, default: str) -> tuple[list[dict[str, Any]], str | None]:
+    """The rules without those for ``name``, and the action that permits it; None when the profile refuses it.
+
+    A call that is refused as a whole stays in the rules: there is nothing to watch.
+    """
+    concerned = [rule for rule in rules if name in rule["names"]]
+    if not concerned:
+        return rules, default if default in _PERMITS else None
+    actions = {rule.get("action") for rule in concerned}
+    if any(rule.get("args") or rule.get("includes") or rule.get("excludes") for rule in concerned):
+        raise InputError(f"seccomp profile: it has conditions of its own for {name}", hint=_HINT)
+    if len(actions) != 1:
+        raise InputError(f"seccomp profile: it has several actions for {name}", hint=_HINT)
+    action = concerned[0].get("action")
+    if action not in _PERMITS:
+        return rules, None
+    kept = []
+    for rule in rules:
+        names = [other for other in rule["names"] if other != name]
+        if names:
+            kept.append(rule if len(names) == len(rule["names"]) else {**rule, "names": names})
+    return kept, action
+
+
+def _announced_ioctl() -> list[list[dict[str, Any]]]:
+    return [[_masked(1, 0xFF, escape)] for escape in ESCAPES]
+
+
+def _covers_ioctl() -> list[list[dict[str, Any]]]:
+    return [[_masked(1, mask, value)] for mask, value in prefix_cover(ESCAPES, 8)]
+
+
+def _announced_mmap() -> list[list[dict[str, Any]]]:
+    return [[_masked(3, _SHARED | _ANONYMOUS, _SHARED)]]
+
+
+def _covers_mmap() -> list[list[dict[str, Any]]]:
+    return [[_masked(3, _SHARED, 0)], [_masked(3, _SHARED | _ANONYMOUS, _SHARED | _ANONYMOUS)]]
+
+
+def _rule(name: str, action: str, arguments: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"names": [name], "action": action, "args": arguments}
+
+
+def _masked(index: int, mask: int, value: int) -> dict[str, Any]:
+    # In this comparison "value" is the mask and "valueTwo" what the masked argument must be (seccomp_rule_add(3)).
+    return {"index": index, "value": mask, "valueTwo": value, "op": _MASKED}
+
+
+def _without_x32(entry: object) -> object:
+    if not isinstance(entry, dict) or not isinstance(entry.get("subArchitectures"), list):
+        return entry
+    return {**entry, "subArchitectures": [word for word in entry["subArchitectures"] if word != _X32]}

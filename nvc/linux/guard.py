@@ -1,0 +1,261 @@
+"""libnvc-guard.so (native/guard/guard.h): containers kept inside their shares by seccomp user notification.
+
+The library has threads of its own. A process that loads it must not enter namespaces afterwards
+(setns wants one thread).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+from nvc.errors import InitializationError
+from nvc.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+NAME = "libnvc-guard.so"
+#: share.h: SHARE_MAX_GPUS. guard.h: GUARD_REASONS.
+_GPUS, _REASONS = 32, 32
+#: rm.h, enum rm_reason, in its order; ``reason_words`` asks the library for the same, and a test compares.
+REASONS = (
+    "ok",
+    "over-quota",
+    "unknown-escape",
+    "unknown-class",
+    "unknown-control",
+    "forbidden-escape",
+    "forbidden-class",
+    "forbidden-control",
+    "own-scheduling",
+    "bad-size",
+    "bad-pointer",
+    "too-many",
+)
+_EVENTS = 256
+_PROCESSES = 512
+
+
+class _Status(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint64 * _GPUS) for name in ("memory", "managed", "truth")),
+        *((name, ctypes.c_uint32 * _GPUS) for name in ("groups", "slice", "frozen")),
+        ("frozen_ns", ctypes.c_uint64 * _GPUS),
+        *((name, ctypes.c_uint64) for name in ("notifications", "performed", "continued", "refused")),
+        ("reasons", ctypes.c_uint64 * _REASONS),
+        ("handling_ns", ctypes.c_uint64),
+        ("processes", ctypes.c_uint32),
+        ("listeners", ctypes.c_uint32),
+    )
+
+
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("when_ns", ctypes.c_uint64),
+        *((name, ctypes.c_uint32) for name in ("tenant", "reason", "number", "pid")),
+        ("repeated", ctypes.c_uint64),
+    )
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (("pid", ctypes.c_uint32), ("clients", ctypes.c_uint32), ("memory", ctypes.c_uint64 * _GPUS))
+
+
+class GpuStatus(Record):
+    """What a tenant has of one GPU, in the order of its limits.
+
+    memory: bytes charged; managed: of them, mappings of managed memory; truth: bytes that the driver itself says, 0
+    when it was not asked. groups: compute groups. slice: microseconds as last written, 0: libcuda's own.
+    frozen_ns: since the tenant was added.
+    """
+
+    memory: int
+    managed: int
+    truth: int
+    groups: int
+    slice: int
+    frozen: bool
+    frozen_ns: int
+
+
+class TenantStatus(Record):
+    """A tenant: its GPUs, and what was counted since it was added. reasons: (word, count), those above 0."""
+
+    gpus: tuple[GpuStatus, ...]
+    notifications: int
+    performed: int
+    continued: int
+    refused: int
+    reasons: tuple[tuple[str, int], ...]
+    handling_ns: int
+    processes: int
+    listeners: int
+
+
+class Event(Record):
+    """Something refused, or answered without being done.
+
+    when_ns: CLOCK_REALTIME. number: the escape, class or control. pid: host's. repeated: how often again, unread.
+    """
+
+    when_ns: int
+    tenant: int
+    reason: str
+    number: int
+    pid: int
+    repeated: int
+
+
+def find() -> str:
+    """The library's path: beside this module where it is installed, among the built things in a checkout.
+
+    Raises InitializationError when it is in neither place.
+    """
+    here = os.path.dirname(__file__)
+    above = os.path.dirname(os.path.dirname(here))
+    for path in (f"{here}/{NAME}", f"{above}/build/native/{NAME}"):
+        if os.path.exists(path):
+            return path
+    raise InitializationError(f"{NAME} is not installed", hint="run `make native`, or install the package again")
+
+
+class Guard:
+    """The library, with its threads; one a process. Close it: tenants that are frozen are thawed first."""
+
+    def __init__(self, device_directory: str = "/dev") -> None:
+        """device_directory: where the driver's nodes are. Raises InitializationError, OSError."""
+        self._library = ctypes.CDLL(find(), use_errno=True)
+        declare(self._library)
+        self._guard = self._library.guard_create(os.fsencode(device_directory))
+        if not self._guard:
+            raise OSError(ctypes.get_errno(), "guard_create")
+        self._gpus: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads. A second time is nothing."""
+        if self._guard:
+            self._library.guard_destroy(self._guard)
+            self._guard = None
+
+    @property
+    def sees_driver(self) -> bool:
+        """Whether the driver can be asked what processes hold (guard.h)."""
+        return bool(self._library.guard_sees_driver(self._guard))
+
+    @property
+    def event_descriptor(self) -> int:
+        """Readable when ``events`` has something."""
+        return int(self._library.guard_event_descriptor(self._guard))
+
+    def add(self, tenant: int, limits: bytes, gpus: int) -> None:
+        """A tenant by a number of the caller's. limits: a limits file; gpus: how many it names. Raises OSError."""
+        self._check(self._library.guard_tenant_add(self._guard, tenant, limits), "guard_tenant_add")
+        self._gpus[tenant] = gpus
+
+    def update(self, tenant: int, limits: bytes) -> None:
+        """Another share of the same GPUs. Raises OSError."""
+        self._check(self._library.guard_tenant_update(self._guard, tenant, limits), "guard_tenant_update")
+
+    def listen(self, tenant: int, listener: int) -> None:
+        """Watch one more filter of the tenant's; the descriptor is duplicated. Raises OSError."""
+        self._check(self._library.guard_tenant_listen(self._guard, tenant, listener), "guard_tenant_listen")
+
+    def remove(self, tenant: int) -> None:
+        """Forget a tenant; calls of processes that it still has are answered ENOSYS. Raises OSError."""
+        self._check(self._library.guard_tenant_remove(self._guard, tenant), "guard_tenant_remove")
+        self._gpus.pop(tenant, None)
+
+    def gone(self, tenant: int) -> bool:
+        """Whether nothing of the tenant is left: no filter, no process, no memory. Raises OSError."""
+        return self._check(self._library.guard_tenant_gone(self._guard, tenant), "guard_tenant_gone") == 1
+
+    def slice(self, tenant: int, gpu: int, microseconds: int) -> None:
+        """The timeslice of each of the tenant's compute groups, 0: their own from the next on. Raises OSError."""
+        self._check(self._library.guard_tenant_slice(self._guard, tenant, gpu, microseconds), "guard_tenant_slice")
+
+    def freeze(self, tenant: int, gpu: int, frozen: bool) -> None:
+        """Take the GPU away from the tenant, or give it back. Raises OSError."""
+        self._check(self._library.guard_tenant_freeze(self._guard, tenant, gpu, frozen), "guard_tenant_freeze")
+
+    def status(self, tenant: int) -> TenantStatus:
+        """Raises OSError."""
+        got = _Status()
+        self._check(self._library.guard_tenant_status(self._guard, tenant, ctypes.byref(got)), "guard_tenant_status")
+        gpus = tuple(
+            GpuStatus(
+                got.memory[index],
+                got.managed[index],
+                got.truth[index],
+                got.groups[index],
+                got.slice[index],
+                bool(got.frozen[index]),
+                got.frozen_ns[index],
+            )
+            for index in range(self._gpus.get(tenant, 0))
+        )
+        reasons = tuple((word, got.reasons[index]) for index, word in enumerate(REASONS) if got.reasons[index])
+        counted = (got.notifications, got.performed, got.continued, got.refused)
+        return TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners)
+
+    def processes(self, tenant: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """(host pid, bytes a GPU as the driver said last) of processes that called the driver. Raises OSError."""
+        room = (_Process * _PROCESSES)()
+        call = self._library.guard_tenant_processes
+        count = self._check(call(self._guard, tenant, room, _PROCESSES), "guard_tenant_processes")
+        gpus = self._gpus.get(tenant, 0)
+        return tuple((one.pid, tuple(one.memory[:gpus])) for one in room[: min(count, _PROCESSES)])
+
+    def events(self) -> tuple[Event, ...]:
+        """What happened since the last time, oldest first; at most 256, come again."""
+        room = (_Event * _EVENTS)()
+        count = self._library.guard_events(self._guard, room, _EVENTS)
+        return tuple(
+            Event(one.when_ns, one.tenant, reason_word(one.reason), one.number, one.pid, one.repeated)
+            for one in room[:count]
+        )
+
+    def _check(self, result: int, call: str) -> int:
+        if result < 0:
+            raise OSError(-result, f"{call}: {os.strerror(-result)}")
+        return result
+
+
+def reason_word(reason: int) -> str:
+    """The word for a number of enum rm_reason."""
+    return REASONS[reason] if reason < len(REASONS) else f"reason-{reason}"
+
+
+def declare(library: Any) -> None:
+    """Give the library's functions their types."""
+    pointer, number, signed = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
+    for name, result, arguments in (
+        ("guard_create", pointer, (ctypes.c_char_p,)),
+        ("guard_sees_driver", signed, (pointer,)),
+        ("guard_destroy", None, (pointer,)),
+        ("guard_event_descriptor", signed, (pointer,)),
+        ("guard_events", signed, (pointer, pointer, number)),
+        ("guard_tenant_add", signed, (pointer, number, ctypes.c_char_p)),
+        ("guard_tenant_update", signed, (pointer, number, ctypes.c_char_p)),
+        ("guard_tenant_listen", signed, (pointer, number, signed)),
+        ("guard_tenant_remove", signed, (pointer, number)),
+        ("guard_tenant_status", signed, (pointer, number, pointer)),
+        ("guard_tenant_processes", signed, (pointer, number, pointer, number)),
+        ("guard_tenant_gone", signed, (pointer, number)),
+        ("guard_tenant_slice", signed, (pointer, number, number, number)),
+        ("guard_tenant_freeze", signed, (pointer, number, number, number)),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+
+
+#: What a tenant's unknown number gives.
+GONE = errno.ENOENT

@@ -1,0 +1,170 @@
+"""The filter that announces calls of the driver: by the rules it is made of, and compiled by libseccomp."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvc.errors import InputError
+from nvc.guard.filter import ALLOW, ESCAPES, LOG, NOTIFY, merge, prefix_cover
+from tests.support import cbpf
+
+NATIVE = "SCMP_ARCH_X86_64"
+IOCTL, MMAP, GETPID, IOCTL32, MMAP2 = 16, 9, 39, 54, 192
+ERRNO = "SCMP_ACT_ERRNO"
+#: The part of Docker's and Podman's default profile that matters here: everything is refused that is not named.
+DEFAULT_DENY = {
+    "defaultAction": ERRNO,
+    "architectures": [NATIVE, "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+    "syscalls": [
+        {"names": ["getpid", "ioctl", "mmap", "mmap2", "read"], "action": ALLOW},
+        {"names": ["personality"], "action": ALLOW, "args": [{"index": 0, "value": 8, "op": "SCMP_CMP_EQ"}]},
+    ],
+}
+
+
+def merged(profile: dict[str, Any] | None) -> dict[str, Any]:
+    return merge(profile, "/run/nvc/agent/listen", "share", NATIVE)
+
+
+def compile_profile(profile: dict[str, Any]) -> bytes:
+    """What runc and crun do with a profile: each rule handed to libseccomp, for every architecture."""
+    seccomp = pytest.importorskip("pyseccomp")
+    actions = {
+        ALLOW: seccomp.ALLOW,
+        LOG: seccomp.LOG,
+        ERRNO: seccomp.ERRNO(1),
+        NOTIFY: seccomp.NOTIFY,
+    }
+    compiled = seccomp.SyscallFilter(actions[profile["defaultAction"]])
+    for word in profile["architectures"]:
+        if word != NATIVE:
+            compiled.add_arch(getattr(seccomp.Arch, word.removeprefix("SCMP_ARCH_")))
+    for rule in profile["syscalls"]:
+        if rule["action"] == profile["defaultAction"]:
+            continue
+        for name in rule["names"]:
+            arguments = []
+            for one in rule.get("args", ()):
+                operation = getattr(seccomp, one["op"].removeprefix("SCMP_CMP_"))
+                pair = (one["value"], one["valueTwo"]) if "valueTwo" in one else (one["value"],)
+                arguments.append(seccomp.Arg(one["index"], operation, *pair))
+            compiled.add_rule(actions[rule["action"]], name, *arguments)
+    with tempfile.TemporaryFile() as file:
+        compiled.export_bpf(file)
+        file.seek(0)
+        return file.read()
+
+
+@given(st.sets(st.integers(0, 255), max_size=12))
+def test_a_prefix_cover_matches_every_other_number_exactly_once(excluded: set[int]) -> None:
+    pairs = prefix_cover(sorted(excluded), 8)
+    for number in range(256):
+        assert sum(number & mask == value for mask, value in pairs) == (number not in excluded)
+
+
+@pytest.mark.parametrize("profile", [None, DEFAULT_DENY, {"defaultAction": ALLOW, "architectures": [NATIVE]}])
+def test_an_ioctl_is_announced_by_its_low_byte_alone(profile: dict[str, Any] | None) -> None:
+    program = compile_profile(merged(profile))
+    for low in range(256):
+        expected = "notify" if low in ESCAPES else "allow"
+        for type_byte, size, high in itertools.product((0x00, 0x46, 0x47, 0x54, 0xFF), (0, 16, 32, 48, 0x3FFF), (0, 3)):
+            request = high << 30 | size << 16 | type_byte << 8 | low
+            # The kernel takes 32 bits of the request; what is above them must not matter.
+            for value in (request, request | 0xDEAD << 32):
+                assert cbpf.run(program, cbpf.X86_64, IOCTL, (3, value)) == expected, hex(value)
+
+
+@pytest.mark.parametrize("profile", [None, DEFAULT_DENY])
+def test_a_shared_mapping_of_a_file_is_announced_and_no_other(profile: dict[str, Any] | None) -> None:
+    program = compile_profile(merged(profile))
+    for flags in range(0x40):
+        expected = "notify" if flags & 1 and not flags & 0x20 else "allow"
+        assert cbpf.run(program, cbpf.X86_64, MMAP, (0, 4096, 3, flags, 3, 0)) == expected, hex(flags)
+
+
+def test_an_ioctl_by_the_32_bit_entry_is_announced_too() -> None:
+    program = compile_profile(merged(DEFAULT_DENY))
+    assert cbpf.run(program, cbpf.I386, IOCTL32, (3, 0xC030462B)) == "notify"
+    assert cbpf.run(program, cbpf.I386, IOCTL32, (3, 0x5401)) == "allow"
+    assert cbpf.run(program, cbpf.I386, MMAP2, (0, 4096, 3, 1, 3, 0)) == "notify"
+
+
+def test_the_x32_entry_is_refused() -> None:
+    for profile in (None, DEFAULT_DENY):
+        program = compile_profile(merged(profile))
+        assert cbpf.run(program, cbpf.X86_64, 0x40000000 | 514, (3, 0xC030462B)).startswith("kill")
+
+
+def test_what_a_profile_refuses_stays_refused_and_what_it_permits_permitted() -> None:
+    program = compile_profile(merged(DEFAULT_DENY))
+    assert cbpf.run(program, cbpf.X86_64, GETPID, ()) == "allow"
+    assert cbpf.run(program, cbpf.X86_64, 165, ()) == "errno"  # mount
+    assert cbpf.run(program, cbpf.X86_64, 135, (8,)) == "allow"  # personality
+    assert cbpf.run(program, cbpf.X86_64, 135, (9,)) == "errno"
+
+
+def test_a_profile_that_refuses_ioctl_is_not_widened() -> None:
+    profile = {"defaultAction": ERRNO, "architectures": [NATIVE], "syscalls": [{"names": ["mmap"], "action": ALLOW}]}
+    program = compile_profile(merged(profile))
+    assert cbpf.run(program, cbpf.X86_64, IOCTL, (3, 0xC030462B)) == "errno"
+    assert cbpf.run(program, cbpf.X86_64, MMAP, (0, 0, 0, 1, 3, 0)) == "notify"
+    refused = {"defaultAction": ALLOW, "architectures": [NATIVE], "syscalls": [{"names": ["ioctl"], "action": ERRNO}]}
+    assert cbpf.run(compile_profile(merged(refused)), cbpf.X86_64, IOCTL, (3, 0xC030462B)) == "errno"
+
+
+def test_everything_else_of_a_profile_stays() -> None:
+    profile = {**DEFAULT_DENY, "flags": ["SECCOMP_FILTER_FLAG_LOG"], "defaultErrnoRet": 38, "x-unknown": {"a": 1}}
+    before = json.dumps(profile, sort_keys=True)
+    result = merged(profile)
+    assert json.dumps(profile, sort_keys=True) == before
+    assert result["flags"] == ["SECCOMP_FILTER_FLAG_LOG"]
+    assert result["defaultErrnoRet"] == 38
+    assert result["x-unknown"] == {"a": 1}
+    assert result["syscalls"][0] == {"names": ["getpid", "read"], "action": ALLOW}
+    assert (result["listenerPath"], result["listenerMetadata"]) == ("/run/nvc/agent/listen", "share")
+
+
+@pytest.mark.parametrize(
+    ("profile", "part"),
+    [
+        pytest.param({**DEFAULT_DENY, "listenerPath": "/x"}, "listener already", id="another listener"),
+        pytest.param(
+            {"defaultAction": ALLOW, "syscalls": [{"names": ["mkdir"], "action": NOTIFY}]},
+            "listener already",
+            id="an announcement without a listener",
+        ),
+        pytest.param(
+            {"defaultAction": ERRNO, "syscalls": [{"names": ["ioctl"], "action": ALLOW, "args": [{"index": 1}]}]},
+            "conditions of its own for ioctl",
+            id="conditions on ioctl",
+        ),
+        pytest.param(
+            {"defaultAction": ERRNO, "syscalls": [{"names": ["mmap"], "action": ALLOW, "includes": {"caps": ["X"]}}]},
+            "conditions of its own for mmap",
+            id="conditions of the engine",
+        ),
+        pytest.param(
+            {
+                "defaultAction": ERRNO,
+                "syscalls": [{"names": ["ioctl"], "action": ALLOW}, {"names": ["ioctl"], "action": LOG}],
+            },
+            "several actions for ioctl",
+            id="two actions",
+        ),
+        pytest.param({"syscalls": []}, "defaultAction", id="no default action"),
+        pytest.param({"defaultAction": ALLOW, "syscalls": {}}, "not a list", id="rules that are no list"),
+        pytest.param({"defaultAction": ALLOW, "syscalls": [3]}, "syscalls[0]", id="a rule that is no object"),
+        pytest.param({"defaultAction": ALLOW, "syscalls": [{"name": "ioctl"}]}, "'name'", id="the old single name"),
+        pytest.param([], "not an object", id="no object"),
+    ],
+)
+def test_a_profile_that_cannot_be_kept_is_refused_with_the_reason(profile: Any, part: str) -> None:
+    with pytest.raises(InputError, match=part.replace("[", r"\[").replace("]", r"\]")):
+        merged(profile)
