@@ -11,6 +11,10 @@
 #define FREE_STATUS 12u
 #define DUP_STATUS 24u
 
+/* NV00F8_ALLOCATION_PARAMETERS: map.hVidMem */
+#define CLASS_FABRIC 0xf8u
+#define FABRIC_MEMORY 40u
+
 #define CONTROL_GID_INFO 0x2080014au
 #define GID_SIZE 268u
 #define GID_FLAGS 4u
@@ -66,6 +70,23 @@ static void learn_gpu (struct rm *rm, uint64_t file, struct object *subdevice)
     tracker_set_device_gpu (rm, device, gpu >= 0 && gpu < RM_MAX_GPUS ? gpu : RM_NO_GPU);
 }
 
+/* A reference to existing memory, taken before the driver takes its own: it must not be refunded in between. */
+static enum rm_verdict dup_source (struct rm *rm, struct rm_call *call, uint32_t client, uint32_t handle)
+{
+    const struct object *source = tracker_find (rm, client, handle);
+
+    if (source != NULL && source->memory != NULL) {
+        source->memory->references++;
+        call->own.serial = (uint64_t) (uintptr_t) source->memory;
+    }
+    return RM_PERFORM;
+}
+
+static struct memory *taken (const struct rm_call *call)
+{
+    return (struct memory *) (uintptr_t) call->own.serial;
+}
+
 enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
 {
     uint32_t number = get32 (call->head, 12);
@@ -99,6 +120,9 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
             return refuse (rm, call, status, STATUS_INVALID_CLASS, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_PERFORM;
     }
+    /* Fabric memory made over a piece of video memory holds on to it and is none of its own. */
+    if (number == CLASS_FABRIC && get32 (call->params, FABRIC_MEMORY) != 0)
+        return dup_source (rm, call, get32 (call->head, 0), get32 (call->params, FABRIC_MEMORY));
     bytes = get64 (call->params, class->size_at);
     call->own.gpu = tracker_gpu_of (rm, get32 (call->head, 0), get32 (call->head, 4));
     if (!memory_reserve (rm, call->own.gpu, bytes))
@@ -113,10 +137,12 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
     uint8_t kind = class != NULL ? class->kind : CLASS_UNKNOWN;
     uint32_t handle = get32 (call->head, 8);
     bool has_params = call->params != NULL && class != NULL && call->params_size >= class->size;
+    bool is_over_memory = call->own.number == CLASS_FABRIC && has_params && get32 (call->params, FABRIC_MEMORY) != 0;
     struct object *object;
 
     if (!done || get32 (call->head, status_at (call)) != 0) {
         memory_refund (rm, call->own.gpu, call->own.reserved);
+        memory_drop (rm, taken (call));
         return;
     }
     if (kind == CLASS_CLIENT) {
@@ -139,6 +165,11 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
         learn_gpu (rm, call->file, object);
         break;
     case CLASS_VIDEO_MEMORY:
+        if (is_over_memory) {
+            if (object != NULL)
+                object->memory = taken (call);
+            break;
+        }
         memory_settle (rm, object, call->own.gpu, call->own.reserved,
                        has_params ? get64 (call->params, class->size_at) : 0);
         break;
@@ -151,7 +182,6 @@ enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call)
 {
     uint32_t number = get32 (call->head, 12);
     const struct rm_class *class = rm_abi_class (rm->abi, number);
-    uint64_t limit = get64 (call->head, MEMORY_LIMIT);
 
     call->own.number = number;
     /* 0x3f is registers of the device here; only the caller can map what the driver hands out. */
@@ -163,28 +193,31 @@ enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call)
     if (is_full (rm))
         return refuse (rm, call, MEMORY_STATUS, STATUS_INSUFFICIENT_RESOURCES, RM_TOO_MANY,
                        rm_request_number (call->request));
-    if (class->kind != CLASS_VIDEO_MEMORY)
-        return RM_CONTINUE;
-    /* The last byte's offset: the size is one more. All of 64 bits would be a size of 0. */
-    call->own.gpu = tracker_gpu_of (rm, get32 (call->head, 0), get32 (call->head, 4));
-    if (limit >= BYTES_MAX || !memory_reserve (rm, call->own.gpu, limit + 1))
-        return refuse (rm, call, MEMORY_STATUS, STATUS_NO_MEMORY, RM_OVER_QUOTA, number);
-    call->own.reserved = call->own.gpu >= 0 ? limit + 1 : 0;
-    return RM_PERFORM;
+    /* Class 0x40 here allocates nothing: it is the old question of how much memory there is, less one byte (and for root
+     * a window on all of it). */
+    return class->kind == CLASS_VIDEO_MEMORY ? RM_PERFORM : RM_CONTINUE;
 }
 
 void alloc_memory_end (struct rm *rm, struct rm_call *call, bool done)
 {
     const struct rm_class *class = rm_abi_class (rm->abi, call->own.number);
-    struct object *object;
+    uint32_t client = get32 (call->head, 0);
+    struct rm_numbers numbers;
+    uint64_t limit;
+    int gpu;
 
-    if (!done || get32 (call->head, MEMORY_STATUS) != 0) {
-        memory_refund (rm, call->own.gpu, call->own.reserved);
+    if (!done || get32 (call->head, MEMORY_STATUS) != 0)
         return;
-    }
-    object = add (rm, call, get32 (call->head, 8), class != NULL ? class->kind : CLASS_UNKNOWN);
-    if (class != NULL && class->kind == CLASS_VIDEO_MEMORY)
-        memory_settle (rm, object, call->own.gpu, call->own.reserved, get64 (call->head, MEMORY_LIMIT) + 1);
+    add (rm, call, get32 (call->head, 8), class != NULL ? class->kind : CLASS_UNKNOWN);
+    if (class == NULL || class->kind != CLASS_VIDEO_MEMORY)
+        return;
+    gpu = tracker_gpu_of (rm, client, get32 (call->head, 4));
+    if (gpu < 0)
+        return;
+    numbers = rm->host->numbers (rm->context, gpu);
+    limit = get64 (call->head, MEMORY_LIMIT);
+    if (numbers.limit != 0 && limit >= numbers.limit)
+        set64 (call->head, MEMORY_LIMIT, numbers.limit - 1);
 }
 
 /* hRoot, hObjectParent, hObjectOld; an old habit is to leave hRoot out when a client frees itself. */
@@ -215,28 +248,21 @@ void free_end (struct rm *rm, struct rm_call *call, bool done)
 /* hClient, hParent, hObject (new; 0: the driver picks), hClientSrc, hObjectSrc. */
 enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
 {
-    const struct object *source = tracker_find (rm, get32 (call->head, 12), get32 (call->head, 16));
-
     if (is_full (rm))
         return refuse (rm, call, DUP_STATUS, STATUS_INSUFFICIENT_RESOURCES, RM_TOO_MANY,
                        rm_request_number (call->request));
-    /* The memory must not be refunded while the driver makes the second handle: the reference is taken before. */
-    if (source != NULL && source->memory != NULL) {
-        source->memory->references++;
-        call->own.serial = (uint64_t) (uintptr_t) source->memory;
-    }
-    return RM_PERFORM;
+    return dup_source (rm, call, get32 (call->head, 12), get32 (call->head, 16));
 }
 
 void dup_end (struct rm *rm, struct rm_call *call, bool done)
 {
-    struct memory *memory = (struct memory *) (uintptr_t) call->own.serial;
+    struct memory *memory = taken (call);
     struct object *object = NULL;
 
     if (done && get32 (call->head, DUP_STATUS) == 0)
         object = add (rm, call, get32 (call->head, 8), memory != NULL ? CLASS_VIDEO_MEMORY : CLASS_PLAIN);
     if (object != NULL)
         object->memory = memory;
-    else if (memory != NULL)
+    else
         memory_drop (rm, memory);
 }

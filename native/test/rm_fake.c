@@ -1,0 +1,292 @@
+#include "rm_fake.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const uint8_t fake_uuid[FAKE_GPUS][16] = {{0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+                                          {0xb0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+                                          {0xc0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
+
+/* --- the host --- */
+
+static void *host_allocate (void *context, size_t size)
+{
+    struct fake *fake = context;
+
+    if (fake->allocate_fail > 0 && --fake->allocate_fail == 0)
+        return NULL;
+    fake->blocks++;
+    return calloc (1, size);
+}
+
+static void host_release (void *context, void *memory, size_t size)
+{
+    struct fake *fake = context;
+
+    (void) size;
+    fake->blocks--;
+    free (memory);
+}
+
+static long host_ioctl (void *context, uint64_t file, uint32_t request, void *argument)
+{
+    struct fake *fake = context;
+    void *params = (void *) (uintptr_t) get64 (argument, 16);
+
+    fake->own_calls++;
+    return fake_driver (fake, file, request, argument, params, NULL);
+}
+
+static int host_find_gpu (void *context, const uint8_t uuid[16])
+{
+    (void) context;
+    for (int gpu = 0; gpu < 2; gpu++)
+        if (memcmp (uuid, fake_uuid[gpu], 16) == 0)
+            return gpu;
+    return RM_NO_GPU;
+}
+
+static bool host_reserve (void *context, int gpu, uint64_t bytes)
+{
+    struct fake *fake = context;
+
+    if (fake->limit[gpu] != 0 && (fake->used[gpu] > fake->limit[gpu] || bytes > fake->limit[gpu] - fake->used[gpu]))
+        return false;
+    fake->used[gpu] += bytes;
+    return true;
+}
+
+static void host_refund (void *context, int gpu, uint64_t bytes)
+{
+    struct fake *fake = context;
+
+    if (bytes > fake->used[gpu])
+        abort (); /* more came back than was taken */
+    fake->used[gpu] -= bytes;
+}
+
+static void host_charge (void *context, int gpu, uint64_t bytes)
+{
+    ((struct fake *) context)->used[gpu] += bytes;
+}
+
+static struct rm_numbers host_numbers (void *context, int gpu)
+{
+    const struct fake *fake = context;
+
+    return (struct rm_numbers) {fake->limit[gpu], fake->used[gpu]};
+}
+
+static uint64_t host_file_of (void *context, int descriptor)
+{
+    (void) context;
+    return descriptor >= 1000 ? (uint64_t) descriptor : 0; /* descriptors from 1000 on are their own files */
+}
+
+static uint32_t host_timeslice (void *context, int gpu)
+{
+    return ((const struct fake *) context)->slice[gpu];
+}
+
+static bool host_is_own (void *context, uint32_t pid)
+{
+    (void) context;
+    return pid % 2 == 0;
+}
+
+static void host_changed (void *context, int gpu)
+{
+    ((struct fake *) context)->changed[gpu]++;
+}
+
+static void host_note (void *context, enum rm_reason reason, uint32_t number)
+{
+    struct fake *fake = context;
+
+    fake->notes[reason]++;
+    fake->last_noted = number;
+}
+
+const struct rm_host fake_host = {
+    .allocate = host_allocate,
+    .release = host_release,
+    .ioctl = host_ioctl,
+    .find_gpu = host_find_gpu,
+    .reserve = host_reserve,
+    .refund = host_refund,
+    .charge = host_charge,
+    .numbers = host_numbers,
+    .file_of = host_file_of,
+    .timeslice = host_timeslice,
+    .is_own_process = host_is_own,
+    .groups_changed = host_changed,
+    .note = host_note,
+};
+
+struct fake *fake_open (const char *version, enum rm_posture posture)
+{
+    struct fake *fake = calloc (1, sizeof (*fake));
+
+    if (fake == NULL)
+        abort ();
+    fake->granule = 1;
+    fake->next_client = 0xc1d00000;
+    fake->next_handle = 0x5c000000;
+    fake->rm = rm_create (rm_abi_find (version), posture, &fake_host, fake);
+    if (fake->rm == NULL)
+        abort ();
+    return fake;
+}
+
+bool fake_close (struct fake *fake)
+{
+    bool is_clean;
+
+    rm_destroy (fake->rm);
+    is_clean = fake->used[0] == 0 && fake->used[1] == 0 && fake->blocks == 0;
+    free (fake);
+    return is_clean;
+}
+
+long fake_call (struct fake *fake, enum rm_node node, uint64_t file, uint32_t request, void *head, void *params,
+                uint32_t params_size, void *list, uint32_t list_size)
+{
+    struct rm_call call = {.node = node,
+                           .file = file,
+                           .request = request,
+                           .head = head,
+                           .head_size = node == RM_NODE_UVM ? 64 : rm_request_size (request),
+                           .params = params,
+                           .params_size = params_size,
+                           .list = list,
+                           .list_size = list_size};
+    long result;
+
+    fake->verdict = rm_begin (fake->rm, &call);
+    if (fake->verdict == RM_ANSWERED || fake->verdict == RM_REFUSED)
+        return 0;
+    if (fake->verdict == RM_UNKNOWN)
+        return -ENOTTY;
+    fake->performed++;
+    result = node == RM_NODE_UVM ? 0 : fake_driver (fake, file, request, head, params, list);
+    if (fake->verdict != RM_PASS)
+        rm_end (fake->rm, &call, result);
+    return result;
+}
+
+uint64_t fake_charged (const struct fake *fake, int gpu)
+{
+    struct rm_totals totals;
+
+    rm_totals (fake->rm, &totals);
+    return totals.bytes[gpu] == fake->used[gpu] ? totals.bytes[gpu] : UINT64_MAX;
+}
+
+uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t class,
+                     void *params, uint32_t params_size)
+{
+    uint8_t head[48] = {0};
+
+    set32 (head, 0, client);
+    set32 (head, 4, parent);
+    set32 (head, 8, *handle);
+    set32 (head, 12, class);
+    set64 (head, 16, (uint64_t) (uintptr_t) params);
+    if (fake_call (fake, RM_NODE_CONTROL, file, REQUEST (0x2b, 48), head, params, params_size, NULL, 0) != 0)
+        return 0xffffffff;
+    *handle = get32 (head, 8);
+    return get32 (head, 40);
+}
+
+uint32_t fake_client (struct fake *fake, uint64_t file)
+{
+    uint32_t handle = 0;
+
+    return fake_alloc (fake, file, 0, 0, &handle, 0x41, NULL, 0) == 0 ? handle : 0;
+}
+
+uint32_t fake_device (struct fake *fake, uint64_t file, uint32_t client, uint32_t instance)
+{
+    uint8_t params[56] = {0};
+    uint32_t handle = 0;
+
+    set32 (params, 0, instance);
+    return fake_alloc (fake, file, client, client, &handle, 0x80, params, sizeof (params)) == 0 ? handle : 0;
+}
+
+uint32_t fake_subdevice (struct fake *fake, uint64_t file, uint32_t client, uint32_t device)
+{
+    uint8_t params[4] = {0};
+    uint32_t handle = 0;
+
+    return fake_alloc (fake, file, client, device, &handle, 0x2080, params, sizeof (params)) == 0 ? handle : 0;
+}
+
+uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle, uint64_t *bytes)
+{
+    uint8_t params[128] = {0};
+    uint32_t status;
+
+    set64 (params, 64, *bytes);
+    status = fake_alloc (fake, file, client, device, handle, 0x40, params, sizeof (params));
+    *bytes = get64 (params, 64);
+    return status;
+}
+
+uint32_t fake_free (struct fake *fake, uint64_t file, uint32_t client, uint32_t handle)
+{
+    uint8_t head[16] = {0};
+
+    set32 (head, 0, client);
+    set32 (head, 8, handle);
+    return fake_call (fake, RM_NODE_CONTROL, file, REQUEST (0x29, 16), head, NULL, 0, NULL, 0) == 0 ? get32 (head, 12)
+                                                                                                    : 0xffffffff;
+}
+
+uint32_t fake_dup (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
+                   uint32_t from_client, uint32_t from)
+{
+    uint8_t head[28] = {0};
+    long result;
+
+    set32 (head, 0, client);
+    set32 (head, 4, parent);
+    set32 (head, 8, *handle);
+    set32 (head, 12, from_client);
+    set32 (head, 16, from);
+    result = fake_call (fake, RM_NODE_CONTROL, file, REQUEST (0x34, 28), head, NULL, 0, NULL, 0);
+    *handle = get32 (head, 8);
+    return result == 0 ? get32 (head, 24) : 0xffffffff;
+}
+
+uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32_t object, uint32_t number, void *params,
+                       uint32_t size)
+{
+    uint8_t head[32] = {0};
+
+    set32 (head, 0, client);
+    set32 (head, 4, object);
+    set32 (head, 8, number);
+    set64 (head, 16, (uint64_t) (uintptr_t) params);
+    set32 (head, 24, size);
+    return fake_call (fake, RM_NODE_CONTROL, file, REQUEST (0x2a, 32), head, params, size, NULL, 0) == 0 ? get32 (head, 28)
+                                                                                                         : 0xffffffff;
+}
+
+uint32_t fake_group (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t engine)
+{
+    uint8_t params[20] = {0};
+    uint32_t handle = 0;
+
+    set32 (params, 12, engine);
+    return fake_alloc (fake, file, client, device, &handle, 0xa06c, params, sizeof (params)) == 0 ? handle : 0;
+}
+
+uint32_t fake_channel (struct fake *fake, uint64_t file, uint32_t client, uint32_t group)
+{
+    uint8_t params[368] = {0};
+    uint32_t handle = 0;
+
+    return fake_alloc (fake, file, client, group, &handle, 0xc86f, params, sizeof (params)) == 0 ? handle : 0;
+}

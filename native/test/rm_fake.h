@@ -1,0 +1,97 @@
+/* A driver that behaves as the resource manager does, as far as rm can tell, and the host that rm asks. Arrays and linear
+ * search: simple enough to be believed. */
+#ifndef NVC_TEST_RM_FAKE_H
+#define NVC_TEST_RM_FAKE_H
+
+#include "rm/abi.h"
+#include "rm/bytes.h"
+#include "rm/rm.h"
+
+#define FAKE_OBJECTS 4096
+#define FAKE_MEMORIES 4096
+#define FAKE_EXPORTS 256
+#define FAKE_GPUS 3 /* instances; the share names 0 and 1 as its GPUs 0 and 1, not 2 */
+#define MIB ((uint64_t) 1 << 20)
+
+#define REQUEST(number, size) (0xc0004600u | (uint32_t) (size) << 16 | (uint32_t) (number))
+
+struct fake_object {
+    bool live, frozen;
+    uint64_t file;
+    uint32_t client, handle, parent, class, instance, engine;
+    uint64_t slice;
+    int memory; /* index, -1: none */
+};
+
+struct fake_memory {
+    uint64_t bytes;
+    uint32_t references, instance;
+};
+
+struct fake_export {
+    uint64_t file;
+    int memory;
+    uint32_t slot;
+};
+
+struct fake {
+    struct rm *rm;
+    /* the driver */
+    struct fake_object objects[FAKE_OBJECTS];
+    unsigned object_count;
+    struct fake_memory memories[FAKE_MEMORIES];
+    struct fake_export exports[FAKE_EXPORTS];
+    unsigned export_count;
+    uint32_t next_client, next_handle;
+    uint64_t granule;     /* sizes are rounded up to it */
+    uint32_t next_status; /* the next call of the tenant fails with it */
+    bool no_gid;
+    unsigned performed, own_calls, gid_calls, disable_calls, slice_calls;
+    unsigned largest_batch;
+    /* the host */
+    uint64_t limit[2], used[2];
+    uint32_t slice[2];
+    unsigned changed[2], notes[RM_REASONS];
+    uint32_t last_noted;
+    bool no_charge;
+    long blocks;        /* of memory that rm holds */
+    long allocate_fail; /* the n-th allocation from now fails; 0: none does */
+    enum rm_verdict verdict; /* of the latest call */
+};
+
+extern const struct rm_host fake_host;
+extern const uint8_t fake_uuid[FAKE_GPUS][16];
+
+/* version: of the driver. NULL when rm cannot be made. */
+struct fake *fake_open (const char *version, enum rm_posture posture);
+/* true: nothing was left charged, and every block of memory came back. */
+bool fake_close (struct fake *fake);
+/* Both halves of a call and the driver's work between them. The ioctl's result, or -25 (ENOTTY) where the guard refuses. */
+long fake_call (struct fake *fake, enum rm_node node, uint64_t file, uint32_t request, void *head, void *params,
+                uint32_t params_size, void *list, uint32_t list_size);
+/* The driver alone. */
+long fake_driver (struct fake *fake, uint64_t file, uint32_t request, void *head, void *params, void *list);
+void fake_close_file (struct fake *fake, uint64_t file);
+/* What the driver holds of a GPU for this tenant, by its own books. */
+uint64_t fake_bytes (const struct fake *fake, uint32_t instance);
+uint64_t fake_charged (const struct fake *fake, int gpu);
+struct fake_object *fake_find (struct fake *fake, uint32_t client, uint32_t handle);
+
+/* Calls in short. They return the status of the resource manager, and write handles back. */
+uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t class,
+                     void *params, uint32_t params_size);
+uint32_t fake_client (struct fake *fake, uint64_t file);
+/* client, device (client + 1 as a handle is too clever: handles are 0xd0.. + instance), subdevice */
+uint32_t fake_device (struct fake *fake, uint64_t file, uint32_t client, uint32_t instance);
+uint32_t fake_subdevice (struct fake *fake, uint64_t file, uint32_t client, uint32_t device);
+/* Allocates `bytes` and writes back what was granted. */
+uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle, uint64_t *bytes);
+uint32_t fake_free (struct fake *fake, uint64_t file, uint32_t client, uint32_t handle);
+uint32_t fake_dup (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
+                   uint32_t from_client, uint32_t from);
+uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32_t object, uint32_t number, void *params,
+                       uint32_t size);
+uint32_t fake_group (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t engine);
+uint32_t fake_channel (struct fake *fake, uint64_t file, uint32_t client, uint32_t group);
+
+#endif

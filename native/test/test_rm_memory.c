@@ -1,0 +1,442 @@
+/* Admission: one test a rule of how memory is charged and given back. */
+#include "rm_fake.h"
+#include "rm/state.h"
+#include "tap.h"
+
+#include <string.h>
+
+#define VERSION "580.159.04"
+#define FILE_A 1
+#define FILE_B 2
+
+struct bench {
+    struct fake *fake;
+    uint32_t client, device, subdevice;
+};
+
+static struct bench bench (uint64_t limit)
+{
+    struct bench b = {.fake = fake_open (VERSION, RM_POSTURE_SHIM)};
+
+    b.fake->limit[0] = b.fake->limit[1] = limit;
+    b.client = fake_client (b.fake, FILE_A);
+    b.device = fake_device (b.fake, FILE_A, b.client, 0);
+    b.subdevice = fake_subdevice (b.fake, FILE_A, b.client, b.device);
+    return b;
+}
+
+static uint32_t take (struct bench *b, uint64_t bytes, uint32_t *handle)
+{
+    *handle = 0;
+    return fake_memory (b->fake, FILE_A, b->client, b->device, handle, &bytes);
+}
+
+static bool even (struct bench *b)
+{
+    return fake_charged (b->fake, 0) == fake_bytes (b->fake, 0) && fake_charged (b->fake, 1) == fake_bytes (b->fake, 1);
+}
+
+static void quota (void)
+{
+    struct bench b = bench (100 * MIB);
+    uint32_t first, second, third;
+    uint64_t bytes = 10 * MIB + 1;
+    uint8_t head[32] = {0}, params[128] = {0};
+
+    tap_ok (b.fake->gid_calls == 1 && take (&b, 60 * MIB, &first) == 0 && fake_charged (b.fake, 0) == 60 * MIB,
+            "rm asks for a subdevice's UUID by itself, and charges its GPU");
+    tap_ok (take (&b, 41 * MIB, &second) == 0x51 && b.fake->verdict == RM_REFUSED && b.fake->notes[RM_OVER_QUOTA] == 1 &&
+                fake_charged (b.fake, 0) == 60 * MIB && b.fake->last_noted == 0x40,
+            "over the quota the answer is status 0x51, the driver is not asked and nothing is charged");
+    tap_ok (take (&b, 40 * MIB, &second) == 0 && take (&b, 1, &third) == 0x51, "the quota can be used to its last byte");
+    tap_ok (fake_free (b.fake, FILE_A, b.client, first) == 0 && fake_charged (b.fake, 0) == 40 * MIB && even (&b),
+            "FREE gives the bytes back");
+    b.fake->granule = 2 * MIB;
+    tap_ok (fake_memory (b.fake, FILE_A, b.client, b.device, &(uint32_t) {0}, &bytes) == 0 && bytes == 12 * MIB &&
+                fake_charged (b.fake, 0) == 52 * MIB,
+            "the size that counts is the one that the driver granted, not the one asked for");
+    b.fake->granule = 64 * MIB;
+    tap_ok (take (&b, 1, &third) == 0 && fake_charged (b.fake, 0) == 116 * MIB && even (&b),
+            "more granted than the quota has left is charged nevertheless, for it is there");
+    tap_ok (take (&b, 1, &third) == 0x51, "and the next allocation is refused");
+    fake_free (b.fake, FILE_A, b.client, third);
+    b.fake->granule = 1;
+    b.fake->limit[0] = 0;
+    tap_ok (take (&b, 0, &third) == 0 && even (&b), "an allocation of no bytes charges nothing");
+    tap_ok (take (&b, UINT64_MAX, &third) == 0x51 && take (&b, UINT64_MAX - 100, &third) == 0x51 &&
+                take (&b, (uint64_t) 1 << 63, &third) == 0x51 && even (&b),
+            "sizes near 2^64 are refused before a sum can wrap");
+    b.fake->next_status = 0x1a;
+    tap_ok (take (&b, MIB, &third) == 0x1a && even (&b), "what the driver refuses is given back");
+    set32 (head, 0, b.client);
+    set32 (head, 4, b.device);
+    set32 (head, 12, 0x40);
+    set64 (head, 16, (uint64_t) (uintptr_t) params);
+    set64 (params, 64, 3 * MIB);
+    fake_call (b.fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x2b, 32), head, params, 128, NULL, 0);
+    tap_ok (get32 (head, 28) == 0 && get32 (head, 8) != 0 && even (&b) && fake_charged (b.fake, 0) >= 3 * MIB,
+            "the short form of ALLOC (NVOS21) counts too, and a handle of 0 is the driver's to choose");
+    tap_ok (fake_close (b.fake), "rm_destroy refunds everything and gives the memory back");
+}
+
+static void trees (void)
+{
+    struct bench b = bench (0);
+    uint32_t handle, child = 0, range;
+    uint8_t params[128] = {0};
+    uint64_t bytes = MIB;
+
+    take (&b, 5 * MIB, &handle);
+    range = 0;
+    fake_alloc (b.fake, FILE_A, b.client, b.subdevice, &range, 0x2081, params, 4);
+    fake_memory (b.fake, FILE_A, b.client, range, &child, &bytes);
+    tap_ok (fake_charged (b.fake, 0) == 6 * MIB && fake_free (b.fake, FILE_A, b.client, b.subdevice) == 0 &&
+                fake_charged (b.fake, 0) == 5 * MIB && even (&b),
+            "FREE of an object frees all below it");
+    tap_ok (fake_free (b.fake, FILE_A, b.client, b.device) == 0 && fake_charged (b.fake, 0) == 0 && even (&b),
+            "FREE of the device frees its memory");
+    b.device = fake_device (b.fake, FILE_A, b.client, 0);
+    take (&b, 5 * MIB, &handle);
+    tap_ok (fake_charged (b.fake, 0) == 5 * MIB, "a device of an instance that is known needs no subdevice");
+    b.fake->next_status = 0x1f;
+    tap_ok (fake_free (b.fake, FILE_A, b.client, handle) == 0x1f && fake_charged (b.fake, 0) == 5 * MIB,
+            "a FREE that the driver refuses gives nothing back");
+    tap_ok (fake_free (b.fake, FILE_A, b.client, b.client) == 0 && fake_charged (b.fake, 0) == 0 && even (&b),
+            "FREE of the client frees all that it had");
+    b.client = fake_client (b.fake, FILE_A);
+    b.device = fake_device (b.fake, FILE_A, b.client, 0);
+    take (&b, 7 * MIB, &handle);
+    tap_ok (fake_free (b.fake, FILE_A, 0, b.client) == 0 && fake_charged (b.fake, 0) == 0 && even (&b),
+            "a client may free itself with hRoot left out");
+    b.client = fake_client (b.fake, FILE_A);
+    b.device = fake_device (b.fake, FILE_A, b.client, 0);
+    take (&b, 7 * MIB, &handle);
+    fake_close_file (b.fake, FILE_B);
+    tap_ok (fake_charged (b.fake, 0) == 7 * MIB, "closing another file changes nothing");
+    fake_close_file (b.fake, FILE_A);
+    tap_ok (fake_charged (b.fake, 0) == 0 && even (&b), "the last close of a file frees its clients");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+static void keys (void)
+{
+    struct bench b = bench (0);
+    uint32_t other = fake_client (b.fake, FILE_B), device = fake_device (b.fake, FILE_B, other, 1), same = 0x77, copy;
+    uint64_t first = 3 * MIB, second = 4 * MIB;
+
+    fake_subdevice (b.fake, FILE_B, other, device);
+    fake_memory (b.fake, FILE_A, b.client, b.device, &same, &first);
+    copy = same;
+    fake_memory (b.fake, FILE_B, other, device, &copy, &second);
+    tap_ok (copy == same && fake_charged (b.fake, 0) == 3 * MIB && fake_charged (b.fake, 1) == 4 * MIB,
+            "objects are known by client and handle: two clients may use the same handle, on two GPUs");
+    fake_free (b.fake, FILE_B, other, same);
+    tap_ok (fake_charged (b.fake, 0) == 3 * MIB && fake_charged (b.fake, 1) == 0 && even (&b), "and free them apart");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+/* Two threads: the driver has freed a handle and given it out again before the first thread comes back. */
+static void handles_again (void)
+{
+    struct bench b = bench (0);
+    uint8_t head[16] = {0};
+    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = REQUEST (0x29, 16), .head = head, .head_size = 16};
+    uint32_t handle = 0x99;
+    uint64_t bytes = MIB;
+
+    fake_memory (b.fake, FILE_A, b.client, b.device, &handle, &bytes);
+    set32 (head, 0, b.client);
+    set32 (head, 8, handle);
+    rm_begin (b.fake->rm, &call);
+    fake_driver (b.fake, FILE_A, call.request, head, NULL, NULL);
+    bytes = 5 * MIB;
+    fake_memory (b.fake, FILE_A, b.client, b.device, &handle, &bytes);
+    rm_end (b.fake->rm, &call, 0);
+    tap_ok (fake_charged (b.fake, 0) == 5 * MIB && even (&b),
+            "a handle that was given out again during a FREE belongs to the new object");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+static void duplicates (void)
+{
+    struct bench b = bench (10 * MIB);
+    uint32_t other = fake_client (b.fake, FILE_B), device = fake_device (b.fake, FILE_B, other, 0), handle, copy = 0, third = 0;
+
+    take (&b, 8 * MIB, &handle);
+    tap_ok (fake_dup (b.fake, FILE_B, other, device, &copy, b.client, handle) == 0 && copy != 0 &&
+                fake_charged (b.fake, 0) == 8 * MIB,
+            "a duplicate is a reference, not memory");
+    fake_free (b.fake, FILE_A, b.client, handle);
+    tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b), "memory lives until its last handle is gone, across clients");
+    tap_ok (fake_dup (b.fake, FILE_B, other, device, &third, other, copy) == 0, "a duplicate can be duplicated");
+    b.fake->next_status = 0x1a;
+    tap_ok (fake_dup (b.fake, FILE_B, other, device, &(uint32_t) {0}, other, copy) == 0x1a && even (&b),
+            "a duplicate that the driver refuses holds nothing");
+    fake_free (b.fake, FILE_B, other, copy);
+    tap_ok (fake_charged (b.fake, 0) == 8 * MIB, "and the third handle holds it");
+    fake_close_file (b.fake, FILE_B);
+    tap_ok (fake_charged (b.fake, 0) == 0 && even (&b), "until its file is closed");
+    tap_ok (fake_dup (b.fake, FILE_A, b.client, b.device, &(uint32_t) {0}, 0xdead, 0xbeef) != 0 && even (&b),
+            "a duplicate of what nobody knows charges nothing");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+static void unknown_gpu (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
+    uint32_t client = fake_client (fake, FILE_A), device = fake_device (fake, FILE_A, client, 0), handle = 0;
+    uint32_t second = fake_device (fake, FILE_A, client, 0), foreign = fake_device (fake, FILE_A, client, 2);
+    uint64_t bytes = 6 * MIB, more = 3 * MIB;
+
+    fake->limit[0] = 8 * MIB;
+    tap_ok (fake_memory (fake, FILE_A, client, device, &handle, &bytes) == 0 && fake_charged (fake, 0) == 0 &&
+                fake->own_calls == 0,
+            "memory of a device whose GPU nobody knows yet is let through");
+    handle = 0;
+    fake_memory (fake, FILE_A, client, second, &handle, &more);
+    fake->no_gid = true;
+    fake_subdevice (fake, FILE_A, client, device);
+    tap_ok (fake->gid_calls == 1 && fake_charged (fake, 0) == 0, "a subdevice that does not tell its UUID changes nothing");
+    fake->no_gid = false;
+    fake_subdevice (fake, FILE_A, client, device);
+    tap_ok (fake_charged (fake, 0) == 9 * MIB && fake_bytes (fake, 0) == 9 * MIB,
+            "it is charged when a subdevice tells the GPU, over the limit too, and under other devices of that instance");
+    fake_subdevice (fake, FILE_A, client, foreign);
+    handle = 0;
+    bytes = 100 * MIB;
+    tap_ok (fake_memory (fake, FILE_A, client, foreign, &handle, &bytes) == 0 && fake_charged (fake, 0) == 9 * MIB,
+            "memory of a GPU that the share does not name is not charged");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
+static void lazily (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
+    struct rm_totals totals;
+    uint32_t client = 0, device;
+    uint8_t head[48] = {0};
+
+    /* The driver alone makes the client: rm has not seen it. */
+    set32 (head, 12, 0x41);
+    fake_driver (fake, FILE_A, REQUEST (0x2b, 48), head, NULL, NULL);
+    client = get32 (head, 8);
+    device = fake_device (fake, FILE_A, client, 0);
+    fake_subdevice (fake, FILE_A, client, device);
+    rm_totals (fake->rm, &totals);
+    tap_ok (totals.clients == 1 && totals.objects == 3, "a client is known from the first handle that works on a file");
+    fake_close_file (fake, FILE_A);
+    rm_totals (fake->rm, &totals);
+    tap_ok (totals.clients == 0 && totals.objects == 0, "and goes with the file");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
+static void fabric (void)
+{
+    struct bench b = bench (10 * MIB);
+    uint32_t handle, fabric = 0, flexible = 0;
+    uint8_t params[48] = {0};
+
+    take (&b, 6 * MIB, &handle);
+    set64 (params, 8, 6 * MIB);
+    set32 (params, 40, handle);
+    tap_ok (fake_alloc (b.fake, FILE_A, b.client, b.device, &fabric, 0xf8, params, sizeof (params)) == 0 &&
+                fake_charged (b.fake, 0) == 6 * MIB,
+            "fabric memory over a piece of memory is a reference");
+    fake_free (b.fake, FILE_A, b.client, handle);
+    tap_ok (fake_charged (b.fake, 0) == 6 * MIB && even (&b), "that holds the memory");
+    set32 (params, 40, 0);
+    tap_ok (fake_alloc (b.fake, FILE_A, b.client, b.device, &flexible, 0xf8, params, sizeof (params)) == 0x51,
+            "fabric memory without one is charged by its allocSize, and refused");
+    set64 (params, 8, 2 * MIB);
+    tap_ok (fake_alloc (b.fake, FILE_A, b.client, b.device, &flexible, 0xf8, params, sizeof (params)) == 0 &&
+                fake_charged (b.fake, 0) == 8 * MIB,
+            "or granted");
+    fake_free (b.fake, FILE_A, b.client, fabric);
+    tap_ok (fake_charged (b.fake, 0) == 2 * MIB && even (&b), "and given back");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+static void exports (void)
+{
+    struct bench b = bench (20 * MIB);
+    static uint8_t many[2128], import[652];
+    uint8_t one[24] = {0}, back[20] = {0};
+    uint32_t first, second;
+
+    take (&b, 5 * MIB, &first);
+    take (&b, 3 * MIB, &second);
+    set32 (one, 12, first);
+    set32 (one, 16, 1001);
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d05, one, sizeof (one)) == 0 &&
+                fake_free (b.fake, FILE_A, b.client, first) == 0 && fake_charged (b.fake, 0) == 8 * MIB && even (&b),
+            "exported memory stays charged after FREE");
+    set32 (back, 0, 1001);
+    set32 (back, 12, b.device);
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d06, back, sizeof (back)) == 0 && get32 (back, 16) != 0 &&
+                fake_charged (b.fake, 0) == 8 * MIB,
+            "an import charges nothing");
+    fake_close_file (b.fake, 1001);
+    tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b), "but of this tenant's own memory it is a reference");
+    fake_free (b.fake, FILE_A, b.client, get32 (back, 16));
+    tap_ok (fake_charged (b.fake, 0) == 3 * MIB && even (&b), "the charge ends with the export's file and the last handle");
+    memset (many, 0, sizeof (many));
+    set32 (many, 0, 1002);
+    set32 (many, 76, second);
+    many[2124] = 1;
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d0b, many, sizeof (many)) == 0, "the list form exports too");
+    fake_free (b.fake, FILE_A, b.client, second);
+    set32 (import, 0, 1002);
+    set32 (import, 4, b.device);
+    import[648] = 1;
+    tap_ok (fake_charged (b.fake, 0) == 3 * MIB &&
+                fake_control (b.fake, FILE_A, b.client, b.client, 0x3d0c, import, sizeof (import)) == 0 &&
+                fake_charged (b.fake, 0) == 3 * MIB && even (&b),
+            "and the list form imports");
+    fake_close_file (b.fake, FILE_A);
+    tap_ok (fake_charged (b.fake, 0) == 3 * MIB && even (&b), "an export outlives the file of the client that made it");
+    fake_close_file (b.fake, 1002);
+    tap_ok (fake_charged (b.fake, 0) == 0 && even (&b), "and ends with its own");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+/* The legacy heap: function, flags, attributes. */
+static uint32_t heap (struct bench *b, uint32_t function, uint32_t attributes, uint32_t flags, uint64_t bytes, uint8_t *head)
+{
+    memset (head, 0, 184);
+    set32 (head, 0, b->client);
+    set32 (head, 4, b->device);
+    set32 (head, 8, function);
+    set32 (head, 52, flags);
+    set32 (head, function == 6 ? 64 : 56, attributes);
+    if (function == 6) {
+        set32 (head, 56, 1024);
+        set32 (head, 60, (uint32_t) (bytes / 1024));
+    } else {
+        set64 (head, function == 14 ? 80 : 88, bytes);
+    }
+    fake_call (b->fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x4a, 184), head, NULL, 0, NULL, 0);
+    return get32 (head, 20);
+}
+
+static void legacy (void)
+{
+    struct bench b = bench (100 * MIB);
+    uint8_t head[184], window[56] = {0};
+    uint32_t handle;
+
+    tap_ok (heap (&b, 2, 0, 0, 10 * MIB, head) == 0 && fake_charged (b.fake, 0) == 10 * MIB, "the old heap's function 2 is charged");
+    handle = get32 (head, 44);
+    tap_ok (heap (&b, 14, 0, 0, 20 * MIB, head) == 0 && heap (&b, 6, 0, 0, 30 * MIB, head) == 0 &&
+                fake_charged (b.fake, 0) == 60 * MIB && even (&b),
+            "functions 14 and 6 too, by their own layouts");
+    tap_ok (heap (&b, 2, 0, 0, 41 * MIB, head) == 0x51 && b.fake->verdict == RM_REFUSED, "and refused over the quota");
+    tap_ok (heap (&b, 2, 0x2000000, 0, 90 * MIB, head) == 0 && heap (&b, 2, 0, 0x80000, 90 * MIB, head) == 0 &&
+                fake_charged (b.fake, 0) == 60 * MIB,
+            "system memory and address ranges of the old heap are not charged");
+    heap (&b, 5, 0, 0, 0, head);
+    tap_ok (get64 (head, 24) == 100 * MIB && get64 (head, 32) == 40 * MIB && get64 (head, 56) == 40 * MIB,
+            "its function 5 answers with the share's numbers");
+    memset (head, 0, sizeof (head));
+    set32 (head, 0, b.client);
+    set32 (head, 8, 3);
+    set32 (head, 44, handle);
+    fake_call (b.fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x4a, 184), head, NULL, 0, NULL, 0);
+    tap_ok (fake_charged (b.fake, 0) == 50 * MIB && even (&b), "its function 3 gives back");
+    tap_ok (heap (&b, 6, 0, 0, UINT64_MAX, head) == 0x51 && heap (&b, 14, 0, 0, UINT64_MAX, head) == 0x51 && even (&b),
+            "sizes that wrap are refused there too");
+    set32 (window, 0, b.client);
+    set32 (window, 4, b.device);
+    set32 (window, 12, 0x40);
+    fake_call (b.fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x27, 56), window, NULL, 0, NULL, 0);
+    tap_ok (get32 (window, 40) == 0 && get64 (window, 32) == 100 * MIB - 1 && even (&b),
+            "ALLOC_MEMORY of class 0x40 is a question about the memory's size, answered with the share's");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+static void forgotten (void)
+{
+    struct bench b = bench (100 * MIB);
+    uint8_t head[48] = {0}, params[128] = {0};
+    struct rm_call call = {.node = RM_NODE_CONTROL,
+                           .file = FILE_A,
+                           .request = REQUEST (0x2b, 48),
+                           .head = head,
+                           .head_size = 48,
+                           .params = params,
+                           .params_size = 128};
+
+    set32 (head, 0, b.client);
+    set32 (head, 4, b.device);
+    set32 (head, 12, 0x40);
+    set64 (head, 16, (uint64_t) (uintptr_t) params);
+    set64 (params, 64, 9 * MIB);
+    tap_ok (rm_begin (b.fake->rm, &call) == RM_PERFORM && fake_charged (b.fake, 0) == 9 * MIB,
+            "bytes are reserved before the driver is asked");
+    rm_forget_call (b.fake->rm, &call);
+    tap_ok (fake_charged (b.fake, 0) == 0, "and come back when the call is never made");
+    rm_begin (b.fake->rm, &call);
+    rm_end (b.fake->rm, &call, -14);
+    tap_ok (fake_charged (b.fake, 0) == 0, "or when the ioctl itself fails");
+    b.fake->allocate_fail = 1;
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+/* Steps, not seconds: chains of the table stay short however many objects live. */
+static void many (void)
+{
+    struct bench b = bench (0);
+    const struct table *table;
+    size_t longest = 0;
+    uint8_t head[48] = {0};
+    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .head = head};
+
+    for (uint32_t i = 0; i < 100000; i++) {
+        memset (head, 0, sizeof (head));
+        set32 (head, 0, b.client);
+        set32 (head, 4, b.device);
+        set32 (head, 8, 0x60000000 + i);
+        set32 (head, 12, 0x3e);
+        call.request = REQUEST (0x2b, 48);
+        call.head_size = 48;
+        rm_begin (b.fake->rm, &call);
+        rm_end (b.fake->rm, &call, 0);
+    }
+    table = &b.fake->rm->objects;
+    for (size_t i = 0; i < table->capacity; i++) {
+        size_t length = 0;
+
+        for (const struct link *at = table->buckets[i]; at != NULL; at = at->next)
+            length++;
+        longest = length > longest ? length : longest;
+    }
+    tap_ok (table->count == 100003 && table->capacity >= table->count && longest <= 12,
+            "with 100 000 objects a look-up takes a handful of steps");
+    for (uint32_t i = 0; i < 100000; i++) {
+        memset (head, 0, sizeof (head));
+        set32 (head, 0, b.client);
+        set32 (head, 8, 0x60000000 + i * 7919 % 100000);
+        call.request = REQUEST (0x29, 16);
+        call.head_size = 16;
+        rm_begin (b.fake->rm, &call);
+        rm_end (b.fake->rm, &call, 0);
+    }
+    tap_ok (table->count == 3 && b.fake->blocks < 200, "and they come and go in a few hundred blocks of memory");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+int main (void)
+{
+    quota ();
+    trees ();
+    keys ();
+    handles_again ();
+    duplicates ();
+    unknown_gpu ();
+    lazily ();
+    fabric ();
+    exports ();
+    legacy ();
+    forgotten ();
+    many ();
+    return tap_done ();
+}
