@@ -6,6 +6,9 @@
 # PYTHON       interpreter; default: .venv's, else python3
 # BENCH_FLAGS  as for make bench;  PYTEST_FLAGS  further options of pytest, quoted as for sh:  -k 'podman or doctor'
 # NO_BENCH     set to anything: no measurements
+# NVC_GPU_PARTS  of tests/gpu/share only these parts, with commas: quota,kill,seen,cap,tenants,overhead,start,frameworks,
+#              containers. NVC_GPU_TABLES: where their tables go (default build/gpu-share). NVC_FRAMEWORKS_PYTHON: the
+#              interpreter that has PyTorch, JAX and CuPy (default: python3 of PATH)
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 report=${1:-${NVC_REPORT:-build/gpu-report.md}}
@@ -19,6 +22,8 @@ if [ -n "${NVC_CARRY:-}" ]; then
     export NVC_CARRY PYTHONPATH="$NVC_CARRY/site"
 fi
 export NVC_MUST_RUN=root,system,gpu
+# Before the product is installed for the tests, which takes it along.
+make -s -C native PYTHON="$python" "$PWD/native/../build/native/preload/.made" || exit 2
 mkdir -p "$(dirname "$report")"
 
 # The exit status of a pipe's first command is lost in sh, so it is written down.

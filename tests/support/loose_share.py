@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,6 @@ from nvc.share.model import ResolvedGpu
 from nvc.share.outside import Outcome
 from nvc.share.region import Region
 from nvc.share.store import Entry, StoredShare
-from tests.support.native import BUILD, CHECKOUT
-
-LIBRARY = "libnvc-shim.so"
 
 
 class LooseShare:
@@ -86,15 +82,6 @@ class LooseShare:
         finally:
             os.close(descriptor)
         self.limits = new
-
-
-def build_library(build: Path = BUILD) -> Path:
-    """Compile the preloaded library alone, below ``build``. Raises CalledProcessError with make's words in it."""
-    build.mkdir(parents=True, exist_ok=True)
-    target = build / LIBRARY
-    command = ["make", "-s", "-j8", "-C", str(CHECKOUT / "native"), f"BUILD={build}", str(target)]
-    subprocess.run(command, check=True, text=True, stderr=subprocess.PIPE)
-    return target
 
 
 def without_ours(environment: Mapping[str, str]) -> dict[str, str]:

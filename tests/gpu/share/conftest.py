@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from nvc.preload import LIBRARY
 from nvc.share.limits import NODE_CONTROL, NODE_GPU, NODE_UVM, LimitsNode
 from nvc.share.model import ResolvedGpu
 from tests.support import loose_share
+from tests.support import native as native_parts
 from tests.support.bed import Bed
 from tests.support.frameworks import Frameworks
 from tests.support.gpuhost import smi
@@ -62,9 +64,9 @@ def table(request: pytest.FixtureRequest) -> Table:
 
 
 @pytest.fixture(scope="session")
-def library(whole_bed: Bed) -> Path:
+def library() -> Path:
     """libnvc-shim.so, compiled here."""
-    return loose_share.build_library(whole_bed.directory("shim"))
+    return native_parts.build("preload/.made") / LIBRARY
 
 
 @pytest.fixture(scope="session")

@@ -169,11 +169,11 @@ def _pause_once(held: LooseShare, program: Spoken) -> tuple[int, int, tuple[int,
 
     def pause_and_resume() -> None:
         time.sleep(0.3)
+        moments.append(time.monotonic_ns())
         held.pause(True)
-        moments.append(time.monotonic_ns())
         time.sleep(0.5)
-        held.pause(False)
         moments.append(time.monotonic_ns())
+        held.pause(False)
 
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(pause_and_resume)
