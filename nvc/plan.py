@@ -51,6 +51,8 @@ MOUNTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "csv-directory": (DIRECTORY, ("ro", "nodev", "nosuid")),
     "ipc": (ENDPOINT, ("nodev", "nosuid", "noexec")),
     "node": (DEVICE, ("ro", "nosuid", "noexec")),
+    # A simulated machine's manager serves it as a file, which can be written to only without "ro".
+    "served-node": (REGULAR, ("nodev", "nosuid", "noexec")),
     "proc-gpu": (DIRECTORY, ("ro", "nodev", "nosuid", "noexec")),
     "nvcap": (REGULAR, ("ro", "nodev", "nosuid", "noexec")),
     "nvcap-tree": (DIRECTORY, ("ro", "nodev", "nosuid", "noexec")),
@@ -63,7 +65,7 @@ class Scope(Record):
     """For which container, and how far.
 
     capabilities: the driver capabilities it gets. devbind, cgroups: False with --no-devbind, --no-cgroups.
-    proc: PROC_DRIVER, or SIMULATED_PROC.
+    proc: PROC_DRIVER, or SIMULATED_PROC. served: device nodes that are files of a simulated machine's manager.
     """
 
     container: Container
@@ -71,6 +73,7 @@ class Scope(Record):
     devbind: bool = True
     cgroups: bool = True
     proc: str = PROC_DRIVER
+    served: tuple[str, ...] = ()
 
 
 def driver_mount(scope: Scope, driver: DriverInfo, proc_files: Iterable[ProcFile]) -> tuple[Operation, ...]:
@@ -266,6 +269,8 @@ def _components(files: Iterable[DriverFile]) -> list[Operation]:
 
 def _node(scope: Scope, node: DeviceNode) -> list[Operation]:
     operations: list[Operation] = []
+    if node.path in scope.served:
+        return [_mount("served-node", node.path)] if scope.devbind else []
     if scope.devbind:
         operations.append(_mount("node", node.path).replace(major=node.major, minor=node.minor))
     if scope.cgroups:

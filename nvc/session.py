@@ -74,6 +74,8 @@ class ContainerSession:
     @property
     def _scope(self) -> plan.Scope:
         if self._made_scope is None:
+            from nvc.driver.served import served_nodes
+
             context, options = self._context, self.options
             self._made_scope = plan.Scope(
                 self.container,
@@ -81,6 +83,7 @@ class ContainerSession:
                 devbind=not options.no_devbind,
                 cgroups=not options.no_cgroups,
                 proc=plan.SIMULATED_PROC if context.host.simulated else plan.PROC_DRIVER,
+                served=served_nodes(context.host),
             )
         return self._made_scope
 

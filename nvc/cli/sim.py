@@ -21,6 +21,7 @@ def sim() -> None:
         nvc-py sim list
         nvc-py sim create /tmp/machine --machine h200
         nvc-py --sim /tmp/machine list
+        nvc-py sim start /tmp/machine
     """
 
 
@@ -71,6 +72,53 @@ def list_machines(as_json: bool) -> None:
     width = max(len(machine.name) for machine in machines)
     for machine in machines:
         click.echo(f"{machine.name:{width}}  {machine.summary}")
+
+
+@sim.command()
+@click.argument("directory", metavar="DIR")
+def start(directory: str) -> None:
+    """Put a simulated driver behind the device nodes of the machine in DIR.
+
+    Until then the nodes are there and nothing answers. Afterwards programs can open them and make the driver's calls,
+    in containers too: memory is limited, channels take turns. Needs root and /dev/fuse.
+
+    \b
+        sudo nvc-py sim start /tmp/machine
+        sudo nvc-py sim stop /tmp/machine
+    """
+    from nvc.sim import serving
+
+    manager = serving.start(directory)
+    click.echo(f"SIMULATED driver behind the nodes in {directory}/dev, process {manager.pid}")
+
+
+@sim.command()
+@click.argument("directory", metavar="DIR")
+def stop(directory: str) -> None:
+    """Take the simulated driver of the machine in DIR away again. Who has its nodes open keeps them."""
+    from nvc.sim import serving
+
+    if not serving.stop(directory):
+        click.echo(f"{directory} has no simulated driver running", err=True)
+
+
+@sim.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("directory", metavar="DIR")
+@click.argument("command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+def run_command(directory: str, command: tuple[str, ...]) -> int:
+    """Run COMMAND while a simulated driver is behind the nodes of the machine in DIR; then take it away.
+
+    All of it in a mount namespace of its own: other programs on this computer see nothing of it.
+
+    \b
+        sudo nvc-py sim run /tmp/machine -- nvc-py --sim /tmp/machine list
+    """
+    from nvc.sim import serving
+
+    words = command[1:] if command[0] == "--" else command
+    if not words:
+        raise click.UsageError("a command is missing")
+    return serving.run(directory, words)
 
 
 @sim.command()

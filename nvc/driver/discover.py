@@ -8,6 +8,7 @@ from nvc.driver.libraries import Chooser, host_arch, rows
 from nvc.driver.locate import host_path, read_bytes, resolve
 from nvc.driver.nodes import find_nodes
 from nvc.driver.places import platform, read_majors
+from nvc.driver.served import served_nodes
 from nvc.driver.tables import NODES
 from nvc.errors import DetectionError, reason
 from nvc.formats import FormatError, ldcache
@@ -60,7 +61,7 @@ def discover(
     firmwares, more = binaries.find_firmware(host.root, version, options)
     warnings += more
     majors = read_majors(host.system)
-    nodes, more = find_nodes(host.root, majors, options)
+    nodes, more = find_nodes(host.root, majors, options, served_nodes(host))
     warnings += more
     caps = nvcaps.Nvcaps(host, majors)
     found, more = find_gpus(host.root, gpus, caps)

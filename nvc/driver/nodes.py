@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from nvc.model import DriverOptions
 
 
-def find_nodes(root: str, majors: dict[str, int], options: DriverOptions) -> tuple[list[DeviceNode], list[str]]:
+def find_nodes(
+    root: str, majors: dict[str, int], options: DriverOptions, served: tuple[str, ...] = ()
+) -> tuple[list[DeviceNode], list[str]]:
     """The common nodes that exist, in the table's order, and warnings.
+
+    served: paths that are files of a simulated machine's manager, with no number of their own: they get the driver's.
 
     A node whose number is not the driver's is passed over: another driver may have that number by now (uvm's is given
     out when the module is loaded), and the container would be allowed to use it. Raises DetectionError.
@@ -37,7 +41,9 @@ def find_nodes(root: str, majors: dict[str, int], options: DriverOptions) -> tup
             continue
         major, minor = os.major(found.st_rdev), os.minor(found.st_rdev)
         expected = row.major if row.major >= 0 else majors.get(row.major_name, -1)
-        if not stat.S_ISCHR(found.st_mode):
+        if row.path in served and expected >= 0:
+            nodes.append(DeviceNode(row.path, expected, row.minor))
+        elif not stat.S_ISCHR(found.st_mode):
             warnings.append(f"skipping device {row.path}: not a character device")
         elif (major, minor) != (expected, row.minor):
             now = f"the driver's is {expected}:{row.minor}" if expected >= 0 else f"{row.major_name} is not loaded"

@@ -20,6 +20,16 @@ DIRECTORIES = (
 )
 #: What each template is, by the name of its file.
 NVML, CUDA, DXCORE, SMI, TOOL = "libnvidia-ml.so", "libcuda.so", "libdxcore.so", "nvidia-smi", "driver-tool"
+MANAGER = "nvc-sim-manager"
+
+
+def find(name: str) -> str:
+    """The path of a compiled program. Raises DetectionError when it was not built."""
+    for directory in DIRECTORIES:
+        path = os.path.join(directory, name)
+        if os.access(path, os.X_OK):
+            return path
+    raise _missing(name)
 
 
 def read(name: str) -> bytes:
@@ -35,7 +45,11 @@ def read(name: str) -> bytes:
             continue
         except OSError as error:
             raise DetectionError(f"{os.path.join(directory, name)}: {reason(error)}") from error
-    raise DetectionError(
+    raise _missing(name)
+
+
+def _missing(name: str) -> DetectionError:
+    return DetectionError(
         f"the simulated driver's {name} is not there",
         hint=f"build it with `make native` (looked in {' and '.join(DIRECTORIES)})",
     )
