@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.share import store
 from tests.support import leftovers, sight
 from tests.support.bed import Bed, gpu_env
 from tests.support.cgroupview import named
@@ -170,3 +171,41 @@ def test_a_hook_of_the_environment_variables_and_cdi_do_not_clash(podman: Callab
     assert result.code == 0, result.text
     seen = sight.read(result.out)
     assert len([line for line in seen.texts[sight.MOUNTINFO].splitlines() if " /dev/nvidia0 " in line]) == 0
+
+
+#: The container's share as it sees it; gnutrue has a loader.
+SHARE = (
+    "cat /etc/ld.so.preload; head -c 4 /run/nvc-share/limits; head -c 4 /run/nvc-share/region; echo; "
+    "/usr/bin/gnutrue && echo runs; (echo x >>/run/nvc-share/limits) 2>/dev/null && echo written; true"
+)
+SEEN = "/usr/lib/nvc/$PLATFORM/libnvc-shim.so\nNVCLNVCR\nruns\n"
+
+
+@pytest.mark.parametrize(("runtime", "view"), [("runc", "hybrid"), ("crun", "v2")])
+def test_an_annotation_gives_a_share_of_the_device(
+    podman: Callable[..., CdiPodman], forgotten: None, runtime: str, view: str
+) -> None:
+    one = podman(runtime, view, "--share")
+    asked = one.run(["nvidia.com/gpu=0"], ["sh", "-c", SHARE], "--annotation=nvc.share=mem=2Gi,cap=50%")
+    assert (asked.code, asked.out) == (0, SEEN), asked.text
+    silent = one.run(["nvidia.com/gpu=0"], ["sh", "-c", "ls /usr/lib/nvc /etc/ld.so.preload 2>/dev/null; true"])
+    assert (silent.code, silent.out) == (0, ""), silent.text
+
+
+def test_a_spec_has_a_share_for_who_does_not_ask(podman: Callable[..., CdiPodman], forgotten: None) -> None:
+    one = podman("runc", "hybrid", "--share=mem=25%")
+    result = one.run(["nvidia.com/gpu=0"], ["sh", "-c", SHARE])
+    assert (result.code, result.out) == (0, SEEN), result.text
+    refused = one.run(["nvidia.com/gpu=0"], ["sh", "-c", SHARE], "--annotation=nvc.share=cap=0%")
+    assert refused.code != 0
+    assert "NVCL" not in refused.out
+
+
+@pytest.fixture
+def forgotten(bed: Bed) -> Iterator[None]:
+    """No share of the test's is left."""
+    yield
+    for entry in store.entries()[0]:
+        with entry:
+            if not entry.is_alive():
+                store.remove(entry.record.key)
