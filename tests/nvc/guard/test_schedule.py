@@ -1,0 +1,137 @@
+"""Slices and phases, from wishes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvc.errors import InputError
+from nvc.guard.schedule import (
+    HIGH_US,
+    LONGEST_US,
+    PERIOD_US,
+    POLICIES,
+    SHORTEST_US,
+    WHOLE,
+    Schedule,
+    Tenant,
+    decide,
+    parse_policy,
+)
+
+SWITCH_US = 215
+
+
+def shares(schedule: Schedule, tenants: tuple[Tenant, ...]) -> dict[str, float]:
+    """What saturated tenants get of the time that is not lost to switching, in points."""
+    slices = dict(schedule.slices)
+    whole = {tenant.name: slices[tenant.name] * tenant.groups for tenant in tenants}
+    return {name: 100 * length / sum(whole.values()) for name, length in whole.items()}
+
+
+@pytest.mark.parametrize("weights", [(50, 50), (70, 30), (90, 10), (60, 30, 10), (1, 1), (1, 16), (16, 1, 1, 1)])
+def test_time_goes_by_weight(weights: tuple[int, ...]) -> None:
+    tenants = tuple(Tenant(f"t{index}", weight, groups=1) for index, weight in enumerate(weights))
+    got = shares(decide(tenants), tenants)
+    for tenant in tenants:
+        assert abs(got[tenant.name] - 100 * tenant.weight / sum(weights)) < 0.1
+
+
+def test_a_tenant_with_three_processes_has_no_more_than_one_with_one() -> None:
+    tenants = (Tenant("one", 1, groups=1), Tenant("three", 1, groups=3))
+    assert shares(decide(tenants), tenants) == pytest.approx({"one": 50, "three": 50}, abs=0.1)
+
+
+def test_a_tenant_without_groups_takes_nothing_from_the_others() -> None:
+    tenants = (Tenant("a", 30, groups=1), Tenant("b", 10, groups=1))
+    idle = Tenant("idle", 1000)
+    assert dict(decide((*tenants, idle)).slices) == {**dict(decide(tenants).slices), "idle": 0}
+
+
+def test_a_tenant_that_is_alone_keeps_its_own_slices() -> None:
+    assert decide((Tenant("a", 70, groups=1),)).slices == (("a", 0),)
+
+
+def test_a_high_tenant_keeps_97_points_beside_a_saturating_low_one() -> None:
+    slices = dict(decide((Tenant("high", priority="high", groups=1), Tenant("low", priority="low", groups=1))).slices)
+    assert slices["high"] / (slices["high"] + slices["low"] + 2 * SWITCH_US) >= 0.97
+
+
+def test_a_round_gives_95_points_of_the_gpu_to_work() -> None:
+    for weights in ((50, 50), (70, 30), (90, 10)):
+        slices = dict(decide(tuple(Tenant(str(i), w, groups=1) for i, w in enumerate(weights))).slices)
+        assert sum(slices.values()) / (sum(slices.values()) + len(slices) * SWITCH_US) >= 0.95
+
+
+tenant_lists = st.lists(
+    st.builds(
+        Tenant,
+        st.just(""),
+        st.integers(0, 1000),
+        st.integers(1, 1000),
+        st.sampled_from(("low", "normal", "high")),
+        st.integers(0, 8),
+        st.booleans(),
+    ),
+    max_size=12,
+).map(lambda found: tuple(tenant.replace(name=f"t{index}") for index, tenant in enumerate(found)))
+
+
+@given(tenant_lists, st.sampled_from(POLICIES), st.integers(1, 64))
+def test_every_schedule_can_be_carried_out(tenants: tuple[Tenant, ...], policy: str, slots: int) -> None:
+    schedule = decide(tenants, policy, slots)
+    assert {name for name, _ in schedule.slices} | set(schedule.frozen) == {tenant.name for tenant in tenants}
+    assert all(0 <= length <= LONGEST_US for _, length in schedule.slices)
+    for phase in schedule.phases:
+        assert 0 <= phase.since < schedule.period
+        assert 0 <= phase.until - phase.since <= schedule.period
+
+
+@given(tenant_lists)
+def test_phases_have_the_length_of_the_cap_and_do_not_overlap_while_there_is_room(tenants: tuple[Tenant, ...]) -> None:
+    schedule = decide(tenants, "fixed")
+    caps = {tenant.name: tenant.cap for tenant in tenants if not tenant.paused and tenant.cap < WHOLE}
+    assert {phase.name: phase.until - phase.since for phase in schedule.phases} == {
+        name: PERIOD_US * cap // WHOLE for name, cap in caps.items()
+    }
+    if sum(caps.values()) <= WHOLE:
+        ends = sorted((phase.since, phase.until) for phase in schedule.phases)
+        assert all(first[1] <= second[0] for first, second in itertools.pairwise(ends))
+
+
+@given(st.lists(st.integers(1, 1000), min_size=2, max_size=10))
+def test_no_slice_is_too_short_unless_another_would_be_too_long(weights: list[int]) -> None:
+    slices = dict(decide(tuple(Tenant(str(i), w, groups=1) for i, w in enumerate(weights))).slices)
+    assert min(slices.values()) >= SHORTEST_US - 1 or max(slices.values()) >= LONGEST_US - 1
+
+
+def test_policies_are_named_settings() -> None:
+    tenants = (Tenant("a", 3, 500, groups=1), Tenant("b", 1, groups=1))
+    fair = decide(tenants, "fair", slots=4)
+    assert [phase.until - phase.since for phase in fair.phases] == [PERIOD_US // 4] * 2
+    assert shares(decide(tenants, "preemptive"), tenants) == {"a": 50, "b": 50}
+    assert decide(tenants, "preemptive").phases == decide(tenants, "soft").phases == ()
+    assert shares(decide(tenants, "soft"), tenants) == {"a": 75, "b": 25}
+    assert decide(tenants, "native").slices == (("a", 0), ("b", 0))
+    assert [phase.name for phase in decide(tenants, "fixed").phases] == ["a"]
+
+
+def test_a_paused_tenant_is_off_and_takes_no_time() -> None:
+    schedule = decide((Tenant("a", paused=True, groups=1), Tenant("b", groups=1), Tenant("c", groups=1)))
+    assert schedule.frozen == ("a",)
+    assert {name for name, _ in schedule.slices} == {"b", "c"}
+
+
+def test_policies_are_known_by_number_and_by_name() -> None:
+    assert [parse_policy(str(number)) for number in range(6)] == list(POLICIES)
+    assert parse_policy("soft") == "soft"
+    for text in ("6", "", "FAIR", "-1", "٣"):
+        with pytest.raises(InputError, match="scheduling policy"):
+            parse_policy(text)
+
+
+def test_high_priority_is_not_longer_than_hardware_keeps() -> None:
+    assert HIGH_US <= LONGEST_US
