@@ -1,0 +1,188 @@
+/* The guard's posture: what no row allows is refused, and what must be the caller's own call is let through. */
+#include "rm_fake.h"
+#include "rm/state.h"
+#include "rm_seen.h"
+#include "tap.h"
+
+#include <string.h>
+
+#define VERSION "580.159.04"
+#define FILE_A 1
+#define COUNT(array) (sizeof (array) / sizeof ((array)[0]))
+
+static struct fake *fake;
+static uint32_t client, device, subdevice;
+
+static long raw (uint32_t number, uint32_t size)
+{
+    static uint8_t head[4096];
+
+    memset (head, 0, sizeof (head));
+    return fake_call (fake, RM_NODE_CONTROL, FILE_A, REQUEST (number, size), head, NULL, 0, NULL, 0);
+}
+
+static bool is_refused (uint32_t number, uint32_t size, enum rm_reason reason)
+{
+    unsigned before = fake->notes[reason];
+
+    return raw (number, size) == -25 && fake->verdict == RM_UNKNOWN && fake->notes[reason] == before + 1;
+}
+
+static void escapes (void)
+{
+    tap_ok (is_refused (0xd3, 16, RM_FORBIDDEN_ESCAPE) && is_refused (0x4d, 48, RM_FORBIDDEN_ESCAPE),
+            "XFER_CMD, which wraps any escape, and the registry are forbidden");
+    tap_ok (is_refused (0x39, 32, RM_UNKNOWN_ESCAPE) && is_refused (0xff, 0, RM_UNKNOWN_ESCAPE), "an escape without a row is refused");
+    tap_ok (is_refused (0x2b, 40, RM_BAD_SIZE) && is_refused (0x29, 12, RM_BAD_SIZE) && is_refused (0x2a, 0, RM_BAD_SIZE),
+            "a struct of a size that the driver has not is refused");
+    raw (0xc9, 4);
+    tap_ok (fake->verdict == RM_CONTINUE, "REGISTER_FD is the caller's own");
+    raw (0x4e, 56);
+    tap_ok (fake->verdict == RM_CONTINUE, "so is MAP_MEMORY");
+    raw (0xce, 16);
+    tap_ok (fake->verdict == RM_CONTINUE, "and an event");
+    raw (0x35, 24);
+    tap_ok (fake->verdict == RM_PASS, "SHARE is let through");
+    {
+        uint8_t head[48] = {0};
+        struct rm_call call = {.node = RM_NODE_CONTROL, .request = REQUEST (0x2b, 48), .head = head, .head_size = 47};
+
+        tap_ok (rm_begin (fake->rm, &call) == RM_UNKNOWN && fake->notes[RM_BAD_POINTER] == 1, "a struct that is cut off is refused");
+        call.head = NULL;
+        tap_ok (rm_begin (fake->rm, &call) == RM_UNKNOWN && fake->notes[RM_BAD_POINTER] == 2, "and one that is missing");
+    }
+}
+
+static void classes (void)
+{
+    uint8_t params[128] = {0};
+    uint32_t handle = 0;
+
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x1234, params, 128) == 0x22 && fake->verdict == RM_REFUSED &&
+                fake->notes[RM_UNKNOWN_CLASS] == 1 && fake->last_noted == 0x1234,
+            "a class without a row is refused with INVALID_CLASS");
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0xc2, params, 128) == 0x22 && fake->notes[RM_FORBIDDEN_CLASS] == 1,
+            "physical memory is forbidden");
+    fake_alloc (fake, FILE_A, 0, 0, &handle, 0x41, NULL, 0);
+    tap_ok (fake->verdict == RM_CONTINUE, "a client is the caller's own");
+    handle = 0;
+    fake_alloc (fake, FILE_A, client, device, &handle, 0x71, params, 40);
+    tap_ok (fake->verdict == RM_CONTINUE, "so is memory by an OS descriptor");
+    handle = 0;
+    fake_alloc (fake, FILE_A, client, device, &handle, 0x40, params, 128);
+    tap_ok (fake->verdict == RM_PERFORM, "video memory is performed on the guard's copy");
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x40, params, 127) == 0xffffffff && fake->verdict == RM_UNKNOWN,
+            "params shorter than the driver reads are refused");
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x40, NULL, 0) == 0x22 && fake->verdict == RM_REFUSED,
+            "video memory without params too");
+}
+
+static void controls (void)
+{
+    static uint8_t params[20000];
+    bool is_good = true;
+    unsigned performed = 0;
+
+    tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x20801234, params, 4) == 0x56 && fake->verdict == RM_REFUSED &&
+                fake->notes[RM_UNKNOWN_CONTROL] == 1,
+            "a control without a row is refused with NOT_SUPPORTED");
+    tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x00801711, params, 4) == 0x1b &&
+                fake->notes[RM_FORBIDDEN_CONTROL] == 1,
+            "stopping a runlist is forbidden");
+    for (size_t i = 0; i < COUNT (seen_controls); i++) {
+        memset (params, 0, sizeof (params));
+        fake_control (fake, FILE_A, client, subdevice, seen_controls[i][0], params, seen_controls[i][1]);
+        performed += fake->verdict == RM_PERFORM;
+        if (fake->verdict != RM_PERFORM && fake->verdict != RM_CONTINUE && fake->verdict != RM_ANSWERED) {
+            is_good = false;
+            printf ("# %08x: %d\n", (unsigned) seen_controls[i][0], (int) fake->verdict);
+        }
+    }
+    tap_ok (is_good && performed > 60, "the controls that programs were seen to make are made");
+    fake_control (fake, FILE_A, client, client, 0x3d05, params, 24);
+    tap_ok (fake->verdict == RM_CONTINUE, "an export names a descriptor: the caller's own");
+    fake_control (fake, FILE_A, client, client, 0x101, params, 40);
+    tap_ok (fake->verdict == RM_CONTINUE, "so is a control whose params hold pointers");
+}
+
+/* The guard lets the caller export for itself and never hears how that went. */
+static void exports (void)
+{
+    uint8_t head[32] = {0}, params[24] = {0};
+    struct rm_call call = {.node = RM_NODE_CONTROL,
+                           .file = FILE_A,
+                           .request = REQUEST (0x2a, 32),
+                           .head = head,
+                           .head_size = 32,
+                           .params = params,
+                           .params_size = 24};
+    uint32_t handle = 0;
+    uint64_t bytes = 3 * MIB, before = fake_charged (fake, 0);
+
+    fake_memory (fake, FILE_A, client, device, &handle, &bytes);
+    set32 (params, 12, handle);
+    set32 (params, 16, 1005);
+    set32 (head, 0, client);
+    set32 (head, 4, client);
+    set32 (head, 8, 0x3d05);
+    set32 (head, 24, 24);
+    tap_ok (rm_begin (fake->rm, &call) == RM_CONTINUE, "an export is continued");
+    rm_forget_call (fake->rm, &call);
+    fake_free (fake, FILE_A, client, handle);
+    tap_ok (fake_charged (fake, 0) == before + 3 * MIB, "its outcome unknown, the memory stays charged");
+    rm_close_file (fake->rm, 1005);
+    tap_ok (fake_charged (fake, 0) == before, "until the descriptor's file is closed");
+}
+
+static void too_many (void)
+{
+    uint8_t head[48] = {0};
+    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = REQUEST (0x2b, 48), .head = head};
+
+    for (uint32_t i = 0; i < OBJECTS_MAX + 10; i++) {
+        memset (head, 0, sizeof (head));
+        set32 (head, 0, client);
+        set32 (head, 4, device);
+        set32 (head, 8, 0x60000000 + i);
+        set32 (head, 12, 0x90e6);
+        call.head_size = 48;
+        if (rm_begin (fake->rm, &call) != RM_PERFORM)
+            break;
+        rm_end (fake->rm, &call, 0);
+    }
+    tap_ok (fake->notes[RM_TOO_MANY] == 1 && get32 (head, 40) == 0x1a && fake->rm->objects.count == OBJECTS_MAX,
+            "a tenant has so many objects and no more");
+}
+
+static void shim (void)
+{
+    struct fake *other = fake_open (VERSION, RM_POSTURE_SHIM);
+    uint32_t mine = fake_client (other, FILE_A), handle = 0;
+    uint8_t params[16] = {0}, head[48] = {0};
+
+    tap_ok (fake_alloc (other, FILE_A, mine, mine, &handle, 0x1234, params, 16) == 0 && other->verdict == RM_CONTINUE &&
+                other->notes[RM_UNKNOWN_CLASS] == 1 && other->rm->objects.count == 2,
+            "the shim lets an unknown class pass, counts it and keeps the object");
+    tap_ok (fake_control (other, FILE_A, mine, mine, 0x20801234, params, 4) == 0xffffffff && other->verdict == RM_UNKNOWN &&
+                other->notes[RM_UNKNOWN_CONTROL] == 1,
+            "an unknown control is unknown there too: it is the shim that lets it pass");
+    fake_call (other, RM_NODE_OTHER, FILE_A, REQUEST (0x2b, 48), head, NULL, 0, NULL, 0);
+    tap_ok (other->verdict == RM_PASS, "other nodes are nobody's business");
+    tap_ok (fake_close (other), "nothing is left");
+}
+
+int main (void)
+{
+    fake = fake_open (VERSION, RM_POSTURE_GUARD);
+    client = fake_client (fake, FILE_A);
+    device = fake_device (fake, FILE_A, client, 0);
+    subdevice = fake_subdevice (fake, FILE_A, client, device);
+    escapes ();
+    classes ();
+    controls ();
+    exports ();
+    too_many ();
+    tap_ok (fake_close (fake), "nothing is left");
+    shim ();
+    return tap_done ();
+}

@@ -1,0 +1,91 @@
+/* Managed memory: ranges of shared mappings, and the GPUs registered with UVM. */
+#include "rm_fake.h"
+#include "tap.h"
+
+#include <string.h>
+
+#define UVM_A 11
+#define UVM_B 12
+#define BASE ((uint64_t) 0x7f0000000000)
+
+static struct fake *fake;
+
+static void uvm (uint64_t file, uint32_t request, int gpu, uint32_t status)
+{
+    uint8_t params[64] = {0};
+
+    memcpy (params, fake_uuid[gpu], 16);
+    set32 (params, request == 37 ? 36 : 16, status);
+    fake_call (fake, RM_NODE_UVM, file, request, params, NULL, 0, NULL, 0);
+}
+
+static bool charged (uint64_t first, uint64_t second)
+{
+    return fake_charged (fake, 0) == first * MIB && fake_charged (fake, 1) == second * MIB;
+}
+
+static void ranges (void)
+{
+    fake->limit[0] = 100 * MIB;
+    tap_ok (!rm_has_managed (fake->rm) && rm_map_managed (fake->rm, 0, BASE, 64 * MIB) && charged (64, 0) &&
+                rm_has_managed (fake->rm),
+            "a mapping is charged by its length");
+    tap_ok (!rm_map_managed (fake->rm, 0, BASE + 64 * MIB, 37 * MIB) && charged (64, 0), "and refused over the quota");
+    rm_unmap (fake->rm, BASE + 10 * MIB, 4 * MIB);
+    tap_ok (charged (60, 0), "a hole in the middle gives its length back");
+    rm_unmap (fake->rm, BASE - MIB, 3 * MIB);
+    tap_ok (charged (58, 0), "so does a piece off the start");
+    rm_unmap (fake->rm, BASE + 60 * MIB, 100 * MIB);
+    tap_ok (charged (54, 0), "and one off the end");
+    rm_unmap (fake->rm, BASE + 10 * MIB, 4 * MIB);
+    tap_ok (charged (54, 0), "what is not mapped gives nothing back");
+    tap_ok (rm_map_managed (fake->rm, 0, BASE + 12 * MIB, 8 * MIB) && charged (56, 0),
+            "a mapping over another takes its place: 6 of 8 were charged before");
+    rm_unmap (fake->rm, 0, UINT64_MAX);
+    tap_ok (charged (0, 0) && !rm_has_managed (fake->rm), "an unmap of everything ends every charge");
+    tap_ok (rm_map_managed (fake->rm, 0, BASE, 0) && !rm_map_managed (fake->rm, 0, UINT64_MAX - MIB, 2 * MIB) &&
+                !rm_map_managed (fake->rm, 99, BASE, MIB) && charged (0, 0),
+            "lengths of 0, and addresses that wrap, charge nothing");
+    for (uint64_t i = 0; i < 50; i++)
+        rm_map_managed (fake->rm, 0, BASE + (i * 37 % 50) * 2 * MIB, MIB);
+    tap_ok (charged (50, 0), "ranges come in any order");
+    rm_unmap (fake->rm, BASE + 10 * MIB, 20 * MIB);
+    tap_ok (charged (40, 0), "an unmap over many ends them all");
+    rm_unmap (fake->rm, 0, UINT64_MAX);
+}
+
+static void registration (void)
+{
+    fake->limit[0] = 0;
+    fake->limit[1] = 20 * MIB;
+    uvm (UVM_A, 37, 0, 0);
+    uvm (UVM_A, 37, 1, 0x1f);
+    tap_ok (rm_map_managed (fake->rm, RM_NO_GPU, BASE, 16 * MIB) && charged (16, 0),
+            "a mapping for every GPU is charged to those registered with UVM, not to one that UVM refused");
+    uvm (UVM_B, 37, 1, 0);
+    tap_ok (charged (16, 16), "a GPU registered later is charged for what is mapped already");
+    tap_ok (!rm_map_managed (fake->rm, RM_NO_GPU, BASE + 32 * MIB, 5 * MIB) && charged (16, 16),
+            "over one GPU's quota nothing is charged to the others");
+    uvm (UVM_A, 37, 1, 0);
+    uvm (UVM_B, 38, 1, 0);
+    tap_ok (charged (16, 16), "a GPU that another file still has registered stays charged");
+    uvm (UVM_A, 38, 1, 0x1f);
+    tap_ok (charged (16, 16), "a refused UNREGISTER changes nothing");
+    uvm (UVM_A, 38, 1, 0);
+    tap_ok (charged (16, 0), "UNREGISTER of the last ends the charge");
+    uvm (UVM_A, 37, 2, 0);
+    tap_ok (charged (16, 0), "a GPU that the share does not name is not charged");
+    rm_close_file (fake->rm, UVM_A);
+    tap_ok (charged (0, 0), "so does the last close of the file");
+    uvm (UVM_A, 37, 0, 0);
+    tap_ok (charged (16, 0), "and mappings that are still there are charged to who registers again");
+}
+
+int main (void)
+{
+    fake = fake_open ("580.159.04", RM_POSTURE_SHIM);
+    ranges ();
+    registration ();
+    tap_ok (fake_close (fake), "managed memory is refunded at the end too");
+    return tap_done ();
+}

@@ -1,0 +1,193 @@
+/* Groups, channels, timeslices, freezing. */
+#include "rm_fake.h"
+#include "tap.h"
+
+#include <string.h>
+
+#define VERSION "580.159.04"
+#define FILE_A 1
+#define FILE_B 2
+#define COMPUTE 1u
+#define COPY 11u
+
+struct tenant {
+    uint32_t client, device, subdevice, group;
+};
+
+static struct tenant tenant (struct fake *fake, uint64_t file, uint32_t instance, unsigned channels)
+{
+    struct tenant t = {.client = fake_client (fake, file)};
+    uint32_t copy;
+
+    t.device = fake_device (fake, file, t.client, instance);
+    t.subdevice = fake_subdevice (fake, file, t.client, t.device);
+    t.group = fake_group (fake, file, t.client, t.device, COMPUTE);
+    for (unsigned i = 0; i < channels; i++)
+        fake_channel (fake, file, t.client, t.group);
+    copy = fake_group (fake, file, t.client, t.device, COPY);
+    fake_channel (fake, file, t.client, copy);
+    return t;
+}
+
+static unsigned frozen (const struct fake *fake)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < fake->object_count; i++)
+        count += fake->objects[i].live && fake->objects[i].frozen;
+    return count;
+}
+
+static uint32_t slice (struct fake *fake, const struct tenant *t, uint32_t group, uint32_t number, uint64_t *value)
+{
+    return fake_control (fake, FILE_A, t->client, group, number, value, 8);
+}
+
+static void counting (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
+    struct tenant a = tenant (fake, FILE_A, 0, 0);
+    struct rm_channel channels[3];
+    uint32_t channel;
+    unsigned before;
+
+    tap_ok (rm_groups (fake->rm, 0) == 0, "a group counts once it has a channel");
+    channel = fake_channel (fake, FILE_A, a.client, a.group);
+    tap_ok (rm_groups (fake->rm, 0) == 1 && rm_groups (fake->rm, 1) == 0 && fake->changed[0] == 1,
+            "only groups of the graphics engine count, and the host is told");
+    fake_channel (fake, FILE_A, a.client, a.group);
+    tap_ok (rm_channels (fake->rm, channels, 3) == 2 && channels[0].client == a.client && channels[0].group == a.group &&
+                channels[0].subdevice == a.subdevice && channels[0].file == FILE_A && channels[0].gpu == 0 &&
+                (channels[0].channel == channel || channels[1].channel == channel),
+            "channels are listed with their group and their client's own subdevice");
+    tap_ok (rm_channels (fake->rm, channels, 1) == 2 && rm_channels (fake->rm, NULL, 0) == 2, "a short list still says how many");
+    before = fake->changed[0];
+    fake_free (fake, FILE_A, a.client, a.group);
+    tap_ok (rm_groups (fake->rm, 0) == 0 && rm_channels (fake->rm, channels, 3) == 0 && fake->changed[0] == before + 1,
+            "a group that goes takes its channels along, and the host is told once");
+    tenant (fake, FILE_B, 1, 2);
+    before = fake->changed[1];
+    fake_close_file (fake, FILE_B);
+    tap_ok (rm_groups (fake->rm, 1) == 0 && fake->changed[1] == before + 1, "closing the file does so too");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
+static void older_gpus (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
+    struct tenant a = tenant (fake, FILE_A, 0, 0);
+    uint32_t group = fake_group (fake, FILE_A, a.client, a.device, 0), channel = fake_channel (fake, FILE_A, a.client, group);
+    uint32_t engine = 0;
+    uint8_t params[368] = {0};
+
+    tap_ok (rm_groups (fake->rm, 0) == 0, "a group that says no engine does not count");
+    fake_alloc (fake, FILE_A, a.client, channel, &engine, 0xc5c0, params, 16);
+    tap_ok (rm_groups (fake->rm, 0) == 1, "until a compute object is made on one of its channels");
+    set32 (params, 128, COMPUTE);
+    channel = 0;
+    fake_alloc (fake, FILE_A, a.client, a.device, &channel, 0xc46f, params, sizeof (params));
+    tap_ok (rm_channels (fake->rm, NULL, 0) == 2, "a channel without a group says its engine itself");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
+static void freezing (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
+    struct tenant a = tenant (fake, FILE_A, 0, 130);
+    uint32_t lone, device;
+
+    tenant (fake, FILE_B, 0, 3);
+    tenant (fake, FILE_B, 1, 2);
+    tap_ok (rm_freeze (fake->rm, 0, true) == 0 && frozen (fake) == 133, "freezing stops every compute channel on that GPU, no other");
+    tap_ok (fake->disable_calls == 4 && fake->largest_batch == 64,
+            "at most 64 channels a call, each client by a subdevice of its own");
+    fake_channel (fake, FILE_A, a.client, a.group);
+    tap_ok (frozen (fake) == 134, "a channel that is made meanwhile is stopped at once");
+    tap_ok (rm_freeze (fake->rm, 0, false) == 0 && frozen (fake) == 0, "thawing starts them all");
+    fake_channel (fake, FILE_A, a.client, a.group);
+    tap_ok (frozen (fake) == 0, "and a later channel runs");
+    tap_ok (rm_freeze (fake->rm, 5, true) == 0 && rm_freeze (fake->rm, -1, true) < 0 && rm_freeze (fake->rm, 99, true) < 0,
+            "a GPU without channels needs nothing, one that cannot be is an error");
+    lone = fake_client (fake, FILE_A);
+    device = fake_device (fake, FILE_A, lone, 0);
+    fake_channel (fake, FILE_A, lone, fake_group (fake, FILE_A, lone, device, COMPUTE));
+    tap_ok (rm_freeze (fake->rm, 0, true) == -19 && frozen (fake) == 135,
+            "a client without a subdevice is an error that does not keep the others from being stopped");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
+static void shim_slices (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
+    struct tenant a = tenant (fake, FILE_A, 0, 2);
+    uint64_t value = 2048;
+    unsigned before = fake->changed[0];
+    uint32_t copy;
+
+    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake_find (fake, a.client, a.group)->slice == 2048 &&
+                fake->changed[0] == before + 1,
+            "a share without a timeslice leaves the owner's, and the host hears of a group's first");
+    slice (fake, &a, a.group, 0xa06c0103, &value);
+    tap_ok (fake->changed[0] == before + 1, "but not of its second");
+    fake->slice[0] = 777;
+    value = 4096;
+    slice (fake, &a, a.group, 0xa06c0103, &value);
+    tap_ok (fake_find (fake, a.client, a.group)->slice == 777 && value == 4096,
+            "the share's timeslice takes the place of the owner's, whose struct says what it said");
+    value = 0;
+    slice (fake, &a, a.group, 0xa06c0104, &value);
+    tap_ok (value == 4096, "and who asks is told its own");
+    fake->next_status = 0x1f;
+    value = 9999;
+    slice (fake, &a, a.group, 0xa06c0103, &value);
+    tap_ok (value == 9999 && slice (fake, &a, a.group, 0xa06c0104, &value) == 0 && value == 4096,
+            "a timeslice that the driver refuses is not remembered");
+    copy = fake_group (fake, FILE_A, a.client, a.device, COPY);
+    value = 1234;
+    slice (fake, &a, copy, 0xa06c0103, &value);
+    tap_ok (fake_find (fake, a.client, copy)->slice == 1234 && fake->verdict == RM_PASS, "groups of copy engines are let be");
+    tap_ok (rm_set_timeslice (fake->rm, 0, 321) == 0 && fake_find (fake, a.client, a.group)->slice == 321 &&
+                fake_find (fake, a.client, copy)->slice == 1234,
+            "rm_set_timeslice writes to every compute group and to no other");
+    tap_ok (fake_control (fake, FILE_A, a.client, a.subdevice, 0x2080110b, (uint8_t[536]) {0}, 536) == 0 &&
+                fake->verdict == RM_PASS,
+            "the shim lets a tenant schedule for itself");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
+static void guard_slices (void)
+{
+    static const uint32_t own[] = {0x2080110b, 0x20801115, 0x0080170f, 0xa06c0107, 0xa06c0110, 0xa06f0109};
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
+    struct tenant a = tenant (fake, FILE_A, 0, 2);
+    static uint8_t params[1024];
+    uint64_t value = 2048;
+    unsigned answered = 0;
+
+    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->verdict == RM_PERFORM &&
+                fake_find (fake, a.client, a.group)->slice == 2048,
+            "guard: without a timeslice in the share the owner's is performed");
+    fake->slice[0] = 555;
+    value = 65000;
+    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->verdict == RM_ANSWERED &&
+                fake_find (fake, a.client, a.group)->slice == 555 && fake->notes[RM_OWN_SCHEDULING] == 1,
+            "guard: with one the owner is answered, and the share's is set by rm itself");
+    value = 0;
+    tap_ok (slice (fake, &a, a.group, 0xa06c0104, &value) == 0 && value == 65000, "guard: who asks is told its own");
+    for (size_t i = 0; i < sizeof (own) / sizeof (own[0]); i++)
+        answered += fake_control (fake, FILE_A, a.client, a.subdevice, own[i], params, sizeof (params)) == 0 &&
+                    fake->verdict == RM_ANSWERED;
+    tap_ok (answered == 6 && fake->notes[RM_OWN_SCHEDULING] == 7 && fake->disable_calls == 0,
+            "guard: a tenant's own scheduling is answered, not performed, and counted");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
+int main (void)
+{
+    counting ();
+    older_gpus ();
+    freezing ();
+    shim_slices ();
+    guard_slices ();
+    return tap_done ();
+}
