@@ -1,0 +1,158 @@
+"""A simulated GPU that answers system calls: nvc-sim-manager's nodes at /dev, in namespaces of a test's own."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nvc.share import limits, region
+from nvc.share.limits import Limits, LimitsNode
+from nvc.share.model import ResolvedGpu
+from tests.support.isolation import in_namespaces, mount_bind
+from tests.support.native import CHECKOUT, build
+
+UUID = "GPU-11111111-2222-3333-4444-555555555555"
+DRIVER = "580.159.04"
+MIB = 1 << 20
+_KINDS = {"nvidiactl": limits.NODE_CONTROL, "nvidia-uvm": limits.NODE_UVM, "nvidia0": limits.NODE_GPU}
+_PLAIN = ("null", "zero", "full", "random", "urandom")
+_PROBE = CHECKOUT / "tests/system/shim/probe.py"
+
+
+def make_machine(directory: Path) -> Path:
+    """A simulated machine with one H200; the folder of its libraries."""
+    command = [sys.executable, "-m", "nvc", "sim", "create", str(directory), "--machine", "h200"]
+    build()
+    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, timeout=60)
+    return directory / "usr/lib/x86_64-linux-gnu"
+
+
+class Probe:
+    """tests/system/shim/probe.py in a process; attributes are its commands."""
+
+    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(
+            command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def begin(self, name: str, *words: object) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(" ".join(map(str, (name, *words))).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def end(self) -> Any:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, f"the probe ended with {self.process.wait()}"
+        return json.loads(line)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*words: object) -> Any:
+            self.begin(name, *words)
+            return self.end()
+
+        return call
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class SimGpu:
+    """What a test in with_gpu gets. work: an empty directory; limits_path, region_path: of the share."""
+
+    def __init__(self, machine: Path, work: Path) -> None:
+        self.machine, self.work = machine, work
+        self.limits_path, self.region_path = work / "limits", work / "region"
+        self.log = work / "log"
+        self.probes: list[Probe] = []
+
+    def nodes(self) -> tuple[LimitsNode, ...]:
+        found = {name: os.stat(f"/dev/{name}") for name in _KINDS}
+        return tuple(LimitsNode(_KINDS[name], 0, at.st_dev, at.st_ino) for name, at in found.items())
+
+    def share(self, *, paused: bool = False, driver: str = DRIVER, uuid: str = UUID, **wishes: Any) -> None:
+        """Write the limits, or change them in place. wishes: memory (bytes), cap (1/1000), weight, priority."""
+        wish = Limits((ResolvedGpu(uuid=uuid, minor=0, **wishes),), self.nodes(), driver, "test", paused=paused)
+        if not self.limits_path.exists():
+            self.limits_path.write_bytes(limits.encode(wish))
+            with self.region_path.open("wb") as file:
+                file.write(region.header_bytes())
+                file.truncate(4096 * 8193)
+            return
+        descriptor = os.open(self.limits_path, os.O_RDWR)
+        limits.write(descriptor, wish)
+        os.close(descriptor)
+
+    def probe(self, *, preload: bool = True, **environment: str) -> Probe:
+        libraries = {"LD_PRELOAD": str(build() / "libnvc-shim.so")} if preload else {}
+        shim = {"NVC_SHIM_LIMITS": str(self.limits_path), "NVC_SHIM_REGION": str(self.region_path)}
+        every = {"PATH": "/usr/bin:/bin", "NVC_SHIM_LOG": str(self.log), **shim, **libraries, **environment}
+        library = next(self.machine.rglob("libcuda.so.1"))
+        self.probes.append(Probe([sys.executable, "-I", "-S", str(_PROBE), str(library)], every))
+        return self.probes[-1]
+
+    def started(self, **wishes: Any) -> Probe:
+        """A probe with a context, under a share."""
+        self.share(**wishes)
+        probe = self.probe()
+        assert probe.init() == 0
+        return probe
+
+    def region(self) -> region.Region:
+        descriptor = os.open(self.region_path, os.O_RDONLY)
+        try:
+            return region.read(descriptor, 1)
+        finally:
+            os.close(descriptor)
+
+
+def with_gpu(machine: Path, function: Callable[[SimGpu], None]) -> None:
+    """Run ``function`` in namespaces of its own, with the nodes at /dev and a pid 1 that ends everything."""
+    build()
+    in_namespaces(_inside, str(machine), function, pid=True, timeout=60)
+
+
+def _inside(machine: str, function: Callable[[SimGpu], None]) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    top = tempfile.gettempdir()
+    # A file system of our own over the one for temporary files, but not over the machine, which may lie there.
+    with tempfile.TemporaryDirectory(dir=top) as place:
+        assert libc.mount(b"tmpfs", place.encode(), b"tmpfs", 0, None) == 0
+        try:
+            _serve(Path(machine), Path(place), function, libc)
+        finally:
+            libc.umount2(b"/dev", 2)
+            libc.umount2(f"{place}/nodes".encode(), 2)
+            libc.umount2(place.encode(), 2)
+
+
+def _serve(machine: Path, place: Path, function: Callable[[SimGpu], None], libc: ctypes.CDLL) -> None:
+    nodes, work, dev = place / "nodes", place / "work", place / "dev"
+    for directory in (nodes, work, dev):
+        directory.mkdir()
+    ready, told = os.pipe()
+    command = [build() / "nvc-sim-manager", "--die-with-parent", "--ready-fd", str(told)]
+    text = machine / "etc/nvc-sim/machine"
+    manager = subprocess.Popen([*command, text, nodes], pass_fds=(told,), stdout=subprocess.DEVNULL)
+    os.close(told)
+    gpu = SimGpu(machine, work)
+    try:
+        assert os.read(ready, 1) == b"\0", "the simulated manager did not start"
+        for name in (*_PLAIN, *_KINDS):
+            (dev / name).touch()
+            mount_bind(f"/dev/{name}" if name in _PLAIN else str(nodes / name), str(dev / name))
+        assert libc.mount(str(dev).encode(), b"/dev", None, 0x5000, None) == 0
+        function(gpu)
+    finally:
+        for probe in gpu.probes:
+            probe.kill()
+        manager.terminate()
+        manager.wait(10)

@@ -1,0 +1,173 @@
+"""The preloaded library's quota, with real ioctls on a simulated GPU: exact, the same on every path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.simgpu import MIB, SimGpu, make_machine, with_gpu
+
+pytestmark = pytest.mark.root
+GIB = 1 << 30
+LIMIT = 10 * GIB
+PLACE = 0x6000_0000_0000
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("machine")
+    make_machine(directory)
+    return directory
+
+
+def exact(gpu: SimGpu) -> None:
+    probe = gpu.started(memory=LIMIT)
+    free, total = probe.info()
+    assert total == probe.total() == LIMIT
+    assert 0 < free < LIMIT, "a context takes some of it"
+    assert probe.alloc(1024, 100) == [9, 2], "CUDA_ERROR_OUT_OF_MEMORY at the limit"
+    left = probe.info()[0]
+    assert probe.alloc(2, 10000) == [left // (2 * MIB), 2]
+    assert probe.info() == [left % (2 * MIB), LIMIT]
+    assert gpu.region().used(0) + probe.info()[0] == LIMIT
+    assert probe.free() == 0
+    assert probe.info() == [free, LIMIT]
+
+
+def test_the_limit_is_exact_and_every_answer_agrees(machine: Path) -> None:
+    with_gpu(machine, exact)
+
+
+def without_drift(gpu: SimGpu) -> None:
+    probe = gpu.started(memory=LIMIT)
+    before = probe.info()
+    assert probe.churn(2, 10_000) == 0
+    assert probe.info() == before
+
+
+def test_ten_thousand_allocations_leave_the_count_where_it_was(machine: Path) -> None:
+    with_gpu(machine, without_drift)
+
+
+def without_limit(gpu: SimGpu) -> None:
+    probe = gpu.started(memory=0)
+    bare = gpu.probe(preload=False)
+    assert bare.init() == 0
+    assert probe.total() == bare.total()
+    assert probe.alloc(1024, 20) == [20, 0]
+
+
+def test_without_a_limit_answers_are_the_drivers(machine: Path) -> None:
+    with_gpu(machine, without_limit)
+
+
+def closed(gpu: SimGpu) -> None:
+    gpu.share(memory=LIMIT)
+    content = bytearray(gpu.limits_path.read_bytes())
+    content[200] ^= 1
+    for bad in (bytes(content), bytes(content[:100]), b""):
+        gpu.limits_path.write_bytes(bad)
+        probe = gpu.probe()
+        assert probe.init() == 2, "a context needs memory"
+    gpu.limits_path.unlink()
+    assert gpu.probe().init() == 2
+    assert "no-limits" in gpu.log.read_text()
+
+
+def test_without_good_limits_every_allocation_is_refused(machine: Path) -> None:
+    with_gpu(machine, closed)
+
+
+def live(gpu: SimGpu) -> None:
+    probe = gpu.started(memory=LIMIT)
+    assert probe.alloc(1024, 4) == [4, 0]
+    gpu.share(memory=3 * GIB)
+    assert probe.info() == [0, 3 * GIB], "usage above the limit is not negative room"
+    assert probe.alloc(2) == [0, 2]
+    assert probe.total() == 3 * GIB
+    gpu.share(memory=20 * GIB)
+    assert probe.alloc(1024, 100) == [15, 2]
+
+
+def test_a_limit_that_changes_counts_at_once(machine: Path) -> None:
+    with_gpu(machine, live)
+
+
+def together(gpu: SimGpu) -> None:
+    first = gpu.started(memory=LIMIT)
+    second = gpu.started(memory=LIMIT)
+    assert len(gpu.region().slots) == 2
+    for probe in (first, second):
+        probe.begin("alloc", 64, 1000)
+    counts = [probe.end() for probe in (first, second)]
+    assert [status for _, status in counts] == [2, 2]
+    left = first.info()[0]
+    assert left == second.info()[0] < 64 * MIB
+    first.kill()
+    free, _ = second.info()
+    assert free > left + counts[0][0] * 64 * MIB - 1, "what a killed process had is free at the next look"
+    assert second.alloc(64, 1000)[0] >= counts[0][0]
+
+
+def test_processes_share_the_limit_and_the_dead_give_back(machine: Path) -> None:
+    with_gpu(machine, together)
+
+
+def managed(gpu: SimGpu) -> None:
+    probe = gpu.started(memory=LIMIT)
+    free, _ = probe.info()
+    assert probe.map(PLACE, 4096) == 0
+    assert probe.info()[0] == free - 4 * GIB
+    assert gpu.region().slots[0].managed[0] >= 4 * GIB
+    assert probe.map(PLACE + 5 * GIB, 8192) == 12, "ENOMEM"
+    assert probe.unmap(PLACE, 1024) == 0
+    assert probe.info()[0] == free - 3 * GIB
+    assert probe.cover(PLACE + GIB, 1024) == 0
+    assert probe.info()[0] == free - 2 * GIB
+    assert probe.unmap(PLACE, 4096) == 0
+    assert probe.info()[0] == free
+
+
+def test_managed_memory_is_charged_where_it_is_mapped(machine: Path) -> None:
+    with_gpu(machine, managed)
+
+
+def children(gpu: SimGpu) -> None:
+    probe = gpu.started(memory=LIMIT)
+    assert probe.alloc(1024, 3) == [3, 0]
+    before = probe.info()
+    assert probe.fork() == [0]
+    assert probe.fork("close") == [0]
+    assert probe.brute() == 0
+    assert probe.spawn() == 0
+    assert probe.info() == before
+    assert probe.alloc(1024, 100) == [6, 2], "the quota is what it was"
+    assert len(gpu.region().slots) == 1, "children that make no call on the driver have no slot"
+
+
+def test_children_leave_the_parents_account_alone(machine: Path) -> None:
+    with_gpu(machine, children)
+
+
+def unknown(gpu: SimGpu) -> None:
+    probe = gpu.started(memory=LIMIT, driver="999.1.2")
+    assert probe.total() > LIMIT
+    assert gpu.region().header.unknown_driver
+
+
+def test_an_unknown_driver_passes_and_says_so(machine: Path) -> None:
+    with_gpu(machine, unknown)
+
+
+def alone(gpu: SimGpu) -> None:
+    gpu.share(memory=LIMIT)
+    gpu.region_path.unlink()
+    probe = gpu.probe()
+    assert probe.init() == 0
+    assert probe.alloc(1024, 100) == [9, 2]
+    assert "no-region" in gpu.log.read_text()
+
+
+def test_without_a_region_the_quota_holds_in_the_process(machine: Path) -> None:
+    with_gpu(machine, alone)
