@@ -85,7 +85,7 @@ CUresult cuda_memory_describe (struct cuda_device *device, void *address, uint64
         return CUDA_ERROR_NOT_SUPPORTED;
     *memory = (struct cuda_memory){ .object = cuda_new_handle (), .size = size };
     call.object = memory->object;
-    uint32_t status = rm_call (device->node, ESCAPE_ALLOCATE_MEMORY, &call, sizeof (call));
+    uint32_t status = rm_call (cuda.rm.control, ESCAPE_ALLOCATE_MEMORY, &call, sizeof (call));
     if (status == RM_STATUS_OK)
         status = call.status;
     if (status != RM_STATUS_OK) {
