@@ -24,13 +24,17 @@ def locate(configured: str, own: str, path: str) -> str:
 
     A bare name in config.toml is not looked up: in the toolkit's file it means the toolkit's hook. Raises InputError.
     """
-    if configured.startswith("/"):
-        return configured
+    return configured if configured.startswith("/") else beside("nvc-hook", own, path)
+
+
+def beside(name: str, own: str, path: str) -> str:
+    """A program of ours: beside our ``own``, or in PATH. Raises InputError."""
     for directory in (os.path.dirname(own), *path.split(":"), *DEFAULT_PATH.split(":")):
-        place = f"{directory}/nvc-hook"
+        place = f"{directory}/{name}"
         if directory.startswith("/") and os.access(place, os.X_OK):
             return place
-    raise InputError("nvc-hook is not installed", hint="it belongs beside nvc-runtime; or name it in config.toml")
+    also = "; or name it in config.toml" if name == "nvc-hook" else ""
+    raise InputError(f"{name} is not installed", hint=f"it belongs beside nvc-runtime{also}")
 
 
 def add(
@@ -63,6 +67,13 @@ def add(
     }
     present.append(entry)
     return True
+
+
+def present(config: dict[str, Any], directory: str) -> bool:
+    """Whether a prestart hook gives GPUs. Raises InputError."""
+    return any(
+        _is_ours(entry) for entry in spec.entries(spec.section(config, "hooks", directory), "prestart", directory)
+    )
 
 
 def remove(config: dict[str, Any], directory: str) -> bool:

@@ -47,6 +47,9 @@ def modify(
             devices, env, privileged=found.privileged, config=config, device_mounts=found.device_mounts
         )
         cdi.apply(content, wish, env, config, own, directory, journal)
+        from hook.runtime import shares
+
+        shares.add(content, found, env, config, own, directory)
         _gated(content, env, directory, journal)
         return True
     if asked is None:

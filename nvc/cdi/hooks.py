@@ -150,6 +150,8 @@ def share(target: HookTarget, option: str, simulated: str, driver_root: str, log
     located = _locate(target, log)
     with _open(target) as root:
         minors = set(_minors(root, files=bool(simulated)))
+    if not minors:
+        return False  # devices of others
     config = Config(root=driver_root or "/", sim=simulated, timeout=target.timeout, inside=True)
     with Context(config, log=log) as context:
         gpus = tuple(gpu for gpu in context.device_info() if gpu.minor in minors)

@@ -15,6 +15,7 @@ from tests.support.cgroupview import available, named
 from tests.support.engines import Podman
 from tests.support.native import build
 from tests.support.runtimes import OciRuntime, Result
+from tests.support.wrapped import Wrapped
 
 pytestmark = pytest.mark.system
 
@@ -271,6 +272,18 @@ def test_the_runtime_gives_shares_through_its_hook(bed: Bed, runc: OciRuntime) -
     result = bed.call(*command, env={"NVC_SIM": str(bed.machine("h200"))})
 
     check(result)
+
+
+def test_what_a_cdi_specification_does_not_hold_comes_from_a_hook(bed: Bed, runc: OciRuntime) -> None:
+    machine, specs = bed.machine("h200"), bed.directory("cdi")
+    bed.call(bed.commands.nvc, f"--sim={machine}", "cdi", "generate", "-o", str(specs / "nvidia.yaml"), check=True)
+    settings = f'mode = "cdi"\n[nvidia-container-runtime.modes.cdi]\nspec-dirs = ["{specs}"]'
+    wrapped = Wrapped(bed, runc, settings, "h200")
+
+    check(wrapped.run(look(bed.rootfs(), annotations={"nvc.share": "mem=2Gi"})))
+    nothing = Container(bed.rootfs(), ["/bin/sh", "-c", "ls /usr/lib/nvc 2>/dev/null; true"], gpu_env("all"))
+    result = wrapped.run(nothing)
+    assert (result.code, result.out) == (0, "")
 
 
 def test_a_dry_run_says_what_would_be_made(bed: Bed) -> None:
