@@ -88,7 +88,7 @@ static void hide_other_processes (struct rm *rm, uint8_t *params, uint32_t size)
 void answer_control (struct rm *rm, const struct rm_control *control, struct rm_call *call)
 {
     int gpu = tracker_gpu_of (rm, get32 (call->head, 0), get32 (call->head, 4));
-    uint32_t size = smaller (call->params_size, get32 (call->head, 24));
+    uint32_t size = call->params_size; /* as control_begin found it: another thread may change what head says */
     struct rm_numbers numbers;
 
     if (control->kind == CONTROL_PIDS) {

@@ -94,6 +94,8 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
             note (rm, RM_BAD_POINTER, rm_request_number (call->request));
             return RM_UNKNOWN;
         }
+        if (get32 (call->head, 24) < call->params_size)
+            call->params_size = get32 (call->head, 24);
         if (control->kind == CONTROL_SET_TIMESLICE)
             return set_timeslice (rm, call);
         if (control->kind >= CONTROL_EXPORT_OBJECT)

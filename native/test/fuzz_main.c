@@ -1,0 +1,34 @@
+/* Runs a fuzz target on generated inputs: [inputs [seed]]. The same numbers give the same inputs. */
+#include "fuzz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LONGEST 4096
+
+int main (int argc, char **argv)
+{
+    unsigned long inputs = argc > 1 ? strtoul (argv[1], NULL, 10) : 1000;
+    uint64_t state = (argc > 2 ? strtoull (argv[2], NULL, 10) : 1) * 0x9e3779b97f4a7c15u + 1;
+
+    for (unsigned long i = 0; i < inputs; i++) {
+        size_t size = (size_t) (state >> 20) % (i % 16 == 0 ? LONGEST : 512);
+        /* Exactly as long as it says, so that the address sanitizer sees a read behind the end. */
+        uint8_t *data = malloc (size > 0 ? size : 1);
+
+        if (data == NULL)
+            return 1;
+        for (size_t at = 0; at < size; at++) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            /* Many small numbers and some large ones, as structs have them. */
+            data[at] = (state >> 60) < 9 ? (uint8_t) ((state >> 40) % 5) : (uint8_t) (state >> 32);
+        }
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        LLVMFuzzerTestOneInput (data, size);
+        free (data);
+    }
+    printf ("%lu inputs\n", inputs);
+    return 0;
+}
