@@ -67,6 +67,22 @@ static struct answer answer_loader (const struct question *question, void *own)
     return answered (own);
 }
 
+/* The same look-up in the scope of the library that asks: one that was opened with RTLD_LOCAL, and is linked with the driver,
+ * has the driver there. The handle is a real one, since a library that was loaded as a dependency has no scope to search. */
+static void *find_local (const struct question *question, const struct link_map *caller)
+{
+    void *(*open) (const char *, int) = (void *(*) (const char *, int)) next_libc ("dlopen");
+    int (*close) (void *) = (int (*) (void *)) next_libc ("dlclose");
+    if (caller == NULL || caller->l_name[0] == '\0' || open == NULL || close == NULL)
+        return NULL;
+    void *handle = open (caller->l_name, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == NULL)
+        return NULL;
+    void *found = find (question, handle);
+    close (handle);
+    return found;
+}
+
 /* In the global scope our own symbol hides what the driver's library, or somebody else's, has there. */
 static struct answer answer_global (const struct question *question, enum row row)
 {
@@ -74,9 +90,7 @@ static struct answer answer_global (const struct question *question, enum row ro
     if (found != NULL && !next_is_real (row, found))
         return answered (found);
     if (found == NULL) {
-        /* A library that was opened with RTLD_LOCAL and is linked with the driver has it in its own scope. */
-        void *caller = next_object (question->caller);
-        void *local = caller != NULL ? find (question, caller) : NULL;
+        void *local = find_local (question, next_object (question->caller));
         if (local == NULL || !next_is_real (row, local))
             return answered (find (question, RTLD_NEXT));
     }
@@ -94,7 +108,7 @@ static struct answer answer_driver (const struct question *question, enum row ro
         }
         found = find (question, RTLD_NEXT);
         if (found == NULL)
-            found = find (question, caller);
+            found = find_local (question, caller);
         return found != NULL && next_is_real (row, found) ? answered (own) : jump (question);
     }
     found = find (question, question->handle);

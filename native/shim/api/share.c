@@ -27,9 +27,10 @@ static void read_limits (struct api *api)
 
 static void look (struct api *api)
 {
+    bool there;
     if (!api->looked) {
         api->looked = true;
-        api->shared = limits_map (path_of (SHARE_LIMITS_PATH, SHARE_LIMITS_ENVIRONMENT), &api->there);
+        api->shared = limits_map (path_of (SHARE_LIMITS_PATH, SHARE_LIMITS_ENVIRONMENT), &there);
         if (api->shared != NULL)
             read_limits (api);
     } else if (api->shared != NULL && LOAD (api->shared->generation) != api->generation) {
@@ -60,7 +61,7 @@ bool share_is_active (void)
     struct api *api = share_lock (&signals);
     if (api == NULL)
         return true;
-    bool active = api->there && (!api->good || api->counting || api->oversubscribing);
+    bool active = !api->good || api->counting || api->oversubscribing;
     share_unlock (api, signals);
     return active;
 }
@@ -75,13 +76,13 @@ struct share share_of_uuid (const uint8_t uuid[16])
         share.blocked = true;
         return share;
     }
-    share.blocked = api->there && !api->good;
+    share.blocked = !api->good;
     if (api->good)
         share.gpu = limits_find_gpu (&api->limits, uuid);
     if (share.gpu != RM_NO_GPU) {
         share.oversubscribed = (api->limits.gpus[share.gpu].flags & LIMITS_OVERSUBSCRIBE) != 0;
         share.counted = api->counting;
-        share.blocked = share.counted && !api->attached;
+        share.blocked = share.counted && !api->attached; /* no memory at all: region_attach has a way for anything else */
     }
     share_unlock (api, signals);
     return share;

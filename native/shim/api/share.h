@@ -15,8 +15,7 @@
 struct api {
     struct lock lock;
     bool looked, attached;
-    bool there;           /* a limits file */
-    bool good;            /* that can be believed */
+    bool good;            /* there are limits, and they can be believed; else no memory is given */
     bool counting;        /* rm does not know this driver: the quota is kept here */
     bool oversubscribing; /* for one GPU at least */
     const struct limits *shared;
@@ -28,7 +27,7 @@ struct api {
 
 /* What a call may do on one GPU. Zeroed: nothing to do for us, the driver's own way. */
 struct share {
-    bool blocked; /* the limits cannot be read: nothing is given */
+    bool blocked; /* there are no limits to be read: nothing is given */
     bool counted, oversubscribed;
     int gpu; /* in the limits, RM_NO_GPU when they do not name it */
     CUdevice device;

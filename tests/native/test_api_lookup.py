@@ -1,0 +1,235 @@
+"""Look-ups with libnvc-shim-api.so preloaded: exactly as without it, but for the driver's functions that it wraps."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nvc.share import region
+from tests.support.fake_driver import MIB, SOURCES, Container, compile_library, driver, gpu
+from tests.support.native import CHECKOUT, build
+
+API = "libnvc-shim-api.so"
+ROWS = re.findall(
+    r"^WRAP \([^,]+, (\w+), \(.*\), (\w+), (\d+), (\w+), (\w+)\)$",
+    (CHECKOUT / "native" / "shim" / "api" / "rows.def").read_text(),
+    re.MULTILINE,
+)
+WRAPPED = {row[0] for row in ROWS}
+FOREIGN = [
+    "puts",
+    "malloc",
+    "curl_easy_init",
+    "cublasCreate_v2",
+    "cudnnCreate",
+    "cudaMalloc",
+    "cudaGetExportTable",
+    "customer_cuMemAlloc_v2",
+    "cuInit",
+    "cuMemAlloc_v",
+    "cuMemAlloc_v22",
+    "cuMemAlloc_v3",
+    "cu",
+    "c",
+    "n",
+    "nvmlInit_v2",
+    "dladdr",
+    "dlclose",
+    "dls",
+    "dlsyms",
+    "nvmlDeviceGetMemoryInfo_v",
+]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lookups")
+    library = compile_library(SOURCES / "lookups.c", folder / "liblookups.so")
+    here = f"-Wl,-rpath,{folder}"
+    compile_library(SOURCES / "lookups.c", folder / "lookups", "-pie", "-DMAIN", str(library), here)
+    compile_library(SOURCES / "chain.c", folder / "chain", "-pie")
+    for name, flags in {
+        "before": (),
+        "after": (),
+        "before_handle": ("-DBY_HANDLE",),
+        "after_handle": ("-DBY_HANDLE",),
+    }.items():
+        compile_library(SOURCES / "interposer.c", folder / f"{name}.so", f"-DNAME={name}", *flags)
+    return folder
+
+
+def run(program: Path, *words: str | Path, preload: str = "", folder: Path | None = None) -> str:
+    environment = {**os.environ, "LD_PRELOAD": preload}
+    if folder:
+        environment["LD_LIBRARY_PATH"] = str(folder)
+    done = subprocess.run([program, *words], env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def preloaded(program: Path, *words: str | Path, folder: Path | None = None) -> str:
+    return run(program, *words, preload=str(build() / API), folder=folder)
+
+
+@pytest.mark.parametrize("driver_there", [False, True], ids=["no-driver", "driver"])
+def test_foreign_names_are_found_where_they_always_are(programs: Path, *, driver_there: bool) -> None:
+    words = ["libcuda.so.1", "libm.so.6", "--", *FOREIGN]
+    folder = driver() if driver_there else None
+    without = run(programs / "lookups", *words, folder=folder)
+    assert preloaded(programs / "lookups", *words, folder=folder) == without
+    assert "threads that differ: 0" in without
+    assert ("cannot open libcuda.so.1" in without) != driver_there
+
+
+def test_wrapped_names_are_not_found_without_a_driver(programs: Path) -> None:
+    words = ["--", *sorted(WRAPPED)]
+    assert preloaded(programs / "lookups", *words) == run(programs / "lookups", *words)
+
+
+@pytest.mark.parametrize("scope", [[], ["-l"]], ids=["global", "local"])
+@pytest.mark.parametrize("flags", [(), ("-DOLD",), ("-DNEWER",)], ids=["plain", "old", "newer"])
+def test_the_drivers_functions_become_their_wrappers_however_asked(
+    programs: Path, scope: list[str], flags: tuple[str, ...]
+) -> None:
+    words = [*scope, "libcuda.so.1", "libnvidia-ml.so.1", "--", *sorted(WRAPPED), "cuInit", "cuMemAlloc_v3"]
+    folder = driver(*flags)
+    without = run(programs / "lookups", *words, folder=folder)
+    expected = re.sub(
+        r"(?:libcuda|libnvidia-ml)\.so\.1 (\w+)$",
+        lambda match: f"{API} {match[1]}" if match[1] in WRAPPED else match[0],
+        without,
+        flags=re.MULTILINE,
+    )
+    assert expected != without
+    assert preloaded(programs / "lookups", *words, folder=folder) == expected
+
+
+def test_an_absolute_path_is_a_driver_too(programs: Path) -> None:
+    path = driver() / "libcuda.so.1"
+    assert f"handle2 cuMemAlloc_v2: {API} cuMemAlloc_v2" in preloaded(programs / "lookups", path, "--", "cuMemAlloc_v2")
+
+
+def test_a_second_copy_in_a_namespace_of_its_own_keeps_its_functions(programs: Path) -> None:
+    path = driver() / "libcuda.so.1"
+    text = preloaded(programs / "lookups", path, "-m", path, "--", "cuMemAlloc_v2")
+    assert f"program handle2 cuMemAlloc_v2: {API} cuMemAlloc_v2" in text
+    assert "program handle3 cuMemAlloc_v2: libcuda.so.1 cuMemAlloc_v2" in text
+
+
+def test_dlsym_itself_is_ours_by_every_way(programs: Path) -> None:
+    text = preloaded(programs / "lookups", "--", "dlsym", "dlvsym")
+    answers = {
+        (source, way): found for source, way, found in re.findall(r"^(\w+) (\S+) dlv?sym: (\S+) ", text, re.MULTILINE)
+    }
+    # What lies behind us in the chain of interposers asks for what is behind itself, and must get that.
+    behind = {("library", "next")}
+    assert {found for asked, found in answers.items() if asked not in behind} == {API}, text
+    assert answers["library", "next"] != API
+
+
+@pytest.mark.parametrize("before", ["before", "before_handle", ""])
+@pytest.mark.parametrize("after", ["after", "after_handle", "after after_handle", ""])
+def test_chains_of_interposers_end_and_pass_nobody_by(programs: Path, before: str, after: str) -> None:
+    chain = [programs / f"{name}.so" for name in before.split()]
+    chain += [build() / API, *(programs / f"{name}.so" for name in after.split())]
+    names = [*before.split(), *after.split()]
+    without = run(programs / "chain", *names, preload=":".join(str(x) for x in chain if x.name != API))
+    with_ours = run(programs / "chain", *names, preload=":".join(map(str, chain)))
+    # One that asks for a version passes by whoever has none; we have all of them, and pass nobody by.
+    assert set(re.findall(r"(\w+) asked", with_ours)) >= set(re.findall(r"(\w+) asked", without))
+    assert "missing" not in with_ours
+    assert len(with_ours.splitlines()) == len(names)
+
+
+ADDRESSES = """
+class Information(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_char_p), ("base", c_void_p), ("symbol", ctypes.c_char_p), ("address", c_void_p)]
+libc = ctypes.CDLL(None)
+def where(pointer):
+    information = Information()
+    if pointer is None or pointer == 5:
+        return str(pointer)
+    assert libc.dladdr(c_void_p(pointer), byref(information)) and information.address == pointer
+    return information.file.decode().rpartition("/")[2] + " " + information.symbol.decode()
+"""
+RESOLVE = """
+for name in NAMES:
+    for flags in (0, 1, 2, 3):
+        for version in (1000, 2000, 3000, 3020, 6000, 10020, 11000, 11020, 11030, 11040, 12000, 12080, 13000, 14000):
+            status = c_int(77)
+            ways = (cuda.cuGetProcAddress,), (cuda.cuGetProcAddress_v2, byref(status)), (cuda.cuGetProcAddress_v2, None)
+            for ask, *more in ways:
+                pointer = c_void_p(5)
+                result = ask(name.encode(), byref(pointer), version, c_uint64(flags), *more)
+                print(name, flags, version, result, status.value, where(pointer.value))
+result = cuda.cuGetProcAddress_v2(b"cuInit", None, 12000, c_uint64(0), None)
+print(result, cuda.cuGetProcAddress(b"cuMemAlloc", None, 12000, c_uint64(77)))
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("-DNEWER",)], ids=["plain", "newer"])
+def test_the_drivers_answers_to_cugetprocaddress_stay_but_for_the_wrappers(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    names = sorted(
+        {row[1] for row in ROWS}
+        | WRAPPED
+        | {"cuInit", "cuStreamSynchronize", "cuFromTomorrow", "cuNoSuch", "", "curl_easy_init"}
+    )
+    container = Container(tmp_path, gpu(0, MIB))
+    program = ADDRESSES + RESOLVE.replace("NAMES", repr(names))
+    without, ours = container.run(program, *flags, bare=True), container.run(program, *flags)
+    assert (without.returncode, without.stderr, ours.returncode, ours.stderr) == (0, "", 0, "")
+    expected = re.sub(
+        r"libcuda\.so\.1 (\w+)$",
+        lambda match: f"{API} {match[1]}" if match[1] in WRAPPED else match[0],
+        without.stdout,
+        flags=re.MULTILINE,
+    )
+    assert ours.stdout == expected != without.stdout
+    assert f"{API} cuMemAlloc\n" in ours.stdout and f"{API} cuMemAllocAsync_ptsz\n" in ours.stdout
+
+
+def test_private_tables_are_passed_through_and_counted(tmp_path: Path) -> None:
+    container = Container(tmp_path, gpu(0, MIB), version="9999.1")
+    container.check("""
+identity, table = ctypes.create_string_buffer(16), c_void_p()
+assert cuda.cuGetExportTable(byref(table), identity) == 0 and export_table() == 1
+assert table.value == ctypes.addressof(identity)
+""")
+    with container.region.open("rb") as file:
+        assert os.pread(file.fileno(), 8, region.NOTE + 31 * 16)[0] == 1
+
+
+STATE = """
+import os, signal, locale, threading
+def state():
+    with open("/proc/self/status") as file:
+        status = [line for line in file if line.startswith(("Umask", "Sig", "Shd", "Threads"))]
+    return status, dict(os.environ), locale.setlocale(locale.LC_ALL), sorted(os.listdir("/proc/self/fd"))
+"""
+
+
+def test_a_look_up_changes_nothing_in_the_process(tmp_path: Path) -> None:
+    Container(tmp_path, gpu(0, 64 * MIB), version="9999.1").check(
+        STATE
+        + """
+libc = ctypes.CDLL(None, use_errno=True)
+before, maps = state(), len(open("/proc/self/maps").readlines())
+ctypes.set_errno(33)
+for name in "curl_easy_init cublasCreate_v2 cudnnCreate cudaMalloc customer_x cuMemAlloc_v2 cuMemGetInfo_v2".split():
+    for library in (libc, cuda):
+        getattr(library, name, None)
+assert ctypes.get_errno() == 33 and state() == before
+assert not any("limits" in line or "region" in line for line in open("/proc/self/maps"))
+assert take(MIB)[0] == 0
+after = state()
+assert after[:3] == before[:3]
+paths = ["/proc/self/fd/" + name for name in set(after[3]) - set(before[3])]
+assert all(os.readlink(path).endswith("region") for path in paths if os.path.exists(path))
+"""
+    )

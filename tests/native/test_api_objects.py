@@ -1,0 +1,95 @@
+"""What the built libnvc-shim-api.so shows and asks for, and what a look-up through it costs."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection, GNUVerSymSection
+from elftools.elf.sections import SymbolTableSection
+
+from tests.support.fake_driver import SOURCES, compile_library
+from tests.support.native import CHECKOUT, build
+
+ROWS = CHECKOUT / "native" / "shim" / "api" / "rows.def"
+LIBRARY = "libnvc-shim-api.so"
+
+
+def library() -> ELFFile:
+    return ELFFile(io.BytesIO((build() / LIBRARY).read_bytes()))
+
+
+def symbols(elf: ELFFile) -> SymbolTableSection:
+    section = elf.get_section_by_name(".dynsym")
+    assert isinstance(section, SymbolTableSection)
+    return section
+
+
+def test_exports_exactly_the_rows_and_the_two_look_ups() -> None:
+    rows = set(re.findall(r"^WRAP \([^,]+, (\w+),", ROWS.read_text(), re.MULTILINE))
+    exported = {
+        symbol.name
+        for symbol in symbols(library()).iter_symbols()
+        if symbol["st_shndx"] != "SHN_UNDEF" and symbol["st_info"]["type"] == "STT_FUNC"
+    }
+    assert exported == rows | {"dlsym", "dlvsym"}
+    assert len(rows) > 30
+
+
+def test_has_the_look_ups_in_the_versions_before_and_since_libc_has_them() -> None:
+    elf = library()
+    versions = elf.get_section_by_name(".gnu.version")
+    assert isinstance(versions, GNUVerSymSection)
+    names = {}
+    for definition, auxiliaries in elf.get_section_by_name(".gnu.version_d").iter_versions():
+        names[definition["vd_ndx"]] = next(iter(auxiliaries)).name
+    found = set()
+    for index, symbol in enumerate(symbols(elf).iter_symbols()):
+        number = versions.get_symbol(index)["ndx"]
+        if symbol.name in {"dlsym", "dlvsym"} and isinstance(number, int):
+            found.add((symbol.name, names[number & 0x7FFF]))
+    first = "GLIBC_2.17" if elf["e_machine"] == "EM_AARCH64" else "GLIBC_2.2.5"
+    assert found == {(name, version) for name in ("dlsym", "dlvsym") for version in (first, "GLIBC_2.34")}
+
+
+def test_needs_only_libc_as_it_was_in_2_17() -> None:
+    elf = library()
+    section = elf.get_section_by_name(".dynamic")
+    assert isinstance(section, DynamicSection)
+    assert [tag.needed for tag in section.iter_tags("DT_NEEDED")] == ["libc.so.6"]
+    needs = elf.get_section_by_name(".gnu.version_r")
+    assert isinstance(needs, GNUVerNeedSection)
+    wanted = [auxiliary.name for _, auxiliaries in needs.iter_versions() for auxiliary in auxiliaries]
+    assert wanted
+    for version in wanted:
+        assert tuple(map(int, version.removeprefix("GLIBC_").split("."))) <= (2, 17), version
+
+
+def test_runs_nothing_when_it_is_loaded() -> None:
+    elf = library()
+    tags = {tag.entry.d_tag for tag in elf.get_section_by_name(".dynamic").iter_tags()}
+    assert not tags & {"DT_INIT", "DT_INIT_ARRAY", "DT_FINI", "DT_FINI_ARRAY", "DT_PREINIT_ARRAY", "DT_TEXTREL"}
+
+
+def test_every_row_names_its_symbol_once() -> None:
+    names = re.findall(r"^(?:WRAP|USE) \([^,]+, (\w+),", ROWS.read_text(), re.MULTILINE)
+    assert len(names) == len(set(names))
+
+
+def test_a_look_up_costs_less_than_a_microsecond_more(tmp_path: Path) -> None:
+    program = compile_library(SOURCES / "speed.c", tmp_path / "speed", "-pie")
+
+    def nanoseconds(preload: str) -> float:
+        environment = {**os.environ, "LD_PRELOAD": preload}
+        best = [
+            float(subprocess.run([program], env=environment, capture_output=True, text=True, check=True).stdout)
+            for _ in range(3)
+        ]
+        return min(best)
+
+    assert nanoseconds(str(build() / LIBRARY)) - nanoseconds("") < 1000

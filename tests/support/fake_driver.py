@@ -1,0 +1,119 @@
+"""Driver libraries for tests of libnvc-shim-api.so, and Python programs that run on them with the library preloaded."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from nvc.share import limits, region
+from nvc.share.model import ResolvedGpu
+from tests.support.native import CHECKOUT, build
+
+SOURCES = CHECKOUT / "native" / "test" / "api"
+#: A driver that rm has tables for, and one that it cannot know.
+KNOWN, UNKNOWN = "580.159.04", "9999.10"
+MIB, GIB = 1 << 20, 1 << 30
+
+PRELUDE = """
+import ctypes, sys
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+MIB, GIB = 1 << 20, 1 << 30
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.fake_used.restype = c_uint64
+cuda.fake_synchronized.restype = c_void_p
+CALLS = "alloc managed free alloc_async free_async pitch synchronize export_table".split()
+globals().update({name: lambda number=number: cuda.fake_calls(number) for number, name in enumerate(CALLS)})
+cuda.fake_current(0)
+def take(bytes, name="cuMemAlloc_v2", *more):
+    pointer = c_uint64()
+    return getattr(cuda, name)(byref(pointer), c_size_t(bytes), *more), pointer.value
+def give(pointer, name="cuMemFree_v2", *more):
+    return getattr(cuda, name)(c_uint64(pointer), *more)
+def information():
+    free, total = c_size_t(), c_size_t()
+    assert cuda.cuMemGetInfo_v2(byref(free), byref(total)) == 0
+    return free.value, total.value
+"""
+
+
+@functools.cache
+def driver(*flags: str) -> Path:
+    """A folder with libcuda.so.1 and libnvidia-ml.so.1, compiled with these flags."""
+    folder = Path(_folder().name) / ("-".join(flags).replace("-D", "") or "plain")
+    folder.mkdir()
+    compile_library(SOURCES / "fake_cuda.c", folder / "libcuda.so.1", "-Wl,-soname,libcuda.so.1", *flags)
+    compile_library(SOURCES / "fake_nvml.c", folder / "libnvidia-ml.so.1", "-Wl,-soname,libnvidia-ml.so.1")
+    return folder
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="nvc-fake-driver-")
+
+
+def compile_library(source: Path, library: Path, *flags: str) -> Path:
+    """A shared library, or with -pie a program, of one C file."""
+    kind = [] if "-pie" in flags else ["-shared"]
+    words = [
+        "cc",
+        "-std=c11",
+        "-D_GNU_SOURCE",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-O1",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-Wl,-Bsymbolic",
+    ]
+    done = subprocess.run(
+        [*words, *kind, f"-I{CHECKOUT / 'native'}", "-o", library, source, *flags, "-ldl", "-pthread"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+def gpu(index: int, memory: int, *, oversubscribe: bool = False) -> ResolvedGpu:
+    uuid = limits.uuid_text(bytes([0x10 + index] * 16))
+    return ResolvedGpu(uuid, index, memory, 1000, 0, "normal", oversubscribe)
+
+
+class Container:
+    """The two files of a share in a folder, and programs that run with them."""
+
+    def __init__(self, folder: Path, *gpus: ResolvedGpu, version: str = KNOWN) -> None:
+        self.limits, self.region = folder / "limits", folder / "region"
+        self.limits.write_bytes(limits.encode(limits.Limits(gpus, driver=version)))
+        with self.region.open("wb") as file:
+            file.write(region.header_bytes())
+            file.truncate(region.SIZE)
+
+    def run(
+        self, program: str, *flags: str, preload: tuple[Path, ...] = (), bare: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a Python program behind PRELUDE. flags: of the driver's build. bare: without the library."""
+        libraries = preload if bare else (*preload, build() / "libnvc-shim-api.so")
+        environment = {**os.environ, "LD_PRELOAD": ":".join(map(str, libraries))}
+        environment["LD_LIBRARY_PATH"] = str(driver(*flags))
+        environment["NVC_SHIM_LIMITS"], environment["NVC_SHIM_REGION"] = str(self.limits), str(self.region)
+        return subprocess.run(
+            [sys.executable, "-S", "-E", "-c", PRELUDE + program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def check(self, program: str, *flags: str) -> None:
+        """The program's assertions hold, and nothing was written."""
+        done = self.run(program, *flags)
+        assert not done.stderr, done.stderr
+        assert (done.returncode, done.stdout) == (0, "")
