@@ -20,12 +20,11 @@ const uint32_t call_low_bytes[8] = {
     [6] = 1u << (0xd3 - 0xc0),
 };
 
-/* TCGETS2 and its kind have escapes' low bytes and the size of no struct of the driver (44 bytes, or none said). */
-static bool size_may_matter (uint32_t request)
+bool call_size_may_matter (unsigned long request)
 {
-    uint32_t size = request >> 16 & 0x3fff;
+    uint32_t number = (uint32_t) request, size = number >> 16 & 0x3fff;
 
-    return size ? size != 44 : request == UVM_REGISTER_GPU || request == UVM_UNREGISTER_GPU;
+    return size ? size != 44 : number == UVM_REGISTER_GPU || number == UVM_UNREGISTER_GPU;
 }
 
 /* Addresses that no program has: the driver will say EFAULT. */
@@ -84,7 +83,7 @@ int call_ioctl (int descriptor, unsigned long request, void *argument)
     enum rm_verdict verdict = RM_PASS;
     uint64_t signals;
     int before = errno, result;
-    struct process *process = size_may_matter ((uint32_t) request) ? process_enter (&signals) : NULL;
+    struct process *process = call_size_may_matter (request) ? process_enter (&signals) : NULL;
 
     if (!process)
         return next_ioctl (descriptor, request, argument);

@@ -30,10 +30,13 @@ static void set_frozen (struct process *process, int gpu, bool frozen)
     long result = rm_freeze (process->rm, gpu, frozen);
 
     ended = raw_now ();
-    if (frozen && result == 0) {
+    /* A call that failed in part is undone like one that did not. */
+    if (result != 0)
+        log_note (process, frozen ? "freeze-failed" : "thaw-failed", (uint32_t) result);
+    if (frozen) {
         process->frozen |= 1u << gpu;
         process->frozen_since[gpu] = ended;
-    } else if (!frozen && process->frozen & 1u << gpu) {
+    } else if (process->frozen & 1u << gpu) {
         process->frozen &= ~(1u << gpu);
         __atomic_add_fetch (&process->region.slot->frozen_ns[gpu], ended - process->frozen_since[gpu], __ATOMIC_RELAXED);
     }

@@ -1,0 +1,120 @@
+/* The shim's small parts: which requests it looks at, its tables of descriptors, its memory. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rm/abi.h"
+#include "shim/calls.h"
+#include "shim/files.h"
+#include "shim/memory.h"
+#include "tap.h"
+
+static void test_requests (void)
+{
+    static const char *const versions[] = { "535.183.01", "550.54.14", "570.86.15", "580.105.08", "580.159.04", "590.44.01", "595.45.04" };
+    unsigned known = 0, interesting = 0, missed = 0;
+
+    for (unsigned i = 0; i < sizeof versions / sizeof *versions; i++) {
+        const struct rm_abi *abi = rm_abi_find (versions[i]);
+
+        if (!abi)
+            continue;
+        known++;
+        for (int node = RM_NODE_CONTROL; node <= RM_NODE_UVM; node++)
+            for (uint32_t low = 0; low < 256; low++)
+                for (uint32_t size = 0; size < 4096; size++) {
+                    uint32_t request = node == RM_NODE_UVM && size == 0 ? low : 3u << 30 | size << 16 | 'F' << 8 | low;
+
+                    const struct rm_escape *escape = node == RM_NODE_UVM ? NULL : rm_abi_escape (abi, low);
+
+                    /* The shim lets through what only a guard forbids. */
+                    if (escape && escape->kind == ESCAPE_FORBIDDEN)
+                        continue;
+                    if (!rm_is_interesting (abi, (enum rm_node) node, request) ||
+                        !rm_head_size (abi, (enum rm_node) node, request))
+                        continue;
+                    interesting++;
+                    missed += !call_may_matter (request) || !call_size_may_matter (request);
+                }
+    }
+    printf ("# %u of %u versions known, %u requests\n", known, (unsigned) (sizeof versions / sizeof *versions), interesting);
+    tap_ok (known >= 4 && interesting > 20 && missed == 0, "every request that rm has a use for is looked at");
+    tap_ok (!call_may_matter (0x5401) && !call_may_matter (0x541b) && !call_may_matter (0x5413) && !call_may_matter (0x8912),
+            "the usual ones on terminals and sockets are not");
+    tap_ok (!call_size_may_matter (0x802c542a) && !call_size_may_matter (0x8927), "nor those that share a low byte with an escape");
+}
+
+static void test_files (void)
+{
+    struct files files = { 0 };
+    uint64_t gone, first, second;
+    int one = open ("/dev/null", O_RDWR), other = open ("/dev/null", O_RDWR), copy;
+
+    tap_ok (!files_may_know (&files, one), "nothing is known before a driver node is seen");
+    tap_ok (files_begin (&files) && !files_may_know (&files, one) && !files_may_know (&files, -1) &&
+                !files_may_know (&files, 1 << 30),
+            "nor of descriptors that cannot be");
+    first = files_open (&files, one, RM_NODE_CONTROL, &gone);
+    second = files_open (&files, other, RM_NODE_CONTROL, &gone);
+    tap_ok (first && second && first != second && !gone, "two open files of a node are two");
+    tap_ok (files_open (&files, one, RM_NODE_CONTROL, &gone) == first, "a file keeps its name");
+    copy = dup (one);
+    files_duplicate (&files, one, copy);
+    tap_ok (files_close (&files, one) == 0 && files_descriptor (&files, first) == copy, "a file lives as long as a duplicate does");
+    close (one);
+    tap_ok (files_open (&files, copy, RM_NODE_CONTROL, &gone) == first, "under the same name");
+    one = fcntl (copy, F_DUPFD, 900);
+    tap_ok (files_close (&files, copy) == 0, "also when the duplicate is one that nobody told of");
+    close (copy);
+    tap_ok (files_descriptor (&files, first) == one && files_open (&files, one, RM_NODE_CONTROL, &gone) == first,
+            "which is found (kcmp)");
+    tap_ok (files_close (&files, one) == first && files_descriptor (&files, first) == -1, "the last one ends it");
+    close (one);
+    one = open ("/dev/null", O_RDWR);
+    tap_ok (files_open (&files, one, RM_NODE_CONTROL, &gone) != first, "a later file has another name");
+    tap_ok (files_open (&files, other, RM_NODE_UVM, &gone) != second && gone == second,
+            "a descriptor that became another node's behind our back ends its file");
+    files_forget (&files);
+    tap_ok (!files_may_know (&files, one) && !files_may_know (&files, other), "a child knows nothing");
+    close (one);
+    close (other);
+}
+
+static void test_memory (void)
+{
+    enum { PIECES = 300 };
+    struct memory memory = { 0 };
+    unsigned char *pieces[PIECES] = { 0 };
+    size_t sizes[PIECES];
+    bool zeroed = true, kept = true;
+
+    srand (1);
+    for (int i = 0; i < 20000; i++) {
+        int n = rand () % PIECES;
+
+        if (pieces[n]) {
+            for (size_t at = 0; at < sizes[n]; at++)
+                kept &= pieces[n][at] == (unsigned char) n;
+            memory_release (&memory, pieces[n], sizes[n]);
+            pieces[n] = NULL;
+            continue;
+        }
+        sizes[n] = (size_t) 1 << rand () % 17;
+        sizes[n] += (size_t) rand () % sizes[n];
+        pieces[n] = memory_allocate (&memory, sizes[n]);
+        for (size_t at = 0; at < sizes[n]; at++)
+            zeroed &= pieces[n][at] == 0;
+        memset (pieces[n], n, sizes[n]);
+    }
+    tap_ok (zeroed, "memory is zeroed, also when it was used before");
+    tap_ok (kept, "and no two pieces overlap");
+}
+
+int main (void)
+{
+    test_requests ();
+    test_files ();
+    test_memory ();
+    return tap_done ();
+}
