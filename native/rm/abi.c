@@ -110,8 +110,8 @@ const struct rm_abi *rm_abi_find (const char *version)
 
     if (version == NULL || !read_number (&version, &major))
         return NULL;
-    /* one or two numbers more: 535.179, 580.159.04 */
-    for (unsigned more = 0; more == 0 || *version != '\0'; more++) {
+    /* up to two numbers more: 535.179, 580.159.04 */
+    for (unsigned more = 0; *version != '\0'; more++) {
         if (more == 2 || *version != '.')
             return NULL;
         version++;

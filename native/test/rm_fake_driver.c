@@ -12,6 +12,16 @@ struct fake_object *fake_find (struct fake *fake, uint32_t client, uint32_t hand
     return NULL;
 }
 
+/* An object that is there, or else the fake driver itself is broken. */
+static struct fake_object *sure (struct fake *fake, uint32_t client, uint32_t handle)
+{
+    struct fake_object *object = fake_find (fake, client, handle);
+
+    if (object == NULL)
+        abort ();
+    return object;
+}
+
 static struct fake_object *new_object (struct fake *fake)
 {
     for (unsigned i = 0; i < FAKE_OBJECTS; i++)
@@ -88,7 +98,7 @@ static uint32_t alloc (struct fake *fake, uint64_t file, uint32_t client, uint32
         set32 (head, handle_at, object->handle);
         return 0;
     }
-    if (parent == NULL || fake_find (fake, client, client)->file != file)
+    if (parent == NULL || sure (fake, client, client)->file != file)
         return 0x33;
     if (handle != 0 && fake_find (fake, client, handle) != NULL)
         return 0x19;
@@ -137,7 +147,7 @@ static uint32_t import_one (struct fake *fake, uint64_t by, uint64_t file, uint3
 
             if (status != 0)
                 return status;
-            fake_find (fake, client, get32 (params, at))->memory = fake->exports[i].memory;
+            sure (fake, client, get32 (params, at))->memory = fake->exports[i].memory;
             fake->memories[fake->exports[i].memory].references++;
             return 0;
         }
@@ -168,7 +178,7 @@ static uint32_t control (struct fake *fake, uint64_t file, uint8_t *head, uint8_
     uint32_t client = get32 (head, 0), number = get32 (head, 8);
     struct fake_object *object = fake_find (fake, client, get32 (head, 4)), *other;
 
-    if (object == NULL || fake_find (fake, client, client)->file != file)
+    if (object == NULL || sure (fake, client, client)->file != file)
         return 0x23;
     switch (number) {
     case 0x2080014a:
@@ -255,7 +265,7 @@ static uint32_t duplicate (struct fake *fake, uint64_t file, uint8_t *head)
         return 0x57;
     status = alloc (fake, file, get32 (head, 0), get32 (head, 4), head, 8, source->class, NULL, NULL);
     if (status == 0 && source->memory >= 0) {
-        fake_find (fake, get32 (head, 0), get32 (head, 8))->memory = source->memory;
+        sure (fake, get32 (head, 0), get32 (head, 8))->memory = source->memory;
         fake->memories[source->memory].references++;
     }
     return status;
@@ -283,8 +293,8 @@ long fake_driver (struct fake *fake, uint64_t file, uint32_t request, void *head
         if (status == 0 && class == 0x40)
             set64 (params, 64, bytes);
         if (status == 0 && class == 0xf8 && get32 (params, 40) != 0) {
-            object = fake_find (fake, get32 (head, 0), get32 (head, 8));
-            object->memory = fake_find (fake, get32 (head, 0), get32 (params, 40))->memory;
+            object = sure (fake, get32 (head, 0), get32 (head, 8));
+            object->memory = sure (fake, get32 (head, 0), get32 (params, 40))->memory;
             fake->memories[object->memory].references++;
         }
         set32 (head, at, status);

@@ -38,6 +38,13 @@ static unsigned frozen (const struct fake *fake)
     return count;
 }
 
+static uint64_t slice_of (struct fake *fake, uint32_t client, uint32_t group)
+{
+    const struct fake_object *object = fake_find (fake, client, group);
+
+    return object != NULL ? object->slice : UINT64_MAX;
+}
+
 static uint32_t slice (struct fake *fake, const struct tenant *t, uint32_t group, uint32_t number, uint64_t *value)
 {
     return fake_control (fake, FILE_A, t->client, group, number, value, 8);
@@ -124,7 +131,7 @@ static void shim_slices (void)
     unsigned before = fake->changed[0];
     uint32_t copy;
 
-    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake_find (fake, a.client, a.group)->slice == 2048 &&
+    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && slice_of (fake, a.client, a.group) == 2048 &&
                 fake->changed[0] == before + 1,
             "a share without a timeslice leaves the owner's, and the host hears of a group's first");
     slice (fake, &a, a.group, 0xa06c0103, &value);
@@ -132,7 +139,7 @@ static void shim_slices (void)
     fake->slice[0] = 777;
     value = 4096;
     slice (fake, &a, a.group, 0xa06c0103, &value);
-    tap_ok (fake_find (fake, a.client, a.group)->slice == 777 && value == 4096,
+    tap_ok (slice_of (fake, a.client, a.group) == 777 && value == 4096,
             "the share's timeslice takes the place of the owner's, whose struct says what it said");
     value = 0;
     slice (fake, &a, a.group, 0xa06c0104, &value);
@@ -145,9 +152,9 @@ static void shim_slices (void)
     copy = fake_group (fake, FILE_A, a.client, a.device, COPY);
     value = 1234;
     slice (fake, &a, copy, 0xa06c0103, &value);
-    tap_ok (fake_find (fake, a.client, copy)->slice == 1234 && fake->verdict == RM_PASS, "groups of copy engines are let be");
-    tap_ok (rm_set_timeslice (fake->rm, 0, 321) == 0 && fake_find (fake, a.client, a.group)->slice == 321 &&
-                fake_find (fake, a.client, copy)->slice == 1234,
+    tap_ok (slice_of (fake, a.client, copy) == 1234 && fake->verdict == RM_PASS, "groups of copy engines are let be");
+    tap_ok (rm_set_timeslice (fake->rm, 0, 321) == 0 && slice_of (fake, a.client, a.group) == 321 &&
+                slice_of (fake, a.client, copy) == 1234,
             "rm_set_timeslice writes to every compute group and to no other");
     tap_ok (fake_control (fake, FILE_A, a.client, a.subdevice, 0x2080110b, (uint8_t[536]) {0}, 536) == 0 &&
                 fake->verdict == RM_PASS,
@@ -165,12 +172,12 @@ static void guard_slices (void)
     unsigned answered = 0;
 
     tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->verdict == RM_PERFORM &&
-                fake_find (fake, a.client, a.group)->slice == 2048,
+                slice_of (fake, a.client, a.group) == 2048,
             "guard: without a timeslice in the share the owner's is performed");
     fake->slice[0] = 555;
     value = 65000;
     tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->verdict == RM_ANSWERED &&
-                fake_find (fake, a.client, a.group)->slice == 555 && fake->notes[RM_OWN_SCHEDULING] == 1,
+                slice_of (fake, a.client, a.group) == 555 && fake->notes[RM_OWN_SCHEDULING] == 1,
             "guard: with one the owner is answered, and the share's is set by rm itself");
     value = 0;
     tap_ok (slice (fake, &a, a.group, 0xa06c0104, &value) == 0 && value == 65000, "guard: who asks is told its own");

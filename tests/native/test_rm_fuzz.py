@@ -1,4 +1,4 @@
-"""The fuzz targets of native/rm on generated inputs: built with the sanitizers, so that a bad read or a lost byte ends them."""
+"""The fuzz targets of native/rm on generated inputs, with the sanitizers: a bad read or a lost byte ends them."""
 
 from __future__ import annotations
 
