@@ -29,6 +29,7 @@ NATIVE = CHECKOUT / "build/native"
 #: The native files: where they are built -> where they go.
 BUILT = {
     **dict.fromkeys(("libnvidia-ml.so", "libcuda.so", "libdxcore.so", "nvidia-smi", "driver-tool"), "nvc/sim/native"),
+    "nvc-sim-manager": "nvc/sim/native",
     "_raw.abi3.so": "nvc/linux",
 }
 #: The preloaded libraries of a share, by platform, as ``nvc.preload.directory`` looks for them.

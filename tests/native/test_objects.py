@@ -21,14 +21,14 @@ def dynamic(name: str) -> tuple[ELFFile, DynamicSection]:
     return elf, section
 
 
-@pytest.mark.parametrize("name", [*LIBRARIES, "nvidia-smi", "driver-tool"])
+@pytest.mark.parametrize("name", [*LIBRARIES, "nvidia-smi", "driver-tool", "nvc-sim-manager"])
 def test_needs_nothing_but_libc(name: str) -> None:
     _, section = dynamic(name)
     needed = {tag.needed for tag in section.iter_tags("DT_NEEDED")}
     assert needed <= {"libc.so.6", "libdl.so.2", "libpthread.so.0"}
 
 
-@pytest.mark.parametrize("name", [*LIBRARIES, "nvidia-smi", "driver-tool"])
+@pytest.mark.parametrize("name", [*LIBRARIES, "nvidia-smi", "driver-tool", "nvc-sim-manager"])
 def test_binds_at_start_and_protects_its_relocations(name: str) -> None:
     elf, section = dynamic(name)
     assert {"PT_GNU_RELRO", "PT_GNU_STACK"} <= {segment.header.p_type for segment in elf.iter_segments()}

@@ -188,6 +188,8 @@ def test_attributes_of_every_kind() -> None:
         "csv-directory": "ro nodev nosuid",
         "ipc": "nodev nosuid noexec",
         "node": "ro nosuid noexec",
+        # Not in the table: what a simulated machine's manager serves is a file, and "ro" would refuse to open it.
+        "served-node": "nodev nosuid noexec",
         "proc-gpu": "ro nodev nosuid noexec",
         "nvcap": "ro nodev nosuid noexec",
         "nvcap-tree": "ro nodev nosuid noexec",
@@ -195,6 +197,13 @@ def test_attributes_of_every_kind() -> None:
     }
 
     assert expected == {what: " ".join(attributes) for what, (_, attributes) in MOUNTS.items()}
+
+
+def test_a_served_node_is_a_file_and_needs_no_cgroup_rule() -> None:
+    operations = merge(device_mount(scope("utility", served=("/dev/nvidia3",)), gpu(3)))
+
+    assert BindMount("/dev/nvidia3", "/dev/nvidia3", "regular", ("nodev", "nosuid", "noexec")) in operations
+    assert not [operation for operation in operations if isinstance(operation, AllowDevices)]
 
 
 def test_a_gpu() -> None:
