@@ -136,3 +136,27 @@ def test_the_list_of_processes_is_the_containers_own(bed: Bed, share: Shares, st
 
     assert second.process.pid not in listed
     assert listed <= {first.process.pid}
+
+
+@pytest.mark.parametrize("order", ["PCI_BUS_ID", "FASTEST_FIRST"])
+@pytest.mark.parametrize("visible", ["0", "UUID", "UUID-beginning", "0,0", "-1", "", "1"])
+def test_however_a_program_picks_its_gpus_the_share_is_that_gpus(
+    bed: Bed, share: Shares, programs: Path, visible: str, order: str
+) -> None:
+    """The limit, where CUDA gives the program a GPU; CUDA's own error where it does not, as without the library."""
+    held = share(memory=LIMIT)
+    uuid = held.limits.gpus[0].uuid
+    variables = {"CUDA_VISIBLE_DEVICES": visible.replace("UUID-beginning", uuid[:12]).replace("UUID", uuid)}
+    variables["CUDA_DEVICE_ORDER"] = order
+    environment = {**loose_share.without_ours(os.environ), **bed.env, **variables}
+    command = [str(programs / "quota"), "malloc", "exact"]
+
+    bare = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    environment |= held.variables
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (bare.returncode, bare.stderr)
+    if done.returncode == 0:
+        assert f"total {LIMIT}" in done.stdout.splitlines()
+    else:
+        assert visible in ("-1", "", "1", "0,0")
