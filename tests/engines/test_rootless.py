@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +29,7 @@ def user(bed: Bed) -> Iterator[User]:
         yield found
 
 
-def start(bed: Bed, user: User, runtime: str, stage: str) -> Result:
+def start(bed: Bed, user: User, runtime: str, stage: str, *more: str, look: Sequence[str] = LOOK) -> Result:
     """``RUNTIME run`` of what ``runc spec --rootless`` writes, with our hook at a stage."""
     view = named("v1") or named("v2")
     assert view is not None
@@ -35,7 +38,7 @@ def start(bed: Bed, user: User, runtime: str, stage: str) -> Result:
     drop = user.wrap({"PATH": PATH.partition("=")[2], leftovers.VARIABLE: bed.token})
     subprocess.run([*drop, find("runc"), "spec", "--rootless"], cwd=directory, check=True)
     config = json.loads((directory / "config.json").read_text())
-    config["process"].update(terminal=False, args=LOOK, env=[PATH, *gpu_env("2"), *env(bed)])
+    config["process"].update(terminal=False, args=list(look), env=[PATH, *gpu_env("2"), *env(bed), *more])
     config["root"] = {"path": str(bed.rootfs(owner=user.uid)), "readonly": False}
     sim = f"--sim={bed.machine('h100x8')}"
     hook = Hook(bed.commands.hook, ["nvc-hook", sim, f"--debug={directory}/log", stage], [PATH, *env(bed)])
@@ -62,6 +65,39 @@ def test_what_works(bed: Bed, user: User, runtime: str, stage: str) -> None:
     seen = sight.read(result.out)
     assert seen.nodes == {"/dev/nvidia2": "ENXIO"}
     assert all(seen.libraries.values())
+
+
+SHARE = ["sh", "-c", "cat /etc/ld.so.preload; head -c 4 /run/nvc-share/limits; printf x >>/run/nvc-share/region"]
+
+
+@pytest.fixture
+def login(user: User) -> Iterator[Path]:
+    """The directory that a login session has."""
+    place = Path(f"/run/user/{user.uid}")
+    made = [path for path in (place, place.parent) if not path.exists()]
+    place.mkdir(parents=True, exist_ok=True)
+    os.chown(place, user.uid, user.gid)
+    yield place
+    shutil.rmtree(place / "nvc", ignore_errors=True)
+    for path in made:
+        path.rmdir()
+
+
+@pytest.mark.parametrize("runtime", ["runc", "crun"])
+def test_a_share_is_kept_in_the_logins_directory(bed: Bed, user: User, login: Path, runtime: str) -> None:
+    result = start(bed, user, runtime, "createContainer", "NVC_SHARE=mem=2Gi", look=SHARE)
+
+    assert (result.code, result.out) == (0, "/usr/lib/nvc/$PLATFORM/libnvc-shim.so\nNVCL"), result.text
+    (entry,) = (login / "nvc/share").iterdir()
+    assert bed.token in entry.name
+
+
+def test_a_share_without_a_login_is_refused_with_a_hint(bed: Bed, user: User) -> None:
+    result = start(bed, user, "runc", "createContainer", "NVC_SHARE=mem=2Gi", look=SHARE)
+
+    assert result.code != 0
+    assert f"share: /run/user/{user.uid}/nvc/share/" in result.err
+    assert "loginctl enable-linger" in result.err
 
 
 @pytest.mark.parametrize("stage", ["prestart", "createRuntime"])
