@@ -11,8 +11,9 @@
 #include <string.h>
 
 #define LIBRARY "libnvidia-ml.so.1"
+#define QUERY "--query-gpu="
 /* As the real program ends: with NVML's error number where it fits. */
-enum { EXIT_OK = 0, EXIT_NO_DEVICES = 6, EXIT_LIBRARY = 12, EXIT_OTHER = 255 };
+enum { EXIT_OK = 0, EXIT_QUERY = 2, EXIT_NO_DEVICES = 6, EXIT_LIBRARY = 12, EXIT_OTHER = 255 };
 
 static void *library;
 static bool incomplete;
@@ -33,7 +34,8 @@ static void *symbol (const char *name)
     row (nvmlInit_v2) row (nvmlShutdown) row (nvmlErrorString) row (nvmlSystemGetDriverVersion)                        \
         row (nvmlSystemGetCudaDriverVersion_v2) row (nvmlDeviceGetCount_v2) row (nvmlDeviceGetHandleByIndex_v2)        \
             row (nvmlDeviceGetName) row (nvmlDeviceGetUUID) row (nvmlDeviceGetPciInfo_v3)                              \
-                row (nvmlDeviceGetMemoryInfo) row (nvmlDeviceGetMigMode) row (nvmlDeviceGetMaxMigDeviceCount)          \
+                row (nvmlDeviceGetMemoryInfo) row (nvmlDeviceGetMemoryInfo_v2)                                         \
+                row (nvmlDeviceGetComputeRunningProcesses_v3) row (nvmlDeviceGetMigMode) row (nvmlDeviceGetMaxMigDeviceCount)          \
                     row (nvmlDeviceGetMigDeviceHandleByIndex) row (nvcSimMachineName) row (nvcSimProblem)
 
 #define DECLARE(name) __typeof__ (name) *name;
@@ -99,6 +101,106 @@ static void print_row (unsigned int index, nvmlDevice_t gpu)
             memory.total >> 20);
 }
 
+#define MOST_PROCESSES 950
+
+/* Lines for the processes of a GPU, under a heading of their own; nothing when there are none. */
+static void print_processes (unsigned int index, nvmlDevice_t gpu)
+{
+    nvmlProcessInfo_t processes[MOST_PROCESSES];
+    unsigned int count = MOST_PROCESSES;
+
+    if (api.nvmlDeviceGetComputeRunningProcesses_v3 (gpu, &count, processes) != NVML_SUCCESS)
+        return;
+    for (unsigned int i = 0; i < count; i++) {
+        char path[32], name[64] = "-";
+        snprintf (path, sizeof (path), "/proc/%u/comm", processes[i].pid);
+        FILE *file = fopen (path, "re");
+        if (file != NULL && fgets (name, sizeof (name), file) != NULL)
+            name[strcspn (name, "\n")] = '\0';
+        if (file != NULL)
+            fclose (file);
+        printf ("| %3u  process %-10u  C  %-32.32s  %13lluMiB |\n", index, processes[i].pid, name,
+                processes[i].usedGpuMemory >> 20);
+    }
+}
+
+/* --query-gpu=FIELD,...: a line a GPU, as the real program prints it for these fields. */
+struct format {
+    bool header, units;
+};
+
+static const char *const fields[] = { "memory.total", "memory.used", "memory.free", "uuid", "name", "index" };
+enum { FIELD_TOTAL, FIELD_USED, FIELD_FREE, FIELD_UUID, FIELD_NAME, FIELD_INDEX, FIELDS };
+#define MOST_FIELDS 32
+
+/* Fills `chosen`; the number of fields, or 0 when one is not known (which is said). */
+static size_t parse_fields (char *text, int chosen[MOST_FIELDS])
+{
+    size_t count = 0;
+
+    for (char *word = strtok (text, ","); word != NULL && count < MOST_FIELDS; word = strtok (NULL, ",")) {
+        int field = 0;
+        while (field < FIELDS && strcmp (fields[field], word) != 0)
+            field++;
+        if (field == FIELDS && strcmp (word, "gpu_uuid") == 0)
+            field = FIELD_UUID;
+        if (field == FIELDS) {
+            printf ("Field \"%s\" is not a valid field to query.\n\n", word);
+            return 0;
+        }
+        chosen[count++] = field;
+    }
+    return count;
+}
+
+static void print_field (int field, unsigned int index, nvmlDevice_t gpu, struct format format)
+{
+    nvmlMemory_v2_t memory = { .version = (unsigned int) sizeof (memory) | 2u << 24 };
+    char text[96] = "";
+
+    api.nvmlDeviceGetMemoryInfo_v2 (gpu, &memory);
+    const unsigned long long bytes[] = { memory.total, memory.used, memory.free };
+    if (field <= FIELD_FREE)
+        printf ("%llu%s", bytes[field] >> 20, format.units ? " MiB" : "");
+    else if (field == FIELD_INDEX)
+        printf ("%u", index);
+    else if ((field == FIELD_UUID ? api.nvmlDeviceGetUUID : api.nvmlDeviceGetName) (gpu, text, sizeof (text)) ==
+             NVML_SUCCESS)
+        printf ("%s", text);
+}
+
+static int query (char *wanted, struct format format)
+{
+    int chosen[MOST_FIELDS];
+    size_t count = parse_fields (wanted, chosen);
+    unsigned int gpus = 0;
+
+    if (count == 0)
+        return EXIT_QUERY;
+    nvmlReturn_t result = api.nvmlInit_v2 ();
+    if (result == NVML_SUCCESS)
+        result = api.nvmlDeviceGetCount_v2 (&gpus);
+    if (result != NVML_SUCCESS)
+        return failed ("Failed to initialize NVML", result);
+    for (size_t i = 0; format.header && i < count; i++)
+        printf ("%s%s%s", i > 0 ? ", " : "", fields[chosen[i]],
+                chosen[i] <= FIELD_FREE && format.units ? " [MiB]" : "");
+    if (format.header)
+        putchar ('\n');
+    for (unsigned int gpu = 0; gpu < gpus; gpu++) {
+        nvmlDevice_t device = NULL;
+        if (api.nvmlDeviceGetHandleByIndex_v2 (gpu, &device) != NVML_SUCCESS)
+            continue;
+        for (size_t i = 0; i < count; i++) {
+            fputs (i > 0 ? ", " : "", stdout);
+            print_field (chosen[i], gpu, device, format);
+        }
+        putchar ('\n');
+    }
+    api.nvmlShutdown ();
+    return EXIT_OK;
+}
+
 static void print_header (void)
 {
     char driver[80] = "";
@@ -135,6 +237,11 @@ static int show (bool list)
     }
     if (!list)
         puts (rule);
+    for (unsigned int i = 0; !list && result == NVML_SUCCESS && i < count; i++) {
+        nvmlDevice_t gpu = NULL;
+        if (api.nvmlDeviceGetHandleByIndex_v2 (i, &gpu) == NVML_SUCCESS)
+            print_processes (i, gpu);
+    }
     if (result != NVML_SUCCESS)
         return failed ("Unable to list the GPUs", result);
     api.nvmlShutdown ();
@@ -151,10 +258,14 @@ int main (int argc, char **argv)
     if (argc == 2 && (strcmp (argv[1], "-h") == 0 || strcmp (argv[1], "--help") == 0)) {
         puts ("nvidia-smi of a SIMULATED machine (nvc-py sim)\n\n"
               "    nvidia-smi       a table of the GPUs that this process can use\n"
-              "    nvidia-smi -L    one line for each GPU and MIG device, as the real program prints it");
+              "    nvidia-smi -L    one line for each GPU and MIG device, as the real program prints it\n"
+              "    nvidia-smi --query-gpu=FIELD,... --format=csv[,noheader][,nounits]\n"
+              "                     memory.total, memory.used, memory.free, uuid, name, index");
         return EXIT_OK;
     }
-    if (argc > 1 && !list) {
+    bool asks = argc == 3 && strncmp (argv[1], QUERY, strlen (QUERY)) == 0 &&
+                strncmp (argv[2], "--format=csv", strlen ("--format=csv")) == 0;
+    if (argc > 1 && !list && !asks) {
         printf ("ERROR: Option %s is not recognized. Please run 'nvidia-smi -h'.\n\n", argv[1]);
         return EXIT_OTHER;
     }
@@ -164,5 +275,10 @@ int main (int argc, char **argv)
         return EXIT_LIBRARY;
     }
     FUNCTIONS (RESOLVE)
-    return incomplete ? EXIT_LIBRARY : show (list);
+    if (incomplete)
+        return EXIT_LIBRARY;
+    if (!asks)
+        return show (list);
+    struct format format = { strstr (argv[2], "noheader") == NULL, strstr (argv[2], "nounits") == NULL };
+    return query (argv[1] + strlen (QUERY), format);
 }

@@ -82,6 +82,19 @@ typedef struct {
     unsigned long long memorySizeMB;
 } nvmlDeviceAttributes_t;
 
+/* nvmlDeviceGet{Compute,Graphics}RunningProcesses without and with _v2, _v3. */
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+} nvmlProcessInfo_v1_t;
+
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+    unsigned int gpuInstanceId;
+    unsigned int computeInstanceId;
+} nvmlProcessInfo_t;
+
 /* Every exported function. */
 #define NVML_DEVICE_FUNCTION(name, ...) NVML_API nvmlReturn_t name (nvmlDevice_t device, __VA_ARGS__)
 
@@ -112,6 +125,12 @@ NVML_DEVICE_FUNCTION (nvmlDeviceGetMinorNumber, unsigned int *minor);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetCudaComputeCapability, int *major, int *minor);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetMemoryInfo, nvmlMemory_t *memory);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetMemoryInfo_v2, nvmlMemory_v2_t *memory);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeRunningProcesses, unsigned int *count, nvmlProcessInfo_v1_t *infos);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeRunningProcesses_v2, unsigned int *count, nvmlProcessInfo_t *infos);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeRunningProcesses_v3, unsigned int *count, nvmlProcessInfo_t *infos);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetGraphicsRunningProcesses, unsigned int *count, nvmlProcessInfo_v1_t *infos);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetGraphicsRunningProcesses_v2, unsigned int *count, nvmlProcessInfo_t *infos);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetGraphicsRunningProcesses_v3, unsigned int *count, nvmlProcessInfo_t *infos);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetMigMode, unsigned int *current, unsigned int *pending);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetMaxMigDeviceCount, unsigned int *count);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetMigDeviceHandleByIndex, unsigned int index, nvmlDevice_t *mig);

@@ -1,5 +1,5 @@
 /* Questions about one GPU. A MIG device answers some of them as its own, as the real library does. */
-#include "nvml_state.h"
+#include "nvml_live.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -200,9 +200,12 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo (nvmlDevice_t device, nvmlMemory_t *memory)
 {
     ENTER_DEVICE (device, memory != NULL);
     /* Version 1 counts what the driver keeps for itself as used. */
+    struct nvml_live live;
     *memory = (nvmlMemory_t){ .total = device->gpu->memory, .used = device->gpu->memory_reserved };
     if (device->mig != NULL)
         *memory = (nvmlMemory_t){ .total = device->mig->memory };
+    else if (nvml_live_memory (device->gpu, &live))
+        *memory = (nvmlMemory_t){ .total = live.total, .used = live.total - live.free };
     memory->free = memory->total - memory->used;
     return NVML_SUCCESS;
 }
@@ -216,8 +219,12 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2 (nvmlDevice_t device, nvmlMemory_v2_t *m
         return NVML_ERROR_FUNCTION_NOT_FOUND; /* what the real library says to an unknown version */
     *memory = (nvmlMemory_v2_t){ .version = version, .total = device->gpu->memory,
                                  .reserved = device->gpu->memory_reserved };
+    struct nvml_live live;
     if (device->mig != NULL)
         *memory = (nvmlMemory_v2_t){ .version = version, .total = device->mig->memory };
-    memory->free = memory->total - memory->reserved;
+    else if (nvml_live_memory (device->gpu, &live))
+        *memory = (nvmlMemory_v2_t){ .version = version, .total = live.total, .reserved = live.total - live.heap,
+                                     .used = live.heap - live.free };
+    memory->free = memory->total - memory->reserved - memory->used;
     return NVML_SUCCESS;
 }

@@ -1,0 +1,98 @@
+/* Asks the simulated resource manager, with a client of its own for every question: nothing is left open. */
+#include "nvml_live.h"
+
+#include "libcuda_rm.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { DEVICE = 0xa55a0020, SUBDEVICE = 0xa55a0030, ESCAPE_REGISTER_FD = 0xc9 };
+#define CONTROL_FB_GET_INFO 0x20801303u
+#define CONTROL_GET_PIDS 0x2080018du
+#define CONTROL_GET_PID_INFO 0x2080018eu
+enum { FB_HEAP_FREE = 0x16, FB_TOTAL = 0x8, FB_HEAP_SIZE = 0x9 };
+/* Ask for processes with an object of this class: a channel group. */
+#define CLASS_CHANNEL_GROUP 0xa06cu
+#define ENTRIES 200
+
+struct pids {
+    uint32_t kind, id, count, pids[NVML_LIVE_PROCESSES];
+};
+struct pid_info {
+    uint32_t count, pad;
+    struct {
+        uint32_t pid, index, result, pad;
+        uint64_t private_bytes, numbers[4];
+        uint32_t subscription[4];
+    } entries[ENTRIES];
+};
+_Static_assert (sizeof (struct pids) == 3812 && sizeof (struct pid_info) == 14408, "the driver's sizes");
+
+struct session {
+    struct rm_client client;
+    int node;
+};
+
+static void leave (struct session *session)
+{
+    if (session->node >= 0)
+        close (session->node);
+    rm_client_close (&session->client);
+}
+
+static bool enter (const struct machine_gpu *gpu, struct session *session)
+{
+    uint8_t uuid[16];
+
+    session->node = -1;
+    if (!rm_parse_uuid (gpu->uuid, uuid) || !rm_client_open (&session->client))
+        return false;
+    session->node = rm_open_node (gpu->node);
+    int control = session->client.control;
+    if (session->node >= 0)
+        rm_call (session->node, ESCAPE_REGISTER_FD, &control, sizeof (control));
+    if (session->node >= 0 && rm_attach_gpu (&session->client, uuid, DEVICE, SUBDEVICE))
+        return true;
+    leave (session);
+    return false;
+}
+
+bool nvml_live_memory (const struct machine_gpu *gpu, struct nvml_live *live)
+{
+    struct rm_fb_info info = { .count = 3, .entries = { { .index = FB_HEAP_FREE }, { .index = FB_TOTAL },
+                                                        { .index = FB_HEAP_SIZE } } };
+    struct session session;
+
+    if (!enter (gpu, &session))
+        return false;
+    uint32_t status = rm_control (&session.client, SUBDEVICE, CONTROL_FB_GET_INFO, &info, sizeof (info));
+    leave (&session);
+    live->free = (uint64_t) info.entries[0].kibibytes << 10;
+    live->total = (uint64_t) info.entries[1].kibibytes << 10;
+    live->heap = (uint64_t) info.entries[2].kibibytes << 10;
+    return status == RM_STATUS_OK;
+}
+
+bool nvml_live_processes (const struct machine_gpu *gpu, struct nvml_live_process *processes, unsigned int *count)
+{
+    struct pids pids = { .kind = 0, .id = CLASS_CHANNEL_GROUP };
+    struct pid_info info = { .count = 0 };
+    struct session session;
+
+    if (!enter (gpu, &session))
+        return false;
+    uint32_t status = rm_control (&session.client, SUBDEVICE, CONTROL_GET_PIDS, &pids, sizeof (pids));
+    *count = pids.count < NVML_LIVE_PROCESSES ? pids.count : NVML_LIVE_PROCESSES;
+    for (uint32_t done = 0; status == RM_STATUS_OK && done < *count; done += info.count) {
+        info.count = *count - done < ENTRIES ? *count - done : ENTRIES;
+        for (uint32_t i = 0; i < info.count; i++) {
+            memset (&info.entries[i], 0, sizeof (info.entries[i]));
+            info.entries[i].pid = pids.pids[done + i];
+        }
+        status = rm_control (&session.client, SUBDEVICE, CONTROL_GET_PID_INFO, &info, sizeof (info));
+        for (uint32_t i = 0; i < info.count; i++)
+            processes[done + i] = (struct nvml_live_process){ pids.pids[done + i], info.entries[i].private_bytes };
+    }
+    leave (&session);
+    return status == RM_STATUS_OK;
+}
