@@ -327,3 +327,21 @@ def _busy_end(place: Path) -> int:
 def test_the_mount_goes_although_a_node_is_open(served: Any) -> None:
     """The fixture looks: the directory is empty after the manager's end."""
     assert served(_busy_end) >= 0
+
+
+def _managed(place: Path) -> list[int]:
+    """UVM's requests are plain numbers, of which the kernel copies nothing."""
+    file = os.open(place / "nvidia-uvm", os.O_RDWR)
+    told = []
+    for number, size, at in ((37, 40, 36), (0x30000001, 16, 8), (37, 40, 36), (73, 24, 16)):
+        call = ctypes.create_string_buffer(b"\xee" * size, size)
+        ioctl(file, number, call)
+        told.append(struct.unpack_from("<I", call, at)[0])
+    with mmap.mmap(file, 1 << 21, mmap.MAP_SHARED, offset=0x7F0000000000) as mapped:
+        told.append(mapped[0])
+    return told
+
+
+def test_the_node_of_managed_memory_takes_plain_numbers_and_mappings_at_their_address(served: Any) -> None:
+    """Not initialised (0x40), initialised, a GPU that nobody has (0x12), a range, a mapping that reads as zeros."""
+    assert [0x40, 0, 0x12, 0, 0] == served(_managed)
