@@ -47,8 +47,8 @@ const struct rm_class *rm_abi_class (const struct rm_abi *abi, uint32_t number)
     return NULL;
 }
 
-/* Controls of the old kind (bit 15, on a subdevice): no header tells their numbers, nvidia-smi and libcuda make them, the
- * kernel module hands them to the GPU's firmware as they are. */
+/* Controls of the old kind (bit 15, on a subdevice): no header tells their numbers, nvidia-smi and libcuda make them,
+ * the kernel module hands them to the GPU's firmware as they are. */
 #define LEGACY_MASK 0xffff8000u
 #define LEGACY_SUBDEVICE 0x20808000u
 
@@ -76,7 +76,8 @@ bool rm_abi_takes_size (const struct rm_escape *escape, uint32_t size)
 
 bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request)
 {
-    /* uvm_ioctl.h: what user space uses, without the tests, the tools' and the numbers that no driver serves any more. */
+    /* uvm_ioctl.h: what user space uses, without the tests, the tools' and the numbers that no driver serves any
+     * more. */
     static const uint8_t known[] = {1,  2,  23, 24, 25, 26, 27, 28, 29, 30, 31, 33, 34, 37, 38, 39, 40, 41, 42,
                                     43, 44, 45, 46, 47, 51, 53, 54, 55, 65, 66, 68, 69, 70, 71, 72, 73, 74, 75};
 

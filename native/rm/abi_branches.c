@@ -136,5 +136,6 @@ static const struct rm_abi abi_595 = {
     .last_graphics = 8,
 };
 
-const struct rm_abi *const rm_abi_branches[] = {&rm_abi_535, &abi_550, &abi_560, &abi_570, &abi_580, &abi_590, &abi_595};
+const struct rm_abi *const rm_abi_branches[] = {&rm_abi_535, &abi_550, &abi_560, &abi_570, &abi_580, &abi_590,
+                                                &abi_595};
 const unsigned rm_abi_branch_count = COUNT (rm_abi_branches);

@@ -1,8 +1,8 @@
 /*
- * Controls that programs make, and those that they shall not: what gVisor's list admits for compute and nvidia-smi, what CUDA
- * and nvidia-smi were seen to make, and scheduling. Numbers and sizes: src/common/sdk/nvidia/inc/ctrl of the kernel
- * modules; pointers in params: rmapi/embedded_param_copy.c. The same in every branch, but for sizes of FB_GET_INFO_V2, which
- * says itself how many entries it has. Included once, by abi_535.c.
+ * Controls that programs make, and those that they shall not: what gVisor's list admits for compute and nvidia-smi,
+ * what CUDA and nvidia-smi were seen to make, and scheduling. Numbers and sizes: src/common/sdk/nvidia/inc/ctrl of
+ * the kernel modules; pointers in params: rmapi/embedded_param_copy.c. The same in every branch, but for sizes of
+ * FB_GET_INFO_V2, which says itself how many entries it has. Included once, by abi_535.c.
  */
 static const struct rm_control controls[] = {
     {0x00000101, CONTROL_POINTER, 0}, /* NV0000 SYSTEM_GET_BUILD_VERSION */

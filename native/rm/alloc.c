@@ -36,8 +36,8 @@ static enum rm_verdict refuse (struct rm *rm, struct rm_call *call, uint32_t at,
     return RM_REFUSED;
 }
 
-/* A client that was never seen is taken to be of this file, but only if it is the control node's: the others serve clients
- * of another file too. */
+/* A client that was never seen is taken to be of this file, but only if it is the control node's: the others serve
+ * clients of another file too. */
 static struct object *add (struct rm *rm, const struct rm_call *call, uint32_t handle, uint8_t kind)
 {
     uint32_t client = get32 (call->head, 0);
@@ -61,7 +61,8 @@ static void learn_gpu (struct rm *rm, uint64_t file, struct object *subdevice)
     int gpu;
 
     set32 (params, GID_FLAGS, GID_BINARY_SHA1);
-    if (device == NULL || schedule_control (rm, file, (uint32_t) (subdevice->link.key >> 32), (uint32_t) subdevice->link.key,
+    if (device == NULL || schedule_control (rm, file, (uint32_t) (subdevice->link.key >> 32),
+                                            (uint32_t) subdevice->link.key,
                                             CONTROL_GID_INFO, params, GID_SIZE) != 0)
         return;
     if (get32 (params, GID_LENGTH) != UUID_SIZE)
@@ -193,8 +194,8 @@ enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call)
     if (is_full (rm))
         return refuse (rm, call, MEMORY_STATUS, STATUS_INSUFFICIENT_RESOURCES, RM_TOO_MANY,
                        rm_request_number (call->request));
-    /* Class 0x40 here allocates nothing: it is the old question of how much memory there is, less one byte (and for root
-     * a window on all of it). */
+    /* Class 0x40 here allocates nothing: it is the old question of how much memory there is, less one byte (and for
+     * root a window on all of it). */
     return class->kind == CLASS_VIDEO_MEMORY ? RM_PERFORM : RM_CONTINUE;
 }
 

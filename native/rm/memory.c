@@ -59,14 +59,15 @@ void memory_drop (struct rm *rm, struct memory *memory)
 
 void memory_settle (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes)
 {
-    /* The driver rounds up to pages, so it may have granted more than was taken: the rest is charged even over the limit,
-     * for the memory is there. */
+    /* The driver rounds up to pages, so it may have granted more than was taken: the rest is charged even over the
+     * limit, for the memory is there. */
     uint64_t charged = reserved, more = 0;
 
     if (bytes > BYTES_MAX)
         bytes = reserved;
     if (gpu < 0) {
-        /* The GPU may have become known since the call began; otherwise the bytes wait for it (tracker_set_device_gpu). */
+        /* The GPU may have become known since the call began; otherwise the bytes wait for it
+         * (tracker_set_device_gpu). */
         gpu = object != NULL ? tracker_gpu (rm, object) : GPU_UNKNOWN;
         charged = 0;
     }

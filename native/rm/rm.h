@@ -2,9 +2,10 @@
  * What a tenant's calls of NVIDIA's resource manager mean, and what may be done about them.
  *
  * Every CUDA allocation, context, channel and question about memory ends in an ioctl on /dev/nvidiactl. rm reads such a
- * call, keeps the tenant's objects, admits or refuses memory, rewrites answers, and makes the scheduling calls. It does no
- * I/O, has no globals and takes no locks: what it needs comes through `struct rm_host`, and how a call reached it is the
- * caller's business. The shim gives it the caller's own structs; the guard gives it copies; tests give it plain structs.
+ * call, keeps the tenant's objects, admits or refuses memory, rewrites answers, and makes the scheduling calls. It
+ * does no I/O, has no globals and takes no locks: what it needs comes through `struct rm_host`, and how a call
+ * reached it is the caller's business. The shim gives it the caller's own structs; the guard gives it copies; tests
+ * give it plain structs.
  *
  * Layouts, classes and controls are tables (abi.h), one set a driver branch, each inheriting from the one before.
  *
@@ -13,13 +14,13 @@
  *     switch (rm_begin (rm, &call)) {
  *     case RM_PASS:                       let the driver do it; nothing more
  *     case RM_CONTINUE: case RM_PERFORM:  let the driver do it, then rm_end (rm, &call, result)
- *     case RM_ANSWERED: case RM_REFUSED:  head and params hold the answer; the driver is not called, the ioctl returns 0
+ *     case RM_ANSWERED: case RM_REFUSED:  head and params hold the answer; no driver is called, the ioctl returns 0
  *     case RM_UNKNOWN:                    no row for it: the guard refuses, the shim lets it pass
  *     }
  *
- * Other threads may run both halves of other calls in between; the user's lock covers each half alone, never the driver's
- * work. Every rm_begin that answered RM_CONTINUE or RM_PERFORM is followed by exactly one rm_end, or by rm_forget_call when
- * nobody will know the outcome (the guard continued it).
+ * Other threads may run both halves of other calls in between; the user's lock covers each half alone, never the
+ * driver's work. Every rm_begin that answered RM_CONTINUE or RM_PERFORM is followed by exactly one rm_end, or by
+ * rm_forget_call when nobody will know the outcome (the guard continued it).
  */
 #ifndef NVC_RM_H
 #define NVC_RM_H
@@ -53,7 +54,7 @@ enum rm_reason {
     RM_FORBIDDEN_ESCAPE, /* XFER_CMD, registry, ...: number: escape */
     RM_FORBIDDEN_CLASS,  /* physical memory, ...: number: class */
     RM_FORBIDDEN_CONTROL,
-    RM_OWN_SCHEDULING,   /* the tenant's own timeslice, freeze or interleave: answered, not performed; number: control */
+    RM_OWN_SCHEDULING,   /* the tenant's own timeslice, freeze, ...: answered, not performed; number: control */
     RM_BAD_SIZE,         /* a struct of a size that the driver has not; number: escape */
     RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
     RM_TOO_MANY,         /* more objects than rm keeps for a tenant; number: escape */
@@ -61,9 +62,10 @@ enum rm_reason {
 };
 
 /*
- * A call. The user fills the first part. `head` is the struct that the ioctl's argument points at (or a copy), head_size
- * bytes of it readable and writable. `params`: what head points at, as rm_params_wanted said; `list` likewise for the one
- * control with a second pointer (FB_GET_INFO v1). rm never follows a pointer that it finds inside a struct.
+ * A call. The user fills the first part. `head` is the struct that the ioctl's argument points at (or a copy),
+ * head_size bytes of it readable and writable. `params`: what head points at, as rm_params_wanted said; `list`
+ * likewise for the one control with a second pointer (FB_GET_INFO v1). rm never follows a pointer that it finds
+ * inside a struct.
  */
 struct rm_call {
     enum rm_node node;
@@ -121,7 +123,8 @@ struct rm_host {
     uint32_t (*timeslice) (void *context, int gpu);
     /* May this process (a pid as the driver says it to the caller) be shown to the tenant? */
     bool (*is_own_process) (void *context, uint32_t pid);
-    /* A compute channel or group came or went, or a group wrote its first timeslice (the share must be applied again). */
+    /* A compute channel or group came or went, or a group wrote its first timeslice (the share must be applied
+     * again). */
     void (*groups_changed) (void *context, int gpu);
     /* Something worth a counter or a log line. */
     void (*note) (void *context, enum rm_reason reason, uint32_t number);
@@ -166,7 +169,8 @@ bool rm_map_managed (struct rm *rm, int gpu, uint64_t address, uint64_t length);
 void rm_unmap (struct rm *rm, uint64_t address, uint64_t length);
 bool rm_has_managed (const struct rm *rm);
 
-/* Scheduling of what the tenant has on a GPU's compute engine. 0, or the first driver status that was not 0, or -errno. */
+/* Scheduling of what the tenant has on a GPU's compute engine. 0, or the first driver status that was not 0, or
+ * -errno. */
 long rm_freeze (struct rm *rm, int gpu, bool frozen);
 long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds);
 /* Compute groups with at least one channel that is set up. */

@@ -127,7 +127,8 @@ void memory_settle (struct rm *rm, struct object *object, int gpu, uint64_t rese
 struct object *tracker_find (const struct rm *rm, uint32_t client, uint32_t handle);
 struct file *tracker_file (struct rm *rm, uint64_t file, bool create);
 struct client *tracker_client (struct rm *rm, uint64_t file, uint32_t handle);
-struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle, uint8_t kind);
+struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle,
+                            uint8_t kind);
 void tracker_drop (struct rm *rm, struct object *object);
 void tracker_drop_client (struct rm *rm, struct client *client);
 /* The share's GPU of an object, GPU_UNKNOWN or RM_NO_GPU. */

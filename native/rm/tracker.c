@@ -73,7 +73,8 @@ struct client *tracker_client (struct rm *rm, uint64_t name, uint32_t handle)
     return client;
 }
 
-struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client_handle, uint32_t parent_handle, uint32_t handle,
+struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client_handle, uint32_t parent_handle,
+                            uint32_t handle,
                             uint8_t kind)
 {
     struct client *client = tracker_client (rm, file, client_handle);

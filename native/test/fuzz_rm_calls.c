@@ -1,6 +1,6 @@
 /*
- * Any calls with any structs, answered by a driver that writes any bytes: nothing is read or written outside the structs,
- * and what was charged is given back exactly. Calls run with both halves interleaved, as those of threads do.
+ * Any calls with any structs, answered by a driver that writes any bytes: nothing is read or written outside the
+ * structs, and what was charged is given back exactly. Calls run with both halves interleaved, as those of threads do.
  */
 #include "fuzz.h"
 #include "rm/abi.h"
@@ -186,7 +186,8 @@ static void prepare (struct rm_call *call, struct input *input, const struct rm_
     if (escape == 0x2a && call->head_size >= 32 && choice != 19) {
         set32 (call->head, 8, PICK (input, controls));
         row = rm_abi_escape (abi, 0x2a);
-        set32 (call->head, 24, choice % 5 == 0 ? take (input, 2) : (uint32_t[]) {1028, 16, 3812, 14408, 8, 24, 652, 2128}[choice % 8]);
+        set32 (call->head, 24, choice % 5 == 0 ? take (input, 2) : (uint32_t[]) {1028, 16, 3812, 14408, 8, 24, 652,
+                                                                                 2128}[choice % 8]);
     }
     if (call->head_size < rm_request_size (call->request))
         return;
@@ -230,7 +231,8 @@ static void done (struct rm_call *call)
 
 int LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
 {
-    static const char *const versions[] = {"535.104.05", "550.54.14", "560.35.03", "570.86.15", "580.159.04", "590.48.01", "595.45.04"};
+    static const char *const versions[] = {"535.104.05", "550.54.14", "560.35.03", "570.86.15", "580.159.04",
+                                           "590.48.01", "595.45.04"};
     struct input input = {data, size};
     struct host host = {&input, {0, 0}};
     const struct rm_abi *abi = rm_abi_find (PICK (&input, versions));

@@ -183,7 +183,8 @@ uint64_t fake_charged (const struct fake *fake, int gpu)
     return totals.bytes[gpu] == fake->used[gpu] ? totals.bytes[gpu] : UINT64_MAX;
 }
 
-uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t class,
+uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
+                     uint32_t class,
                      void *params, uint32_t params_size)
 {
     uint8_t head[48] = {0};
@@ -223,7 +224,8 @@ uint32_t fake_subdevice (struct fake *fake, uint64_t file, uint32_t client, uint
     return fake_alloc (fake, file, client, device, &handle, 0x2080, params, sizeof (params)) == 0 ? handle : 0;
 }
 
-uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle, uint64_t *bytes)
+uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle,
+                      uint64_t *bytes)
 {
     uint8_t params[128] = {0};
     uint32_t status;
@@ -260,7 +262,8 @@ uint32_t fake_dup (struct fake *fake, uint64_t file, uint32_t client, uint32_t p
     return result == 0 ? get32 (head, 24) : 0xffffffff;
 }
 
-uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32_t object, uint32_t number, void *params,
+uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32_t object, uint32_t number,
+                       void *params,
                        uint32_t size)
 {
     uint8_t head[32] = {0};
@@ -270,7 +273,8 @@ uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32
     set32 (head, 8, number);
     set64 (head, 16, (uint64_t) (uintptr_t) params);
     set32 (head, 24, size);
-    return fake_call (fake, RM_NODE_CONTROL, file, REQUEST (0x2a, 32), head, params, size, NULL, 0) == 0 ? get32 (head, 28)
+    return fake_call (fake, RM_NODE_CONTROL, file, REQUEST (0x2a, 32), head, params, size, NULL,
+                      0) == 0 ? get32 (head, 28)
                                                                                                          : 0xffffffff;
 }
 

@@ -1,5 +1,5 @@
-/* A driver that behaves as the resource manager does, as far as rm can tell, and the host that rm asks. Arrays and linear
- * search: simple enough to be believed. */
+/* A driver that behaves as the resource manager does, as far as rm can tell, and the host that rm asks. Arrays and
+ * linear search: simple enough to be believed. */
 #ifndef NVC_TEST_RM_FAKE_H
 #define NVC_TEST_RM_FAKE_H
 
@@ -66,7 +66,8 @@ extern const uint8_t fake_uuid[FAKE_GPUS][16];
 struct fake *fake_open (const char *version, enum rm_posture posture);
 /* true: nothing was left charged, and every block of memory came back. */
 bool fake_close (struct fake *fake);
-/* Both halves of a call and the driver's work between them. The ioctl's result, or -25 (ENOTTY) where the guard refuses. */
+/* Both halves of a call and the driver's work between them. The ioctl's result, or -25 (ENOTTY) where the guard
+ * refuses. */
 long fake_call (struct fake *fake, enum rm_node node, uint64_t file, uint32_t request, void *head, void *params,
                 uint32_t params_size, void *list, uint32_t list_size);
 /* The driver alone. */
@@ -78,18 +79,21 @@ uint64_t fake_charged (const struct fake *fake, int gpu);
 struct fake_object *fake_find (struct fake *fake, uint32_t client, uint32_t handle);
 
 /* Calls in short. They return the status of the resource manager, and write handles back. */
-uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t class,
+uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
+                     uint32_t class,
                      void *params, uint32_t params_size);
 uint32_t fake_client (struct fake *fake, uint64_t file);
 /* client, device (client + 1 as a handle is too clever: handles are 0xd0.. + instance), subdevice */
 uint32_t fake_device (struct fake *fake, uint64_t file, uint32_t client, uint32_t instance);
 uint32_t fake_subdevice (struct fake *fake, uint64_t file, uint32_t client, uint32_t device);
 /* Allocates `bytes` and writes back what was granted. */
-uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle, uint64_t *bytes);
+uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle,
+                      uint64_t *bytes);
 uint32_t fake_free (struct fake *fake, uint64_t file, uint32_t client, uint32_t handle);
 uint32_t fake_dup (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
                    uint32_t from_client, uint32_t from);
-uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32_t object, uint32_t number, void *params,
+uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32_t object, uint32_t number,
+                       void *params,
                        uint32_t size);
 uint32_t fake_group (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t engine);
 uint32_t fake_channel (struct fake *fake, uint64_t file, uint32_t client, uint32_t group);

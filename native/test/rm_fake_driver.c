@@ -62,7 +62,8 @@ static void drop_object (struct fake *fake, struct fake_object *object)
 void fake_close_file (struct fake *fake, uint64_t file)
 {
     for (unsigned i = 0; i < fake->object_count; i++)
-        if (fake->objects[i].live && fake->objects[i].client == fake->objects[i].handle && fake->objects[i].file == file)
+        if (fake->objects[i].live && fake->objects[i].client == fake->objects[i].handle &&
+            fake->objects[i].file == file)
             drop_object (fake, &fake->objects[i]);
     for (unsigned i = 0; i < fake->export_count; i++)
         if (fake->exports[i].file == file && fake->exports[i].memory >= 0) {
@@ -127,7 +128,8 @@ static uint32_t fb_info (struct fake *fake, const struct fake_object *subdevice,
         bool is_total = index == 7 || index == 8 || index == 9 || index == 0x20;
 
         set32 (pairs, 8 * i + 4,
-               is_total ? 1000 * 1024 : index == 0x16 || index == 0x12 ? 900 * 1024 : 7000 + index + subdevice->instance);
+               is_total ? 1000 * 1024 : index == 0x16 ||
+                   index == 0x12 ? 900 * 1024 : 7000 + index + subdevice->instance);
     }
     return 0;
 }
@@ -138,7 +140,8 @@ static void export_one (struct fake *fake, uint64_t file, struct fake_object *ob
     fake->exports[fake->export_count++] = (struct fake_export) {file, object->memory, slot};
 }
 
-static uint32_t import_one (struct fake *fake, uint64_t by, uint64_t file, uint32_t client, uint32_t parent, uint8_t *params,
+static uint32_t import_one (struct fake *fake, uint64_t by, uint64_t file, uint32_t client, uint32_t parent,
+                            uint8_t *params,
                             uint32_t at, uint32_t slot)
 {
     for (unsigned i = 0; i < fake->export_count; i++)

@@ -1,4 +1,5 @@
-/* What CUDA programs and nvidia-smi were seen to ask of driver 580.159.04 on an H200: numbers and sizes of the structs. */
+/* What CUDA programs and nvidia-smi were seen to ask of driver 580.159.04 on an H200: numbers and sizes of the
+ * structs. */
 #ifndef NVC_TEST_RM_SEEN_H
 #define NVC_TEST_RM_SEEN_H
 

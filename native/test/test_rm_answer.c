@@ -43,7 +43,8 @@ static void memory (void)
     uint64_t bytes = 100 * MIB;
     uint32_t handle = 0, device = fake_device (fake, FILE_A, client, 0);
 
-    tap_ok (ask (subdevice, params) == 0 && value (list, COUNT, 8) == 1000 * 1024 && value (list, COUNT, 0x16) == 900 * 1024 &&
+    tap_ok (ask (subdevice, params) == 0 && value (list, COUNT, 8) == 1000 * 1024 &&
+            value (list, COUNT, 0x16) == 900 * 1024 &&
                 value (list, COUNT, 0x10) == 7016,
             "without a limit the driver's numbers stay");
     fake->limit[0] = 400 * MIB;

@@ -32,8 +32,10 @@ static void escapes (void)
 {
     tap_ok (is_refused (0xd3, 16, RM_FORBIDDEN_ESCAPE) && is_refused (0x4d, 48, RM_FORBIDDEN_ESCAPE),
             "XFER_CMD, which wraps any escape, and the registry are forbidden");
-    tap_ok (is_refused (0x39, 32, RM_UNKNOWN_ESCAPE) && is_refused (0xff, 0, RM_UNKNOWN_ESCAPE), "an escape without a row is refused");
-    tap_ok (is_refused (0x2b, 40, RM_BAD_SIZE) && is_refused (0x29, 12, RM_BAD_SIZE) && is_refused (0x2a, 0, RM_BAD_SIZE),
+    tap_ok (is_refused (0x39, 32, RM_UNKNOWN_ESCAPE) && is_refused (0xff, 0, RM_UNKNOWN_ESCAPE),
+            "an escape without a row is refused");
+    tap_ok (is_refused (0x2b, 40, RM_BAD_SIZE) && is_refused (0x29, 12, RM_BAD_SIZE) &&
+            is_refused (0x2a, 0, RM_BAD_SIZE),
             "a struct of a size that the driver has not is refused");
     raw (0xc9, 4);
     tap_ok (fake->verdict == RM_CONTINUE, "REGISTER_FD is the caller's own");
@@ -47,9 +49,11 @@ static void escapes (void)
         uint8_t head[48] = {0};
         struct rm_call call = {.node = RM_NODE_CONTROL, .request = REQUEST (0x2b, 48), .head = head, .head_size = 47};
 
-        tap_ok (rm_begin (fake->rm, &call) == RM_UNKNOWN && fake->notes[RM_BAD_POINTER] == 1, "a struct that is cut off is refused");
+        tap_ok (rm_begin (fake->rm, &call) == RM_UNKNOWN && fake->notes[RM_BAD_POINTER] == 1,
+                "a struct that is cut off is refused");
         call.head = NULL;
-        tap_ok (rm_begin (fake->rm, &call) == RM_UNKNOWN && fake->notes[RM_BAD_POINTER] == 2, "and one that is missing");
+        tap_ok (rm_begin (fake->rm, &call) == RM_UNKNOWN && fake->notes[RM_BAD_POINTER] == 2,
+                "and one that is missing");
     }
 }
 
@@ -58,10 +62,12 @@ static void classes (void)
     uint8_t params[128] = {0};
     uint32_t handle = 0;
 
-    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x1234, params, 128) == 0x22 && fake->verdict == RM_REFUSED &&
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x1234, params, 128) == 0x22 &&
+            fake->verdict == RM_REFUSED &&
                 fake->notes[RM_UNKNOWN_CLASS] == 1 && fake->last_noted == 0x1234,
             "a class without a row is refused with INVALID_CLASS");
-    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0xc2, params, 128) == 0x22 && fake->notes[RM_FORBIDDEN_CLASS] == 1,
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0xc2, params, 128) == 0x22 &&
+            fake->notes[RM_FORBIDDEN_CLASS] == 1,
             "physical memory is forbidden");
     fake_alloc (fake, FILE_A, 0, 0, &handle, 0x41, NULL, 0);
     tap_ok (fake->verdict == RM_CONTINUE, "a client is the caller's own");
@@ -71,7 +77,8 @@ static void classes (void)
     handle = 0;
     fake_alloc (fake, FILE_A, client, device, &handle, 0x40, params, 128);
     tap_ok (fake->verdict == RM_PERFORM, "video memory is performed on the guard's copy");
-    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x40, params, 127) == 0xffffffff && fake->verdict == RM_UNKNOWN,
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x40, params, 127) == 0xffffffff &&
+            fake->verdict == RM_UNKNOWN,
             "params shorter than the driver reads are refused");
     tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x40, NULL, 0) == 0x22 && fake->verdict == RM_REFUSED,
             "video memory without params too");
@@ -83,7 +90,8 @@ static void controls (void)
     bool is_good = true;
     unsigned performed = 0;
 
-    tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x20801234, params, 4) == 0x56 && fake->verdict == RM_REFUSED &&
+    tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x20801234, params, 4) == 0x56 &&
+            fake->verdict == RM_REFUSED &&
                 fake->notes[RM_UNKNOWN_CONTROL] == 1,
             "a control without a row is refused with NOT_SUPPORTED");
     tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x00801711, params, 4) == 0x1b &&
@@ -163,7 +171,8 @@ static void shim (void)
     tap_ok (fake_alloc (other, FILE_A, mine, mine, &handle, 0x1234, params, 16) == 0 && other->verdict == RM_CONTINUE &&
                 other->notes[RM_UNKNOWN_CLASS] == 1 && other->rm->objects.count == 2,
             "the shim lets an unknown class pass, counts it and keeps the object");
-    tap_ok (fake_control (other, FILE_A, mine, mine, 0x20801234, params, 4) == 0xffffffff && other->verdict == RM_UNKNOWN &&
+    tap_ok (fake_control (other, FILE_A, mine, mine, 0x20801234, params, 4) == 0xffffffff &&
+            other->verdict == RM_UNKNOWN &&
                 other->notes[RM_UNKNOWN_CONTROL] == 1,
             "an unknown control is unknown there too: it is the shim that lets it pass");
     fake_call (other, RM_NODE_OTHER, FILE_A, REQUEST (0x2b, 48), head, NULL, 0, NULL, 0);

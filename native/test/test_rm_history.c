@@ -34,7 +34,8 @@ static void allocate (struct fake *fake)
 {
     struct fake_object *device = any (fake, random_below (4) == 0 ? 0x2080 : 0x80);
     uint32_t handle = random_below (8) == 0 ? 0x900 + random_below (40) : 0;
-    uint64_t bytes = random_below (50) == 0 ? UINT64_MAX - random_below (9) : random_below (64) * 4096 + random_below (3);
+    bool is_huge = random_below (50) == 0;
+    uint64_t bytes = is_huge ? UINT64_MAX - random_below (9) : random_below (64) * 4096 + random_below (3);
 
     if (device != NULL)
         fake_memory (fake, device->file, device->client, device->handle, &handle, &bytes);
@@ -157,12 +158,15 @@ static bool history (uint64_t seed, uint64_t limit, enum rm_posture posture)
         step (fake);
         rm_totals (fake->rm, &totals);
         peak = totals.objects > peak ? totals.objects : peak;
-        if (!agrees (fake, 0) || !agrees (fake, 1) || totals.objects != live (fake) || totals.memories != memories (fake)) {
-            printf ("# seed %llu, step %d: %llu and %llu charged, the driver has %llu and %llu; %llu objects of %llu, %llu pieces of "
-                    "%llu\n",
-                    (unsigned long long) seed, i, (unsigned long long) totals.bytes[0], (unsigned long long) totals.bytes[1],
+        if (!agrees (fake, 0) || !agrees (fake, 1) || totals.objects != live (fake) ||
+            totals.memories != memories (fake)) {
+            printf ("# seed %llu, step %d: %llu and %llu charged, the driver has %llu and %llu; %llu objects of %llu, "
+                    "%llu pieces of %llu\n",
+                    (unsigned long long) seed, i, (unsigned long long) totals.bytes[0],
+                        (unsigned long long) totals.bytes[1],
                     (unsigned long long) fake_bytes (fake, 0), (unsigned long long) fake_bytes (fake, 1),
-                    (unsigned long long) totals.objects, (unsigned long long) live (fake), (unsigned long long) totals.memories,
+                    (unsigned long long) totals.objects, (unsigned long long) live (fake),
+                        (unsigned long long) totals.memories,
                     (unsigned long long) memories (fake));
             return false;
         }
@@ -172,7 +176,8 @@ static bool history (uint64_t seed, uint64_t limit, enum rm_posture posture)
     for (uint64_t file = 1000; file < 1020; file++)
         fake_close_file (fake, file);
     rm_totals (fake->rm, &totals);
-    return fake_close (fake) && totals.objects == 0 && totals.memories == 0 && totals.bytes[0] == 0 && totals.bytes[1] == 0 &&
+    return fake_close (fake) && totals.objects == 0 && totals.memories == 0 && totals.bytes[0] == 0 &&
+        totals.bytes[1] == 0 &&
            peak > 50;
 }
 

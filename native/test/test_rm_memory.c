@@ -45,10 +45,12 @@ static void quota (void)
 
     tap_ok (b.fake->gid_calls == 1 && take (&b, 60 * MIB, &first) == 0 && fake_charged (b.fake, 0) == 60 * MIB,
             "rm asks for a subdevice's UUID by itself, and charges its GPU");
-    tap_ok (take (&b, 41 * MIB, &second) == 0x51 && b.fake->verdict == RM_REFUSED && b.fake->notes[RM_OVER_QUOTA] == 1 &&
+    tap_ok (take (&b, 41 * MIB, &second) == 0x51 && b.fake->verdict == RM_REFUSED &&
+            b.fake->notes[RM_OVER_QUOTA] == 1 &&
                 fake_charged (b.fake, 0) == 60 * MIB && b.fake->last_noted == 0x40,
             "over the quota the answer is status 0x51, the driver is not asked and nothing is charged");
-    tap_ok (take (&b, 40 * MIB, &second) == 0 && take (&b, 1, &third) == 0x51, "the quota can be used to its last byte");
+    tap_ok (take (&b, 40 * MIB, &second) == 0 && take (&b, 1, &third) == 0x51,
+            "the quota can be used to its last byte");
     tap_ok (fake_free (b.fake, FILE_A, b.client, first) == 0 && fake_charged (b.fake, 0) == 40 * MIB && even (&b),
             "FREE gives the bytes back");
     b.fake->granule = 2 * MIB;
@@ -140,7 +142,8 @@ static void handles_again (void)
 {
     struct bench b = bench (0);
     uint8_t head[16] = {0};
-    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = REQUEST (0x29, 16), .head = head, .head_size = 16};
+    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = REQUEST (0x29, 16), .head = head,
+                           .head_size = 16};
     uint32_t handle = 0x99;
     uint64_t bytes = MIB;
 
@@ -160,14 +163,16 @@ static void handles_again (void)
 static void duplicates (void)
 {
     struct bench b = bench (10 * MIB);
-    uint32_t other = fake_client (b.fake, FILE_B), device = fake_device (b.fake, FILE_B, other, 0), handle, copy = 0, third = 0;
+    uint32_t other = fake_client (b.fake, FILE_B), device = fake_device (b.fake, FILE_B, other, 0), handle, copy = 0,
+        third = 0;
 
     take (&b, 8 * MIB, &handle);
     tap_ok (fake_dup (b.fake, FILE_B, other, device, &copy, b.client, handle) == 0 && copy != 0 &&
                 fake_charged (b.fake, 0) == 8 * MIB,
             "a duplicate is a reference, not memory");
     fake_free (b.fake, FILE_A, b.client, handle);
-    tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b), "memory lives until its last handle is gone, across clients");
+    tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b),
+            "memory lives until its last handle is gone, across clients");
     tap_ok (fake_dup (b.fake, FILE_B, other, device, &third, other, copy) == 0, "a duplicate can be duplicated");
     b.fake->next_status = 0x1a;
     tap_ok (fake_dup (b.fake, FILE_B, other, device, &(uint32_t) {0}, other, copy) == 0x1a && even (&b),
@@ -196,11 +201,12 @@ static void unknown_gpu (void)
     fake_memory (fake, FILE_A, client, second, &handle, &more);
     fake->no_gid = true;
     fake_subdevice (fake, FILE_A, client, device);
-    tap_ok (fake->gid_calls == 1 && fake_charged (fake, 0) == 0, "a subdevice that does not tell its UUID changes nothing");
+    tap_ok (fake->gid_calls == 1 && fake_charged (fake, 0) == 0,
+            "a subdevice that does not tell its UUID changes nothing");
     fake->no_gid = false;
     fake_subdevice (fake, FILE_A, client, device);
     tap_ok (fake_charged (fake, 0) == 9 * MIB && fake_bytes (fake, 0) == 9 * MIB,
-            "it is charged when a subdevice tells the GPU, over the limit too, and under other devices of that instance");
+            "it is charged when a subdevice tells the GPU, over the limit too, under every device of that instance");
     fake_subdevice (fake, FILE_A, client, foreign);
     handle = 0;
     bytes = 100 * MIB;
@@ -272,18 +278,21 @@ static void exports (void)
             "exported memory stays charged after FREE");
     set32 (back, 0, 1001);
     set32 (back, 12, b.device);
-    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d06, back, sizeof (back)) == 0 && get32 (back, 16) != 0 &&
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d06, back, sizeof (back)) == 0 &&
+            get32 (back, 16) != 0 &&
                 fake_charged (b.fake, 0) == 8 * MIB,
             "an import charges nothing");
     fake_close_file (b.fake, 1001);
     tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b), "but of this tenant's own memory it is a reference");
     fake_free (b.fake, FILE_A, b.client, get32 (back, 16));
-    tap_ok (fake_charged (b.fake, 0) == 3 * MIB && even (&b), "the charge ends with the export's file and the last handle");
+    tap_ok (fake_charged (b.fake, 0) == 3 * MIB && even (&b),
+            "the charge ends with the export's file and the last handle");
     memset (many, 0, sizeof (many));
     set32 (many, 0, 1002);
     set32 (many, 76, second);
     many[2124] = 1;
-    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d0b, many, sizeof (many)) == 0, "the list form exports too");
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d0b, many, sizeof (many)) == 0,
+            "the list form exports too");
     fake_free (b.fake, FILE_A, b.client, second);
     set32 (import, 0, 1002);
     set32 (import, 4, b.device);
@@ -300,7 +309,8 @@ static void exports (void)
 }
 
 /* The legacy heap: function, flags, attributes. */
-static uint32_t heap (struct bench *b, uint32_t function, uint32_t attributes, uint32_t flags, uint64_t bytes, uint8_t *head)
+static uint32_t heap (struct bench *b, uint32_t function, uint32_t attributes, uint32_t flags, uint64_t bytes,
+                      uint8_t *head)
 {
     memset (head, 0, 184);
     set32 (head, 0, b->client);
@@ -324,7 +334,8 @@ static void legacy (void)
     uint8_t head[184], window[56] = {0};
     uint32_t handle;
 
-    tap_ok (heap (&b, 2, 0, 0, 10 * MIB, head) == 0 && fake_charged (b.fake, 0) == 10 * MIB, "the old heap's function 2 is charged");
+    tap_ok (heap (&b, 2, 0, 0, 10 * MIB, head) == 0 && fake_charged (b.fake, 0) == 10 * MIB,
+            "the old heap's function 2 is charged");
     handle = get32 (head, 44);
     tap_ok (heap (&b, 14, 0, 0, 20 * MIB, head) == 0 && heap (&b, 6, 0, 0, 30 * MIB, head) == 0 &&
                 fake_charged (b.fake, 0) == 60 * MIB && even (&b),

@@ -63,11 +63,13 @@ static void counting (void)
     tap_ok (rm_groups (fake->rm, 0) == 1 && rm_groups (fake->rm, 1) == 0 && fake->changed[0] == 1,
             "only groups of the graphics engine count, and the host is told");
     fake_channel (fake, FILE_A, a.client, a.group);
-    tap_ok (rm_channels (fake->rm, channels, 3) == 2 && channels[0].client == a.client && channels[0].group == a.group &&
+    tap_ok (rm_channels (fake->rm, channels, 3) == 2 && channels[0].client == a.client &&
+            channels[0].group == a.group &&
                 channels[0].subdevice == a.subdevice && channels[0].file == FILE_A && channels[0].gpu == 0 &&
                 (channels[0].channel == channel || channels[1].channel == channel),
             "channels are listed with their group and their client's own subdevice");
-    tap_ok (rm_channels (fake->rm, channels, 1) == 2 && rm_channels (fake->rm, NULL, 0) == 2, "a short list still says how many");
+    tap_ok (rm_channels (fake->rm, channels, 1) == 2 && rm_channels (fake->rm, NULL, 0) == 2,
+            "a short list still says how many");
     before = fake->changed[0];
     fake_free (fake, FILE_A, a.client, a.group);
     tap_ok (rm_groups (fake->rm, 0) == 0 && rm_channels (fake->rm, channels, 3) == 0 && fake->changed[0] == before + 1,
@@ -83,7 +85,8 @@ static void older_gpus (void)
 {
     struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
     struct tenant a = tenant (fake, FILE_A, 0, 0);
-    uint32_t group = fake_group (fake, FILE_A, a.client, a.device, 0), channel = fake_channel (fake, FILE_A, a.client, group);
+    uint32_t group = fake_group (fake, FILE_A, a.client, a.device, 0),
+        channel = fake_channel (fake, FILE_A, a.client, group);
     uint32_t engine = 0;
     uint8_t params[368] = {0};
 
@@ -105,7 +108,8 @@ static void freezing (void)
 
     tenant (fake, FILE_B, 0, 3);
     tenant (fake, FILE_B, 1, 2);
-    tap_ok (rm_freeze (fake->rm, 0, true) == 0 && frozen (fake) == 133, "freezing stops every compute channel on that GPU, no other");
+    tap_ok (rm_freeze (fake->rm, 0, true) == 0 && frozen (fake) == 133,
+            "freezing stops every compute channel on that GPU, no other");
     tap_ok (fake->disable_calls == 4 && fake->largest_batch == 64,
             "at most 64 channels a call, each client by a subdevice of its own");
     fake_channel (fake, FILE_A, a.client, a.group);
@@ -113,7 +117,8 @@ static void freezing (void)
     tap_ok (rm_freeze (fake->rm, 0, false) == 0 && frozen (fake) == 0, "thawing starts them all");
     fake_channel (fake, FILE_A, a.client, a.group);
     tap_ok (frozen (fake) == 0, "and a later channel runs");
-    tap_ok (rm_freeze (fake->rm, 5, true) == 0 && rm_freeze (fake->rm, -1, true) < 0 && rm_freeze (fake->rm, 99, true) < 0,
+    tap_ok (rm_freeze (fake->rm, 5, true) == 0 && rm_freeze (fake->rm, -1, true) < 0 &&
+            rm_freeze (fake->rm, 99, true) < 0,
             "a GPU without channels needs nothing, one that cannot be is an error");
     lone = fake_client (fake, FILE_A);
     device = fake_device (fake, FILE_A, lone, 0);
