@@ -1,5 +1,5 @@
-/* Arrays and mipmapped arrays: charged with what their descriptor says they hold. Never converted: managed memory has no
- * such layout. */
+/* Arrays and mipmapped arrays: charged with what their descriptor says they hold. Never converted: managed memory has
+ * no such layout. */
 #include "share.h"
 
 /* Bytes of a block of pixels in the formats of CUarray_format (cuda.h); most blocks are one pixel. */
@@ -161,7 +161,8 @@ CUresult cuArrayCreate (CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descript
     return end (&creation, NEXT (cuArrayCreate) (array, descriptor), LEDGER_ARRAY, array);
 }
 
-CUresult cuMipmappedArrayCreate (CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels)
+CUresult cuMipmappedArrayCreate (CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+                                 unsigned int levels)
 {
     struct creation creation;
     if (!begin (&creation, descriptor, levels))

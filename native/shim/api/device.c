@@ -21,10 +21,10 @@ struct share share_of_device (CUdevice device)
     struct share share = share_of_uuid (uuid.bytes);
     share.device = device;
     int concurrent = 0;
-    if (share.oversubscribed &&
-        (NEXT (cuDeviceGetAttribute) (&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device) != CUDA_SUCCESS ||
-         concurrent == 0))
-        share.oversubscribed = false;
+    if (share.oversubscribed) {
+        result = NEXT (cuDeviceGetAttribute) (&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
+        share.oversubscribed = result == CUDA_SUCCESS && concurrent != 0;
+    }
     return share;
 }
 

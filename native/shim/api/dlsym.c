@@ -1,7 +1,7 @@
 /*
- * Look-ups by name. A name that is not ours goes to the loader's own function with the caller's return address and nothing
- * else happens. One of ours is looked up first, and only an answer that is the driver's own function is replaced: who asks
- * for something that is not there gets what he would get without this library.
+ * Look-ups by name. A name that is not ours goes to the loader's own function with the caller's return address and
+ * nothing else happens. One of ours is looked up first, and only an answer that is the driver's own function is
+ * replaced: who asks for something that is not there gets what he would get without this library.
  */
 #include "dlsym.h"
 
@@ -67,8 +67,9 @@ static struct answer answer_loader (const struct question *question, void *own)
     return answered (own);
 }
 
-/* The same look-up in the scope of the library that asks: one that was opened with RTLD_LOCAL, and is linked with the driver,
- * has the driver there. The handle is a real one, since a library that was loaded as a dependency has no scope to search. */
+/* The same look-up in the scope of the library that asks: one that was opened with RTLD_LOCAL, and is linked with the
+ * driver, has the driver there. The handle is a real one, since a library that was loaded as a dependency has no
+ * scope to search. */
 static void *find_local (const struct question *question, const struct link_map *caller)
 {
     void *(*open) (const char *, int) = (void *(*) (const char *, int)) next_libc ("dlopen");

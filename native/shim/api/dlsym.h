@@ -2,8 +2,8 @@
 #ifndef NVC_API_DLSYM_H
 #define NVC_API_DLSYM_H
 
-/* Returned in two registers, for the stubs. answered: value is the answer. Otherwise value is the function to jump to with
- * the caller's own arguments and return address. */
+/* Returned in two registers, for the stubs. answered: value is the answer. Otherwise value is the function to jump to
+ * with the caller's own arguments and return address. */
 struct answer {
     unsigned long answered;
     void *value;

@@ -121,10 +121,10 @@ static void *hash_find (const struct link_map *object, const struct tables *tabl
         uint32_t high = value & 0xf0000000;
         value = (value ^ (high >> 24)) & ~high;
     }
-    uint32_t buckets = tables->hash[0];
+    uint32_t buckets = tables->hash[0], index = buckets != 0 ? tables->hash[2 + value % buckets] : 0;
     const uint32_t *chain = &tables->hash[2 + buckets];
     void *found = NULL;
-    for (uint32_t index = buckets != 0 ? tables->hash[2 + value % buckets] : 0; index != 0 && found == NULL; index = chain[index])
+    for (; index != 0 && found == NULL; index = chain[index])
         found = value_of (object, tables, index, name);
     return found;
 }

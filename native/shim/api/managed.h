@@ -4,8 +4,8 @@
 
 #include "share.h"
 
-/* Tries to allocate managed memory that likes to be on the share's device. false: this is not the way here, ask the driver
- * for what the program asked for. */
+/* Tries to allocate managed memory that likes to be on the share's device. false: this is not the way here, ask the
+ * driver for what the program asked for. */
 bool managed_allocate (const struct share *share, CUdeviceptr *pointer, uint64_t bytes, CUresult *result);
 
 /* libnvc-shim.so: the next managed mapping of this thread is for this GPU. Absent where that library is not loaded. */

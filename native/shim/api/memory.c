@@ -35,15 +35,18 @@ static uint64_t pitch_of (const struct share *share, uint64_t width, uint64_t he
 {
     int alignment = 0;
     if (width == 0 || height == 0 || (element != 4 && element != 8 && element != 16) || width > UINT64_MAX / 2 ||
-        NEXT (cuDeviceGetAttribute) (&alignment, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, share->device) != CUDA_SUCCESS ||
-        alignment <= 0)
+        share->device < 0)
+        return 0;
+    NEXT (cuDeviceGetAttribute) (&alignment, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, share->device);
+    if (alignment <= 0)
         return 0;
     uint64_t step = (uint64_t) alignment, pitch = (width + step - 1) / step * step;
     return height > UINT64_MAX / 4 / pitch ? 0 : pitch;
 }
 
 /* What the driver gave is charged as it is: what a row too long costs was not asked for before. */
-static CUresult correct_pitch (const struct share *share, CUresult result, uint64_t pointer, uint64_t taken, uint64_t real)
+static CUresult correct_pitch (const struct share *share, CUresult result, uint64_t pointer, uint64_t taken,
+                               uint64_t real)
 {
     if (result == CUDA_SUCCESS && share->counted && real < taken)
         share_give (share, taken - real);

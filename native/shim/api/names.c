@@ -1,4 +1,4 @@
-/* The rows as a table, and the row of a name: one pass over the name and one comparison, whatever the number of rows. */
+/* The rows as a table, and the row of a name: one pass over the name and one comparison, however many rows there are. */
 #include "wrap.h"
 
 #include "names.h" /* made by names.py from rows.def */

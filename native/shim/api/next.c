@@ -1,7 +1,7 @@
 /*
- * Nothing here is set up at load. Every value is found when it is first needed, and finding it twice does no harm, so plain
- * atomic words do. A driver's library is known from the first address that a look-up found in it, or (programs linked with
- * it) looked for at the first call of a wrapper.
+ * Nothing here is set up at load. Every value is found when it is first needed, and finding it twice does no harm, so
+ * plain atomic words do. A driver's library is known from the first address that a look-up found in it, or (programs
+ * linked with it) looked for at the first call of a wrapper.
  */
 #include "next.h"
 
@@ -18,13 +18,14 @@ static _Atomic (void *) drivers[LIBRARIES]; /* struct link_map * */
 static _Atomic (void *) functions[ROWS];
 static _Atomic (void *) state;
 
-/* The first object after this library that has it: another interposer, or the C library. Objects from the program's start
- * stay in the list in this order, so no lock is needed to walk over them. */
+/* The first object after this library that has it: another interposer, or the C library. Objects from the program's
+ * start stay in the list in this order, so no lock is needed to walk over them. */
 static void *after_self (const char *name)
 {
     struct link_map *object = elf_self ();
     void *found = NULL;
-    for (object = object != NULL ? object->l_next : elf_first (); object != NULL && found == NULL; object = object->l_next)
+    object = object != NULL ? object->l_next : elf_first ();
+    for (; object != NULL && found == NULL; object = object->l_next)
         found = elf_symbol (object, name);
     return found;
 }
@@ -127,9 +128,9 @@ static int no_nvml_function (void)
 driver_function next_function (enum row row)
 {
     driver_function found = (driver_function) real_function (row);
-    if (found == NULL)
-        found = row_facts[row].library == LIBRARY_CUDA ? (driver_function) no_cuda_function : (driver_function) no_nvml_function;
-    return found;
+    if (found != NULL)
+        return found;
+    return (driver_function) (row_facts[row].library == LIBRARY_CUDA ? no_cuda_function : no_nvml_function);
 }
 
 bool next_is_real (enum row row, void *address)

@@ -1,4 +1,5 @@
-/* The real functions: of the loader, and of the driver's libraries. The one file of this library with globals is next.c. */
+/* The real functions: of the loader, and of the driver's libraries. The one file of this library with globals is
+ * next.c. */
 #ifndef NVC_API_NEXT_H
 #define NVC_API_NEXT_H
 

@@ -1,6 +1,7 @@
 /*
- * cuGetProcAddress: the driver answers first, with the caller's version and flags, and only then is its function replaced by
- * the wrapper of exactly that variant, told by its address. Everything else about the answer stays the driver's.
+ * cuGetProcAddress: the driver answers first, with the caller's version and flags, and only then is its function
+ * replaced by the wrapper of exactly that variant, told by its address. Everything else about the answer stays the
+ * driver's.
  */
 #include "next.h"
 #include "share.h"
@@ -16,7 +17,7 @@ static CUresult ask (const char *symbol, void **found, int version, uint64_t fla
     return NEXT (cuGetProcAddress) (symbol, found, version, flags);
 }
 
-/* A driver may hand out an address that no exported name has; the row's own version and flags say which one is meant. */
+/* A driver may hand out an address that no exported name has; the row's version and flags say which one is meant. */
 static bool is_variant (enum row row, void *address)
 {
     void *found;
@@ -30,11 +31,13 @@ static void replace (const char *symbol, void **address)
 {
     if (symbol == NULL || address == NULL || *address == NULL)
         return;
-    for (enum row row = 0; row < WRAPPED; row++)
-        if (row_facts[row].library == LIBRARY_CUDA && strcmp (row_facts[row].base, symbol) == 0 && is_variant (row, *address)) {
+    for (enum row row = 0; row < WRAPPED; row++) {
+        bool named = row_facts[row].library == LIBRARY_CUDA && strcmp (row_facts[row].base, symbol) == 0;
+        if (named && is_variant (row, *address)) {
             *address = row_facts[row].wrapper;
             return;
         }
+    }
 }
 
 CUresult cuGetProcAddress (const char *symbol, void **function, int version, uint64_t flags)
@@ -54,7 +57,8 @@ CUresult cuGetProcAddress_v2 (const char *symbol, void **function, int version, 
     return result;
 }
 
-/* A way round every wrapper that the driver's own tools use. It stays open; where there is a region it is counted there. */
+/* A way round every wrapper that the driver's own tools use. It stays open; where there is a region it is counted
+ * there. */
 CUresult cuGetExportTable (const void **table, const CUuuid *identity)
 {
     uint64_t signals;

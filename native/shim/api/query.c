@@ -1,10 +1,11 @@
 /*
- * How much memory there is. Where rm knows the driver it rewrites the answers below; these only speak where the quota is
- * kept here. The driver is asked first, with the program's own arguments, and says whether they are right.
+ * How much memory there is. Where rm knows the driver it rewrites the answers below; these only speak where the quota
+ * is kept here. The driver is asked first, with the program's own arguments, and says whether they are right.
  */
 #include "share.h"
 
 #include <limits.h>
+#include <string.h>
 
 static unsigned int narrow (uint64_t bytes)
 {
@@ -95,8 +96,9 @@ static bool nvml_numbers (nvmlDevice_t device, uint64_t total, uint64_t free, st
 {
     char text[96] = "";
     uint8_t uuid[16] = { 0 };
-    if (!share_is_active () || NEXT (nvmlDeviceGetUUID) (device, text, sizeof (text)) != NVML_SUCCESS || text[0] == '\0' ||
-        text[1] == '\0' || text[2] == '\0' || text[3] != '-' || !parse_uuid (text, uuid))
+    if (!share_is_active () || NEXT (nvmlDeviceGetUUID) (device, text, sizeof (text)) != NVML_SUCCESS)
+        return false;
+    if (strnlen (text, 4) < 4 || text[3] != '-' || !parse_uuid (text, uuid))
         return false;
     struct share share = share_of_uuid (uuid);
     return share.counted && share_numbers (&share, total, free, numbers);

@@ -7,11 +7,15 @@
 #include "shim/limits.h"
 #include "shim/raw.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *path_of (const char *path, const char *variable)
 {
-    const char *other = RAW3 (SYS_faccessat, -100, path, 0) != 0 && !identity_secure () ? identity_variable (variable) : NULL;
+    if (RAW3 (SYS_faccessat, AT_FDCWD, path, F_OK) == 0 || identity_secure ())
+        return path;
+    const char *other = identity_variable (variable);
     return other != NULL ? other : path;
 }
 
@@ -82,14 +86,22 @@ struct share share_of_uuid (const uint8_t uuid[16])
     if (share.gpu != RM_NO_GPU) {
         share.oversubscribed = (api->limits.gpus[share.gpu].flags & LIMITS_OVERSUBSCRIBE) != 0;
         share.counted = api->counting;
-        share.blocked = share.counted && !api->attached; /* no memory at all: region_attach has a way for anything else */
+        /* no memory at all: region_attach has a way for anything else */
+        share.blocked = share.counted && !api->attached;
     }
     share_unlock (api, signals);
     return share;
 }
 
+/* The container may lower its own limit in the region. 0: none. */
+static uint64_t limit_of (const struct api *api, int gpu)
+{
+    uint64_t limit = api->limits.gpus[gpu].memory, own = LOAD_RELAXED (api->region.header->memory[gpu]);
+    return own != 0 && (limit == 0 || own < limit) ? own : limit;
+}
+
 /* Several processes ask at once: region_reserve is exact between them, and the lock makes it so between threads. */
-static bool reserve (const struct share *share, uint64_t bytes, bool always)
+static bool reserve (const struct share *share, uint64_t bytes)
 {
     uint64_t signals;
     struct api *api = share_lock (&signals);
@@ -98,17 +110,14 @@ static bool reserve (const struct share *share, uint64_t bytes, bool always)
             share_unlock (api, signals);
         return false;
     }
-    uint64_t limit = api->limits.gpus[share->gpu].memory, lower = LOAD_RELAXED (api->region.header->memory[share->gpu]);
-    if (lower != 0 && (limit == 0 || lower < limit))
-        limit = lower;
-    bool granted = region_reserve (&api->region, share->gpu, bytes, always ? 0 : limit);
+    bool granted = region_reserve (&api->region, share->gpu, bytes, limit_of (api, share->gpu));
     share_unlock (api, signals);
     return granted;
 }
 
 bool share_take (const struct share *share, uint64_t bytes)
 {
-    return !share->blocked && (!share->counted || reserve (share, bytes, false));
+    return !share->blocked && (!share->counted || reserve (share, bytes));
 }
 
 void share_give (const struct share *share, uint64_t bytes)
@@ -122,15 +131,16 @@ void share_give (const struct share *share, uint64_t bytes)
     share_unlock (api, signals);
 }
 
-void share_keep (const struct share *share, bool made, enum ledger_kind kind, uint64_t key, uint64_t bytes, bool converted)
+void share_keep (const struct share *share, bool made, enum ledger_kind kind, uint64_t key, uint64_t bytes,
+                 bool converted)
 {
     uint64_t signals;
     struct api *api;
     if (!made) {
         share_give (share, bytes);
     } else if ((share->counted || converted) && (api = share_lock (&signals)) != NULL) {
-        struct ledger_entry entry = { .key = key, .bytes = bytes, .kind = kind, .gpu = share->counted ? share->gpu : RM_NO_GPU,
-                                      .references = 1, .converted = converted };
+        struct ledger_entry entry = { .key = key, .bytes = bytes, .kind = kind, .references = 1, .converted = converted };
+        entry.gpu = share->counted ? share->gpu : RM_NO_GPU;
         ledger_add (&api->ledger, &entry);
         share_unlock (api, signals);
     }
@@ -180,10 +190,8 @@ bool share_numbers (const struct share *share, uint64_t real_total, uint64_t rea
     struct api *api = share->counted ? share_lock (&signals) : NULL;
     if (api == NULL)
         return false;
-    uint64_t limit = api->limits.gpus[share->gpu].memory, lower = api->attached ? api->region.header->memory[share->gpu] : 0;
-    uint64_t used = api->attached ? region_sum (&api->region, share->gpu, false) : limit;
-    if (lower != 0 && (limit == 0 || lower < limit))
-        limit = lower;
+    uint64_t limit = api->attached ? limit_of (api, share->gpu) : 0;
+    uint64_t used = api->attached ? region_sum (&api->region, share->gpu, false) : 0;
     share_unlock (api, signals);
     if (limit == 0)
         return false;

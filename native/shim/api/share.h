@@ -46,7 +46,8 @@ struct share share_of_uuid (const uint8_t uuid[16]);
 bool share_take (const struct share *share, uint64_t bytes);
 void share_give (const struct share *share, uint64_t bytes);
 /* The allocation is made, or (made false) what it took goes back. */
-void share_keep (const struct share *share, bool made, enum ledger_kind kind, uint64_t key, uint64_t bytes, bool converted);
+void share_keep (const struct share *share, bool made, enum ledger_kind kind, uint64_t key, uint64_t bytes,
+                 bool converted);
 
 /* Takes an entry out before the driver frees the thing, since another thread may get the same key right after. */
 bool share_forget (enum ledger_kind kind, uint64_t key, struct ledger_entry *entry);

@@ -1,7 +1,7 @@
 /*
- * Memory in the order of a stream. Converted memory is there at once, which no program can tell from its order. Its free
- * cannot be put into the stream (the driver answers CUDA_ERROR_NOT_SUPPORTED for managed memory), so it waits for the
- * stream and frees then: what was put there before may still use the memory.
+ * Memory in the order of a stream. Converted memory is there at once, which no program can tell from its order. Its
+ * free cannot be put into the stream (the driver answers CUDA_ERROR_NOT_SUPPORTED for managed memory), so it waits
+ * for the stream and frees then: what was put there before may still use the memory.
  */
 #include "managed.h"
 
@@ -13,8 +13,9 @@ struct flavour {
 };
 static const struct flavour LEGACY = { ROW_cuMemAllocAsync, ROW_cuMemAllocFromPoolAsync, ROW_cuMemFreeAsync,
                                        ROW_cuStreamIsCapturing, ROW_cuStreamSynchronize };
-static const struct flavour PER_THREAD = { ROW_cuMemAllocAsync_ptsz, ROW_cuMemAllocFromPoolAsync_ptsz, ROW_cuMemFreeAsync_ptsz,
-                                           ROW_cuStreamIsCapturing_ptsz, ROW_cuStreamSynchronize_ptsz };
+static const struct flavour PER_THREAD = { ROW_cuMemAllocAsync_ptsz, ROW_cuMemAllocFromPoolAsync_ptsz,
+                                           ROW_cuMemFreeAsync_ptsz, ROW_cuStreamIsCapturing_ptsz,
+                                           ROW_cuStreamSynchronize_ptsz };
 
 /* Memory that a graph owns stays the driver's, and so does what we cannot tell. */
 static bool is_capturing (const struct flavour *flavour, CUstream stream)
@@ -62,10 +63,10 @@ static CUresult free_in_order (const struct flavour *flavour, CUdeviceptr pointe
     return result;
 }
 
-/* A pool has a device of its own, which only the memory from it tells. Pools are never converted: their owner may export
- * them, trim them and ask how full they are. */
-static CUresult allocate_from_pool (const struct flavour *flavour, CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
-                                    CUstream stream)
+/* A pool has a device of its own, which only the memory from it tells. Pools are never converted: their owner may
+ * export them, trim them and ask how full they are. */
+static CUresult allocate_from_pool (const struct flavour *flavour, CUdeviceptr *pointer, size_t bytes,
+                                    CUmemoryPool pool, CUstream stream)
 {
     type_cuMemAllocFromPoolAsync real = (type_cuMemAllocFromPoolAsync) next_function (flavour->allocate_from_pool);
     struct share share = share_of_stream (stream);

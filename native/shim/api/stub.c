@@ -1,6 +1,6 @@
 /*
- * dlsym and dlvsym as the world sees them. The dynamic linker knows who asks by the return address (RTLD_NEXT, RTLD_DEFAULT
- * from a local scope, dlerror), so what is not ours is left by a jump with everything as it came in.
+ * dlsym and dlvsym as the world sees them. The dynamic linker knows who asks by the return address (RTLD_NEXT,
+ * RTLD_DEFAULT from a local scope, dlerror), so what is not ours is left by a jump with everything as it came in.
  *
  * Both carry the version that glibc first gave them on this processor and the one of libc.so since 2.34.
  */

@@ -1,6 +1,7 @@
 /*
- * Physical memory with addresses of its own (cuMemCreate). It lives until the last handle is released and the last mapping
- * is gone, and it is charged to the device that its properties name, whichever is current. It is never converted.
+ * Physical memory with addresses of its own (cuMemCreate). It lives until the last handle is released and the last
+ * mapping is gone, and it is charged to the device that its properties name, whichever is current. It is never
+ * converted.
  */
 #include "share.h"
 

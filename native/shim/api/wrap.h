@@ -1,6 +1,6 @@
 /*
- * The rows of rows.def as prototypes, function types and numbers. A row without a function does not link, a function with
- * another signature does not compile, a function without a row is not exported.
+ * The rows of rows.def as prototypes, function types and numbers. A row without a function does not link, a function
+ * with another signature does not compile, a function without a row is not exported.
  */
 #ifndef NVC_API_WRAP_H
 #define NVC_API_WRAP_H
@@ -12,7 +12,8 @@
 #define EXPORTED __attribute__ ((visibility ("default")))
 
 enum library { LIBRARY_CUDA, LIBRARY_NVML, LIBRARIES };
-enum default_stream { STREAM_BOTH = 0, STREAM_LEGACY = 1, STREAM_PER_THREAD = 2 }; /* also the flags of cuGetProcAddress */
+/* also the flags of cuGetProcAddress */
+enum default_stream { STREAM_BOTH = 0, STREAM_LEGACY = 1, STREAM_PER_THREAD = 2 };
 
 enum row {
 #define WRAP(result, symbol, parameters, base, version, stream, library) ROW_##symbol,

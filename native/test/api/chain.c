@@ -1,4 +1,5 @@
-/* A program under interposers of dlsym: names found as always, and every interposer in the chain asked. Words: its counters. */
+/* A program under interposers of dlsym: names found as always, and every interposer in the chain asked. Words: its
+ * counters. */
 #include <dlfcn.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /*
  * A driver library for tests, without a GPU behind it: two GPUs of 16 GiB, counters, and the answers that an H200 with
- * driver 580.159.04 was seen to give (managed memory: cuMemFreeAsync 801, cuIpcGetMemHandle 1; pitch a multiple of 512).
- * -DOLD: a driver of CUDA 11.0. -DNEWER: one with variants and names that nobody has heard of.
+ * driver 580.159.04 was seen to give (managed memory: cuMemFreeAsync 801, cuIpcGetMemHandle 1; pitch a multiple of
+ * 512). -DOLD: a driver of CUDA 11.0. -DNEWER: one with variants and names that nobody has heard of.
  */
 #include "shim/api/abi.h"
 
@@ -28,7 +28,8 @@ static int advised = -1;
 
 #define PROTOTYPE(result, name, parameters) API result name parameters; API result name parameters
 #define COUNT(name) calls[CALL_##name]++
-enum call { CALL_alloc, CALL_managed, CALL_free, CALL_alloc_async, CALL_free_async, CALL_pitch, CALL_synchronize, CALL_export_table };
+enum call { CALL_alloc, CALL_managed, CALL_free, CALL_alloc_async, CALL_free_async, CALL_pitch, CALL_synchronize,
+        CALL_export_table };
 
 PROTOTYPE (unsigned int, fake_calls, (int call)) { return calls[call]; }
 PROTOTYPE (uint64_t, fake_used, (int device)) { return used[device]; }
@@ -130,7 +131,8 @@ PROTOTYPE (CUresult, cuMemAlloc, (CUdeviceptr_v1 *pointer, unsigned int bytes))
         *pointer = (CUdeviceptr_v1) (find (key)->key &= 0xffffffff);
     return result;
 }
-PROTOTYPE (CUresult, cuMemAllocPitch_v2, (CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned int element))
+PROTOTYPE (CUresult, cuMemAllocPitch_v2, (CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
+        unsigned int element))
 {
     COUNT (pitch);
     if (pitch == NULL || (element != 4 && element != 8 && element != 16))
@@ -197,18 +199,25 @@ PROTOTYPE (CUresult, cuArray3DCreate_v2, (CUarray *array, const CUDA_ARRAY3D_DES
     return descriptor == NULL ? CUDA_ERROR_INVALID_VALUE : make (ARRAY, (uint64_t *) array, 4096, current);
 }
 PROTOTYPE (CUresult, cuArrayDestroy, (CUarray array)) { return destroy ((uintptr_t) array); }
-PROTOTYPE (CUresult, cuMemCreate, (CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties, unsigned long long flags))
+PROTOTYPE (CUresult, cuMemCreate, (CUmemGenericAllocationHandle *handle, size_t bytes,
+        const CUmemAllocationProp *properties, unsigned long long flags))
 {
     (void) flags;
-    return properties == NULL ? CUDA_ERROR_INVALID_VALUE : make (HANDLE, (uint64_t *) handle, bytes, properties->location.id);
+    if (properties == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    return make (HANDLE, (uint64_t *) handle, bytes, properties->location.id);
 }
 PROTOTYPE (CUresult, cuMemRelease, (CUmemGenericAllocationHandle handle)) { return destroy (handle); }
-PROTOTYPE (CUresult, cuMemMap, (CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags))
+PROTOTYPE (CUresult, cuMemMap, (CUdeviceptr pointer, size_t bytes, size_t offset,
+        CUmemGenericAllocationHandle handle, unsigned long long flags))
 {
     (void) pointer, (void) bytes, (void) offset, (void) flags;
     return find (handle) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-PROTOTYPE (CUresult, cuMemUnmap, (CUdeviceptr pointer, size_t bytes)) { return pointer != 0 && bytes != 0 ? CUDA_SUCCESS : 1; }
+PROTOTYPE (CUresult, cuMemUnmap, (CUdeviceptr pointer, size_t bytes)) 
+{
+    return pointer != 0 && bytes != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 PROTOTYPE (CUresult, cuGetExportTable, (const void **table, const CUuuid *identity))
 {
     COUNT (export_table);
@@ -223,7 +232,10 @@ PROTOTYPE (CUresult, cuStreamIsCapturing, (CUstream stream, int *status))
     *status = capturing && (uintptr_t) stream >= 1000;
     return CUDA_SUCCESS;
 }
-PROTOTYPE (CUresult, cuStreamIsCapturing_ptsz, (CUstream stream, int *status)) { return cuStreamIsCapturing (stream, status); }
+PROTOTYPE (CUresult, cuStreamIsCapturing_ptsz, (CUstream stream, int *status))
+{
+    return cuStreamIsCapturing (stream, status);
+}
 PROTOTYPE (CUresult, cuStreamSynchronize, (CUstream stream))
 {
     COUNT (synchronize);
@@ -247,7 +259,8 @@ PROTOTYPE (CUresult, cuMemAllocFromPoolAsync, (CUdeviceptr *pointer, size_t byte
     (void) stream;
     return make (POOL, (uint64_t *) pointer, bytes, (int) ((uintptr_t) pool - 2000));
 }
-PROTOTYPE (CUresult, cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream))
+PROTOTYPE (CUresult, cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+        CUstream stream))
 {
     return cuMemAllocFromPoolAsync (pointer, bytes, pool, stream);
 }
@@ -258,10 +271,16 @@ PROTOTYPE (CUresult, cuMemFreeAsync, (CUdeviceptr pointer, CUstream stream))
     struct thing *thing = find (pointer);
     return thing != NULL && thing->kind == MANAGED ? CUDA_ERROR_NOT_SUPPORTED : destroy (pointer);
 }
-PROTOTYPE (CUresult, cuMemFreeAsync_ptsz, (CUdeviceptr pointer, CUstream stream)) { return cuMemFreeAsync (pointer, stream); }
+PROTOTYPE (CUresult, cuMemFreeAsync_ptsz, (CUdeviceptr pointer, CUstream stream))
+{
+    return cuMemFreeAsync (pointer, stream);
+}
 #endif
 #ifdef NEWER
-PROTOTYPE (CUresult, cuMemAlloc_v3, (CUdeviceptr *pointer, size_t bytes, int why)) { return why + cuMemAlloc_v2 (pointer, bytes); }
+PROTOTYPE (CUresult, cuMemAlloc_v3, (CUdeviceptr *pointer, size_t bytes, int why))
+{
+    return why + cuMemAlloc_v2 (pointer, bytes);
+}
 PROTOTYPE (CUresult, cuFromTomorrow, (void)) { return CUDA_SUCCESS; }
 #endif
 
@@ -273,7 +292,8 @@ static const struct variant {
     unsigned int stream; /* 0: of both */
 } variants[];
 
-PROTOTYPE (CUresult, cuGetProcAddress_v2, (const char *symbol, void **function, int version, uint64_t flags, int *status));
+PROTOTYPE (CUresult, cuGetProcAddress_v2, (const char *symbol, void **function, int version, uint64_t flags,
+        int *status));
 PROTOTYPE (CUresult, cuGetProcAddress, (const char *symbol, void **function, int version, uint64_t flags));
 
 static const struct variant variants[] = {

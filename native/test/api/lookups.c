@@ -1,6 +1,6 @@
 /*
- * Looks names up, from a program (-DMAIN), from a library and from its constructor, and prints what object and symbol each
- * answer is. Words: [names of libraries to open first, "-l" before it for RTLD_LOCAL ...] -- names.
+ * Looks names up, from a program (-DMAIN), from a library and from its constructor, and prints what object and symbol
+ * each answer is. Words: [names of libraries to open first, "-l" before it for RTLD_LOCAL ...] -- names.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -34,7 +34,7 @@ static void lookups (FILE *out, const char *from, const char *const *names, void
             dlerror ();
             void *found = dlsym (RTLD_NEXT, *names);
             bool wrong = dlerror () != NULL;
-            say (out, from, found == NULL && !wrong ? "next-without-error" : found != NULL && wrong ? "next-with-error" : "next", *names, found);
+            say (out, from, (found == NULL) == wrong ? "next" : "next-wrong-error", *names, found);
         }
         say (out, from, "default-2.34", *names, dlvsym (RTLD_DEFAULT, *names, "GLIBC_2.34"));
         for (int i = 0; handles[i] != NULL; i++) {
@@ -82,7 +82,7 @@ int main (int count, char **words)
         else
             handles[number] = dlopen (words[word], RTLD_NOW | scope);
         if (handles[number] == NULL)
-            printf ("cannot open %s\n", strrchr (words[word], '/') != NULL ? strrchr (words[word], '/') + 1 : words[word]);
+            printf ("cannot open %s\n", words[word]);
         else
             number++;
     }
@@ -110,7 +110,8 @@ void library_lookups (const char *const *names, void *const *handles)
 
 __attribute__ ((constructor)) static void at_load (void)
 {
-    static const char *const names[] = { "puts", "curl_easy_init", "cublasCreate_v2", "customer_cuMemAlloc_v2", "cudaMalloc", NULL };
+    static const char *const names[] = { "puts", "curl_easy_init", "cublasCreate_v2", "customer_cuMemAlloc_v2",
+            "cudaMalloc", NULL };
     void *const handles[] = { dlopen (NULL, RTLD_NOW), NULL };
     lookups (stdout, "constructor", names, handles);
 }
