@@ -1,6 +1,6 @@
 /*
- * Admission of memory, exact among racing processes, and consistent wherever one of them is killed: everything that a dead
- * process wrote is in its own slot, and goes with it.
+ * Admission of memory, exact among racing processes, and consistent wherever one of them is killed: everything that a
+ * dead process wrote is in its own slot, and goes with it.
  */
 #include <fcntl.h>
 
@@ -14,8 +14,8 @@ static bool admission_lock (int descriptor, short type)
     return RAW3 (SYS_fcntl, descriptor, F_SETLK, &lock) == 0;
 }
 
-/* A process lock, since the kernel frees it with this process and a forked child has no part in it. Polled: a holder that
- * was stopped must not stop everybody. */
+/* A process lock, since the kernel frees it with this process and a forked child has no part in it. Polled: a holder
+ * that was stopped must not stop everybody. */
 static bool admission_begin (int descriptor)
 {
     uint64_t end = raw_now () + 2 * (uint64_t) REGION_PATIENCE_NS;
@@ -38,8 +38,8 @@ static void grant (struct region_slot *slot, int gpu, uint64_t bytes)
 
 /*
  * Our own pending is posted, so whoever asks from now on counts it. Every other process that asked before is waited for
- * until it was seen once with nothing pending: what it got meanwhile is in its memory, what it asks for later it asks for
- * beside us. Then the sum of memory decides.
+ * until it was seen once with nothing pending: what it got meanwhile is in its memory, what it asks for later it asks
+ * for beside us. Then the sum of memory decides.
  */
 static bool others_settled (struct region *region, int gpu, uint64_t limit)
 {

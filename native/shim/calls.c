@@ -11,8 +11,8 @@
 #define UVM_REGISTER_GPU 37u
 #define UVM_UNREGISTER_GPU 38u
 
-/* Escapes that take, give back, name or ask about memory, or schedule, on the control node: nv_escape.h. The rest of the
- * driver's calls, and everybody else's, go their way. UVM's REGISTER_GPU and UNREGISTER_GPU are whole numbers. */
+/* Escapes that take, give back, name or ask about memory, or schedule, on the control node: nv_escape.h. The rest of
+ * the driver's calls, and everybody else's, go their way. UVM's REGISTER_GPU and UNREGISTER_GPU are whole numbers. */
 const uint32_t call_low_bytes[8] = {
     [1] = 1u << (0x27 - 0x20) | 1u << (0x29 - 0x20) | 1u << (0x2a - 0x20) | 1u << (0x2b - 0x20) | 1u << (0x34 - 0x20) |
           1u << (0x35 - 0x20) | 1u << (UVM_REGISTER_GPU - 0x20) | 1u << (UVM_UNREGISTER_GPU - 0x20),
@@ -64,7 +64,8 @@ static bool prepare (struct process *process, int descriptor, uint32_t request, 
         return false;
     call->params = wanted_memory (rm_params_wanted (process->abi, kind, request, argument), &call->params_size);
     if (call->params)
-        call->list = wanted_memory (rm_list_wanted (process->abi, kind, request, argument, call->params), &call->list_size);
+        call->list = wanted_memory (rm_list_wanted (process->abi, kind, request, argument, call->params),
+                                    &call->list_size);
     return true;
 }
 

@@ -13,8 +13,8 @@ static inline bool call_may_matter (unsigned long request)
 {
     return call_low_bytes[(request & 0xff) / 32] >> (request & 31) & 1;
 }
-/* The second look: TCGETS2 and its kind have escapes' low bytes and the size of no struct of the driver (44 bytes, or none
- * said). */
+/* The second look: TCGETS2 and its kind have escapes' low bytes and the size of no struct of the driver (44 bytes, or
+ * none said). */
 bool call_size_may_matter (unsigned long request);
 
 int call_ioctl (int descriptor, unsigned long request, void *argument);

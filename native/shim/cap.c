@@ -39,8 +39,8 @@ static void settle (struct cap *cap, uint64_t now)
     cap->since = now > cap->since ? now : cap->since;
 }
 
-/* The on-phase that is in progress ends `time` after `since`, when at the period's end nothing is owed any more. Periods
- * in which there would be no time to freeze and thaw are left running. */
+/* The on-phase that is in progress ends `time` after `since`, when at the period's end nothing is owed any more.
+ * Periods in which there would be no time to freeze and thaw are left running. */
 static uint64_t end_of_on (const struct cap *cap)
 {
     uint64_t end = cap->since - cap->since % cap->period + cap->period;

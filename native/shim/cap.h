@@ -2,10 +2,10 @@
  * When a GPU must be taken away from a process and given back so that it has a share of the time, and no more: pure
  * arithmetic on given times, no clock, no call. One `struct cap` a GPU.
  *
- * The balance is the time that the process is still owed (below 0: had too much) since its cap began. On-phases begin at
- * multiples of the period, for all processes of a container alike; an on-phase ends when the balance will be level at the
- * period's end. So whatever a phase was too long or too short by, because a call took its time or a thread woke late, is
- * made up for by the next ones.
+ * The balance is the time that the process is still owed (below 0: had too much) since its cap began. On-phases begin
+ * at multiples of the period, for all processes of a container alike; an on-phase ends when the balance will be level
+ * at the period's end. So whatever a phase was too long or too short by, because a call took its time or a thread woke
+ * late, is made up for by the next ones.
  */
 #ifndef NVC_SHIM_CAP_H
 #define NVC_SHIM_CAP_H

@@ -1,6 +1,7 @@
 /*
- * Which descriptors are open on the driver's nodes, and which of them are the same open file. Descriptors become known by
- * the first call on them that matters; dup, dup2 and dup3 are followed, duplicates made by other means are found with kcmp.
+ * Which descriptors are open on the driver's nodes, and which of them are the same open file. Descriptors become known
+ * by the first call on them that matters; dup, dup2 and dup3 are followed, duplicates made by other means are found
+ * with kcmp.
  */
 #ifndef NVC_SHIM_FILES_H
 #define NVC_SHIM_FILES_H
@@ -39,8 +40,8 @@ static inline bool files_may_know (const struct files *files, int descriptor)
 bool files_begin (struct files *files);
 /* A child's: nothing is known. */
 void files_forget (struct files *files);
-/* The name of the open file, never 0 unless there are too many. *closed: a file that is gone, since its last descriptor is
- * another file now (closed behind our back), or 0. */
+/* The name of the open file, never 0 unless there are too many. *closed: a file that is gone, since its last descriptor
+ * is another file now (closed behind our back), or 0. */
 uint64_t files_open (struct files *files, int descriptor, enum rm_node kind, uint64_t *closed);
 /* A descriptor of an open file, -1 when it has none. */
 int files_descriptor (const struct files *files, uint64_t file);

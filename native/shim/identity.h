@@ -7,8 +7,8 @@
 #include "shim/share.h"
 
 void identity_fill (struct region_slot *slot);
-/* Is this a process with more rights than its caller (set-user-ID and the like), which must not believe its environment?
- * Also true when the kernel does not say. */
+/* Is this a process with more rights than its caller (set-user-ID and the like), which must not believe its
+ * environment? Also true when the kernel does not say. */
 bool identity_secure (void);
 /* A variable of the environment, or NULL. */
 const char *identity_variable (const char *name);

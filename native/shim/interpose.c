@@ -1,6 +1,6 @@
 /*
- * The functions that this library stands before, and nothing else that is visible. Each first asks, with one or two loads,
- * whether the call can be the driver's; nearly all are not.
+ * The functions that this library stands before, and nothing else that is visible. Each first asks, with one or two
+ * loads, whether the call can be the driver's; nearly all are not.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 
 #define driver_files() __builtin_expect (LOAD_RELAXED (shim_process.files.by_descriptor) != NULL, 0)
 
-/* Not as <sys/ioctl.h> has it, with variable arguments: on these machines they are passed alike, and taking them in costs
- * a store of every register. */
+/* Not as <sys/ioctl.h> has it, with variable arguments: on these machines they are passed alike, and taking them in
+ * costs a store of every register. */
 WRAPPER int wrapper_ioctl (int descriptor, unsigned long request, void *argument) __asm__ ("ioctl");
 
 WRAPPER int wrapper_ioctl (int descriptor, unsigned long request, void *argument)

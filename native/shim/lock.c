@@ -6,7 +6,8 @@
 #include "raw.h"
 
 #define BIT(number) ((uint64_t) 1 << ((number) - 1))
-#define FAULTS (BIT (SIGSEGV) | BIT (SIGBUS) | BIT (SIGFPE) | BIT (SIGILL) | BIT (SIGTRAP) | BIT (SIGSYS) | BIT (SIGABRT))
+#define FAULTS \
+    (BIT (SIGSEGV) | BIT (SIGBUS) | BIT (SIGFPE) | BIT (SIGILL) | BIT (SIGTRAP) | BIT (SIGSYS) | BIT (SIGABRT))
 #define RESERVED (BIT (32) | BIT (33) | BIT (34))
 
 uint64_t signals_block (int except_reserved)

@@ -1,7 +1,7 @@
 /*
  * A mutex of one word. It lies in a page that the kernel wipes in a forked child (process.h), so that a child is never
- * locked out by a thread that it does not have. Signals are blocked while it is held: a handler that calls close() cannot
- * meet its own thread's lock.
+ * locked out by a thread that it does not have. Signals are blocked while it is held: a handler that calls close()
+ * cannot meet its own thread's lock.
  */
 #ifndef NVC_SHIM_LOCK_H
 #define NVC_SHIM_LOCK_H

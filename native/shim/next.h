@@ -3,10 +3,10 @@
 #define NVC_SHIM_NEXT_H
 
 /*
- * close: the next one in the program's order of libraries, because libc's is a cancellation point and other wrappers may
- * follow. ioctl: the next one too, because emulators of devices wrap it. Both are looked up once, at the first call, with
- * dlsym where the program has it; the system call serves otherwise. mmap, munmap and dup go to the kernel at once: an
- * allocator may be what calls them, and dlsym may allocate.
+ * close: the next one in the program's order of libraries, because libc's is a cancellation point and other wrappers
+ * may follow. ioctl: the next one too, because emulators of devices wrap it. Both are looked up once, at the first
+ * call, with dlsym where the program has it; the system call serves otherwise. mmap, munmap and dup go to the kernel at
+ * once: an allocator may be what calls them, and dlsym may allocate.
  */
 int next_close (int descriptor);
 /* Function pointers as numbers, for the fast path: 0 not looked for yet, 1 there is none. */

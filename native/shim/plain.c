@@ -1,6 +1,6 @@
 /*
- * The four functions that a compiler calls of its own accord. libc's memcpy has a newer symbol version (GLIBC_2.14) than
- * this library may ask for, and importing less means loading in more places. Hidden: nobody else sees them.
+ * The four functions that a compiler calls of its own accord. libc's memcpy has a newer symbol version (GLIBC_2.14)
+ * than this library may ask for, and importing less means loading in more places. Hidden: nobody else sees them.
  */
 #include <stddef.h>
 

@@ -33,8 +33,8 @@ static struct token *token_of (struct process *process)
     return expected;
 }
 
-/* A new process, perhaps a child: what is kept is the token and the mapped limits. The parent's region stays mapped, and
- * with it the lock of the parent's slot; its rm's memory is the child's copy, and of no use. */
+/* A new process, perhaps a child: what is kept is the token and the mapped limits. The parent's region stays mapped,
+ * and with it the lock of the parent's slot; its rm's memory is the child's copy, and of no use. */
 static void begin (struct process *process)
 {
     struct process *p = process;
@@ -104,8 +104,8 @@ void process_leave (struct process *process, uint64_t signals)
     lock_give (&process->token->lock, signals);
 }
 
-/* The two paths: a container's, or the environment's where there is no container's file and the program has no more rights
- * than its caller. */
+/* The two paths: a container's, or the environment's where there is no container's file and the program has no more
+ * rights than its caller. */
 static void find_limits (struct process *process)
 {
     const char *limits = SHARE_LIMITS_PATH, *region = SHARE_REGION_PATH;
@@ -170,7 +170,8 @@ static enum rm_node kind_without_limits (int descriptor, const struct stat *file
     for (int i = 0; i < got; i++)
         if (path[i] == '/')
             begin_of_name = i + 1;
-    if (strcmp (path + begin_of_name, "nvidiactl") == 0 || (S_ISCHR (file->st_mode) && file->st_rdev == makedev (195, 255)))
+    if (strcmp (path + begin_of_name, "nvidiactl") == 0 ||
+        (S_ISCHR (file->st_mode) && file->st_rdev == makedev (195, 255)))
         return RM_NODE_CONTROL;
     return strcmp (path + begin_of_name, "nvidia-uvm") == 0 ? RM_NODE_UVM : RM_NODE_OTHER;
 }

@@ -1,10 +1,10 @@
 /*
  * What this library keeps in a process: one struct, in process.c. Nothing is there until a driver node is touched.
  *
- * The token is a page that the kernel wipes in a forked child (MADV_WIPEONFORK): its lock is free there and its state 0,
- * whatever the parent's other threads were doing, and the child begins anew with a slot of its own. What the parent had
- * open stays open in the child, and so does the parent's slot's lock, as the driver's memory does. A child of vfork shares
- * the page, and everything: it is told by its pid, and what it does is not our business.
+ * The token is a page that the kernel wipes in a forked child (MADV_WIPEONFORK): its lock is free there and its state
+ * 0, whatever the parent's other threads were doing, and the child begins anew with a slot of its own. What the parent
+ * had open stays open in the child, and so does the parent's slot's lock, as the driver's memory does. A child of vfork
+ * shares the page, and everything: it is told by its pid, and what it does is not our business.
  */
 #ifndef NVC_SHIM_PROCESS_H
 #define NVC_SHIM_PROCESS_H
@@ -86,8 +86,8 @@ uint64_t process_memory_limit (const struct process *process, int gpu);
 uint32_t process_timeslice (struct process *process, int gpu);
 /* In 1/1000; 0: no cap. */
 uint32_t process_cap (const struct process *process, int gpu);
-/* After calls: publishes groups and channels, writes timeslices, freezes what is new on a frozen GPU. True when a thread
- * must be started (thread_start), after process_leave. */
+/* After calls: publishes groups and channels, writes timeslices, freezes what is new on a frozen GPU. True when a
+ * thread must be started (thread_start), after process_leave. */
 bool process_settle (struct process *process);
 
 /* host.c */

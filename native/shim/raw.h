@@ -1,6 +1,6 @@
 /*
- * System calls without libc: nothing that runs inside a tenant's process may allocate, take libc's locks, touch errno or
- * need a symbol that an older libc lacks. Results are the kernel's: a value, or -errno.
+ * System calls without libc: nothing that runs inside a tenant's process may allocate, take libc's locks, touch errno
+ * or need a symbol that an older libc lacks. Results are the kernel's: a value, or -errno.
  */
 #ifndef NVC_SHIM_RAW_H
 #define NVC_SHIM_RAW_H

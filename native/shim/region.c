@@ -99,9 +99,12 @@ static bool attach_file (struct region *region, const char *path)
     region->inode = file.st_ino;
     memcpy (region->path, path, length + 1);
     if (header_good (region->header))
-        for (uint32_t i = 0; i < REGION_SLOTS; i++)
-            if (take_slot (region, i))
-                return true;
+        /* First what nobody has; then what somebody has, or had. Slots from high on are not looked into: a file system
+         * without room would answer with a SIGBUS. */
+        for (int pass = 0; pass < 2; pass++)
+            for (uint32_t i = 0; i < REGION_SLOTS; i++)
+                if ((pass || i >= high (region) || LOAD (region->slots[i].state) == 0) && take_slot (region, i))
+                    return true;
     RAW2 (SYS_munmap, address, REGION_SIZE);
 close:
     RAW1 (SYS_close, descriptor);

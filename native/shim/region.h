@@ -1,9 +1,9 @@
 /*
  * One process's place in the region that a container's processes share (share.h), and admission of memory.
  *
- * A slot is alive while its byte lock is held, and the lock belongs to an open file, which lives as long as a descriptor
- * *or the mapping* does: a program that closes every descriptor does not lose its slot. The descriptor is checked before
- * each use, and opened anew when the program took its number.
+ * A slot is alive while its byte lock is held, and the lock belongs to an open file, which lives as long as a
+ * descriptor *or the mapping* does: a program that closes every descriptor does not lose its slot. The descriptor is
+ * checked before each use, and opened anew when the program took its number.
  *
  * Without a usable region the counters are private pages: the quota then holds for this process alone.
  */
@@ -26,8 +26,8 @@ struct region {
     char path[256];
 };
 
-/* Takes a slot of the region at `path` (NULL: none is known); private counters when that cannot be. false only when there
- * is no memory at all. */
+/* Takes a slot of the region at `path` (NULL: none is known); private counters when that cannot be. false only when
+ * there is no memory at all. */
 bool region_attach (struct region *region, const char *path);
 /* Gives the slot back (tests; a process's slot dies with it). */
 void region_detach (struct region *region);
@@ -44,13 +44,13 @@ int region_descriptor (struct region *region);
 
 /* --- admission.c --- */
 /* Takes bytes of a GPU's quota, all or nothing; limit 0: none. The sum over the processes never exceeds the limit, and
- * nobody is refused who would fit: exactly, also when many ask at once (docs/shim.md has the argument). One call at a time
- * in a process: under the process's lock. */
+ * nobody is refused who would fit: exactly, also when many ask at once (docs/shim.md has the argument). One call at a
+ * time in a process: under the process's lock. */
 bool region_reserve (struct region *region, int gpu, uint64_t bytes, uint64_t limit);
 void region_refund (struct region *region, int gpu, uint64_t bytes);
 
-/* How long a slow admission waits for a process that asked for memory and does not go on (stopped by a debugger); what it
- * asked for counts as granted after that. */
+/* How long a slow admission waits for a process that asked for memory and does not go on (stopped by a debugger); what
+ * it asked for counts as granted after that. */
 #define REGION_PATIENCE_NS 1000000000u
 
 #endif

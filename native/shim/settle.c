@@ -24,9 +24,9 @@ uint32_t process_cap (const struct process *process, int gpu)
 uint32_t process_timeslice (struct process *process, int gpu)
 {
     const struct limits_gpu *limits = &process->limits.gpus[gpu];
-    uint32_t groups = region_groups (&process->region, gpu);
+    uint32_t lowered = LOAD_RELAXED (process->region.header->weight[gpu]);
 
-    return weight_timeslice (limits->weight, LOAD_RELAXED (process->region.header->weight[gpu]), limits->priority, groups);
+    return weight_timeslice (limits->weight, lowered, limits->priority, region_groups (&process->region, gpu));
 }
 
 static void publish_channels (struct process *process)

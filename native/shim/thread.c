@@ -33,13 +33,11 @@ static void set_frozen (struct process *process, int gpu, bool frozen)
     /* A call that failed in part is undone like one that did not. */
     if (result != 0)
         log_note (process, frozen ? "freeze-failed" : "thaw-failed", (uint32_t) result);
-    if (frozen) {
-        process->frozen |= 1u << gpu;
-        process->frozen_since[gpu] = ended;
-    } else if (process->frozen & 1u << gpu) {
-        process->frozen &= ~(1u << gpu);
-        __atomic_add_fetch (&process->region.slot->frozen_ns[gpu], ended - process->frozen_since[gpu], __ATOMIC_RELAXED);
-    }
+    if (process->frozen & 1u << gpu) /* until now; frozen again (pause): the count goes on */
+        __atomic_add_fetch (&process->region.slot->frozen_ns[gpu], ended - process->frozen_since[gpu],
+                            __ATOMIC_RELAXED);
+    process->frozen_since[gpu] = ended;
+    process->frozen = frozen ? process->frozen | 1u << gpu : process->frozen & ~(1u << gpu);
     if (process->capped & 1u << gpu)
         cap_done (&process->caps[gpu], process->frozen & 1u << gpu, began, ended);
 }

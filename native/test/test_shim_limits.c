@@ -68,7 +68,8 @@ static void test_files (void)
 
     fill (&good);
     tap_ok (write (descriptor, &good, 100) == 100 && !limits_map (path, &there) && there, "a short file is not mapped");
-    tap_ok (pwrite (descriptor, &good, sizeof good, 0) == (ssize_t) sizeof good && limits_map (path, &there) && there, "a whole one is");
+    tap_ok (pwrite (descriptor, &good, sizeof good, 0) == (ssize_t) sizeof good && limits_map (path, &there) && there,
+            "a whole one is");
     tap_ok (ftruncate (descriptor, LIMITS_SIZE + 1) == 0 && !limits_map (path, &there) && there, "a longer one is not");
     unlink (path);
     close (descriptor);
@@ -87,7 +88,8 @@ static void *writer (void *argument)
     (void) argument;
     while (!__atomic_load_n (&stop, __ATOMIC_RELAXED)) {
         struct limits next = live;
-        volatile uint64_t *to = (volatile uint64_t *) (void *) live.gpus, *from = (volatile uint64_t *) (void *) next.gpus;
+        volatile uint64_t *to = (volatile uint64_t *) (void *) live.gpus;
+        volatile uint64_t *from = (volatile uint64_t *) (void *) next.gpus;
 
         next.gpus[0].memory++;
         for (int i = 1; i < SHARE_MAX_GPUS; i++)

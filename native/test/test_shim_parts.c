@@ -12,7 +12,8 @@
 
 static void test_requests (void)
 {
-    static const char *const versions[] = { "535.183.01", "550.54.14", "570.86.15", "580.105.08", "580.159.04", "590.44.01", "595.45.04" };
+    static const char *const versions[] = { "535.183.01", "550.54.14", "570.86.15", "580.105.08",
+                                            "580.159.04", "590.44.01", "595.45.04" };
     unsigned known = 0, interesting = 0, missed = 0;
 
     for (unsigned i = 0; i < sizeof versions / sizeof *versions; i++) {
@@ -38,11 +39,14 @@ static void test_requests (void)
                     missed += !call_may_matter (request) || !call_size_may_matter (request);
                 }
     }
-    printf ("# %u of %u versions known, %u requests\n", known, (unsigned) (sizeof versions / sizeof *versions), interesting);
+    printf ("# %u of %u versions known, %u requests\n", known, (unsigned) (sizeof versions / sizeof *versions),
+            interesting);
     tap_ok (known >= 4 && interesting > 20 && missed == 0, "every request that rm has a use for is looked at");
-    tap_ok (!call_may_matter (0x5401) && !call_may_matter (0x541b) && !call_may_matter (0x5413) && !call_may_matter (0x8912),
+    tap_ok (!call_may_matter (0x5401) && !call_may_matter (0x541b) && !call_may_matter (0x5413) &&
+                !call_may_matter (0x8912),
             "the usual ones on terminals and sockets are not");
-    tap_ok (!call_size_may_matter (0x802c542a) && !call_size_may_matter (0x8927), "nor those that share a low byte with an escape");
+    tap_ok (!call_size_may_matter (0x802c542a) && !call_size_may_matter (0x8927),
+            "nor those that share a low byte with an escape");
 }
 
 static void test_files (void)
@@ -61,7 +65,8 @@ static void test_files (void)
     tap_ok (files_open (&files, one, RM_NODE_CONTROL, &gone) == first, "a file keeps its name");
     copy = dup (one);
     files_duplicate (&files, one, copy);
-    tap_ok (files_close (&files, one) == 0 && files_descriptor (&files, first) == copy, "a file lives as long as a duplicate does");
+    tap_ok (files_close (&files, one) == 0 && files_descriptor (&files, first) == copy,
+            "a file lives as long as a duplicate does");
     close (one);
     tap_ok (files_open (&files, copy, RM_NODE_CONTROL, &gone) == first, "under the same name");
     one = fcntl (copy, F_DUPFD, 900);

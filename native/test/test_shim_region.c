@@ -20,7 +20,9 @@ static int *shared; /* counters of the children */
 
 static void make (void)
 {
-    struct region_header header = { .magic = REGION_MAGIC, .version = REGION_VERSION, .page = REGION_PAGE, .slots = REGION_SLOTS };
+    struct region_header header = {
+        .magic = REGION_MAGIC, .version = REGION_VERSION, .page = REGION_PAGE, .slots = REGION_SLOTS
+    };
     int descriptor = open (path, O_RDWR | O_TRUNC);
 
     if (descriptor < 0 || ftruncate (descriptor, (off_t) REGION_SIZE) != 0 ||
@@ -60,22 +62,26 @@ static void test_one (void)
     struct region region, other;
 
     make ();
-    tap_ok (region_attach (&region, path) && !region.private && region.index == 0, "the first process gets the first slot");
+    tap_ok (region_attach (&region, path) && !region.private && region.index == 0,
+            "the first process gets the first slot");
     tap_ok (region_attach (&other, path) && other.index == 1, "the second one the second");
-    tap_ok (region_reserve (&region, 0, 600, 1000) && region_reserve (&other, 0, 400, 1000), "together they reach the limit");
+    tap_ok (region_reserve (&region, 0, 600, 1000) && region_reserve (&other, 0, 400, 1000),
+            "together they reach the limit");
     tap_ok (!region_reserve (&region, 0, 1, 1000) && !region_reserve (&other, 0, 1, 1000), "and not a byte more");
     tap_ok (region_reserve (&region, 1, 1000, 1000), "another GPU has a limit of its own");
     region_refund (&other, 0, 400);
     tap_ok (region_sum (&region, 0, true) == 600, "what is given back is free at once");
     region_refund (&other, 0, 400);
     tap_ok (region_sum (&region, 0, true) == 600, "giving back twice gives nothing more");
-    tap_ok (!region_reserve (&region, 0, UINT64_MAX, 1000) && !region_reserve (&region, 0, UINT64_MAX - 5, UINT64_MAX - 1),
+    tap_ok (!region_reserve (&region, 0, UINT64_MAX, 1000) &&
+                !region_reserve (&region, 0, UINT64_MAX - 5, UINT64_MAX - 1),
             "sizes that wrap around are refused");
     tap_ok (!region_reserve (&region, 0, 1, 500), "usage above a limit that was lowered only refuses more");
     tap_ok (region.slot->pid == (uint32_t) getpid () && region.slot->start_time && region.slot->pid_namespace &&
                 !strncmp (region.slot->name, "test_shim", 9),
             "a slot says who has it");
-    tap_ok (region_has_process (&other, (uint32_t) getpid ()) && !region_has_process (&other, 1u << 30), "and others know their own");
+    tap_ok (region_has_process (&other, (uint32_t) getpid ()) && !region_has_process (&other, 1u << 30),
+            "and others know their own");
     region_detach (&other);
     region_detach (&region);
     tap_ok (used () == 0, "nothing is left");
@@ -120,7 +126,8 @@ static void test_race (bool back_and_forth)
     tap_ok (!shared[3], back_and_forth ? "also when they come and go, the sum is never above the limit"
                                        : "eight processes racing to the limit: the sum is never above it");
     tap_ok (shared[1] == 5000, back_and_forth ? "and exactly what fits is granted" : "and nobody is refused below it");
-    tap_ok (region_sweep (&region) == PROCESSES && region_sum (&region, 0, true) == 0, "all of it is free when they are gone");
+    tap_ok (region_sweep (&region) == PROCESSES && region_sum (&region, 0, true) == 0,
+            "all of it is free when they are gone");
     region_detach (&region);
 }
 
@@ -186,7 +193,8 @@ static void test_stopped (void)
     while (!__atomic_load_n (&shared[0], __ATOMIC_SEQ_CST))
         usleep (100);
     begin = seconds ();
-    tap_ok (region_reserve (&region, 0, 700, 1000) && seconds () - begin < 0.5, "a process that stopped in its question holds up nobody who fits beside it");
+    tap_ok (region_reserve (&region, 0, 700, 1000) && seconds () - begin < 0.5,
+            "a process that stopped in its question holds up nobody who fits beside it");
     tap_ok (!region_reserve (&region, 0, 1, 1000) && seconds () - begin < 4, "what it asked for is not given away");
     kill (stopped, SIGKILL);
     waitpid (stopped, NULL, 0);
@@ -204,16 +212,19 @@ static void test_files (void)
                 !region_reserve (&region, 0, 1, 10),
             "without a region the quota holds for the process alone");
     region_detach (&region);
-    tap_ok (truncate (path, 8192) == 0 && region_attach (&region, path) && region.private, "a region of another size is not used");
+    tap_ok (truncate (path, 8192) == 0 && region_attach (&region, path) && region.private,
+            "a region of another size is not used");
     region_detach (&region);
     make ();
     child = open (path, O_RDWR);
-    tap_ok (pwrite (child, "XXXX", 4, 0) == 4 && close (child) == 0 && region_attach (&region, path) && region.private, "nor one with another head");
+    tap_ok (pwrite (child, "XXXX", 4, 0) == 4 && close (child) == 0 && region_attach (&region, path) && region.private,
+            "nor one with another head");
     region_detach (&region);
     make ();
     region_attach (&region, path);
     region.header->high = UINT32_MAX;
-    tap_ok (region_reserve (&region, 0, 10, 10) && !region_reserve (&region, 0, 1, 10), "a hostile count of slots is cut");
+    tap_ok (region_reserve (&region, 0, 10, 10) && !region_reserve (&region, 0, 1, 10),
+            "a hostile count of slots is cut");
     region_detach (&region);
     make ();
     region_attach (&region, path);
@@ -229,7 +240,8 @@ static void test_files (void)
         _exit (region_sweep (&region) != 0 || region_reserve (&own, 0, 501, 1000));
     }
     waitpid (child, &status, 0);
-    tap_ok (status == 0 && region_sum (&region, 0, false) == 500 && region_sweep (&region) == 1, "a process that closes every descriptor keeps its slot as long as it lives");
+    tap_ok (status == 0 && region_sum (&region, 0, false) == 500 && region_sweep (&region) == 1,
+            "a process that closes every descriptor keeps its slot as long as it lives");
     child = fork ();
     if (child == 0) {
         struct region own;
@@ -247,7 +259,8 @@ static void test_files (void)
     waitpid (child, NULL, 0);
     while (!__atomic_load_n (&shared[0], __ATOMIC_SEQ_CST))
         usleep (100);
-    tap_ok (region_sweep (&region) == 0 && region_sum (&region, 0, false) == 500, "what a forked child still has open stays charged");
+    tap_ok (region_sweep (&region) == 0 && region_sum (&region, 0, false) == 500,
+            "what a forked child still has open stays charged");
     kill (shared[0], SIGKILL);
     for (int i = 0; i < 5000 && region_sweep (&region) == 0; i++)
         usleep (1000);
