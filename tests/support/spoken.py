@@ -102,13 +102,6 @@ class Spoken:
         lines = (self._kept + self.process.stdout.read()).decode(errors="replace").splitlines()
         return {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines}
 
-    def has_more(self) -> bool:
-        """Whether it has printed something that was not read yet; waits 5 ms for it."""
-        assert self.process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            return bool(self._kept) or bool(selector.select(0.005))
-
     def fails_with(self, word: str) -> bool:
         """Waits for its end: did it fail, and say the word on stderr? Raises Silent when it does not end in time."""
         try:
