@@ -44,6 +44,7 @@ struct fake {
     unsigned export_count;
     uint32_t next_client, next_handle;
     uint64_t granule;     /* sizes are rounded up to it */
+    uint64_t grant;       /* not 0: what the driver grants, whatever was asked for */
     uint32_t next_status; /* the next call of the tenant fails with it */
     bool no_gid;
     unsigned performed, own_calls, gid_calls, disable_calls, slice_calls;

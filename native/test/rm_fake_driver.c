@@ -114,6 +114,8 @@ static uint32_t alloc (struct fake *fake, uint64_t file, uint32_t client, uint32
         object->engine = get32 (params, 12);
     if (bytes != NULL) {
         *bytes = (*bytes + fake->granule - 1) / fake->granule * fake->granule;
+        if (fake->grant != 0)
+            *bytes = fake->grant;
         object->memory = new_memory (fake, object->instance, *bytes);
     }
     set32 (head, handle_at, object->handle);

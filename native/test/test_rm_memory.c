@@ -57,6 +57,11 @@ static void quota (void)
     tap_ok (fake_memory (b.fake, FILE_A, b.client, b.device, &(uint32_t) {0}, &bytes) == 0 && bytes == 12 * MIB &&
                 fake_charged (b.fake, 0) == 52 * MIB,
             "the size that counts is the one that the driver granted, not the one asked for");
+    b.fake->grant = MIB;
+    tap_ok (take (&b, 5 * MIB, &third) == 0 && fake_charged (b.fake, 0) == 53 * MIB && even (&b),
+            "what was reserved and not granted is given back");
+    fake_free (b.fake, FILE_A, b.client, third);
+    b.fake->grant = 0;
     b.fake->granule = 64 * MIB;
     tap_ok (take (&b, 1, &third) == 0 && fake_charged (b.fake, 0) == 116 * MIB && even (&b),
             "more granted than the quota has left is charged nevertheless, for it is there");
