@@ -27,6 +27,9 @@
 /* A class whose params' size is not in the tables gets as much as it could read. */
 #define UNKNOWN_PARAMS 4096u
 
+/* Whoever made a call that had to be left to it is looked at this much later. */
+#define LOOK_AFTER_NS 1000000u
+
 struct pointers {
     uint64_t params, rights, list;
     uint32_t params_size;
@@ -146,7 +149,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     switch (verdict) {
     case RM_CONTINUE:
         rm_forget_call (tenant->rm, call);
-        tenant->current->ask_at = guard_now ();
+        truth_ask_at (tenant, tenant->current, guard_now () + LOOK_AFTER_NS);
         return leave (tenant);
     case RM_ANSWERED:
     case RM_REFUSED:

@@ -40,6 +40,8 @@ void managed_announced (struct tenant *tenant, struct process *process, int desc
     if (node == RM_NODE_UVM || process->client_count != 0) {
         process->look_delay = FIRST_LOOK_NS;
         process->look_at = guard_now () + process->look_delay;
+        if (tenant->look_at == 0 || process->look_at < tenant->look_at)
+            tenant->look_at = process->look_at;
     }
 }
 
@@ -101,10 +103,12 @@ void managed_forget (struct tenant *tenant, struct process *process)
         charge (tenant, process, 0);
 }
 
-uint64_t managed_refresh (struct tenant *tenant, uint64_t now)
+void managed_refresh (struct tenant *tenant, uint64_t now)
 {
     uint64_t next = 0;
 
+    if (tenant->look_at == 0 || tenant->look_at > now)
+        return;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
         struct process *process = &tenant->processes[i];
 
@@ -122,5 +126,5 @@ uint64_t managed_refresh (struct tenant *tenant, uint64_t now)
         if (process->look_at != 0 && (next == 0 || process->look_at < next))
             next = process->look_at;
     }
-    return next;
+    tenant->look_at = next;
 }

@@ -22,10 +22,10 @@ static bool alive (const struct process *process)
 
 struct process *process_by_serial (struct tenant *tenant, uint64_t serial)
 {
-    for (unsigned i = 0; serial != 0 && i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial == serial)
-            return &tenant->processes[i];
-    return NULL;
+    /* The number says where it lies (enter). */
+    struct process *process = &tenant->processes[serial % TENANT_PROCESSES];
+
+    return serial != 0 && process->serial == serial ? process : NULL;
 }
 
 /* The thread group of a thread; 0 when it is gone. */
@@ -93,7 +93,11 @@ static struct process *enter (struct tenant *tenant, pid_t group)
         close (pidfd);
         return NULL;
     }
-    *process = (struct process) { .serial = ++tenant->next_serial, .pid = group, .pidfd = pidfd };
+    *process = (struct process) {
+        .serial = ++tenant->next_serial * TENANT_PROCESSES + (uint64_t) (process - tenant->processes),
+        .pid = group,
+        .pidfd = pidfd,
+    };
     event.data.u64 = process->serial;
     if (epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, pidfd, &event) != 0) {
         process_forget (tenant, process);

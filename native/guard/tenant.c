@@ -62,8 +62,7 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
         epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, process->pidfd, NULL);
         process->dead = true;
         process->look_at = 0;
-        process->ask_at = guard_now ();
-        process->ask_delay = 0;
+        truth_ask_at (tenant, process, guard_now ());
         if (process->client_count == 0 && process->managed == 0)
             process_forget (tenant, process);
     }
@@ -72,13 +71,14 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
 
 static int sleep_for (struct tenant *tenant)
 {
-    uint64_t now = guard_now (), look, check, next;
+    uint64_t now = guard_now (), next;
 
     pthread_mutex_lock (&tenant->lock);
-    look = managed_refresh (tenant, now);
-    check = truth_check (tenant, now);
+    managed_refresh (tenant, now);
+    truth_check (tenant, now);
+    next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at
+                                                                                            : tenant->look_at;
     pthread_mutex_unlock (&tenant->lock);
-    next = look == 0 || (check != 0 && check < look) ? check : look;
     if (next == 0)
         return -1;
     return next <= now ? 0 : (int) ((next - now + 999999) / 1000000);

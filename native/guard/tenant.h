@@ -58,6 +58,7 @@ struct tenant {
     struct process processes[TENANT_PROCESSES];
     struct thread_entry threads[TENANT_THREADS];
     uint64_t next_serial;
+    uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     struct {
         dev_t device;
         ino_t inode;
@@ -130,9 +131,8 @@ struct answer call_ioctl (struct tenant *tenant, int listener, const struct secc
                           struct process *process);
 /* managed.c: a shared mapping is being made: its process is looked at soon. */
 void managed_announced (struct tenant *tenant, struct process *process, int descriptor);
-/* Charges what processes whose time has come have mapped of the UVM node, as /proc/PID/maps says. Returns when to come
- * again (CLOCK_MONOTONIC ns), 0: no need. */
-uint64_t managed_refresh (struct tenant *tenant, uint64_t now);
+/* Charges what processes whose time has come have mapped of the UVM node, as /proc/PID/maps says. */
+void managed_refresh (struct tenant *tenant, uint64_t now);
 /* The process is gone, and its mappings with it. */
 void managed_forget (struct tenant *tenant, struct process *process);
 
@@ -142,9 +142,11 @@ struct truth *truth_open (const char *device_directory);
 void truth_close (struct truth *truth);
 /* Bytes of video memory of clients that this (host) process made, a GPU by its UUID; -errno. */
 long truth_of_process (struct truth *truth, const uint8_t uuid[16], pid_t pid, uint64_t *bytes);
+/* The process is asked about at this time. */
+void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at);
 /* Asks about the processes whose time has come: dead ones that the driver has let go of are refunded, and what a process
- * holds beyond the books is charged. Returns when to come again, 0: no need. */
-uint64_t truth_check (struct tenant *tenant, uint64_t now);
+ * holds beyond the books is charged. */
+void truth_check (struct tenant *tenant, uint64_t now);
 
 /* schedule.c: under the tenant's lock. */
 void schedule_apply (struct tenant *tenant, uint32_t gpu);

@@ -105,8 +105,10 @@ static void find_gpus (struct truth *truth)
         uint32_t device = HANDLE_DEVICE + i, subdevice = HANDLE_SUBDEVICE + i, zero = 0, flags = GID_BINARY;
 
         memcpy (params, &i, sizeof (i)); /* deviceId */
-        if (make (truth, truth->client, &device, CLASS_DEVICE_0, params) != 0 ||
-            make (truth, device, &subdevice, CLASS_SUBDEVICE_0, &zero) != 0)
+        /* Numbers are given without gaps, and asking for one that is not there makes a line in the kernel's log. */
+        if (make (truth, truth->client, &device, CLASS_DEVICE_0, params) != 0)
+            break;
+        if (make (truth, device, &subdevice, CLASS_SUBDEVICE_0, &zero) != 0)
             continue;
         memcpy (gid + 4, &flags, sizeof (flags));
         if (ask (truth, subdevice, GET_GID_INFO, gid, sizeof (gid)) != 0)
@@ -210,11 +212,21 @@ static void compare (struct tenant *tenant)
     }
 }
 
-uint64_t truth_check (struct tenant *tenant, uint64_t now)
+void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at)
+{
+    process->ask_at = at;
+    process->ask_delay = 0;
+    if (tenant->ask_at == 0 || at < tenant->ask_at)
+        tenant->ask_at = at;
+}
+
+void truth_check (struct tenant *tenant, uint64_t now)
 {
     uint64_t next = 0;
     bool looked = false;
 
+    if (tenant->ask_at == 0 || tenant->ask_at > now)
+        return;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
         struct process *process = &tenant->processes[i];
 
@@ -224,7 +236,7 @@ uint64_t truth_check (struct tenant *tenant, uint64_t now)
             bool known = look (tenant, process);
 
             looked = true;
-            process->ask_delay = process->ask_delay == 0              ? FIRST_ASK_NS
+            process->ask_delay = process->ask_delay == 0                ? FIRST_ASK_NS
                                  : process->ask_delay > LAST_ASK_NS / 2 ? LAST_ASK_NS
                                                                         : process->ask_delay * 2;
             process->ask_at = now + process->ask_delay;
@@ -238,7 +250,7 @@ uint64_t truth_check (struct tenant *tenant, uint64_t now)
         if (next == 0 || process->ask_at < next)
             next = process->ask_at;
     }
+    tenant->ask_at = next;
     if (looked)
         compare (tenant);
-    return next;
 }
