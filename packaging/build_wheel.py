@@ -134,7 +134,8 @@ def _settings() -> str:
 def _platform() -> str:
     """The platform tag: the glibc that the native files need, as PEP 600 writes it."""
     machine = sysconfig.get_platform().rpartition("-")[2]
-    return f"manylinux_{oldest(NATIVE / name for name in BUILT).replace('.', '_')}_{machine}"
+    files = [*(NATIVE / name for name in BUILT), *(NATIVE / "preload" / machine).glob("*.so")]
+    return f"manylinux_{oldest(files).replace('.', '_')}_{machine}"
 
 
 def main(dist: str) -> int:

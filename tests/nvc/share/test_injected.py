@@ -12,7 +12,7 @@ import pytest
 from nvc import preload
 from nvc.apply import apply
 from nvc.errors import ContainerError, MountError
-from nvc.log import Log
+from nvc.log import Log, open_log
 from nvc.operations import BindMount, ShareFiles, decode, encode
 from nvc.share import limits, plan, store
 from nvc.share.limits import Limits, LimitsNode
@@ -111,6 +111,27 @@ def test_everything_is_in_its_place_and_only_the_region_can_be_written(place: Pa
             assert (entry.record.pid, entry.record.container, entry.is_alive()) == (pid, "abc", True)
             assert entry.record.mount_namespace == os.stat(f"/proc/{pid}/ns/mnt").st_ino
     assert (rootfs / "etc/ld.so.preload").read_text() == "/lib/own.so # mine"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("loader", "said"),
+    [
+        pytest.param("usr/lib64/ld-linux-x86-64.so.2", "the image has glibc's loader", id="glibc"),
+        pytest.param("usr/lib64/ld-musl-x86_64.so.1", "its programs have no limits", id="musl"),
+        pytest.param("opt/program", "static programs have no limits", id="none"),
+    ],
+)
+def test_the_log_says_who_will_read_the_loaders_file(place: Path, rootfs: Path, loader: str, said: str) -> None:
+    (rootfs / loader).write_text("")
+
+    @isolated
+    def run() -> None:
+        with container(rootfs) as pid:
+            apply(locate(pid, rootfs), "/", operations(place), open_log(str(place / "log")))
+
+    run()
+    assert said in (place / "log").read_text()
 
 
 @pytest.mark.root
