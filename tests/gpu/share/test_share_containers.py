@@ -79,7 +79,7 @@ def test_nvidia_smi_in_a_container_shows_its_share(bed: Bed, native: OciRuntime,
 
 
 def test_a_container_has_its_cap(bed: Bed, native: OciRuntime, programs: Path, table: Table) -> None:
-    command = ["/bin/sh", "-c", "{ echo rate 0.5; echo rate 4.0; sleep 8; } | burn plain 0.65"]
+    command = ["/bin/sh", "-c", "{ echo rate 0.5; echo rate 3.0; sleep 6; } | burn plain 0.65"]
     rates = {}
     for share in ("", "cap=50%"):
         result = bed.run(native, _container(bed, programs, command, share))

@@ -15,7 +15,7 @@ from tests.support.spoken import Spoken
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
-SETTLE, WINDOW, SOLO = 0.5, 4.0, 2.0
+SETTLE, WINDOW, SOLO = 0.3, 3.0, 2.0
 KERNEL = 0.65
 POINTS = 2.0
 Pair = tuple[tuple[LooseShare, Spoken], tuple[LooseShare, Spoken]]
