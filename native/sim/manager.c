@@ -203,7 +203,7 @@ static int named_descriptor (const struct request *request)
             return -1;
         }
     }
-    if (request->escape == 201)
+    if (request->escape == 201 && request->head_size == 4)
         return (int) get32 (request->head, 0);
     if (request->escape != ESCAPE_CONTROL || request->params == NULL || request->params_size < 4)
         return -1;

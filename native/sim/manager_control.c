@@ -19,7 +19,7 @@ static const struct control_row rows[] = {
     { 0x0000021b, KIND_CLIENT, 12, 0, control_pci_info },
     { 0x00000d01, KIND_CLIENT, 12, 0, control_address_space },
     { 0x00000d04, KIND_CLIENT, 12, 0, control_inherited_share },
-    { 0x00003d08, KIND_CLIENT, 80, 76, memory_export_info },
+    { 0x00003d08, KIND_CLIENT, 80, 0, memory_export_info },
     { 0x00003d0b, KIND_CLIENT, 2128, 0, memory_export },
     { 0x00003d0c, KIND_CLIENT, 652, 0, memory_import },
     { 0x2080014a, KIND_SUBDEVICE, 268, 0, control_gid },

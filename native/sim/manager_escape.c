@@ -24,6 +24,28 @@ enum escape {
     ESCAPE_WAIT_OPEN = 218,
 };
 
+struct escape_row {
+    uint32_t escape, least, most; /* bytes of the struct */
+};
+
+static const struct escape_row rows[] = {
+    { ESCAPE_DUPLICATE, 28, 28 },     { ESCAPE_SHARE, 24, 24 },          { ESCAPE_VID_HEAP, 184, 192 },
+    { ESCAPE_MAP, 56, 56 },           { ESCAPE_UNMAP, 32, 32 },          { ESCAPE_MAP_DMA, 56, 64 },
+    { ESCAPE_UNMAP_DMA, 48, 48 },     { ESCAPE_UPDATE_MAPPING, 40, 40 }, { ESCAPE_CARD_INFO, 72, 2304 },
+    { ESCAPE_REGISTER_FD, 4, 4 },     { ESCAPE_ALLOC_OS_EVENT, 16, 16 }, { ESCAPE_FREE_OS_EVENT, 16, 16 },
+    { ESCAPE_CHECK_VERSION, 72, 72 }, { ESCAPE_ATTACH_GPUS, 0, 256 },    { ESCAPE_SYS_PARAMS, 8, 8 },
+    { ESCAPE_NUMA_INFO, 4, 560 },     { ESCAPE_WAIT_OPEN, 8, 8 },
+};
+
+static bool is_good_size (const struct request *request)
+{
+    for (size_t i = 0; i < sizeof (rows) / sizeof (rows[0]); i++) {
+        if (rows[i].escape == request->escape)
+            return request->head_size >= rows[i].least && request->head_size <= rows[i].most;
+    }
+    return false;
+}
+
 /* nv_ioctl_card_info_t: 72 bytes a GPU. */
 static void card_info (struct request *request)
 {
@@ -90,6 +112,8 @@ static enum status os_event (struct request *request)
 
 bool escape_other (struct request *request)
 {
+    if (!is_good_size (request))
+        return false;
     switch (request->escape) {
     case ESCAPE_DUPLICATE:
         return ANSWER (24, memory_duplicate (request));

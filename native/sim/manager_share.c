@@ -148,7 +148,7 @@ enum status memory_import (struct request *request, struct object *object)
     return status;
 }
 
-/* NV0000_CTRL_OS_UNIX_GET_EXPORT_OBJECT_INFO_PARAMS, 80 bytes (72 to 80 by branch; these fields are common). */
+/* NV0000_CTRL_OS_UNIX_GET_EXPORT_OBJECT_INFO_PARAMS, 80 bytes. */
 enum status memory_export_info (struct request *request, struct object *object)
 {
     (void) object;

@@ -143,6 +143,26 @@ static void faults (struct manager_file *file, uint32_t client)
     tap_ok (bed_free (file, client, 1) == 0, "until it is found again");
 }
 
+/* Every number with every small size, on every node, on garbage: nothing but an answer may come of it. */
+static void garbage (void)
+{
+    static uint8_t head[16384];
+    unsigned strange = 0;
+
+    for (enum manager_node node = MANAGER_CONTROL; node <= MANAGER_UVM_TOOLS; node++) {
+        struct manager_file *file = manager_open (bed, node, 0);
+        for (uint32_t i = 0; i < 256 * 70 * 3; i++) {
+            uint32_t number = i & 0xff, size = (i >> 8) % 70, fill = (i >> 8) / 70;
+            memset (head, fill == 0 ? 0 : fill == 1 ? 0xff : 0x02, sizeof (head));
+            size = size < 66 ? size : size == 66 ? 184 : size == 67 ? 2304 : size == 68 ? 560 : 16383;
+            int result = bed_ioctl (file, _IOC (3U, fill == 2 ? 0x53U : 0x46U, number, size), head);
+            strange += result != 0 && result != -EINVAL && result != -ENOTTY && result != -EFAULT && result != -ENOSPC;
+        }
+        manager_release (file);
+    }
+    tap_ok (strange == 0, "whatever is asked, however large, there is an answer");
+}
+
 static void waiting (struct manager_file *file, uint32_t client)
 {
     uint32_t group[5] = { 0, 0, 0, 1, 0 };
@@ -178,6 +198,7 @@ int main (void)
     processes (file, client);
     managed_node (file, client);
     faults (file, client);
+    garbage ();
     waiting (file, client);
     bed_stop ();
     return tap_done ();
