@@ -103,6 +103,21 @@ def test_a_program_without_standard_descriptors(ground: Ground) -> None:
     assert "descriptor 3" in outcome.out
 
 
+def test_a_32_bit_program_finds_something_it_can_load_and_says_nothing(ground: Ground) -> None:
+    """Without a library of its own size its loader would complain on stderr, in every program."""
+    library = next((path for path in ("/lib32/libc.so.6", "/usr/lib32/libc.so.6") if os.path.exists(path)), "")
+    if not library or not os.path.exists("/lib/ld-linux.so.2"):
+        pytest.skip("no 32-bit libc (libc6-i386)")
+    program = ground.programs / "narrow"
+    libc = ["-nostdlib", library, "-Wl,--dynamic-linker=/lib/ld-linux.so.2"]
+    source = harmless.SOURCE.with_name("narrow.c")
+    subprocess.run(["gcc", "-m32", "-ffreestanding", "-O1", "-no-pie", "-o", program, source, *libc], check=True)
+
+    outcome = _same(ground, [str(program)])
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, "narrow\n", "")
+
+
 def test_musl_takes_the_library_from_its_variable(ground: Ground) -> None:
     """musl's loader reads no /etc/ld.so.preload; an image may name the library itself."""
     program = harmless.build_habits(ground, "musl")

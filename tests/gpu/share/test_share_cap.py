@@ -87,12 +87,12 @@ def _measure(
 def test_a_cap_is_kept_within_a_point(share: Shares, start: Starts, table: Table, kind: str) -> None:
     arguments = KINDS[kind]
     with start("burn", *arguments) as program:
-        program.line()
+        iterations = program.line().split()[2]
         _rate(program, SETTLE)
         native = _rate(program, SOLO)
     held = share(memory=8 << 30)
 
-    with start("burn", *arguments, share=held) as program:
+    with start("burn", *arguments, iterations, share=held) as program:
         program.line()
         _measure(program, held, table, kind, native, SOLO, CAPPED)
 
