@@ -92,11 +92,11 @@ class SimGpu:
         os.close(descriptor)
 
     def probe(self, *, preload: bool = True, **environment: str) -> Probe:
-        libraries = {"LD_PRELOAD": str(build() / "libnvc-shim.so")} if preload else {}
+        loader = {"LD_PRELOAD": str(build() / "libnvc-shim.so")} if preload else {}
         shim = {"NVC_SHIM_LIMITS": str(self.limits_path), "NVC_SHIM_REGION": str(self.region_path)}
-        every = {"PATH": "/usr/bin:/bin", "NVC_SHIM_LOG": str(self.log), **shim, **libraries, **environment}
-        library = next(self.machine.rglob("libcuda.so.1"))
-        self.probes.append(Probe([sys.executable, "-I", "-S", str(_PROBE), str(library)], every))
+        every = {"PATH": "/usr/bin:/bin", "NVC_SHIM_LOG": str(self.log), **shim, **loader, **environment}
+        libraries = [str(next(self.machine.rglob(name))) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
+        self.probes.append(Probe([sys.executable, "-I", "-S", str(_PROBE), *libraries], every))
         return self.probes[-1]
 
     def started(self, **wishes: Any) -> Probe:

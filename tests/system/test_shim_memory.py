@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from nvc.share import region
 from tests.support.simgpu import MIB, SimGpu, make_machine, with_gpu
 
 pytestmark = pytest.mark.root
@@ -131,6 +133,53 @@ def managed(gpu: SimGpu) -> None:
 
 def test_managed_memory_is_charged_where_it_is_mapped(machine: Path) -> None:
     with_gpu(machine, managed)
+
+
+def other_paths(gpu: SimGpu) -> None:
+    for name in ("pooled", "created"):
+        probe = gpu.started(memory=LIMIT)
+        count, status = getattr(probe, name)(1024, 100)
+        assert (count, status) == (9, 2)
+        assert probe.alloc(1024) == [0, 2]
+        probe.kill()
+    probe = gpu.started(memory=LIMIT)
+    free, _ = probe.info()
+    assert probe.managed(4096) == 0
+    assert probe.info()[0] <= free - 4 * GIB
+    assert probe.managed(8192) == 2
+    assert probe.free() == 0
+    assert probe.info()[0] == free
+
+
+def test_pools_created_and_managed_memory_count_alike(machine: Path) -> None:
+    with_gpu(machine, other_paths)
+
+
+def nvml(gpu: SimGpu) -> None:
+    probe = gpu.started(memory=LIMIT)
+    assert probe.alloc(1024, 2) == [2, 0]
+    total, free, used = probe.nvml()
+    assert [free, total] == probe.info()
+    assert used == LIMIT - free
+
+
+def test_nvml_says_what_cuda_says(machine: Path) -> None:
+    with_gpu(machine, nvml)
+
+
+def lowered(gpu: SimGpu) -> None:
+    probe = gpu.started(memory=LIMIT)
+    descriptor = os.open(gpu.region_path, os.O_RDWR)
+    region.set_own(descriptor, 0, 4 * GIB, None, None)
+    assert probe.info()[1] == probe.total() == 4 * GIB
+    assert probe.alloc(1024, 100) == [3, 2]
+    region.set_own(descriptor, 0, 40 * GIB, None, None)
+    os.close(descriptor)
+    assert probe.info()[1] == LIMIT, "the container can only lower it"
+
+
+def test_the_container_can_lower_its_limit_but_not_raise_it(machine: Path) -> None:
+    with_gpu(machine, lowered)
 
 
 def children(gpu: SimGpu) -> None:

@@ -83,6 +83,41 @@ class Probe:
         got = libc.mmap(address, mib * MIB, READ_WRITE, SHARED | FIXED, self.uvm, address)
         return ctypes.get_errno() if got == FAILED else 0
 
+    def managed(self, mib: int) -> int:
+        """cuMemAllocManaged, attached globally: a status."""
+        piece = ctypes.c_uint64()
+        status = self.cuda.cuMemAllocManaged(ctypes.byref(piece), ctypes.c_size_t(mib * MIB), 1)
+        if status == 0:
+            self.pieces.append(piece)
+        return int(status)
+
+    def pooled(self, mib: int, most: int) -> list[int]:
+        """Pieces of the default pool: how many, and the last status. They stay."""
+        for count in range(most):
+            piece = ctypes.c_uint64()
+            status = self.cuda.cuMemAllocAsync(ctypes.byref(piece), ctypes.c_size_t(mib * MIB), None)
+            if status:
+                return [count, status]
+        return [most, 0]
+
+    def created(self, mib: int, most: int) -> list[int]:
+        """Pieces made with cuMemCreate: how many, and the last status. They stay."""
+        wish = (ctypes.c_uint32 * 8)(1, 0, 1, 0)  # CU_MEM_ALLOCATION_TYPE_PINNED, no handle, on device 0
+        for count in range(most):
+            piece = ctypes.c_uint64()
+            status = self.cuda.cuMemCreate(ctypes.byref(piece), ctypes.c_size_t(mib * MIB), wish, ctypes.c_uint64(0))
+            if status:
+                return [count, status]
+        return [most, 0]
+
+    def nvml(self) -> list[int]:
+        """Total, free and used, as NVML has them."""
+        library, device, memory = ctypes.CDLL(sys.argv[2]), ctypes.c_void_p(), (ctypes.c_uint64 * 3)()
+        assert library.nvmlInit_v2() == 0
+        assert library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+        assert library.nvmlDeviceGetMemoryInfo(device, memory) == 0
+        return list(memory)
+
     def unmap(self, address: int, mib: int) -> int:
         return int(libc.munmap(address, mib * MIB))
 
