@@ -85,9 +85,8 @@ def two(gpu: SimGpu) -> None:
     second = gpu.started(cap=500)
     for probe in (first, second):
         assert probe.work(500) == 0
-    region = gpu.region()
-    assert sum(slot.groups[0] for slot in region.slots) >= 2
-    assert all(slot.threads_cap for slot in region.slots)
+    assert sum(slot.groups[0] for slot in gpu.region().slots) >= 2
+    wait_until(lambda: [slot.threads_cap for slot in gpu.region().slots] == [True, True])
     first.kill()
     assert second.rate(300) > 0, "a process that died with its channels frozen holds up nobody"
 
