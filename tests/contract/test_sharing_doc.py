@@ -1,0 +1,34 @@
+"""docs/sharing.md names every word, variable and key there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nvc.share import dialects, policy, words
+from nvc.share.words import parse
+
+TEXT = (Path(__file__).parents[2] / "docs/sharing.md").read_text()
+SINGLE = sorted(name for name in (*dialects.VARIABLES, *dialects.IGNORED) if not re.search(r"_\d+$", name))
+
+
+@pytest.mark.parametrize("name", [*SINGLE, *words._WORDS, *policy._RULES, "clamp", "allow-off", "variables"])
+def test_it_is_named(name: str) -> None:
+    assert re.search(rf"[`\n ]{re.escape(name)}\b", TEXT)
+
+
+@pytest.mark.parametrize("wish", re.findall(r"(?:NVC_SHARE|nvc\.share|--share)=([^\s\"`()]+)", TEXT))
+def test_its_examples_are_shares(wish: str) -> None:
+    assert parse(wish)
+
+
+def test_its_policy_is_a_policy() -> None:
+    from nvc.share import policyfile
+
+    block = re.search(r"(    \[share\]\n(?:    .*\n)+)", TEXT)
+    assert block is not None
+    found = policyfile.parse(re.sub("^    ", "", block.group(1), flags=re.MULTILINE).encode(), "docs")
+    assert found.maximum.weight == 100
+    assert found.variables
