@@ -117,8 +117,8 @@ CONTAINER = Service(
             ApplyRequest,
             ApplyReply,
             why="The caller may change a container as root does: it is root, and has only this way to. Operations are "
-            "data of a closed set; sources lie below the driver root, or are files of ours; targets lie below the rootfs "
-            "descriptor.",
+            "data of a closed set; sources lie below the driver root or are files of ours, targets lie below the "
+            "rootfs descriptor.",
             failure=MountError,
             hint=_SLOW_CONTAINER,
             phase="mount",
