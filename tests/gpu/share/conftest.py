@@ -76,7 +76,8 @@ def programs(whole_bed: Bed) -> Path:
     if compiler is None:
         pytest.skip("no nvcc on this machine")
     toolkit = Path(compiler).resolve().parents[1]
-    cuda = [f"-I{toolkit}/include", f"-L{toolkit}/lib64/stubs", "-lcuda"]
+    stubs = [f"-L{toolkit}/{place}/stubs" for place in ("lib64", f"targets/{os.uname().machine}-linux/lib")]
+    cuda = [f"-I{toolkit}/include", *stubs, "-lcuda"]
     target = whole_bed.directory("programs")
 
     def compile_one(source: Path) -> None:
@@ -84,7 +85,7 @@ def programs(whole_bed: Bed) -> Path:
         if source.suffix == ".cu":
             command = [compiler, "-O2", "-cudart", "static", "-arch=native", *output, *cuda, "-ldl", "-lpthread"]
         else:
-            command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", *output, *cuda]
+            command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", *output, "-Wl,--as-needed", *cuda]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{source.name}: {done.stderr}"
 

