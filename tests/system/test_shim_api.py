@@ -1,0 +1,57 @@
+"""Both preloaded libraries over the simulated driver: a share that oversubscribes, and a driver that rm does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.native import build
+from tests.support.simgpu import Probe, SimGpu, make_machine, with_gpu
+
+pytestmark = pytest.mark.root
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("machine")
+    make_machine(directory)
+    return directory
+
+
+def both(gpu: SimGpu) -> Probe:
+    libraries = [str(build() / name) for name in ("libnvc-shim.so", "libnvc-shim-api.so")]
+    return gpu.probe(LD_PRELOAD=":".join(libraries))
+
+
+def oversubscribed(gpu: SimGpu) -> None:
+    gpu.share(memory=300 * GIB, oversubscribe=True)
+    probe = both(gpu)
+    assert probe.init() == 0
+    held = gpu.region().used(0)
+    assert probe.alloc(200 * 1024, 1) == [1, 0], "more than the GPU has"
+    assert gpu.region().used(0) == held + 200 * GIB, "charged once, for this GPU"
+    assert probe.alloc(100 * 1024, 1) == [0, 2], "the share's limit still holds"
+    assert probe.free() == 0
+    assert gpu.region().used(0) == held
+
+
+def test_an_oversubscribed_share_is_held_by_the_mappings(machine: Path) -> None:
+    with_gpu(machine, oversubscribed)
+
+
+def unknown(gpu: SimGpu) -> None:
+    gpu.share(memory=10 * GIB, driver="9999.1")
+    probe = both(gpu)
+    assert probe.init() == 0
+    assert probe.total() == 10 * GIB
+    assert probe.info() == [10 * GIB, 10 * GIB]
+    assert probe.alloc(1024, 11) == [10, 2]
+    assert probe.info() == [0, 10 * GIB]
+    assert probe.free() == 0
+    assert probe.info() == [10 * GIB, 10 * GIB]
+
+
+def test_an_unknown_drivers_quota_is_kept_by_calls(machine: Path) -> None:
+    with_gpu(machine, unknown)
