@@ -1,0 +1,186 @@
+"""``nvc-py share`` on the host, and in a container that has only its two files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvc.cli import share as command_module
+from nvc.share import limits, policyfile, region, store
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu
+from nvc.share.store import StoredShare
+
+UUIDS = [f"GPU-00000000-0000-0000-0000-00000000000{index}" for index in (1, 2)]
+TWO = Limits(tuple(ResolvedGpu(uuid, -1, 10 << 30, 500, 20) for uuid in UUIDS), driver="580.1", container="abcdef")
+
+Share = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    return str(tmp_path / "nvc/share")
+
+
+@pytest.fixture
+def share(command: Callable[..., Any], directory: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Share:
+    config = tmp_path / "config.toml"
+    config.write_text('[share]\nmaximum = "mem=20Gi,cap=80%,weight=100"\n')
+    monkeypatch.setattr(policyfile, "CONFIG", str(config))
+
+    def run(*words: str) -> tuple[int, str, str]:
+        ran: tuple[int, str, str] = command("share", "--store", directory, *words, program="nvc-py")
+        return ran
+
+    return run
+
+
+@pytest.fixture
+def container(directory: str) -> str:
+    """A container whose first process is this one; the path of its entry."""
+    record = StoredShare("abcdef", "abcdef", os.getpid(), store.start_time(os.getpid()))
+    return store.create(record, TWO, b"", directory=directory)
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The two files of a container, and no store."""
+    (tmp_path / "limits").write_bytes(limits.encode(TWO))
+    (tmp_path / "region").write_bytes(region.header_bytes())
+    monkeypatch.setattr(limits, "PATH", str(tmp_path / "limits"))
+    monkeypatch.setattr(region, "PATH", str(tmp_path / "region"))
+    yield
+
+
+def stored(entry: str) -> Limits:
+    return limits.decode(Path(entry, "limits").read_bytes())
+
+
+def test_a_host_without_shares_says_so(share: Share) -> None:
+    code, out, err = share("ls")
+    assert (0, ["CONTAINER"]) == (code, out.split()[:1])
+    assert "no container here has a share" in err
+
+
+def test_containers_are_listed_by_gpu(share: Share, container: str) -> None:
+    code, out, _ = share("ls")
+    assert 0 == code
+    assert [["abcdef", UUIDS[index][:12], "0Mi/10.0Gi", "50%", "20", "normal", "0", "-"] for index in (0, 1)] == [
+        line.split() for line in out.splitlines()[1:]
+    ]
+    found = json.loads(share("ls", "--json")[1])
+    assert [(uuid, 10 << 30, 500) for uuid in UUIDS] == [
+        (row["gpu"], row["limit"], row["cap"]) for row in found["shares"]
+    ]
+
+
+def test_an_entry_that_is_damaged_spoils_no_other(share: Share, container: str, directory: str) -> None:
+    other = store.create(StoredShare("other", "other"), TWO, b"", directory=directory)
+    Path(other, "limits").write_bytes(b"x")
+    Path(directory, "stray").write_text("")
+    code, out, err = share("ls")
+    assert (0, 3) == (code, len(out.splitlines()))
+    assert 2 == err.count("warning:")
+
+
+@pytest.mark.parametrize("words", [("get", "abc"), ("get", str(os.getpid()))])
+def test_get_prints_words(words: tuple[str, ...], share: Share, container: str) -> None:
+    lines = [f"abcdef {uuid} mem=10Gi,weight=20,cap=50%,priority=normal" for uuid in UUIDS]
+    assert (0, "\n".join(lines) + "\n", "") == share(*words)
+
+
+def test_set_changes_what_is_said(share: Share, container: str) -> None:
+    assert 0 == share("set", "abc", "mem=5Gi,cap=25%,weight=3,priority=high")[0]
+    assert [(5 << 30, 250, 3, "high")] * 2 == [
+        (gpu.memory, gpu.cap, gpu.weight, gpu.priority) for gpu in stored(container).gpus
+    ]
+
+
+@pytest.mark.parametrize("selector", ["#1", UUIDS[1]])
+def test_set_changes_one_gpu(selector: str, share: Share, container: str) -> None:
+    assert 0 == share("set", "abc", "mem=5Gi", "--gpu", selector)[0]
+    assert [10 << 30, 5 << 30] == [gpu.memory for gpu in stored(container).gpus]
+
+
+def test_set_keeps_to_the_maximum_unless_forced(share: Share, container: str) -> None:
+    code, _, err = share("set", "abc", "mem=30Gi")
+    assert 1 == code
+    assert "mem=30Gi is more than this node gives" in err
+    assert TWO == stored(container)
+    assert 0 == share("set", "abc", "mem=30Gi", "--force")[0]
+    assert [30 << 30] * 2 == [gpu.memory for gpu in stored(container).gpus]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("set", "abc"), "not a word"),
+        (("set", "mem=1Gi"), "takes a container and words"),
+        (("set", "xyz", "mem=1Gi"), "no container 'xyz'"),
+        (("set", "abc", "mem=lots"), "mem='lots'"),
+        (("set", "abc", "off"), "not for one GPU"),
+        (("set", "abc", "oversubscribe=on"), "cannot change"),
+        (("set", "abc", "mem=1Gi", "--gpu", "GPU-0000"), "more than one GPU"),
+        (("set", "abc", "mem=1Gi", "--gpu", "#7"), "is no GPU of this container"),
+        (("get",), "a container is missing"),
+        (("pause", "xyz"), "no container 'xyz'"),
+    ],
+)
+def test_a_mistake_changes_nothing(words: tuple[str, ...], named: str, share: Share, container: str) -> None:
+    code, out, err = share(*words)
+    assert (1, "") == (code, out)
+    assert named in err
+    assert TWO == stored(container)
+
+
+def test_pause_and_resume_are_in_the_limits(share: Share, container: str) -> None:
+    assert 0 == share("pause", "abc")[0]
+    assert TWO.replace(paused=True) == stored(container)
+    assert "paused" in share("ls")[1]
+    assert 0 == share("resume", "abc")[0]
+    assert TWO == stored(container)
+
+
+@pytest.mark.usefixtures("inside")
+def test_a_container_sees_its_own_share(share: Share) -> None:
+    assert ["abcdef"] * 2 == [line.split()[0] for line in share("ls")[1].splitlines()[1:]]
+    assert "mem=10Gi" in share("get")[1]
+
+
+@pytest.mark.usefixtures("inside")
+def test_a_container_lowers_its_share(share: Share) -> None:
+    code, out, _ = share("set", "mem=2Gi,cap=10%,weight=5", "--gpu", "#0")
+    assert 0 == code
+    assert f"{UUIDS[0]} mem=2Gi,weight=5,cap=10%" in out
+    assert f"{UUIDS[1]} mem=10Gi,weight=20,cap=50%" in out
+    assert "10%*" in share("ls")[1]
+
+
+@pytest.mark.usefixtures("inside")
+@pytest.mark.parametrize("words", ["mem=11Gi", "cap=51%", "weight=21", "mem=50%", "priority=high", "oversubscribe=on"])
+def test_a_container_raises_nothing(words: str, share: Share) -> None:
+    code, out, _ = share("set", words)
+    assert (1, "") == (code, out)
+    descriptor = os.open(region.PATH, os.O_RDONLY)
+    header = region.read_header(descriptor, 2)
+    os.close(descriptor)
+    assert ((0, 0),) * 3 == (header.memory, header.cap, header.weight)
+
+
+def test_watch_goes_on_until_interrupted(share: Share, container: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = []
+
+    def sleep(seconds: float) -> None:
+        turns.append(seconds)
+        if len(turns) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_module.time, "sleep", sleep)
+    code, out, _ = share("ls", "--watch")
+    assert code != 0
+    assert 3 == out.count("CONTAINER")
