@@ -120,6 +120,21 @@ def test_a_second_copy_in_a_namespace_of_its_own_keeps_its_functions(programs: P
     assert "program handle3 cuMemAlloc_v2: libcuda.so.1 cuMemAlloc_v2" in text
 
 
+def test_a_library_bound_deeply_goes_round_and_nothing_breaks(tmp_path: Path) -> None:
+    path = compile_library(SOURCES / "lookups.c", tmp_path / "libdeep.so")
+    container = Container(tmp_path, gpu(0, 64 * MIB), version="9999.1")
+    container.check(f"""
+import os
+sys.stdout = open(os.devnull, "w")
+saved = os.dup(1)
+os.dup2(sys.stdout.fileno(), 1)
+deep = ctypes.CDLL({str(path)!r}, mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
+assert deep.curl_easy_init() == 1 and take(MIB)[0] == 0
+ctypes.CDLL(None).fflush(None)
+os.dup2(saved, 1)
+""")
+
+
 def test_dlsym_itself_is_ours_by_every_way(programs: Path) -> None:
     text = preloaded(programs / "lookups", "--", "dlsym", "dlvsym")
     answers = {

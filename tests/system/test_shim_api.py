@@ -1,4 +1,4 @@
-"""Both preloaded libraries over the simulated driver: a share that oversubscribes, and a driver that rm does not know."""
+"""Both preloaded libraries over the simulated driver: oversubscription, and a driver that rm does not know."""
 
 from __future__ import annotations
 
