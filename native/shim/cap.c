@@ -74,7 +74,7 @@ struct cap_step cap_next (const struct cap *cap)
 {
     struct cap_step step = { .freeze = !cap->frozen };
     uint64_t effect = cap->frozen ? begin_of_on (cap) : end_of_on (cap);
-    uint64_t lasts = cap->frozen ? cap->to_thaw : cap->to_freeze;
+    uint64_t lasts = cap->frozen ? cap->to_thaw : cap->to_freeze / 2;
 
     step.at = effect > lasts ? effect - lasts : 0;
     return step;
@@ -85,7 +85,7 @@ void cap_done (struct cap *cap, bool frozen, uint64_t began, uint64_t ended)
     uint64_t lasted = ended > began ? ended - began : 0;
     uint64_t *mean = frozen ? &cap->to_freeze : &cap->to_thaw;
 
-    settle (cap, ended);
+    settle (cap, frozen ? began + lasted / 2 : ended);
     cap->frozen = frozen;
     if (lasted < LONGEST_CALL_NS)
         *mean = (*mean * 7 + lasted) / 8;
