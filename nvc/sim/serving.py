@@ -1,7 +1,7 @@
 """Puts a resource manager behind a simulated machine's device nodes: starts nvc-sim-manager, stops it.
 
 The manager serves files by FUSE in DIR/run/nvc-sim; each is bind-mounted over the node of its name in DIR/dev. It ends
-when its directory is unmounted and nothing has its files open any more, or with a signal.
+when the connection does: by ``stop``, by the end of its last mount in any namespace, or with a signal.
 """
 
 from __future__ import annotations
@@ -57,12 +57,15 @@ def start(directory: str, *, die_with_parent: bool = False) -> subprocess.Popen[
 def stop(directory: str) -> bool:
     """Take the served nodes away again; False when there were none.
 
-    What still has them open keeps them, and the manager waits for it. Raises InputError, MountError.
+    The manager ends, also for those who have its files open (ENOTCONN) or copies of the mounts in namespaces of their
+    own. Raises InputError, MountError.
     """
     root = simulated_host(directory).root
     mounted = _mounts(root)
     try:
-        for place in reversed(mounted):
+        if mounted:
+            _abort(mounted[0])
+        for place in reversed(_mounts(root)):
             syscalls.umount2(place, const.MNT_DETACH)
     except OSError as error:
         raise MountError(f"unmounting in {directory}: {reason(error)}") from error
@@ -162,6 +165,15 @@ def _mounts(root: str) -> list[str]:
             if rest.startswith("fuse.nvc-sim-manager ") and point.startswith(root + "/"):
                 found.append(point)
     return found
+
+
+def _abort(place: str) -> None:
+    """End the connection behind a mount, whoever else has it; the mount goes too, unless it is in use."""
+    try:
+        syscalls.umount2(place, const.MNT_FORCE)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
 
 
 def _remove(place: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,3 +96,18 @@ def test_a_killed_manager_is_replaced_by_the_next_start(bed: Bed) -> None:
     assert "served already" in bed.call(bed.commands.nvc, "sim", "start", place).err
     assert bed.call(bed.commands.nvc, "sim", "stop", place).code == 0
     assert leftovers.until(lambda: leftovers.everything(bed.token) == [], seconds=5)
+
+
+def test_stop_ends_the_manager_although_somebody_holds_its_files(bed: Bed) -> None:
+    """An open node, and a mount namespace that was copied meanwhile, do not keep the driver alive."""
+    place = str(bed.machine(bed.new_machine("h200")))
+    bed.call(bed.commands.nvc, "sim", "start", place, check=True)
+    script = f"exec 3<>{place}/dev/nvidiactl; unshare -m sh -c 'echo; read line'"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        bed.call(bed.commands.nvc, "sim", "stop", place, check=True)
+        ended = leftovers.until(lambda: not leftovers.processes(bed.token), seconds=5)
+        holder.stdin.close()
+    assert ended
