@@ -8,7 +8,6 @@
 
 enum { CLASS_SYSTEM_MEMORY = 0x3e, CLASS_VIDEO_MEMORY = 0x40, CLASS_GROUP = 0xa06c, CLASS_SUBCONTEXT = 0x9067 };
 enum { ENGINE_COMPUTE = 1, ENGINE_COPY = 0xb, COMPUTE_CHANNELS = 8, COPY_CHANNELS = 4, COPY_GROUPS = 3 };
-#define CONTROL_GROUP_SCHEDULE 0xa06c0101u
 #define CONTROL_SET_TIMESLICE 0xa06c0103u
 #define CONTROL_WORK_TOKEN 0xc36f0108u
 #define TIMESLICE 2048u /* microseconds: libcuda's own, on the compute group */
@@ -95,7 +94,6 @@ static uint32_t add_channel (CUcontext context, uint32_t group, uint32_t engine,
 
 static uint32_t add_channels (CUcontext context, uint32_t group, uint32_t engine, int count)
 {
-    uint8_t schedule[3] = { 1, 0, 0 };
     uint32_t status = RM_STATUS_OK;
 
     for (int i = 0; status == RM_STATUS_OK && i < count; i++) {
@@ -105,7 +103,7 @@ static uint32_t add_channels (CUcontext context, uint32_t group, uint32_t engine
             context->channel = channel;
     }
     if (status == RM_STATUS_OK)
-        status = rm_control (&cuda.rm, group, CONTROL_GROUP_SCHEDULE, schedule, sizeof (schedule));
+        status = rm_schedule_group (&cuda.rm, group);
     return status;
 }
 

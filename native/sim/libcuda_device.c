@@ -64,7 +64,7 @@ CUresult cuDeviceTotalMem_v2 (size_t *bytes, CUdevice ordinal)
     ENTER_ASKING (ordinal, bytes != NULL);
     *bytes = device->gpu->memory - device->gpu->memory_reserved;
     /* The manager's word first: a share may make it less. */
-    if (cuda.manager && rm_control (&cuda.rm, device->subdevice, 0x20801303, &info, sizeof (info)) == RM_STATUS_OK)
+    if (cuda.manager && rm_ask_memory (&cuda.rm, device->subdevice, &info) == RM_STATUS_OK)
         *bytes = (size_t) info.entries[0].kibibytes << 10;
     return CUDA_LEAVE (CUDA_SUCCESS);
 }

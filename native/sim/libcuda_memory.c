@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 
-#define CONTROL_FB_GET_INFO 0x20801303u
 enum { FB_HEAP_SIZE = 0x9, FB_TAX = 0x10, FB_HEAP_FREE = 0x16 };
 
 struct allocation {
@@ -120,8 +119,7 @@ CUresult cuMemGetInfo_v2 (size_t *available, size_t *total)
     CUcontext context;
 
     CUDA_ENTER_CONTEXT (context);
-    uint32_t status =
-        rm_control (&cuda.rm, context->device->subdevice, CONTROL_FB_GET_INFO, &info, sizeof (info));
+    uint32_t status = rm_ask_memory (&cuda.rm, context->device->subdevice, &info);
     if (status != RM_STATUS_OK)
         return CUDA_LEAVE (cuda_status (status));
     if (available != NULL)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -14,6 +15,8 @@
 enum { ESCAPE_FREE = 0x29, ESCAPE_CONTROL = 0x2a, ESCAPE_ALLOCATE = 0x2b, ESCAPE_SYSTEM_PARAMETERS = 0xd6 };
 enum { CLASS_ROOT = 0x0, CLASS_DEVICE = 0x80, CLASS_SUBDEVICE = 0x2080 };
 #define CONTROL_GET_GID 0x2080014au
+#define CONTROL_FB_GET_INFO 0x20801303u
+#define CONTROL_GROUP_SCHEDULE 0xa06c0101u
 
 struct allocation_call {
     uint32_t root, parent, object, class_number;
@@ -73,6 +76,21 @@ uint32_t rm_control (const struct rm_client *client, uint32_t object, uint32_t c
     return failed != RM_STATUS_OK ? failed : call.status;
 }
 
+uint32_t rm_ask_memory (const struct rm_client *client, uint32_t subdevice, struct rm_fb_info *info)
+{
+    /* 55 entries before 580, then 128. */
+    uint32_t size = client->version < 580 ? 444 : sizeof (*info);
+
+    return rm_control (client, subdevice, CONTROL_FB_GET_INFO, info, size);
+}
+
+uint32_t rm_schedule_group (const struct rm_client *client, uint32_t group)
+{
+    uint8_t schedule[3] = { 1, 0, 0 };
+
+    return rm_control (client, group, CONTROL_GROUP_SCHEDULE, schedule, client->version < 580 ? 2 : 3);
+}
+
 int rm_open_node (const char *path)
 {
     struct stat status;
@@ -83,11 +101,12 @@ int rm_open_node (const char *path)
     return open (path, O_RDWR | O_CLOEXEC);
 }
 
-bool rm_client_open (struct rm_client *client)
+bool rm_client_open (struct rm_client *client, const char *driver)
 {
     uint8_t system[8] = { 0 };
     struct allocation_call call = { .class_number = CLASS_ROOT };
 
+    client->version = atoi (driver);
     client->control = rm_open_node (CONTROL_NODE);
     if (client->control < 0)
         return false;

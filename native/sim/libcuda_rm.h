@@ -19,6 +19,7 @@ enum rm_status {
 struct rm_client {
     int control; /* descriptor, -1: none */
     uint32_t client;
+    int version; /* of the driver: 580 */
 };
 
 /* NV_MEMORY_ALLOCATION_PARAMS. */
@@ -45,8 +46,9 @@ struct rm_fb_info {
 };
 _Static_assert (sizeof (struct rm_fb_info) == 1028, "the driver's size");
 
-/* Opens the control node if there is a manager behind it and makes a client. false: no manager, or none that answers. */
-bool rm_client_open (struct rm_client *client);
+/* Opens the control node if there is a manager behind it and makes a client. `driver`: the version that it is spoken to
+ * as, "580.159.04". false: no manager, or none that answers. */
+bool rm_client_open (struct rm_client *client, const char *driver);
 void rm_client_close (struct rm_client *client);
 /* Opens a node if it is one of the simulated manager's (a regular file, never the real driver's device). -1: no. */
 int rm_open_node (const char *path);
@@ -57,6 +59,10 @@ uint32_t rm_allocate_object (const struct rm_client *client, uint32_t parent, ui
                              void *parameters);
 uint32_t rm_free_object (const struct rm_client *client, uint32_t parent, uint32_t object);
 uint32_t rm_control (const struct rm_client *client, uint32_t object, uint32_t command, void *parameters, uint32_t size);
+
+/* FB_GET_INFO_V2 and the compute group's GPFIFO_SCHEDULE(on), of the sizes that the driver's version has. */
+uint32_t rm_ask_memory (const struct rm_client *client, uint32_t subdevice, struct rm_fb_info *info);
+uint32_t rm_schedule_group (const struct rm_client *client, uint32_t group);
 
 /* A device and its subdevice under `device` and `subdevice`, for the GPU of that UUID. Its node must be open. The GPU's
  * instance is found by asking each. false: the manager has no such GPU. */

@@ -108,7 +108,7 @@ static CUresult initialize (void)
     CUresult chosen = cuda_choose_devices ();
     if (chosen != CUDA_SUCCESS)
         return chosen;
-    cuda.manager = rm_client_open (&cuda.rm);
+    cuda.manager = rm_client_open (&cuda.rm, state->machine.driver);
     if (cuda.manager)
         open_managed ();
     for (int i = 0; cuda.manager && i < cuda.device_count; i++) {

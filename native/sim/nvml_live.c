@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 enum { DEVICE = 0xa55a0020, SUBDEVICE = 0xa55a0030, ESCAPE_REGISTER_FD = 0xc9 };
-#define CONTROL_FB_GET_INFO 0x20801303u
 #define CONTROL_GET_PIDS 0x2080018du
 #define CONTROL_GET_PID_INFO 0x2080018eu
 enum { FB_HEAP_FREE = 0x16, FB_TOTAL = 0x8, FB_HEAP_SIZE = 0x9 };
@@ -45,7 +44,7 @@ static bool enter (const struct machine_gpu *gpu, struct session *session)
     uint8_t uuid[16];
 
     session->node = -1;
-    if (!rm_parse_uuid (gpu->uuid, uuid) || !rm_client_open (&session->client))
+    if (!rm_parse_uuid (gpu->uuid, uuid) || !rm_client_open (&session->client, nvml_state.machine.driver))
         return false;
     session->node = rm_open_node (gpu->node);
     int control = session->client.control;
@@ -65,7 +64,7 @@ bool nvml_live_memory (const struct machine_gpu *gpu, struct nvml_live *live)
 
     if (!enter (gpu, &session))
         return false;
-    uint32_t status = rm_control (&session.client, SUBDEVICE, CONTROL_FB_GET_INFO, &info, sizeof (info));
+    uint32_t status = rm_ask_memory (&session.client, SUBDEVICE, &info);
     leave (&session);
     live->free = (uint64_t) info.entries[0].kibibytes << 10;
     live->total = (uint64_t) info.entries[1].kibibytes << 10;

@@ -8,9 +8,12 @@
 #include "../sim/libcuda_api.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A program that wants others defines this before. */
+#ifndef CUDA_WANTED
 #define CUDA_WANTED(ROW)                                                                                               \
     ROW (cuInit) ROW (cuDeviceGet) ROW (cuCtxCreate_v2) ROW (cuCtxDestroy_v2) ROW (cuCtxSynchronize)                   \
     ROW (cuMemGetInfo_v2) ROW (cuMemAlloc_v2) ROW (cuMemFree_v2) ROW (cuMemCreate) ROW (cuMemRelease)                  \
@@ -18,6 +21,7 @@
     ROW (cuMemPoolTrimTo) ROW (cuMemAllocManaged) ROW (cuMemsetD8_v2) ROW (cuArrayCreate_v2) ROW (cuArrayDestroy)      \
     ROW (cuMemAllocHost_v2) ROW (cuMemFreeHost) ROW (cuModuleLoadData) ROW (cuModuleGetFunction) ROW (cuLaunchKernel)  \
     ROW (cuEventCreate) ROW (cuEventRecord) ROW (cuEventSynchronize) ROW (cuEventElapsedTime)
+#endif
 
 #define CUDA_POINTER(name) __typeof__ (name) *name;
 static struct {
