@@ -13,116 +13,24 @@ owner, mode and kind are looked at: a damaged entry is passed over with a warnin
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
-import time
 
 from nvc.errors import ContainerError, InputError, PrivilegeError, reason
-from nvc.record import Record
 from nvc.share import limits, region
-from rpc.codec import dumps, loads
+from nvc.share.entry import LIMITS as LIMITS
+from nvc.share.entry import OPEN_DIRECTORY, PRELOAD, RECORD, REGION, check, check_key, is_key, open_entry, wait
+from nvc.share.entry import Entry as Entry
+from nvc.share.entry import StoredShare as StoredShare
+from nvc.share.entry import start_time as start_time
+from rpc.codec import dumps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Self
-
     from nvc.share.limits import Limits
 
 DIRECTORY = "/run/nvc/share"
-LIMITS, REGION, PRELOAD, RECORD = "limits", "region", "preload", "container.json"
 _MODES = {LIMITS: 0o644, REGION: 0o666, PRELOAD: 0o644, RECORD: 0o600}
-#: A record is some hundred bytes; an image's ld.so.preload is no longer than this either.
-SIZE_LIMIT = 64 << 10
-_KEY_LIMIT = 128
-_KEY = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
-#: Seconds to wait for another writer; each needs some milliseconds.
-_PATIENCE = 10.0
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class StoredShare(Record):
-    """Whose an entry is.
-
-    key: the entry's name. container: the engine's id, or "". pid: of the container's first process as this host counts,
-    0 when not known; start_time: field 22 of its /proc/PID/stat. mount_namespace: inode of its /proc/PID/ns/mnt, or 0.
-    rootfs, engine: for people. when: seconds since 1970. text, source: the share, and who asked for it.
-    """
-
-    key: str
-    container: str = ""
-    pid: int = 0
-    start_time: int = 0
-    mount_namespace: int = 0
-    rootfs: str = ""
-    engine: str = ""
-    when: int = 0
-    text: str = ""
-    source: str = ""
-
-
-class Entry:
-    """An entry whose directory is open: it stays what it is, whatever happens to its name."""
-
-    __slots__ = ("_directory", "path", "record")
-
-    def __init__(self, directory: int, path: str, record: StoredShare) -> None:
-        self._directory = directory
-        self.path = path
-        self.record = record
-
-    @property
-    def name(self) -> str:
-        """What people call the container."""
-        return self.record.container or self.record.key
-
-    def is_alive(self) -> bool:
-        """Whether its container's first process is still there; True where nobody knows it."""
-        return self.record.pid == 0 or start_time(self.record.pid) == self.record.start_time
-
-    def open_limits(self, *, write: bool = False) -> int:
-        """A descriptor of the limits file. Raises OSError, ValueError."""
-        return _open_checked(self._directory, LIMITS, write=write)
-
-    def open_region(self, *, write: bool = False) -> int:
-        """A descriptor of the region. Raises OSError, ValueError."""
-        return _open_checked(self._directory, REGION, write=write)
-
-    def limits(self) -> Limits:
-        """What it may use now. Raises FormatError, OSError, ValueError."""
-        descriptor = self.open_limits()
-        try:
-            return limits.read(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def change(self, changed: Limits) -> int:
-        """Put other limits into force; hold ``lock`` from reading the old ones on. Raises OSError, ValueError."""
-        descriptor = self.open_limits(write=True)
-        try:
-            return limits.write(descriptor, changed)
-        finally:
-            os.close(descriptor)
-
-    def lock(self) -> None:
-        """Be the one writer of this entry until it is closed. Raises ContainerError when another does not end."""
-        _wait(self._directory, self.path)
-
-    def close(self) -> None:
-        directory, self._directory = self._directory, -1
-        if directory >= 0:
-            os.close(directory)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_directory", -1) >= 0 and os is not None:
-            self.close()
 
 
 def create(record: StoredShare, content: Limits, preload: bytes, *, directory: str = DIRECTORY) -> str:
@@ -130,11 +38,11 @@ def create(record: StoredShare, content: Limits, preload: bytes, *, directory: s
 
     Raises ContainerError when a living container has the key, PrivilegeError, OSError, ValueError.
     """
-    _check_key(record.key)
+    check_key(record.key)
     _make_directory(directory)
     store = _open_directory(directory)
     try:
-        _wait(store, directory)
+        wait(store, directory)
         _clean_leftovers(store)
         _give_way(store, directory, record.key)
         fresh = f".new-{os.urandom(6).hex()}"
@@ -162,7 +70,7 @@ def entries(directory: str = DIRECTORY) -> tuple[list[Entry], list[str]]:
             if name.startswith("."):
                 continue
             try:
-                found.append(_open_entry(store, directory, name))
+                found.append(open_entry(store, directory, name))
             except FileNotFoundError:
                 if _exists(store, name):
                     warnings.append(f"{directory}/{name} is passed over: it has no {RECORD}")
@@ -196,13 +104,13 @@ def find(word: str, directory: str = DIRECTORY) -> Entry:
 
 def remove(key: str, directory: str = DIRECTORY) -> bool:
     """Remove an entry, whoever's it is; False when there is none. Raises OSError, PrivilegeError."""
-    _check_key(key)
+    check_key(key)
     try:
         store = _open_directory(directory)
     except FileNotFoundError:
         return False
     try:
-        _wait(store, directory)
+        wait(store, directory)
         return _discard(store, key)
     finally:
         os.close(store)
@@ -216,13 +124,13 @@ def clean(directory: str = DIRECTORY) -> list[str]:
     except FileNotFoundError:
         return removed
     try:
-        _wait(store, directory)
+        wait(store, directory)
         _clean_leftovers(store)
         for name in os.listdir(store):
             if name.startswith("."):
                 continue
             try:
-                with _open_entry(store, directory, name) as entry:
+                with open_entry(store, directory, name) as entry:
                     ended = not entry.is_alive()
             except (OSError, ValueError):
                 continue  # entries() tells; it is not for us to judge
@@ -233,27 +141,9 @@ def clean(directory: str = DIRECTORY) -> list[str]:
     return removed
 
 
-def start_time(pid: int) -> int:
-    """Field 22 of /proc/PID/stat, in clock ticks since boot; -1 when there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return -1
-
-
 def key_of(container: str, pid: int, started: int) -> str:
     """The key of a container: its id where that can be a name, else its first process."""
-    return container if _is_key(container) else f"pid-{pid}-{started}"
-
-
-def _is_key(key: str) -> bool:
-    return bool(key) and len(key) <= _KEY_LIMIT and _KEY.issuperset(key) and key[0] not in ".-"
-
-
-def _check_key(key: str) -> None:
-    if not _is_key(key):
-        raise ValueError(f"{key[:40]!r} cannot be the name of an entry")
+    return container if is_key(container) else f"pid-{pid}-{started}"
 
 
 def _make_directory(path: str) -> None:
@@ -268,77 +158,19 @@ def _make_directory(path: str) -> None:
 
 def _open_directory(path: str) -> int:
     try:
-        store = os.open(path, _OPEN_DIRECTORY)
+        store = os.open(path, OPEN_DIRECTORY)
     except PermissionError as error:
         raise PrivilegeError(f"{path}: {reason(error)}", hint="shares of containers are root's business") from None
     try:
-        _check(os.fstat(store), stat.S_IFDIR)
+        check(os.fstat(store), stat.S_IFDIR)
     except ValueError as error:
         os.close(store)
         raise PrivilegeError(f"{path} is not used: {error}", hint="remove it; it is made anew") from None
     return store
 
 
-def _check(found: os.stat_result, kind: int, *, shared: bool = False) -> None:
-    if stat.S_IFMT(found.st_mode) != kind:
-        raise ValueError("it is of another kind")
-    if found.st_uid != os.geteuid() or (not shared and found.st_mode & 0o022):
-        raise ValueError(f"it belongs to user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}")
-
-
-def _wait(descriptor: int, path: str) -> None:
-    until = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                raise
-        if time.monotonic() > until:
-            raise ContainerError(
-                f"{path} is locked", hint="another nvc-py changes it and does not end; see /proc/locks"
-            )
-        time.sleep(0.005)
-
-
-def _open_entry(store: int, directory: str, name: str) -> Entry:
-    """Raises OSError, ValueError (also of what decoding finds)."""
-    _check_key(name)
-    opened = os.open(name, _OPEN_DIRECTORY, dir_fd=store)
-    try:
-        _check(os.fstat(opened), stat.S_IFDIR)
-        content = os.open(RECORD, _READ, dir_fd=opened)
-        try:
-            _check(os.fstat(content), stat.S_IFREG)
-            data = os.read(content, SIZE_LIMIT + 1)
-        finally:
-            os.close(content)
-        record = StoredShare.from_data(loads(data, limit=SIZE_LIMIT))
-        if record.key != name:
-            raise ValueError(f"its record is of {record.key[:40]!r}")
-    except BaseException:
-        os.close(opened)
-        raise
-    return Entry(opened, f"{directory}/{name}", record)
-
-
-def _open_checked(directory: int, name: str, *, write: bool) -> int:
-    flags = _READ | os.O_RDWR if write else _READ
-    descriptor = os.open(name, flags, dir_fd=directory)
-    try:
-        found = os.fstat(descriptor)
-        _check(found, stat.S_IFREG, shared=name == REGION)
-        if found.st_nlink != 1:
-            raise ValueError(f"{name} has {found.st_nlink} names")
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def _fill(store: int, name: str, record: StoredShare, content: Limits, preload: bytes) -> None:
-    directory = os.open(name, _OPEN_DIRECTORY, dir_fd=store)
+    directory = os.open(name, OPEN_DIRECTORY, dir_fd=store)
     try:
         _write(directory, LIMITS, limits.encode(content))
         _write(directory, REGION, region.header_bytes(), region.SIZE)
@@ -366,7 +198,7 @@ def _give_way(store: int, directory: str, key: str) -> None:
     if not _exists(store, key):
         return
     try:
-        with _open_entry(store, directory, key) as entry:
+        with open_entry(store, directory, key) as entry:
             if entry.record.pid and entry.is_alive():
                 raise ContainerError(
                     f"{key} has a share already", hint=f"see nvc-py share get {key}; a container gets its share once"
@@ -407,7 +239,7 @@ def _clean_leftovers(store: int) -> None:
 
 def _delete(store: int, name: str) -> None:
     try:
-        directory = os.open(name, _OPEN_DIRECTORY, dir_fd=store)
+        directory = os.open(name, OPEN_DIRECTORY, dir_fd=store)
     except NotADirectoryError:
         os.unlink(name, dir_fd=store)
         return

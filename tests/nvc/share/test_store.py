@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nvc.errors import ContainerError, InputError, PrivilegeError
+from nvc.share import entry as entry_module
 from nvc.share import limits, region, store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
@@ -187,7 +188,7 @@ def test_a_change_is_in_force_for_whoever_has_the_file_open(make: Make, director
 
 
 def test_one_writer_at_a_time(make: Make, directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_PATIENCE", 0.05)
+    monkeypatch.setattr(entry_module, "_PATIENCE", 0.05)
     make("abc", os.getpid())
     with store.find("abc", directory) as first, store.find("abc", directory) as second:
         first.lock()

@@ -1,0 +1,193 @@
+"""One entry of the host's store of shares: its directory, opened and looked at, and the files in it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+
+from nvc.errors import ContainerError
+from nvc.record import Record
+from nvc.share import limits
+from rpc.codec import loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
+    from nvc.share.limits import Limits
+
+LIMITS, REGION, PRELOAD, RECORD = "limits", "region", "preload", "container.json"
+#: A record is some hundred bytes; an image's ld.so.preload is no longer than this either.
+SIZE_LIMIT = 64 << 10
+_KEY_LIMIT = 128
+_KEY = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+#: Seconds to wait for another writer; each needs some milliseconds.
+_PATIENCE = 10.0
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class StoredShare(Record):
+    """Whose an entry is.
+
+    key: the entry's name. container: the engine's id, or "". pid: of the container's first process as this host counts,
+    0 when not known; start_time: field 22 of its /proc/PID/stat. mount_namespace: inode of its /proc/PID/ns/mnt, or 0.
+    rootfs, engine: for people. when: seconds since 1970. text, source: the share, and who asked for it.
+    """
+
+    key: str
+    container: str = ""
+    pid: int = 0
+    start_time: int = 0
+    mount_namespace: int = 0
+    rootfs: str = ""
+    engine: str = ""
+    when: int = 0
+    text: str = ""
+    source: str = ""
+
+
+class Entry:
+    """An entry whose directory is open: it stays what it is, whatever happens to its name."""
+
+    __slots__ = ("_directory", "path", "record")
+
+    def __init__(self, directory: int, path: str, record: StoredShare) -> None:
+        self._directory = directory
+        self.path = path
+        self.record = record
+
+    @property
+    def name(self) -> str:
+        """What people call the container."""
+        return self.record.container or self.record.key
+
+    def is_alive(self) -> bool:
+        """Whether its container's first process is still there; True where nobody knows it."""
+        return self.record.pid == 0 or start_time(self.record.pid) == self.record.start_time
+
+    def open_limits(self, *, write: bool = False) -> int:
+        """A descriptor of the limits file. Raises OSError, ValueError."""
+        return _open_checked(self._directory, LIMITS, write=write)
+
+    def open_region(self, *, write: bool = False) -> int:
+        """A descriptor of the region. Raises OSError, ValueError."""
+        return _open_checked(self._directory, REGION, write=write)
+
+    def limits(self) -> Limits:
+        """What it may use now. Raises FormatError, OSError, ValueError."""
+        descriptor = self.open_limits()
+        try:
+            return limits.read(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def change(self, changed: Limits) -> int:
+        """Put other limits into force; hold ``lock`` from reading the old ones on. Raises OSError, ValueError."""
+        descriptor = self.open_limits(write=True)
+        try:
+            return limits.write(descriptor, changed)
+        finally:
+            os.close(descriptor)
+
+    def lock(self) -> None:
+        """Be the one writer of this entry until it is closed. Raises ContainerError when another does not end."""
+        wait(self._directory, self.path)
+
+    def close(self) -> None:
+        directory, self._directory = self._directory, -1
+        if directory >= 0:
+            os.close(directory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_directory", -1) >= 0 and os is not None:
+            self.close()
+
+
+def start_time(pid: int) -> int:
+    """Field 22 of /proc/PID/stat, in clock ticks since boot; -1 when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return -1
+
+
+def is_key(key: str) -> bool:
+    """Whether ``key`` can be the name of an entry."""
+    return bool(key) and len(key) <= _KEY_LIMIT and _KEY.issuperset(key) and key[0] not in ".-"
+
+
+def check_key(key: str) -> None:
+    """Raises ValueError for what cannot be the name of an entry."""
+    if not is_key(key):
+        raise ValueError(f"{key[:40]!r} cannot be the name of an entry")
+
+
+def check(found: os.stat_result, kind: int, *, shared: bool = False) -> None:
+    """Whether a file is of this kind and nobody else's. Raises ValueError."""
+    if stat.S_IFMT(found.st_mode) != kind:
+        raise ValueError("it is of another kind")
+    if found.st_uid != os.geteuid() or (not shared and found.st_mode & 0o022):
+        raise ValueError(f"it belongs to user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}")
+
+
+def wait(descriptor: int, path: str) -> None:
+    """Hold the lock of a directory until it is closed. Raises ContainerError when another does not end."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                raise
+        if time.monotonic() > until:
+            raise ContainerError(
+                f"{path} is locked", hint="another nvc-py changes it and does not end; see /proc/locks"
+            )
+        time.sleep(0.005)
+
+
+def open_entry(store: int, directory: str, name: str) -> Entry:
+    """Raises OSError, ValueError (also of what decoding finds)."""
+    check_key(name)
+    opened = os.open(name, OPEN_DIRECTORY, dir_fd=store)
+    try:
+        check(os.fstat(opened), stat.S_IFDIR)
+        content = os.open(RECORD, _READ, dir_fd=opened)
+        try:
+            check(os.fstat(content), stat.S_IFREG)
+            data = os.read(content, SIZE_LIMIT + 1)
+        finally:
+            os.close(content)
+        record = StoredShare.from_data(loads(data, limit=SIZE_LIMIT))
+        if record.key != name:
+            raise ValueError(f"its record is of {record.key[:40]!r}")
+    except BaseException:
+        os.close(opened)
+        raise
+    return Entry(opened, f"{directory}/{name}", record)
+
+
+def _open_checked(directory: int, name: str, *, write: bool) -> int:
+    flags = _READ | os.O_RDWR if write else _READ
+    descriptor = os.open(name, flags, dir_fd=directory)
+    try:
+        found = os.fstat(descriptor)
+        check(found, stat.S_IFREG, shared=name == REGION)
+        if found.st_nlink != 1:
+            raise ValueError(f"{name} has {found.st_nlink} names")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
