@@ -14,6 +14,7 @@
     +- RequirementError        "requirement error"
     +- MountError              "mount error"          anything done to the container
     +- LdcacheError            "ldcache error"
+    +- AgentError              "agent error"          the agent, its sockets, the guard of a container
 
 The stage words are those that nvidia-container-cli prints; people and scripts grep for them
 (specs of libnvidia-container, section 1.10).
@@ -94,6 +95,10 @@ class MountError(NvcError):
 
 class LdcacheError(NvcError):
     stage = "ldcache error"
+
+
+class AgentError(NvcError):
+    stage = "agent error"
 
 
 #: Stage word -> class, for errors that crossed a process boundary.

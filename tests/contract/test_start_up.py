@@ -15,6 +15,9 @@ SLOW = set(
     signal shutil glob warnings traceback inspect argparse""".split()  # noqa: SIM905
 )
 COLD = (
+    "nvc.agent",
+    "nvc.cli.agent",
+    "nvc.cli.seccomp",
     "nvc.driver.",
     "nvc.formats.elf",
     "nvc.formats.ldcache",
