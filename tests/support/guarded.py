@@ -1,0 +1,215 @@
+"""Tenants of the guard without containers: programs behind the filter, a guard in this process, and who schedules."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from nvc.guard.filter import ALLOW, NOTIFY, merge
+from nvc.guard.schedule import Tenant, decide
+from nvc.linux.guard import Guard, TenantStatus
+from nvc.share import limits
+from nvc.share.limits import Limits, LimitsNode
+from nvc.share.model import ResolvedGpu
+from tests.support import leftovers
+from tests.support.native import build
+
+SOURCE = Path(__file__).with_name("filtered.c")
+NATIVE = "SCMP_ARCH_X86_64"
+#: Seconds between looks at tenants' groups, while nobody asks for a decision.
+LOOK = 0.005
+
+
+def filter_program() -> bytes:
+    """The filter of a container without a profile of its own, compiled by libseccomp."""
+    import pyseccomp as seccomp
+
+    profile = merge(None, "/nowhere", "", NATIVE)
+    compiled = seccomp.SyscallFilter(seccomp.ALLOW)
+    for word in profile["architectures"]:
+        if word != NATIVE:
+            compiled.add_arch(getattr(seccomp.Arch, word.removeprefix("SCMP_ARCH_")))
+    for rule in profile["syscalls"]:
+        if rule["action"] == ALLOW:
+            continue
+        assert rule["action"] == NOTIFY
+        for name in rule["names"]:
+            compiled.add_rule(seccomp.NOTIFY, name, *(_argument(seccomp, one) for one in rule["args"]))
+    with tempfile.TemporaryFile() as file:
+        compiled.export_bpf(file)
+        file.seek(0)
+        return file.read()
+
+
+def _argument(seccomp: Any, one: dict[str, Any]) -> Any:
+    return seccomp.Arg(one["index"], seccomp.MASKED_EQ, one["value"], one["valueTwo"])
+
+
+def build_launcher(directory: Path) -> Path:
+    """filtered.c, compiled statically where that can be, and the filter beside it. Raises CalledProcessError."""
+    target = directory / "filtered"
+    subprocess.run(
+        ["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(target), str(SOURCE)], check=True
+    )
+    (directory / "filter").write_bytes(filter_program())
+    return target
+
+
+class GuardedTenant:
+    """One tenant; its programs are started with ``wrap``. Statements about memory are of the first GPU."""
+
+    def __init__(self, guarding: Guarding, number: int, gpu: ResolvedGpu, place: Path) -> None:
+        self.guarding, self.number, self.gpu = guarding, number, gpu
+        self.paused, self._place = False, place
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._socket.bind(str(place / "listen"))
+        self._socket.listen(512)
+        (place / "message").write_bytes(b"tenant")
+        guarding.guard.add(number, self._limits(), 1)
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def wrap(self, command: Sequence[str]) -> list[str]:
+        """The command line that starts the command behind the filter. The first word is a path."""
+        launcher = self.guarding.launcher
+        return [str(launcher), f"{self._place}/listen", f"{launcher.parent}/filter", f"{self._place}/message", *command]
+
+    def set(self, **changes: Any) -> None:
+        """Change fields of the ResolvedGpu; decided and written when this returns. Raises OSError."""
+        self.gpu = self.gpu.replace(**changes)
+        if "memory" in changes:
+            self.guarding.guard.update(self.number, self._limits())
+        self.guarding.decide()
+
+    def pause(self, paused: bool) -> None:
+        """Take the GPU away, or give it back. Raises OSError."""
+        self.paused = paused
+        self.guarding.decide()
+
+    def status(self) -> TenantStatus:
+        """Raises OSError."""
+        return self.guarding.guard.status(self.number)
+
+    def used(self) -> int:
+        """Bytes charged."""
+        return self.status().gpus[0].memory
+
+    def refused(self) -> dict[str, int]:
+        """What was counted, by reason."""
+        return {word: count for word, count in self.status().reasons if word != "ok"}
+
+    def empty(self, seconds: float = 10.0) -> bool:
+        """Whether, in time, nothing of it is left: no filter, no process, no memory, nothing charged."""
+        return leftovers.until(
+            lambda: self.guarding.guard.gone(self.number) and self.used() == 0 and self.status().processes == 0,
+            seconds=seconds,
+        )
+
+    def wish(self) -> Tenant:
+        """What the schedule is decided from."""
+        gpu, groups = self.gpu, self.status().gpus[0].groups
+        return Tenant(str(self.number), gpu.weight, gpu.cap, gpu.priority, groups, self.paused)
+
+    def close(self) -> None:
+        """No more programs; those that run are the caller's to end first."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(5)
+        self._socket.close()
+        self.guarding.guard.remove(self.number)
+
+    def _limits(self) -> bytes:
+        return limits.encode(Limits((self.gpu,), self.guarding.nodes, self.guarding.driver, f"tenant{self.number}"))
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return  # shut down
+            with connection:
+                for listener in received(connection):
+                    self.guarding.guard.listen(self.number, listener)
+                    os.close(listener)
+
+
+def received(connection: socket.socket) -> list[int]:
+    """The descriptors that come with the first message. The caller closes them."""
+    _, parts, _, _ = connection.recvmsg(8192, socket.CMSG_SPACE(4 * 4))
+    found = array.array("i")
+    for _, _, data in parts:
+        found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return list(found)
+
+
+class Guarding:
+    """A guard in this process, its tenants, and a thread that decides again when their groups change.
+
+    place: an empty directory. uuid: of the GPU that all share. launcher: of ``build_launcher``. devices: where the
+    driver's nodes are.
+    """
+
+    def __init__(
+        self, place: Path, uuid: str, nodes: Sequence[LimitsNode], driver: str, launcher: Path, devices: str = "/dev"
+    ) -> None:
+        build("libnvc-guard.so")
+        self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
+        self.guard, self.tenants, self.policy = Guard(devices), list[GuardedTenant](), "weighted"
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._wishes: tuple[Tenant, ...] = ()
+        self._slices: dict[str, int] = {}
+        self._frozen: set[str] = set()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def tenant(self, **fields: Any) -> GuardedTenant:
+        """Another tenant. fields: of ResolvedGpu. Raises OSError."""
+        with self._lock:
+            number = len(self.tenants) + 1
+            place = self.place / f"t{number}"
+            place.mkdir()
+            self.tenants.append(GuardedTenant(self, number, ResolvedGpu(self.uuid, 0, **fields), place))
+            return self.tenants[-1]
+
+    def decide(self) -> None:
+        """Decide now, and write what is new. Raises OSError."""
+        with self._lock:
+            wishes = tuple(tenant.wish() for tenant in self.tenants)
+            if wishes == self._wishes:
+                return
+            self._wishes = wishes
+            schedule = decide(wishes, self.policy)
+            for name, microseconds in schedule.slices:
+                # A new group of a tenant gets the tenant's slice from the guard.
+                if microseconds != self._slices.get(name, 0):
+                    self.guard.slice(int(name), 0, microseconds)
+            self._slices = dict(schedule.slices)
+            frozen = set(schedule.frozen)
+            for name in frozen ^ self._frozen:
+                self.guard.freeze(int(name), 0, name in frozen)
+            self._frozen = frozen
+
+    def close(self) -> None:
+        """End everything; tenants' programs are ended by then."""
+        self._stop.set()
+        self._thread.join(5)
+        for tenant in self.tenants:
+            tenant.close()
+        self.tenants = []
+        self.guard.close()
+
+    def _look(self) -> None:
+        while not self._stop.wait(LOOK):
+            self.decide()
