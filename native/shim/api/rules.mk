@@ -3,11 +3,6 @@
 API_SHARED := $(filter rm/abi%,$(RM)) $(addprefix shim/,limits region admission identity lock raw plain)
 API_LINK := -Wl,-Bsymbolic,--gc-sections,--no-undefined-version,--version-script=$(HERE)shim/api/exports.map
 
-# On aarch64 the compiler asks at load which atomic instructions there are, with a constructor from libgcc.
-ifneq ($(findstring aarch64,$(shell $(CC) -dumpmachine)),)
-$(call objects,$(API) $(API_SHARED)): ALL_CFLAGS += -mno-outline-atomics
-endif
-
 $(BUILD)/shim/api/names.h: $(HERE)shim/api/names.py $(HERE)shim/api/rows.def
 	@mkdir -p $(@D)
 	$(PYTHON) $^ > $@
