@@ -1,0 +1,146 @@
+"""Tenants of a guard on a simulated GPU: programs behind the real filter, with the nodes at /dev (simgpu.with_gpu)."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from nvc.linux.guard import GpuStatus, Guard, TenantStatus
+from nvc.share import limits
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu
+from tests.support import announce
+from tests.support.simgpu import _PROBE, DRIVER, UUID, Probe, SimGpu
+
+ENTER_SOURCE = Path(__file__).with_name("enter.c")
+SECONDS = 10
+
+
+def build_static(source: Path, target: Path, *options: str) -> Path:
+    """Compile one C file, statically. Raises CalledProcessError."""
+    words = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", *options]
+    subprocess.run([*words, "-o", target, source], check=True)
+    return target
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
+    """Wait for a condition; its value. Raises AssertionError."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.005)
+    raise AssertionError(f"{what}: not within {seconds} s")
+
+
+class Tenants:
+    """A guard and its tenants. tools: a directory with ``enter`` (ENTER_SOURCE)."""
+
+    def __init__(self, gpu: SimGpu, tools: Path) -> None:
+        self.gpu, self.tools = gpu, tools
+        self.guard = Guard("/dev")
+        self.started: list[subprocess.Popen[str]] = []
+        self.listeners = 0
+        self.filter = gpu.work / "filter"
+        self.filter.write_bytes(announce.program())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, back: TracebackType | None
+    ) -> None:
+        for process in self.started:
+            process.kill()
+            process.wait()
+        for probe in self.gpu.probes:
+            probe.kill()
+        self.guard.close()
+
+    def wish(self, *, memory: int, paused: bool = False, **more: Any) -> bytes:
+        """A limits file with one GPU. memory: bytes."""
+        gpu = ResolvedGpu(uuid=UUID, minor=0, memory=memory, **more)
+        return limits.encode(Limits((gpu,), self.gpu.nodes(), DRIVER, "test", paused=paused))
+
+    def add(self, tenant: int = 1, **wishes: Any) -> None:
+        self.guard.add(tenant, self.wish(**wishes), 1)
+
+    def update(self, tenant: int = 1, **wishes: Any) -> None:
+        self.guard.update(tenant, self.wish(**wishes))
+
+    def take(self, tenant: int, descriptor: int) -> None:
+        """What becomes of a listener's descriptor; the caller closes it."""
+        self.guard.listen(tenant, descriptor)
+
+    def command(self, *words: str | Path, tenant: int = 1) -> list[str]:
+        """The command behind a new filter, which must be started at once."""
+        self.listeners += 1
+        place = self.gpu.work / f"listen{self.listeners}"
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(place))
+        server.listen(1)
+        server.settimeout(SECONDS)
+
+        def accept() -> None:
+            with server, server.accept()[0] as channel:
+                data, ancillary, _, _ = channel.recvmsg(1, 64)
+                descriptor = array.array("i", ancillary[0][2])[0]
+                self.take(tenant, descriptor)
+                os.close(descriptor)
+                channel.send(data)
+
+        threading.Thread(target=accept, daemon=True).start()
+        return [str(self.tools / "enter"), str(place), str(self.filter), *map(str, words)]
+
+    def environment(self) -> dict[str, str]:
+        libraries = next(self.gpu.machine.rglob("libcuda.so.1")).parent
+        machine = self.gpu.machine / "etc/nvc-sim/machine"
+        return {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(libraries), "NVC_SIM_MACHINE": str(machine)}
+
+    def start(self, *words: str | Path, tenant: int = 1, **options: Any) -> subprocess.Popen[str]:
+        """A program of the tenant, with pipes."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options}
+        process = subprocess.Popen(self.command(*words, tenant=tenant), env=self.environment(), text=True, **pipes)
+        self.started.append(process)
+        return process
+
+    def run(self, *words: str | Path, tenant: int = 1, code: int = 0) -> str:
+        """Run to the end; its output."""
+        process = self.start(*words, tenant=tenant)
+        out, _ = process.communicate(timeout=4 * SECONDS)
+        assert process.returncode == code, (process.returncode, out)
+        return str(out)
+
+    def probe(self, *, tenant: int = 1, context: bool = True) -> Probe:
+        """tests/system/shim/probe.py as the tenant."""
+        libraries = [str(next(self.gpu.machine.rglob(name))) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
+        command = self.command(sys.executable, "-I", "-S", _PROBE, *libraries, tenant=tenant)
+        probe = Probe(command, self.environment())
+        self.gpu.probes.append(probe)
+        if context:
+            assert probe.init() == 0
+        return probe
+
+    def status(self, tenant: int = 1) -> TenantStatus:
+        return self.guard.status(tenant)
+
+    def of(self, tenant: int = 1) -> GpuStatus:
+        return self.guard.status(tenant).gpus[0]
+
+    def reasons(self, tenant: int = 1) -> dict[str, int]:
+        return dict(self.guard.status(tenant).reasons)
+
+    def settle(self, tenant: int = 1) -> None:
+        """Until nothing of the tenant is left."""
+        until(lambda: self.guard.gone(tenant), f"tenant {tenant} is gone")
+        assert self.of(tenant).memory == 0
