@@ -12,6 +12,7 @@
  *                                           launching needs none. "looked"
  *        gaps SECONDS NANOSECONDS           when no piece was finished for longer than NANOSECONDS: "gap FROM TO"
  *                                           (CLOCK_MONOTONIC), then "end"
+ *        samples SECONDS MICROSECONDS       pieces of work so far, so often: "at WHEN PIECES" (CLOCK_MONOTONIC), then "end"
  *
  * A piece is the same amount of arithmetic whatever its kernel. Blocks count their own pieces in memory that the host
  * sees, so that work is counted to the piece and not to the kernel.
@@ -197,6 +198,17 @@ static void gaps (const struct burn *burn, double seconds, uint64_t longest)
     puts ("end");
 }
 
+static void samples (const struct burn *burn, double seconds, unsigned long long every)
+{
+    uint64_t start = now_ns (), end = start + (uint64_t) (seconds * 1e9);
+    for (uint64_t next = start; next < end; next += every * 1000) {
+        wait_until (next);
+        uint64_t now = now_ns ();
+        printf ("at %llu %.4f\n", (unsigned long long) now, (double) done (burn) / burn->blocks);
+    }
+    puts ("end");
+}
+
 static void look ()
 {
     size_t free, total;
@@ -256,6 +268,8 @@ int main (int argc, char **argv)
             look ();
         else if (sscanf (line, "gaps %lf %llu", &seconds, &longest) == 2)
             gaps (&burn, seconds, longest);
+        else if (sscanf (line, "samples %lf %llu", &seconds, &longest) == 2)
+            samples (&burn, seconds, longest);
         else
             return 2;
     }

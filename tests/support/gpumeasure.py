@@ -1,0 +1,98 @@
+"""What the measurements on a real GPU have in common: parts to choose from, tables, programs, the GPU itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from nvc.share.limits import NODE_CONTROL, NODE_GPU, NODE_UVM, LimitsNode
+from tests.support.gpuhost import smi
+from tests.support.native import CHECKOUT
+from tests.support.share_table import Table
+
+#: Of the issue before: most programs are of use to both.
+SHARE_PROGRAMS = CHECKOUT / "tests/gpu/share/programs"
+_KINDS = {"/dev/nvidiactl": NODE_CONTROL, "/dev/nvidia-uvm": NODE_UVM, "/dev/nvidia0": NODE_GPU}
+
+
+class Parts:
+    """The parts of a directory of measurements: which of them run, and a table each.
+
+    NVC_GPU_PARTS names those to run, with commas (default: all), NVC_GPU_TABLES the directory of the tables. To be made
+    while pytest starts: tests see no NVC_ variable. prefixes: what is before the part in a file's name.
+    """
+
+    def __init__(self, *prefixes: str) -> None:
+        self.prefixes = prefixes
+        self.chosen = [word for word in os.environ.get("NVC_GPU_PARTS", "").split(",") if word]
+        self.directory = Path(os.environ.get("NVC_GPU_TABLES") or CHECKOUT / "build/gpu-share")
+        self.tables: dict[str, Table] = {}
+
+    def name(self, path: Path) -> str:
+        """The part that a test file is; "" for another file."""
+        prefix = next((prefix for prefix in self.prefixes if path.stem.startswith(prefix)), None)
+        return "" if prefix is None or path.suffix != ".py" else path.stem.removeprefix(prefix)
+
+    def leaves_out(self, path: Path) -> bool:
+        """Whether the file is of a part that is not to run."""
+        return bool(self.chosen) and self.name(path) not in ("", *self.chosen)
+
+    def table(self, path: Path) -> Table:
+        """The table of the part that the test file is."""
+        part = self.name(path)
+        if part not in self.tables:
+            what = smi("--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()[0]
+            self.tables[part] = Table(part, f"{what}, {os.cpu_count()} CPUs", self.directory)
+        return self.tables[part]
+
+
+def first_gpu() -> tuple[str, str]:
+    """UUID, and the driver's version. Raises CalledProcessError."""
+    line = smi("--query-gpu=uuid,driver_version", "--format=csv,noheader").splitlines()[0]
+    uuid, driver = line.split(", ")
+    return uuid, driver
+
+
+def nodes() -> tuple[LimitsNode, ...]:
+    """The driver's nodes as a share names them. Raises OSError."""
+    numbers = {path: os.stat(path).st_rdev for path in _KINDS}
+    return tuple(LimitsNode(kind, os.minor(numbers[path]), numbers[path]) for path, kind in _KINDS.items())
+
+
+def used_mib() -> int:
+    """Memory in use on the first GPU, as the driver says to a process without a share; MiB."""
+    return int(smi("--query-gpu=memory.used", "--format=csv,noheader,nounits").splitlines()[0])
+
+
+def pids() -> set[int]:
+    """The processes that have a context on a GPU, as the driver says to the host."""
+    return {int(line) for line in smi("--query-compute-apps=pid", "--format=csv,noheader").split() if line.isdigit()}
+
+
+def compile_programs(sources: Iterable[Path], target: Path) -> Path:
+    """Compile C and CUDA programs into ``target``, several at once. Skips without nvcc; raises AssertionError."""
+    compiler = shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    if compiler is None:
+        pytest.skip("no nvcc on this machine")
+    toolkit = Path(compiler).resolve().parents[1]
+    stubs = [f"-L{toolkit}/{place}/stubs" for place in ("lib64", f"targets/{os.uname().machine}-linux/lib")]
+    cuda = [f"-I{toolkit}/include", f"-I{SHARE_PROGRAMS}", *stubs, "-lcuda"]
+
+    def compile_one(source: Path) -> None:
+        output = ["-o", str(target / source.stem), str(source)]
+        if source.suffix == ".cu":
+            command = [compiler, "-O2", "-cudart", "static", "-arch=native", *output, *cuda, "-ldl", "-lpthread"]
+        else:
+            command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", *output, "-Wl,--as-needed", *cuda]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{source.name}: {done.stderr}"
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(compile_one, sources))
+    return target
