@@ -79,6 +79,27 @@ int guard_tenant_gone (struct guard *guard, uint32_t id);
 int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds);
 int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen);
 
+/*
+ * Phases: tenants with a cap are on in their part of a period and off in the rest of it (phase_keeper.c, phase.h). One thread
+ * a GPU keeps the time. Who makes plans must come again before `valid` milliseconds are over: else everybody is thawed and
+ * the thread idles until the next plan. While a tenant is in a plan, nobody else calls guard_tenant_freeze for it.
+ */
+struct guard_phase {
+    uint32_t tenant, gpu;  /* its number, and the GPU's index in its limits */
+    uint32_t since, until; /* microseconds of the period; until may lie beyond its end and goes on at 0 then */
+};
+struct guard_phases;
+/* For the tenants of this guard, which must outlive it. NULL on failure, with errno. */
+struct guard_phases *guard_phases_create (struct guard *guard);
+/* Thaws everybody, ends the threads. */
+void guard_phases_destroy (struct guard_phases *phases);
+/* The plan of a GPU from now on; count 0: none. period in microseconds (1000 to 1000000), at most 64 tenants. -EINVAL,
+ * -EAGAIN (no thread), -ENOSPC (more than 32 GPUs). */
+int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint32_t period, const struct guard_phase *plan,
+                      uint32_t count, uint32_t valid);
+/* All plans that are in force hold for `valid` milliseconds more. -ESTALE: one had ended for want of it; make them anew. */
+int guard_phases_renew (struct guard_phases *phases, uint32_t valid);
+
 #pragma GCC visibility pop
 
 #endif

@@ -28,8 +28,7 @@ void cap_change (struct cap *cap, uint64_t period, uint32_t share, uint64_t now)
     cap->balance = 0;
 }
 
-/* Brings the balance to `now`. */
-static void settle (struct cap *cap, uint64_t now)
+void cap_settle (struct cap *cap, uint64_t now)
 {
     uint64_t passed = now > cap->since ? now - cap->since : 0;
     int64_t most = (int64_t) (CAP_MEMORY_PERIODS * cap->period);
@@ -85,7 +84,7 @@ void cap_done (struct cap *cap, bool frozen, uint64_t began, uint64_t ended)
     uint64_t lasted = ended > began ? ended - began : 0;
     uint64_t *mean = frozen ? &cap->to_freeze : &cap->to_thaw;
 
-    settle (cap, frozen ? began + lasted / 2 : ended);
+    cap_settle (cap, frozen ? began + lasted / 2 : ended);
     cap->frozen = frozen;
     if (lasted < LONGEST_CALL_NS)
         *mean = (*mean * 7 + lasted) / 8;

@@ -35,6 +35,8 @@ struct cap_step {
 void cap_begin (struct cap *cap, uint64_t period, uint32_t share, uint64_t now);
 /* Another share or period from now on; the balance begins anew. */
 void cap_change (struct cap *cap, uint64_t period, uint32_t share, uint64_t now);
+/* Brings the balance to `now`. */
+void cap_settle (struct cap *cap, uint64_t now);
 /* What comes next. A time that is over means: at once. */
 struct cap_step cap_next (const struct cap *cap);
 /*
