@@ -1,0 +1,62 @@
+// What the installed programs nvc-py, nvc-hook and their other names are: a client of the agent's warm processes that
+// becomes the Python program when there is no agent, or the agent says that this caller is not for it.
+//
+// One SOCK_SEQPACKET connection, packets:
+//     client  struct request_header, then strings with their NUL: name, words, environment; four descriptors
+//     agent   'R' ready to begin, or 'N' not for me
+//     client  'G' go
+//     agent   'S' and the wait status of the process that did it (int)
+//     client  'K' and a signal's number (one byte), at any time between
+// Nothing is begun before 'G', so until then the client may always become the Python program.
+// nvc/agent/warm.py has the same layout.
+#ifndef NVC_CLIENT_H
+#define NVC_CLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Where the agent listens; another place is for tests, at compile time: no variable may choose it.
+#ifndef NVC_AGENT_SOCKET
+#define NVC_AGENT_SOCKET "/run/nvc/agent/run"
+#endif
+
+#define REQUEST_MAGIC "nvcrun1"
+
+enum {
+    REQUEST_LIMIT = 96 * 1024,      // fits a socket's smallest usual send buffer
+    REQUEST_DESCRIPTORS = 4,        // standard input, output, error; working directory
+    READY_MILLISECONDS = 1000,      // until 'R' or 'N'; an agent that is busy for longer is of no use
+    PATH_LIMIT = 4096,
+};
+
+struct request_header {
+    char magic[8];
+    uint32_t words;
+    uint32_t variables;
+    uint32_t mask;                  // umask
+    uint32_t zero;
+    uint64_t stamp[4];              // nvc/__init__.py of this installation: device, inode, ctime seconds, nanoseconds
+};
+
+// The installation that this program belongs to.
+struct place {
+    char name[64];                  // of the program
+    char library[PATH_LIMIT];       // PREFIX/lib/nvc-py
+    char launcher[PATH_LIMIT];      // the Python program
+};
+
+enum outcome { BECOME_PYTHON, ENDED };
+
+// Finds the installation from the path of this executable; 0, or -1 when it cannot be told.
+int place_find (struct place *place);
+
+// The request in `buffer` of REQUEST_LIMIT bytes; its length, or 0 when it cannot be made (too long, not installed).
+size_t request_make (const struct place *place, char *const words[], char *const environment[], char *buffer);
+
+// Whether the words may be for the agent; it looks closer.
+int request_wanted (const char *name, char *const words[]);
+
+// Has the agent do it. ENDED: *status is a wait status, or -1 when the connection broke.
+enum outcome session_run (const char *request, size_t length, int *status);
+
+#endif

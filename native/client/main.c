@@ -1,0 +1,59 @@
+// Entry: the agent's answer, or the Python program.
+#include "client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char request[REQUEST_LIMIT];
+
+// Ends as the process that did the work ended.
+static int
+end_as (int status)
+{
+    if (WIFSIGNALED (status)) {
+        sigset_t one;
+        sigemptyset (&one);
+        sigaddset (&one, WTERMSIG (status));
+        signal (WTERMSIG (status), SIG_DFL);
+        sigprocmask (SIG_UNBLOCK, &one, NULL);
+        raise (WTERMSIG (status));
+        return 128 + WTERMSIG (status);
+    }
+    return WEXITSTATUS (status);
+}
+
+static int
+streams_open (void)
+{
+    return fcntl (0, F_GETFD) >= 0 && fcntl (1, F_GETFD) >= 0 && fcntl (2, F_GETFD) >= 0;
+}
+
+int
+main (int argc, char *argv[])
+{
+    struct place place;
+    if (place_find (&place) != 0) {
+        fprintf (stderr, "%s: the Python program of this installation is missing; install it again\n", argc ? argv[0] : "nvc-py");
+        return 1;
+    }
+    if (argc > 0 && geteuid () == 0 && request_wanted (place.name, argv + 1) && streams_open ()) {
+        size_t length = request_make (&place, argv + 1, environ, request);
+        int status;
+        if (length && session_run (request, length, &status) == ENDED) {
+            if (status >= 0)
+                return end_as (status);
+            fprintf (stderr, "%s: agent error: the agent ended in the middle of the work\n"
+                     "%s: hint: what had been done to the container is taken back; try again\n", place.name, place.name);
+            return 1;
+        }
+    }
+    execv (place.launcher, argv);
+    fprintf (stderr, "%s: %s: %s\n", place.name, place.launcher, strerror (errno));
+    return 127;
+}

@@ -1,0 +1,117 @@
+// One connection to the agent.
+#include "client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+// What ends a program from outside and is handed on. Any other signal ends this one, and the agent sees that.
+static const int SIGNALS[] = { SIGTERM, SIGINT, SIGHUP };
+enum { SIGNAL_COUNT = sizeof SIGNALS / sizeof SIGNALS[0] };
+
+static int connection = -1;
+
+static void
+hand_on (int number)
+{
+    int before = errno;
+    const char packet[2] = { 'K', (char) number };
+    send (connection, packet, sizeof packet, MSG_NOSIGNAL | MSG_DONTWAIT);
+    errno = before;
+}
+
+// Signals that the caller ignores stay ignored.
+static void
+catch_signals (void)
+{
+    struct sigaction ours = { .sa_handler = hand_on, .sa_flags = SA_RESTART }, now;
+    sigemptyset (&ours.sa_mask);
+    for (int i = 0; i < SIGNAL_COUNT; i++)
+        if (sigaction (SIGNALS[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaction (SIGNALS[i], &ours, NULL);
+}
+
+static int
+reach (void)
+{
+    const struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = NVC_AGENT_SOCKET };
+    connection = socket (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    // Below 3 one of the standard streams is closed: that is Python's to handle.
+    if (connection < 3 || connect (connection, (const struct sockaddr *) &address, sizeof address) != 0)
+        return -1;
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt (connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != 0)
+        return -1;
+    return 0;
+}
+
+static int
+ask (const char *request, size_t length)
+{
+    int directory = open (".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return -1;
+    const int descriptors[REQUEST_DESCRIPTORS] = { 0, 1, 2, directory };
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE (sizeof descriptors)];
+    } ancillary;
+    memset (&ancillary, 0, sizeof ancillary);
+    struct iovec part = { .iov_base = (void *) (uintptr_t) request, .iov_len = length };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary, .msg_controllen = sizeof ancillary,
+    };
+    struct cmsghdr *rights = CMSG_FIRSTHDR (&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN (sizeof descriptors);
+    memcpy (CMSG_DATA (rights), descriptors, sizeof descriptors);
+    ssize_t sent = sendmsg (connection, &message, MSG_NOSIGNAL);
+    close (directory);
+    return sent == (ssize_t) length ? 0 : -1;
+}
+
+// The next packet; its length, 0 at the end of the connection, -1 when none comes in time (-1: no limit).
+static ssize_t
+receive (char *packet, size_t size, int milliseconds)
+{
+    for (;;) {
+        ssize_t length = recv (connection, packet, size, 0);
+        if (length >= 0)
+            return length;
+        if (errno != EAGAIN && errno != EINTR)
+            return 0; // reset: an end too
+        struct pollfd wait = { .fd = connection, .events = POLLIN };
+        if (poll (&wait, 1, milliseconds) == 0)
+            return -1;
+    }
+}
+
+enum outcome
+session_run (const char *request, size_t length, int *status)
+{
+    char packet[1 + sizeof *status];
+    if (reach () != 0 || ask (request, length) != 0
+        || receive (packet, sizeof packet, READY_MILLISECONDS) != 1 || packet[0] != 'R') {
+        if (connection >= 0)
+            close (connection);
+        return BECOME_PYTHON;
+    }
+    if (send (connection, "G", 1, MSG_NOSIGNAL) != 1) {
+        close (connection);
+        return BECOME_PYTHON;
+    }
+    // A signal before this has ended us, which the agent sees as well.
+    catch_signals ();
+    *status = -1;
+    if (receive (packet, sizeof packet, -1) == sizeof packet && packet[0] == 'S')
+        memcpy (status, packet + 1, sizeof *status);
+    return ENDED;
+}
