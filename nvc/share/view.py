@@ -43,7 +43,7 @@ class ShareRow(Record):
     """A container's share of a GPU, with what the container itself lowered. used, limit: bytes; limit 0: none.
 
     own: the words that the container lowered itself. frozen_ns: how long caps kept it off the GPU, the process that
-    waited longest. notes: what deserves attention.
+    waited longest. notes: what deserves attention. groups: compute groups. managed: bytes of managed memory, of used.
     """
 
     container: str
@@ -60,6 +60,8 @@ class ShareRow(Record):
     processes: tuple[ShareProcess, ...] = ()
     own: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    groups: int = 0
+    managed: int = 0
 
 
 def lowered(gpu: ResolvedGpu, header: RegionHeader, index: int) -> tuple[ResolvedGpu, tuple[str, ...]]:
@@ -107,6 +109,8 @@ def rows(
                 processes,
                 own,
                 notes,
+                sum(slot.groups[index] for slot in on_it),
+                sum(slot.managed[index] for slot in on_it),
             )
         )
     return tuple(found)

@@ -1,0 +1,182 @@
+"""What people see of GPUs and tenants, from whichever source there is: the agent's status, or the shim's files. Pure."""
+
+from __future__ import annotations
+
+from nvc.record import Record
+from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from nvc.agent.status import AgentStatus, StatusTenant, TenantGpu
+    from nvc.share.view import ShareRow
+
+#: Who holds a share: the guard from outside, the preloaded library from inside, or the scheduler alone.
+GUARD, SHIM, ATTACH = "guard", "shim", "attach"
+#: A whole GPU's time in the unit of the agent's caps.
+_AGENT_CAP = 10_000
+
+
+class SeenProcess(Record):
+    """A process. pid: on this host, 0: not known. inner_pid: in its container, 0: not known. memory: bytes."""
+
+    pid: int
+    inner_pid: int
+    name: str
+    memory: int
+
+
+class SeenShare(Record):
+    """A container's share of one GPU.
+
+    held: GUARD, SHIM or ATTACH. memory, limit, managed, truth: bytes; limit 0: none; truth 0: the driver was not asked.
+    cap: part of the GPU's time, 1.0: none. wished, got: parts of it, None where nobody schedules from outside.
+    frozen_ns: since the tenant came. frozen_part: of the time since the last look, None at the first.
+    denials: reason -> how often; of the whole container.
+    """
+
+    container: str
+    held: str
+    memory: int
+    limit: int
+    managed: int
+    truth: int
+    cap: float
+    weight: int
+    priority: str
+    groups: int
+    processes: tuple[SeenProcess, ...]
+    denials: dict[str, int] = {}
+    wished: float | None = None
+    got: float | None = None
+    slice_us: int = 0
+    frozen: bool = False
+    frozen_ns: int = 0
+    frozen_part: float | None = None
+    paused: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class SeenGpu(Record):
+    """A GPU. minor: -1: not known. memory: bytes, 0: not known. policy: "" where nobody schedules from outside."""
+
+    uuid: str
+    minor: int
+    memory: int
+    policy: str
+    shares: tuple[SeenShare, ...]
+
+    @property
+    def used(self) -> int:
+        """Bytes that the shares have together."""
+        return sum(share.memory for share in self.shares)
+
+
+class Seen(Record):
+    """All of it at one time. agent: its version, "" without one. when: seconds since 1970. problems: for people."""
+
+    agent: str
+    when: float
+    gpus: tuple[SeenGpu, ...]
+    problems: tuple[str, ...] = ()
+
+
+def collect(
+    status: AgentStatus | None,
+    rows: Iterable[ShareRow],
+    when: float,
+    *,
+    inventory: Mapping[str, tuple[int, int]] | None = None,
+    name: Callable[[int], str] = lambda pid: "",
+    problems: tuple[str, ...] = (),
+) -> Seen:
+    """One view of both sources: the shim's rows are for containers that the agent does not name.
+
+    inventory: UUID -> (minor, bytes), for GPUs that the agent does not name. name: of a process on this host.
+    """
+    facts = {uuid: (minor, memory, "") for uuid, (minor, memory) in (inventory or {}).items()}
+    shares: dict[str, list[SeenShare]] = {}
+    named: set[str] = set()
+    if status is not None:
+        facts.update({gpu.uuid: (gpu.minor, gpu.memory, gpu.policy) for gpu in status.gpus})
+        shares.update({gpu.uuid: [] for gpu in status.gpus})
+        for tenant in status.tenants:
+            named.add(tenant.container)
+            for index, gpu in enumerate(tenant.gpus):
+                shares.setdefault(gpu.uuid, []).append(_of_tenant(tenant, gpu, index, name))
+    for row in rows:
+        if not named & {row.container, row.key or row.container}:
+            shares.setdefault(row.gpu, []).append(_of_row(row))
+    gpus = (SeenGpu(uuid, *facts.get(uuid, (-1, 0, "")), tuple(found)) for uuid, found in shares.items())
+    ordered = sorted(gpus, key=lambda gpu: (gpu.minor < 0, gpu.minor, gpu.uuid))
+    return Seen(status.version if status is not None else "", when, tuple(ordered), problems)
+
+
+def rated(now: Seen, before: Seen | None) -> Seen:
+    """``now``, with how much of the time since ``before`` each share was frozen."""
+    if before is None or now.when <= before.when:
+        return now
+    old = {(gpu.uuid, share.container, share.held): share.frozen_ns for gpu in before.gpus for share in gpu.shares}
+    passed = (now.when - before.when) * 1e9
+
+    def rate(uuid: str, share: SeenShare) -> SeenShare:
+        was = old.get((uuid, share.container, share.held))
+        # A process that ended takes its time along.
+        if was is None or share.frozen_ns < was:
+            return share
+        return share.replace(frozen_part=min(1.0, (share.frozen_ns - was) / passed))
+
+    return now.replace(
+        gpus=tuple(gpu.replace(shares=tuple(rate(gpu.uuid, share) for share in gpu.shares)) for gpu in now.gpus)
+    )
+
+
+def _of_tenant(tenant: StatusTenant, gpu: TenantGpu, index: int, name: Callable[[int], str]) -> SeenShare:
+    processes = tuple(
+        SeenProcess(process.pid, 0, name(process.pid), process.memory[index] if index < len(process.memory) else 0)
+        for process in tenant.processes
+    )
+    scheduled = gpu.share_wished > 0
+    return SeenShare(
+        tenant.container or f"pid-{tenant.pid}",
+        tenant.kind,
+        gpu.memory,
+        gpu.limit,
+        gpu.managed,
+        gpu.truth,
+        gpu.cap / _AGENT_CAP if 0 < gpu.cap < _AGENT_CAP else 1.0,
+        gpu.weight or DEFAULT_WEIGHT,
+        gpu.priority,
+        gpu.groups,
+        processes,
+        dict(tenant.denials),
+        gpu.share_wished if scheduled else None,
+        gpu.share_got if scheduled else None,
+        gpu.slice_us,
+        gpu.frozen,
+        gpu.frozen_ns,
+        paused=tenant.paused,
+    )
+
+
+def _of_row(row: ShareRow) -> SeenShare:
+    processes = tuple(
+        SeenProcess(process.host_pid, process.pid, process.name, process.memory) for process in row.processes
+    )
+    return SeenShare(
+        row.container,
+        SHIM,
+        row.used,
+        row.limit,
+        row.managed,
+        0,
+        row.cap / WHOLE_CAP,
+        row.weight or DEFAULT_WEIGHT,
+        row.priority,
+        row.groups,
+        processes,
+        frozen_ns=row.frozen_ns,
+        paused=row.paused,
+        notes=(*row.notes, *(("oversubscribe",) if row.oversubscribe else ())),
+    )
