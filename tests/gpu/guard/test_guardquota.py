@@ -1,0 +1,243 @@
+"""The memory of a guarded tenant: exact for every way to allocate, for many processes, and refunded after every end."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.guard.conftest import Starts
+from tests.support import leftovers
+from tests.support.bed import Bed
+from tests.support.gpumeasure import pids, used_mib
+from tests.support.guarded import Guarding
+from tests.support.share_table import Table
+
+pytestmark = [pytest.mark.gpu, pytest.mark.system]
+
+MIB, GIB = 1 << 20, 1 << 30
+OUT_OF_MEMORY = 2
+#: Kind of quota.c -> limit in GiB, and what may be left at the limit, in MiB: the smallest step of its fill and what
+#: the driver rounds up to.
+KINDS = {
+    "malloc": (10, 2),
+    "create": (10, 2),
+    "async": (10, 64),
+    "pool": (10, 64),
+    "array": (4, 4),
+    "mipmap": (4, 8),
+    "array3d": (4, 8),
+    "pitch": (4, 4),
+    "graph": (4, 64),
+}
+#: Beside what the share counts the driver uses memory for channels and page tables, which no ioctl of the process asks
+#: for: MiB a process.
+UNCOUNTED = 600
+#: MiB by which nvidia-smi's sum moves by itself.
+STILL = 4
+
+
+def _settled(before: int) -> bool:
+    return leftovers.until(lambda: used_mib() <= before + STILL, seconds=10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_allocation_reaches_the_limit_and_not_beyond(
+    guarding: Guarding, start: Starts, table: Table, kind: str
+) -> None:
+    gibibytes, left_allowed = KINDS[kind]
+    limit = gibibytes * GIB
+    tenant = guarding.tenant(memory=limit)
+    before = used_mib()
+
+    with start("quota", kind, "fill", 2 * limit, tenant=tenant) as program:
+        full = program.until("full")
+        used, real = tenant.used(), used_mib() - before
+        program.tell("")
+        after = program.until("done")
+        assert program.end() == 0
+    empty, settled = tenant.empty(), _settled(before)
+
+    left = full["free_full"] / MIB
+    good = full["status"] == OUT_OF_MEMORY and left < left_allowed and used <= limit and empty and settled
+    table.add(
+        f"{kind}: taken until refused",
+        goal=f"{gibibytes} GiB, less than {left_allowed} MiB left, CUDA_ERROR_OUT_OF_MEMORY; nothing stays",
+        got=f"{full['taken'] / MIB:.0f} MiB taken, {left:.1f} MiB left, status {full['status']}; "
+        f"nvidia-smi +{real} MiB; refunded: {empty}",
+        good=good,
+    )
+    assert good
+    assert limit == full["total"]
+    assert limit - full["free_full"] == used, "cuMemGetInfo and the guard disagree"
+    assert real <= limit // MIB + UNCOUNTED
+    assert after["status_again"] == 0, "what was given back could not be taken again"
+    assert after["free_end"] == full["free_start"]
+    assert tenant.refused().get("over-quota", 0) > 0
+
+
+def test_managed_memory_beyond_the_limit_stops_the_tenant(guarding: Guarding, start: Starts, table: Table) -> None:
+    """The mapping cannot be refused: whoever goes beyond the limit computes nothing until it is given back."""
+    tenant = guarding.tenant(memory=4 * GIB)
+    before = used_mib()
+
+    with start("quota", "managed", "fill", 8 * GIB, tenant=tenant, seconds=30):
+        stopped = leftovers.until(lambda: tenant.status().gpus[0].frozen, seconds=20)
+        status = tenant.status().gpus[0]
+        real = used_mib() - before
+    empty, settled = tenant.empty(), _settled(before)
+
+    good = stopped and real <= (5 * GIB) // MIB + UNCOUNTED and empty and settled
+    table.add(
+        "managed: taken beyond 4 GiB",
+        goal="frozen at once, no more than a piece of 1 GiB beyond; nothing stays after its end",
+        got=f"frozen: {stopped}, {status.managed // MIB} MiB mapped, {status.memory // MIB} charged, "
+        f"nvidia-smi +{real} MiB; refunded: {empty}",
+        good=good,
+    )
+    assert good
+
+
+@pytest.mark.parametrize("kind", ["malloc", "create"])
+def test_all_that_is_free_can_be_had_and_a_granule_more_cannot(
+    guarding: Guarding, start: Starts, table: Table, kind: str
+) -> None:
+    tenant = guarding.tenant(memory=10 * GIB)
+    with start("quota", kind, "exact", tenant=tenant) as program:
+        said = program.until("done")
+
+    good = (said["status_all"], said["status_more"], said["status_again"]) == (0, OUT_OF_MEMORY, 0)
+    table.add(
+        f"{kind}: all that is free in one piece, then 2 MiB more",
+        goal="granted, refused",
+        got=f"{said['asked'] / MIB:.0f} MiB: {said['status_all']}, 2 MiB more: {said['status_more']}",
+        good=good,
+    )
+    assert good
+    assert said["free_full"] < 2 * MIB
+    assert said["free_end"] == said["free_start"]
+    assert tenant.empty()
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "size"),
+    [
+        ("malloc", 3000, 4 * MIB),
+        ("create", 3000, 2 * MIB),
+        ("async", 3000, 4 * MIB),
+        ("array", 3000, 4 * MIB),
+        ("managed", 1000, 4 * MIB),
+        ("graph", 300, 32 * MIB),
+    ],
+)
+def test_thousands_of_loops_do_not_drift(
+    guarding: Guarding, start: Starts, table: Table, kind: str, count: int, size: int
+) -> None:
+    tenant = guarding.tenant(memory=2 * GIB)
+    with start("quota", kind, "loop", count, size, tenant=tenant) as program:
+        said = program.until("done")
+        # Mappings of managed memory that went are seen within a second.
+        exact = leftovers.until(lambda: tenant.used() == said["total"] - said["free_end"], seconds=2)
+
+    drift = said["free_start"] - said["free_end"]
+    table.add(
+        f"{kind}: {count} times {size >> 10} KiB taken and given back",
+        goal="free as before",
+        got=f"{drift} bytes less, {said['nanoseconds'] / 1000:.1f} µs each",
+        good=drift == 0,
+    )
+    assert exact
+    assert drift == 0 or kind == "managed", "of managed memory what went is free within a second"
+    assert tenant.empty()
+
+
+def test_eight_processes_race_to_the_limit(guarding: Guarding, start: Starts, table: Table) -> None:
+    limit, piece, count = 12 * GIB, 64 * MIB, 8
+    tenant = guarding.tenant(memory=limit)
+    before = used_mib()
+
+    with start("race", count, piece, 3, tenant=tenant, seconds=120) as program:
+        full = program.until("full")
+        used, real = tenant.used(), used_mib() - before
+        program.tell("")
+        said = program.until_end()
+    empty, settled = tenant.empty(), _settled(before)
+
+    room = full["free_start"]
+    good = used <= limit and full["free_full"] < piece and said["most"] <= room and empty and settled
+    table.add(
+        f"{count} processes race for pieces of {piece >> 20} MiB, then take and give for 3 s",
+        goal="never above the limit, nobody refused below it; nothing stays",
+        got=f"{full['free_full'] / MIB:.0f} MiB left, most {said['most'] / MIB:.0f} of {room / MIB:.0f} MiB, "
+        f"{said['grants']} grants, {said['refusals']} refusals; nvidia-smi +{real} MiB; refunded: {empty}",
+        good=good,
+    )
+    assert good
+    assert said["others"] == 0
+    assert real <= limit // MIB + count * UNCOUNTED
+
+
+@pytest.mark.timeout(200)
+def test_the_killed_leave_nothing(
+    guarding: Guarding, programs: Path, bed: Bed, environment: dict[str, str], table: Table
+) -> None:
+    kills, at_once, life = 96, 8, 4.0
+    tenant = guarding.tenant(memory=16 * GIB)
+    phases = bed.directory("kill") / "phases"
+    phases.write_bytes(bytes(kills))
+    lives = random.Random(5)
+    spans = [lives.uniform(0, life) for _ in range(kills)]
+    before, mine = used_mib(), set[int]()
+
+    def kill_one(index: int) -> int:
+        command = tenant.wrap([str(programs / "victim"), str(phases), str(index)])
+        victim = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        mine.add(victim.pid)
+        try:
+            return victim.wait(spans[index])
+        except subprocess.TimeoutExpired:
+            victim.kill()
+            return victim.wait(60)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        ends = list(pool.map(kill_one, range(kills)))
+    empty, settled = tenant.empty(), _settled(before)
+    left = pids() & mine
+
+    allocating = phases.read_bytes().count(4)
+    good = ends == [-signal.SIGKILL] * kills and empty and settled and not left
+    table.add(
+        f"{kills} processes killed with SIGKILL, {at_once} at once, at random moments ({allocating} allocating)",
+        goal="usage 0, no process, nvidia-smi as before",
+        got=f"usage {tenant.used()}, processes {tenant.status().processes}, nvidia-smi {before} -> {used_mib()} MiB",
+        good=good,
+    )
+    assert good
+    assert allocating >= kills // 8
+
+
+def test_a_limit_is_changed_while_the_program_runs(guarding: Guarding, start: Starts, table: Table) -> None:
+    tenant = guarding.tenant(memory=4 * GIB)
+    with start("quota", "malloc", "fill", 8 * GIB, tenant=tenant) as program:
+        program.until("full")
+        tenant.set(memory=6 * GIB)
+        with start("quota", "malloc", "fill", 8 * GIB, tenant=tenant) as second:
+            more = second.until("full")
+            tenant.set(memory=2 * GIB)
+            second.tell("")
+            less = second.until("done")
+
+    good = more["total"] == 6 * GIB and more["taken"] > GIB and less["free_end"] == 0
+    table.add(
+        "limit 4 GiB, full; raised to 6 GiB, full; lowered to 2 GiB with 6 GiB used",
+        goal="more at once; then nothing more, free 0, nothing breaks",
+        got=f"{more['taken'] / MIB:.0f} MiB more; free {less['free_end']}",
+        good=good,
+    )
+    assert good
+    assert less["status_again"] == OUT_OF_MEMORY
+    assert tenant.empty()
