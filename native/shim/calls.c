@@ -111,6 +111,19 @@ int call_ioctl (int descriptor, unsigned long request, void *argument)
     return result;
 }
 
+void call_follow (void)
+{
+    uint64_t signals;
+    int before = errno;
+    struct process *process = process_enter_known (&signals);
+
+    if (!process)
+        return;
+    process_look (process);
+    leave_and_start (process, signals);
+    errno = before;
+}
+
 /* --- managed memory --- */
 
 #define WISHES 16

@@ -21,6 +21,8 @@ int call_ioctl (int descriptor, unsigned long request, void *argument);
 void *call_mmap (void *address, size_t length, int protection, int flags, int descriptor, off_t offset);
 int call_munmap (void *address, size_t length);
 int call_close (int descriptor);
+/* The share changed: takes it up, as a call on the driver would. */
+void call_follow (void);
 /* dup (to -1), dup2 and dup3 (flags) by what the wrapper did itself. */
 void call_duplicated (int from, int to);
 /* `to` is about to be closed by dup2 or dup3: the file's name, to be given to call_closed, or 0. */

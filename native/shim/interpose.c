@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -57,6 +58,18 @@ WRAPPER int close (int descriptor)
     if (__builtin_expect (LOAD_RELAXED (next_close_function) > 1, 1))
         return ((int (*) (int)) LOAD_RELAXED (next_close_function)) (descriptor);
     return next_close (descriptor);
+}
+
+/* A program that trains makes no call on the driver for hours, but libcuda's own thread (cuda-EvtHandlr) polls its
+ * descriptors ten times a second: that is when a changed share is noticed, and needs no thread of ours. */
+WRAPPER int poll (struct pollfd *descriptors, nfds_t count, int milliseconds)
+{
+    if (driver_files () && process_is_behind (&shim_process))
+        call_follow ();
+    if (__builtin_expect (LOAD_RELAXED (next_poll_function) > 1, 1))
+        return ((int (*) (struct pollfd *, nfds_t, int)) LOAD_RELAXED (next_poll_function)) (descriptors, count,
+                                                                                           milliseconds);
+    return next_poll (descriptors, count, milliseconds);
 }
 
 WRAPPER int dup (int descriptor)

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <poll.h>
+#include <time.h>
 
 #include "raw.h"
 #include "versions.h"
@@ -9,7 +11,7 @@
 extern void *dlsym (void *, const char *) __attribute__ ((weak));
 OLDEST_VERSION (dlsym);
 
-unsigned long next_close_function, next_ioctl_function;
+unsigned long next_close_function, next_ioctl_function, next_poll_function;
 
 static unsigned long find (unsigned long *function, const char *name)
 {
@@ -50,6 +52,16 @@ int next_ioctl (int descriptor, unsigned long request, void *argument)
     if (found == 1)
         return (int) next_answer (RAW3 (SYS_ioctl, descriptor, request, argument));
     return ((int (*) (int, unsigned long, ...)) found) (descriptor, request, argument);
+}
+
+int next_poll (struct pollfd *descriptors, unsigned long count, int milliseconds)
+{
+    unsigned long found = find (&next_poll_function, "poll");
+    struct timespec rest = { milliseconds / 1000, milliseconds % 1000 * 1000000l };
+
+    if (found == 1) /* aarch64 has no poll */
+        return (int) next_answer (RAW5 (SYS_ppoll, descriptors, count, milliseconds < 0 ? NULL : &rest, NULL, 0));
+    return ((int (*) (struct pollfd *, unsigned long, int)) found) (descriptors, count, milliseconds);
 }
 
 void *next_symbol (const char *name)

@@ -46,6 +46,7 @@ static void begin (struct process *process)
     p->rm = NULL;
     p->thread = THREAD_NONE;
     p->regrouped = p->capped = p->frozen = 0;
+    p->own = 0;
     memset (&p->memory, 0, sizeof p->memory);
     memset (p->applied, 0, sizeof p->applied);
     host_set (&p->host);
@@ -210,7 +211,7 @@ bool process_attach (struct process *process)
     if (!files_begin (&process->files))
         return false;
     if (!process->attached) {
-        process->attached = region_attach (&process->region, process->region_path);
+        STORE (process->attached, region_attach (&process->region, process->region_path));
         if (process->attached && process->unknown_driver) {
             __atomic_store_n (&process->region.header->unknown_driver, 1, __ATOMIC_RELAXED);
             log_note (process, "unknown-driver", 0);

@@ -36,6 +36,7 @@ struct process {
     bool known;                  /* `limits` was good once */
     bool usable;                 /* and is; otherwise every allocation is refused */
     uint32_t generation;         /* that was looked at last */
+    uint64_t own;                /* what the container lowered itself, when that was looked at last */
     bool looked;
     struct limits limits, fresh;
     const char *region_path;
@@ -73,6 +74,9 @@ struct process *process_enter (uint64_t *signals);
 struct process *process_enter_known (uint64_t *signals);
 void process_leave (struct process *process, uint64_t signals);
 
+/* Has the host or the container changed the share since? Without the lock, some loads. */
+bool process_is_behind (const struct process *process);
+
 /* --- the rest with the process locked --- */
 
 /* Looks whether the limits changed. */
@@ -84,6 +88,8 @@ bool process_knows_driver (struct process *process);
 bool process_attach (struct process *process);
 uint64_t process_memory_limit (const struct process *process, int gpu);
 uint32_t process_timeslice (struct process *process, int gpu);
+/* Caps and weights that the container lowered itself, as one number. */
+uint64_t process_own (const struct process *process);
 /* In 1/1000; 0: no cap. */
 uint32_t process_cap (const struct process *process, int gpu);
 /* After calls: publishes groups and channels, writes timeslices, freezes what is new on a frozen GPU. True when a

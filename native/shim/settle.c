@@ -29,6 +29,27 @@ uint32_t process_timeslice (struct process *process, int gpu)
     return weight_timeslice (limits->weight, lowered, limits->priority, region_groups (&process->region, gpu));
 }
 
+uint64_t process_own (const struct process *process)
+{
+    const struct region_header *header = process->region.header;
+    uint64_t own = 0;
+
+    for (unsigned gpu = 0; gpu < process->limits.gpu_count && gpu < SHARE_MAX_GPUS; gpu++)
+        own = own * 31 + ((uint64_t) LOAD_RELAXED (header->cap[gpu]) << 32 | LOAD_RELAXED (header->weight[gpu]));
+    return own;
+}
+
+bool process_is_behind (const struct process *process)
+{
+    /* What is there stays mapped, also where another thread changes the process meanwhile. */
+    const struct limits *shared = LOAD_RELAXED (process->shared);
+
+    if (!shared || !LOAD (process->attached))
+        return false;
+    return LOAD_RELAXED (shared->generation) != LOAD_RELAXED (process->generation) ||
+           process_own (process) != LOAD_RELAXED (process->own);
+}
+
 static void publish_channels (struct process *process)
 {
     static const struct region_channel none = { 0 };
@@ -64,6 +85,8 @@ bool process_settle (struct process *process)
     uint32_t regrouped = process->regrouped;
     bool wanted = false;
 
+    if (process->attached)
+        __atomic_store_n (&process->own, process_own (process), __ATOMIC_RELAXED);
     if (!process->rm)
         return false;
     __atomic_store_n (&process->has_managed, rm_has_managed (process->rm), __ATOMIC_RELAXED);

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.share.region import set_own
 from tests.support.simgpu import Probe, SimGpu, make_machine, with_gpu
 
 pytestmark = pytest.mark.root
@@ -61,6 +62,41 @@ def capped(gpu: SimGpu) -> None:
 
 def test_a_cap_is_kept_and_changes_live(machine: Path) -> None:
     with_gpu(machine, capped)
+
+
+def followed(gpu: SimGpu) -> None:
+    probe = gpu.started(cap=1000)
+    assert probe.work(500) == 0
+    assert probe.events() == 0
+    assert "nvc-shim" not in probe.threads()
+    gpu.share(cap=300)
+    wait_until(lambda: "nvc-shim" in probe.threads())
+    wait_until(lambda: measured(gpu, probe)[0] < 0.4)
+    gpu.share(cap=1000)
+    wait_until(lambda: "nvc-shim" not in probe.threads())
+    gpu.share(cap=1000, paused=True)
+    wait_until(lambda: bool(probe.rate(100) == 0))
+    gpu.share(cap=1000)
+    wait_until(lambda: bool(probe.rate(100) > 0))
+
+
+def test_a_program_that_makes_no_call_on_the_driver_follows_too(machine: Path) -> None:
+    """libcuda polls in a thread of its own: measured on an H200 with driver 580."""
+    with_gpu(machine, followed)
+
+
+def lowered(gpu: SimGpu) -> None:
+    probe = gpu.started(cap=1000)
+    assert probe.work(500) == 0
+    assert probe.events() == 0
+    with gpu.region_path.open("r+b") as region:
+        set_own(region.fileno(), 0, None, 400, None)
+    wait_until(lambda: "nvc-shim" in probe.threads())
+    wait_until(lambda: measured(gpu, probe)[0] < 0.5)
+
+
+def test_a_cap_that_the_container_lowers_itself_is_kept_at_once(machine: Path) -> None:
+    with_gpu(machine, lowered)
 
 
 def paused(gpu: SimGpu) -> None:

@@ -129,6 +129,16 @@ class Probe:
         libc.nvc_shim_next_managed(bytes([byte]) * 16)
         return 0
 
+    def events(self) -> int:
+        """Begin to do in a thread what libcuda's own thread (cuda-EvtHandlr) does: poll, ten times a second."""
+
+        def run() -> None:
+            while True:
+                libc.poll(None, 0, 100)
+
+        threading.Thread(target=run, daemon=True).start()
+        return 0
+
     def work(self, microseconds: int) -> int:
         """Begin to launch kernels of this length for ever, in a thread."""
         module, function, context = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
