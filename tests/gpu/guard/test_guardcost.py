@@ -1,4 +1,4 @@
-"""What the guard costs a program: allocations, contexts, launches, training; each beside the same program without it."""
+"""What the guard costs a program: allocations, contexts, launches, training; each beside the same program alone."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -185,18 +186,36 @@ def test_eight_processes_race_to_the_limit(guarding: Guarding, start: Starts, ta
 def test_the_killed_leave_nothing(
     guarding: Guarding, programs: Path, bed: Bed, environment: dict[str, str], table: Table
 ) -> None:
-    kills, at_once, life = 96, 8, 4.0
+    kills, at_once = 96, 8
     tenant = guarding.tenant(memory=16 * GIB)
     phases = bed.directory("kill") / "phases"
     phases.write_bytes(bytes(kills))
     lives = random.Random(5)
-    spans = [lives.uniform(0, life) for _ in range(kills)]
     before, mine = used_mib(), set[int]()
 
-    def kill_one(index: int) -> int:
+    def begin(index: int) -> subprocess.Popen[bytes]:
         command = tenant.wrap([str(programs / "victim"), str(phases), str(index)])
         victim = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         mine.add(victim.pid)
+        return victim
+
+    def time_to_allocate() -> float:
+        began = time.monotonic()
+        victims = [begin(index) for index in range(at_once)]
+        try:
+            assert leftovers.until(lambda: phases.read_bytes().count(4) == at_once, seconds=60)
+            return time.monotonic() - began
+        finally:
+            for victim in victims:
+                victim.kill()
+                victim.wait()
+
+    whole = time_to_allocate()
+    phases.write_bytes(bytes(kills))
+    spans = [lives.uniform(0, 1.4 * whole) for _ in range(kills)]
+
+    def kill_one(index: int) -> int:
+        victim = begin(index)
         try:
             return victim.wait(spans[index])
         except subprocess.TimeoutExpired:
