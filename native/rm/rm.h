@@ -171,6 +171,7 @@ bool rm_has_managed (const struct rm *rm);
 
 /* Scheduling of what the tenant has on a GPU's compute engine. 0, or the first driver status that was not 0, or
  * -errno. */
+/* Frozen twice is frozen once. After a thaw that failed, another one tries again. */
 long rm_freeze (struct rm *rm, int gpu, bool frozen);
 long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds);
 /* Compute groups with at least one channel that is set up. */

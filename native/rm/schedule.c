@@ -70,7 +70,9 @@ static const struct object *subdevice_of (const struct rm *rm, const struct clie
     return NULL;
 }
 
-/* Stops or starts the channels of a client on a GPU, from `first` on and at most `count`. */
+/* Stops or starts the channels of a client on a GPU, from `first` on and at most `count`. The driver counts: what is stopped
+ * twice must be started twice, while starting what runs does nothing (seen on an H200, 580.159.04). So a channel is stopped
+ * only once, and stays marked until a start has succeeded. */
 static long switch_channels (struct rm *rm, struct client *client, struct object *first, unsigned count, int gpu,
                              bool frozen)
 {
@@ -83,6 +85,7 @@ static long switch_channels (struct rm *rm, struct client *client, struct object
     if (subdevice == NULL)
         return NO_DEVICE;
     while (at != NULL && count > 0) {
+        struct object *begin = at;
         uint32_t filled = 0;
         long result;
 
@@ -90,7 +93,7 @@ static long switch_channels (struct rm *rm, struct client *client, struct object
         params[0] = frozen;
         for (; at != NULL && count > 0 && filled < RM_FREEZE_MAX; at = at->role_after) {
             count--;
-            if (tracker_gpu (rm, at) != gpu)
+            if (tracker_gpu (rm, at) != gpu || at->is_stopped == frozen)
                 continue;
             set32 (params, DISABLE_CLIENTS + 4 * filled, (uint32_t) (at->link.key >> 32));
             set32 (params, DISABLE_CHANNELS + 4 * filled, (uint32_t) at->link.key);
@@ -101,6 +104,9 @@ static long switch_channels (struct rm *rm, struct client *client, struct object
         set32 (params, DISABLE_COUNT, filled);
         result = schedule_control (rm, client->file->link.key, (uint32_t) (client->object->link.key >> 32),
                                    (uint32_t) subdevice->link.key, CONTROL_DISABLE_CHANNELS, params, DISABLE_SIZE);
+        for (; begin != at; begin = begin->role_after)
+            if (tracker_gpu (rm, begin) == gpu && (frozen || result == 0))
+                begin->is_stopped = frozen;
         if (problem == 0)
             problem = result;
     }

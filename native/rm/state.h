@@ -57,6 +57,7 @@ struct object {
     int32_t gpu;       /* device, subdevice */
     uint8_t kind;      /* enum rm_class_kind */
     bool is_compute;   /* group, channel */
+    bool is_stopped;   /* channel: by rm_freeze */
     bool has_asked;    /* group */
 };
 

@@ -30,14 +30,14 @@ static void set_frozen (struct process *process, int gpu, bool frozen)
     long result = rm_freeze (process->rm, gpu, frozen);
 
     ended = raw_now ();
-    /* A call that failed in part is undone like one that did not. */
     if (result != 0)
         log_note (process, frozen ? "freeze-failed" : "thaw-failed", (uint32_t) result);
     if (process->frozen & 1u << gpu) /* until now; frozen again (pause): the count goes on */
         __atomic_add_fetch (&process->region.slot->frozen_ns[gpu], ended - process->frozen_since[gpu],
                             __ATOMIC_RELAXED);
     process->frozen_since[gpu] = ended;
-    process->frozen = frozen ? process->frozen | 1u << gpu : process->frozen & ~(1u << gpu);
+    /* A call that failed in part is undone like one that did not, and one that undoes is made until it succeeds. */
+    process->frozen = frozen || result != 0 ? process->frozen | 1u << gpu : process->frozen & ~(1u << gpu);
     if (process->capped & 1u << gpu)
         cap_done (&process->caps[gpu], process->frozen & 1u << gpu, began, ended);
 }
@@ -56,7 +56,7 @@ static uint64_t turn (struct process *process, int gpu)
         process->capped &= ~bit;
         if (paused != ((process->frozen & bit) != 0))
             set_frozen (process, gpu, paused);
-        return paused ? now + period : 0;
+        return paused || (process->frozen & bit) ? now + period : 0;
     }
     if (!(process->capped & bit)) {
         cap_begin (cap, period, share, now);

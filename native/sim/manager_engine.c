@@ -104,7 +104,14 @@ bool engine_submit (struct engine_channel *channel, uint64_t nanoseconds, uint64
 void engine_freeze (struct engine_channel *channel, bool frozen, uint64_t after)
 {
     struct engine *engine = channel->group->engine;
+    bool before = channel->stops != 0;
 
+    if (frozen)
+        channel->stops++;
+    else if (channel->stops != 0)
+        channel->stops--;
+    if ((channel->stops != 0) == before)
+        return;
     if (channel->change_at == ENGINE_NEVER)
         engine->changes++;
     channel->change_at = engine->now + after;

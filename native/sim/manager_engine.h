@@ -34,6 +34,7 @@ struct engine_channel {
     uint64_t submitted, finished;
     uint64_t change_at; /* when `change_to` becomes true; ENGINE_NEVER */
     bool frozen, change_to;
+    uint32_t stops; /* disabled this often more than enabled: an H200 counts, and a channel runs again at 0 */
 };
 
 struct engine_group {

@@ -16,7 +16,8 @@
 #define REQUEST(number, size) (0xc0004600u | (uint32_t) (size) << 16 | (uint32_t) (number))
 
 struct fake_object {
-    bool live, frozen;
+    bool live;
+    unsigned frozen; /* how often more it was stopped than started */
     uint64_t file;
     uint32_t client, handle, parent, class, instance, engine;
     uint64_t slice;

@@ -173,7 +173,10 @@ static uint32_t disable_channels (struct fake *fake, const uint8_t *params)
 
         if (channel == NULL || channel->class != 0xc86f)
             return 0x33;
-        channel->frozen = params[0];
+        if (params[0])
+            channel->frozen++;
+        else if (channel->frozen != 0)
+            channel->frozen--;
     }
     return 0;
 }

@@ -114,6 +114,8 @@ static void freezing (void)
             "at most 64 channels a call, each client by a subdevice of its own");
     fake_channel (fake, FILE_A, a.client, a.group);
     tap_ok (frozen (fake) == 134, "a channel that is made meanwhile is stopped at once");
+    tap_ok (rm_freeze (fake->rm, 0, true) == 0 && fake->disable_calls == 5,
+            "what is stopped is not stopped again: the driver would count it");
     tap_ok (rm_freeze (fake->rm, 0, false) == 0 && frozen (fake) == 0, "thawing starts them all");
     fake_channel (fake, FILE_A, a.client, a.group);
     tap_ok (frozen (fake) == 0, "and a later channel runs");

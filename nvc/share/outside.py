@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: libcuda's own timeslice, which weight 10 stands for, and what the hardware is given at least and at most.
 OWN_SLICE, SHORTEST, LONGEST = 2048, 500, 65000
+#: How often channels are started: once for us, once for the process itself, and once more.
+_STARTS = 3
 
 
 class Outcome(Record):
@@ -47,8 +49,10 @@ def timeslice(gpu: ResolvedGpu, groups: int) -> int:
 
 
 def freeze(entry: Entry, limits: Limits, *, frozen: bool) -> Outcome:
-    """Stop or start the compute channels of every process that does not do it itself (it has no cap thread).
+    """Stop the compute channels of every process that does not do it itself (it has no cap thread), or start all.
 
+    The driver counts: channels that were stopped twice must be started twice, and starting what runs does nothing. A
+    process may have stopped what was stopped from here, so everything is started, and more than once.
     Raises FormatError, OSError.
     """
 
@@ -56,13 +60,14 @@ def freeze(entry: Entry, limits: Limits, *, frozen: bool) -> Outcome:
         groups: dict[tuple[int, int], list[int]] = {}
         for channel in channels:
             groups.setdefault((channel.client, channel.subdevice), []).append(channel.channel)
-        for (client, subdevice), handles in groups.items():
-            status = rmcontrol.disable_channels(control, client, subdevice, handles, disabled=frozen)
-            if status:
-                return status
+        for _ in range(1 if frozen else _STARTS):
+            for (client, subdevice), handles in groups.items():
+                status = rmcontrol.disable_channels(control, client, subdevice, handles, disabled=frozen)
+                if status:
+                    return status
         return 0
 
-    return _each(entry, limits, act, lambda slot: not slot.threads_cap)
+    return _each(entry, limits, act, (lambda slot: not slot.threads_cap) if frozen else lambda slot: True)
 
 
 def reweigh(entry: Entry, limits: Limits) -> Outcome:

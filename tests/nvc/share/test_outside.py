@@ -167,7 +167,7 @@ def test_channels_are_stopped_64_at_a_time_and_the_copy_is_closed(
     assert [
         (0xC1, 0x20, 0x2080110B, 536, int(frozen), 64, *range(0x100, 0x140)),
         (0xC1, 0x20, 0x2080110B, 536, int(frozen), 6, *range(0x140, 0x146)),
-    ] == calls
+    ] * (1 if frozen else 3) == calls
 
 
 @pytest.mark.root
