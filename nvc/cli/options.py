@@ -137,6 +137,9 @@ GROUPS: dict[str, tuple[str, str]] = {
     "doctor": ("nvc.cli.doctor", "doctor"),
     "share": ("nvc.cli.share", "share"),
     "sim": ("nvc.cli.sim", "sim"),
+    "top": ("nvc.cli.top", "top"),
+    "agent": ("nvc.cli.agent", "agent"),
+    "seccomp": ("nvc.cli.seccomp", "seccomp"),
 }
 
 #: One line each, for the overview.
@@ -150,6 +153,9 @@ SUMMARIES: dict[str, str] = {
     "doctor": "Look at this host and say what is wrong.",
     "share": "Show and change what containers may use of GPUs.",
     "sim": "Make and show simulated machines.",
+    "top": "Watch who has how much of which GPU.",
+    "agent": "Guard and schedule containers that share GPUs.",
+    "seccomp": "Print a seccomp profile that puts containers under the agent's guard.",
 }
 
 

@@ -8,6 +8,10 @@ from nvc.errors import InputError, reason
 from nvc.formats import toml_subset
 from nvc.share.policy import SECTION, Policy, decode
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 CONFIG = "/etc/nvc/config.toml"
 SIZE_LIMIT = 1 << 20
 
@@ -17,6 +21,11 @@ def load(path: str = "") -> Policy:
 
     Raises InputError for a file that cannot be read or does not make sense: no rule may be lost by a typing mistake.
     """
+    return decode(read(path).get(SECTION, {}), path or CONFIG)
+
+
+def read(path: str = "") -> dict[str, Any]:
+    """All tables of that file; none when the usual one does not exist. Raises InputError."""
     name = path or CONFIG
     try:
         # O_NONBLOCK: a FIFO in its place has no writer to wait for.
@@ -24,7 +33,7 @@ def load(path: str = "") -> Policy:
     except FileNotFoundError:
         if path:
             raise InputError(f"{name}: no such file or directory") from None
-        return Policy()
+        return {}
     except OSError as error:
         raise InputError(f"{name}: {reason(error)}", hint="it has this node's rules for shares") from None
     try:
@@ -35,21 +44,26 @@ def load(path: str = "") -> Policy:
         os.close(descriptor)
     if len(data) > SIZE_LIMIT:
         raise InputError(f"{name}: larger than {SIZE_LIMIT >> 20} MiB")
-    return parse(data, name)
+    return tables(data, name)
 
 
 def parse(data: bytes, name: str) -> Policy:
     """The rules in the text of a configuration file called ``name``. Raises InputError."""
+    return decode(tables(data, name).get(SECTION, {}), name)
+
+
+def tables(data: bytes, name: str) -> dict[str, Any]:
+    """The text of a configuration file called ``name``. Raises InputError."""
     try:
         text = data.decode("utf-8")
-        content = toml_subset.loads(text)
+        content: dict[str, Any] | None = toml_subset.loads(text)
         if content is None:
             import tomllib
 
             content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name}: not TOML: {error}") from None
-    return decode(content.get(SECTION, {}), name)
+    return content
 
 
 def _all(descriptor: int) -> bytes:

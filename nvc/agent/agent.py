@@ -1,0 +1,274 @@
+"""The agent: puts guard, sockets, keeper and parts together, and runs until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import resource
+import signal
+import socket
+import time
+
+from nvc.agent import peer, tenant_files
+from nvc.agent.control import ControlSocket
+from nvc.agent.journal import Journal
+from nvc.agent.keeper import OWN
+from nvc.agent.keeping import Keeping
+from nvc.agent.listener import ListenerSocket
+from nvc.agent.notify import Systemd
+from nvc.agent.settings import load
+from nvc.agent.tenants import Tenants
+from nvc.agent.thaw import LOCK, thaw
+from nvc.agent.verbs import Verbs
+from nvc.errors import AgentError, InputError, NvcError, reason
+from nvc.linux.guard import Guard
+from nvc.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nvc.agent.control import Handler
+    from nvc.agent.part import Part
+    from nvc.agent.settings import AgentSettings
+    from nvc.agent.status import StatusTenant
+    from nvc.agent.tenants import Tenant
+    from nvc.model import Gpu
+
+#: Seconds between two words to the keeper, between two looks at tenants, and for another agent to end.
+BEAT, LOOK, OTHER = 0.15, 0.25, 5.0
+_BACKLOG = 512
+
+
+class AgentOptions(Record):
+    """Where things are. directory: the agent's. shares: the store. devices: the driver's nodes. config: its file."""
+
+    directory: str = "/run/nvc/agent"
+    shares: str = "/run/nvc/share"
+    devices: str = "/dev"
+    config: str = ""
+
+
+class Agent:
+    """One a directory. ``run`` does everything; the attributes are for its parts."""
+
+    guard: Guard
+    tenants: Tenants
+
+    def __init__(
+        self, options: AgentOptions, journal: Journal, inventory: Sequence[Gpu], parts: Sequence[Part] = ()
+    ) -> None:
+        """inventory: the machine's GPUs."""
+        self.options = options
+        self.journal = journal
+        self.inventory = inventory
+        self.settings: AgentSettings = load(options.config)
+        self.parts: list[Part] = []
+        self._wanted = list(parts)
+        self._end = asyncio.Event()
+
+    async def run(self, systemd: Systemd) -> None:
+        """Until SIGTERM or SIGINT. Raises NvcError, OSError."""
+        tenant_files.prepare(self.options.directory)
+        _raise_descriptors()
+        lock = _lock(self.options.directory)
+        try:
+            self._keeping = Keeping(self.options.directory, systemd)
+            try:
+                kept = self._keeping.get()
+            except AgentError:  # it was about to end, because there was nothing to keep
+                self._keeping.again()
+                kept = self._keeping.get()
+            # What the last one left frozen: its plan ended with it.
+            thaw(self.options.directory, alone=False)
+            sockets = {name: self._socket(name, kept.pop(name, -1)) for name in OWN}
+            with Guard(self.options.devices) as self.guard:
+                await self._serve(kept, sockets, systemd)
+        finally:
+            os.close(lock)
+
+    async def _serve(self, kept: dict[str, int], sockets: dict[str, socket.socket], systemd: Systemd) -> None:
+        loop = asyncio.get_running_loop()
+        options = self.options
+        self.tenants = Tenants(self.guard, self._keeping, self.journal, options.directory, options.shares, self.parts)
+        self.tenants.take_over(kept)
+        for part in self._wanted:
+            await part.start(self)
+            self.parts.append(part)
+        handlers: dict[str, Handler] = dict(Verbs(self).handlers())
+        for part in self.parts:
+            handlers.update(part.handlers())
+        listening = ListenerSocket(sockets["listen"], self.tenants.admit, self.journal)
+        control = ControlSocket(sockets["control"], handlers, self.journal, lambda: peer.group_id(self.settings.group))
+        loop.add_reader(self.guard.event_descriptor, self._events)
+        loop.add_reader(self._keeping.fileno(), self._keeper_gone)
+        for number, act in (
+            (signal.SIGTERM, self._end.set),
+            (signal.SIGINT, self._end.set),
+            (signal.SIGHUP, self._hup),
+        ):
+            loop.add_signal_handler(number, act)
+        coroutines = (listening.serve(), control.serve(), self._beat(), self._look(), self._end.wait())
+        tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+        self.journal.write("ready", tenants=len(self.tenants), sees_driver=self.guard.sees_driver, pid=os.getpid())
+        systemd.tell("READY=1", f"STATUS={len(self.tenants)} containers taken over")
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # raises what ended it
+        finally:
+            systemd.tell("STOPPING=1")
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            loop.remove_reader(self.guard.event_descriptor)
+            loop.remove_reader(self._keeping.fileno())
+            await self._stop()
+
+    async def _stop(self) -> None:
+        for part in self.parts:
+            await part.stop()
+        left = len(self.tenants)
+        # Everything frozen is thawed, calls in hand are answered; later ones wait for the next agent.
+        self.guard.close()
+        self._keeping.leave()
+        self.tenants.close()
+        for name in OWN:
+            try:
+                os.unlink(f"{self.options.directory}/{name}")
+            except OSError:
+                pass
+        self.journal.write("end", tenants=left)
+
+    # What runs all the time.
+
+    async def _beat(self) -> None:
+        while True:
+            self._keeping.alive()
+            await asyncio.sleep(BEAT)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            self.tenants.look()
+
+    def _events(self) -> None:
+        for event in self.guard.events():
+            tenant = self.tenants.by_number(event.tenant)
+            self.journal.write(
+                "denial",
+                container=tenant.name if tenant is not None else "",
+                tenant=event.tenant,
+                reason=event.reason,
+                number=f"{event.number:#x}",
+                pid=event.pid,
+                repeated=event.repeated,
+                when=event.when_ns / 1e9,
+            )
+
+    def _keeper_gone(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._keeping.fileno())
+        self.journal.write("keeper-gone")
+        try:
+            self._keeping.again()
+            self.tenants.keep_again()
+            for name in OWN:
+                self._keeping.put(name, self._sockets[name].fileno())
+            self._keeping.alive()
+        except NvcError as error:
+            self.journal.write("problem", what=str(error), hint=error.hint)
+            loop.call_later(1, self._keeper_gone)
+            return
+        loop.add_reader(self._keeping.fileno(), self._keeper_gone)
+
+    def _hup(self) -> None:
+        try:
+            self.reload()
+        except NvcError as error:
+            self.journal.write("problem", what=str(error), hint=error.hint)
+
+    def reload(self) -> None:
+        """Read the configuration again; a broken one changes nothing. Raises InputError."""
+        self.settings = load(self.options.config)
+        for part in self.parts:
+            part.reload()
+        self.journal.write("reload")
+
+    # For the status.
+
+    def policies(self) -> dict[str, str]:
+        """UUID of a GPU -> its policy, where it is not the usual one."""
+        return {uuid: policy for part in self.parts for uuid, policy in part.policies().items()}
+
+    def shares(self, tenant: Tenant, gpu: int) -> tuple[float, float]:
+        """(wished, got) of a GPU's time."""
+        return next((found for part in self.parts if (found := part.shares(tenant, gpu)) is not None), (0.0, 0.0))
+
+    def attached(self) -> list[StatusTenant]:
+        """Tenants that are scheduled without the guard."""
+        return [tenant for part in self.parts for tenant in part.attached()]
+
+    _sockets: dict[str, socket.socket]
+    _keeping: Keeping
+
+    def _socket(self, name: str, descriptor: int) -> socket.socket:
+        """A listening socket: the kept one when it is still the one that has the name, else a new one."""
+        path = f"{self.options.directory}/{name}"
+        made = None
+        if descriptor >= 0:
+            made = socket.socket(fileno=descriptor)
+            if made.getsockname() != path or not os.path.exists(path):
+                made.close()
+                made = None
+        if made is None:
+            made = _bind(path)
+        self._set_mode(name, path)
+        self._keeping.put(name, made.fileno())
+        self.__dict__.setdefault("_sockets", {})[name] = made
+        return made
+
+    def _set_mode(self, name: str, path: str) -> None:
+        group = peer.group_id(self.settings.group) if name == "control" else -1
+        if group >= 0:
+            os.chown(path, -1, group)
+        os.chmod(path, 0o660 if group >= 0 else 0o600)
+
+
+def _bind(path: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    old = os.umask(0o177)
+    try:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        made.bind(path)
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        raise AgentError(f"{path}: {reason(error)}") from None
+    finally:
+        os.umask(old)
+    return made
+
+
+def _lock(directory: str) -> int:
+    """Be the only agent. Raises InputError when another one does not end."""
+    descriptor = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    until = time.monotonic() + OTHER
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if time.monotonic() > until:
+                os.close(descriptor)
+                raise InputError("an agent runs already", hint=f"it holds {directory}/{LOCK}") from None
+        time.sleep(0.02)
+
+
+def _raise_descriptors() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,202 @@
+"""The keeper: a small process that holds what must outlive the agent. Standard library only; started by its path.
+
+A container's listener must stay open while no agent runs: when the last descriptor of it is closed, the kernel answers
+every call that waits, and every later one, with ENOSYS. The keeper has a copy of each, and of the agent's sockets. It
+also thaws frozen tenants when the agent went away or has not said anything for SILENCE seconds.
+
+It speaks packets (SOCK_SEQPACKET) on DIRECTORY/keeper with one agent at a time, root only:
+
+    put NAME (with a descriptor) -> ok      drop NAME -> ok      get -> fd NAME (with a descriptor) ..., end
+    alive (no answer)                       leave -> ok          the agent ends by its own will, nothing is frozen
+
+A listener that hangs up (its container ended) is forgotten. Without an agent the sockets are kept for PATIENCE seconds
+only, so that containers then fail with a clear message instead of waiting; with nothing left to keep, the keeper ends.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+
+SOCKET, LOCK = "keeper", "keeper.lock"
+#: Names of what is no container's: the agent's own sockets.
+OWN = ("listen", "control")
+SILENCE = 0.5
+PATIENCE = 30.0
+_PACKET = 512
+_NOBODY = -1
+
+
+class Keeper:
+    """All of it: what is kept by name, the socket, the agent that is connected."""
+
+    def __init__(self, directory: str, server: socket.socket) -> None:
+        self.directory = directory
+        self.server = server
+        self.agent: socket.socket | None = None
+        self.kept: dict[str, int] = {}
+        self.names: dict[int, str] = {}
+        self.heard = time.monotonic()
+        self.thawed = True  # nothing to thaw before an agent came
+        self.children: set[int] = set()
+        self.poll = select.epoll()
+        self.poll.register(server, select.EPOLLIN)
+
+    def run(self) -> None:
+        """Until there is nothing to keep and no agent."""
+        while self.agent is not None or self.kept or time.monotonic() - self.heard < PATIENCE / 10:
+            for descriptor, events in self.poll.poll(SILENCE / 4):
+                if descriptor == self.server.fileno():
+                    self.accept()
+                elif self.agent is not None and descriptor == self.agent.fileno():
+                    self.serve()
+                elif descriptor in self.names and events & (select.EPOLLHUP | select.EPOLLERR):
+                    self.drop(self.names[descriptor])
+            self.look()
+
+    def look(self) -> None:
+        """What is due because of the time."""
+        silent = time.monotonic() - self.heard
+        if not self.thawed and silent > SILENCE:
+            self.thaw()
+        if self.agent is None and silent > PATIENCE:
+            for name in OWN:
+                self.drop(name)
+        for child in tuple(self.children):
+            if os.waitpid(child, os.WNOHANG)[0] == child:
+                self.children.discard(child)
+
+    def accept(self) -> None:
+        connection, _ = self.server.accept()
+        if struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1] != os.geteuid():
+            connection.close()
+            return
+        self.lost()  # the newest counts; the agent's lock lets only one run
+        connection.setblocking(True)
+        connection.settimeout(1)
+        self.agent = connection
+        self.heard = time.monotonic()
+        self.poll.register(connection, select.EPOLLIN)
+
+    def lost(self) -> None:
+        """The agent is gone."""
+        if self.agent is not None:
+            self.poll.unregister(self.agent)
+            self.agent.close()
+            self.agent = None
+            if not self.thawed:
+                self.thaw()
+
+    def serve(self) -> None:
+        """One packet."""
+        assert self.agent is not None
+        descriptors: list[int] = []
+        try:
+            packet, rights, _, _ = self.agent.recvmsg(_PACKET, socket.CMSG_SPACE(16), socket.MSG_CMSG_CLOEXEC)
+            for level, kind, data in rights:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    descriptors += array.array("i", data[: len(data) // 4 * 4])
+            if not packet:
+                self.lost()
+                return
+            self.heard = time.monotonic()
+            if packet == b"alive":
+                self.thawed = False
+            elif packet == b"get":
+                for name, descriptor in self.kept.items():
+                    socket.send_fds(self.agent, [b"fd " + name.encode()], [descriptor])
+                self.agent.send(b"end")
+            else:
+                self.agent.send(self.change(packet.decode(errors="replace"), descriptors))
+        except OSError:
+            self.lost()
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def change(self, packet: str, descriptors: list[int]) -> bytes:
+        word, _, name = packet.partition(" ")
+        if word == "put" and name and len(descriptors) == 1:
+            self.drop(name)
+            descriptor = descriptors.pop()
+            self.kept[name] = descriptor
+            self.names[descriptor] = name
+            if name not in OWN:
+                self.poll.register(descriptor, 0)  # hanging up is always told
+        elif word == "drop":
+            self.drop(name)
+        elif word == "leave":
+            self.thawed = True
+            for own in OWN:
+                self.drop(own)
+        else:
+            return b"error " + packet[:100].encode()
+        return b"ok"
+
+    def drop(self, name: str) -> None:
+        descriptor = self.kept.pop(name, _NOBODY)
+        if descriptor != _NOBODY:
+            del self.names[descriptor]
+            if name not in OWN:
+                self.poll.unregister(descriptor)
+            os.close(descriptor)
+
+    def thaw(self) -> None:
+        """In a child: the modules that reach the driver would stay in our memory."""
+        self.thawed = True
+        child = os.fork()
+        if child:
+            self.children.add(child)
+            return
+        code = 1
+        try:
+            sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+            from nvc.agent.thaw import thaw
+
+            thaw(self.directory, alone=self.agent is None)
+            code = 0
+        finally:
+            os._exit(code)
+
+
+def main(directory: str) -> int:
+    """Become the keeper of a directory, unless there is one; 0 in both cases."""
+    lock = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    path = f"{directory}/{SOCKET}"
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    os.umask(0o077)
+    server.bind(path)
+    server.listen(4)
+    # In the background: who started us waits for this process, and has no other child.
+    if os.fork():
+        return 0
+    os.setsid()
+    os.chdir("/")
+    for name in ("SIGINT", "SIGHUP", "SIGPIPE"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    with open("/proc/self/comm", "w", encoding="ascii") as file:
+        file.write("nvc-keeper")
+    keeper = Keeper(directory, server)
+    keeper.run()
+    # Under the lock: no other keeper has put its own there.
+    os.unlink(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

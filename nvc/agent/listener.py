@@ -1,0 +1,137 @@
+"""The socket that runtimes send listeners to: one message and its descriptors a connection, root only."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+
+from nvc.agent import peer
+from nvc.agent.container_state import LIMIT, parse
+from nvc.errors import AgentError, NvcError, PrivilegeError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nvc.agent.container_state import ContainerProcess
+    from nvc.agent.journal import Journal
+
+    Admit = Callable[[ContainerProcess, int], Awaitable[None]]
+
+#: Seconds for the whole message; runtimes send it at once.
+SECONDS = 5.0
+#: Connections at a time; others wait in the socket's queue.
+CONNECTIONS = 64
+_DESCRIPTORS = 16
+#: What /proc says of a seccomp listener's descriptor.
+_LINK = "anon_inode:seccomp notify"
+
+
+class ListenerSocket:
+    """Accepts connections for ever; each is read, checked and given to ``admit`` with the listener's descriptor.
+
+    ``admit`` owns the descriptor from then on. What is wrong with a connection is told to the journal and ends it only.
+    """
+
+    def __init__(self, server: socket.socket, admit: Admit, journal: Journal, seconds: float = SECONDS) -> None:
+        self._server = server
+        self._admit = admit
+        self._journal = journal
+        self._seconds = seconds
+        self._room = asyncio.Semaphore(CONNECTIONS)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Until it is cancelled; then those in hand are, too."""
+        loop = asyncio.get_running_loop()
+        self._server.setblocking(False)
+        try:
+            while True:
+                await self._room.acquire()
+                try:
+                    connection, _ = await loop.sock_accept(self._server)
+                except OSError as error:
+                    self._room.release()
+                    self._journal.write("problem", what=f"listen: {error}")
+                    await asyncio.sleep(0.1)  # out of descriptors, most likely
+                    continue
+                task = loop.create_task(self._one(connection))
+                self._tasks.add(task)
+                task.add_done_callback(self._done)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._room.release()
+
+    async def _one(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                who = peer.of(connection)
+                if who.uid:
+                    raise PrivilegeError(f"listen: user {who.uid} (pid {who.pid}) is not root")
+                async with asyncio.timeout(self._seconds):
+                    process, listener = await _receive(connection)
+            except TimeoutError:
+                self._journal.write("refused", what="listen", message=f"no whole message within {self._seconds:g} s")
+                return
+            except (NvcError, OSError) as error:
+                self._journal.write("refused", what="listen", message=str(error))
+                return
+        await self._admit(process, listener)
+
+
+async def _receive(connection: socket.socket) -> tuple[ContainerProcess, int]:
+    """The message and the one descriptor that counts. Raises AgentError, OSError."""
+    loop = asyncio.get_running_loop()
+    connection.setblocking(False)
+    data = b""
+    descriptors: list[int] = []
+    try:
+        while True:
+            await _readable(loop, connection)
+            try:
+                more, rights, flags, _ = connection.recvmsg(
+                    65536, socket.CMSG_SPACE(4 * _DESCRIPTORS), socket.MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                continue
+            for level, kind, content in rights:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    descriptors += array.array("i", content[: len(content) // 4 * 4])
+            if flags & socket.MSG_CTRUNC or len(descriptors) > _DESCRIPTORS:
+                raise AgentError(f"a runtime's message has more than {_DESCRIPTORS} descriptors")
+            data += more
+            process = parse(data, len(descriptors)) if data else None
+            if process is not None:
+                break
+            if not more:
+                raise AgentError(f"a runtime's message ends after {len(data)} bytes and is not JSON")
+            if len(data) > LIMIT:
+                raise AgentError("a runtime's message is too long")
+        listener = descriptors[process.descriptor]
+        if os.readlink(f"/proc/self/fd/{listener}") != _LINK:
+            raise AgentError("a runtime's message: its descriptor is no seccomp listener")
+        descriptors.remove(listener)
+        return process, listener
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def now() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(connection, now)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(connection)

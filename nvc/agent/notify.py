@@ -1,0 +1,68 @@
+"""systemd's two protocols for services: sockets that it opened, and messages to it (sd_notify, sd_listen_fds).
+
+Written down in sd_notify(3) and sd_listen_fds(3): datagrams of VARIABLE=value lines, descriptors beside them; received
+descriptors begin at 3. The descriptor store is the second one's use after the first one's FDSTORE=1.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping, Sequence
+
+_FIRST = 3
+
+
+class Systemd:
+    """The service manager, or nobody: then every message goes nowhere."""
+
+    def __init__(self, environment: MutableMapping[str, str]) -> None:
+        """Takes its variables out of ``environment``: they are not for processes that we start."""
+        self._address = environment.pop("NOTIFY_SOCKET", "")
+        stored = environment.pop("FDSTORE", "")
+        #: Whether it keeps descriptors for us.
+        self.keeps = bool(self._address) and stored.isdigit() and int(stored) > 0
+        #: (name, descriptor) of what it gave us, sockets and kept descriptors alike.
+        self.given = _given(environment)
+
+    def tell(self, *lines: str, descriptors: Sequence[int] = ()) -> bool:
+        """Send ``lines``; False when nobody listens or it could not be sent."""
+        if not self._address:
+            return False
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+                manager.settimeout(5)
+                manager.connect(address)
+                manager.sendmsg(["\n".join(lines).encode()], rights)
+        except OSError:
+            return False
+        return True
+
+    def keep(self, name: str, descriptor: int) -> bool:
+        """Put a descriptor into the store; systemd lets go of it by itself only when it hangs up."""
+        return self.keeps and self.tell("FDSTORE=1", f"FDNAME={name}", descriptors=(descriptor,))
+
+    def drop(self, name: str) -> None:
+        """Take what has this name out of the store."""
+        if self.keeps:
+            self.tell("FDSTOREREMOVE=1", f"FDNAME={name}")
+
+
+def _given(environment: MutableMapping[str, str]) -> list[tuple[str, int]]:
+    pid, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
+    names = environment.pop("LISTEN_FDNAMES", "").split(":")
+    environment.pop("LISTEN_PIDFDID", None)
+    if pid != str(os.getpid()) or not count.isdigit():
+        return []
+    found = []
+    for index in range(int(count)):
+        descriptor = _FIRST + index
+        os.set_inheritable(descriptor, False)
+        found.append((names[index] if index < len(names) else "unknown", descriptor))
+    return found

@@ -1,0 +1,52 @@
+"""What the agent is made of beside its sockets and tenants: the scheduler, the warm configurer, whatever comes."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nvc.agent.agent import Agent
+    from nvc.agent.control import Handler
+    from nvc.agent.status import StatusTenant
+    from nvc.agent.tenants import Tenant
+
+
+class Part:
+    """Everything is called in the agent's loop and must not block for long. Override what is needed."""
+
+    async def start(self, agent: Agent) -> None:
+        """The agent runs; tenants that were taken over are there already. Raises NvcError, which ends the agent."""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Verbs of the control socket that it serves."""
+        return {}
+
+    def added(self, tenant: Tenant) -> None:
+        """A tenant came (after ``start`` only)."""
+
+    def changed(self, tenant: Tenant) -> None:
+        """A tenant's limits changed: ``tenant.limits`` has them, and the guard as well."""
+
+    def gone(self, tenant: Tenant) -> None:
+        """A tenant is gone; the guard knows it no more."""
+
+    def reload(self) -> None:
+        """``agent.settings`` are new."""
+
+    async def stop(self) -> None:
+        """The agent ends; the guard is still there. Raises nothing."""
+
+    # What it can tell for the status; the first part that has an answer is asked.
+
+    def policies(self) -> Mapping[str, str]:
+        """UUID of a GPU -> name of its policy, where it has one of its own."""
+        return {}
+
+    def shares(self, tenant: Tenant, gpu: int) -> tuple[float, float] | None:
+        """(wished, got) of a GPU's time, 0 to 1; None: not known here."""
+        return None
+
+    def attached(self) -> Sequence[StatusTenant]:
+        """Tenants that are scheduled without the guard."""
+        return ()

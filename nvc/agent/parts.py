@@ -1,0 +1,129 @@
+"""The agent's parts as ``nvc.agent.part`` wants them: scheduler, metrics, warm process."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nvc.agent import metrics, report
+from nvc.agent.part import Part
+from nvc.agent.protocol import DIRECTORY
+from nvc.agent.scheduler import Scheduler
+from nvc.agent.warming import Warming
+from nvc.errors import InputError, NvcError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from nvc.agent.agent import Agent
+    from nvc.agent.control import Handler
+    from nvc.agent.peer import Peer
+    from nvc.agent.tenants import Tenant
+
+
+class Scheduling(Part):
+    """Timeslices and phases of the guard's tenants; the verb policy."""
+
+    _agent: Agent
+    _scheduler: Scheduler
+    _task: asyncio.Task[None]
+
+    async def start(self, agent: Agent) -> None:
+        self._agent = agent
+        settings = agent.settings
+        self._scheduler = Scheduler(
+            agent.guard,
+            policy=settings.policy,
+            slots=settings.slots,
+            period=settings.period_us,
+            problem=lambda text: agent.journal.write("problem", what=text),
+        )
+        for tenant in agent.tenants:
+            self._scheduler.tenant(tenant.number, tenant.limits)
+        self._scheduler.update()
+        self._task = asyncio.ensure_future(self._scheduler.run())
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"policy": self._policy}
+
+    async def _policy(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        uuid = request.get("gpu", "")
+        if uuid:
+            found = [gpu.uuid for gpu in self._agent.inventory if gpu.uuid.lower().startswith(uuid.lower())]
+            if len(found) != 1:
+                names = ", ".join(gpu.uuid for gpu in self._agent.inventory)
+                raise InputError(f"{uuid!r} is no GPU of this machine", hint=f"there are: {names or 'none'}")
+            uuid = found[0]
+        name = self._scheduler.set_policy(request["policy"], uuid)
+        self._scheduler.update()
+        self._agent.journal.write("policy", policy=name, gpu=uuid or "all", pid=who.pid)
+        return {"policy": name, "gpu": uuid}
+
+    def added(self, tenant: Tenant) -> None:
+        self.changed(tenant)
+
+    def changed(self, tenant: Tenant) -> None:
+        self._scheduler.tenant(tenant.number, tenant.limits)
+        self._scheduler.update()
+
+    def gone(self, tenant: Tenant) -> None:
+        self._scheduler.forget(tenant.number)
+        self._scheduler.update()
+
+    def reload(self) -> None:
+        settings = self._agent.settings
+        self._scheduler.settings(slots=settings.slots, period=settings.period_us)
+        self._scheduler.set_policy(settings.policy)
+        self._scheduler.update()
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def policies(self) -> Mapping[str, str]:
+        return {gpu.uuid: self._scheduler.policy(gpu.uuid) for gpu in self._agent.inventory}
+
+    def shares(self, tenant: Tenant, gpu: int) -> tuple[float, float]:
+        share = self._scheduler.share(tenant.number, gpu)
+        return share.wished, share.got
+
+
+class Metrics(Part):
+    """The address for Prometheus, if the settings name one."""
+
+    _server: asyncio.Server | None = None
+    _agent: Agent
+
+    async def start(self, agent: Agent) -> None:
+        self._agent = agent
+        settings = agent.settings
+        if settings.metrics:
+            self._server = await metrics.serve(
+                settings.metrics, lambda: report.status(agent), hami=settings.metrics_hami
+            )
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+
+class Warm(Part):
+    """The warm process that does ``configure`` for clients."""
+
+    _warming: Warming
+
+    async def start(self, agent: Agent) -> None:
+        def tell(text: str) -> None:
+            agent.journal.write("problem", what=text)
+
+        self._warming = Warming(report=tell)
+        if agent.options.directory != DIRECTORY:
+            return  # clients know one place only
+        try:
+            await self._warming.start()
+        except NvcError as error:
+            tell(str(error))  # clients help themselves
+
+    async def stop(self) -> None:
+        await self._warming.stop()

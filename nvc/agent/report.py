@@ -1,0 +1,69 @@
+"""The agent's status: from what guard, store and scheduler know to one value."""
+
+from __future__ import annotations
+
+from nvc import __version__
+from nvc.agent.status import AgentStatus, StatusGpu, StatusTenant, TenantGpu, TenantProcess
+from nvc.share.model import WHOLE_CAP
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.agent.agent import Agent
+    from nvc.agent.tenants import Tenant
+
+
+def status(agent: Agent) -> AgentStatus:
+    """Everything, now. Tenants that go away meanwhile are left out."""
+    policies = agent.policies()
+    gpus = tuple(
+        StatusGpu(gpu.uuid, gpu.minor, gpu.memory, policies.get(gpu.uuid, agent.settings.policy))
+        for gpu in agent.inventory
+    )
+    tenants = []
+    for tenant in agent.tenants:
+        try:
+            tenants.append(_tenant(agent, tenant))
+        except OSError:
+            continue
+    tenants += agent.attached()
+    return AgentStatus(__version__, agent.settings.policy, gpus, tuple(tenants))
+
+
+def _tenant(agent: Agent, tenant: Tenant) -> StatusTenant:
+    """Raises OSError when the guard knows it no more."""
+    found = agent.guard.status(tenant.number)
+    processes = tuple(TenantProcess(pid, memory) for pid, memory in agent.guard.processes(tenant.number))
+    gpus = []
+    for index, (limit, used) in enumerate(zip(tenant.limits.gpus, found.gpus, strict=False)):
+        wished, got = agent.shares(tenant, index)
+        gpus.append(
+            TenantGpu(
+                uuid=limit.uuid,
+                limit=limit.memory,
+                memory=used.memory,
+                managed=used.managed,
+                truth=used.truth,
+                cap=0 if limit.cap >= WHOLE_CAP else 10 * limit.cap,
+                weight=limit.weight,
+                priority=limit.priority,
+                share_wished=wished,
+                share_got=got,
+                groups=used.groups,
+                slice_us=used.slice,
+                frozen=used.frozen,
+                frozen_ns=used.frozen_ns,
+            )
+        )
+    return StatusTenant(
+        id=tenant.number,
+        container=tenant.name,
+        pid=tenant.record.pid,
+        kind="guard",
+        since=tenant.record.since,
+        gpus=tuple(gpus),
+        processes=processes,
+        denials=dict(found.reasons),
+        notifications=found.notifications,
+        handling_ns=found.handling_ns,
+        paused=tenant.limits.paused,
+    )

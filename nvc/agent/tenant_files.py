@@ -1,0 +1,105 @@
+"""What the agent writes down of its tenants, so that the next one can take them over: DIRECTORY/tenants/NUMBER.json.
+
+Written whole or not at all, before the tenant's listener goes to the keeper: a listener whose tenant nobody knows is
+never kept. Beside it are files of the guard's own with the same number.
+"""
+
+from __future__ import annotations
+
+import os
+
+from nvc.errors import AgentError, reason
+from nvc.record import Record
+from rpc.codec import dumps, loads
+
+TENANTS = "tenants"
+_SUFFIX = ".json"
+_LIMIT = 64 << 10
+
+
+class TenantRecord(Record):
+    """number: the agent's. key: of the store's entry. pid, start_time: of its first process, 0: not known.
+
+    since: seconds since 1970.
+    """
+
+    number: int
+    key: str
+    container: str
+    pid: int
+    start_time: int
+    since: float
+
+
+def prepare(directory: str) -> None:
+    """Make the directories. Raises AgentError."""
+    try:
+        for path, mode in ((os.path.dirname(directory), 0o755), (directory, 0o711), (f"{directory}/{TENANTS}", 0o700)):
+            try:
+                os.mkdir(path, mode)
+            except FileExistsError:
+                continue
+            os.chmod(path, mode)  # not the caller's umask
+        found = os.stat(directory)
+    except OSError as error:
+        raise AgentError(f"{error.filename or directory}: {reason(error)}", hint="the agent runs as root") from None
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise AgentError(f"{directory} belongs to user {found.st_uid} with mode {found.st_mode & 0o7777:o}")
+
+
+def path(directory: str, number: int) -> str:
+    """Where a tenant's files begin; the guard's have other suffixes."""
+    return f"{directory}/{TENANTS}/{number}"
+
+
+def save(directory: str, record: TenantRecord) -> None:
+    """Raises AgentError that names the file: /run may be full."""
+    name = path(directory, record.number) + _SUFFIX
+    temporary = f"{name}.new"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            data = dumps(record.as_data())
+            if os.write(descriptor, data) != len(data):
+                raise OSError(28, "no space left on device", temporary)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, name)
+    except OSError as error:
+        _unlink(temporary)
+        raise AgentError(f"{name}: {reason(error)}", hint="make room in /run") from None
+
+
+def load(directory: str) -> tuple[list[TenantRecord], list[str]]:
+    """Every tenant that was written down, and what could not be read."""
+    found, problems = [], []
+    for name in sorted(os.listdir(f"{directory}/{TENANTS}")):
+        place = f"{directory}/{TENANTS}/{name}"
+        if name.endswith(".new"):
+            _unlink(place)
+        if not name.endswith(_SUFFIX):
+            continue
+        try:
+            with open(place, "rb") as file:
+                record = TenantRecord.from_data(loads(file.read(_LIMIT), limit=_LIMIT))
+            if name != f"{record.number}{_SUFFIX}":
+                raise ValueError(f"it is of tenant {record.number}")
+        except (OSError, ValueError) as error:
+            problems.append(f"{place}: {error}")
+            continue
+        found.append(record)
+    return found, problems
+
+
+def remove(directory: str, number: int) -> None:
+    """Everything of a tenant's, the guard's files too."""
+    for name in os.listdir(f"{directory}/{TENANTS}"):
+        if name.partition(".")[0] == str(number):
+            _unlink(f"{directory}/{TENANTS}/{name}")
+
+
+def _unlink(name: str) -> None:
+    try:
+        os.unlink(name)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,359 @@
+"""Containers under the guard: from the listener that a runtime sends to the last process's end.
+
+A container's limits are those of its entry in the store (nvc.share.store), which the hook made before the container's
+first process installed its filter: runc and crun both run prestart, createRuntime and createContainer hooks earlier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+from nvc.agent import tenant_files
+from nvc.agent.tenant_files import TenantRecord
+from nvc.errors import AgentError, ContainerError, InputError, NvcError, reason
+from nvc.share import limits as limits_file
+from nvc.share import store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nvc.agent.container_state import ContainerProcess
+    from nvc.agent.journal import Journal
+    from nvc.agent.keeping import Keeping
+    from nvc.agent.part import Part
+    from nvc.linux.guard import Guard
+    from nvc.share.entry import Entry
+    from nvc.share.limits import Limits
+
+#: Seconds that a container's entry may come after its listener: a hook of the engine's own may be slow.
+ENTRY_SECONDS = 3.0
+
+
+class Tenant:
+    """A container under the guard. listeners: kept name -> descriptor, ours."""
+
+    def __init__(self, record: TenantRecord, limits: Limits) -> None:
+        self.record = record
+        self.limits = limits
+        self.listeners: dict[str, int] = {}
+        self.generation = -1
+        self._serial = 0
+
+    @property
+    def number(self) -> int:
+        return self.record.number
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.record.container or self.record.key
+
+    def next_name(self) -> str:
+        """A name for one more listener that the keeper has not."""
+        while True:
+            self._serial += 1
+            name = f"{self.number}-{self._serial}"
+            if name not in self.listeners:
+                return name
+
+
+class Tenants:
+    """All of them, by number. For the agent's one thread."""
+
+    def __init__(
+        self, guard: Guard, keeping: Keeping, journal: Journal, directory: str, shares: str, parts: list[Part]
+    ) -> None:
+        """directory: the agent's; shares: the store's."""
+        self._guard = guard
+        self._keeping = keeping
+        self._journal = journal
+        self._directory = directory
+        self._shares = shares
+        self._parts = parts
+        self._by_number: dict[int, Tenant] = {}
+        self._next = 1
+
+    def __iter__(self) -> Iterator[Tenant]:
+        return iter(tuple(self._by_number.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def by_number(self, number: int) -> Tenant | None:
+        return self._by_number.get(number)
+
+    def find(self, word: str) -> Tenant:
+        """The tenant that ``word`` names: a key or id, the beginning of one, a pid. Raises InputError."""
+        exact = [one for one in self if word in (one.record.key, one.record.container)]
+        by_pid = [one for one in self if word.isascii() and word.isdigit() and one.record.pid == int(word[:10])]
+        found = exact or by_pid or [one for one in self if word and one.name.startswith(word)]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(one.name[:16] for one in (found or list(self))[:8])
+        if found:
+            raise InputError(f"container {word!r} is not the only one", hint=f"it could be {names}")
+        raise InputError(
+            f"no container {word[:80]!r} under the guard",
+            hint=f"there are: {names}" if names else "no container here is guarded",
+        )
+
+    # Coming.
+
+    async def admit(self, process: ContainerProcess, listener: int) -> None:
+        """A runtime sent a listener, which is ours now. Raises nothing: a container that cannot be guarded is ended."""
+        try:
+            try:
+                entry = await self._entry(process)
+                with entry:
+                    tenant = self._register(entry, process)
+                    self._listen(tenant, tenant.next_name(), listener)
+            except OSError as error:
+                raise AgentError(f"container {process.container}: {error.strerror or error}") from error
+        except NvcError as error:
+            os.close(listener)  # its calls of the driver fail from now on, ENOSYS
+            self._refuse(process, error)
+            return
+        except BaseException:
+            os.close(listener)
+            raise
+        self._journal.write(
+            "listener",
+            container=tenant.name,
+            tenant=tenant.number,
+            pid=process.pid,
+            status=process.status,
+            listeners=len(tenant.listeners),
+        )
+
+    async def _entry(self, process: ContainerProcess) -> Entry:
+        """Its entry in the store, as soon as there is one. Raises ContainerError."""
+        until = time.monotonic() + ENTRY_SECONDS
+        while True:
+            found = await asyncio.to_thread(self._look, process)
+            if found is not None:
+                return found
+            if time.monotonic() > until:
+                raise ContainerError(
+                    f"container {process.container} has no share: {self._shares}/{process.container} is missing",
+                    hint="its nvc-hook makes it at prestart; a seccomp profile with a listener alone is not enough",
+                )
+            await asyncio.sleep(0.05)
+
+    def _look(self, process: ContainerProcess) -> Entry | None:
+        wanted = None
+        for entry in store.entries(self._shares)[0]:
+            record = entry.record
+            # The pid too: what an earlier container of this name left must not count.
+            same = process.container in (record.key, record.container) and record.pid in (0, process.first)
+            if wanted is None and (same or (record.pid == process.first)) and entry.is_alive():
+                wanted = entry
+            else:
+                entry.close()
+        return wanted
+
+    def _register(self, entry: Entry, process: ContainerProcess) -> Tenant:
+        """The container's tenant, made if it is new. Raises NvcError, OSError."""
+        record = entry.record
+        started = store.start_time(process.first)
+        for tenant in self:
+            if tenant.record.key == record.key:
+                if (tenant.record.pid, tenant.record.start_time) == (process.first, started):
+                    return tenant
+                self._end(tenant)  # an earlier container of this name
+        since = round(time.time(), 3)
+        made = TenantRecord(self._next, record.key, record.container, process.first, started, since)
+        self._next += 1
+        tenant = Tenant(made, _limits(entry))
+        tenant_files.save(self._directory, made)
+        try:
+            self._add(tenant)
+        except BaseException:
+            tenant_files.remove(self._directory, made.number)
+            raise
+        return tenant
+
+    def _add(self, tenant: Tenant) -> None:
+        try:
+            self._guard.add(tenant.number, limits_file.encode(tenant.limits), len(tenant.limits.gpus))
+        except OSError as error:
+            raise _not_added(tenant, error) from error
+        self._by_number[tenant.number] = tenant
+        self._journal.write(
+            "tenant", container=tenant.name, tenant=tenant.number, pid=tenant.record.pid, gpus=_words(tenant.limits)
+        )
+        for part in self._parts:
+            part.added(tenant)
+
+    def _listen(self, tenant: Tenant, name: str, listener: int) -> None:
+        """Raises NvcError, OSError; a tenant without any listener ends by itself."""
+        self._keeping.put(name, listener)
+        try:
+            self._guard.listen(tenant.number, listener)
+        except BaseException:
+            self._keeping.drop(name)
+            raise
+        tenant.listeners[name] = listener
+
+    def _refuse(self, process: ContainerProcess, error: NvcError) -> None:
+        """Say why, and end the process: without its listener it would run with a GPU that answers nothing."""
+        ended = _kill(process.pid)
+        self._journal.write(
+            "refused",
+            container=process.container,
+            pid=process.pid,
+            ended=ended,
+            message=str(error),
+            hint=error.hint,
+        )
+
+    # Taking over.
+
+    def take_over(self, kept: dict[str, int]) -> None:
+        """The tenants of an agent that ended, with the listeners that were kept: name -> descriptor, ours now."""
+        records, problems = tenant_files.load(self._directory)
+        for problem in problems:
+            self._journal.write("problem", what=problem)
+        by_number = {record.number: record for record in records}
+        self._next = max(by_number, default=0) + 1
+        entries = {entry.record.key: entry for entry in store.entries(self._shares)[0]}
+        try:
+            for name, listener in sorted(kept.items()):
+                word = name.partition("-")[0]
+                record = by_number.get(int(word)) if word.isdigit() else None
+                entry = entries.get(record.key) if record is not None else None
+                try:
+                    if record is None or entry is None:
+                        raise AgentError(f"nobody knows whose listener {name} is")
+                    tenant = self._by_number.get(record.number)
+                    if tenant is None:
+                        tenant = Tenant(record, _limits(entry))
+                        self._add(tenant)
+                    self._guard.listen(tenant.number, listener)
+                    tenant.listeners[name] = listener
+                except (NvcError, OSError) as error:
+                    self._journal.write("problem", what=f"taking over {name}: {error}")
+                    os.close(listener)
+                    self._keeping.drop(name)
+        finally:
+            for entry in entries.values():
+                entry.close()
+        for number in by_number.keys() - self._by_number.keys():
+            tenant_files.remove(self._directory, number)
+
+    def keep_again(self) -> None:
+        """Give every listener to another keeper. Raises AgentError."""
+        for tenant in self:
+            for name, listener in tenant.listeners.items():
+                self._keeping.put(name, listener)
+
+    # Changing.
+
+    def refresh(self, tenant: Tenant) -> bool:
+        """Put the limits file into force if it changed; whether it did. Raises NvcError."""
+        try:
+            found = self._read(tenant)
+        except (OSError, ValueError) as error:
+            raise ContainerError(f"{self._shares}/{tenant.record.key}: {error}") from None
+        if found == tenant.limits:
+            return False
+        try:
+            self._guard.update(tenant.number, limits_file.encode(found))
+        except OSError as error:
+            raise ContainerError(f"container {tenant.name}: its limits are not taken: {reason(error)}") from error
+        tenant.limits = found
+        self._journal.write("limits", container=tenant.name, tenant=tenant.number, gpus=_words(found))
+        for part in self._parts:
+            part.changed(tenant)
+        return True
+
+    def _read(self, tenant: Tenant) -> Limits:
+        path = f"{self._shares}/{tenant.record.key}/{store.LIMITS}"
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            return limits_file.read(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def look(self) -> None:
+        """What is due every now and then: tenants that are gone, limits files that somebody changed."""
+        for tenant in self:
+            try:
+                if self._guard.gone(tenant.number):
+                    self._end(tenant)
+                    continue
+                self.refresh(tenant)
+            except (NvcError, OSError) as error:
+                if store.start_time(tenant.record.pid) == tenant.record.start_time:
+                    self._journal.write("problem", what=str(error), container=tenant.name)
+
+    # Going.
+
+    def _end(self, tenant: Tenant) -> None:
+        del self._by_number[tenant.number]
+        try:
+            status = self._guard.status(tenant.number)
+            counted: dict[str, object] = {"notifications": status.notifications, "denials": dict(status.reasons)}
+        except OSError:
+            counted = {}
+        self._guard.remove(tenant.number)
+        for name, listener in tenant.listeners.items():
+            self._keeping.drop(name)
+            os.close(listener)
+        tenant_files.remove(self._directory, tenant.number)
+        self._journal.write("gone", container=tenant.name, tenant=tenant.number, **counted)
+        for part in self._parts:
+            part.gone(tenant)
+
+    def close(self) -> None:
+        """The agent ends: its own copies of listeners go, the keeper's stay."""
+        for tenant in self:
+            for listener in tenant.listeners.values():
+                os.close(listener)
+        self._by_number.clear()
+
+
+def _limits(entry: Entry) -> Limits:
+    try:
+        return entry.limits()
+    except (OSError, ValueError) as error:
+        raise ContainerError(f"{entry.path}/{store.LIMITS}: {error}") from None
+
+
+def _not_added(tenant: Tenant, error: OSError) -> NvcError:
+    import errno
+
+    if error.errno == errno.EOPNOTSUPP:
+        return ContainerError(
+            f"container {tenant.name}: driver {tenant.limits.driver} is not known to the guard",
+            hint="start it without one (nvc.guard=off), or see docs/adding-a-driver-version.md",
+        )
+    return ContainerError(f"container {tenant.name}: {error.strerror or error}")
+
+
+def _words(limits: Limits) -> list[str]:
+    from nvc.share.policy import as_wish
+    from nvc.share.words import format_gpu
+
+    return [f"{gpu.uuid} {format_gpu(as_wish(gpu))}" for gpu in limits.gpus]
+
+
+def _kill(pid: int) -> bool:
+    """End a process that has a filter; False when there is none."""
+    try:
+        process = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            filtered = any(line.split() == ["Seccomp:", "2"] for line in file)
+        if filtered:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+        return filtered
+    except OSError:
+        return False
+    finally:
+        os.close(process)

@@ -1,0 +1,88 @@
+"""Verbs of the control socket that are about tenants and the agent itself; other parts bring their own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nvc.agent import report
+from nvc.share import change, policyfile, store
+from nvc.share.policy import as_wish
+from nvc.share.words import format_gpu, parse_gpu
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from nvc.agent.agent import Agent
+    from nvc.agent.control import Handler
+    from nvc.agent.peer import Peer
+    from nvc.agent.tenants import Tenant
+    from nvc.share.limits import Limits
+
+
+class Verbs:
+    """status, set, pause, resume, reload."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "status": self._status,
+            "set": self._set,
+            "pause": self._pause,
+            "resume": self._resume,
+            "reload": self._reload,
+        }
+
+    async def _status(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        return report.status(self._agent).as_data()
+
+    async def _set(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        """Reply: gpus: [UUID and words], of those that changed."""
+        agent = self._agent
+        wanted = parse_gpu(request["words"])
+        policy = policyfile.load(agent.options.config)
+        tenant = agent.tenants.find(request["container"])
+
+        def act(entry: store.Entry) -> tuple[Limits, list[int]]:
+            return change.apply(
+                entry,
+                policy,
+                wanted,
+                request.get("gpu", ""),
+                lambda: agent.inventory,
+                force=request.get("force", False),
+            )
+
+        after, chosen = await asyncio.to_thread(self._locked, tenant, act)
+        agent.tenants.refresh(tenant)
+        agent.journal.write("set", container=tenant.name, words=request["words"], pid=who.pid)
+        return {
+            "container": tenant.name,
+            "gpus": [[after.gpus[place].uuid, format_gpu(as_wish(after.gpus[place]))] for place in chosen],
+        }
+
+    async def _pause(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        return await self._paused(request, who, paused=True)
+
+    async def _resume(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        return await self._paused(request, who, paused=False)
+
+    async def _paused(self, request: dict[str, Any], who: Peer, *, paused: bool) -> dict[str, Any]:
+        tenant = self._agent.tenants.find(request["container"])
+        await asyncio.to_thread(self._locked, tenant, lambda entry: change.pause(entry, paused=paused))
+        self._agent.tenants.refresh(tenant)
+        self._agent.journal.write("pause" if paused else "resume", container=tenant.name, pid=who.pid)
+        return {"container": tenant.name}
+
+    async def _reload(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        self._agent.reload()
+        return {}
+
+    def _locked(self, tenant: Tenant, act: Any) -> Any:
+        """In a thread: another writer's lock may have to be waited for."""
+        with store.find(tenant.record.key, self._agent.options.shares) as entry:
+            entry.lock()
+            return act(entry)

@@ -1,0 +1,63 @@
+"""``nvc-py agent``: the long-lived side, in the foreground (docs/agent.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from nvc.agent.agent import Agent, AgentOptions
+from nvc.agent.journal import Journal
+from nvc.agent.notify import Systemd
+from nvc.agent.parts import Metrics, Scheduling, Warm
+from nvc.cli.settings import Settings
+from nvc.errors import NvcError, PrivilegeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nvc.model import Gpu
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--directory", metavar="DIR", default=AgentOptions().directory, show_default=True, help="Its sockets.")
+@click.option("--store", metavar="DIR", default=AgentOptions().shares, show_default=True, help="Where shares are kept.")
+@click.option("--config", metavar="FILE", default="", help="Its settings.  [default: /etc/nvc/config.toml]")
+@click.pass_obj
+def agent(settings: Settings | None, directory: str, store: str, config: str) -> None:
+    """Guard containers with a share, schedule them, and answer questions about them, until SIGTERM.
+
+    Containers get under its guard when nvc-runtime starts them, or any runtime with a seccomp profile made by
+    `nvc-py seccomp`. While no agent runs, calls of guarded containers to the driver wait for the next one; a small
+    process of its own, the keeper, holds what is needed for that.
+
+    It logs one JSON object a line on stderr. SIGHUP: read /etc/nvc/config.toml again.
+
+    \b
+        systemctl start nvc-agent         as a service
+        nvc-py agent                      here
+    """
+    if os.geteuid() != 0:
+        raise PrivilegeError("the agent is root's", hint="it copies descriptors of containers' processes")
+    journal = Journal()
+    general = settings or Settings()
+    devices = f"{os.path.realpath(general.sim)}/dev" if general.sim else "/dev"
+    options = AgentOptions(os.path.realpath(directory), os.path.realpath(store), devices, config)
+    # Before anything of ours has threads: it forks.
+    inventory = _inventory(general, journal)
+    made = Agent(options, journal, inventory, (Scheduling(), Metrics(), Warm()))
+    asyncio.run(made.run(Systemd(os.environ)))
+
+
+def _inventory(general: Settings, journal: Journal) -> Sequence[Gpu]:
+    from nvc import api
+    from nvc.log import open_log
+
+    try:
+        with general.open(api, open_log(general.debug)) as context:
+            return context.inventory("").gpus
+    except NvcError as error:
+        journal.write("problem", what=f"this machine's GPUs are not known: {error}", hint=error.hint)
+        return ()
