@@ -129,5 +129,5 @@ def _notes(limits: Limits, region: Region | None) -> tuple[str, ...]:
         notes.append(f"{region.damaged} damaged slots")
     own_threads = all(slot.threads_cap for slot in region.slots if slot.channels)
     if not own_threads and any(gpu.cap < WHOLE_CAP for gpu in limits.gpus):
-        notes.append("cap: from a process's next call of the driver")
+        notes.append("cap: not taken up by every process yet")
     return tuple(notes)
