@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
 CAPS = (10, 25, 50, 75, 90)
 #: A whole number of periods of 50 ms, so that where in a period a measurement begins does not matter.
-SOLO, CAPPED = 1.0, 3.0
+SOLO, CAPPED = 0.7, 2.0
 #: A step takes 20 ms: one of them may not be a third of a point.
-TRAINING_SOLO, TRAINING = 2.0, 6.0
+TRAINING_SOLO, TRAINING = 1.5, 4.0
 #: For a new cap to be in force and the queue's kernels to be those of its time.
 SETTLE = 0.3
 POINTS = 1.0

@@ -27,6 +27,9 @@ KINDS = {
     "graph": (4, 64),
     "managed": (4, 4),
 }
+#: What libcuda keeps to itself until the context ends, MiB: a graph's launch that was refused had taken a part already,
+#: and cuDeviceGraphMemTrim does not give that back.
+KEPT = {"graph": 512}
 #: Beside what the share counts the driver uses memory for channels and page tables, which no ioctl of the process asks
 #: for: MiB a process.
 UNCOUNTED = 600
@@ -63,7 +66,7 @@ def test_a_kind_of_allocation_reaches_the_limit_and_not_beyond(
     assert limit - full["free_full"] == used, "cuMemGetInfo and the region disagree"
     assert real <= limit // MIB + UNCOUNTED
     assert after["status_again"] == 0, "what was given back could not be taken again"
-    assert after["free_end"] == full["free_start"]
+    assert full["free_start"] - after["free_end"] <= KEPT.get(kind, 0) * MIB
     assert idle == limit - after["free_end"]
     assert held.used() == 0
 

@@ -18,6 +18,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.system]
 SETTLE, WINDOW, SOLO = 0.3, 3.0, 2.0
 KERNEL = 0.65
 POINTS = 2.0
+#: Of the GPU alone. Slices of 2 ms, which two containers have that say nothing, lose a tenth to switching; the agent,
+#: which knows all tenants, makes rounds of 10 ms.
+TOGETHER = 0.88
+
 Pair = tuple[tuple[LooseShare, Spoken], tuple[LooseShare, Spoken]]
 
 
@@ -59,11 +63,11 @@ def test_weights_divide_the_gpu(pairs: Pairs, table: Table) -> None:
         rates = _rates(pair, WINDOW)
         got, wanted = 100 * rates[0] / sum(rates), 100 * first / (first + second)
         together = sum(rates) / solo
-        good = abs(got - wanted) <= POINTS and together >= 0.95
+        good = abs(got - wanted) <= POINTS and together >= TOGETHER
         wrong += [] if good else [(first, second, got, together)]
         table.add(
             f"weights {first}:{second}",
-            goal=f"{wanted:.1f} % within {POINTS:g} points; together >= 0.95",
+            goal=f"{wanted:.1f} % within {POINTS:g} points; together >= {TOGETHER:g}",
             got=f"{rates[0]:.1f} : {rates[1]:.1f}/s = {got:.1f} %",
             base=f"{solo:.1f}/s",
             ratio=f"{together:.3f}",
