@@ -22,11 +22,12 @@ from tests.support.bed import Bed
 from tests.support.bundle import Container
 from tests.support.paused import Paused
 from tests.support.runtimes import OciRuntime, find
+from tests.support.warm import WarmBed
 from tools.measuring import Failed, Row, interleave, markdown, peak_mib, spawn
 
 DRIVER = Path("/proc/driver/nvidia/version")
 #: docs/design.md, section 8: `nvidia-smi -L` is the yardstick that was measured beside nvidia-container-cli.
-GOAL_HOOK, GOAL_CONFIGURE, GOAL_MANY, LIMIT_MIB = 1.5, 1.45, 1.0, 48
+GOAL_HOOK, GOAL_CONFIGURE, GOAL_AGENT, GOAL_MANY, LIMIT_MIB = 1.5, 1.45, 0.7, 1.0, 48
 MANY = 64
 
 
@@ -110,7 +111,29 @@ class Bench:
             lambda _: spawn(self.smi) * 1e3,
         )
         self._end(containers)
-        return [time_row, self._memory("warm"), self._memory("cold", "--no-cache")]
+        return [time_row, *self._through_agent(), self._memory("warm"), self._memory("cold", "--no-cache")]
+
+    def _through_agent(self) -> list[Row]:
+        """The same by warm processes: against the yardstick, and against the Python program in the same installation."""
+        with WarmBed(self.bed.directory("warm")) as warm:
+            warm.start()
+            rows = []
+            for name, other, goal in (
+                (self.smi_name, None, GOAL_AGENT if self.real else None),
+                ("the same without it", warm.python("nvc-py"), None),
+            ):
+                containers, others = self._hold(self.rounds), self._hold(self.rounds if other else 0)
+                row = Row("`configure` through the agent", name, goal=goal)
+
+                def yardstick(index: int, other: str | None = other, others: list[Paused] = others) -> float:
+                    return spawn([other, *self._command(others[index])[1:]] if other else self.smi) * 1e3
+
+                def through(index: int, containers: list[Paused] = containers) -> float:
+                    return spawn([warm.commands.nvc, *self._command(containers[index])[1:]]) * 1e3
+
+                rows.append(interleave(row, self.rounds, through, yardstick))
+                self._end([*containers, *others])
+            return rows
 
     def _memory(self, temperature: str, *options: str) -> Row:
         """Peak memory of the largest process of configure; cold, the one that asks NVML is among them."""

@@ -33,6 +33,8 @@ _MODULES = {
     "nvidia-container-runtime.legacy": "hook.runtime.__main__",
     "nvidia-container-runtime.cdi": "hook.runtime.__main__",
 }
+#: Commands that are native/client, which becomes the launcher in lib/nvc-py/bin when there is no agent.
+CLIENT_MODULES = ("nvc.__main__", "hook.__main__")
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,16 @@ def install(prefix: Path) -> Commands:
     subprocess.run(bundle, check=True, timeout=60)
     directory = prefix / "bin"
     directory.mkdir(parents=True)
+    (library / "bin").mkdir()
+    client = next((place / "nvc-client" for place in _native() if (place / "nvc-client").is_file()), None)
     for name, module in _MODULES.items():
-        launcher = directory / name
+        launcher, own = directory / name, ""
+        if client is not None and module in CLIENT_MODULES:
+            shutil.copy2(client, launcher)
+            launcher = library / "bin" / name
+            own = f"sys.argv[0] = {str(directory) + '/'!r} + sys.argv[0].rpartition('/')[2]\n"
         launcher.write_text(
-            f"#!{interpreter()} -IS\nimport sys\nsys.path += [{str(library)!r}, {str(library / 'deps')!r}]\n"
+            f"#!{interpreter()} -IS\nimport sys\n{own}sys.path += [{str(library)!r}, {str(library / 'deps')!r}]\n"
             f"from nvc.boot import start\nstart({str(library)!r}, {module!r})\n"
         )
         launcher.chmod(0o755)

@@ -1,0 +1,91 @@
+"""Warm processes beside a test: an agent that does nothing else, and an installation whose client speaks to it."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from nvc.agent import warming
+from tests.support import launchers
+
+SECONDS = 20
+
+
+class WarmBed:
+    """An installation of its own below ``directory`` (short: a socket's path has 107 bytes), warm or not.
+
+    A context manager; leaving it ends what was started.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.socket = directory / "run"
+        self.prefix = directory / "product"
+        self.commands = launchers.install(self.prefix)
+        if launchers.PREFIX:
+            raise RuntimeError("an installation that is tested cannot be told of another socket")
+        self.library = self.prefix / "lib/nvc-py"
+        client_at(self.socket, directory / "client")
+        for name, module in launchers._MODULES.items():
+            if module in launchers.CLIENT_MODULES:
+                shutil.copy2(directory / "client", self.prefix / "bin" / name)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> WarmBed:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        """Serve. Returns when it does."""
+        listener = warming.listen(str(self.socket))
+        self.process = subprocess.Popen(
+            self._command(listener.fileno()),
+            pass_fds=(listener.fileno(),),
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
+        listener.close()
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
+        line = os.read(self.process.stdout.fileno(), 64) if ready else b""
+        if line != b"ready\n":
+            raise RuntimeError(f"the warm process said {line!r}")
+
+    def _command(self, listener: int) -> list[str]:
+        paths = [str(self.library), str(self.library / "deps")]
+        start = (
+            f"import sys; sys.path += {paths!r}; sys.argv[0] = 'nvc-warm'\n"
+            f"from nvc.boot import start; start({str(self.library)!r}, 'nvc.agent.warm')"
+        )
+        return [launchers.interpreter(), "-IS", "-c", start, str(listener), str(self.library), str(os.getpid())]
+
+    def stop(self) -> None:
+        """End it as the agent does, and wait for it."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(SECONDS)
+            assert process.stdout is not None
+            process.stdout.close()
+
+    def python(self, name: str) -> str:
+        """The Python program that a command becomes without an agent."""
+        return str(self.library / "bin" / name)
+
+
+def client_at(socket: Path, target: Path, *words: str) -> None:
+    """Build the client for a socket of its own."""
+    command: Sequence[str] = ("make", "-s", "-C", str(launchers.CHECKOUT / "native"), "client-at")
+    subprocess.run([*command, f"SOCKET={socket}", f"TARGET={target}", *words], check=True, timeout=SECONDS)
