@@ -15,6 +15,7 @@ from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, Self
 
 NAME = "libnvc-guard.so"
@@ -58,6 +59,10 @@ class _Event(ctypes.Structure):
         *((name, ctypes.c_uint32) for name in ("tenant", "reason", "number", "pid")),
         ("repeated", ctypes.c_uint64),
     )
+
+
+class _Phase(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("tenant", "gpu", "since", "until"))
 
 
 class _Process(ctypes.Structure):
@@ -127,12 +132,17 @@ class Guard:
 
     def __init__(self, device_directory: str = "/dev") -> None:
         """device_directory: where the driver's nodes are. Raises InitializationError, OSError."""
+        self._phases: int | None = None
         self._library = ctypes.CDLL(find(), use_errno=True)
         declare(self._library)
         self._guard = self._library.guard_create(os.fsencode(device_directory))
         if not self._guard:
             raise OSError(ctypes.get_errno(), "guard_create")
         self._gpus: dict[int, int] = {}
+        self._phases = self._library.guard_phases_create(self._guard)
+        if not self._phases:
+            self.close()
+            raise MemoryError("guard_phases_create")
 
     def __enter__(self) -> Self:
         return self
@@ -142,6 +152,9 @@ class Guard:
 
     def close(self) -> None:
         """End the threads. A second time is nothing."""
+        if self._phases:
+            self._library.guard_phases_destroy(self._phases)
+            self._phases = None
         if self._guard:
             self._library.guard_destroy(self._guard)
             self._guard = None
@@ -185,6 +198,22 @@ class Guard:
     def freeze(self, tenant: int, gpu: int, frozen: bool) -> None:
         """Take the GPU away from the tenant, or give it back. Raises OSError."""
         self._check(self._library.guard_tenant_freeze(self._guard, tenant, gpu, frozen), "guard_tenant_freeze")
+
+    def plan(self, uuid: bytes, period: int, phases: Sequence[tuple[int, int, int, int]], valid: int) -> None:
+        """When tenants with a cap are on, on the GPU with this UUID, from now on; no phases: no plan. Raises OSError.
+
+        period: microseconds. phases: (tenant, index of the GPU in its limits, on from, on until), microseconds of the
+        period; ``until`` may be beyond its end. valid: milliseconds in which ``renew`` must come, else all are thawed.
+        While a tenant is in a plan, ``freeze`` is not for it.
+        """
+        room = (_Phase * max(1, len(phases)))(*(_Phase(*phase) for phase in phases))
+        call = self._library.guard_phases_set
+        self._check(call(self._phases, uuid, period, room, len(phases), valid), "guard_phases_set")
+
+    def renew(self, valid: int) -> bool:
+        """All plans hold for so many milliseconds more. False: one had run out, and is to be made anew."""
+        result: int = self._library.guard_phases_renew(self._phases, valid)
+        return result == 0
 
     def status(self, tenant: int) -> TenantStatus:
         """Raises OSError."""
@@ -252,6 +281,10 @@ def declare(library: Any) -> None:
         ("guard_tenant_gone", signed, (pointer, number)),
         ("guard_tenant_slice", signed, (pointer, number, number, number)),
         ("guard_tenant_freeze", signed, (pointer, number, number, number)),
+        ("guard_phases_create", pointer, (pointer,)),
+        ("guard_phases_destroy", None, (pointer,)),
+        ("guard_phases_set", signed, (pointer, ctypes.c_char_p, number, pointer, number, number)),
+        ("guard_phases_renew", signed, (pointer, number)),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -95,7 +95,7 @@ def test_phases_have_the_length_of_the_cap_and_do_not_overlap_while_there_is_roo
     schedule = decide(tenants, "fixed")
     caps = {tenant.name: tenant.cap for tenant in tenants if not tenant.paused and tenant.cap < WHOLE}
     assert {phase.name: phase.until - phase.since for phase in schedule.phases} == {
-        name: PERIOD_US * cap // WHOLE for name, cap in caps.items()
+        name: schedule.period * cap // WHOLE for name, cap in caps.items()
     }
     if sum(caps.values()) <= WHOLE:
         ends = sorted((phase.since, phase.until) for phase in schedule.phases)

@@ -1,0 +1,271 @@
+"""Who computes when, on every GPU: from tenants' limits and groups to timeslices and phases, through the guard.
+
+``nvc.guard.schedule`` decides, the guard writes slices and a thread of its keeps phases (native/guard/phase_keeper.c);
+here is what is between them: what was decided last, what has to be written, and when to look again. A plan that nobody
+renews ends by itself within VALID seconds, with everybody thawed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from nvc.guard.schedule import OWN_US, PERIOD_US, Schedule, Tenant, decide, expected, parse_policy
+from nvc.record import Record
+from nvc.share.limits import uuid_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    from nvc.linux.guard import TenantStatus
+    from nvc.share.limits import Limits
+
+    class SchedulingGuard(Protocol):
+        """What it needs of ``nvc.linux.guard.Guard``."""
+
+        def status(self, tenant: int) -> TenantStatus: ...
+        def slice(self, tenant: int, gpu: int, microseconds: int) -> None: ...
+        def plan(self, uuid: bytes, period: int, phases: Sequence[tuple[int, int, int, int]], valid: int) -> None: ...
+        def renew(self, valid: int) -> bool: ...
+
+
+#: Seconds between looks at the tenants' groups, between renewals at most, and that a plan holds without one.
+LOOK, VALID = 0.1, 1.0
+#: No more of the agent's time than this goes into looking: with thousands of tenants it looks less often.
+EFFORT = 0.1
+#: Seconds over which a share is measured.
+WINDOW = 1.0
+#: So many different problems are remembered as told.
+_TOLD = 1000
+
+
+class ScheduledShare(Record):
+    """Of a GPU's time, 0 to 1. wished: while all tenants have work. got: by that, and the time it was really off.
+
+    The driver does not say how long a process computed: a tenant that had no work got less.
+    """
+
+    wished: float
+    got: float
+
+
+class _Known:
+    """A tenant: its limits, and what was last seen of it, by GPU."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.groups = [0] * len(limits.gpus)
+        self.slices = [0] * len(limits.gpus)
+        #: (when, frozen_ns) at the beginning of the window, and the part of the last one that it was on.
+        self.begin: list[tuple[float, int]] = [(0.0, 0)] * len(limits.gpus)
+        self.on: list[float] = [1.0] * len(limits.gpus)
+
+
+class Scheduler:
+    """For one thread, the agent's loop. ``run`` is its task; everything else takes effect before it returns.
+
+    Calls of the driver are made in between: about 0.5 ms for each process whose slice changes.
+    """
+
+    def __init__(
+        self,
+        guard: SchedulingGuard,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        policy: str = "weighted",
+        slots: int = 16,
+        period: int = PERIOD_US,
+        problem: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """clock: seconds. policy: of GPUs that have none of their own. slots, period: ``nvc.guard.schedule.decide``.
+
+        problem: hears what the guard could not do, each text once. Raises InputError.
+        """
+        self._guard = guard
+        self._clock = clock
+        self._policy = parse_policy(policy)
+        self._slots = slots
+        self._period = period
+        self._problem = problem
+        self._known: dict[int, _Known] = {}
+        self._policies: dict[str, str] = {}
+        self._schedules: dict[str, Schedule] = {}
+        self._planned: dict[str, tuple[object, ...]] = {}
+        self._shares: dict[tuple[int, str], float] = {}
+        self._problems: set[str] = set()
+        self._wake: asyncio.Event | None = None
+
+    # What it is told.
+
+    def tenant(self, number: int, limits: Limits) -> None:
+        """A tenant came, or its limits changed; the guard knows it by this number. Followed by ``update``."""
+        known = self._known.get(number)
+        if known is None or len(known.limits.gpus) != len(limits.gpus):
+            self._known[number] = _Known(limits)
+        else:
+            known.limits = limits
+
+    def forget(self, number: int) -> None:
+        """A tenant is gone. Followed by ``update``."""
+        self._known.pop(number, None)
+
+    def set_policy(self, policy: str, uuid: str = "") -> str:
+        """A policy by name or number, for one GPU or (uuid "") for all; its name. Followed by ``update``.
+
+        Raises InputError.
+        """
+        name = parse_policy(policy)
+        if uuid:
+            self._policies[uuid] = name
+        else:
+            self._policy = name
+            self._policies.clear()
+        return name
+
+    def settings(self, *, slots: int, period: int) -> None:
+        """Other numbers for ``decide``. Followed by ``update``."""
+        self._slots, self._period = slots, period
+
+    def policy(self, uuid: str = "") -> str:
+        """The name of the policy of a GPU, or of those that have none of their own."""
+        return self._policies.get(uuid, self._policy)
+
+    def share(self, number: int, gpu: int) -> ScheduledShare:
+        """What a tenant is to have and has of the GPU with this index in its limits; 0 for one that is not known."""
+        known = self._known.get(number)
+        if known is None or not 0 <= gpu < len(known.limits.gpus):
+            return ScheduledShare(0.0, 0.0)
+        wished = self._shares.get((number, known.limits.gpus[gpu].uuid), 0.0)
+        return ScheduledShare(wished, min(wished, known.on[gpu]))
+
+    # What it does.
+
+    def update(self) -> None:
+        """Look at every tenant, decide, and put into force what changed. Raises nothing: problems are told."""
+        tenants: dict[str, list[tuple[int, int, Tenant]]] = {}
+        for number in list(self._known):
+            known = self._known[number]
+            if not self._look(number, known):
+                continue
+            for index, gpu in enumerate(known.limits.gpus):
+                wish = Tenant(
+                    str(number), gpu.weight, gpu.cap, gpu.priority, known.groups[index], paused=known.limits.paused
+                )
+                tenants.setdefault(gpu.uuid, []).append((number, index, wish))
+        self._shares = {}
+        for uuid in [*self._schedules, *tenants]:
+            self._schedule(uuid, tenants.get(uuid, []))
+
+    def _look(self, number: int, known: _Known) -> bool:
+        try:
+            status = self._guard.status(number)
+        except OSError as error:
+            self._tell(f"tenant {number}: {error}")
+            return False
+        now = self._clock()
+        for index, gpu in enumerate(status.gpus[: len(known.groups)]):
+            known.groups[index] = gpu.groups
+            since, frozen = known.begin[index]
+            if now - since >= WINDOW:
+                if since:
+                    known.on[index] = max(0.0, 1 - (gpu.frozen_ns - frozen) / 1e9 / (now - since))
+                known.begin[index] = now, gpu.frozen_ns
+        return True
+
+    def _schedule(self, uuid: str, found: list[tuple[int, int, Tenant]]) -> None:
+        wishes = tuple(wish for _, _, wish in found)
+        last = self._schedules.get(uuid)
+        before = last.phases if last is not None else ()
+        schedule = decide(wishes, self.policy(uuid), self._slots, self._period, before)
+        if found:
+            self._schedules[uuid] = schedule
+        else:
+            self._schedules.pop(uuid, None)
+        parts = expected(wishes, schedule)
+        numbers = {wish.name: (number, index) for number, index, wish in found}
+        for name, part in parts.items():
+            self._shares[numbers[name][0], uuid] = part
+        self._plan(uuid, schedule, numbers)
+        for name, microseconds in schedule.slices:
+            self._slice(*numbers[name], microseconds)
+
+    def _plan(self, uuid: str, schedule: Schedule, numbers: dict[str, tuple[int, int]]) -> None:
+        phases = tuple((*numbers[phase.name], phase.since, phase.until) for phase in schedule.phases)
+        wanted = (schedule.period, *phases) if phases else ()
+        if self._planned.get(uuid, ()) == wanted:
+            return
+        try:
+            self._guard.plan(uuid_bytes(uuid), schedule.period, phases, round(VALID * 1000))
+        except (OSError, ValueError) as error:
+            self._tell(f"GPU {uuid}: caps are not kept: {error}")
+            self._planned.pop(uuid, None)
+            return
+        if wanted:
+            self._planned[uuid] = wanted
+        else:
+            self._planned.pop(uuid, None)
+
+    def _slice(self, number: int, index: int, microseconds: int) -> None:
+        known = self._known[number]
+        if known.slices[index] == microseconds:
+            return
+        try:
+            if not microseconds:
+                # 0 says nothing about groups that have another one already.
+                self._guard.slice(number, index, OWN_US)
+            self._guard.slice(number, index, microseconds)
+        except OSError as error:
+            self._tell(f"tenant {number}: its timeslice is not written: {error}")
+            return
+        known.slices[index] = microseconds
+
+    def _tell(self, text: str) -> None:
+        if text in self._problems:
+            return
+        if len(self._problems) >= _TOLD:
+            self._problems.clear()
+        self._problems.add(text)
+        self._problem(text)
+
+    # Its life.
+
+    async def run(self) -> None:
+        """Look and renew until the task is cancelled, and then ``stop``."""
+        self._wake = asyncio.Event()
+        try:
+            while True:
+                begin = self._clock()
+                self.renew()
+                self.update()
+                pause = min(max(LOOK, (self._clock() - begin) / EFFORT), VALID / 3)
+                try:
+                    await asyncio.wait_for(self._wake.wait(), pause)
+                except TimeoutError:
+                    pass
+                self._wake.clear()
+        finally:
+            self.stop()
+
+    def poke(self) -> None:
+        """Something happened that may have changed groups: ``run`` looks at once."""
+        if self._wake is not None:
+            self._wake.set()
+
+    def renew(self) -> None:
+        """Plans hold for VALID seconds more. ``run`` does it."""
+        if self._planned and not self._guard.renew(round(VALID * 1000)):
+            self._tell("plans of caps had run out: the agent was held up for longer than a second")
+            self._planned.clear()
+
+    def stop(self) -> None:
+        """Everybody is thawed, and has libcuda's own timeslices again. Raises nothing."""
+        for uuid in list(self._planned):
+            self._plan(uuid, Schedule((), ()), {})
+        for number, known in self._known.items():
+            for index, microseconds in enumerate(known.slices):
+                if microseconds:
+                    self._slice(number, index, 0)
+        self._schedules.clear()
+        self._shares.clear()
