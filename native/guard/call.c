@@ -22,7 +22,7 @@
 #define RIGHTS_SIZE 4u /* RS_ACCESS_MASK */
 #define LONG_ALLOC 48u
 #define CONTROL_SIZE_AT 24u
-#define LIST_AT 8u    /* FB_GET_INFO v1: the list's pointer in the params */
+#define COMMAND_AT 8u
 #define OWN_TYPE 'F'
 /* A class whose params' size is not in the tables gets as much as it could read. */
 #define UNKNOWN_PARAMS 4096u
@@ -30,10 +30,15 @@
 /* Whoever made a call that had to be left to it is looked at this much later. */
 #define LOOK_AFTER_NS 1000000u
 
+/* Where the container's own pointers lead. Every one of them is replaced before the driver sees the call, also one that leads
+ * nowhere: the driver would follow it in this process. */
 struct pointers {
-    uint64_t params, rights, list;
+    uint64_t params, rights;
     uint32_t params_size;
-    bool whole; /* params_size is the driver's own number; otherwise what could be read */
+    struct rm_embedded embedded;
+    uint8_t *pieces[RM_EMBEDDED_MAX];
+    int descriptor; /* the container's, that a copy in this process stands for */
+    int descriptor_copy;
 };
 
 static uint64_t get64 (const uint8_t *from)
@@ -52,84 +57,115 @@ static uint32_t get32 (const uint8_t *from)
     return value;
 }
 
-static void put_pointer (uint8_t *to, const void *pointer)
-{
-    uint64_t value = (uint64_t) (uintptr_t) pointer;
+static void put64 (uint8_t *to, uint64_t value) { memcpy (to, &value, sizeof (value)); }
 
-    memcpy (to, &value, sizeof (value));
-}
+static void put_pointer (uint8_t *to, const void *pointer) { put64 (to, (uint64_t) (uintptr_t) pointer); }
 
 static struct answer failed (int error) { return (struct answer) { .value = 0, .error = -error }; }
 
-/* Copies what head points at. false: EFAULT. */
-static bool gather (struct tenant *tenant, struct rm_call *call, pid_t thread, struct pointers *pointers)
+/* What the params of a control lead to: lists, and a descriptor. 0 or errno. */
+static int gather_embedded (struct tenant *tenant, struct rm_call *call, pid_t thread, struct pointers *pointers)
+{
+    struct rm_embedded *embedded = &pointers->embedded;
+    uint8_t *place = tenant->list;
+    enum rm_node node;
+
+    if (!rm_embedded (tenant->abi, get32 (tenant->head + COMMAND_AT), call->params, call->params_size, embedded)) {
+        guard_note (tenant, RM_BAD_POINTER, rm_request_number (call->request), tenant->current->pid);
+        return EINVAL;
+    }
+    for (unsigned i = 0; i < embedded->count; i++) {
+        const struct rm_wanted *wanted = &embedded->pieces[i].wanted;
+
+        if (!memory_read (thread, wanted->address, place, wanted->size))
+            return EFAULT;
+        pointers->pieces[i] = place;
+        place += (wanted->size + 15u) & ~15u;
+    }
+    if (embedded->count != 0) {
+        call->list = pointers->pieces[0];
+        call->list_size = embedded->pieces[0].wanted.size;
+    }
+    if (embedded->descriptor_at == RM_NO_DESCRIPTOR)
+        return 0;
+    memcpy (&pointers->descriptor, tenant->params + embedded->descriptor_at, sizeof (int));
+    pointers->descriptor_copy = process_copy (tenant, tenant->current, pointers->descriptor, &node);
+    return pointers->descriptor_copy < 0 ? EBADF : 0;
+}
+
+/* Copies what head points at. 0 or errno. */
+static int gather (struct tenant *tenant, struct rm_call *call, pid_t thread, struct pointers *pointers)
 {
     uint32_t number = rm_request_number (call->request);
     struct rm_wanted wanted = rm_params_wanted (tenant->abi, call->node, call->request, call->head);
+    bool whole = true; /* the size is the driver's own number; otherwise what could be read */
 
-    *pointers = (struct pointers) { .params = wanted.address, .params_size = wanted.size, .whole = true };
-    if (wanted.size == 0 && (number == ALLOC || number == CONTROL)) {
+    *pointers = (struct pointers) { .params_size = wanted.size, .descriptor_copy = -1 };
+    if (number == ALLOC || number == CONTROL)
         pointers->params = get64 (tenant->head + POINTER_AT);
-        pointers->params_size = number == CONTROL ? get32 (tenant->head + CONTROL_SIZE_AT) : UNKNOWN_PARAMS;
-        pointers->whole = number == CONTROL;
+    if (wanted.size == 0 && pointers->params != 0) {
+        whole = number == CONTROL;
+        pointers->params_size = whole ? get32 (tenant->head + CONTROL_SIZE_AT) : UNKNOWN_PARAMS;
     }
-    if (pointers->params == 0)
-        pointers->params_size = 0;
     if (pointers->params_size > SCRATCH_SIZE)
-        return false;
-    if (pointers->whole) {
-        if (!memory_read (thread, pointers->params, tenant->params, pointers->params_size))
-            return false;
-    } else if (pointers->params_size != 0) {
+        return EFAULT;
+    if (!whole) {
         memset (tenant->params, 0, UNKNOWN_PARAMS);
         pointers->params_size = (uint32_t) memory_read_some (thread, pointers->params, tenant->params, UNKNOWN_PARAMS);
-    }
+    } else if (!memory_read (thread, pointers->params, tenant->params, pointers->params_size))
+        return EFAULT;
     call->params = pointers->params_size ? tenant->params : NULL;
     call->params_size = pointers->params_size;
-    wanted = rm_list_wanted (tenant->abi, call->node, call->request, call->head, call->params);
-    if (wanted.size > SCRATCH_SIZE || !memory_read (thread, wanted.address, tenant->list, wanted.size))
-        return false;
-    pointers->list = wanted.size ? wanted.address : 0;
-    call->list = wanted.size ? tenant->list : NULL;
-    call->list_size = wanted.size;
     if (number == ALLOC && call->head_size == LONG_ALLOC) {
         pointers->rights = get64 (tenant->head + RIGHTS_AT);
         if (pointers->rights && !memory_read (thread, pointers->rights, tenant->rights, RIGHTS_SIZE))
-            return false;
+            return EFAULT;
     }
-    return true;
+    return number == CONTROL ? gather_embedded (tenant, call, thread, pointers) : 0;
 }
 
 /* Makes the call on the copy, with every pointer leading here, and puts the container's own pointers back. */
 static long perform (struct tenant *tenant, const struct rm_call *call, const struct pointers *pointers)
 {
-    bool params = pointers->params_size != 0;
+    const struct rm_embedded *embedded = &pointers->embedded;
+    uint8_t *descriptor = pointers->descriptor_copy >= 0 ? tenant->params + embedded->descriptor_at : NULL;
     long result;
 
-    if (params)
+    if (pointers->params)
         put_pointer (tenant->head + POINTER_AT, tenant->params);
     if (pointers->rights)
         put_pointer (tenant->head + RIGHTS_AT, tenant->rights);
-    if (pointers->list)
-        put_pointer (tenant->params + LIST_AT, tenant->list);
+    for (unsigned i = 0; i < embedded->count; i++)
+        put_pointer (tenant->params + embedded->pieces[i].at, pointers->pieces[i]);
+    if (descriptor)
+        memcpy (descriptor, &pointers->descriptor_copy, sizeof (int));
     result = ioctl (tenant->copy, call->request, tenant->head) < 0 ? -errno : 0;
-    if (params)
-        memcpy (tenant->head + POINTER_AT, &pointers->params, sizeof (uint64_t));
+    if (pointers->params)
+        put64 (tenant->head + POINTER_AT, pointers->params);
     if (pointers->rights)
-        memcpy (tenant->head + RIGHTS_AT, &pointers->rights, sizeof (uint64_t));
-    if (pointers->list)
-        memcpy (tenant->params + LIST_AT, &pointers->list, sizeof (uint64_t));
+        put64 (tenant->head + RIGHTS_AT, pointers->rights);
+    for (unsigned i = 0; i < embedded->count; i++)
+        put64 (tenant->params + embedded->pieces[i].at, embedded->pieces[i].wanted.address);
+    if (descriptor)
+        memcpy (descriptor, &pointers->descriptor, sizeof (int));
     return result;
 }
 
 static struct answer write_back (struct tenant *tenant, const struct rm_call *call, const struct pointers *pointers,
                                  pid_t thread, uint64_t address, long result)
 {
-    bool done = memory_write (thread, pointers->params, tenant->params, pointers->params_size) &&
-                memory_write (thread, pointers->list, tenant->list, call->list_size) &&
-                memory_write (thread, address, tenant->head, call->head_size);
+    struct memory_piece pieces[RM_EMBEDDED_MAX + 2];
+    unsigned count = 0;
 
-    return done ? (struct answer) { .value = 0, .error = (int32_t) result } : failed (EFAULT);
+    for (unsigned i = 0; i < pointers->embedded.count; i++) {
+        const struct rm_wanted *wanted = &pointers->embedded.pieces[i].wanted;
+
+        pieces[count++] = (struct memory_piece) { wanted->address, pointers->pieces[i], wanted->size };
+    }
+    pieces[count++] = (struct memory_piece) { pointers->params, tenant->params, pointers->params_size };
+    pieces[count++] = (struct memory_piece) { address, tenant->head, call->head_size };
+    return memory_write_all (thread, pieces, count) ? (struct answer) { .value = 0, .error = (int32_t) result }
+                                                    : failed (EFAULT);
 }
 
 /* Whom the calls that only the caller can make are left to: the kernel reads the struct again, and what was decided may not
@@ -144,6 +180,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
                              uint64_t address)
 {
     enum rm_verdict verdict = rm_begin (tenant->rm, call);
+    struct answer answer;
     long result;
 
     switch (verdict) {
@@ -167,7 +204,31 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     result = perform (tenant, call, pointers);
     if (verdict == RM_PERFORM)
         rm_end (tenant->rm, call, result);
-    return write_back (tenant, call, pointers, thread, address, result);
+    answer = write_back (tenant, call, pointers, thread, address, result);
+    answer.head_size = call->head_size;
+    return answer;
+}
+
+static struct answer handle (struct tenant *tenant, struct rm_call *call, struct process *process,
+                             const struct seccomp_notif *notification)
+{
+    pid_t thread = (pid_t) notification->pid;
+    struct pointers pointers;
+    struct answer answer;
+    int error;
+
+    tenant->current = process;
+    error = gather (tenant, call, thread, &pointers);
+    if (error != 0)
+        answer = failed (error);
+    else {
+        process_remember_client (process, get32 (tenant->head), (int) notification->data.args[0]);
+        answer = decide (tenant, call, &pointers, thread, notification->data.args[2]);
+    }
+    if (pointers.descriptor_copy >= 0)
+        close (pointers.descriptor_copy);
+    tenant->current = NULL;
+    return answer;
 }
 
 struct answer call_ioctl (struct tenant *tenant, int listener, const struct seccomp_notif *notification,
@@ -177,7 +238,6 @@ struct answer call_ioctl (struct tenant *tenant, int listener, const struct secc
     uint64_t address = notification->data.args[2];
     pid_t thread = (pid_t) notification->pid;
     struct rm_call call = { .file = process->serial, .request = request, .head = tenant->head };
-    struct pointers pointers;
     struct answer answer;
     uint64_t id = notification->id;
 
@@ -200,14 +260,10 @@ struct answer call_ioctl (struct tenant *tenant, int listener, const struct secc
         call.head_size = rm_head_size (tenant->abi, call.node, request);
         if (call.head_size == 0 || call.head_size > sizeof (tenant->head))
             answer = failed (EINVAL);
-        else if (!memory_read (thread, address, tenant->head, call.head_size) || !gather (tenant, &call, thread, &pointers))
+        else if (!memory_read (thread, address, tenant->head, call.head_size))
             answer = failed (EFAULT);
-        else {
-            process_remember_client (process, get32 (tenant->head), (int) notification->data.args[0]);
-            tenant->current = process;
-            answer = decide (tenant, &call, &pointers, thread, address);
-            tenant->current = NULL;
-        }
+        else if (!replay_find (tenant, notification, &answer))
+            answer = handle (tenant, &call, process, notification);
     }
     close (tenant->copy);
     tenant->copy = -1;

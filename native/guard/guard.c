@@ -38,6 +38,9 @@ int guard_sees_driver (const struct guard *guard) { return guard->truth != NULL;
 
 void guard_destroy (struct guard *guard)
 {
+    /* Calls about tenants come to an end; no new ones may be made. */
+    pthread_rwlock_wrlock (&guard->calls);
+    pthread_rwlock_unlock (&guard->calls);
     for (unsigned i = 0; i < guard->tenant_count; i++)
         tenant_destroy (guard->tenants[i]);
     truth_close (guard->truth);

@@ -7,6 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#define LOOK_AGAIN_NS 1000000u
+
 static void *host_allocate (void *context, size_t size)
 {
     (void) context;
@@ -61,13 +63,33 @@ static uint64_t tenant_used (const struct tenant *tenant, int gpu)
     return tenant->used[gpu] + tenant->excess[gpu] + tenant->managed[gpu];
 }
 
+static bool has_room (const struct tenant *tenant, int gpu, uint64_t bytes)
+{
+    uint64_t limit = tenant->limits.gpus[gpu].memory, used = tenant_used (tenant, gpu);
+
+    return limit == 0 || (used <= limit && bytes <= limit - used);
+}
+
+/* Nothing tells when managed memory is unmapped, nor when what only the driver knew of is gone: before that is held against
+ * anybody it is looked at again. At most once a millisecond, for a tenant that asks all the time. */
+static bool look_again (struct tenant *tenant, int gpu)
+{
+    uint64_t now = guard_now ();
+
+    if ((tenant->managed[gpu] == 0 && tenant->excess[gpu] == 0) || now < tenant->looked_at + LOOK_AGAIN_NS)
+        return false;
+    tenant->looked_at = now;
+    managed_now (tenant);
+    if (tenant->excess[gpu] != 0)
+        truth_now (tenant);
+    return true;
+}
+
 static bool host_reserve (void *context, int gpu, uint64_t bytes)
 {
     struct tenant *tenant = context;
-    uint64_t limit = tenant->limits.gpus[gpu].memory;
-    uint64_t used = tenant_used (tenant, gpu);
 
-    if (limit != 0 && (used > limit || bytes > limit - used))
+    if (!has_room (tenant, gpu, bytes) && (!look_again (tenant, gpu) || !has_room (tenant, gpu, bytes)))
         return false;
     tenant->used[gpu] += bytes;
     return true;

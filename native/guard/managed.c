@@ -128,3 +128,13 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
     }
     tenant->look_at = next;
 }
+
+void managed_now (struct tenant *tenant)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        struct process *process = &tenant->processes[i];
+
+        if (process->serial != 0 && process->managed != 0 && !process->dead)
+            charge (tenant, process, mapped (tenant, process));
+    }
+}

@@ -10,11 +10,20 @@ bool memory_read (pid_t thread, uint64_t address, void *to, size_t size)
     return size == 0 || process_vm_readv (thread, &local, 1, &remote, 1, 0) == (ssize_t) size;
 }
 
-bool memory_write (pid_t thread, uint64_t address, const void *from, size_t size)
+bool memory_write_all (pid_t thread, const struct memory_piece *pieces, unsigned count)
 {
-    struct iovec local = { (void *) (uintptr_t) from, size }, remote = { (void *) (uintptr_t) address, size };
+    struct iovec local[8], remote[8];
+    unsigned used = 0;
+    size_t whole = 0;
 
-    return size == 0 || process_vm_writev (thread, &local, 1, &remote, 1, 0) == (ssize_t) size;
+    for (unsigned i = 0; i < count && used < 8; i++) {
+        if (pieces[i].size == 0)
+            continue;
+        local[used] = (struct iovec) { (void *) (uintptr_t) pieces[i].from, pieces[i].size };
+        remote[used++] = (struct iovec) { (void *) (uintptr_t) pieces[i].address, pieces[i].size };
+        whole += pieces[i].size;
+    }
+    return used == 0 || process_vm_writev (thread, local, used, remote, used, 0) == (ssize_t) whole;
 }
 
 size_t memory_read_some (pid_t thread, uint64_t address, void *to, size_t size)

@@ -19,6 +19,7 @@
 static struct answer decide (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
 {
     struct process *process;
+    struct answer answer;
 
     if (notification->data.arch != NATIVE) {
         /* The 32-bit entries reach the same driver, with other numbers. */
@@ -31,12 +32,18 @@ static struct answer decide (struct tenant *tenant, int listener, const struct s
         return (struct answer) { .error = -EAGAIN };
     if (notification->data.nr == SYS_mmap) {
         /* It must land in the container's own memory, so only the container can make it. */
-        managed_announced (tenant, process, (int) notification->data.args[4]);
+        if (!process_is_there (process))
+            process = process_of_thread_again (tenant, (pid_t) notification->pid);
+        if (process != NULL)
+            managed_announced (tenant, process, (int) notification->data.args[4]);
         return (struct answer) { .keep_on = true };
     }
     if (notification->data.nr != SYS_ioctl)
         return (struct answer) { .keep_on = true };
-    return call_ioctl (tenant, listener, notification, process);
+    answer = call_ioctl (tenant, listener, notification, process);
+    if (answer.error == -ESRCH && (process = process_of_thread_again (tenant, (pid_t) notification->pid)) != NULL)
+        answer = call_ioctl (tenant, listener, notification, process);
+    return answer;
 }
 
 bool notify_handle (struct tenant *tenant, int listener)
@@ -45,6 +52,7 @@ bool notify_handle (struct tenant *tenant, int listener)
     struct seccomp_notif_resp response;
     struct answer answer;
     uint64_t began;
+    bool undelivered;
 
     memset (&notification, 0, sizeof (notification)); /* the kernel wants it so */
     if (ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, &notification) != 0)
@@ -63,9 +71,12 @@ bool notify_handle (struct tenant *tenant, int listener)
         response.val = answer.error ? 0 : answer.value;
         response.error = answer.error;
     }
-    ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response); /* ENOENT: nobody waits any more, see docs/guard.md */
+    /* ENOENT: nobody waits any more. What was made stays in the books, and is there when the thread comes again. */
+    undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0 && answer.head_size != 0;
 
     pthread_mutex_lock (&tenant->lock);
+    if (undelivered)
+        replay_keep (tenant, &notification, &answer);
     tenant->status.handling_ns += guard_now () - began;
     pthread_mutex_unlock (&tenant->lock);
     return true;

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static bool alive (const struct process *process)
+bool process_is_there (const struct process *process)
 {
     return !process->dead && syscall (SYS_pidfd_send_signal, process->pidfd, 0, NULL, 0) == 0;
 }
@@ -82,7 +82,7 @@ static struct process *enter (struct tenant *tenant, pid_t group)
 
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
         process = &tenant->processes[i];
-        if (process->serial != 0 && process->pid == group && alive (process))
+        if (process->serial != 0 && process->pid == group && process_is_there (process))
             return process;
     }
     pidfd = (int) syscall (SYS_pidfd_open, group, 0);
@@ -111,8 +111,9 @@ struct process *process_of_thread (struct tenant *tenant, pid_t thread)
     struct thread_entry *entry = &tenant->threads[(uint32_t) thread % TENANT_THREADS];
     struct process *process = entry->thread == thread ? process_by_serial (tenant, entry->serial) : NULL;
 
-    /* The thread's number may mean another one by now: it must still be of this process, and the process be there. */
-    if (process == NULL || !alive (process) || syscall (SYS_tgkill, process->pid, thread, 0) != 0) {
+    /* The thread's number may mean another one by now: it must still be of this process. That the process is the one that the
+     * pidfd pins shows when a descriptor is taken from it. */
+    if (process == NULL || process->dead || syscall (SYS_tgkill, process->pid, thread, 0) != 0) {
         pid_t group = group_of (thread);
 
         process = group > 0 ? enter (tenant, group) : NULL;
@@ -122,6 +123,12 @@ struct process *process_of_thread (struct tenant *tenant, pid_t thread)
     }
     process->used_at = guard_now ();
     return process;
+}
+
+struct process *process_of_thread_again (struct tenant *tenant, pid_t thread)
+{
+    tenant->threads[(uint32_t) thread % TENANT_THREADS].serial = 0;
+    return process_of_thread (tenant, thread);
 }
 
 void process_remember_client (struct process *process, uint32_t client, int descriptor)

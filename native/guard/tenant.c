@@ -90,7 +90,9 @@ static void *run (void *argument)
     struct epoll_event events[32];
 
     prctl (PR_SET_NAME, "nvc-guard");
-    if (!drop_rights ())
+    atomic_store (&tenant->start_error, drop_rights () ? 0 : -EPERM);
+    sem_post (&tenant->ready);
+    if (atomic_load (&tenant->start_error) != 0)
         return NULL;
     while (!atomic_load (&tenant->stop)) {
         int count = epoll_wait (tenant->epoll, events, 32, sleep_for (tenant));
@@ -131,6 +133,7 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     tenant->copy = -1;
     tenant->epoll = tenant->wake = -1;
     pthread_mutex_init (&tenant->lock, NULL);
+    sem_init (&tenant->ready, 0, 0);
     memcpy (version, limits->driver, sizeof (limits->driver));
     tenant->abi = rm_abi_find (version);
     if (tenant->abi == NULL)
@@ -140,11 +143,15 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
         tenant->wake = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (tenant->epoll >= 0 && tenant->wake >= 0 &&
             epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, tenant->wake, &event) == 0 &&
-            pthread_create (&tenant->runner, NULL, run, tenant) == 0) {
+            (errno = pthread_create (&tenant->runner, NULL, run, tenant)) == 0) {
             tenant->started = true;
-            return tenant;
-        }
-        *error = -errno;
+            while (sem_wait (&tenant->ready) != 0)
+                continue;
+            *error = atomic_load (&tenant->start_error);
+            if (*error == 0)
+                return tenant;
+        } else
+            *error = errno != 0 ? -errno : -EAGAIN;
     }
     tenant_destroy (tenant);
     return NULL;
@@ -173,6 +180,7 @@ void tenant_destroy (struct tenant *tenant)
         close (tenant->epoll);
     if (tenant->wake >= 0)
         close (tenant->wake);
+    sem_destroy (&tenant->ready);
     pthread_mutex_destroy (&tenant->lock);
     free (tenant);
 }

@@ -6,6 +6,7 @@
 #include "rm/rm.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
@@ -36,6 +37,16 @@ struct process {
     unsigned client_count;
 };
 
+#define REPLAYS 256
+#define REPLAY_HEAD 192u /* the longest announced struct (NVOS32) is 184 bytes */
+struct replay {
+    uint64_t arguments[3]; /* of the ioctl */
+    pid_t thread;          /* 0: nothing here */
+    int32_t error;
+    uint32_t head_size;
+    uint8_t head[REPLAY_HEAD];
+};
+
 struct thread_entry {
     pid_t thread;
     uint64_t serial;
@@ -47,6 +58,8 @@ struct tenant {
     pthread_t runner;
     bool started;
     atomic_bool stop;
+    sem_t ready; /* posted once, by the thread: start_error is known */
+    atomic_int start_error;
     int epoll, wake;
 
     pthread_mutex_t lock; /* everything below */
@@ -58,6 +71,7 @@ struct tenant {
     struct process processes[TENANT_PROCESSES];
     struct thread_entry threads[TENANT_THREADS];
     uint64_t next_serial;
+    uint64_t looked_at;
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     struct {
         dev_t device;
@@ -73,6 +87,9 @@ struct tenant {
     bool frozen[SHARE_MAX_GPUS];
     uint64_t frozen_since[SHARE_MAX_GPUS];
     struct guard_status status; /* counters */
+
+    struct replay replays[REPLAYS];
+    unsigned replay_next, replay_count; /* replay_count: places in use */
 
     /* The call in hand: rm's own ioctls on its file go through this copy. */
     struct process *current;
@@ -101,16 +118,25 @@ uint64_t guard_now (void); /* CLOCK_MONOTONIC, ns */
 
 /* process.c: the process that a thread belongs to, entered if it is new; NULL when it is gone or there is no room. */
 struct process *process_of_thread (struct tenant *tenant, pid_t thread);
+/* The same without what is remembered: ESRCH said that it was wrong. */
+struct process *process_of_thread_again (struct tenant *tenant, pid_t thread);
 struct process *process_by_serial (struct tenant *tenant, uint64_t serial);
 void process_remember_client (struct process *process, uint32_t client, int descriptor);
 int process_descriptor_of (const struct process *process, uint32_t client); /* -1: none */
+bool process_is_there (const struct process *process);
 void process_forget (struct tenant *tenant, struct process *process);
 /* A copy of a descriptor of the process that is one of the driver's nodes, of which kind; -errno. The caller closes it. */
 int process_copy (struct tenant *tenant, const struct process *process, int descriptor, enum rm_node *node);
 
 /* memory.c: all of it or an error. */
 bool memory_read (pid_t thread, uint64_t address, void *to, size_t size);
-bool memory_write (pid_t thread, uint64_t address, const void *from, size_t size);
+struct memory_piece {
+    uint64_t address;
+    const void *from;
+    size_t size;
+};
+/* Up to 8 pieces, in one system call. */
+bool memory_write_all (pid_t thread, const struct memory_piece *pieces, unsigned count);
 /* As much as can be read; bytes. */
 size_t memory_read_some (pid_t thread, uint64_t address, void *to, size_t size);
 
@@ -125,14 +151,23 @@ struct answer {
     int64_t value;
     int32_t error; /* 0 or -errno */
     bool keep_on;
+    uint32_t head_size; /* not 0: the call was made, and its answer lies in the container's memory and in tenant->head */
 };
 struct seccomp_notif;
 struct answer call_ioctl (struct tenant *tenant, int listener, const struct seccomp_notif *notification,
                           struct process *process);
+/* replay.c: a call that was made, and whose answer reached nobody because a signal came between: its thread makes the same
+ * call again, and gets that answer. Keeping it: tenant->head still holds what was answered. */
+void replay_keep (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer);
+/* tenant->head: what the thread says now. */
+bool replay_find (struct tenant *tenant, const struct seccomp_notif *notification, struct answer *answer);
+
 /* managed.c: a shared mapping is being made: its process is looked at soon. */
 void managed_announced (struct tenant *tenant, struct process *process, int descriptor);
 /* Charges what processes whose time has come have mapped of the UVM node, as /proc/PID/maps says. */
 void managed_refresh (struct tenant *tenant, uint64_t now);
+/* The same for every process that has such mappings, now. */
+void managed_now (struct tenant *tenant);
 /* The process is gone, and its mappings with it. */
 void managed_forget (struct tenant *tenant, struct process *process);
 
@@ -147,6 +182,8 @@ void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at);
 /* Asks about the processes whose time has come: dead ones that the driver has let go of are refunded, and what a process
  * holds beyond the books is charged. */
 void truth_check (struct tenant *tenant, uint64_t now);
+/* The same about all living processes, now. */
+void truth_now (struct tenant *tenant);
 
 /* schedule.c: under the tenant's lock. */
 void schedule_apply (struct tenant *tenant, uint32_t gpu);

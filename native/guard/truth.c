@@ -154,6 +154,7 @@ void truth_close (struct truth *truth)
 long truth_of_process (struct truth *truth, const uint8_t uuid[16], pid_t pid, uint64_t *bytes)
 {
     uint32_t one = 1, number = (uint32_t) pid;
+    uint64_t private, owned;
 
     for (unsigned i = 0; i < truth->gpu_count; i++) {
         if (memcmp (truth->gpus[i].uuid, uuid, 16) != 0)
@@ -163,7 +164,9 @@ long truth_of_process (struct truth *truth, const uint8_t uuid[16], pid_t pid, u
         memcpy (truth->answer + 8, &number, sizeof (number));
         if (ask (truth, truth->gpus[i].subdevice, GET_PID_INFO, truth->answer, sizeof (truth->answer)) != 0)
             return -EIO;
-        memcpy (bytes, truth->answer + 8 + 16, sizeof (*bytes)); /* memPrivate */
+        memcpy (&private, truth->answer + 8 + 16, sizeof (private)); /* memPrivate */
+        memcpy (&owned, truth->answer + 8 + 24, sizeof (owned));     /* memSharedOwned: with other handles, UVM's too */
+        *bytes = private + owned;
         return 0;
     }
     return -ENODEV;
@@ -253,4 +256,12 @@ void truth_check (struct tenant *tenant, uint64_t now)
     tenant->ask_at = next;
     if (looked)
         compare (tenant);
+}
+
+void truth_now (struct tenant *tenant)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0 && !tenant->processes[i].dead)
+            look (tenant, &tenant->processes[i]);
+    compare (tenant);
 }

@@ -107,8 +107,12 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
     }
     if (is_full (rm))
         return refuse (rm, call, status, STATUS_INSUFFICIENT_RESOURCES, RM_TOO_MANY, rm_request_number (call->request));
-    /* The driver writes the client that it made into the caller's struct, and remembers who the caller is. */
+    /* The driver writes the client that it made into the caller's struct, and remembers who the caller is. A device is
+     * made only by the process that made its client (the driver asserts it on the way to the GPU's firmware); where
+     * the driver would pick the handle nobody else could tell which. */
     if (class->kind == CLASS_CLIENT || class->kind == CLASS_CALLER)
+        return RM_CONTINUE;
+    if (class->kind == CLASS_DEVICE && is_guard (rm) && get32 (call->head, 8) != 0)
         return RM_CONTINUE;
     if (has_params && (call->params == NULL || call->params_size < class->size)) {
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
@@ -130,6 +134,19 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
         return refuse (rm, call, status, STATUS_NO_MEMORY, RM_OVER_QUOTA, number);
     call->own.reserved = call->own.gpu >= 0 ? bytes : 0;
     return RM_PERFORM;
+}
+
+void alloc_continued (struct rm *rm, struct rm_call *call)
+{
+    const struct rm_class *class = rm_abi_class (rm->abi, call->own.number);
+    struct object *object;
+
+    /* Whether there is such a device shows when something is made below it: until then it is only a name. */
+    if (class == NULL || class->kind != CLASS_DEVICE)
+        return;
+    object = add (rm, call, get32 (call->head, 8), CLASS_DEVICE);
+    if (object != NULL && call->params != NULL && call->params_size >= class->size)
+        object->instance = get32 (call->params, 0);
 }
 
 void alloc_end (struct rm *rm, struct rm_call *call, bool done)

@@ -1,6 +1,7 @@
 /* RM_CONTROL (NVOS54): which controls are a tenant's to make, and what becomes of them. */
 #include "state.h"
 
+#define CONTROL_FLAGS 12u
 #define CONTROL_STATUS 28u
 
 static enum rm_verdict end_here (struct rm_call *call, uint32_t status, enum rm_verdict verdict)
@@ -77,12 +78,16 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
             return RM_UNKNOWN;
         return end_here (call, control == NULL ? STATUS_NOT_SUPPORTED : STATUS_INSUFFICIENT_PERMISSIONS, RM_REFUSED);
     }
+    /* Flags are the kernel's own callers': one of them says that pointers lie elsewhere than rows say. */
+    if (is_guard (rm) && get32 (call->head, CONTROL_FLAGS) != 0) {
+        note (rm, RM_FORBIDDEN_CONTROL, number);
+        return end_here (call, STATUS_INSUFFICIENT_PERMISSIONS, RM_REFUSED);
+    }
     switch (control->kind) {
     case CONTROL_PLAIN:
-        break;
     case CONTROL_POINTER:
     case CONTROL_DESCRIPTOR:
-        return is_guard (rm) ? RM_CONTINUE : RM_PASS;
+        break;
     case CONTROL_SCHEDULING:
         if (!is_guard (rm))
             return RM_PASS;
@@ -98,7 +103,7 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
             call->params_size = get32 (call->head, 24);
         if (control->kind == CONTROL_SET_TIMESLICE)
             return set_timeslice (rm, call);
-        if (control->kind >= CONTROL_EXPORT_OBJECT)
+        if (control->kind >= CONTROL_EXPORT_OBJECT && !is_guard (rm))
             return RM_CONTINUE;
         return RM_PERFORM;
     }

@@ -180,6 +180,8 @@ void rm_forget_call (struct rm *rm, struct rm_call *call)
         share_export (rm, control, call);
     else if (call->own.kind == CALL_UVM && call->own.number == UVM_REGISTER_GPU)
         uvm_registered (rm, call->file, call->head, true);
+    else if (call->own.kind == CALL_ALLOC)
+        alloc_continued (rm, call);
     call->own.kind = CALL_NONE;
     schedule_tell (rm);
 }

@@ -153,6 +153,22 @@ struct rm_wanted rm_params_wanted (const struct rm_abi *abi, enum rm_node node, 
 struct rm_wanted rm_list_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head,
                                  const void *params);
 
+/* What a control's params lead to beyond themselves, for a user that makes the call with copies of its own. */
+#define RM_EMBEDDED_MAX 3
+#define RM_EMBEDDED_BYTES 16384u /* of one piece */
+#define RM_NO_DESCRIPTOR UINT32_MAX
+struct rm_embedded {
+    struct {
+        uint32_t at; /* where in the params the pointer lies */
+        struct rm_wanted wanted; /* size may be 0: the pointer is there, and nothing behind it */
+    } pieces[RM_EMBEDDED_MAX];
+    unsigned count;
+    uint32_t descriptor_at; /* where a descriptor of the caller lies; RM_NO_DESCRIPTOR: nowhere */
+};
+/* `number`: the control's. false: params that are too short, or a piece too long: the call cannot be made. */
+bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params, uint32_t size,
+                  struct rm_embedded *embedded);
+
 enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call);
 /* result: what the ioctl returned, 0 or -errno. head and params hold what the driver wrote. */
 void rm_end (struct rm *rm, struct rm_call *call, long result);

@@ -166,6 +166,7 @@ enum call_kind {
 };
 enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call);
 void alloc_end (struct rm *rm, struct rm_call *call, bool done);
+void alloc_continued (struct rm *rm, struct rm_call *call);
 enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call);
 void alloc_memory_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict free_begin (struct rm *rm, struct rm_call *call);

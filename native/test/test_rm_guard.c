@@ -84,6 +84,26 @@ static void classes (void)
             "video memory without params too");
 }
 
+/* One of the flags says that the params are serialised, with pointers elsewhere. */
+static void flags (void)
+{
+    uint8_t head[32] = {0}, params[40] = {0};
+    struct rm_call call = {.node = RM_NODE_CONTROL,
+                           .file = FILE_A,
+                           .request = REQUEST (0x2a, 32),
+                           .head = head,
+                           .head_size = 32,
+                           .params = params,
+                           .params_size = 40};
+
+    set32 (head, 0, client);
+    set32 (head, 4, client);
+    set32 (head, 8, 0x101);
+    set32 (head, 12, 4);
+    set32 (head, 24, 40);
+    tap_ok (rm_begin (fake->rm, &call) == RM_REFUSED && get32 (head, 28) == 0x1b, "flags of a control are refused");
+}
+
 static void controls (void)
 {
     static uint8_t params[20000];
@@ -108,12 +128,14 @@ static void controls (void)
     }
     tap_ok (is_good && performed > 60, "the controls that programs were seen to make are made");
     fake_control (fake, FILE_A, client, client, 0x3d05, params, 24);
-    tap_ok (fake->verdict == RM_CONTINUE, "an export names a descriptor: the caller's own");
+    tap_ok (fake->verdict == RM_PERFORM, "an export is made with a copy of the descriptor that it names");
     fake_control (fake, FILE_A, client, client, 0x101, params, 40);
-    tap_ok (fake->verdict == RM_CONTINUE, "so is a control whose params hold pointers");
+    tap_ok (fake->verdict == RM_PERFORM, "a control whose params hold pointers is made with copies");
+    fake_control (fake, FILE_A, client, client, 0x3d04, params, 4);
+    tap_ok (fake->verdict == RM_REFUSED, "nobody is given a descriptor of the caller's own client");
+    flags ();
 }
 
-/* The guard lets the caller export for itself and never hears how that went. */
 static void exports (void)
 {
     uint8_t head[32] = {0}, params[24] = {0};
@@ -134,10 +156,10 @@ static void exports (void)
     set32 (head, 4, client);
     set32 (head, 8, 0x3d05);
     set32 (head, 24, 24);
-    tap_ok (rm_begin (fake->rm, &call) == RM_CONTINUE, "an export is continued");
-    rm_forget_call (fake->rm, &call);
+    tap_ok (rm_begin (fake->rm, &call) == RM_PERFORM, "an export is performed");
+    rm_end (fake->rm, &call, 0);
     fake_free (fake, FILE_A, client, handle);
-    tap_ok (fake_charged (fake, 0) == before + 3 * MIB, "its outcome unknown, the memory stays charged");
+    tap_ok (fake_charged (fake, 0) == before + 3 * MIB, "exported memory stays charged");
     rm_close_file (fake->rm, 1005);
     tap_ok (fake_charged (fake, 0) == before, "until the descriptor's file is closed");
 }
