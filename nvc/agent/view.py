@@ -1,4 +1,4 @@
-"""What people see of GPUs and tenants, from whichever source there is: the agent's status, or the shim's files. Pure."""
+"""What people see of GPUs and tenants, from whichever source there is: agent's status or shim's files. Pure."""
 
 from __future__ import annotations
 

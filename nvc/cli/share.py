@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nvc.cli import share_text
+from nvc.cli import share_rows, share_store, share_text
 from nvc.cli.settings import Settings
 from nvc.errors import ContainerError, InputError, NvcError, UsageError, reason
 from nvc.share import limits as limits_file
-from nvc.share import place, policyfile, processes, region, store, view
+from nvc.share import policyfile, region, store, view
 from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, GpuShare
 from nvc.share.policy import Policy, as_wish, change
 from nvc.share.words import format_gpu, format_memory, parse_gpu
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 #: What stands for the container in its own ``share ls``.
 HERE = "this container"
+_NONE = "no container here has a share; one asks with -e NVC_SHARE=mem=10Gi"
 #: Key of click's context: the store's directory.
 _STORE = "nvc.share.store"
 
@@ -56,37 +57,77 @@ def share(context: click.Context, directory: str | None) -> None:
     Here they are listed, changed while they run, and paused. In a container, ls and get show its own share, and set
     lowers it. A share is held by a library in the container's programs: programs that go round it are not held.
     """
-    context.meta[_STORE] = directory or _usual_store()
+    context.meta[_STORE] = directory or share_store.usual()
 
 
 @share.command("ls")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Whole names, and the processes with their pids on this host.")
-@click.option("--watch", is_flag=True, help="Again every two seconds, until interrupted.")
-def list_shares(as_json: bool, verbose: bool, watch: bool) -> None:
+@click.option("--watch", is_flag=True, help="Again and again, until q is pressed.")
+@click.option(
+    "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds between looks."
+)
+def list_shares(as_json: bool, verbose: bool, watch: bool, interval: float) -> None:
     """List containers with a share, one line per GPU.
 
     A star marks what the container lowered itself. FROZEN is how long a cap kept it off the GPU.
 
+    With --watch a terminal shows it in place; keys: q ends, j and k move. Anything else gets table below table, and
+    with --json one object a line. `nvc-py top` shows more.
+
     \b
         nvc-py share ls
         nvc-py share ls -v --watch
+        nvc-py share ls --watch --json --interval=10 >> shares.jsonl
     """
-    while True:
-        rows, warnings = _rows(pids=verbose or as_json)
-        if watch and not as_json:
-            click.clear()
-        for warning in warnings:
-            click.echo(f"warning: {warning}", err=True)
-        if as_json:
-            click.echo(json.dumps({"shares": [row.as_data() for row in rows], "warnings": warnings}, indent=2))
-        else:
-            click.echo(share_text.table(rows, verbose=verbose))
-            if not rows:
-                click.echo("no container here has a share; one asks with -e NVC_SHARE=mem=10Gi", err=True)
-        if not watch:
+    if watch:
+        _watch(as_json=as_json, verbose=verbose, interval=interval)
+        return
+    rows, warnings = _rows(pids=verbose or as_json)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if as_json:
+        click.echo(json.dumps(_as_data(rows, warnings), indent=2))
+        return
+    click.echo(share_text.table(rows, verbose=verbose))
+    if not rows:
+        click.echo(_NONE, err=True)
+
+
+def _watch(*, as_json: bool, verbose: bool, interval: float) -> None:
+    from rich.text import Text
+
+    from nvc.cli import top_screen
+
+    rows, warnings = _rows(pids=verbose or as_json)  # the first time, what is wrong ends it
+    with top_screen.Screen(whole=not as_json) as screen:
+        try:
+            while True:
+                if as_json:
+                    click.echo(json.dumps({"when": round(time.time(), 3), **_as_data(rows, warnings)}))
+                else:
+                    head = f"nvc-py share ls   {time.strftime('%H:%M:%S')}   every {interval:g} s, q ends"
+                    lines = [head, *(f"warning: {warning}" for warning in warnings), ""]
+                    lines += share_text.table(rows, verbose=verbose).split("\n") if rows else [_NONE]
+                    screen.show([*map(Text, lines), *([] if screen.is_whole else [Text()])])
+                if screen.wait(interval) in top_screen.END:
+                    return
+                try:
+                    rows, warnings = _rows(pids=verbose or as_json)
+                except NvcError as error:
+                    rows, warnings = [], [f"{error}; trying again"]
+        except KeyboardInterrupt:
             return
-        time.sleep(2)
+
+
+def _as_data(rows: Sequence[ShareRow], warnings: list[str]) -> dict[str, object]:
+    return {"shares": [row.as_data() for row in rows], "warnings": warnings}
+
+
+def _rows(*, pids: bool) -> tuple[list[ShareRow], list[str]]:
+    if _is_inside():
+        return list(_own_rows()), []
+    return share_rows.of_store(_store(), pids=pids)
 
 
 @share.command()
@@ -105,7 +146,7 @@ def get(container: str | None, as_json: bool) -> None:
         rows = _own_rows()
     else:
         with store.find(_named(container), _store()) as entry:
-            rows = _entry_rows(entry, pids=as_json)
+            rows = share_rows.of_entry(entry, pids=as_json)
     if as_json:
         click.echo(json.dumps([row.as_data() for row in rows], indent=2))
         return
@@ -139,7 +180,7 @@ def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: s
     policy = policyfile.load()
     with store.find(arguments[0], _store()) as entry:
         entry.lock()
-        now = _limits(entry)
+        now = share_rows.limits_of(entry)
         places = _places(now.gpus, selector, settings)
         gpus = _inventory(settings) if _needs_memory(wanted, policy) else ()
         changed = tuple(
@@ -178,7 +219,11 @@ def _pause(container: str, *, paused: bool) -> None:
 
     with store.find(container, _store()) as entry:
         entry.lock()
-        changed = _limits(entry).replace(paused=paused)
+        now = share_rows.limits_of(entry)
+        if paused and now.paused:
+            click.echo(f"{entry.name[:12]} is paused already")
+            return
+        changed = now.replace(paused=paused)
         _changed(entry, changed)
         outcome = outside.freeze(entry, changed, frozen=paused)
     did = "stopped" if paused else "started"
@@ -196,63 +241,11 @@ def _report(outcome: Outcome, text: str) -> None:
 
 
 def _say_when(entry: store.Entry, changed: Limits) -> None:
-    found = _region(entry, len(changed.gpus))
+    found = share_rows.region_of(entry, len(changed.gpus))
     slow = [slot for slot in found.slots if slot.channels and not slot.threads_cap] if found is not None else []
     if slow:
         names = ", ".join(f"{slot.name} ({slot.pid})" for slot in slow[:4])
         click.echo(f"cap: {len(slow)} processes take it up with their next call of the driver: {names}")
-
-
-def _rows(*, pids: bool) -> tuple[list[ShareRow], list[str]]:
-    if _is_inside():
-        return list(_own_rows()), []
-    entries, warnings = store.entries(_store())
-    rows: list[ShareRow] = []
-    for entry in entries:
-        with entry:
-            if not entry.is_alive():
-                continue
-            try:
-                rows += _entry_rows(entry, pids=pids)
-            except NvcError as error:
-                warnings.append(str(error))
-    return rows, warnings
-
-
-def _entry_rows(entry: store.Entry, *, pids: bool) -> tuple[ShareRow, ...]:
-    now = _limits(entry)
-    found = _region(entry, len(now.gpus))
-    numbers: dict[int, int] = {}
-    if pids and found is not None:
-        descriptor = entry.open_region()
-        try:
-            numbers = processes.host_pids(descriptor, found.slots)
-        finally:
-            os.close(descriptor)
-    return view.rows(entry.name, entry.record.key, now, found, numbers)
-
-
-def _limits(entry: store.Entry) -> Limits:
-    try:
-        return entry.limits()
-    except (OSError, ValueError) as error:
-        why = reason(error) if isinstance(error, OSError) else error
-        raise ContainerError(
-            f"{entry.path}/{store.LIMITS}: {why}", hint="its programs are refused GPU memory until it is started anew"
-        ) from None
-
-
-def _region(entry: store.Entry, gpus: int) -> region.Region | None:
-    try:
-        descriptor = entry.open_region()
-    except (OSError, ValueError):
-        return None
-    try:
-        return region.read(descriptor, gpus)
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def _changed(entry: store.Entry, after: Limits) -> None:
@@ -266,12 +259,6 @@ def _changed(entry: store.Entry, after: Limits) -> None:
 def _store() -> str:
     directory: str = click.get_current_context().meta[_STORE]
     return directory
-
-
-def _usual_store() -> str:
-    """Root's, or the one that an ordinary user's rootless engine has (``nvc.share.place``)."""
-    user = os.geteuid()
-    return f"/run/user/{user}/nvc/share" if user else place.directory()
 
 
 def _named(container: str | None) -> str:

@@ -39,6 +39,7 @@ COLD = (
     "nvc.cli.runtime",
     "nvc.cli.share",
     "nvc.cli.sim",
+    "nvc.cli.top",
     "nvc.__main__",
 )
 HOT_EXCEPTIONS = ("nvc.driver.inventory", "nvc.driver.runtime", "nvc.driver.facts")

@@ -170,17 +170,3 @@ def test_a_container_raises_nothing(words: str, share: Share) -> None:
     header = region.read_header(descriptor, 2)
     os.close(descriptor)
     assert ((0, 0),) * 3 == (header.memory, header.cap, header.weight)
-
-
-def test_watch_goes_on_until_interrupted(share: Share, container: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = []
-
-    def sleep(seconds: float) -> None:
-        turns.append(seconds)
-        if len(turns) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(command_module.time, "sleep", sleep)
-    code, out, _ = share("ls", "--watch")
-    assert code != 0
-    assert 3 == out.count("CONTAINER")
