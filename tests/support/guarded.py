@@ -8,12 +8,13 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from nvc.agent.scheduler import Scheduler
 from nvc.guard.filter import ALLOW, NOTIFY, merge
-from nvc.guard.schedule import Tenant, decide
 from nvc.linux.guard import Guard, TenantStatus
 from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
@@ -23,8 +24,8 @@ from tests.support.native import build
 
 SOURCE = Path(__file__).with_name("filtered.c")
 NATIVE = "SCMP_ARCH_X86_64"
-#: Seconds between looks at tenants' groups, while nobody asks for a decision.
-LOOK = 0.005
+#: Seconds between looks at tenants' groups, while nobody asks for a decision; between renewals of plans.
+LOOK, RENEW = 0.005, 0.2
 
 
 def filter_program() -> bytes:
@@ -72,7 +73,7 @@ class GuardedTenant:
         self._socket.bind(str(place / "listen"))
         self._socket.listen(512)
         (place / "message").write_bytes(b"tenant")
-        guarding.guard.add(number, self._limits(), 1)
+        guarding.guard.add(number, limits.encode(self.limits), 1)
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
@@ -84,14 +85,12 @@ class GuardedTenant:
     def set(self, **changes: Any) -> None:
         """Change fields of the ResolvedGpu; decided and written when this returns. Raises OSError."""
         self.gpu = self.gpu.replace(**changes)
-        if "memory" in changes:
-            self.guarding.guard.update(self.number, self._limits())
-        self.guarding.decide()
+        self._changed()
 
     def pause(self, paused: bool) -> None:
         """Take the GPU away, or give it back. Raises OSError."""
         self.paused = paused
-        self.guarding.decide()
+        self._changed()
 
     def status(self) -> TenantStatus:
         """Raises OSError."""
@@ -112,10 +111,11 @@ class GuardedTenant:
             seconds=seconds,
         )
 
-    def wish(self) -> Tenant:
-        """What the schedule is decided from."""
-        gpu, groups = self.gpu, self.status().gpus[0].groups
-        return Tenant(str(self.number), gpu.weight, gpu.cap, gpu.priority, groups, self.paused)
+    @property
+    def limits(self) -> Limits:
+        """As the guard and the scheduler know it."""
+        own = self.guarding
+        return Limits((self.gpu,), own.nodes, own.driver, f"tenant{self.number}", paused=self.paused)
 
     def close(self) -> None:
         """No more programs; those that run are the caller's to end first."""
@@ -124,8 +124,9 @@ class GuardedTenant:
         self._socket.close()
         self.guarding.guard.remove(self.number)
 
-    def _limits(self) -> bytes:
-        return limits.encode(Limits((self.gpu,), self.guarding.nodes, self.guarding.driver, f"tenant{self.number}"))
+    def _changed(self) -> None:
+        self.guarding.guard.update(self.number, limits.encode(self.limits))
+        self.guarding.decide(self)
 
     def _accept(self) -> None:
         while True:
@@ -160,11 +161,12 @@ class Guarding:
     ) -> None:
         build("libnvc-guard.so")
         self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
-        self.guard, self.tenants, self.policy = Guard(devices), list[GuardedTenant](), "weighted"
+        self.guard, self.tenants = Guard(devices), list[GuardedTenant]()
+        #: What the scheduler could not do.
+        self.problems: list[str] = []
+        self.scheduler = Scheduler(self.guard, problem=self.problems.append)
         self._lock, self._stop = threading.Lock(), threading.Event()
-        self._wishes: tuple[Tenant, ...] = ()
-        self._slices: dict[str, int] = {}
-        self._frozen: set[str] = set()
+        self._renewed = 0.0
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
 
@@ -176,39 +178,33 @@ class Guarding:
 
     def tenant(self, **fields: Any) -> GuardedTenant:
         """Another tenant. fields: of ResolvedGpu. Raises OSError."""
-        with self._lock:
-            number = len(self.tenants) + 1
-            place = self.place / f"t{number}"
-            place.mkdir()
-            self.tenants.append(GuardedTenant(self, number, ResolvedGpu(self.uuid, 0, **fields), place))
-            return self.tenants[-1]
+        number = len(self.tenants) + 1
+        place = self.place / f"t{number}"
+        place.mkdir()
+        self.tenants.append(GuardedTenant(self, number, ResolvedGpu(self.uuid, 0, **fields), place))
+        self.decide(self.tenants[-1])
+        return self.tenants[-1]
 
-    def decide(self) -> None:
-        """Decide now, and write what is new. Raises OSError."""
+    def decide(self, *changed: GuardedTenant) -> None:
+        """Decide now, and write what is new."""
         with self._lock:
-            wishes = tuple(tenant.wish() for tenant in self.tenants)
-            if wishes == self._wishes:
-                return
-            self._wishes = wishes
-            schedule = decide(wishes, self.policy)
-            for name, microseconds in schedule.slices:
-                # A new group of a tenant gets the tenant's slice from the guard.
-                if microseconds != self._slices.get(name, 0):
-                    self.guard.slice(int(name), 0, microseconds)
-            self._slices = dict(schedule.slices)
-            frozen = set(schedule.frozen)
-            for name in frozen ^ self._frozen:
-                self.guard.freeze(int(name), 0, name in frozen)
-            self._frozen = frozen
+            for tenant in changed:
+                self.scheduler.tenant(tenant.number, tenant.limits)
+            if time.monotonic() > self._renewed + RENEW:
+                self._renewed = time.monotonic()
+                self.scheduler.renew()
+            self.scheduler.update()
 
     def close(self) -> None:
-        """End everything; tenants' programs are ended by then."""
+        """End everything; tenants' programs are ended by then. Raises AssertionError for what was not scheduled."""
         self._stop.set()
         self._thread.join(5)
+        self.scheduler.stop()
         for tenant in self.tenants:
             tenant.close()
         self.tenants = []
         self.guard.close()
+        assert self.problems == []
 
     def _look(self) -> None:
         while not self._stop.wait(LOOK):

@@ -74,3 +74,21 @@ def burn(gpu: SimGpu) -> None:
 
 def test_weights_are_slices_and_divide_the_gpu(machine: Path) -> None:
     with_gpu(machine, burn)
+
+
+def keep_a_cap(gpu: SimGpu) -> None:
+    with guarding(gpu) as guarded:
+        tenant = guarded.tenant(memory=GIB, cap=250)
+        rates = []
+        for cap in (1000, 250):
+            tenant.set(cap=cap)
+            command = tenant.wrap([str(build() / "cuda_burn"), "0.5", "500000"])
+            done = subprocess.run(command, env=environment(gpu), capture_output=True, text=True, timeout=30, check=True)
+            rates.append(float(done.stdout.rpartition("per_second=")[2]))
+        assert tenant.status().gpus[0].frozen_ns > 0
+        assert 0.15 < rates[1] / rates[0] < 0.35
+        assert tenant.empty()
+
+
+def test_a_cap_is_kept(machine: Path) -> None:
+    with_gpu(machine, keep_a_cap)

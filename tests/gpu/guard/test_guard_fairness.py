@@ -139,8 +139,7 @@ def test_a_changed_weight_is_in_force_at_once(guarding: Guarding, start: Starts,
         def change(index: int = index, moments: list[int] = moments) -> None:
             time.sleep(1.1 * window / 1e9)
             moments.append(time.monotonic_ns())
-            # Two wishes, one decision: the second is the one that both are in.
-            first.gpu = first.gpu.replace(weight=90 if index % 2 else 10)
+            first.set(weight=90 if index % 2 else 10)
             second.set(weight=10 if index % 2 else 90)
             moments.append(time.monotonic_ns())
 

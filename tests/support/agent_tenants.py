@@ -1,0 +1,193 @@
+"""The agent as a process that may be killed, and tenants of it that are no containers: programs behind the filter."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from nvc.agent.protocol import Client
+from nvc.errors import NvcError
+from nvc.share import store
+from nvc.share.limits import Limits, LimitsNode
+from nvc.share.model import ResolvedGpu
+from nvc.share.store import StoredShare
+from tests.support import leftovers
+from tests.support.native import CHECKOUT, build
+
+
+class AgentTenant:
+    """A share in the agent's store, held by a process that sleeps, as a container's first process would hold it."""
+
+    def __init__(self, agent: RunningAgent, name: str, limits: Limits) -> None:
+        self.agent, self.name, self.limits = agent, name, limits
+        self.holder = subprocess.Popen(["sleep", "infinity"], env=agent.environment)
+        record = StoredShare(name, name, self.holder.pid, store.start_time(self.holder.pid))
+        store.create(record, limits, b"", directory=agent.store)
+        state = {"ociVersion": "1.0.2", "id": name, "status": "running", "pid": self.holder.pid, "bundle": "/"}
+        text = json.dumps({"ociVersion": "1.0.2", "fds": ["seccompFd"], "pid": 0, "metadata": "", "state": state})
+        self._message = agent.place / f"{name}.message"
+        self._message.write_text(text.replace('"pid": 0', '"pid": PID', 1))
+
+    def wrap(self, command: Sequence[str]) -> list[str]:
+        """The command line that starts the command behind the filter. The first word is a path."""
+        launcher = self.agent.launcher
+        listen = f"{self.agent.directory}/listen"
+        return [str(launcher), listen, f"{launcher.parent}/filter", str(self._message), *command]
+
+    def status(self) -> dict[str, Any] | None:
+        """What the agent says of it; None when it has no process. Raises NvcError."""
+        found = [one for one in self.agent.status()["tenants"] if one["container"] == self.name]
+        return found[0] if found else None
+
+    def used(self) -> int:
+        """Bytes charged. Raises NvcError."""
+        status = self.status()
+        return 0 if status is None else int(status["gpus"][0]["memory"])
+
+    def close(self) -> None:
+        self.holder.kill()
+        self.holder.wait()
+        store.remove(self.name, self.agent.store)
+
+
+class RunningAgent:
+    """`nvc-py agent` with directories of its own below ``place`` (empty). launcher: of ``build_launcher``.
+
+    Leaving its context ends it and its keeper; tenants' programs are ended by then.
+    """
+
+    def __init__(
+        self,
+        place: Path,
+        uuid: str,
+        nodes: Sequence[LimitsNode],
+        driver: str,
+        launcher: Path,
+        environment: Mapping[str, str],
+    ) -> None:
+        build("libnvc-guard.so")
+        self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
+        self.directory, self.store = str(place / "agent"), str(place / "shares")
+        self.environment, self.log, self.config = dict(environment), place / "log", place / "config.toml"
+        self.config.touch()
+        self.tenants: list[AgentTenant] = []
+        #: Seconds from each start to the first answer.
+        self.starts: list[float] = []
+        self.process = self._start()
+        assert self.ready(), self.log.read_text()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for tenant in self.tenants:
+            tenant.close()
+        keeper = self.keeper()
+        if keeper and not leftovers.until(lambda: self.keeper() == 0, seconds=5):
+            os.kill(keeper, signal.SIGKILL)
+
+    def tenant(self, **fields: Any) -> AgentTenant:
+        """Another tenant. fields: of ResolvedGpu."""
+        name = f"tenant{len(self.tenants) + 1}"
+        limits = Limits((ResolvedGpu(self.uuid, 0, **fields),), self.nodes, self.driver, name)
+        self.tenants.append(AgentTenant(self, name, limits))
+        return self.tenants[-1]
+
+    def status(self) -> dict[str, Any]:
+        """The answer to ``status``. Raises NvcError."""
+        with Client(f"{self.directory}/control", 5.0) as client:
+            return client.call("status")
+
+    def ready(self, seconds: float = 10.0) -> bool:
+        """Whether it answers, in time."""
+
+        def answers() -> bool:
+            with contextlib.suppress(NvcError):
+                self.status()
+                return True
+            return self.process.poll() is not None  # it will not answer any more
+
+        begin = time.monotonic()
+        good = leftovers.until(answers, seconds=seconds)
+        self.starts.append(time.monotonic() - begin)
+        return good and self.process.poll() is None
+
+    def keeper(self) -> int:
+        """The pid of its keeper, 0 when there is none."""
+        for entry in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                words = Path("/proc", entry, "cmdline").read_bytes().split(b"\0") if entry.isdigit() else []
+                if os.fsencode(self.directory) in words and any(word.endswith(b"/keeper.py") for word in words):
+                    return int(entry)
+        return 0
+
+    def kill(self) -> None:
+        """SIGKILL, and another agent in its place at once. Raises AssertionError."""
+        self.process.kill()
+        self.process.wait()
+        self.process = self._start()
+        assert self.ready(), self.log.read_text()[-3000:]
+
+    def kill_keeper(self) -> None:
+        """SIGKILL, and wait until the agent has another one. Raises AssertionError."""
+        keeper = self.keeper()
+        assert keeper, "there is no keeper"
+        os.kill(keeper, signal.SIGKILL)
+        assert leftovers.until(lambda: self.keeper() not in (0, keeper), seconds=5), "no other keeper came"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "nvc", "agent", "--directory", self.directory, "--store", self.store]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [*command, "--config", str(self.config)],
+                cwd=CHECKOUT,
+                env={**self.environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+
+class Crashes:
+    """Calls ``crash`` every ``every`` seconds in a thread until it is left, which raises what a call raised."""
+
+    def __init__(self, crash: Any, every: float) -> None:
+        self._crash, self._every = crash, every
+        self.count = 0
+        self._stop, self._error = threading.Event(), None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        if self._error is not None and kind is None:
+            raise self._error
+
+    _error: BaseException | None
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._every):
+                self._crash()
+                self.count += 1
+        except BaseException as error:
+            self._error = error
