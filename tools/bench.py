@@ -114,7 +114,7 @@ class Bench:
         return [time_row, *self._through_agent(), self._memory("warm"), self._memory("cold", "--no-cache")]
 
     def _through_agent(self) -> list[Row]:
-        """The same by warm processes: against the yardstick, and against the Python program in the same installation."""
+        """By warm processes: against the yardstick, and against the Python program of the same installation."""
         with WarmBed(self.bed.directory("warm")) as warm:
             warm.start()
             rows = []

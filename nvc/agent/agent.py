@@ -74,16 +74,16 @@ class Agent:
         _raise_descriptors()
         lock = _lock(self.options.directory)
         try:
-            self._keeping = Keeping(self.options.directory, systemd)
-            try:
-                kept = self._keeping.get()
-            except AgentError:  # it was about to end, because there was nothing to keep
-                self._keeping.again()
-                kept = self._keeping.get()
-            # What the last one left frozen: its plan ended with it.
-            thaw(self.options.directory, alone=False)
-            sockets = {name: self._socket(name, kept.pop(name, -1)) for name in OWN}
             with Guard(self.options.devices) as self.guard:
+                self._keeping = Keeping(self.options.directory, systemd)
+                try:
+                    kept = self._keeping.get()
+                except AgentError:  # it was about to end, because there was nothing to keep
+                    self._keeping.again()
+                    kept = self._keeping.get()
+                # What the last one left frozen: its plan ended with it.
+                thaw(self.options.directory, alone=False)
+                sockets = {name: self._socket(name, kept.pop(name, -1)) for name in OWN}
                 await self._serve(kept, sockets, systemd)
         finally:
             os.close(lock)

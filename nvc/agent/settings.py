@@ -17,12 +17,14 @@ _SLOTS = (1, 1000)
 
 
 class AgentSettings(Record):
-    """policy: of GPUs, a name of nvc.guard.schedule.POLICIES. slots: how many tenants policy "fair" divides among.
+    """directory: of its sockets; nvc-runtime looks there too. policy: of GPUs, a name of nvc.guard.schedule.POLICIES.
 
+    slots: how many tenants policy "fair" divides among.
     period_us: of a cap's on and off. metrics: ADDRESS:PORT for Prometheus, "" for none; metrics_hami: under HAMi's
     names too. group: of people who may read the control socket.
     """
 
+    directory: str = "/run/nvc/agent"
     policy: str = "weighted"
     slots: int = 16
     period_us: int = PERIOD_US
@@ -44,9 +46,11 @@ def decode(table: object, name: str) -> AgentSettings:
     values: dict[str, Any] = {}
     for key, value in table.items():
         label = f"{name}: {SECTION}.{key}"
-        if key in ("metrics", "group"):
+        if key in ("metrics", "group", "directory"):
             if not isinstance(value, str):
                 raise InputError(f"{label} is not a string")
+            if key == "directory" and not value.startswith("/"):
+                raise InputError(f"{label} is not an absolute path")
             values[key] = value
         elif key in ("metrics-hami", "metrics_hami"):
             if not isinstance(value, bool):
@@ -63,7 +67,7 @@ def decode(table: object, name: str) -> AgentSettings:
             values["period_us"] = 1000 * _number(value, label, *_PERIOD_MS)
         else:
             raise InputError(
-                f"{label} is unknown", hint="there are policy, slots, period, metrics, metrics-hami, group"
+                f"{label} is unknown", hint="there are directory, policy, slots, period, metrics, metrics-hami, group"
             )
     return AgentSettings(**values)
 
