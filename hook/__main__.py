@@ -104,6 +104,7 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program:
         config.device_mounts,
         current.id,
         dict(config.annotations).get(bundle.SHARE, current.share),
+        config.guarded,
     )
 
 

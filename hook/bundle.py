@@ -25,6 +25,10 @@ _DEVICES = "nvidia-container-devices"
 DEVICE_MOUNTS = f"/var/run/{_DEVICES}"
 #: The annotation that asks for a share of the GPUs.
 SHARE = "nvc.share"
+#: The annotation that keeps a container out of the guard (value "off"), where the node lets it.
+GUARD = "nvc.guard"
+#: How the text begins that goes to the guard with a container's listener (linux.seccomp.listenerMetadata).
+GUARDED = "nvc"
 
 
 class Bundle(Record):
@@ -32,6 +36,7 @@ class Bundle(Record):
 
     privileged: CAP_SYS_ADMIN is in the bounding set, so ``docker run --cap-add SYS_ADMIN`` counts as well.
     device_mounts: what is asked for by mounts below DEVICE_MOUNTS, in order. annotations: those that can be wishes.
+    guarded: its calls of the driver are announced to the agent.
     """
 
     path: str
@@ -40,6 +45,7 @@ class Bundle(Record):
     privileged: bool
     device_mounts: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
+    guarded: bool = False
 
 
 def read(path: str) -> bytes:
@@ -83,6 +89,7 @@ def look(config: dict[str, Any], path: str) -> Bundle:
         _privileged(process.get("capabilities"), name),
         _device_mounts(config.get("mounts"), name),
         _annotations(config.get("annotations"), name),
+        _guarded(config.get("linux")),
     )
 
 
@@ -139,8 +146,16 @@ def _annotations(annotations: object, name: str) -> tuple[tuple[str, str], ...]:
         return ()
     if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
         raise InputError(f"{name}: annotations is not an object of strings")
-    # Whoever asks by annotation names CDI devices, VENDOR/CLASS=NAME, or a share.
-    return tuple(sorted(item for item in annotations.items() if "=" in item[1] or item[0] == SHARE))
+    # Whoever asks by annotation names CDI devices, VENDOR/CLASS=NAME, a share, or no guard.
+    return tuple(sorted(item for item in annotations.items() if "=" in item[1] or item[0] in (SHARE, GUARD)))
+
+
+def _guarded(linux: object) -> bool:
+    seccomp = linux.get("seccomp") if isinstance(linux, dict) else None
+    if not isinstance(seccomp, dict) or not seccomp.get("listenerPath"):
+        return False
+    metadata = seccomp.get("listenerMetadata")
+    return isinstance(metadata, str) and metadata.partition(":")[0] == GUARDED
 
 
 def _privileged(capabilities: object, name: str) -> bool:

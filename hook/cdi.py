@@ -173,7 +173,7 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     current = state.decode(state.read(stdin, timeout))
     _require_inside(current.pid)
     rootfs = _rootfs(current)
-    asked = _asked(current) if "share" in (name for name, _ in steps) else ("", {})
+    asked = _asked(current) if "share" in (name for name, _ in steps) else ("", {}, False)
     from nvc.cdi import hooks
     from nvc.log import open_log
 
@@ -184,15 +184,16 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
         getattr(hooks, function)(target, *arguments, log)
 
 
-def _asked(current: state.State) -> tuple[str, dict[str, str]]:
-    """The annotation that asks for a share, and the container's environment. Raises InputError.
+def _asked(current: state.State) -> tuple[str, dict[str, str], bool]:
+    """The annotation that asks for a share, the container's environment, whether it is guarded. Raises InputError.
 
     Where the bundle is not to be read (that of a rootless container may not be), the annotations of the state count.
     """
     if current.share and not os.access(f"{current.bundle}/config.json", os.R_OK):
-        return current.share, {}
+        return current.share, {}, False
     config = bundle.decode(bundle.read(current.bundle), current.bundle)
-    return dict(config.annotations).get(bundle.SHARE, current.share), environment.parse(config.env)
+    share = dict(config.annotations).get(bundle.SHARE, current.share)
+    return share, environment.parse(config.env), config.guarded
 
 
 def _rootfs(current: state.State) -> str:

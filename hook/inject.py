@@ -117,7 +117,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         request.imex,
         request.requirements,
         "csv-all" if request.all_csv else "",
-        ShareWish(target.share, "", target.env, target.config, target.identifier),
+        ShareWish(target.share, "", target.env, target.config, target.identifier, target.guarded),
     )
     with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
         options = container_options(request, config, supervised=target.pid is not None)

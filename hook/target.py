@@ -11,7 +11,7 @@ class Target(Record):
     pid: of the container's first process; None when the hook runs in the container's namespaces already.
     rootfs: absolute. env: the container's environment. config, debug, sim: absolute paths or "". timeout: seconds.
     program: the name in messages. device_mounts: wishes of ``bundle.Bundle``. identifier: the runtime's id of the
-    container, or "". share: the annotation that asks for a share, or "".
+    container, or "". share: the annotation that asks for a share, or "". guarded: as in ``bundle.Bundle``.
     """
 
     pid: int | None
@@ -26,3 +26,4 @@ class Target(Record):
     device_mounts: tuple[str, ...] = ()
     identifier: str = ""
     share: str = ""
+    guarded: bool = False

@@ -35,7 +35,8 @@ class ShareWish(Record):
     """Who may have asked for a share of the GPUs, in the order in which they count (``nvc.share.policy``).
 
     annotation, option: texts, "" for none. environment: the container's variables. config: file with the node's rules,
-    "" for the usual one. container: id that the runtime gave the container, or "".
+    "" for the usual one. container: id that the runtime gave the container, or "". guarded: the agent holds the share
+    from outside, so no library has to be preloaded for it.
     """
 
     annotation: str = ""
@@ -43,6 +44,7 @@ class ShareWish(Record):
     environment: dict[str, str] = {}
     config: str = ""
     container: str = ""
+    guarded: bool = False
 
     def may_matter(self) -> bool:
         """Whether anything of it could give a share: cheap, and yes rather than no."""

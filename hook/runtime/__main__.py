@@ -86,9 +86,11 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
         raise problem
     if config.unknown:
         journal.warn(f"config.toml: unknown keys are ignored: {', '.join(config.unknown)}")
+    from hook.runtime import guard
     from hook.runtime.modify import modify
 
-    if modify(content, found, env, config, own, directory, journal):
+    changed = modify(content, found, env, config, own, directory, journal)
+    if guard.add(content, found, env, directory, journal) or changed:
         spec.write(directory, content)
 
 

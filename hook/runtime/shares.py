@@ -26,9 +26,9 @@ def add(
     """Add the hook that gives shares, unless nothing can ask for one or another hook does it. Raises InputError."""
     if not ShareWish(dict(found.annotations).get(SHARE, ""), "", dict(env)).may_matter():
         return False
-    entries = spec.entries(spec.section(content, "hooks", directory), "createContainer", directory)
-    if hooks.present(content, directory) or any(_gives_shares(entry) for entry in entries):
+    if hooks.present(content, directory) or present(content, directory):
         return False
+    entries = spec.entries(spec.section(content, "hooks", directory), "createContainer", directory)
     simulated = os.environ.get("NVC_SIM", "")
     where = [f"--sim={simulated}"] if simulated else [f"--root={config.root}"] if config.root != "/" else []
     path = os.environ.get("PATH", "")
@@ -41,6 +41,12 @@ def add(
         }
     )
     return True
+
+
+def present(content: dict[str, Any], directory: str) -> bool:
+    """Whether a createContainer hook gives shares. Raises InputError."""
+    entries = spec.entries(spec.section(content, "hooks", directory), "createContainer", directory)
+    return any(_gives_shares(entry) for entry in entries)
 
 
 def _gives_shares(entry: object) -> bool:

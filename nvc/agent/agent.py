@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from nvc.agent.tenants import Tenant
     from nvc.model import Gpu
 
-#: Seconds between two words to the keeper, between two looks at tenants, and for another agent to end.
-BEAT, LOOK, OTHER = 0.15, 0.25, 5.0
+#: Seconds between two words to the keeper, two looks at tenants, two readings of events; for another agent to end.
+BEAT, LOOK, EVENTS, OTHER = 0.15, 0.25, 0.25, 5.0
 _BACKLOG = 512
 
 
@@ -67,6 +67,7 @@ class Agent:
         self.parts: list[Part] = []
         self._wanted = list(parts)
         self._end = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
 
     async def run(self, systemd: Systemd) -> None:
         """Until SIGTERM or SIGINT. Raises NvcError, OSError."""
@@ -122,6 +123,8 @@ class Agent:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._later is not None:
+                self._later.cancel()
             loop.remove_reader(self.guard.event_descriptor)
             loop.remove_reader(self._keeping.fileno())
             await self._stop()
@@ -154,6 +157,10 @@ class Agent:
             self.tenants.look()
 
     def _events(self) -> None:
+        # The guard counts what is repeated meanwhile: a tenant that tries ten thousand times a second makes few lines.
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self.guard.event_descriptor)
+        self._later = loop.call_later(EVENTS, loop.add_reader, self.guard.event_descriptor, self._events)
         for event in self.guard.events():
             tenant = self.tenants.by_number(event.tenant)
             self.journal.write(

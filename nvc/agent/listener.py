@@ -76,6 +76,8 @@ class ListenerSocket:
                     raise PrivilegeError(f"listen: user {who.uid} (pid {who.pid}) is not root")
                 async with asyncio.timeout(self._seconds):
                     process, listener = await _receive(connection)
+            except EOFError:
+                return
             except TimeoutError:
                 self._journal.write("refused", what="listen", message=f"no whole message within {self._seconds:g} s")
                 return
@@ -86,7 +88,7 @@ class ListenerSocket:
 
 
 async def _receive(connection: socket.socket) -> tuple[ContainerProcess, int]:
-    """The message and the one descriptor that counts. Raises AgentError, OSError."""
+    """The message and the one descriptor that counts. Raises AgentError, OSError, EOFError."""
     loop = asyncio.get_running_loop()
     connection.setblocking(False)
     data = b""
@@ -109,6 +111,8 @@ async def _receive(connection: socket.socket) -> tuple[ContainerProcess, int]:
             process = parse(data, len(descriptors)) if data else None
             if process is not None:
                 break
+            if not more and not data:
+                raise EOFError  # somebody looked whether we are here
             if not more:
                 raise AgentError(f"a runtime's message ends after {len(data)} bytes and is not JSON")
             if len(data) > LIMIT:

@@ -44,6 +44,7 @@ class HookTarget(Record):
 
     rootfs: absolute path of its root, in our own mount namespace. timeout: seconds, of every wait. identifier: the
     runtime's, or "". share: the annotation that asks for a share, or "". environment: the container's, for a share.
+    guarded: the agent holds it from outside.
     """
 
     rootfs: str
@@ -51,6 +52,7 @@ class HookTarget(Record):
     identifier: str = ""
     share: str = ""
     environment: dict[str, str] = {}
+    guarded: bool = False
 
 
 def prepare() -> None:
@@ -141,7 +143,7 @@ def share(target: HookTarget, option: str, simulated: str, driver_root: str, log
     option: words for a container that does not ask itself. simulated: directory of a simulated machine, or "".
     driver_root: where the driver is. Raises NvcError.
     """
-    wish = ShareWish(target.share, option, target.environment, container=target.identifier)
+    wish = ShareWish(target.share, option, target.environment, container=target.identifier, guarded=target.guarded)
     if not wish.may_matter():
         return False
     from nvc.api import Config, Context

@@ -66,13 +66,15 @@ def _operations(
     container: Container,
     log: Log,
 ) -> tuple[Operation, ...]:
-    libraries = preload.directory()
-    if not libraries:
+    known = abi.knows(driver.nvrm_version)
+    # Programs would count twice what is counted outside; only memory beyond the quota needs somebody in the process.
+    bare = wish.guarded and known and not resolved.oversubscribe
+    libraries = "" if bare else preload.directory()
+    if not bare and not libraries:
         raise MountError(
             "share: the libraries that containers preload are not installed",
             hint="install nvc-py again, or in a checkout: make native; nvc-py doctor looks for them",
         )
-    known = abi.knows(driver.nvrm_version)
     if not known:
         log.warn(
             f"share: driver {driver.nvrm_version} is not known: memory is held where programs call CUDA, "
@@ -90,7 +92,7 @@ def _operations(
         place.key(wish.container, container),
         wish.container,
         limits,
-        preload.lines(api=resolved.oversubscribe or not known),
+        () if bare else preload.lines(api=resolved.oversubscribe or not known),
         resolved.text,
         resolved.source,
     )

@@ -23,7 +23,13 @@ _LIBRARIES = ("ro", "nodev", "nosuid")
 
 
 def mounts(files: ShareFiles, libraries: str) -> tuple[Operation, ...]:
-    """The operations of a share. libraries: the machine's directory of preloaded libraries, by platform."""
+    """The operations of a share. libraries: the machine's directory of preloaded libraries by platform, "" for none."""
     entry = f"{files.store}/{files.key}"
-    shown = (BindMount(f"{entry}/{name}", place, REGULAR, attributes, own=True) for name, place, attributes in MOUNTS)
+    shown = tuple(
+        BindMount(f"{entry}/{name}", place, REGULAR, attributes, own=True)
+        for name, place, attributes in MOUNTS
+        if libraries or place != preload.FILE
+    )
+    if not libraries:
+        return (files, *shown)
     return (files, BindMount(libraries, preload.DIRECTORY, DIRECTORY, _LIBRARIES, own=True), *shown)

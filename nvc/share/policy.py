@@ -27,6 +27,7 @@ ANNOTATION, OPTION, DEFAULT = "nvc.share", "--share", "default"
 SECTION = "share"
 #: Below this a CUDA context leaves little or nothing for the program: it takes about 515 MiB on an H200 itself.
 SENSIBLE_MEMORY = 600 << 20
+GUARDS = ("auto", "require", "off")
 _RANK = {"low": 0, "normal": 1, "high": 2}
 
 
@@ -35,7 +36,9 @@ class Policy(Record):
 
     default: what a GPU container gets that does not say. maximum: more than this nobody gets. clamp: asking for more is
     cut with a warning instead of refused. allow_off: a container may have no share at all, in spite of a default.
-    variables: whether a container's environment may ask.
+    variables: whether a container's environment may ask. guard: one of GUARDS: whether containers with a share are put
+    under the agent's guard when it runs, always (none starts without it), or never. allow_guard_off: whether a
+    container's annotation nvc.guard=off keeps it out.
     """
 
     default: GpuShare = GpuShare()
@@ -43,6 +46,8 @@ class Policy(Record):
     clamp: bool = False
     allow_off: bool = False
     variables: bool = True
+    guard: str = "auto"
+    allow_guard_off: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -65,14 +70,25 @@ def decode(table: object, name: str) -> Policy:
             if not isinstance(value, bool):
                 raise InputError(f"{label} is not a boolean")
             values[_SWITCHES[key]] = value
+        elif key == "guard":
+            if value not in GUARDS:
+                raise InputError(f"{label} is none of {', '.join(GUARDS)}")
+            values[key] = value
         else:
-            raise InputError(f"{label} is unknown", hint=f"there are {', '.join((*_RULES, *_SWITCHES))}")
+            raise InputError(f"{label} is unknown", hint=f"there are {', '.join((*_RULES, *_SWITCHES, 'guard'))}")
     return Policy(**values)
 
 
 _RULES = ("default", "maximum")
 #: Both spellings: the toolkit's files have dashes, and people write what they read in a program.
-_SWITCHES = {"clamp": "clamp", "allow-off": "allow_off", "allow_off": "allow_off", "variables": "variables"}
+_SWITCHES = {
+    "clamp": "clamp",
+    "allow-off": "allow_off",
+    "allow_off": "allow_off",
+    "variables": "variables",
+    "allow-guard-off": "allow_guard_off",
+    "allow_guard_off": "allow_guard_off",
+}
 
 
 def _rule(text: str, label: str) -> GpuShare:
@@ -126,6 +142,19 @@ def decide(
     if not asked and all(_is_whole(gpu) for gpu in resolved):
         return Resolved()
     return Resolved(resolved, source, tuple(dict.fromkeys(warnings)), text(resolved))
+
+
+def asks(policy: Policy, *, annotation: str = "", environment: Mapping[str, str] | None = None) -> str:
+    """Who asks for a share for a container whose GPUs are not known yet; "" when it gets none.
+
+    Raises InputError as ``decide`` does; that may still find the GPU whole, or a MIG device.
+    """
+    wish = _wish(policy, annotation, "", environment or {})
+    if wish is None:
+        return "" if policy.is_empty else DEFAULT
+    if wish.share.off:
+        return DEFAULT if policy.clamp and not (policy.is_empty or policy.allow_off) else ""
+    return wish.source
 
 
 def text(gpus: Sequence[ResolvedGpu]) -> str:

@@ -108,7 +108,8 @@ def install(prefix: Path) -> Commands:
 
 def _extensions() -> list[Path]:
     """Compiled modules of this checkout, or those that were brought along (tools/carry.py); none is well too."""
-    return next((found for place in _native() if (found := sorted(place.glob("*.abi3.so")))), [])
+    names = ("*.abi3.so", "libnvc-guard.so")
+    return next((found for place in _native() if (found := [one for name in names for one in place.glob(name)])), [])
 
 
 def _native() -> list[Path]:

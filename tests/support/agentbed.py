@@ -1,0 +1,132 @@
+"""An agent beside a bed's containers: started and asked as users do, killed as accidents do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any, Self
+
+from nvc.agent.protocol import Client
+from nvc.agent.status import AgentStatus, StatusTenant
+from nvc.errors import AgentError
+from tests.support import leftovers
+from tests.support.bed import Bed
+
+SOURCE = Path(__file__).with_name("rawalloc.c")
+
+
+def build_rawalloc(target: Path) -> Path:
+    """Compile rawalloc.c, statically. Raises CalledProcessError."""
+    subprocess.run(["cc", "-std=gnu11", "-O1", "-Wall", "-Werror", "-static", "-o", target, SOURCE], check=True)
+    return target
+
+
+class RunningAgent:
+    """``nvc-py agent`` on a simulated machine, in a directory of its own. A context manager; it ends the keeper too."""
+
+    def __init__(self, bed: Bed, machine: str, *, config: str = "") -> None:
+        self.bed = bed
+        self.machine = str(bed.machine(machine))
+        self.place = bed.directory("agent")
+        self.place.chmod(0o755)
+        self.directory = str(self.place / "run")
+        self.config = self.place / "config.toml"
+        self.config.write_text(config)
+        self.log = self.place / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._before = 0
+
+    @property
+    def settings(self) -> str:
+        """What nvc-runtime's config.toml needs to find it."""
+        return f'[agent]\ndirectory = "{self.directory}"\n'
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.kill_keeper()
+
+    def start(self) -> None:
+        """Start it; it serves when this returns."""
+        self._before = len(self.events())
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(self.bed.commands.nvc, "--sim", self.machine, "agent"),
+                    *("--directory", self.directory, "--config", str(self.config)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={"PATH": os.environ["PATH"], **self.bed.env},
+            )
+        assert leftovers.until(self._ready, seconds=15), self.log.read_text()
+
+    def _ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        return any(event.get("event") == "ready" for event in self.events()[self._before :])
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every line that it logged."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        """The events of one kind."""
+        return [one for one in self.events() if one["event"] == event]
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        if self.process is None:
+            return 0
+        self.process.terminate()
+        return self.process.wait(20)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def keeper(self) -> int:
+        """Its keeper's pid, 0 when there is none."""
+        for name in os.listdir("/proc"):
+            if not name.isdigit():
+                continue
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if self.directory.encode() in words and any(word.endswith(b"/keeper.py") for word in words):
+                return int(name)
+        return 0
+
+    def kill_keeper(self) -> None:
+        """SIGKILL."""
+        pid = self.keeper()
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            leftovers.until(lambda: self.keeper() != pid, seconds=5)
+
+    def call(self, verb: str, **fields: object) -> dict[str, Any]:
+        """Ask it. Raises NvcError."""
+        with Client(f"{self.directory}/control") as client:
+            return client.call(verb, **fields)
+
+    def status(self) -> AgentStatus:
+        """Raises NvcError."""
+        return AgentStatus.from_data(self.call("status"))
+
+    def tenant(self, container: str) -> StatusTenant | None:
+        """The tenant of this container; None when there is none."""
+        try:
+            return next((one for one in self.status().tenants if one.container == container), None)
+        except AgentError:
+            return None
