@@ -73,9 +73,14 @@ def cap(gpu: TenantGpu) -> float:
 
 
 def denials(tenant: StatusTenant) -> dict[str, int]:
-    """Reason -> how often, with the reasons that are not known as one."""
-    found: dict[str, int] = {}
+    """Reason -> how often, with the reasons that are not known as one.
+
+    A guard's tenant has all reasons, at 0 if need be: a rate needs a number before the first denial.
+    """
+    found = dict.fromkeys(REASONS[1:], 0) if tenant.kind == "guard" else {}
     for word, count in tenant.denials.items():
+        if word == REASONS[0]:
+            continue
         known = word if word in REASONS else OTHER
         found[known] = found.get(known, 0) + count
     return found

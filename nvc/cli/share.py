@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nvc.cli import share_rows, share_store, share_text
+from nvc.cli import share_events, share_rows, share_store, share_text
 from nvc.cli.settings import Settings
 from nvc.errors import ContainerError, InputError, NvcError, UsageError, reason
 from nvc.share import limits as limits_file
@@ -58,6 +58,9 @@ def share(context: click.Context, directory: str | None) -> None:
     lowers it. A share is held by a library in the container's programs: programs that go round it are not held.
     """
     context.meta[_STORE] = directory or share_store.usual()
+
+
+share.add_command(share_events.events)
 
 
 @share.command("ls")

@@ -16,6 +16,7 @@ from nvc.agent.metrics_hami import HAMI
 from nvc.agent.metrics_rows import ROWS, TENANTS
 from nvc.agent.status import AgentStatus
 from nvc.errors import AgentError, InputError
+from nvc.share.view import REASONS
 from tests.support.agent_status import GIB, UUIDS, share, status, tenant
 
 OPEN = "application/openmetrics-text; version=1.0.0"
@@ -114,7 +115,9 @@ def test_series_are_bounded_whatever_comes() -> None:
 
 def test_reasons_that_are_unknown_are_one() -> None:
     found = samples(status(tenant(denials={"over-quota": 1, **{f"new-{number}": 2 for number in range(50)}})))
-    reasons = {dict(labels)["reason"]: value for (name, labels), value in found.items() if "denials" in name}
+    every = {dict(labels)["reason"]: value for (name, labels), value in found.items() if "denials" in name}
+    assert {*REASONS[1:], "other"} == set(every)
+    reasons = {reason: value for reason, value in every.items() if value}
     assert {"over-quota": 1, "other": 100} == reasons
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from nvc.cli import share as command_module
 from nvc.share import limits, policyfile, region, store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
