@@ -55,7 +55,7 @@ def control(root: Path, version: str, architecture: str) -> str:
     """The control file. Raises KeyError for a requirement that has no row in PACKAGES."""
     # python3 and not -minimal, which has no ctypes. ldconfig is in libc-bin, which every Debian system has.
     library = root / "usr/lib/nvc-py"
-    native = [*(library / "nvc/sim/native").iterdir(), *library.rglob("*.so")]
+    native = [*(library / "nvc/sim/native").iterdir(), *library.rglob("*.so"), root / "usr/bin/nvc-py"]
     depends = [f"libc6 (>= {oldest(native)})", "python3 (>= 3.11)"]
     for name, least in requirements():
         if package := PACKAGES[name]:

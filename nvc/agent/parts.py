@@ -125,5 +125,8 @@ class Warm(Part):
         except NvcError as error:
             tell(str(error))  # clients help themselves
 
+    def reload(self) -> None:
+        self._warming.reload()
+
     async def stop(self) -> None:
         await self._warming.stop()

@@ -19,7 +19,8 @@ from nvc.errors import AgentError, reason
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from typing import Any
 
 #: Where clients ask; compiled into native/client (client.h).
 RUN = f"{DIRECTORY}/run"
@@ -28,7 +29,7 @@ _BACKLOG = 1024
 _START = 15.0
 _AGAIN = 1.0
 #: Seconds that what runs for containers gets at the end of the agent.
-LAST_WORK = 60.0
+LAST_WORK = 30.0
 
 
 class Warming:
@@ -70,7 +71,21 @@ class Warming:
         before, self._current = self._current, new
         if before is not None and before.returncode is None:
             before.send_signal(signal.SIGTERM)
-        task = asyncio.create_task(self._watch(new))
+        self._keep(self._watch(new))
+
+    def reload(self) -> None:
+        """Renew in the background, if it serves; what goes wrong is reported."""
+        if self._listener is not None:
+            self._keep(self._renew_quietly())
+
+    async def _renew_quietly(self) -> None:
+        try:
+            await self.renew()
+        except AgentError as error:
+            self._report(str(error))
+
+    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
