@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nvc.cli import share_events, share_rows, share_store, share_text
+from nvc.cli import share_events, share_policy, share_rows, share_store, share_text
 from nvc.cli.settings import Settings
 from nvc.errors import ContainerError, InputError, NvcError, UsageError, reason
 from nvc.share import limits as limits_file
@@ -61,6 +61,7 @@ def share(context: click.Context, directory: str | None) -> None:
 
 
 share.add_command(share_events.events)
+share.add_command(share_policy.policy)
 
 
 @share.command("ls")
