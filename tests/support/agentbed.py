@@ -25,11 +25,14 @@ def build_rawalloc(target: Path) -> Path:
 
 
 class RunningAgent:
-    """``nvc-py agent`` on a simulated machine, in a directory of its own. A context manager; it ends the keeper too."""
+    """``nvc-py agent`` in a directory of its own. A context manager; it ends the keeper too.
+
+    machine: a simulated one, "" for the real one.
+    """
 
     def __init__(self, bed: Bed, machine: str, *, config: str = "") -> None:
         self.bed = bed
-        self.machine = str(bed.machine(machine))
+        self.machine = str(bed.machine(machine)) if machine else ""
         self.place = bed.directory("agent")
         self.place.chmod(0o755)
         self.directory = str(self.place / "run")
@@ -58,7 +61,7 @@ class RunningAgent:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *(self.bed.commands.nvc, "--sim", self.machine, "agent"),
+                    *(self.bed.commands.nvc, *(("--sim", self.machine) if self.machine else ()), "agent"),
                     *("--directory", self.directory, "--config", str(self.config)),
                 ],
                 stdin=subprocess.DEVNULL,

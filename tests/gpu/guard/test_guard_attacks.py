@@ -1,4 +1,4 @@
-"""What a hostile tenant may try (tests/system/attacks), each against the real driver, with a neighbour measured beside it.
+"""What a hostile tenant may try (tests/system/attacks) against the real driver, with a neighbour measured beside it.
 
 An attack is a static C program that judges itself: exit status 0 when everything that it tried was refused or had no
 effect, and words about it on its standard output.
