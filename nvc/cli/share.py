@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nvc.cli import share_events, share_policy, share_rows, share_store, share_text
+from nvc.cli import share_attach, share_events, share_policy, share_rows, share_store, share_text
 from nvc.cli.settings import Settings
 from nvc.errors import ContainerError, InputError, NvcError, UsageError, reason
 from nvc.share import limits as limits_file
@@ -60,6 +60,8 @@ def share(context: click.Context, directory: str | None) -> None:
     context.meta[_STORE] = directory or share_store.usual()
 
 
+share.add_command(share_attach.attach)
+share.add_command(share_attach.detach)
 share.add_command(share_events.events)
 share.add_command(share_policy.policy)
 

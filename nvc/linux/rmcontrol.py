@@ -28,7 +28,11 @@ REQUEST = 0xC020462A
 _CONTROL = struct.Struct("=IIIIQII")
 _STATUS = 28
 DISABLE_CHANNELS = 0x2080110B
-SET_TIMESLICE = 0xA06C0103
+SET_TIMESLICE, GET_TIMESLICE = 0xA06C0103, 0xA06C0104
+#: _IOWR ('F', 0x2B, 48 bytes): NV_ESC_RM_ALLOC, class 0: a client. hRoot, hObjectParent, hObjectNew, ..., status.
+REQUEST_ALLOC = 0xC030462B
+_ALLOC = struct.Struct("=IIIIQQIII4x")
+_ALLOC_NEW, _ALLOC_STATUS = 8, 40
 #: FIFO_DISABLE_CHANNELS takes this many channels at once.
 CHANNELS_LIMIT = 64
 _DISABLE_SIZE, _COUNT, _CLIENTS, _CHANNELS = 536, 4, 24, 280
@@ -68,11 +72,44 @@ def set_timeslice(descriptor: Fd, client: int, group: int, microseconds: int) ->
     return control(descriptor, client, group, SET_TIMESLICE, bytearray(struct.pack("=Q", microseconds)))
 
 
+def get_timeslice(descriptor: Fd, client: int, group: int) -> int | None:
+    """A channel group's timeslice in microseconds; None when this is none. Raises SyscallError."""
+    parameters = bytearray(8)
+    if control(descriptor, client, group, GET_TIMESLICE, parameters):
+        return None
+    found: int = struct.unpack("=Q", parameters)[0]
+    return found
+
+
+def new_client(descriptor: Fd) -> int:
+    """Make a client of our own, which lasts as long as the open file; its handle. Raises SyscallError."""
+    head = bytearray(_ALLOC.pack(0, 0, 0, 0, 0, 0, 0, 0, 0))
+    try:
+        fcntl.ioctl(descriptor.fileno(), REQUEST_ALLOC, head, True)
+    except OSError as error:
+        raise SyscallError(error.errno or errno.EIO, "ioctl", descriptor, REQUEST_ALLOC) from None
+    (status,) = struct.unpack_from("=I", head, _ALLOC_STATUS)
+    if status:
+        raise SyscallError(errno.EIO, "ioctl", descriptor, REQUEST_ALLOC, status)
+    handle: int = struct.unpack_from("=I", head, _ALLOC_NEW)[0]
+    return handle
+
+
+class Owner:
+    """While entered, this thread has not the rights that a descriptor's owner has not."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = syscalls.capget()
+        effective, permitted, inheritable = self._before
+        syscalls.capset(effective & ~_DROPPED, permitted, inheritable)
+
+    def __exit__(self, *_: object) -> None:
+        syscalls.capset(*self._before)
+
+
 def as_the_owner(function: Callable[[], T]) -> T:
     """Call ``function`` without the rights that the descriptor's owner has not, and take them back after."""
-    effective, permitted, inheritable = syscalls.capget()
-    syscalls.capset(effective & ~_DROPPED, permitted, inheritable)
-    try:
+    with Owner():
         return function()
-    finally:
-        syscalls.capset(effective, permitted, inheritable)

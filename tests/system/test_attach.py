@@ -1,0 +1,135 @@
+"""Processes that were started without us, on a simulated GPU with a real clock: found, given timeslices, left again."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nvc.errors import ContainerError
+from nvc.guard import attach
+from nvc.guard.attach import AttachedProcess
+from nvc.linux import rmcontrol, syscalls
+from tests.support.native import CHECKOUT
+from tests.support.simgpu import Probe, SimGpu, make_machine, with_gpu
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("machine")
+    make_machine(directory)
+    return directory
+
+
+def working(gpu: SimGpu) -> Probe:
+    probe = gpu.probe(preload=False)
+    assert probe.init() == 0
+    assert probe.work(5000) == 0  # four at a time: they are seldom out of work
+    return probe
+
+
+def slices(process: AttachedProcess) -> set[int]:
+    """What its compute groups have now."""
+    found = set()
+    with syscalls.pidfd_open(process.pid) as pinned:
+        for group in process.groups:
+            with syscalls.pidfd_getfd(pinned, group.descriptor) as control:
+                found.add(rmcontrol.get_timeslice(control, group.client, group.group) or 0)
+    return found
+
+
+def command(gpu: SimGpu, *words: object) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "nvc", "share", *map(str, words)]
+    own = ["--agent", f"{gpu.work}/nobody", "--directory", f"{gpu.work}/attach"]
+    return subprocess.run([*line, *own], cwd=CHECKOUT, capture_output=True, text=True, timeout=30, check=False)
+
+
+def weights(gpu: SimGpu) -> None:
+    first, second = working(gpu), working(gpu)
+    before = len(os.listdir("/proc/self/fd"))
+    capabilities = syscalls.capget()
+    begin = time.monotonic()
+    found = [attach.find(probe.process.pid, shares=f"{gpu.work}/none") for probe in (first, second)]
+    attach.reweigh(found[0], 6000)
+    attach.reweigh(found[1], 2000)
+    assert time.monotonic() - begin < 2, "through FUSE each call takes a hundred times as long"
+    assert [slices(one) for one in found] == [{6000}, {2000}]
+    assert [one.source for one in found] == ["probes", "probes"]
+    assert all(len(one.groups) >= 1 and one.uuid.startswith("GPU-") and one.channels for one in found)
+    assert all(one.probes < 40 for one in found), "each one in vain is a line in the kernel's log"
+    first.begin("rate", 1500)
+    second.begin("rate", 1500)
+    got = [first.end(), second.end()]
+    assert got[0] > 1.7 * got[1], got
+    for one in found:
+        attach.reweigh(one, 0)
+    assert [slices(one) for one in found] == [{2048}, {2048}]
+    assert before == len(os.listdir("/proc/self/fd"))
+    assert capabilities == syscalls.capget()
+
+
+def test_processes_without_us_get_time_by_weight_and_are_left_as_they_were(machine: Path) -> None:
+    with_gpu(machine, weights)
+
+
+def by_command(gpu: SimGpu) -> None:
+    probe = working(gpu)
+    pid = probe.process.pid
+    done = command(gpu, "attach", "--pid", pid, "--weight", 30)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(
+        rf"process {pid}: \d+ compute groups, \d+ us each, \d+ clients tried in vain, in [\d.]+ ms\n", done.stdout
+    )
+    found = attach.load(pid, f"{gpu.work}/attach")
+    assert found is not None
+    assert slices(found) == {6144 // len(found.groups)}
+    # Once more: what it had before the first time is what it gets back.
+    assert command(gpu, "attach", "--pid", pid, "--weight", 20).returncode == 0
+    assert slices(found) == {4096 // len(found.groups)}
+    done = command(gpu, "detach", "--pid", pid)
+    assert (done.returncode, done.stdout) == (0, f"detached: {pid}\n")
+    assert slices(found) == {2048}
+    assert os.listdir(f"{gpu.work}/attach") == []
+    done = command(gpu, "detach", "--pid", pid)
+    assert done.returncode == 1
+    assert "nothing there is attached" in done.stderr
+    done = command(gpu, "attach", "--pid", pid, "--cap", "50%")
+    assert done.returncode == 1
+    assert "a cap cannot be kept without the agent" in done.stderr
+    for words in (["--weight", 3], ["--pid", pid], ["--pid", pid, "--container", "x", "--weight", 3]):
+        assert command(gpu, "attach", *words).returncode == 1
+    assert probe.rate(100) > 0
+
+
+def test_the_command_attaches_and_detaches(machine: Path) -> None:
+    with_gpu(machine, by_command)
+
+
+def nothing_to_find(gpu: SimGpu) -> None:
+    working(gpu)
+    idle = subprocess.Popen(["sleep", "60"])
+    try:
+        with pytest.raises(ContainerError, match="no compute groups"):
+            attach.find(idle.pid, shares=f"{gpu.work}/none")
+        bare = gpu.probe(preload=False)
+        opened = os.open("/dev/nvidiactl", os.O_RDWR)
+        with pytest.raises(ContainerError, match=r"no compute groups that can be found \(7 clients tried\)"):
+            attach.find(os.getpid(), shares=f"{gpu.work}/none", probes=7)
+        os.close(opened)
+        bare.kill()
+    finally:
+        idle.kill()
+        idle.wait()
+    with pytest.raises(ContainerError, match="no process"):
+        attach.find(idle.pid)
+
+
+def test_a_process_without_groups_is_tried_no_more_than_allowed(machine: Path) -> None:
+    with_gpu(machine, nothing_to_find)
