@@ -24,8 +24,9 @@ if [ -n "${NVC_CARRY:-}" ]; then
 fi
 export NVC_MUST_RUN=root,system,gpu
 # Before the product is installed for the tests, which takes it along.
-make -s -C native PYTHON="$python" "$PWD/native/../build/native/preload/.made" ||
-    echo "gpu suite: the preloaded library cannot be built here: tests of shares will fail" >&2
+built=$PWD/native/../build/native
+make -s -C native PYTHON="$python" "$built/preload/.made" "$built/libnvc-guard.so" "$built/cuda_churn" ||
+    echo "gpu suite: the libraries of shares cannot be built here: their tests will fail" >&2
 mkdir -p "$(dirname "$report")"
 
 # The exit status of a pipe's first command is lost in sh, so it is written down.
