@@ -89,6 +89,20 @@ struct guard_phase {
     uint32_t since, until; /* microseconds of the period; until may lie beyond its end and goes on at 0 then */
 };
 struct guard_phases;
+/*
+ * Processes that are not guarded can be in plans too ("attached"): by numbers with this bit, their GPU's index being 0.
+ * A number can have several processes. Their channels are stopped and started through copies of their descriptors.
+ */
+#define GUARD_ATTACHED 0x80000000u
+struct guard_channel {
+    uint32_t client, subdevice, channel;
+    int32_t descriptor; /* of the control node, in the process */
+};
+struct guard_attached {
+    uint64_t frozen_ns; /* of the process that was off for longest */
+    uint32_t processes; /* that live */
+    uint32_t frozen;
+};
 /* For the tenants of this guard, which must outlive it. NULL on failure, with errno. */
 struct guard_phases *guard_phases_create (struct guard *guard);
 /* Thaws everybody, ends the threads. */
@@ -99,6 +113,13 @@ int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint3
                       uint32_t count, uint32_t valid);
 /* All plans that are in force hold for `valid` milliseconds more. -ESTALE: one had ended for want of it; make them anew. */
 int guard_phases_renew (struct guard_phases *phases, uint32_t valid);
+/* One more process; pidfd is duplicated. node: the control node, as in limits. Channels of one descriptor, client and
+ * subdevice lie side by side. */
+int guard_attach (struct guard_phases *phases, uint32_t id, int pidfd, const struct limits_node *node,
+                  const struct guard_channel *channels, uint32_t count);
+/* Thaws and forgets all processes of the number; first take it out of the plan. */
+int guard_detach (struct guard_phases *phases, uint32_t id);
+int guard_attached_status (struct guard_phases *phases, uint32_t id, struct guard_attached *status);
 
 #pragma GCC visibility pop
 

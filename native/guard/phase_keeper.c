@@ -1,4 +1,5 @@
 /* Keeps the time of phase plans: one thread a GPU. See guard.h, and phase.h for what it does when. */
+#include "attached.h"
 #include "phase.h"
 #include "tenant.h"
 
@@ -19,6 +20,7 @@
 
 struct keeper {
     struct guard *guard;
+    struct attached_list *attached;
     uint8_t uuid[16];
     pthread_t runner;
     pthread_mutex_t lock; /* everything below; held during calls of the driver, which are short */
@@ -30,6 +32,7 @@ struct keeper {
 
 struct guard_phases {
     struct guard *guard;
+    struct attached_list *attached;
     pthread_mutex_t lock; /* keepers[] */
     struct keeper *keepers[SHARE_MAX_GPUS];
     unsigned count;
@@ -54,7 +57,9 @@ static void make (struct keeper *keeper, const struct phase_step *step)
 {
     const struct phase_entry *entry = &keeper->plan.entries[step->entry];
     uint64_t began = guard_now ();
-    int result = guard_tenant_freeze (keeper->guard, entry->tenant, entry->gpu, step->freeze);
+    int result = (entry->tenant & GUARD_ATTACHED) != 0
+                     ? attached_freeze (keeper->attached, entry->tenant, step->freeze)
+                     : guard_tenant_freeze (keeper->guard, entry->tenant, entry->gpu, step->freeze);
 
     phase_done (&keeper->plan, step, began, guard_now (), result != -ENOENT);
 }
@@ -99,14 +104,15 @@ static void *run (void *argument)
     return NULL;
 }
 
-static struct keeper *keeper_create (struct guard *guard, const uint8_t uuid[16])
+static struct keeper *keeper_create (struct guard_phases *phases, const uint8_t uuid[16])
 {
     struct keeper *keeper = calloc (1, sizeof (*keeper));
     pthread_condattr_t attributes;
 
     if (keeper == NULL)
         return NULL;
-    keeper->guard = guard;
+    keeper->guard = phases->guard;
+    keeper->attached = phases->attached;
     memcpy (keeper->uuid, uuid, sizeof (keeper->uuid));
     pthread_mutex_init (&keeper->lock, NULL);
     pthread_condattr_init (&attributes);
@@ -140,6 +146,11 @@ struct guard_phases *guard_phases_create (struct guard *guard)
     if (phases == NULL)
         return NULL;
     phases->guard = guard;
+    phases->attached = attached_create ();
+    if (phases->attached == NULL) {
+        free (phases);
+        return NULL;
+    }
     pthread_mutex_init (&phases->lock, NULL);
     return phases;
 }
@@ -148,6 +159,7 @@ void guard_phases_destroy (struct guard_phases *phases)
 {
     for (unsigned i = 0; i < phases->count; i++)
         keeper_destroy (phases->keepers[i]);
+    attached_destroy (phases->attached);
     pthread_mutex_destroy (&phases->lock);
     free (phases);
 }
@@ -173,7 +185,7 @@ int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint3
     if (keeper == NULL && count > 0) {
         if (phases->count == SHARE_MAX_GPUS)
             result = -ENOSPC;
-        else if ((keeper = keeper_create (phases->guard, uuid)) == NULL)
+        else if ((keeper = keeper_create (phases, uuid)) == NULL)
             result = -EAGAIN;
         else
             phases->keepers[phases->count++] = keeper;
@@ -206,4 +218,17 @@ int guard_phases_renew (struct guard_phases *phases, uint32_t valid)
     }
     pthread_mutex_unlock (&phases->lock);
     return result;
+}
+
+int guard_attach (struct guard_phases *phases, uint32_t id, int pidfd, const struct limits_node *node,
+                  const struct guard_channel *channels, uint32_t count)
+{
+    return attached_add (phases->attached, id, pidfd, node, channels, count);
+}
+
+int guard_detach (struct guard_phases *phases, uint32_t id) { return attached_remove (phases->attached, id); }
+
+int guard_attached_status (struct guard_phases *phases, uint32_t id, struct guard_attached *status)
+{
+    return attached_status (phases->attached, id, status);
 }

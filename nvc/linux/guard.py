@@ -65,6 +65,24 @@ class _Phase(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint32) for name in ("tenant", "gpu", "since", "until"))
 
 
+class _Node(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("kind", "minor")),
+        *((name, ctypes.c_uint64) for name in ("device", "inode", "spare")),
+    )
+
+
+class _Channel(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("client", "subdevice", "channel")),
+        ("descriptor", ctypes.c_int32),
+    )
+
+
+class _Attached(ctypes.Structure):
+    _fields_ = (("frozen_ns", ctypes.c_uint64), ("processes", ctypes.c_uint32), ("frozen", ctypes.c_uint32))
+
+
 class _Process(ctypes.Structure):
     _fields_ = (("pid", ctypes.c_uint32), ("clients", ctypes.c_uint32), ("memory", ctypes.c_uint64 * _GPUS))
 
@@ -215,6 +233,30 @@ class Guard:
         result: int = self._library.guard_phases_renew(self._phases, valid)
         return result == 0
 
+    def attach(
+        self, number: int, pidfd: int, node: tuple[int, int], channels: Sequence[tuple[int, int, int, int]]
+    ) -> None:
+        """One more process that is in plans by ``number``, which has the bit ATTACHED. Raises OSError.
+
+        node: (device, inode) of the control node. channels: (client, subdevice, channel, descriptor), those of one
+        subdevice side by side.
+        """
+        room = (_Channel * max(1, len(channels)))(*(_Channel(*channel) for channel in channels))
+        call = self._library.guard_attach
+        kept = _Node(1, 0, *node, 0)
+        self._check(call(self._phases, number, pidfd, ctypes.byref(kept), room, len(channels)), "guard_attach")
+
+    def detach(self, number: int) -> None:
+        """Thaw and forget the processes of the number, which is in no plan any more. Raises OSError."""
+        self._check(self._library.guard_detach(self._phases, number), "guard_detach")
+
+    def attached(self, number: int) -> tuple[int, bool, int]:
+        """(processes that live, whether they are off now, nanoseconds that they were). Raises OSError (ENOENT)."""
+        found = _Attached()
+        call = self._library.guard_attached_status
+        self._check(call(self._phases, number, ctypes.byref(found)), "guard_attached_status")
+        return found.processes, bool(found.frozen), found.frozen_ns
+
     def status(self, tenant: int) -> TenantStatus:
         """Raises OSError."""
         got = _Status()
@@ -285,10 +327,15 @@ def declare(library: Any) -> None:
         ("guard_phases_destroy", None, (pointer,)),
         ("guard_phases_set", signed, (pointer, ctypes.c_char_p, number, pointer, number, number)),
         ("guard_phases_renew", signed, (pointer, number)),
+        ("guard_attach", signed, (pointer, number, signed, pointer, pointer, number)),
+        ("guard_detach", signed, (pointer, number)),
+        ("guard_attached_status", signed, (pointer, number, pointer)),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
 
 
+#: guard.h: GUARD_ATTACHED.
+ATTACHED = 1 << 31
 #: What a tenant's unknown number gives.
 GONE = errno.ENOENT

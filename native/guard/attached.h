@@ -1,0 +1,21 @@
+/* Processes that are scheduled without being guarded: their channels, stopped and started through copies of descriptors. */
+#ifndef NVC_GUARD_ATTACHED_H
+#define NVC_GUARD_ATTACHED_H
+
+#include "guard.h"
+
+#include <stdbool.h>
+
+struct attached_list;
+
+struct attached_list *attached_create (void);
+/* Starts everything that is stopped. */
+void attached_destroy (struct attached_list *list);
+int attached_add (struct attached_list *list, uint32_t id, int pidfd, const struct limits_node *node,
+                  const struct guard_channel *channels, uint32_t count);
+int attached_remove (struct attached_list *list, uint32_t id);
+/* 0, or -ENOENT when there is no such id, or all of its processes have ended. */
+int attached_freeze (struct attached_list *list, uint32_t id, bool frozen);
+int attached_status (struct attached_list *list, uint32_t id, struct guard_attached *status);
+
+#endif
