@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 #: What requests import, found by asking (tests/nvc/agent/test_warm.py holds that nothing is missing).
 MODULES = """
-hook.__main__ hook.inject hook.report nvc.__main__ nvc.api nvc.apply nvc.cli.configure nvc.cli.dryrun nvc.container
+encodings.ascii hook.__main__ hook.inject hook.report hook.target nvc.__main__ nvc.api nvc.apply nvc.cli.configure
+nvc.cli.dryrun nvc.container
 nvc.execute nvc.ldcache nvc.ldcache_sandbox nvc.requirements nvc.driver.inventory nvc.driver.runtime nvc.driver.served
-nvc.share.inject nvc.driver.kmods nvc.linux.cgroup nvc.linux.devices_v1 nvc.linux.devices_v2 nvc.linux.mounts nvc.sim
+nvc.driver.service nvc.share.inject nvc.driver.kmods nvc.linux.cgroup nvc.linux.devices_v1 nvc.linux.devices_v2
+nvc.linux.mounts nvc.sim
 """.split()  # noqa: SIM905 -- reads better
 #: At once: as many containers as an engine starts together, some times over. Above it clients help themselves.
 MOST = 256

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nvc.agent import warming
 from tests.support import launchers
+from tests.support.cgroupview import CgroupView
 
 SECONDS = 20
 
@@ -47,11 +48,12 @@ class WarmBed:
         assert self.process is not None
         return self.process.pid
 
-    def start(self) -> None:
-        """Serve. Returns when it does."""
+    def start(self, view: CgroupView | None = None) -> None:
+        """Serve, in a mount namespace that shows ``view``. Returns when it does."""
         listener = warming.listen(str(self.socket))
+        command = self._command(listener.fileno())
         self.process = subprocess.Popen(
-            self._command(listener.fileno()),
+            command if view is None else view.wrap(command),
             pass_fds=(listener.fileno(),),
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import cgroupview, injection, leftovers, runtimes, sight
-from tests.support.bed import Bed, gpu_env
+from tests.support import cgroupview, injection, launchers, leftovers, sight
+from tests.support.bed import PAIRS, Bed, gpu_env
 from tests.support.bundle import Container, Hook
 from tests.support.cgroupview import CgroupView
 from tests.support.paused import Paused
@@ -26,11 +27,11 @@ MANY = 64
 AT_ONCE = 16
 
 
-class Here(CgroupView):
-    """The machine as it is, without a mount namespace of its own: the warm processes serve their own one."""
+class Beside(CgroupView):
+    """A view in the mount namespace of a process that is there already: warm processes serve their own one only."""
 
     def wrap(self, command: list[str]) -> list[str]:
-        return command
+        return ["nsenter", f"--mount=/proc/{self.script}/ns/mnt", *command]
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +47,22 @@ def warm(installed: WarmBed) -> Iterator[WarmBed]:
         yield installed
 
 
-@pytest.fixture(params=["runc", "crun"])
-def here(request: pytest.FixtureRequest, bed: Bed) -> Iterator[OciRuntime]:
-    """A runtime in our own mount namespace."""
-    view = cgroupview.available()[0]
-    if runtimes.find(request.param) == "" or (request.param == "crun" and view.name == "hybrid"):
-        pytest.skip(f"{request.param} cannot run in view {view.name}")
-    made = OciRuntime(request.param, Here(view.name, view.devices, view.script), bed.directory("state"), "", bed.env)
-    yield made
-    made.clean()
+@pytest.fixture(params=PAIRS, ids="-".join)
+def here(
+    request: pytest.FixtureRequest, bed: Bed, installed: WarmBed, need: Callable[..., None]
+) -> Iterator[OciRuntime]:
+    """Each runtime in each view, in the mount namespace of a warm process."""
+    name, kind = request.param
+    need(name, "nsenter")
+    view = cgroupview.named(kind)
+    if view is None:
+        pytest.skip(f"this machine cannot show cgroup {kind}")
+    installed.start(view)
+    with installed:
+        beside = Beside(kind, view.devices, str(installed.pid))
+        made = OciRuntime(name, beside, bed.directory("state"), bed.preload(name, kind), bed.env)
+        yield made
+        made.clean()
 
 
 def call(bed: Bed, *command: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
@@ -151,9 +159,11 @@ def test_without_an_agent_python_does_it(bed: Bed, installed: WarmBed, runc: Oci
 
 
 @pytest.mark.parametrize("stage", ["prestart", "createRuntime"])
-def test_the_hook_in_a_real_container(bed: Bed, warm: WarmBed, here: OciRuntime, stage: str) -> None:
-    before = warm.served()
-    hook = Hook(warm.commands.hook, ["nvc-hook", "--sim", str(bed.machine("h200")), stage], bed.hook("prestart").env)
+def test_the_hook_in_a_real_container(bed: Bed, installed: WarmBed, here: OciRuntime, stage: str) -> None:
+    before = installed.served()
+    hook = Hook(
+        installed.commands.hook, ["nvc-hook", "--sim", str(bed.machine("h200")), stage], bed.hook("prestart").env
+    )
     look = sight.arguments(nodes=["/dev/nvidia0"], libraries=["libcuda.so.1"])
     result = bed.run(here, Container(bed.rootfs(), look, gpu_env("all"), {stage: [hook]}))
 
@@ -161,7 +171,7 @@ def test_the_hook_in_a_real_container(bed: Bed, warm: WarmBed, here: OciRuntime,
     seen = sight.read(result.out)
     assert seen.nodes == {"/dev/nvidia0": "ENXIO"}
     assert seen.libraries["libcuda.so.1"]
-    assert warm.served() != before
+    assert installed.served() != before
 
 
 def test_a_runtime_in_another_mount_namespace_gets_it_from_python(bed: Bed, warm: WarmBed, runc: OciRuntime) -> None:
@@ -321,3 +331,39 @@ def test_limits_and_mask_are_the_callers(bed: Bed, warm: WarmBed) -> None:
     assert bed.call("sh", "-c", f"ulimit -f 0; {script}").code == 1
     assert log.stat().st_size == 0
     assert warm.served() != before
+
+
+@pytest.mark.parametrize("program", ["nvc-py", "nvc-hook"])
+def test_everything_that_the_work_imports_is_there(
+    bed: Bed, installed: WarmBed, runc: OciRuntime, program: str
+) -> None:
+    """What is imported anew for each container is what this is all about: in the process itself and in its helper."""
+    held = Paused(bed, runc, Container(bed.rootfs(), ["/bin/true"], gpu_env("all")))
+    sim = str(bed.machine("h200"))
+    bed.call(installed.commands.nvc, "--sim", sim, "list", check=True)  # an inventory to be found
+    words = ["--sim", sim, "configure", "--device=0", "--compute", f"--pid={held.pid}", str(held.tree)]
+    if program == "nvc-hook":
+        words = ["--sim", sim, "prestart"]
+    bundle = bed.bundle(Container(held.tree, ["/bin/true"], gpu_env("all")))
+    state = bed.directory("state") / "state.json"
+    state.write_text(
+        json.dumps({"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": held.pid, "bundle": str(bundle)})
+    )
+    report = bed.directory("modules") / "report"
+    script = (
+        f"import os, sys; sys.path += {[str(installed.library), str(installed.library / 'deps')]!r}\n"
+        "from nvc.agent import warm, warm_request, warm_worker\n"
+        "for name in warm.MODULES: __import__(name)\n"
+        "before, leave = set(sys.modules), os._exit\n"
+        "def told(status):\n"
+        f"    with open({str(report)!r}, 'a') as file: print(status, *(set(sys.modules) - before), file=file)\n"
+        "    leave(status)\n"
+        f"os._exit = told; sys.argv = [{program!r}, *{words!r}]\n"
+        f"sys.modules[warm_request.PROGRAMS[{program!r}]].run()\n"
+    )
+    with state.open() as stdin:
+        subprocess.run([launchers.interpreter(), "-ISc", script], stdin=stdin, check=True, timeout=20)
+
+    assert held.release().code == 0
+    assert sorted(report.read_text().splitlines()) == ["0", "0", "0"][: len(report.read_text().splitlines())]
+    assert len(report.read_text().splitlines()) >= 2  # the helper, and the process itself
