@@ -72,11 +72,10 @@ bool notify_handle (struct tenant *tenant, int listener)
         response.error = answer.error;
     }
     /* ENOENT: nobody waits any more. What was made stays in the books, and is there when the thread comes again. */
-    undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0 && answer.head_size != 0;
+    undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
 
     pthread_mutex_lock (&tenant->lock);
-    if (undelivered)
-        replay_keep (tenant, &notification, &answer);
+    replay_keep (tenant, &notification, &answer, undelivered);
     tenant->status.handling_ns += guard_now () - began;
     pthread_mutex_unlock (&tenant->lock);
     return true;

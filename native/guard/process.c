@@ -119,7 +119,9 @@ struct process *process_of_thread (struct tenant *tenant, pid_t thread)
         process = group > 0 ? enter (tenant, group) : NULL;
         if (process == NULL || syscall (SYS_tgkill, process->pid, thread, 0) != 0)
             return NULL;
-        *entry = (struct thread_entry) { .thread = thread, .serial = process->serial };
+        entry->replay.head_size = 0;
+        entry->thread = thread;
+        entry->serial = process->serial;
     }
     process->used_at = guard_now ();
     return process;

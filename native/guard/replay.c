@@ -1,48 +1,77 @@
 /*
  * A thread that waits for the guard can be interrupted by a signal (before Linux 5.19 and without a flag of the filter,
  * by any). Its system call then starts again, or libcuda makes it again: what was made already must not be made twice, for
- * the handle of an allocation is taken and that of a freed object is gone. The answer lies in the container's memory, so
- * only that it is the same call has to be seen: the same thread, the same arguments, the struct as it was answered.
+ * the handle of an allocation is taken and that of a freed object is gone. Sending the answer does not always tell: the
+ * kernel takes an answer for a thread that a signal has woken and that has not looked yet, and drops it.
+ *
+ * The answer lies in the container's memory, so only that it is the same call has to be seen: the last one of the same
+ * thread, the same arguments, the struct as it was answered. Where it is not certain that the answer was lost, the books
+ * say whether making the call again could mean anything.
  */
 #include "tenant.h"
 
 #include <linux/seccomp.h>
 #include <string.h>
 
-void replay_keep (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer)
-{
-    struct replay *replay = &tenant->replays[tenant->replay_next++ % REPLAYS];
+#define FREE 0x29u
+#define ALLOC 0x2bu
+#define DUPLICATE 0x34u
 
+static struct thread_entry *entry_of (struct tenant *tenant, pid_t thread)
+{
+    struct thread_entry *entry = &tenant->threads[(uint32_t) thread % TENANT_THREADS];
+
+    return entry->thread == thread ? entry : NULL;
+}
+
+void replay_keep (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer,
+                  bool undelivered)
+{
+    struct thread_entry *entry = entry_of (tenant, (pid_t) notification->pid);
+    struct replay *replay = entry != NULL ? &entry->replay : NULL;
+
+    if (replay == NULL)
+        return;
+    /* Not made, and interrupted again: what was made before is still asked for. */
+    if (answer->head_size == 0 && undelivered)
+        return;
+    replay->head_size = 0;
     if (answer->head_size == 0 || answer->head_size > REPLAY_HEAD)
         return;
-    tenant->replay_count += replay->thread == 0;
-    replay->thread = (pid_t) notification->pid;
     memcpy (replay->arguments, notification->data.args, sizeof (replay->arguments));
     replay->error = answer->error;
     replay->head_size = answer->head_size;
+    replay->undelivered = undelivered;
     memcpy (replay->head, tenant->head, answer->head_size);
+}
+
+/* An object that is there cannot be what a freeing that was answered was about, nor one that is not there what was made. */
+static bool is_done (const struct tenant *tenant, const struct replay *replay)
+{
+    uint32_t words[3]; /* client, parent, handle: of all three calls */
+
+    memcpy (words, replay->head, sizeof (words));
+    switch (replay->arguments[1] & 0xff) {
+    case FREE:
+        return !rm_has_object (tenant->rm, words[0], words[2]);
+    case ALLOC:
+    case DUPLICATE:
+        return rm_has_object (tenant->rm, words[0], words[2]);
+    default:
+        return false;
+    }
 }
 
 bool replay_find (struct tenant *tenant, const struct seccomp_notif *notification, struct answer *answer)
 {
-    bool found = false;
+    struct thread_entry *entry = entry_of (tenant, (pid_t) notification->pid);
+    struct replay *replay = entry != NULL ? &entry->replay : NULL;
 
-    if (tenant->replay_count == 0)
+    if (replay == NULL || replay->head_size == 0 ||
+        memcmp (replay->arguments, notification->data.args, sizeof (replay->arguments)) != 0 ||
+        memcmp (replay->head, tenant->head, replay->head_size) != 0 ||
+        (!replay->undelivered && !is_done (tenant, replay)))
         return false;
-    for (unsigned i = 0; i < REPLAYS; i++) {
-        struct replay *replay = &tenant->replays[i];
-
-        if (replay->thread != (pid_t) notification->pid)
-            continue;
-        /* Whatever it does now, what it was waiting for is over. */
-        found = memcmp (replay->arguments, notification->data.args, sizeof (replay->arguments)) == 0 &&
-                memcmp (replay->head, tenant->head, replay->head_size) == 0;
-        if (found)
-            *answer = (struct answer) { .error = replay->error, .head_size = replay->head_size };
-        replay->thread = 0;
-        tenant->replay_count--;
-        if (found)
-            return true;
-    }
-    return false;
+    *answer = (struct answer) { .error = replay->error, .head_size = replay->head_size };
+    return true;
 }

@@ -37,19 +37,20 @@ struct process {
     unsigned client_count;
 };
 
-#define REPLAYS 256
 #define REPLAY_HEAD 192u /* the longest announced struct (NVOS32) is 184 bytes */
+/* The last call that was made for a thread. */
 struct replay {
     uint64_t arguments[3]; /* of the ioctl */
-    pid_t thread;          /* 0: nothing here */
     int32_t error;
-    uint32_t head_size;
+    uint32_t head_size; /* 0: nothing here */
+    bool undelivered;   /* nobody took the answer; otherwise it is only likely that somebody did */
     uint8_t head[REPLAY_HEAD];
 };
 
 struct thread_entry {
     pid_t thread;
     uint64_t serial;
+    struct replay replay;
 };
 
 struct tenant {
@@ -87,9 +88,6 @@ struct tenant {
     bool frozen[SHARE_MAX_GPUS];
     uint64_t frozen_since[SHARE_MAX_GPUS];
     struct guard_status status; /* counters */
-
-    struct replay replays[REPLAYS];
-    unsigned replay_next, replay_count; /* replay_count: places in use */
 
     /* The call in hand: rm's own ioctls on its file go through this copy. */
     struct process *current;
@@ -158,7 +156,8 @@ struct answer call_ioctl (struct tenant *tenant, int listener, const struct secc
                           struct process *process);
 /* replay.c: a call that was made, and whose answer reached nobody because a signal came between: its thread makes the same
  * call again, and gets that answer. Keeping it: tenant->head still holds what was answered. */
-void replay_keep (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer);
+void replay_keep (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer,
+                  bool undelivered);
 /* tenant->head: what the thread says now. */
 bool replay_find (struct tenant *tenant, const struct seccomp_notif *notification, struct answer *answer);
 

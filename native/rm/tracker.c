@@ -6,6 +6,11 @@ struct object *tracker_find (const struct rm *rm, uint32_t client, uint32_t hand
     return (struct object *) table_find (&rm->objects, object_key (client, handle));
 }
 
+bool rm_has_object (const struct rm *rm, uint32_t client, uint32_t handle)
+{
+    return tracker_find (rm, client, handle) != NULL;
+}
+
 struct file *tracker_file (struct rm *rm, uint64_t name, bool create)
 {
     struct file *file = (struct file *) table_find (&rm->files, name);

