@@ -129,7 +129,16 @@ CLONE_NEWNET = 0x40000000
 STATX_MNT_ID = 0x1000
 STATX_ATTR_MOUNT_ROOT = 0x2000
 STATX_SIZE = 256
-STATX_OFFSETS = {"stx_mask": 0, "stx_attributes": 8, "stx_mnt_id": 0x90}
+STATX_OFFSETS = {
+    "stx_mask": 0,
+    "stx_attributes": 8,
+    "stx_mode": 0x1C,
+    "stx_ino": 0x20,
+    "stx_rdev_major": 0x80,
+    "stx_mnt_id": 0x90,
+}
+STATX_TYPE, STATX_INO = 0x1, 0x100
+AT_STATX_DONT_SYNC = 0x4000
 
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 
 from nvc.errors import ContainerError
 from nvc.linux import rmcontrol, syscalls
 from nvc.record import Record
-from nvc.share import processes, region
+from nvc.share import bounded, processes, region
 from nvc.share.limits import NODE_CONTROL
 from nvc.share.model import DEFAULT_WEIGHT
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 OWN_SLICE, SHORTEST, LONGEST = 2048, 500, 65000
 #: How often channels are started: once for us, once for the process itself, and once more.
 _STARTS = 3
+
+
+#: Seconds for one process, and for all of a container: a call on the driver takes a millisecond or two.
+_PATIENCE, _PATIENCE_ALL = 2.0, 10.0
 
 
 class Outcome(Record):
@@ -107,21 +112,37 @@ def _each(
         pids = processes.host_pids(descriptor, slots)
     finally:
         os.close(descriptor)
+    end = time.monotonic() + _PATIENCE_ALL
     for slot in slots:
         pid = pids.get(slot.index)
         if pid is None:
             problems.append(f"process {slot.pid} ({slot.name}) of the container was not found on this host")
             continue
-        try:
-            status = _on_process(pid, slot, nodes, act)
-        except (OSError, ContainerError) as error:
-            problems.append(f"process {pid} ({slot.name}): {error}")
-            continue
-        if status:
-            problems.append(f"process {pid} ({slot.name}): the driver answered status {status:#x}")
+        problem = _bounded(lambda pid=pid, slot=slot: _problem(pid, slot, nodes, act), end)  # type: ignore[misc]
+        if problem:
+            problems.append(f"process {pid} ({slot.name}): {problem}")
         else:
             done.append(pid)
     return Outcome(tuple(done), tuple(problems))
+
+
+def _bounded(work: Callable[[], str], end: float) -> str:
+    """``work`` in a child: a copied descriptor may be one that nobody can close in time."""
+    try:
+        return bounded.run(work, min(max(end - time.monotonic(), 0), _PATIENCE))
+    except OSError as error:
+        return str(error)
+
+
+def _problem(
+    pid: int, slot: RegionSlot, nodes: Iterable[LimitsNode], act: Callable[[Fd, list[RegionChannel]], int]
+) -> str:
+    """What went wrong with a process, "" for nothing."""
+    try:
+        status = _on_process(pid, slot, nodes, act)
+    except (OSError, ContainerError) as error:
+        return str(error)
+    return f"the driver answered status {status:#x}" if status else ""
 
 
 def _on_process(
@@ -136,6 +157,7 @@ def _on_process(
         for number, channels in by_descriptor.items():
             if number < 0:
                 raise ContainerError("its channels came without a descriptor")
+            _look(pid, number, nodes)
             with syscalls.pidfd_getfd(process, number) as control:
                 if not any(_is_node(control.stat(), node) for node in nodes):
                     raise ContainerError(f"its descriptor {number} is not the driver's control node")
@@ -143,6 +165,16 @@ def _on_process(
             if status:
                 return status
     return 0
+
+
+def _look(pid: int, number: int, nodes: Iterable[LimitsNode]) -> None:
+    """Copy nothing that is something else: looked at without asking its file system. Raises ContainerError, OSError."""
+    kind, file, device = syscalls.statx_cached(f"/proc/{pid}/fd/{number}")
+    if not any(
+        file == (node.device, node.inode) if node.inode else stat.S_ISCHR(kind) and device == node.device
+        for node in nodes
+    ):
+        raise ContainerError(f"its descriptor {number} is not the driver's control node")
 
 
 def _act(act: Callable[[Fd, list[RegionChannel]], int], control: Fd, channels: list[RegionChannel]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from nvc.linux import syscalls
 from nvc.share.store import start_time
 
 TYPE_CHECKING = False
@@ -59,9 +60,10 @@ def _inner_pid(directory: str) -> int:
 def _has_open(directory: str, wanted: os.stat_result) -> bool:
     for number in os.listdir(f"{directory}/fd"):
         try:
-            found = os.stat(f"{directory}/fd/{number}")
+            # Not stat: its other files may be of a file system that never answers.
+            _, found, _ = syscalls.statx_cached(f"{directory}/fd/{number}")
         except OSError:
             continue
-        if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+        if found == (wanted.st_dev, wanted.st_ino):
             return True
     return False

@@ -13,7 +13,7 @@ import pytest
 
 from nvc.linux import rmcontrol, syscalls
 from nvc.linux.fd import Fd
-from nvc.share import limits, outside, processes, region, store
+from nvc.share import bounded, limits, outside, processes, region, store
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
 from nvc.share.outside import timeslice
@@ -97,7 +97,8 @@ def test_a_weight_is_a_timeslice_divided_among_the_groups(
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Every control call as (client, object, command, parameters' size, first word, count)."""
+    """Every control call as (client, object, command, parameters' size, first word, count); made in this process."""
+    monkeypatch.setattr(bounded, "run", lambda work, seconds: work())
     seen: list[tuple[int, ...]] = []
 
     def ioctl(descriptor: int, request: int, head: bytearray, change: bool) -> int:

@@ -1,0 +1,83 @@
+"""Work that may never come back, and descriptors that nobody answers for."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from nvc.linux import syscalls
+from nvc.share import bounded, processes, region, store
+from nvc.share.region import RegionSlot
+from tests.support.isolation import in_namespaces
+
+
+def test_what_work_says_comes_back() -> None:
+    assert "größer" == bounded.run(lambda: "größer", 10)
+    assert "" == bounded.run(lambda: "", 10)
+
+
+def test_work_that_hangs_is_given_up_and_ended() -> None:
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        bounded.run(lambda: signal.pause() or "", 0.1)
+    assert time.monotonic() - began < 5
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_work_keeps_none_of_our_locks(tmp_path: Path) -> None:
+    """A child that hangs must not hold the lock of a container's entry."""
+    held = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+
+    def work() -> str:
+        try:
+            os.fstat(held)
+        except OSError:
+            return "closed"
+        return "open"
+
+    assert "closed" == bounded.run(work, 10)
+    os.close(held)
+
+
+def _silent(path: str) -> int:
+    """A descriptor of a file whose file system never answers: a FUSE mount without a server."""
+    Path(path).touch()
+    device = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={device},rootmode=100000,user_id=0,group_id=0".encode()
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mount(b"silent", path.encode(), b"fuse", 0, options) == 0, os.strerror(ctypes.get_errno())
+    return os.open(path, os.O_PATH)
+
+
+def _look(directory: str) -> dict[int, int]:
+    _silent(f"{directory}/silent")
+    with open(f"{directory}/region", "wb") as file:
+        file.write(region.header_bytes())
+    descriptor = os.open(f"{directory}/region", os.O_RDWR)
+    zero = (0,) * region.MAX_GPUS
+    namespace, started = os.stat("/proc/self/ns/pid").st_ino, store.start_time(os.getpid())
+    slot = RegionSlot(0, os.getpid(), namespace, started, "x", False, zero, zero, zero, zero, zero)
+    return processes.host_pids(descriptor, [slot])
+
+
+@pytest.mark.root
+def test_a_process_with_files_that_never_answer_is_found_all_the_same(tmp_path: Path) -> None:
+    """A tenant's own file system must not stop whoever lists shares."""
+    assert 1 == len(in_namespaces(_look, str(tmp_path), timeout=10))
+
+
+def test_a_file_is_told_without_asking_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    expected = path.stat()
+    kind, file, _ = syscalls.statx_cached(str(path))
+    assert (expected.st_mode & 0o170000, (expected.st_dev, expected.st_ino)) == (kind, file)
+    assert os.stat("/dev/null").st_rdev == syscalls.statx_cached("/dev/null")[2]
