@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from nvc.agent import metrics, report
+from nvc.agent.attached import Attachments
 from nvc.agent.part import Part
 from nvc.agent.protocol import DIRECTORY
 from nvc.agent.scheduler import Scheduler
 from nvc.agent.warming import Warming
-from nvc.errors import InputError, NvcError
+from nvc.errors import AgentError, InputError, NvcError
+from nvc.guard.attach import thaw_left
+from nvc.share.model import WEIGHT_LIMIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from nvc.agent.agent import Agent
     from nvc.agent.control import Handler
     from nvc.agent.peer import Peer
+    from nvc.agent.status import StatusTenant
     from nvc.agent.tenants import Tenant
 
 
 class Scheduling(Part):
-    """Timeslices and phases of the guard's tenants; the verb policy."""
+    """Timeslices and phases of the guard's tenants, and of attached processes; the verbs policy, attach, detach."""
 
     _agent: Agent
+    _attachments: Attachments
     _scheduler: Scheduler
     _task: asyncio.Task[None]
 
     async def start(self, agent: Agent) -> None:
         self._agent = agent
         settings = agent.settings
+        options = agent.options
+        directory = f"{os.path.dirname(options.directory)}/attach"
+        await asyncio.to_thread(thaw_left, directory)
+        self._attachments = Attachments(agent.guard, options.devices, options.shares, directory)
         self._scheduler = Scheduler(
-            agent.guard,
+            self._attachments,
             policy=settings.policy,
             slots=settings.slots,
             period=settings.period_us,
@@ -45,7 +55,33 @@ class Scheduling(Part):
         self._task = asyncio.ensure_future(self._scheduler.run())
 
     def handlers(self) -> Mapping[str, Handler]:
-        return {"policy": self._policy}
+        return {"policy": self._policy, "attach": self._attach, "detach": self._detach}
+
+    async def _attach(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        pid, container = request.get("pid"), request.get("container")
+        guarded = {known for tenant in self._agent.tenants for known, _ in self._agent.guard.processes(tenant.number)}
+        if (pid is None) == (container is None):
+            raise InputError("attach needs pid or container, and not both")
+        if pid in guarded:
+            raise InputError(f"process {pid} is of a container with a share", hint="nvc-py share set changes that")
+        weight, cap = request.get("weight", 0), request.get("cap", "")
+        if not 0 <= weight <= WEIGHT_LIMIT:
+            raise InputError(f"weight is not a number from 1 to {WEIGHT_LIMIT}")
+        try:
+            done = await self._attachments.attach(self._scheduler, pid, container, weight, cap)
+        except OSError as error:
+            raise AgentError(f"attach: {error}") from error
+        self._agent.journal.write("attach", pids=[one["pid"] for one in done], weight=weight, cap=cap, by=who.pid)
+        return {"processes": done}
+
+    async def _detach(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        pids = self._attachments.detach(self._scheduler, request.get("pid"), request.get("container"))
+        self._agent.journal.write("detach", pids=pids, by=who.pid)
+        return {"pids": pids}
+
+    def attached(self) -> Sequence[StatusTenant]:
+        self._attachments.look(self._scheduler)
+        return self._attachments.report(self._scheduler)
 
     async def _policy(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
         uuid = request.get("gpu", "")
@@ -78,6 +114,7 @@ class Scheduling(Part):
         self._scheduler.update()
 
     async def stop(self) -> None:
+        self._attachments.close(self._scheduler)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

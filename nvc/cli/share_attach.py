@@ -83,8 +83,7 @@ def attach(
     groups = sum(len(process.groups) for process, _ in found)
     for process, begin in found:
         microseconds = timeslice(wish, groups) or OWN_SLICE
-        attaching.save(process, directory or attaching.DIRECTORY)
-        attaching.reweigh(process, microseconds)
+        attaching.reweigh(attaching.save(process, directory or attaching.DIRECTORY), microseconds)
         done.append(
             {
                 "pid": process.pid,

@@ -61,7 +61,7 @@ class AttachedProcess(Record):
 
     pid: the host's. start_time: of /proc/PID/stat. device, inode: of the control node (nvc.share.limits.LimitsNode).
     source: "region" or "probes". probes: how many clients were tried in vain. uuid: of its one GPU, "" where it has
-    several: then caps cannot be kept.
+    several: then caps cannot be kept. capped: somebody may have stopped its channels.
     """
 
     pid: int
@@ -73,6 +73,7 @@ class AttachedProcess(Record):
     groups: tuple[AttachedGroup, ...]
     channels: tuple[AttachedChannel, ...]
     probes: int = 0
+    capped: bool = False
 
 
 def find(pid: int, devices: str = "/dev", shares: str = store.DIRECTORY, *, probes: int = PROBES) -> AttachedProcess:
@@ -313,17 +314,51 @@ def _objects(control: Fd, number: int, client: int) -> tuple[list[AttachedGroup]
 # What was found, for who detaches.
 
 
-def save(found: AttachedProcess, directory: str = DIRECTORY) -> bool:
-    """Write it down; False when the process was attached before: what it had then is what counts. Raises OSError."""
+def save(found: AttachedProcess, directory: str = DIRECTORY) -> AttachedProcess:
+    """Write it down, with the slices that it had when it was attached first. Raises OSError."""
     os.makedirs(directory, 0o700, exist_ok=True)
+    before = load(found.pid, directory)
+    if before is not None:
+        old = {(group.client, group.group): group for group in before.groups}
+        groups = tuple(old.get((group.client, group.group), group) for group in found.groups)
+        found = found.replace(groups=groups, capped=found.capped or before.capped)
     path = _path(directory, found.pid, found.start_time)
-    if os.path.exists(path):
-        return False
     descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(dumps(found.as_data()))
     os.rename(f"{path}.new", path)
-    return True
+    return found
+
+
+def load_all(directory: str = DIRECTORY) -> list[AttachedProcess]:
+    """Those that live; what is left of others is removed. Raises OSError."""
+    found = []
+    for name in os.listdir(directory) if os.path.isdir(directory) else []:
+        pid, _, started = name.removesuffix(".json").partition("-")
+        if not (pid.isdigit() and started.isdigit()):
+            continue
+        try:
+            process = load(int(pid), directory)
+        except ValueError:
+            process = None
+        if process is not None and process.start_time == int(started):
+            found.append(process)
+        else:
+            remove(int(pid), int(started), directory)
+    return found
+
+
+def thaw_left(directory: str = DIRECTORY) -> int:
+    """Start the channels of processes whose keeper of time ended; how many processes. Raises OSError."""
+    count = 0
+    for process in load_all(directory):
+        if process.capped:
+            try:
+                thaw(process)
+            except (OSError, ContainerError):
+                continue  # it ended
+            count += 1
+    return count
 
 
 def load(pid: int, directory: str = DIRECTORY) -> AttachedProcess | None:
