@@ -92,7 +92,7 @@ static struct rm_numbers numbers (void *context, int gpu)
     process_look (process);
     if (!process->known || gpu < 0 || gpu >= SHARE_MAX_GPUS)
         return answer;
-    region_sweep (&process->region);
+    region_sweep_sometimes (&process->region);
     answer.limit = process_memory_limit (process, gpu);
     answer.used = region_sum (&process->region, gpu, false);
     return answer;

@@ -8,6 +8,8 @@
 #include "plain.h"
 #include "raw.h"
 
+/* How far apart the slots are that processes try which start at the same moment. */
+#define CROWD 31
 /* Own descriptors live where programs that count from 3 do not. */
 #define HIGH_DESCRIPTOR 800
 
@@ -102,9 +104,15 @@ static bool attach_file (struct region *region, const char *path)
         /* First what nobody has; then what somebody has, or had. Slots from high on are not looked into: a file system
          * without room would answer with a SIGBUS. */
         for (int pass = 0; pass < 2; pass++)
-            for (uint32_t i = 0; i < REGION_SLOTS; i++)
-                if ((pass || i >= high (region) || LOAD (region->slots[i].state) == 0) && take_slot (region, i))
+            for (uint32_t i = 0, step = 1; i < REGION_SLOTS; i += step) {
+                step = 1;
+                if (!pass && i < high (region) && LOAD (region->slots[i].state) != 0)
+                    continue;
+                if (take_slot (region, i))
                     return true;
+                /* Somebody is taking it just now. Hundreds that start together must not all want the next one too. */
+                step = pass ? 1 : 1 + (uint32_t) RAW0 (SYS_getpid) % CROWD;
+            }
     RAW2 (SYS_munmap, address, REGION_SIZE);
 close:
     RAW1 (SYS_close, descriptor);
@@ -164,12 +172,21 @@ int region_descriptor (struct region *region)
     return region->descriptor;
 }
 
+void region_sweep_sometimes (struct region *region)
+{
+    uint64_t now = raw_now (), last = LOAD (region->header->swept_ns);
+
+    if (now - last >= REGION_FRESH_NS)
+        region_sweep (region);
+}
+
 unsigned region_sweep (struct region *region)
 {
     uint32_t count = high (region);
     int descriptor = -1;
     unsigned swept = 0;
 
+    STORE (region->header->swept_ns, raw_now ());
     for (uint32_t i = 0; i < count; i++) {
         if (i == region->index || LOAD (region->slots[i].state) == 0)
             continue;
