@@ -7,14 +7,18 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nvc.errors import ContainerError
+from nvc.agent.protocol import Client
+from nvc.errors import ContainerError, InputError, NvcError
 from nvc.guard import attach
 from nvc.guard.attach import AttachedProcess
 from nvc.linux import rmcontrol, syscalls
+from nvc.linux.guard import ATTACHED, Guard
+from nvc.share.limits import uuid_bytes
 from tests.support.native import CHECKOUT
 from tests.support.simgpu import Probe, SimGpu, make_machine, with_gpu
 
@@ -133,3 +137,110 @@ def nothing_to_find(gpu: SimGpu) -> None:
 
 def test_a_process_without_groups_is_tried_no_more_than_allowed(machine: Path) -> None:
     with_gpu(machine, nothing_to_find)
+
+
+# With somebody who keeps the time.
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 5
+    while not true():
+        assert time.monotonic() < end, "nothing changed in five seconds"
+        time.sleep(0.005)
+
+
+def capped(gpu: SimGpu) -> None:
+    probe = working(gpu)
+    found = attach.find(probe.process.pid, shares=f"{gpu.work}/none")
+    number = ATTACHED + 1
+    channels = [(one.client, one.subdevice, one.channel, one.descriptor) for one in found.channels]
+    uuid = uuid_bytes(found.uuid)
+    with Guard("/dev") as guard:
+        with syscalls.pidfd_open(found.pid) as pidfd:
+            guard.attach(number, pidfd.fileno(), (found.device, found.inode), channels)
+        guard.plan(uuid, 50_000, [(number, 0, 0, 15_000)], 5000)
+        wait_until(lambda: guard.attached(number)[2] > 0)
+        begin, before = time.monotonic(), guard.attached(number)[2]
+        rate = probe.rate(1000)
+        frozen = (guard.attached(number)[2] - before) / 1e9 / (time.monotonic() - begin)
+        assert 0.62 < frozen < 0.78
+        assert 30 < rate < 90, "of 200 alone"
+        # Nobody renews: all are thawed, and the thread idles.
+        guard.plan(uuid, 50_000, [(number, 0, 0, 2_000)], 200)
+        wait_until(lambda: not guard.renew(0))
+        before = guard.attached(number)[2]
+        assert guard.attached(number)[:2] == (1, False)
+        assert probe.rate(300) > 100
+        assert guard.attached(number)[2] == before
+        # And at the end, too.
+        guard.plan(uuid, 50_000, [(number, 0, 0, 2_000)], 5000)
+        wait_until(lambda: guard.attached(number)[1])
+        with pytest.raises(OSError, match="Invalid argument"):
+            guard.plan(uuid, 50_000, [(number, 0, 60_000, 70_000)], 5000)
+        guard.plan(uuid, 50_000, [], 5000)
+        wait_until(lambda: not guard.attached(number)[1])
+        guard.plan(uuid, 50_000, [(number, 0, 0, 2_000)], 5000)
+        wait_until(lambda: guard.attached(number)[1])
+    assert probe.rate(300) > 100
+
+
+def test_a_cap_of_a_process_without_us_is_kept_and_nobody_stays_frozen(machine: Path) -> None:
+    with_gpu(machine, capped)
+
+
+def by_agent(gpu: SimGpu) -> None:
+    place = gpu.work / "run"
+    place.mkdir()
+    config = place / "config.toml"
+    config.touch()
+    words = ["--directory", f"{place}/agent", "--store", f"{place}/shares", "--config", str(config)]
+    log = gpu.work / "agent.log"
+    with log.open("wb") as file:
+        agent = subprocess.Popen([sys.executable, "-m", "nvc", "agent", *words], cwd=CHECKOUT, stdout=file, stderr=file)
+    try:
+        wait_until(lambda: answers(place) or agent.poll() is not None)
+        assert agent.poll() is None, log.read_text()
+        with_agent(gpu, place)
+    finally:
+        agent.terminate()
+        agent.wait(10)
+
+
+def answers(place: Path) -> bool:
+    try:
+        with Client(f"{place}/agent/control") as client:
+            return bool(client.call("status"))
+    except NvcError:
+        return False
+
+
+def with_agent(gpu: SimGpu, place: Path) -> None:
+    first, second = working(gpu), working(gpu)
+    with Client(f"{place}/agent/control") as client:
+        for probe, weight in ((first, 30), (second, 10)):
+            (done,) = client.call("attach", pid=probe.process.pid, weight=weight)["processes"]
+            assert done["source"] == "probes"
+        found = client.call("status")["tenants"]
+        assert [("attach", [0.75]), ("attach", [0.25])] == [
+            (one["kind"], [round(each["share_wished"], 2) for each in one["gpus"]]) for one in found
+        ]
+        processes = [attach.load(probe.process.pid, f"{place}/attach") for probe in (first, second)]
+        assert all(processes)
+        lengths = [slices(process).pop() * len(process.groups) for process in processes if process is not None]
+        assert lengths[0] == pytest.approx(3 * lengths[1], rel=0.01)
+        client.call("attach", pid=first.process.pid, weight=30, cap="20%")
+        wait_until(lambda: client.call("status")["tenants"][-1]["gpus"][0]["frozen_ns"] > 0)
+        assert client.call("detach", pid=first.process.pid) == {"pids": [first.process.pid]}
+        assert processes[0] is not None
+        assert slices(processes[0]) == {2048}
+        assert [one["container"] for one in client.call("status")["tenants"]] == [f"pid {second.process.pid}"]
+        second.kill()
+        wait_until(lambda: client.call("status")["tenants"] == [])
+        with pytest.raises(InputError, match="nothing is attached"):
+            client.call("detach", pid=first.process.pid)
+    assert first.rate(300) > 100
+    assert os.listdir(f"{place}/attach") == []
+
+
+def test_the_agent_schedules_attached_processes_together(machine: Path) -> None:
+    with_gpu(machine, by_agent)
