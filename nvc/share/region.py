@@ -40,6 +40,8 @@ _FLOCK = struct.Struct("@hhqqi4x")
 #: More than any GPU has: a number beyond it is not believed.
 PLAUSIBLE = 1 << 50
 _TRIES = 20
+#: How often all slots are read again until nothing moved.
+_LOOKS = 8
 
 
 class RegionChannel(Record):
@@ -104,6 +106,26 @@ def header_bytes() -> bytes:
 def read(descriptor: int, gpus: int = MAX_GPUS) -> Region:
     """What the region says of the first ``gpus`` GPUs. Raises FormatError when it is none of ours; OSError."""
     header = read_header(descriptor, gpus)
+    best = _slots(descriptor, header, gpus)
+    last = best
+    # Read one after the other, memory that went from one process to another would count twice: two looks that agree
+    # show one moment. Where the container does not hold still the least is the nearest.
+    for _ in range(_LOOKS):
+        again = _slots(descriptor, header, gpus)
+        best = min(best, again, key=lambda found: _sum(found[0]))
+        if [(slot.index, slot.memory) for slot in again[0]] == [(slot.index, slot.memory) for slot in last[0]]:
+            best = again
+            break
+        last = again
+    return Region(header, tuple(best[0]), best[1])
+
+
+def _sum(slots: list[RegionSlot]) -> int:
+    return sum(sum(slot.memory) for slot in slots)
+
+
+def _slots(descriptor: int, header: RegionHeader, gpus: int) -> tuple[list[RegionSlot], int]:
+    """The slots of living processes, and how many are damaged."""
     slots = []
     damaged = 0
     for index in range(header.high):
@@ -114,7 +136,7 @@ def read(descriptor: int, gpus: int = MAX_GPUS) -> Region:
             continue
         if slot is not None:
             slots.append(slot)
-    return Region(header, tuple(slots), damaged)
+    return slots, damaged
 
 
 def read_header(descriptor: int, gpus: int = MAX_GPUS) -> RegionHeader:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nvc.share.limits import Limits
-    from nvc.share.region import Region, RegionHeader
+    from nvc.share.region import Region, RegionHeader, RegionSlot
 
 #: enum rm_reason of native/rm/rm.h, in order: what the notes of a region count.
 REASONS = (
@@ -27,7 +27,7 @@ REASONS = (
     "bad-pointer",
     "too-many",
 )
-UNKNOWN_DRIVER = "driver unknown: nothing is held"
+UNKNOWN_DRIVER = "driver unknown: only memory is held, where programs call CUDA"
 
 
 class ShareProcess(Record):
@@ -90,9 +90,7 @@ def rows(
         gpu, own = lowered(granted, region.header, index) if region is not None else (granted, ())
         slots = region.slots if region is not None else ()
         on_it = [slot for slot in slots if slot.memory[index] or slot.groups[index]]
-        processes = tuple(
-            ShareProcess(slot.pid, host_pids.get(slot.index, 0), slot.name, slot.memory[index]) for slot in on_it
-        )
+        processes = _processes(on_it, index, host_pids)
         found.append(
             ShareRow(
                 container,
@@ -114,6 +112,18 @@ def rows(
             )
         )
     return tuple(found)
+
+
+def _processes(slots: list[RegionSlot], index: int, host_pids: Mapping[int, int]) -> tuple[ShareProcess, ...]:
+    """Each once: a process has two slots where it has both of our libraries."""
+    found: dict[tuple[int, int, int], ShareProcess] = {}
+    for slot in slots:
+        who = slot.pid_namespace, slot.pid, slot.start_time
+        known = found.get(who, ShareProcess(slot.pid, 0, slot.name, 0))
+        found[who] = known.replace(
+            host_pid=known.host_pid or host_pids.get(slot.index, 0), memory=known.memory + slot.memory[index]
+        )
+    return tuple(found.values())
 
 
 def _notes(limits: Limits, region: Region | None) -> tuple[str, ...]:

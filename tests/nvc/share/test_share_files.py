@@ -194,6 +194,40 @@ def test_a_slot_counts_while_its_lock_is_held(a_region: int) -> None:
     assert () == region.read(a_region, 1).slots
 
 
+def test_memory_that_goes_from_one_process_to_another_counts_once(
+    a_region: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(a_region, 0, slot(0, memory=10 << 30))
+    put(a_region, 1, slot(1, memory=0))
+    holders = [lock(path_of(a_region), index) for index in (0, 1)]
+    alive = region.is_alive
+
+    def moved(descriptor: int, index: int) -> bool:
+        if index == 0:  # it was read just now
+            put(a_region, 0, slot(0, memory=0))
+            put(a_region, 1, slot(1, memory=10 << 30))
+        return alive(descriptor, index)
+
+    monkeypatch.setattr(region, "is_alive", moved)
+    assert 10 << 30 == region.read(a_region, 1).used(0)
+    for holder in holders:
+        os.close(holder)
+
+
+def test_a_region_that_never_holds_still_is_read_all_the_same(a_region: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(a_region, 0, slot(0))
+    holder = lock(path_of(a_region), 0)
+    alive, sizes = region.is_alive, iter(range(1, 1000))
+
+    def changing(descriptor: int, index: int) -> bool:
+        put(a_region, 0, slot(0, memory=next(sizes) << 20))
+        return alive(descriptor, index)
+
+    monkeypatch.setattr(region, "is_alive", changing)
+    assert region.read(a_region, 1).used(0) < 100 << 20
+    os.close(holder)
+
+
 def test_a_forked_child_keeps_the_slot(a_region: int) -> None:
     put(a_region, 0, slot(0))
     holder = lock(path_of(a_region), 0)
