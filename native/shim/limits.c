@@ -64,9 +64,9 @@ bool limits_valid (const struct limits *copy)
 
 bool limits_read (const struct limits *shared, struct limits *copy)
 {
-    /* A writer needs microseconds; one that died in the middle leaves an odd generation, and one that is not ours may
-     * leave anything: look again a few times, then give up. */
-    for (int attempt = 0, bad = 0; attempt < 100 && bad < 5; attempt++) {
+    /* A writer needs microseconds, and a tenth of a second where a busy machine does not let it run; one that died in
+     * the middle leaves an odd generation, and one that is not ours may leave anything: look again, then give up. */
+    for (int attempt = 0, bad = 0; attempt < 200 && bad < 5; attempt++) {
         uint32_t before = __atomic_load_n (&shared->generation, __ATOMIC_ACQUIRE);
 
         if (!(before & 1)) {
@@ -78,7 +78,7 @@ bool limits_read (const struct limits *shared, struct limits *copy)
                 bad++;
             }
         }
-        raw_rest (attempt < 20 ? 1000 : 50000);
+        raw_rest (attempt < 20 ? 1000 : attempt < 100 ? 50000 : 1000000);
     }
     return false;
 }

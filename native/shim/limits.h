@@ -18,8 +18,8 @@ struct stat;
 
 /* The file at `path` mapped read-only, or NULL; *there says whether something has this name. */
 const struct limits *limits_map (const char *path, bool *there);
-/* A consistent copy that passes every check; false leaves something unusable in `copy`. Waits at most some milliseconds
- * for a writer. */
+/* A consistent copy that passes every check; false leaves something unusable in `copy`. Waits at most some
+ * tenths of a second for a writer. */
 bool limits_read (const struct limits *shared, struct limits *copy);
 /* Are all fields of a copy what share.h allows, checksum included? */
 bool limits_valid (const struct limits *copy);

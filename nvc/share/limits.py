@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from binascii import crc32
 
 from nvc.formats import FormatError
@@ -38,8 +39,8 @@ NODES, NODE_SIZE = 2240, 32
 _NODE = struct.Struct("<IIQQ8x")
 
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
-#: How often a reader looks again while somebody writes: a write is five short calls.
-_TRIES = 200
+#: How often a reader looks again while somebody writes, for a second in all: a write is five short calls.
+_TRIES = 1000
 
 
 class LimitsNode(Record):
@@ -114,14 +115,15 @@ def decode(content: bytes) -> Limits:
 
 def read(descriptor: int) -> Limits:
     """What the file says now. Raises FormatError, also when a writer does not come to its end; OSError."""
-    for _ in range(_TRIES):
+    for attempt in range(_TRIES):
         content = os.pread(descriptor, SIZE + 1, 0)
         if len(content) != SIZE:
             break
         (generation,) = struct.unpack_from("<I", content, GENERATION)
         if generation % 2 == 0 and os.pread(descriptor, 4, GENERATION) == content[GENERATION : GENERATION + 4]:
             break
-        os.sched_yield()
+        # Soon it is a writer whom a busy machine does not let run.
+        time.sleep(0.002 if attempt >= _TRIES // 2 else 0)
     else:
         raise FormatError("limits", "generation", "somebody began to write and did not end")
     return decode(content)
