@@ -176,7 +176,7 @@ void region_sweep_sometimes (struct region *region)
 {
     uint64_t now = raw_now (), last = LOAD (region->header->swept_ns);
 
-    if (now - last >= REGION_FRESH_NS)
+    if (high (region) <= REGION_FEW || now - last >= REGION_FRESH_NS)
         region_sweep (region);
 }
 

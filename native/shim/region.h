@@ -33,8 +33,10 @@ bool region_attach (struct region *region, const char *path);
 void region_detach (struct region *region);
 /* Clears the slots of processes that are gone. Returns how many. */
 unsigned region_sweep (struct region *region);
-/* Likewise, unless somebody has just done so: hundreds of processes that ask for memory's numbers at once would do nothing
- * else. What a process that died had is then seen for that much longer by questions; admission always sweeps. */
+/* Likewise, but where there are many, only if nobody has just done so: hundreds of processes that ask for memory's numbers
+ * at once would do nothing else. What a process that died had is then seen for that much longer by questions; admission
+ * always sweeps. */
+#define REGION_FEW 16u
 #define REGION_FRESH_NS 5000000u
 void region_sweep_sometimes (struct region *region);
 /* Sum over all processes, without a sweep. pending: also what is being asked for. */
