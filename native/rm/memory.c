@@ -3,6 +3,10 @@
 
 bool memory_reserve (struct rm *rm, int gpu, uint64_t bytes)
 {
+    /* Whose memory it is is told by a subdevice, which libcuda makes with every device. A tenant that makes none would
+     * never be charged. */
+    if (gpu == GPU_UNKNOWN && is_guard (rm))
+        return false;
     if (gpu < 0 || bytes == 0)
         return true;
     if (bytes > BYTES_MAX || !rm->host->reserve (rm->context, gpu, bytes))

@@ -184,6 +184,28 @@ static void too_many (void)
             "a tenant has so many objects and no more");
 }
 
+static void nameless (void)
+{
+    uint8_t params[128] = {0}, heap[184] = {0};
+    uint32_t bare = fake_device (fake, FILE_A, client, 1), handle = 0;
+
+    set64 (params, 64, MIB);
+    tap_ok (fake_alloc (fake, FILE_A, client, bare, &handle, 0x40, params, 128) == 0x51 &&
+                fake->verdict == RM_REFUSED,
+            "memory of a device without a subdevice, whose GPU nobody knows, is refused");
+    set32 (heap, 0, client);
+    set32 (heap, 4, bare);
+    set32 (heap, 8, 2);
+    set64 (heap, 88, MIB);
+    fake_call (fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x4a, 184), heap, NULL, 0, NULL, 0);
+    tap_ok (fake->verdict == RM_REFUSED && get32 (heap, 20) == 0x51 && fake_bytes (fake, 1) == 0,
+            "on the old way to memory too");
+    fake_subdevice (fake, FILE_A, client, bare);
+    handle = 0;
+    tap_ok (fake_alloc (fake, FILE_A, client, bare, &handle, 0x40, params, 128) == 0 && fake_charged (fake, 1) >= MIB,
+            "with a subdevice it is granted and charged");
+}
+
 static void shim (void)
 {
     struct fake *other = fake_open (VERSION, RM_POSTURE_SHIM);
@@ -212,6 +234,7 @@ int main (void)
     classes ();
     controls ();
     exports ();
+    nameless ();
     too_many ();
     tap_ok (fake_close (fake), "nothing is left");
     shim ();
