@@ -5,9 +5,9 @@
 //     client  struct request_header, then strings with their NUL: name, words, environment; four descriptors
 //     agent   'R' ready to begin, or 'N' not for me
 //     client  'G' go
-//     agent   'S' and the wait status of the process that did it (int)
+//     agent   'S' and the wait status of the process that did it (int), or 'N' when no process could be made
 //     client  'K' and a signal's number (one byte), at any time between
-// Nothing is begun before 'G', so until then the client may always become the Python program.
+// Nothing is begun before 'G', so until then, and after 'N', the client may always become the Python program.
 // nvc/agent/warm.py has the same layout.
 #ifndef NVC_CLIENT_H
 #define NVC_CLIENT_H

@@ -111,7 +111,8 @@ session_run (const char *request, size_t length, int *status)
     // A signal before this has ended us, which the agent sees as well.
     catch_signals ();
     *status = -1;
-    if (receive (packet, sizeof packet, -1) == sizeof packet && packet[0] == 'S')
+    ssize_t answer = receive (packet, sizeof packet, -1);
+    if (answer == sizeof packet && packet[0] == 'S')
         memcpy (status, packet + 1, sizeof *status);
-    return ENDED;
+    return answer == 1 && packet[0] == 'N' ? BECOME_PYTHON : ENDED;
 }

@@ -176,7 +176,7 @@ class Warm:
                 raise Refused("a client of another installation")
             warm_request.check(request)
             with warm_caller.Caller(session.connection) as caller:
-                session.manner = caller.check(self._ours)
+                session.manner = caller.check(self._ours, self._manner)
         except Refused:
             self._say(session.connection, b"N")
             self._close(session)
@@ -203,11 +203,12 @@ class Warm:
             session.pid = warm_worker.fork(session.request, session.descriptors, session.manner, self._manner)
             session.pidfd = os.pidfd_open(session.pid)
         except OSError:
-            # The client is told that it broke: whether it began cannot be known any more.
-            if session.pid:
+            if session.pid:  # without a pidfd nobody would hear of its end: the client is told that it broke
                 os.kill(session.pid, signal.SIGKILL)
                 os.waitpid(session.pid, 0)
                 session.pid = 0
+            else:
+                self._say(session.connection, b"N")
             self._close(session)
             return
         session.close_descriptors()
@@ -222,7 +223,10 @@ class Warm:
 
     def _ended(self, session: _Session) -> None:
         """The work has."""
-        _, status = os.waitpid(session.pid, 0)
+        # Not waited for: the event may be of another descriptor that had the same number a moment ago.
+        pid, status = os.waitpid(session.pid, os.WNOHANG)
+        if pid == 0:
+            return
         del self._working[session.pidfd]
         self._poll.unregister(session.pidfd)
         os.close(session.pidfd)

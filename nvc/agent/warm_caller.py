@@ -25,6 +25,7 @@ _SETS = ("CapEff", "CapPrm", "CapBnd")
 _CREDENTIALS = struct.Struct("3i")
 # asm-generic/socket.h, since Linux 6.5.
 _SO_PEERPIDFD = 77
+_CAP_SYS_RESOURCE = 24  # linux/capability.h
 _LIMITS = tuple(range(16))  # RLIM_NLIMITS of asm-generic/resource.h
 
 
@@ -64,8 +65,8 @@ class Caller:
     def __exit__(self, *exception: object) -> None:
         os.close(self._pidfd)
 
-    def check(self, ours: Standing) -> Manner:
-        """Raises Refused for a caller of another standing than ``ours``; else what to take over."""
+    def check(self, ours: Standing, own: Manner) -> Manner:
+        """Raises Refused for a caller of another standing than ``ours``; else what to take over in place of ``own``."""
         theirs = standing(self.pid)
         if theirs.places != ours.places:
             raise Refused("a caller in other namespaces, or with another root")
@@ -76,6 +77,8 @@ class Caller:
             if mine & ~its or its & _NEEDED & ~mine:
                 raise Refused("a caller with other capabilities")
         manner = manner_of(self.pid)
+        if not (ours.sets[0] >> _CAP_SYS_RESOURCE & 1 or _below(manner, own)):
+            raise Refused("a caller with limits that we cannot raise ours to")
         if select.select([self._pidfd], [], [], 0)[0]:
             raise Refused("a caller that has ended")  # the number may have been another's by then
         return manner
@@ -110,6 +113,17 @@ def manner_of(pid: int) -> Manner:
     """What of ``pid``'s the work takes over. Raises OSError."""
     limits = tuple((number, *resource.prlimit(pid, number)) for number in _LIMITS)
     return Manner(limits, int(_read(f"/proc/{pid}/oom_score_adj")), os.getpriority(os.PRIO_PROCESS, pid))
+
+
+def _below(manner: Manner, own: Manner) -> bool:
+    """Whether no right is needed to come from ``own`` to ``manner``."""
+    hard = [(theirs[2], mine[2]) for theirs, mine in zip(manner.limits, own.limits, strict=True)]
+    infinite = resource.RLIM_INFINITY
+    return (
+        all(mine == infinite or (theirs != infinite and theirs <= mine) for theirs, mine in hard)
+        and manner.oom_score >= own.oom_score
+        and manner.nice >= own.nice
+    )
 
 
 def adopt(manner: Manner, ours: Manner) -> None:
