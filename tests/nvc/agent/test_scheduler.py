@@ -1,0 +1,217 @@
+"""The scheduler, over a guard that only takes notes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from nvc.agent.scheduler import LOOK, Scheduler
+from nvc.errors import InputError
+from nvc.guard.schedule import OWN_US
+from nvc.linux.guard import GpuStatus, TenantStatus
+from nvc.share.limits import Limits, uuid_bytes
+from nvc.share.model import ResolvedGpu
+
+ONE, TWO = (f"GPU-00000000-0000-0000-0000-00000000000{index}" for index in (1, 2))
+Phase = tuple[int, int, int, int]
+
+
+class Notes:
+    """groups, frozen_ns: by (tenant, GPU's index). calls: what was done, in order."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[int, int], int] = {}
+        self.frozen_ns: dict[tuple[int, int], int] = {}
+        self.gone: set[int] = set()
+        self.calls: list[tuple[object, ...]] = []
+        self.slices: dict[tuple[int, int], int] = {}
+        self.plans: dict[bytes, Sequence[Phase]] = {}
+        self.renewed = 0
+        self.good = True
+
+    def status(self, tenant: int) -> TenantStatus:
+        if tenant in self.gone:
+            raise OSError(2, "guard_tenant_status")
+        gpus = tuple(
+            GpuStatus(0, 0, 0, self.groups.get((tenant, gpu), 0), 0, False, self.frozen_ns.get((tenant, gpu), 0))
+            for gpu in range(2)
+        )
+        return TenantStatus(gpus, 0, 0, 0, 0, (), 0, 1, 1)
+
+    def slice(self, tenant: int, gpu: int, microseconds: int) -> None:
+        self.calls.append(("slice", tenant, gpu, microseconds))
+        self.slices[tenant, gpu] = microseconds
+
+    def plan(self, uuid: bytes, period: int, phases: Sequence[Phase], valid: int) -> None:
+        assert valid >= 1000
+        self.calls.append(("plan", uuid, period, *phases))
+        self.plans[uuid] = phases
+
+    def renew(self, valid: int) -> bool:
+        self.renewed += 1
+        return self.good
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def limits(*gpus: ResolvedGpu, paused: bool = False) -> Limits:
+    return Limits(gpus, paused=paused)
+
+
+def gpu(uuid: str = ONE, *, weight: int = 0, cap: int = 1000, priority: str = "normal") -> ResolvedGpu:
+    return ResolvedGpu(uuid, -1, cap=cap, weight=weight, priority=priority)
+
+
+@pytest.fixture
+def notes() -> Notes:
+    return Notes()
+
+
+@pytest.fixture
+def two(notes: Notes) -> Scheduler:
+    """Two tenants with a group each on the first GPU, weights 30 and 10."""
+    scheduler = Scheduler(notes, clock=Clock())
+    for number, weight in ((1, 30), (2, 10)):
+        notes.groups[number, 0] = 1
+        scheduler.tenant(number, limits(gpu(weight=weight)))
+    scheduler.update()
+    return scheduler
+
+
+def test_slices_follow_weights_and_are_written_once(notes: Notes, two: Scheduler) -> None:
+    assert {(1, 0): 7500, (2, 0): 2500} == notes.slices
+    before = list(notes.calls)
+    two.update()
+    assert before == notes.calls
+    two.tenant(2, limits(gpu(weight=30)))
+    two.update()
+    assert {(1, 0): 5000, (2, 0): 5000} == notes.slices
+
+
+def test_groups_that_come_and_go_change_slices(notes: Notes, two: Scheduler) -> None:
+    notes.groups[2, 0] = 3
+    two.update()
+    assert notes.slices[1, 0] == pytest.approx(9 * notes.slices[2, 0], rel=0.01)
+    notes.groups[2, 0] = 0
+    notes.calls.clear()
+    two.update()
+    # Alone again: libcuda's own, written over the last one, and left from then on.
+    assert [("slice", 1, 0, OWN_US), ("slice", 1, 0, 0), ("slice", 2, 0, OWN_US), ("slice", 2, 0, 0)] == notes.calls
+
+
+def test_caps_become_a_plan_and_an_empty_one_ends_it(notes: Notes, two: Scheduler) -> None:
+    two.tenant(1, limits(gpu(cap=700)))
+    two.tenant(2, limits(gpu(cap=300)))
+    two.update()
+    assert [(1, 0, 0, 35_000), (2, 0, 35_000, 50_000)] == list(notes.plans[uuid_bytes(ONE)])
+    two.tenant(1, limits(gpu()))
+    two.tenant(2, limits(gpu()))
+    two.update()
+    assert () == notes.plans[uuid_bytes(ONE)]
+
+
+def test_every_gpu_has_its_own_schedule_and_policy(notes: Notes) -> None:
+    scheduler = Scheduler(notes, slots=4)
+    for number in (1, 2):
+        notes.groups[number, 0] = notes.groups[number, 1] = 1
+        scheduler.tenant(number, limits(gpu(ONE, weight=number), gpu(TWO, weight=number)))
+    scheduler.set_policy("0", TWO)
+    scheduler.update()
+    assert ("weighted", "fair") == (scheduler.policy(ONE), scheduler.policy(TWO))
+    assert [uuid_bytes(TWO)] == list(notes.plans)
+    assert [(1, 1, 0, 12_500), (2, 1, 12_500, 25_000)] == list(notes.plans[uuid_bytes(TWO)])
+    assert notes.slices[2, 0] == pytest.approx(2 * notes.slices[1, 0], abs=2)
+    assert notes.slices[2, 1] == notes.slices[1, 1]
+    scheduler.set_policy("native")
+    scheduler.update()
+    assert () == notes.plans[uuid_bytes(TWO)]
+    assert set(notes.slices.values()) == {0}
+    with pytest.raises(InputError, match="scheduling policy"):
+        scheduler.set_policy("quick")
+
+
+def test_a_paused_tenant_is_nobody_to_share_with(notes: Notes, two: Scheduler) -> None:
+    two.tenant(2, limits(gpu(weight=10), paused=True))
+    two.update()
+    assert notes.slices[1, 0] == 0
+    assert two.share(2, 0).wished == 0
+
+
+def test_shares_are_what_was_wished_and_less_for_who_was_off(notes: Notes) -> None:
+    clock = Clock()
+    scheduler = Scheduler(notes, clock=clock)
+    notes.groups[1, 0] = notes.groups[2, 0] = 1
+    scheduler.tenant(1, limits(gpu(cap=500)))
+    scheduler.tenant(2, limits(gpu(cap=250)))
+    scheduler.update()
+    assert (0.5, 0.25) == (scheduler.share(1, 0).wished, scheduler.share(2, 0).wished)
+    clock.now += 2
+    notes.frozen_ns = {(1, 0): 1_200_000_000, (2, 0): 1_000_000_000}
+    scheduler.update()
+    assert scheduler.share(1, 0).got == pytest.approx(0.4)
+    assert scheduler.share(2, 0).got == pytest.approx(0.25)
+    assert (0.0, 0.0) == (scheduler.share(3, 0).wished, scheduler.share(1, 5).got)
+
+
+def test_a_tenant_that_the_guard_does_not_know_troubles_nobody(notes: Notes) -> None:
+    problems: list[str] = []
+    scheduler = Scheduler(notes, problem=problems.append)
+    notes.groups[1, 0] = notes.groups[2, 0] = 1
+    notes.gone = {3}
+    for number in (1, 2, 3):
+        scheduler.tenant(number, limits(gpu(weight=10)))
+    for _ in range(3):
+        scheduler.update()
+    assert {(1, 0): 5000, (2, 0): 5000} == notes.slices
+    assert len(problems) == 1
+    assert "tenant 3" in problems[0]
+    scheduler.forget(1)
+    scheduler.update()
+    assert notes.slices[2, 0] == 0
+
+
+def test_a_plan_that_ran_out_is_made_again(notes: Notes, two: Scheduler) -> None:
+    two.tenant(1, limits(gpu(cap=700)))
+    two.update()
+    plan = notes.plans.pop(uuid_bytes(ONE))
+    two.renew()
+    two.update()
+    assert {} == notes.plans
+    notes.good = False
+    two.renew()
+    two.update()
+    assert plan == notes.plans[uuid_bytes(ONE)]
+
+
+def test_the_task_looks_renews_and_leaves_everything_as_it_was(notes: Notes, two: Scheduler) -> None:
+    two.tenant(1, limits(gpu(cap=700)))
+
+    async def some_time() -> None:
+        task = asyncio.ensure_future(two.run())
+        for _ in range(100):
+            if notes.renewed >= 2:
+                break
+            await asyncio.sleep(LOOK / 2)
+        notes.groups[2, 0] = 2
+        two.poke()
+        before = len(notes.calls)
+        for _ in range(50):
+            if len(notes.calls) > before:
+                break
+            await asyncio.sleep(0.001)
+        assert len(notes.calls) > before, "it did not look at once"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(some_time())
+    assert notes.renewed >= 2
+    assert () == notes.plans[uuid_bytes(ONE)]
+    assert {(1, 0): 0, (2, 0): 0} == notes.slices
+    assert ("slice", 1, 0, OWN_US) in notes.calls
