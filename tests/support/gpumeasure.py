@@ -87,7 +87,9 @@ def compile_programs(sources: Iterable[Path], target: Path) -> Path:
     def compile_one(source: Path) -> None:
         output = ["-o", str(target / source.stem), str(source)]
         if source.suffix == ".cu":
-            command = [compiler, "-O2", "-cudart", "static", "-arch=native", *output, *cuda, "-ldl", "-lpthread"]
+            # Containers have no C++ library.
+            alone = ["-cudart", "static", "-Xcompiler=-static-libstdc++,-static-libgcc"]
+            command = [compiler, "-O2", *alone, "-arch=native", *output, *cuda, "-ldl", "-lpthread"]
         else:
             command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", *output, "-Wl,--as-needed", *cuda]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
