@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -223,3 +225,32 @@ def scheduled(tenants: Tenants) -> None:
 
 def test_slices_and_freezes_reach_the_driver(place: Path) -> None:
     guarded(place, scheduled)
+
+
+def without_capset(tenants: Tenants) -> None:
+    """capset fails from here on, as where a security module refuses it."""
+    steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 126), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+    text = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in steps))
+    program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", len(steps), ctypes.addressof(text)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.syscall(317, 1, 0, program) == 0
+    with pytest.raises(PermissionError):
+        tenants.add(memory=LIMIT)
+
+
+def test_a_guard_that_keeps_its_rights_takes_no_tenant(place: Path) -> None:
+    guarded(place, without_capset)
+
+
+def removed(tenants: Tenants) -> None:
+    tenants.add(memory=LIMIT)
+    probe = tenants.probe()
+    probe.begin("churn", 4, 3000)
+    until(lambda: tenants.status().notifications > 100, "it allocates")
+    tenants.guard.remove(1)
+    assert probe.end() > 0, "calls that nobody answers fail"
+
+
+def test_a_tenant_that_is_removed_gets_errors_and_does_not_hang(place: Path) -> None:
+    guarded(place, removed)
