@@ -14,7 +14,9 @@ TEXT = (Path(__file__).parents[2] / "docs/sharing.md").read_text()
 SINGLE = sorted(name for name in (*dialects.VARIABLES, *dialects.IGNORED) if not re.search(r"_\d+$", name))
 
 
-@pytest.mark.parametrize("name", [*SINGLE, *words._WORDS, *policy._RULES, "clamp", "allow-off", "variables"])
+@pytest.mark.parametrize(
+    "name", [*SINGLE, *words._WORDS, *policy._RULES, "clamp", "allow-off", "variables", "guard", "allow-guard-off"]
+)
 def test_it_is_named(name: str) -> None:
     assert re.search(rf"[`\n ]{re.escape(name)}\b", TEXT)
 
