@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nvc.share.limits import Limits
     from nvc.share.model import ResolvedGpu
     from nvc.share.outside import Outcome
+    from nvc.share.region import RegionSlot
     from nvc.share.view import ShareRow
 
 #: What stands for the container in its own ``share ls``.
@@ -32,6 +33,8 @@ HERE = "this container"
 _NONE = "no container here has a share; one asks with -e NVC_SHARE=mem=10Gi"
 #: Key of click's context: the store's directory.
 _STORE = "nvc.share.store"
+#: Seconds that processes are given to take up a cap: libcuda's own thread comes by every 0.1 s.
+_TAKEN_UP = 0.5
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -55,7 +58,8 @@ def share(context: click.Context, directory: str | None) -> None:
         podman run --annotation nvc.share=mem=10Gi ...
 
     Here they are listed, changed while they run, and paused. In a container, ls and get show its own share, and set
-    lowers it. A share is held by a library in the container's programs: programs that go round it are not held.
+    lowers it. A share is held by the agent's guard where it runs, else by a library in the container's programs; then
+    programs that go round it are not held.
     """
     context.meta[_STORE] = directory or share_store.usual()
 
@@ -246,9 +250,17 @@ def _report(outcome: Outcome, text: str) -> None:
         )
 
 
+def _without_cap(entry: store.Entry, gpus: int) -> list[RegionSlot]:
+    found = share_rows.region_of(entry, gpus)
+    return [slot for slot in found.slots if slot.channels and not slot.threads_cap] if found is not None else []
+
+
 def _say_when(entry: store.Entry, changed: Limits) -> None:
-    found = share_rows.region_of(entry, len(changed.gpus))
-    slow = [slot for slot in found.slots if slot.channels and not slot.threads_cap] if found is not None else []
+    if all(gpu.cap >= WHOLE_CAP for gpu in changed.gpus):
+        return
+    until = time.monotonic() + _TAKEN_UP
+    while (slow := _without_cap(entry, len(changed.gpus))) and time.monotonic() < until:
+        time.sleep(0.02)
     if slow:
         names = ", ".join(f"{slot.name} ({slot.pid})" for slot in slow[:4])
         click.echo(f"cap: {len(slow)} processes take it up with their next call of the driver: {names}")
