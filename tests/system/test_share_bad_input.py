@@ -11,6 +11,7 @@ import os
 import random
 import struct
 import subprocess
+import time
 from binascii import crc32
 from collections.abc import Callable
 from functools import partial
@@ -296,7 +297,9 @@ def five_thousand(gpu: SimGpu) -> None:
     assert probe.alloc(1024, 100) == [free // GIB, OUT_OF_MEMORY]
     os.close(alive)
     assert probe.free() == 0
-    assert probe.info()[0] == total - own, "the dead's memory is free"
+    end = time.monotonic() + 5
+    while probe.info()[0] != total - own:  # of so many, the dead are not looked for with every question
+        assert time.monotonic() < end, "the dead's memory is free"
 
 
 def test_five_thousand_processes_are_counted_and_their_deaths_too(machine: Path) -> None:
