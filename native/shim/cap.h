@@ -41,8 +41,7 @@ void cap_settle (struct cap *cap, uint64_t now);
 struct cap_step cap_next (const struct cap *cap);
 /*
  * A call was made. The GPU comes back when the call returns, and was gone when half of the call was over: with that, caps of
- * 10 to 90 % were kept within 0.15 points on an H200; counting to the end of both, 0.5 points were missing
- * (docs/measured/h200-580-share.md).
+ * 10 to 90 % were kept within 0.15 points on an H200; counting to the end of both, 0.5 points were missing.
  */
 void cap_done (struct cap *cap, bool frozen, uint64_t began, uint64_t ended);
 
