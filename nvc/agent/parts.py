@@ -12,7 +12,6 @@ from nvc.agent.protocol import DIRECTORY
 from nvc.agent.scheduler import Scheduler
 from nvc.agent.warming import Warming
 from nvc.errors import AgentError, InputError, NvcError
-from nvc.guard.attach import thaw_left
 from nvc.share.model import WEIGHT_LIMIT
 
 TYPE_CHECKING = False
@@ -40,7 +39,6 @@ class Scheduling(Part):
         settings = agent.settings
         options = agent.options
         directory = f"{os.path.dirname(options.directory)}/attach"
-        await asyncio.to_thread(thaw_left, directory)
         self._attachments = Attachments(agent.guard, options.devices, options.shares, directory)
         self._scheduler = Scheduler(
             self._attachments,

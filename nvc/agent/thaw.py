@@ -7,6 +7,7 @@ import os
 import time
 
 from nvc.agent.tenant_files import TENANTS
+from nvc.guard.attach import thaw_left
 
 #: The file that the one agent of a directory holds a lock of.
 LOCK = "lock"
@@ -25,7 +26,7 @@ def thaw(directory: str, *, alone: bool) -> int:
         if lock < 0:
             return 0
     try:
-        count = 0
+        count = thaw_left(f"{os.path.dirname(directory)}/attach")
         for name in sorted(os.listdir(f"{directory}/{TENANTS}")):
             if name.endswith(".channels"):
                 count += 0

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -188,8 +189,8 @@ def test_a_cap_of_a_process_without_us_is_kept_and_nobody_stays_frozen(machine: 
     with_gpu(machine, capped)
 
 
-def by_agent(gpu: SimGpu) -> None:
-    place = gpu.work / "run"
+@contextmanager
+def an_agent(gpu: SimGpu, place: Path) -> Iterator[subprocess.Popen[bytes]]:
     place.mkdir()
     config = place / "config.toml"
     config.touch()
@@ -200,10 +201,32 @@ def by_agent(gpu: SimGpu) -> None:
     try:
         wait_until(lambda: answers(place) or agent.poll() is not None)
         assert agent.poll() is None, log.read_text()
-        with_agent(gpu, place)
+        yield agent
     finally:
         agent.terminate()
         agent.wait(10)
+
+
+def by_agent(gpu: SimGpu) -> None:
+    with an_agent(gpu, gpu.work / "run"):
+        with_agent(gpu, gpu.work / "run")
+
+
+def by_an_agent_that_dies(gpu: SimGpu) -> None:
+    place = gpu.work / "run"
+    probe = working(gpu)
+    with an_agent(gpu, place) as agent:
+        with Client(f"{place}/agent/control") as client:
+            client.call("attach", pid=probe.process.pid, cap="2%")
+            wait_until(lambda: client.call("status")["tenants"][0]["gpus"][0]["frozen"])
+            assert probe.rate(500) < 60, "2 % of 200 a second, and what was given before"
+        agent.kill()
+        agent.wait()
+        wait_until(lambda: bool(probe.rate(200) > 100))
+
+
+def test_a_killed_agent_leaves_nobody_frozen(machine: Path) -> None:
+    with_gpu(machine, by_an_agent_that_dies)
 
 
 def answers(place: Path) -> bool:
