@@ -19,6 +19,7 @@ from nvc.guard.schedule import (
     Schedule,
     Tenant,
     decide,
+    expected,
     parse_policy,
 )
 
@@ -135,3 +136,60 @@ def test_policies_are_known_by_number_and_by_name() -> None:
 
 def test_high_priority_is_not_longer_than_hardware_keeps() -> None:
     assert HIGH_US <= LONGEST_US
+
+
+def test_many_groups_make_a_longer_round_so_that_95_points_are_work() -> None:
+    for groups in range(2, 20):
+        tenants = tuple(Tenant(str(number), 10, groups=1) for number in range(groups))
+        length = sum(dict(decide(tenants).slices).values())
+        assert length / (length + groups * SWITCH_US) >= 0.95
+
+
+def test_who_has_a_place_keeps_it_when_others_go_and_come() -> None:
+    def capped(name: str, cap: int) -> Tenant:
+        return Tenant(name, cap=cap, groups=1)
+
+    first = decide((capped("a", 200), capped("b", 300), capped("c", 300)))
+    assert [(phase.since, phase.until) for phase in first.phases] == [(0, 10_000), (10_000, 25_000), (25_000, 40_000)]
+    without = decide((capped("b", 300), capped("c", 300)), before=first.phases)
+    assert without.phases == first.phases[1:]
+    # It fits behind c, round the period's end. Beside a and c alone there would be no room in one piece.
+    back = decide((capped("b", 300), capped("c", 300), capped("d", 400)), before=without.phases)
+    assert [(phase.name, phase.since, phase.until) for phase in back.phases] == [
+        ("b", 10_000, 25_000),
+        ("c", 25_000, 40_000),
+        ("d", 40_000, 60_000),
+    ]
+    anew = decide((capped("a", 200), capped("c", 300), capped("e", 400)), before=first.phases)
+    assert [phase.since for phase in anew.phases] == [0, 10_000, 25_000]
+
+
+def test_a_small_cap_beside_others_has_phases_of_two_rounds() -> None:
+    free = tuple(Tenant(str(number), 10, groups=1) for number in range(3))
+    schedule = decide((*free, Tenant("small", 10, cap=100, groups=1)))
+    (phase,) = schedule.phases
+    assert schedule.period == 200_000
+    slices = dict(schedule.slices)
+    assert phase.until - phase.since >= 2 * sum(slices.values())
+    assert decide((Tenant("small", 10, cap=100, groups=1),)).period == PERIOD_US, "alone there is nobody to wait for"
+
+
+def test_others_of_a_capped_high_tenant_do_not_switch_all_the_time_while_it_is_off() -> None:
+    others = tuple(Tenant(str(number), groups=1) for number in range(3))
+    slices = dict(decide((Tenant("high", cap=500, priority="high", groups=1), *others)).slices)
+    assert min(slices[str(number)] for number in range(3)) >= 4000
+
+
+def test_what_is_expected_is_by_weight_cap_and_who_is_there() -> None:
+    def shares_of(*tenants: Tenant, policy: str = "weighted") -> dict[str, float]:
+        return {name: round(part, 3) for name, part in expected(tenants, decide(tenants, policy)).items()}
+
+    one, two = Tenant("a", 30, groups=1), Tenant("b", 10, groups=2)
+    assert shares_of(one) == {"a": 1}
+    assert shares_of(one, two) == {"a": 0.75, "b": 0.25}
+    assert shares_of(one, two, policy="native") == {"a": 0.333, "b": 0.667}
+    assert shares_of(one, Tenant("idle")) == {"a": 1, "idle": 0}
+    assert shares_of(one.replace(cap=700), two.replace(cap=200)) == {"a": 0.7, "b": 0.2}
+    assert shares_of(one.replace(cap=400), two.replace(weight=30)) == {"a": 0.2, "b": 0.8}
+    assert shares_of(one.replace(cap=800), two.replace(cap=800)) == {"a": 0.5, "b": 0.5}
+    assert shares_of(one.replace(paused=True), two) == {"a": 0, "b": 1}
