@@ -4,7 +4,8 @@
      "state": {"ociVersion": ..., "id": ..., "status": "creating", "pid": 6757, "bundle": ..., "annotations": {...}}}
 
 runc and crun send the same but for the outer ociVersion (runc 1.1.5: "1.0.2-dev", crun 1.8.1: "0.2.0"). For a process
-that is put into a running container (exec) ``status`` is "running", and ``pid`` is not the container's.
+that is put into a running container (exec) ``status`` is "running", and ``pid`` is not the container's; crun 1.8.1 says
+0 then.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _TEXT = 4096
 class ContainerProcess(Record):
     """A process whose filter has a listener.
 
-    container: the runtime's id. pid: of the process, first: of the container's first one, as the runtime counts.
+    container: the runtime's id. pid: of the process, first: of the container's first one, as the runtime counts; 0: it
+    does not say.
     descriptor: which of those that came along is the listener.
     """
 
@@ -83,6 +85,6 @@ def _text(data: dict[str, Any], field: str, default: str | None = None) -> str:
 
 def _number(data: dict[str, Any], field: str) -> int:
     value = data.get(field)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 31:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 31:
         raise AgentError(f"a runtime's message: {field} is no process number")
     return value

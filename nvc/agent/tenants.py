@@ -148,8 +148,9 @@ class Tenants:
         for entry in store.entries(self._shares)[0]:
             record = entry.record
             # The pid too: what an earlier container of this name left must not count.
-            same = process.container in (record.key, record.container) and record.pid in (0, process.first)
-            if wanted is None and (same or (record.pid == process.first)) and entry.is_alive():
+            named = process.container in (record.key, record.container)
+            same = record.pid == process.first if process.first and record.pid else named
+            if wanted is None and same and entry.is_alive():
                 wanted = entry
             else:
                 entry.close()
@@ -158,14 +159,15 @@ class Tenants:
     def _register(self, entry: Entry, process: ContainerProcess) -> Tenant:
         """The container's tenant, made if it is new. Raises NvcError, OSError."""
         record = entry.record
-        started = store.start_time(process.first)
+        first = process.first or record.pid
+        started = store.start_time(first)
         for tenant in self:
             if tenant.record.key == record.key:
-                if (tenant.record.pid, tenant.record.start_time) == (process.first, started):
+                if (tenant.record.pid, tenant.record.start_time) == (first, started):
                     return tenant
                 self._end(tenant)  # an earlier container of this name
         since = round(time.time(), 3)
-        made = TenantRecord(self._next, record.key, record.container, process.first, started, since)
+        made = TenantRecord(self._next, record.key, record.container, first, started, since)
         self._next += 1
         tenant = Tenant(made, _limits(entry))
         tenant_files.save(self._directory, made)

@@ -14,6 +14,9 @@ from nvc.agent.status import AgentStatus, StatusTenant
 from nvc.errors import AgentError
 from tests.support import leftovers
 from tests.support.bed import Bed
+from tests.support.bundle import Container
+from tests.support.runtimes import Result, execute
+from tests.support.wrapped import Wrapped
 
 SOURCE = Path(__file__).with_name("rawalloc.c")
 
@@ -133,3 +136,56 @@ class RunningAgent:
             return next((one for one in self.status().tenants if one.container == container), None)
         except AgentError:
             return None
+
+
+class Held:
+    """A container that runs until its stdin ends. A context manager: it is killed and deleted at the end."""
+
+    def __init__(self, wrapped: Wrapped, container: Container) -> None:
+        self.wrapped = wrapped
+        self.name = wrapped.bed.name("c")
+        wrapped.runtime.started.append(self.name)
+        bundle = wrapped.bed.bundle(container)
+        command = wrapped.command(wrapped.bed.commands.runtime, "run", "--bundle", str(bundle), self.name)
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=wrapped.runtime.env_for_commands(),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.process.communicate(timeout=20)
+        self.wrapped.runtime.clean()
+
+    def line(self) -> str:
+        """The next line that its program says."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate(timeout=20)[1]
+        return line.strip()
+
+    def end(self) -> tuple[int, str]:
+        """Close its stdin; its exit code and what it said last."""
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out + err
+
+    def execute(self, *command: str) -> Result:
+        """Run another program in it."""
+        return execute(
+            self.wrapped.command(self.wrapped.bed.commands.runtime, "exec", self.name, *command),
+            env=self.wrapped.runtime.env_for_commands(),
+        )
+
+    def kill(self) -> None:
+        """SIGKILL to its first process."""
+        execute(
+            self.wrapped.command(self.wrapped.bed.commands.runtime, "kill", self.name, "KILL"),
+            env=self.wrapped.runtime.env_for_commands(),
+        )

@@ -1,0 +1,194 @@
+"""Containers under the agent's guard, started by nvc-runtime with runc and crun on a simulated machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nvc.errors import InputError
+from tests.support import leftovers
+from tests.support.agentbed import Held, RunningAgent, build_rawalloc
+from tests.support.bed import Bed, gpu_env
+from tests.support.bundle import Container
+from tests.support.runtimes import OciRuntime
+from tests.support.wrapped import Wrapped
+
+pytestmark = pytest.mark.system
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def machine(bed: Bed) -> Iterator[str]:
+    """A machine of its own whose nodes are served until the test ends."""
+    name = bed.new_machine("h200")
+    place = str(bed.machine(name))
+    bed.call(bed.commands.nvc, "sim", "start", place, check=True)
+    yield name
+    bed.call(bed.commands.nvc, "sim", "stop", place, check=True)
+    assert leftovers.until(lambda: not leftovers.processes(bed.token), seconds=5), leftovers.processes(bed.token)
+
+
+@pytest.fixture
+def agent(bed: Bed, machine: str) -> Iterator[RunningAgent]:
+    with RunningAgent(bed, machine) as running:
+        yield running
+
+
+@pytest.fixture
+def tree(bed: Bed) -> Path:
+    tree = bed.rootfs()
+    build_rawalloc(tree / "usr/bin/rawalloc")
+    return tree
+
+
+def tenant(tree: Path, *args: str, share: str = "mem=4Gi", **annotations: str) -> Container:
+    told = {"nvc.share": share, **{key.replace("_", "."): value for key, value in annotations.items()}}
+    return Container(tree, ["rawalloc", *args], gpu_env("all"), annotations=told)
+
+
+def behind(bed: Bed, runtime: OciRuntime, agent: RunningAgent, config: str = "") -> Wrapped:
+    return Wrapped(bed, runtime, f"{agent.settings}\n{config}", machine=Path(agent.machine).name)
+
+
+def empty(agent: RunningAgent) -> bool:
+    return leftovers.until(lambda: not agent.status().tenants, seconds=5)
+
+
+@pytest.mark.parametrize(("name", "view"), [("runc", "hybrid"), ("crun", "v1")])
+def test_a_static_program_gets_its_share_and_no_more(
+    bed: Bed, ask: Callable[[str, str], OciRuntime], agent: RunningAgent, tree: Path, name: str, view: str
+) -> None:
+    result = behind(bed, ask(name, view), agent).run(tenant(tree, "4", "1024", "0.3"))
+
+    assert (result.code, result.complaints) == (0, ""), result.text
+    assert "failed=0 passed=0" in result.out
+    assert empty(agent)
+    (gone,) = agent.of("gone")
+    assert gone["denials"]["over-quota"] >= 2
+    (denied, *_) = agent.of("denial")
+    assert (denied["container"], denied["reason"], denied["number"]) == (gone["container"], "over-quota", "0x40")
+    assert len(agent.of("denial")) < 10, "what is repeated is counted"
+    assert list((Path(agent.directory) / "tenants").iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "view"), [("runc", "hybrid"), ("crun", "v1")])
+def test_a_process_put_into_the_container_is_under_the_same_quota_which_changes_while_it_runs(
+    bed: Bed, ask: Callable[[str, str], OciRuntime], agent: RunningAgent, tree: Path, name: str, view: str
+) -> None:
+    wrapped = behind(bed, ask(name, view), agent)
+    with Held(wrapped, tenant(tree, "4", "1024", "0")) as held:
+        assert held.line() == "held"
+        full = held.execute("rawalloc", "0", "1024", "0.05")
+        assert (full.code, "failed=0 passed=0" in full.out) == (0, True), full.text
+        known = agent.tenant(held.name)
+        assert known is not None
+        assert (known.gpus[0].limit, known.gpus[0].memory, known.kind) == (4 * GIB, 4 * GIB, "guard")
+
+        assert agent.call("set", container=held.name, words="mem=6Gi")["gpus"][0][1].startswith("mem=6Gi")
+        more = held.execute("rawalloc", "2", "1024", "0.05")
+        assert (more.code, "failed=0 passed=0" in more.out) == (0, True), more.text
+        # The limits file is the truth: who changes it without the agent is heard as well.
+        bed.call(bed.commands.nvc, "share", "set", held.name, "mem=5Gi", check=True)
+        assert leftovers.until(lambda: agent.status().tenants[0].gpus[0].limit == 5 * GIB, seconds=5)
+        one = held.execute("rawalloc", "1", "1024", "0.05")
+        assert (one.code, "failed=0 passed=0" in one.out) == (0, True), one.text
+        assert len(agent.of("listener")) == 4
+        assert {event["status"] for event in agent.of("listener")} == {"creating", "running"}
+    assert empty(agent)
+
+
+def test_two_containers_have_their_own_shares_and_a_kill_leaves_nothing(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
+) -> None:
+    wrapped = behind(bed, runc, agent)
+    with Held(wrapped, tenant(tree, "2", "1024", "0", share="mem=2Gi")) as first:
+        assert first.line() == "held"
+        with Held(wrapped, tenant(tree, "3", "1024", "0", share="mem=3Gi")) as second:
+            assert second.line() == "held"
+            used = {one.container: one.gpus[0].memory for one in agent.status().tenants}
+            assert used == {first.name: 2 * GIB, second.name: 3 * GIB}
+            second.kill()
+            assert leftovers.until(lambda: agent.tenant(second.name) is None, seconds=5)
+        assert agent.tenant(first.name) is not None
+    assert empty(agent)
+    assert agent.process is not None
+    descriptors = [path.readlink().name for path in Path(f"/proc/{agent.process.pid}/fd").iterdir()]
+    assert not [name for name in descriptors if "seccomp" in name]
+
+
+def test_a_container_is_paused_and_resumed(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
+    with Held(behind(bed, runc, agent), tenant(tree, "1", "1024", "0", share="mem=1Gi")) as held:
+        assert held.line() == "held"
+        agent.call("pause", container=held.name[:-1] if len(agent.status().tenants) == 1 else held.name)
+        paused = agent.tenant(held.name)
+        assert paused is not None
+        assert paused.paused
+        agent.call("resume", container=held.name)
+        assert not agent.status().tenants[0].paused
+        with pytest.raises(InputError, match="no container"):
+            agent.call("pause", container="nobody")
+        code, said = held.end()
+        assert (code, "failed=0 passed=0" in said) == (0, True), said
+
+
+def test_an_agent_that_ends_leaves_calls_waiting_for_the_next(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
+) -> None:
+    with Held(behind(bed, runc, agent), tenant(tree, "2", "1024", "0", share="mem=2Gi")) as held:
+        assert held.line() == "held"
+        assert agent.stop() == 0
+        assert not Path(agent.directory, "listen").exists(), "a container that starts now is told"
+        held.process.stdin.close()  # type: ignore[union-attr]  # it frees its memory: that waits
+        held.process.stdin = None
+        assert held.process.poll() is None
+        agent.start()
+        assert agent.of("ready")[-1]["tenants"] == 1
+        code, said = held.end()
+        assert (code, "failed=0 passed=0" in said) == (0, True), said
+    assert empty(agent)
+
+
+def test_a_listener_without_a_share_ends_the_container_and_says_why(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
+) -> None:
+    said = bed.call(bed.commands.nvc, "seccomp", "--listener", f"{agent.directory}/listen", check=True).out
+
+    def edit(bundle: Path) -> None:
+        config = json.loads((bundle / "config.json").read_text())
+        config["linux"]["seccomp"] = json.loads(said)
+        (bundle / "config.json").write_text(json.dumps(config))
+
+    container = Container(tree, ["/bin/sh", "-c", "sleep 20"], ())
+    result = behind(bed, runc, agent).run(container, edit=edit)
+
+    assert result.code != 0
+    (refused,) = agent.of("refused")
+    assert refused["ended"] is True
+    assert "has no share" in refused["message"]
+    assert not agent.status().tenants
+
+
+def test_a_node_that_requires_the_guard_starts_nothing_without_an_agent(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
+) -> None:
+    agent.stop()
+    config = '[share]\nguard = "require"'
+    result = behind(bed, runc, agent, config).run(tenant(tree, "4", "1024", "0.1"))
+    assert result.code != 0
+    assert "this node requires a guard for shares, and no agent listens at" in result.text
+
+    result = behind(bed, runc, agent, config).run(tenant(tree, "4", "1024", "0.1", nvc_guard="off"))
+    assert "nvc.guard=off is not allowed on this node" in result.text
+
+
+def test_without_an_agent_the_library_holds_the_share(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
+) -> None:
+    look = Container(tree, ["cat", "/etc/ld.so.preload"], gpu_env("all"), annotations={"nvc.share": "mem=2Gi"})
+    assert "libnvc-shim" not in behind(bed, runc, agent).run(look).out, "the guard needs no library"
+    agent.stop()
+    assert "libnvc-shim" in behind(bed, runc, agent).run(look).out
