@@ -4,7 +4,6 @@
 #include "tenant.h"
 
 #include <errno.h>
-#include <linux/capability.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -38,21 +37,6 @@ struct guard_phases {
     unsigned count;
 };
 
-/* As the tenants' threads: calls are made in a container's place, with the rights that reaching its descriptors needs. */
-static bool drop_rights (void)
-{
-    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
-    struct __user_cap_data_struct data[2] = { { 0 }, { 0 } };
-    uint32_t kept = 1u << CAP_SYS_PTRACE | 1u << CAP_KILL | 1u << CAP_DAC_READ_SEARCH;
-
-    if (syscall (SYS_capget, &header, data) != 0)
-        return false;
-    data[0].permitted &= kept;
-    data[0].effective = data[0].permitted;
-    data[0].inheritable = data[1].permitted = data[1].effective = data[1].inheritable = 0;
-    return syscall (SYS_capset, &header, data) == 0;
-}
-
 static void make (struct keeper *keeper, const struct phase_step *step)
 {
     const struct phase_entry *entry = &keeper->plan.entries[step->entry];
@@ -73,7 +57,8 @@ static void *run (void *argument)
      * failure, only less exact. */
     prctl (PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     setpriority (PRIO_PROCESS, (id_t) syscall (SYS_gettid), NICE);
-    if (!drop_rights ())
+    /* As the tenants' threads: calls are made in a container's place. */
+    if (!tenant_drop_rights ())
         return NULL; /* the plan is never begun: nobody is frozen */
     pthread_mutex_lock (&keeper->lock);
     while (!keeper->stop || keeper->plan.count > 0) {

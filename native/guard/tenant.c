@@ -25,7 +25,7 @@
 
 /* The driver takes privilege from whoever makes the call. This thread makes the container's calls, so it keeps only what it
  * needs to reach the container's memory and descriptors. Capabilities are a thread's own. */
-static bool drop_rights (void)
+bool tenant_drop_rights (void)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
     struct __user_cap_data_struct data[2] = { { 0 }, { 0 } };
@@ -90,7 +90,7 @@ static void *run (void *argument)
     struct epoll_event events[32];
 
     prctl (PR_SET_NAME, "nvc-guard");
-    atomic_store (&tenant->start_error, drop_rights () ? 0 : -EPERM);
+    atomic_store (&tenant->start_error, tenant_drop_rights () ? 0 : -EPERM);
     sem_post (&tenant->ready);
     if (atomic_load (&tenant->start_error) != 0)
         return NULL;

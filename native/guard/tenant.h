@@ -188,6 +188,8 @@ void truth_now (struct tenant *tenant);
 void schedule_apply (struct tenant *tenant, uint32_t gpu);
 
 /* tenant.c */
+/* For good, of the calling thread: what it does not need to reach a container's memory and descriptors. */
+bool tenant_drop_rights (void);
 struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error);
 void tenant_destroy (struct tenant *tenant);
 /* Under the tenant's lock. 0 or -errno. */

@@ -19,9 +19,12 @@ from nvc.guard import attach
 from nvc.guard.attach import AttachedProcess
 from nvc.linux import rmcontrol, syscalls
 from nvc.linux.guard import ATTACHED, Guard
-from nvc.share.limits import uuid_bytes
+from nvc.share import store
+from nvc.share.limits import Limits, uuid_bytes
+from nvc.share.model import ResolvedGpu
+from nvc.share.store import StoredShare
 from tests.support.native import CHECKOUT
-from tests.support.simgpu import Probe, SimGpu, make_machine, with_gpu
+from tests.support.simgpu import DRIVER, UUID, Probe, SimGpu, make_machine, with_gpu
 
 pytestmark = pytest.mark.root
 
@@ -267,3 +270,29 @@ def with_agent(gpu: SimGpu, place: Path) -> None:
 
 def test_the_agent_schedules_attached_processes_together(machine: Path) -> None:
     with_gpu(machine, by_agent)
+
+
+def known_handles(gpu: SimGpu) -> None:
+    shares = f"{gpu.work}/shares"
+    wish = Limits((ResolvedGpu(uuid=UUID, minor=0),), gpu.nodes(), DRIVER, "abc")
+    path = store.create(
+        StoredShare("abc", "abc", os.getpid(), store.start_time(os.getpid())), wish, b"", directory=shares
+    )
+    gpu.limits_path, gpu.region_path = Path(path, "limits"), Path(path, "region")
+    probe = gpu.probe()
+    assert probe.init() == 0
+    assert probe.work(5000) == 0
+    begin = time.monotonic()
+    found = attach.find(probe.process.pid, shares=shares)
+    attach.reweigh(found, 5000)
+    assert time.monotonic() - begin < 1
+    assert ("region", 0, UUID) == (found.source, found.probes, found.uuid)
+    assert slices(found) == {5000}
+    by_trying = attach.find(probe.process.pid, shares=f"{gpu.work}/none")
+    assert {(one.client, one.group) for one in found.groups} == {(one.client, one.group) for one in by_trying.groups}
+    assert {one.channel for one in found.channels} <= {one.channel for one in by_trying.channels}
+    assert {one.subdevice for one in found.channels} == {one.subdevice for one in by_trying.channels}
+
+
+def test_handles_are_known_where_the_library_is(machine: Path) -> None:
+    with_gpu(machine, known_handles)
