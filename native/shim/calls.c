@@ -152,6 +152,18 @@ void call_next_managed (const uint8_t uuid[16])
         }
 }
 
+/* libcuda knows no way for a mapping to say that memory is out: whatever mmap answers becomes another error. So whoever
+ * stands before its functions may ask. Threads that overwrite each other's number here get that other error. */
+static uint32_t refused_thread;
+
+int call_managed_refused (void)
+{
+    uint32_t thread = LOAD (refused_thread) ? (uint32_t) RAW0 (SYS_gettid) : 0;
+
+    return thread &&
+           __atomic_compare_exchange_n (&refused_thread, &thread, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
 static int wished_gpu (struct process *process)
 {
     uint32_t thread;
@@ -210,6 +222,7 @@ void *call_mmap (void *address, size_t length, int protection, int flags, int de
     /* UVM takes a mapping only where its offset says: the address is known before the mapping is there. */
     if (uvm && !charge (process, gpu, place, size)) {
         process_leave (process, signals);
+        STORE (refused_thread, (uint32_t) RAW0 (SYS_gettid));
         errno = ENOMEM;
         return MAP_FAILED;
     }

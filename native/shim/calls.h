@@ -31,7 +31,10 @@ void call_closed (uint64_t file);
 
 /* The next managed mapping of the calling thread is charged to this GPU alone. */
 void call_next_managed (const uint8_t uuid[16]);
-/* The same, exported: libnvc-shim-api.so finds it by its name (a weak symbol). */
+/* 1, once, when the calling thread's last managed mapping was refused for the quota. */
+int call_managed_refused (void);
+/* The same, exported: libnvc-shim-api.so finds them by their names (weak symbols). */
 void nvc_shim_next_managed (const uint8_t uuid[16]);
+int nvc_shim_managed_refused (void);
 
 #endif

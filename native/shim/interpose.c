@@ -116,3 +116,8 @@ WRAPPER void nvc_shim_next_managed (const uint8_t uuid[16])
 {
     call_next_managed (uuid);
 }
+
+WRAPPER int nvc_shim_managed_refused (void)
+{
+    return call_managed_refused ();
+}

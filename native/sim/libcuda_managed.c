@@ -40,7 +40,8 @@ static CUresult map (CUcontext context, CUdeviceptr *pointer, size_t size, struc
         return CUDA_SUCCESS;
     }
     cuda_unreserve (address, managed->reserved);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    /* So the real one, whatever mmap's errno (580.159.04). */
+    return place == MAP_FAILED ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemAllocManaged (CUdeviceptr *pointer, size_t size, unsigned int flags)

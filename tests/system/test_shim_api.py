@@ -33,6 +33,7 @@ def oversubscribed(gpu: SimGpu) -> None:
     assert probe.alloc(200 * 1024, 1) == [1, 0], "more than the GPU has"
     assert gpu.region().used(0) == held + 200 * GIB, "charged once, for this GPU"
     assert probe.alloc(100 * 1024, 1) == [0, 2], "the share's limit still holds"
+    assert probe.managed(100 * 1024) == 2, "and is told by the error that means it"
     assert probe.free() == 0
     assert gpu.region().used(0) == held
 

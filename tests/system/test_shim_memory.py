@@ -146,7 +146,7 @@ def other_paths(gpu: SimGpu) -> None:
     free, _ = probe.info()
     assert probe.managed(4096) == 0
     assert probe.info()[0] <= free - 4 * GIB
-    assert probe.managed(8192) == 2
+    assert probe.managed(8192) == 999, "libcuda's CUDA_ERROR_UNKNOWN for a mapping that was refused"
     assert probe.free() == 0
     assert probe.info()[0] == free
 
