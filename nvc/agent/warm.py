@@ -21,7 +21,7 @@ import sys
 import time
 
 from nvc.agent import warm_caller, warm_request, warm_worker
-from nvc.agent.warm_request import DESCRIPTORS, LIMIT, Refused, Request
+from nvc.agent.warm_request import DESCRIPTORS, LIMIT, Programs, Refused, Request
 from nvc.linux import rights
 
 TYPE_CHECKING = False
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
     from nvc.agent.warm_caller import Manner
 
-#: What requests import, found by asking (tests/nvc/agent/test_warm.py holds that nothing is missing).
+#: What requests import beside what hook/warm.py does, found by asking (tests/system/test_warm.py holds that nothing is
+#: missing).
 MODULES = """
-encodings.ascii hook.__main__ hook.inject hook.report hook.target nvc.__main__ nvc.api nvc.apply nvc.cli.configure
+encodings.ascii nvc.api nvc.apply nvc.cli.configure
 nvc.cli.dryrun nvc.container
 nvc.execute nvc.ldcache nvc.ldcache_sandbox nvc.requirements nvc.driver.inventory nvc.driver.runtime nvc.driver.served
 nvc.driver.service nvc.share.inject nvc.driver.kmods nvc.linux.cgroup nvc.linux.devices_v1 nvc.linux.devices_v2
@@ -70,9 +71,10 @@ class _Session:
 class Warm:
     """The loop. ``listener`` is non-blocking. library: the directory of our packages."""
 
-    def __init__(self, listener: socket.socket, library: str) -> None:
+    def __init__(self, listener: socket.socket, library: str, programs: Programs) -> None:
         self._listener = listener
         self._library = library
+        self._programs = programs
         self._stamp = stamp_of(library)
         self._ours = warm_caller.standing("self")
         self._manner = warm_caller.manner_of(os.getpid())
@@ -174,7 +176,7 @@ class Warm:
             if request.stamp != self._stamp:
                 self._look_at_disk()
                 raise Refused("a client of another installation")
-            warm_request.check(request)
+            warm_request.check(request, self._programs)
             with warm_caller.Caller(session.connection) as caller:
                 session.manner = caller.check(self._ours, self._manner)
         except Refused:
@@ -200,7 +202,9 @@ class Warm:
     def _begin(self, session: _Session) -> None:
         assert session.request is not None and session.manner is not None
         try:
-            session.pid = warm_worker.fork(session.request, session.descriptors, session.manner, self._manner)
+            session.pid = warm_worker.fork(
+                session.request, session.descriptors, session.manner, self._manner, self._programs
+            )
             session.pidfd = os.pidfd_open(session.pid)
         except OSError:
             if session.pid:  # without a pidfd nobody would hear of its end: the client is told that it broke
@@ -265,7 +269,7 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     return list(found)
 
 
-def run() -> NoReturn:
+def run(programs: Programs) -> NoReturn:
     """``LISTENER LIBRARY PARENT``: serve; standard output is told when it begins. For ``nvc.agent.warming``."""
     listener, library, parent = sys.argv[1:]
     # Not SIGKILL: what runs for a container comes to its end also without an agent.
@@ -280,7 +284,7 @@ def run() -> NoReturn:
     for one in (signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # a terminal's, for the agent, which says what it means for us
     os.chdir("/")
-    warm = Warm(socket.socket(fileno=int(listener)), library)
+    warm = Warm(socket.socket(fileno=int(listener)), library, programs)
     if stamp != stamp_of(library):
         os._exit(STALE)
     # What is there now stays: a fork that looks for garbage among it would only copy its pages.

@@ -16,20 +16,18 @@ from nvc.cli.main import completion_variable, program_name
 from nvc.errors import NvcError
 from nvc.record import Record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 #: client.h: struct request_header, and its limits.
 _HEADER = struct.Struct("=8sIIII4Q")
 _MAGIC = b"nvcrun1\0"
 LIMIT = 96 * 1024
 DESCRIPTORS = 4
 
-#: Program -> module with its ``run``.
-PROGRAMS = {
-    "nvc-py": "nvc.__main__",
-    "nvidia-container-cli": "nvc.__main__",
-    "nvc-hook": "hook.__main__",
-    "nvidia-container-runtime-hook": "hook.__main__",
-    "nvidia-container-toolkit": "hook.__main__",
-}
+CONFIGURE = ("nvc-py", "nvidia-container-cli")
+HOOK = ("nvc-hook", "nvidia-container-runtime-hook", "nvidia-container-toolkit")
 #: What these name is another thing in another process.
 _OWN = ("/proc/self", "/proc/thread-self", "/dev/fd", "/dev/tty")
 
@@ -38,8 +36,19 @@ class Refused(Exception):
     """Not for the warm processes; the text is for the agent's log."""
 
 
+class Programs(Record):
+    """What runs a program on this process's ``sys.argv`` and ends it. outside: whether words ask for a hook's stage
+
+    outside of the container; raises NvcError for a mistake.
+    """
+
+    configure: Callable[[], object]
+    hook: Callable[[], object]
+    outside: Callable[[Sequence[str], str], bool]
+
+
 class Request(Record):
-    """program: one of PROGRAMS. mask: umask. stamp: of the client's installation (``stamp_of``).
+    """program: one of CONFIGURE or HOOK. mask: umask. stamp: of the client's installation (``stamp_of``).
 
     The descriptors that came with it are apart: somebody has to close them.
     """
@@ -68,19 +77,19 @@ def decode(packet: bytes) -> Request:
     return Request(program, tuple(rest[:words]), environment, mask, tuple(stamp))
 
 
-def check(request: Request) -> None:
+def check(request: Request, programs: Programs) -> None:
     """Raises Refused when the Python program must do it."""
-    if request.program not in PROGRAMS:
+    if request.program not in CONFIGURE + HOOK:
         raise Refused(f"program {request.program[:40]!r}")
     _check_environment(request.environment)
     texts = [*request.words, *(value for name, value in request.environment.items() if name.startswith("NVC_"))]
     if any(own in text for text in texts for own in _OWN):
         raise Refused("a file that is the caller's own")
     try:
-        if PROGRAMS[request.program] == "nvc.__main__":
+        if request.program in CONFIGURE:
             _check_configure(request)
-        else:
-            _check_hook(request)
+        elif not programs.outside(request.words, request.program):
+            raise Refused("a stage inside of the container, or none")
     except (ArgumentError, NvcError):
         raise Refused("a command line with a mistake") from None
 
@@ -99,13 +108,6 @@ def _check_configure(request: Request) -> None:
     if configure.read(chosen).pid is None:
         # It means the caller's own namespaces and cgroup.
         raise Refused("standalone")
-
-
-def _check_hook(request: Request) -> None:
-    # By name: what is in hook is above nvc, which does not import it. warm.py did.
-    arguments = sys.modules["hook.arguments"].parse(request.words, request.program)
-    if arguments.stage not in sys.modules["hook.state"].OUTSIDE:
-        raise Refused("a stage inside of the container, or none")
 
 
 def _check_environment(environment: dict[str, str]) -> None:

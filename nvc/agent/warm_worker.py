@@ -7,7 +7,7 @@ import signal
 import sys
 
 from nvc.agent import warm_caller
-from nvc.agent.warm_request import PROGRAMS
+from nvc.agent.warm_request import CONFIGURE
 from nvc.linux import rights
 
 TYPE_CHECKING = False
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from nvc.agent.warm_caller import Manner
-    from nvc.agent.warm_request import Request
+    from nvc.agent.warm_request import Programs, Request
 
 _DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 
 
-def fork(request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner) -> int:
+def fork(request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner, programs: Programs) -> int:
     """Start it; its process id. descriptors: the caller's streams and directory, which stay the caller's to close.
 
     Raises OSError when there is no process left.
@@ -31,19 +31,21 @@ def fork(request: Request, descriptors: Sequence[int], manner: Manner, ours: Man
     try:
         pid = os.fork()
         if pid == 0:
-            _work(request, descriptors, manner, ours, parent)
+            _work(request, descriptors, manner, ours, programs, parent)
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _work(request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner, parent: int) -> NoReturn:
+def _work(
+    request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner, programs: Programs, parent: int
+) -> NoReturn:
     """Never returns into the caller's code, whatever is raised."""
     try:
         # Helpers die with this process and undo; this one with the warm process that its client speaks to.
         rights.parent_death_signal(parent)
         _become(request, descriptors, manner, ours)
-        sys.modules[PROGRAMS[request.program]].run()
+        (programs.configure if request.program in CONFIGURE else programs.hook)()
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)  # as the interpreter does at its end
     finally:

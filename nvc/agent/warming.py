@@ -9,7 +9,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from pathlib import Path
 
 import nvc
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Where clients ask; compiled into native/client (client.h).
 RUN = f"{DIRECTORY}/run"
+#: The program, beside the launchers that clients become. Without it (a wheel) there are no clients either.
+PROGRAM = "nvc-warm"
 _BACKLOG = 1024
 #: Seconds until a new warm process serves, and between two that fail.
 _START = 15.0
@@ -35,10 +36,10 @@ LAST_WORK = 30.0
 class Warming:
     """``start``, then ``renew`` at will, then ``stop``. report: gets a line when something is not as it should be."""
 
-    def __init__(self, path: str = RUN, report: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, path: str = RUN, report: Callable[[str], None] = lambda line: None, library: str = "") -> None:
         self._path = path
         self._report = report
-        self._library = str(Path(nvc.__file__).resolve().parents[1])
+        self._library = library or str(Path(nvc.__file__).resolve().parents[1])
         self._listener: socket.socket | None = None
         self._current: Process | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -50,7 +51,9 @@ class Warming:
         return self._current.pid if self._current is not None and self._current.returncode is None else 0
 
     async def start(self) -> None:
-        """Listen and serve. Raises AgentError when that cannot be."""
+        """Listen and serve, if this installation has clients. Raises AgentError when that cannot be."""
+        if not os.path.exists(f"{self._library}/bin/{PROGRAM}"):
+            return
         try:
             await self.renew()
         except AgentError:
@@ -112,13 +115,16 @@ class Warming:
             self._listener = None
 
     async def _spawn(self, listener: socket.socket) -> Process:
-        process = await asyncio.create_subprocess_exec(
-            *command(listener.fileno(), self._library),
-            pass_fds=(listener.fileno(),),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            env={"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")},
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command(listener.fileno(), self._library),
+                pass_fds=(listener.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                env={"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")},
+            )
+        except OSError as error:  # in the middle of an upgrade, say
+            raise AgentError(f"the warm process does not start: {reason(error)}") from error
         assert process.stdout is not None
         try:
             line = await asyncio.wait_for(process.stdout.readline(), _START)
@@ -166,9 +172,4 @@ def listen(path: str) -> socket.socket:
 
 def command(listener: int, library: str) -> list[str]:
     """What is executed for a warm process with that socket; the caller hands the descriptor down."""
-    paths = [path for path in sys.path if os.path.isabs(path)]
-    start = (
-        f"import sys; sys.path[:] = {paths!r}; sys.argv[0] = 'nvc-warm'\n"
-        f"from nvc.boot import start; start({library!r}, 'nvc.agent.warm')"
-    )
-    return [sys.executable, "-IS", "-c", start, str(listener), library, str(os.getpid())]
+    return [f"{library}/bin/{PROGRAM}", str(listener), library, str(os.getpid())]

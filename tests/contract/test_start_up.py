@@ -32,6 +32,7 @@ COLD = (
     "nvc.cdi.validate",
     "nvc.engines",
     "hook.runtime.gated",
+    "hook.warm",
     "nvc.cli.cdi",
     "nvc.cli.doctor",
     "nvc.cli.groups",

@@ -92,9 +92,11 @@ def install(prefix: Path) -> Commands:
     directory.mkdir(parents=True)
     (library / "bin").mkdir()
     client = next((place / "nvc-client" for place in _native() if (place / "nvc-client").is_file()), None)
-    for name, module in _MODULES.items():
+    for name, module in {**_MODULES, "nvc-warm": "hook.warm"}.items():
         launcher, own = directory / name, ""
-        if client is not None and module in CLIENT_MODULES:
+        if name not in _MODULES:
+            launcher = library / "bin" / name  # for the agent
+        elif client is not None and module in CLIENT_MODULES:
             shutil.copy2(client, launcher)
             launcher = library / "bin" / name
             own = f"sys.argv[0] = {str(directory) + '/'!r} + sys.argv[0].rpartition('/')[2]\n"

@@ -51,7 +51,7 @@ class WarmBed:
     def start(self, view: CgroupView | None = None) -> None:
         """Serve, in a mount namespace that shows ``view``. Returns when it does."""
         listener = warming.listen(str(self.socket))
-        command = self._command(listener.fileno())
+        command = warming.command(listener.fileno(), str(self.library))
         self.process = subprocess.Popen(
             command if view is None else view.wrap(command),
             pass_fds=(listener.fileno(),),
@@ -64,14 +64,6 @@ class WarmBed:
         line = os.read(self.process.stdout.fileno(), 64) if ready else b""
         if line != b"ready\n":
             raise RuntimeError(f"the warm process said {line!r}")
-
-    def _command(self, listener: int) -> list[str]:
-        paths = [str(self.library), str(self.library / "deps")]
-        start = (
-            f"import sys; sys.path += {paths!r}; sys.argv[0] = 'nvc-warm'\n"
-            f"from nvc.boot import start; start({str(self.library)!r}, 'nvc.agent.warm')"
-        )
-        return [launchers.interpreter(), "-IS", "-c", start, str(listener), str(self.library), str(os.getpid())]
 
     def stop(self) -> None:
         """End it as the agent does, and wait for it."""

@@ -208,15 +208,15 @@ def test_sixty_four_at_once(bed: Bed, warm: WarmBed, runc: OciRuntime) -> None:
     def hold(_: int) -> Paused:
         return Paused(bed, runc, Container(bed.rootfs(), ["/bin/true"]))
 
-    def configure(held: Paused) -> tuple[int, bool]:
+    def configure(held: Paused) -> tuple[int, str, bool]:
         words = ["configure", "-d", "0", "-c", "-u", f"--pid={held.pid}", str(held.tree)]
-        code = call(bed, warm.commands.nvc, f"--sim={bed.machine('h200')}", *words)[0]
-        return code, "libcuda" in Path(f"/proc/{held.pid}/mountinfo").read_text()
+        result = bed.call(warm.commands.nvc, f"--sim={bed.machine('h200')}", *words)
+        return result.code, result.complaints, "libcuda" in Path(f"/proc/{held.pid}/mountinfo").read_text()
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         containers = list(pool.map(hold, range(MANY)))
     with ThreadPoolExecutor(MANY) as pool:
-        assert list(pool.map(configure, containers)) == [(0, True)] * MANY
+        assert list(pool.map(configure, containers)) == [(0, "", True)] * MANY
     with ThreadPoolExecutor(AT_ONCE) as pool:
         assert [result.code for result in pool.map(Paused.release, containers)] == [0] * MANY
     assert warm.descriptors() == descriptors
@@ -352,14 +352,14 @@ def test_everything_that_the_work_imports_is_there(
     report = bed.directory("modules") / "report"
     script = (
         f"import os, sys; sys.path += {[str(installed.library), str(installed.library / 'deps')]!r}\n"
-        "from nvc.agent import warm, warm_request, warm_worker\n"
+        "from hook.warm import programs\nfrom nvc.agent import warm\n"
         "for name in warm.MODULES: __import__(name)\n"
         "before, leave = set(sys.modules), os._exit\n"
         "def told(status):\n"
         f"    with open({str(report)!r}, 'a') as file: print(status, *(set(sys.modules) - before), file=file)\n"
         "    leave(status)\n"
         f"os._exit = told; sys.argv = [{program!r}, *{words!r}]\n"
-        f"sys.modules[warm_request.PROGRAMS[{program!r}]].run()\n"
+        f"programs().{'hook' if program == 'nvc-hook' else 'configure'}()\n"
     )
     with state.open() as stdin:
         subprocess.run([launchers.interpreter(), "-ISc", script], stdin=stdin, check=True, timeout=20)

@@ -17,12 +17,16 @@ from pathlib import Path
 
 import pytest
 
+from hook.warm import programs
 from nvc.agent import warm, warm_caller, warm_request, warming
 from nvc.agent.warm_request import Refused
 
 ROOT = Path(__file__).parents[3]
 HEADER = struct.Struct("=8sIIII4Q")
 SECONDS = 10
+PROGRAMS = programs()
+#: As an installation's lib/nvc-py/bin/nvc-warm does.
+START = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); from hook.warm import run; run()"]
 LAST = 4194303  # no process has it
 
 pytestmark = pytest.mark.root
@@ -93,7 +97,7 @@ def test_what_is_no_request_is_refused(data: bytes) -> None:
 )
 def test_what_only_the_caller_can_do_is_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(Refused):
-        warm_request.check(warm_request.decode(packet(words=words)))
+        warm_request.check(warm_request.decode(packet(words=words)), PROGRAMS)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +106,12 @@ def test_what_only_the_caller_can_do_is_refused(words: tuple[str, ...]) -> None:
 )
 def test_variables_that_work_at_a_start_are_refused(variable: str) -> None:
     with pytest.raises(Refused):
-        warm_request.check(warm_request.decode(packet(environment=(variable,))))
+        warm_request.check(warm_request.decode(packet(environment=(variable,))), PROGRAMS)
 
 
 def test_what_containers_are_started_with_is_taken() -> None:
     for environment in ((), ("LANG=en_US.UTF-8", "HOME=/root"), ("LC_ALL=C.utf8", "LANG=de_DE"), ("LANG=C",)):
-        warm_request.check(warm_request.decode(packet(environment=environment)))
+        warm_request.check(warm_request.decode(packet(environment=environment)), PROGRAMS)
 
 
 def test_the_compiled_client_has_the_same_numbers() -> None:
@@ -118,7 +122,10 @@ def test_the_compiled_client_has_the_same_numbers() -> None:
     assert f"REQUEST_LIMIT = {warm_request.LIMIT // 1024} * 1024," in header
     assert f"REQUEST_DESCRIPTORS = {warm_request.DESCRIPTORS}," in header
     names = (ROOT / "native/client/place.c").read_text().split("NAMES[] = {")[1].split("}")[0]
-    assert [name.strip('" \n') for name in names.split(",") if name.strip()] == list(warm_request.PROGRAMS)
+    assert [name.strip('" \n') for name in names.split(",") if name.strip()] == [
+        *warm_request.CONFIGURE,
+        *warm_request.HOOK,
+    ]
 
 
 # --- who asks ---------------------------------------------------------------------------------------------------------
@@ -167,7 +174,9 @@ class Process:
         self.path = str(directory / "run")
         listener = warming.listen(self.path)
         self.popen = subprocess.Popen(
-            warming.command(listener.fileno(), str(ROOT)), pass_fds=(listener.fileno(),), stdout=subprocess.PIPE
+            [*START, str(listener.fileno()), str(ROOT), str(os.getpid())],
+            pass_fds=(listener.fileno(),),
+            stdout=subprocess.PIPE,
         )
         listener.close()
         assert self.popen.stdout is not None
@@ -312,11 +321,28 @@ def test_it_is_small(process: Process) -> None:
 # --- the agent's side -------------------------------------------------------------------------------------------------
 
 
+def library(directory: Path) -> Path:
+    """What a warm process needs of an installation: this checkout, with the program that is executed."""
+    made = directory / "lib/nvc-py"
+    (made / "bin").mkdir(parents=True)
+    (made / "nvc").symlink_to(ROOT / "nvc")
+    program = made / "bin" / warming.PROGRAM
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "$(cat <<\'PY\'\n{START[2]}\nPY\n)" "$@"\n')
+    program.chmod(0o755)
+    return made
+
+
+def test_an_installation_without_clients_has_no_warm_process(tmp_path: Path) -> None:
+    asyncio.run(warming.Warming(str(tmp_path / "run"), library=str(tmp_path)).start())
+
+    assert not (tmp_path / "run").exists()
+
+
 def test_it_is_renewed_while_the_socket_stays(tmp_path: Path) -> None:
     said: list[str] = []
 
     async def scene() -> None:
-        keeping = warming.Warming(str(tmp_path / "run"), said.append)
+        keeping = warming.Warming(str(tmp_path / "run"), said.append, str(library(tmp_path)))
         await keeping.start()
         try:
             first, inode = keeping.pid, os.stat(tmp_path / "run").st_ino
@@ -350,7 +376,8 @@ async def until(condition: object) -> None:
 def test_it_ends_with_its_agent(tmp_path: Path) -> None:
     script = (
         f"import sys; sys.path[:] = {sys.path!r}\nimport asyncio\nfrom nvc.agent.warming import Warming\n"
-        f"async def run():\n    w = Warming({str(tmp_path / 'run')!r})\n    await w.start()\n"
+        f"async def run():\n    w = Warming({str(tmp_path / 'run')!r}, library={str(library(tmp_path))!r})\n"
+        "    await w.start()\n"
         "    print(w.pid, flush=True)\n    await asyncio.sleep(60)\nasyncio.run(run())"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as agent:

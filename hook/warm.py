@@ -1,0 +1,35 @@
+"""What the agent's warm process is started as: it imports both programs, which ``nvc`` alone cannot.
+
+Installed beside the launchers (tools/install), where native/client is: an installation without that has no use for it.
+"""
+
+from __future__ import annotations
+
+from hook import __main__ as hook
+from hook import arguments, inject, report, state, target
+from nvc import __main__ as configure
+from nvc.agent import warm
+from nvc.agent.warm_request import Programs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+#: Imported for the hook's runs, which find them here.
+READY = (inject, report, target)
+
+
+def outside(words: Sequence[str], program: str) -> bool:
+    """Whether the hook is asked for a stage outside of the container. Raises UsageError."""
+    return arguments.parse(words, program).stage in state.OUTSIDE
+
+
+def programs() -> Programs:
+    """Both."""
+    return Programs(configure.run, hook.run, outside)
+
+
+def run() -> NoReturn:
+    """Entry point; arguments as ``nvc.agent.warm.run`` says."""
+    warm.run(programs())
