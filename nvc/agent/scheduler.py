@@ -37,6 +37,7 @@ LOOK, VALID = 0.1, 1.0
 EFFORT = 0.1
 #: Seconds over which a share is measured.
 WINDOW = 1.0
+NOT_KNOWN = -1
 #: So many different problems are remembered as told.
 _TOLD = 1000
 
@@ -57,7 +58,8 @@ class _Known:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.groups = [0] * len(limits.gpus)
-        self.slices = [0] * len(limits.gpus)
+        #: What was written last; NOT_KNOWN: an agent before this one may have written something.
+        self.slices = [NOT_KNOWN] * len(limits.gpus)
         #: (when, frozen_ns) at the beginning of the window, and the part of the last one that it was on.
         self.begin: list[tuple[float, int]] = [(0.0, 0)] * len(limits.gpus)
         self.on: list[float] = [1.0] * len(limits.gpus)
@@ -265,7 +267,7 @@ class Scheduler:
             self._plan(uuid, Schedule((), ()), {})
         for number, known in self._known.items():
             for index, microseconds in enumerate(known.slices):
-                if microseconds:
+                if microseconds > 0:
                     self._slice(number, index, 0)
         self._schedules.clear()
         self._shares.clear()

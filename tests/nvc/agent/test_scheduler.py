@@ -95,6 +95,16 @@ def test_slices_follow_weights_and_are_written_once(notes: Notes, two: Scheduler
     assert {(1, 0): 5000, (2, 0): 5000} == notes.slices
 
 
+def test_what_an_agent_before_left_is_written_over(notes: Notes) -> None:
+    scheduler = Scheduler(notes)
+    notes.groups[1, 0] = 1
+    scheduler.tenant(1, limits(gpu()))
+    scheduler.update()
+    assert [("slice", 1, 0, OWN_US), ("slice", 1, 0, 0)] == notes.calls
+    scheduler.update()
+    assert len(notes.calls) == 2
+
+
 def test_groups_that_come_and_go_change_slices(notes: Notes, two: Scheduler) -> None:
     notes.groups[2, 0] = 3
     two.update()
