@@ -7,8 +7,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define LOOK_AGAIN_NS 1000000u
-
 static void *host_allocate (void *context, size_t size)
 {
     (void) context;
@@ -71,14 +69,12 @@ static bool has_room (const struct tenant *tenant, int gpu, uint64_t bytes)
 }
 
 /* Nothing tells when managed memory is unmapped, nor when what only the driver knew of is gone: before that is held against
- * anybody it is looked at again. At most once a millisecond, for a tenant that asks all the time. */
+ * anybody, or said, it is looked at again: once a call, at the cost of who makes it. */
 static bool look_again (struct tenant *tenant, int gpu)
 {
-    uint64_t now = guard_now ();
-
-    if ((tenant->managed[gpu] == 0 && tenant->excess[gpu] == 0) || now < tenant->looked_at + LOOK_AGAIN_NS)
+    if ((tenant->managed[gpu] == 0 && tenant->excess[gpu] == 0) || tenant->looked_at == tenant->status.notifications)
         return false;
-    tenant->looked_at = now;
+    tenant->looked_at = tenant->status.notifications;
     managed_now (tenant);
     if (tenant->excess[gpu] != 0)
         truth_now (tenant);
@@ -112,8 +108,10 @@ static void host_charge (void *context, int gpu, uint64_t bytes)
 
 static struct rm_numbers host_numbers (void *context, int gpu)
 {
-    const struct tenant *tenant = context;
+    struct tenant *tenant = context;
 
+    if (tenant->current != NULL)
+        look_again (tenant, gpu);
     return (struct rm_numbers) { .limit = tenant->limits.gpus[gpu].memory,
                                  .used = tenant_used (tenant, gpu) };
 }

@@ -72,7 +72,7 @@ struct tenant {
     struct process processes[TENANT_PROCESSES];
     struct thread_entry threads[TENANT_THREADS];
     uint64_t next_serial;
-    uint64_t looked_at;
+    uint64_t looked_at; /* status.notifications then */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     struct {
         dev_t device;
