@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -207,6 +208,22 @@ int guard_tenant_listen (struct guard *guard, uint32_t id, int listener)
     struct tenant *tenant = hold (guard, id);
 
     return tenant == NULL ? -ENOENT : release (guard, tenant, tenant_listen (tenant, listener));
+}
+
+int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file)
+{
+    struct tenant *tenant = hold (guard, id);
+    void *page;
+
+    if (tenant == NULL)
+        return -ENOENT;
+    if (tenant->in_hand != NULL)
+        return release (guard, tenant, -EEXIST);
+    page = mmap (NULL, sizeof (*tenant->in_hand), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (page == MAP_FAILED)
+        return release (guard, tenant, -errno);
+    tenant->in_hand = page;
+    return release (guard, tenant, 0);
 }
 
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status)

@@ -57,6 +57,8 @@ bool notify_handle (struct tenant *tenant, int listener)
     memset (&notification, 0, sizeof (notification)); /* the kernel wants it so */
     if (ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, &notification) != 0)
         return errno == ENOENT || errno == EINTR || errno == EAGAIN; /* ENOENT: its thread was interrupted meanwhile */
+    if (tenant->in_hand != NULL)
+        atomic_store (tenant->in_hand, notification.id);
     began = guard_now ();
     pthread_mutex_lock (&tenant->lock);
     tenant->status.notifications++;
@@ -73,6 +75,8 @@ bool notify_handle (struct tenant *tenant, int listener)
     }
     /* ENOENT: nobody waits any more. What was made stays in the books, and is there when the thread comes again. */
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
+    if (tenant->in_hand != NULL)
+        atomic_store (tenant->in_hand, 0);
 
     pthread_mutex_lock (&tenant->lock);
     replay_keep (tenant, &notification, &answer, undelivered);

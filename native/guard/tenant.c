@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -176,6 +177,8 @@ void tenant_destroy (struct tenant *tenant)
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0)
             close (tenant->processes[i].pidfd);
+    if (tenant->in_hand != NULL)
+        munmap ((void *) tenant->in_hand, sizeof (*tenant->in_hand));
     if (tenant->epoll >= 0)
         close (tenant->epoll);
     if (tenant->wake >= 0)

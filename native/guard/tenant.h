@@ -63,6 +63,8 @@ struct tenant {
     atomic_int start_error;
     int epoll, wake;
 
+    _Atomic uint64_t *in_hand; /* a mapped file's, or NULL: the id of the notification that is being answered */
+
     pthread_mutex_t lock; /* everything below */
     struct limits limits;
     const struct rm_abi *abi;

@@ -68,12 +68,14 @@ class Agent:
         self._wanted = list(parts)
         self._end = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
+        self._own_sockets = True
 
     async def run(self, systemd: Systemd) -> None:
         """Until SIGTERM or SIGINT. Raises NvcError, OSError."""
         tenant_files.prepare(self.options.directory)
         _raise_descriptors()
         lock = _lock(self.options.directory)
+        self._own_sockets = not {name for name, _ in systemd.given} & set(OWN)
         try:
             with Guard(self.options.devices) as self.guard:
                 self._keeping = Keeping(self.options.directory, systemd)
@@ -137,7 +139,7 @@ class Agent:
         self.guard.close()
         self._keeping.leave()
         self.tenants.close()
-        for name in OWN:
+        for name in OWN if self._own_sockets else ():
             try:
                 os.unlink(f"{self.options.directory}/{name}")
             except OSError:

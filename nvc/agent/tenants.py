@@ -11,7 +11,7 @@ import os
 import signal
 import time
 
-from nvc.agent import tenant_files
+from nvc.agent import in_hand, tenant_files
 from nvc.agent.tenant_files import TenantRecord
 from nvc.errors import AgentError, ContainerError, InputError, NvcError, reason
 from nvc.share import limits as limits_file
@@ -183,6 +183,15 @@ class Tenants:
             self._guard.add(tenant.number, limits_file.encode(tenant.limits), len(tenant.limits.gpus))
         except OSError as error:
             raise _not_added(tenant, error) from error
+        try:
+            noted = in_hand.open_file(self._directory, tenant.number)
+            try:
+                self._guard.in_hand(tenant.number, noted)
+            finally:
+                os.close(noted)
+        except BaseException:
+            self._guard.remove(tenant.number)
+            raise
         self._by_number[tenant.number] = tenant
         self._journal.write(
             "tenant", container=tenant.name, tenant=tenant.number, pid=tenant.record.pid, gpus=_words(tenant.limits)
@@ -221,6 +230,10 @@ class Tenants:
             self._journal.write("problem", what=problem)
         by_number = {record.number: record for record in records}
         self._next = max(by_number, default=0) + 1
+        for number in by_number:
+            theirs = [listener for name, listener in kept.items() if name.partition("-")[0] == str(number)]
+            if in_hand.answer(self._directory, number, theirs):
+                self._journal.write("answered", tenant=number, container=by_number[number].container)
         entries = {entry.record.key: entry for entry in store.entries(self._shares)[0]}
         try:
             for name, listener in sorted(kept.items()):

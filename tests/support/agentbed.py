@@ -173,7 +173,7 @@ class Held:
 
     def end(self) -> tuple[int, str]:
         """Close its stdin; its exit code and what it said last."""
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=20)
         return self.process.returncode, out + err
 
     def execute(self, *command: str) -> Result:

@@ -1,0 +1,201 @@
+"""The agent's two sockets in front of callers that are slow, wrong, or too many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvc.agent import protocol
+from nvc.agent.container_state import ContainerProcess
+from nvc.agent.control import CONNECTIONS, ControlSocket
+from nvc.agent.journal import Journal
+from nvc.agent.listener import ListenerSocket
+from nvc.agent.peer import Peer
+from nvc.errors import InputError
+
+SECONDS = 0.2
+
+
+class Told:
+    """A journal's events."""
+
+    def __init__(self) -> None:
+        self.journal = Journal(-1)
+        self.events: list[dict[str, Any]] = []
+        self.journal.listen(self.events.append)
+
+
+def listening(path: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(path))
+    made.listen(512)
+    return made
+
+
+def with_control(path: Path, told: Told, act: Callable[[], Awaitable[None]]) -> None:
+    async def status(request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        return {"uid": who.uid}
+
+    async def pause(request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        raise InputError("no container", hint="there are: none")
+
+    async def policy(request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        raise ZeroDivisionError("by mistake")
+
+    async def run() -> None:
+        handlers = {"status": status, "pause": pause, "policy": policy}
+        server = ControlSocket(listening(path), handlers, told.journal, lambda: -1, SECONDS)
+        task = asyncio.ensure_future(server.serve())
+        try:
+            await asyncio.wait_for(act(), 20)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+async def ask(path: Path, data: bytes, *, end: bool = False) -> list[dict[str, Any]]:
+    """What comes back until the agent closes or has answered."""
+    reader, writer = await asyncio.open_unix_connection(str(path), limit=4 << 20)
+    writer.write(data)
+    if end:
+        writer.write_eof()
+    lines = []
+    try:
+        while line := await asyncio.wait_for(reader.readline(), 5):
+            lines.append(json.loads(line))
+            if not end:
+                break
+    except ConnectionError:
+        pass
+    writer.close()
+    return lines
+
+
+@pytest.mark.root
+def test_requests_are_answered_in_order_and_mistakes_end_nothing(tmp_path: Path) -> None:
+    told, path = Told(), tmp_path / "control"
+
+    async def act() -> None:
+        lines = [
+            b'{"verb":"status"}',
+            b"nonsense",
+            b'{"verb":"pause","container":"a"}',
+            b'{"verb":"policy","policy":"x"}',
+        ]
+        found = await ask(path, b"\n".join([*lines, b'{"verb":"status"}', b""]), end=True)
+        assert [one["ok"] for one in found] == [True, False, False, False, True]
+        assert found[2] == {"ok": False, "stage": "input error", "message": "no container", "hint": "there are: none"}
+        assert "ZeroDivisionError" in found[3]["message"]
+
+    with_control(path, told, act)
+    assert [event["event"] for event in told.events] == ["internal-error"]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("data", [b"x" * (protocol.LIMIT + 70000), b'{"verb":"sta'], ids=["huge", "half"])
+def test_a_line_without_an_end_ends_its_connection_only(tmp_path: Path, data: bytes) -> None:
+    told, path = Told(), tmp_path / "control"
+
+    async def act() -> None:
+        found = await ask(path, data)
+        assert found in ([], [found[0]] if found else [])
+        assert (await ask(path, b'{"verb":"status"}\n'))[0]["ok"] is True
+
+    with_control(path, told, act)
+    assert [event["event"] for event in told.events] == ["problem"]
+
+
+@pytest.mark.root
+def test_many_connections_are_a_limit_and_no_end(tmp_path: Path) -> None:
+    told, path = Told(), tmp_path / "control"
+
+    async def act() -> None:
+        held = [await asyncio.open_unix_connection(str(path)) for _ in range(CONNECTIONS)]
+        await asyncio.sleep(0.05)
+        assert await ask(path, b'{"verb":"status"}\n') == []
+        for _, writer in held:
+            writer.close()
+        for _ in range(100):
+            if await ask(path, b'{"verb":"status"}\n'):
+                break
+            await asyncio.sleep(0.02)
+        else:
+            raise AssertionError("nobody is served any more")
+
+    with_control(path, told, act)
+
+
+def with_listener(path: Path, told: Told, act: Callable[[], Awaitable[None]]) -> list[ContainerProcess]:
+    admitted: list[ContainerProcess] = []
+
+    async def admit(process: ContainerProcess, listener: int) -> None:
+        os.close(listener)
+        admitted.append(process)
+
+    async def run() -> None:
+        with listening(path) as server:
+            task = asyncio.ensure_future(ListenerSocket(server, admit, told.journal, SECONDS).serve())
+            try:
+                await asyncio.wait_for(act(), 20)
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    return admitted
+
+
+STATE = {"ociVersion": "1.0.2", "id": "c1", "status": "creating", "pid": 7}
+MESSAGE = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": STATE}).encode()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("data", "descriptors", "said"),
+    [
+        (b"", 0, ""),
+        (b"{", 0, "within"),
+        (b"x" * (2 << 20), 0, "longer than"),
+        (MESSAGE, 0, "0 descriptors came"),
+        (MESSAGE, 1, "no seccomp listener"),
+        (MESSAGE, 30, "more than 16 descriptors"),
+    ],
+    ids=["nothing", "half", "huge", "no descriptor", "another descriptor", "many descriptors"],
+)
+def test_what_is_no_listener_is_refused_and_nothing_stays_open(
+    tmp_path: Path, data: bytes, descriptors: int, said: str
+) -> None:
+    told, path = Told(), tmp_path / "listen"
+
+    async def act() -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.setblocking(False)
+            sent = socket.send_fds(client, [data[:4096]], [0] * descriptors) if data else 0
+            try:
+                while sent < len(data):
+                    await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(client, data[sent:]), 5)
+                    break
+            except OSError:
+                pass  # it was refused already
+            if not data:
+                client.shutdown(socket.SHUT_WR)
+            for _ in range(100):
+                if told.events:
+                    break
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    assert with_listener(path, told, act) == []
+    assert [said in event["message"] for event in told.events] == ([True] if said else [])
