@@ -128,7 +128,8 @@ class Agent:
             if self._later is not None:
                 self._later.cancel()
             loop.remove_reader(self.guard.event_descriptor)
-            loop.remove_reader(self._keeping.fileno())
+            if self._keeping.fileno() >= 0:
+                loop.remove_reader(self._keeping.fileno())
             await self._stop()
 
     async def _stop(self) -> None:
@@ -177,9 +178,14 @@ class Agent:
             )
 
     def _keeper_gone(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._keeping.fileno())
+        asyncio.get_running_loop().remove_reader(self._keeping.fileno())
         self.journal.write("keeper-gone")
+        self._keeper_again()
+
+    def _keeper_again(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._end.is_set():
+            return
         try:
             self._keeping.again()
             self.tenants.keep_again()
@@ -188,7 +194,7 @@ class Agent:
             self._keeping.alive()
         except NvcError as error:
             self.journal.write("problem", what=str(error), hint=error.hint)
-            loop.call_later(1, self._keeper_gone)
+            loop.call_later(0.1, self._keeper_again)
             return
         loop.add_reader(self._keeping.fileno(), self._keeper_gone)
 

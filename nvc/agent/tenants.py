@@ -200,8 +200,12 @@ class Tenants:
             part.added(tenant)
 
     def _listen(self, tenant: Tenant, name: str, listener: int) -> None:
-        """Raises NvcError, OSError; a tenant without any listener ends by itself."""
-        self._keeping.put(name, listener)
+        """Raises OSError; a tenant without any listener ends by itself."""
+        try:
+            self._keeping.put(name, listener)
+        except AgentError as error:
+            # It went away: another one is started at once, and gets every listener that is here then (keep_again).
+            self._journal.write("problem", what=str(error), container=tenant.name)
         try:
             self._guard.listen(tenant.number, listener)
         except BaseException:
