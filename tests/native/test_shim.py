@@ -15,7 +15,19 @@ from elftools.elf.sections import SymbolTableSection
 
 from tests.support.native import CHECKOUT, build
 
-EXPORTED = {"ioctl", "mmap", "mmap64", "munmap", "close", "dup", "dup2", "dup3", "poll", "nvc_shim_next_managed", "nvc_shim_managed_refused"}
+EXPORTED = {
+    "ioctl",
+    "mmap",
+    "mmap64",
+    "munmap",
+    "close",
+    "dup",
+    "dup2",
+    "dup3",
+    "poll",
+    "nvc_shim_next_managed",
+    "nvc_shim_managed_refused",
+}
 #: What may be asked of libc, all of it in every glibc and musl; "weak" ones may be missing.
 STRONG = {"__errno_location"}
 WEAK = {
