@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nvc.agent.status import AgentStatus, StatusTenant, TenantGpu
+from nvc.reasons import REASONS
 from nvc.record import Record
 from nvc.share.model import DEFAULT_WEIGHT
-from nvc.share.view import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -11,6 +11,7 @@ import errno
 import os
 
 from nvc.errors import InitializationError
+from nvc.reasons import REASONS, word
 from nvc.record import Record
 
 TYPE_CHECKING = False
@@ -21,21 +22,6 @@ if TYPE_CHECKING:
 NAME = "libnvc-guard.so"
 #: share.h: SHARE_MAX_GPUS. guard.h: GUARD_REASONS.
 _GPUS, _REASONS = 32, 32
-#: rm.h, enum rm_reason, in its order; ``reason_words`` asks the library for the same, and a test compares.
-REASONS = (
-    "ok",
-    "over-quota",
-    "unknown-escape",
-    "unknown-class",
-    "unknown-control",
-    "forbidden-escape",
-    "forbidden-class",
-    "forbidden-control",
-    "own-scheduling",
-    "bad-size",
-    "bad-pointer",
-    "too-many",
-)
 _EVENTS = 256
 _PROCESSES = 512
 
@@ -277,7 +263,7 @@ class Guard:
             )
             for index in range(self._gpus.get(tenant, 0))
         )
-        reasons = tuple((word, got.reasons[index]) for index, word in enumerate(REASONS) if got.reasons[index])
+        reasons = tuple((text, got.reasons[index]) for index, text in enumerate(REASONS) if got.reasons[index])
         counted = (got.notifications, got.performed, got.continued, got.refused)
         return TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners)
 
@@ -294,19 +280,13 @@ class Guard:
         room = (_Event * _EVENTS)()
         count = self._library.guard_events(self._guard, room, _EVENTS)
         return tuple(
-            Event(one.when_ns, one.tenant, reason_word(one.reason), one.number, one.pid, one.repeated)
-            for one in room[:count]
+            Event(one.when_ns, one.tenant, word(one.reason), one.number, one.pid, one.repeated) for one in room[:count]
         )
 
     def _check(self, result: int, call: str) -> int:
         if result < 0:
             raise OSError(-result, f"{call}: {os.strerror(-result)}")
         return result
-
-
-def reason_word(reason: int) -> str:
-    """The word for a number of enum rm_reason."""
-    return REASONS[reason] if reason < len(REASONS) else f"reason-{reason}"
 
 
 def declare(library: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nvc.reasons import REASONS
 from nvc.record import Record
 from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, ResolvedGpu
 
@@ -12,21 +13,6 @@ if TYPE_CHECKING:
     from nvc.share.limits import Limits
     from nvc.share.region import Region, RegionHeader, RegionSlot
 
-#: enum rm_reason of native/rm/rm.h, in order: what the notes of a region count.
-REASONS = (
-    "ok",
-    "over-quota",
-    "unknown-escape",
-    "unknown-class",
-    "unknown-control",
-    "forbidden-escape",
-    "forbidden-class",
-    "forbidden-control",
-    "own-scheduling",
-    "bad-size",
-    "bad-pointer",
-    "too-many",
-)
 UNKNOWN_DRIVER = "driver unknown: only memory is held, where programs call CUDA"
 
 

@@ -13,7 +13,7 @@ import pytest
 from nvc.agent.metrics_hami import HAMI
 from nvc.agent.metrics_rows import ROWS
 from nvc.agent.settings import AgentSettings, decode
-from nvc.share.view import REASONS
+from nvc.reasons import REASONS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/metrics.md").read_text()

@@ -16,7 +16,7 @@ from nvc.agent.metrics_hami import HAMI
 from nvc.agent.metrics_rows import ROWS, TENANTS
 from nvc.agent.status import AgentStatus
 from nvc.errors import AgentError, InputError
-from nvc.share.view import REASONS
+from nvc.reasons import REASONS
 from tests.support.agent_status import GIB, UUIDS, share, status, tenant
 
 OPEN = "application/openmetrics-text; version=1.0.0"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nvc.share import limits, region, view
+from nvc import reasons
+from nvc.share import limits, region
 from nvc.share.model import PRIORITIES
 from tests.support.native import build
 
@@ -132,7 +133,7 @@ def test_reasons_and_nodes_are_those_of_rm() -> None:
     body = re.search(r"enum rm_reason \{(.*?)RM_REASONS", text, re.DOTALL)
     assert body is not None
     names = re.findall(r"^\s+RM_([A-Z_]+)", body.group(1), re.MULTILINE)
-    assert list(view.REASONS) == [name.lower().replace("_", "-") for name in names]
+    assert list(reasons.REASONS) == [name.lower().replace("_", "-") for name in names]
     kinds = dict(re.findall(r"RM_NODE_(\w+) = (\d)", text))
     assert {"OTHER": "0", "CONTROL": "1", "GPU": "2", "UVM": "3"} == kinds
     assert (1, 2, 3) == (limits.NODE_CONTROL, limits.NODE_GPU, limits.NODE_UVM)
