@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+import select
 import signal
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,9 @@ from typing import Any
 CLONE_NEWNS = 0x00020000
 CLONE_NEWPID = 0x20000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 1 << 18
+PR_SET_PDEATHSIG = 1
+#: Seconds that a child has to say what went wrong, once its time is over, before it is killed.
+_GRACE = 5
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -24,6 +29,7 @@ def in_namespaces(function: Callable[..., Any], *args: Any, pid: bool = False, t
     """Fork, enter a private mount namespace (and with ``pid`` a pid namespace), call, return the pickled result.
 
     Everything mounted inside is gone when the child ends; with ``pid`` every process started inside as well.
+    timeout: seconds, after which the child is ended, whatever it waits for: no wait here is without a limit.
     Raises ChildFailed with the child's traceback.
     """
     read_end, write_end = os.pipe()
@@ -32,6 +38,8 @@ def in_namespaces(function: Callable[..., Any], *args: Any, pid: bool = False, t
         os.close(read_end)
         status = 1
         try:
+            # The handler of the parent's own limit would only be called once a system call has come back.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(timeout)
             _check(_libc.unshare(CLONE_NEWNS | (CLONE_NEWPID if pid else 0)), "unshare")
             _check(_libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount private")
@@ -41,9 +49,14 @@ def in_namespaces(function: Callable[..., Any], *args: Any, pid: bool = False, t
         finally:
             os._exit(status)
     os.close(write_end)
-    with os.fdopen(read_end, "rb") as pipe:
-        data = pipe.read()
-    _, status = os.waitpid(child, 0)
+    try:
+        data = _read(read_end, time.monotonic() + timeout + _GRACE)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        os.close(read_end)
+        status = _reap(child)
     if not data:
         raise ChildFailed(f"isolated test ended without a result, wait status {status}")
     good, value = pickle.loads(data)
@@ -55,6 +68,34 @@ def in_namespaces(function: Callable[..., Any], *args: Any, pid: bool = False, t
 def mount_bind(source: str, target: str) -> None:
     """Show ``source`` at ``target``; only in a function that runs in_namespaces. Raises OSError."""
     _check(_libc.mount(source.encode(), target.encode(), None, MS_BIND, None), f"mount {source} on {target}")
+
+
+def end_with_parent() -> None:
+    """The calling process is killed when the thread ends that forked it. Raises OSError."""
+    _check(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "PR_SET_PDEATHSIG")
+
+
+def _read(pipe: int, end: float) -> bytes:
+    data = b""
+    while True:
+        left = end - time.monotonic()
+        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+            raise ChildFailed("isolated test hangs: no result in time, and its limit did not end it")
+        some = os.read(pipe, 1 << 16)
+        if not some:
+            return data
+        data += some
+
+
+def _reap(child: int) -> int:
+    """Its wait status; a child that is stuck in the kernel even after SIGKILL is left to itself, and said so."""
+    end = time.monotonic() + _GRACE
+    while time.monotonic() < end:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid != 0:
+            return status
+        time.sleep(0.002)
+    raise ChildFailed(f"isolated test's process {child} cannot be ended")
 
 
 def _check(result: int, call: str) -> None:
@@ -76,6 +117,7 @@ def _second_child(function: Callable[..., Any], args: tuple[Any, ...], pipe: int
     init = os.fork()
     if init == 0:
         try:
+            end_with_parent()
             _check(_libc.mount(b"proc", b"/proc", b"proc", 0, None), "mount proc")
         finally:
             os._exit(_call(function, args, pipe))
