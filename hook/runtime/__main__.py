@@ -90,7 +90,7 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
     from hook.runtime.modify import modify
 
     changed = modify(content, found, env, config, own, directory, journal)
-    if guard.add(content, found, env, directory, journal) or changed:
+    if guard.add(content, found, env, config, directory, journal) or changed:
         spec.write(directory, content)
 
 

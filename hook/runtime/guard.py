@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hook.bundle import Bundle
+    from hook.config import HookConfig
     from hook.runtime.journal import Journal
 
 #: Only a file of ours has the sections [share] and [agent].
@@ -26,7 +27,9 @@ _OURS = "/nvc/config.toml"
 _NATIVE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 
 
-def add(content: dict[str, Any], found: Bundle, env: Mapping[str, str], directory: str, journal: Journal) -> bool:
+def add(
+    content: dict[str, Any], found: Bundle, env: Mapping[str, str], config: HookConfig, directory: str, journal: Journal
+) -> bool:
     """Merge the filter into ``content``; False when the container is not to have it.
 
     Raises InputError for a profile that cannot have it, an annotation that the node does not allow, and where the node
@@ -44,7 +47,9 @@ def add(content: dict[str, Any], found: Bundle, env: Mapping[str, str], director
     path = swarm.find("", os.environ)
     tables = policyfile.read(path if path.endswith(_OURS) else "")
     policy = decode(tables.get("share", {}), path)
-    if not asks(policy, annotation=wish, environment=env):
+    # Who gets a share is the hook's decision: it reads the node's file, whatever the runtime reads.
+    rules = policyfile.load()
+    if not asks(rules, annotation=wish, environment=env):
         return False
     off = annotations.get(GUARD, "on").strip().lower() == "off"
     if off and policy.guard == "require" and not policy.allow_guard_off:
@@ -59,13 +64,18 @@ def add(content: dict[str, Any], found: Bundle, env: Mapping[str, str], director
     agent = tables.get("agent", {})
     listener = f"{agent.get('directory', '/run/nvc/agent') if isinstance(agent, dict) else '/run/nvc/agent'}/listen"
     why = _absent(listener)
-    if why:
-        if policy.guard == "require":
-            raise PrivilegeError(
-                f"this node requires a guard for shares, and {why}", hint="systemctl start nvc-agent; nvc-py agent"
-            )
+    if why and policy.guard != "require":
         journal.info(f"no guard: {why}")
         return False
+    from hook.runtime.granted import granted
+
+    if not granted(content, found, env, config, directory, rules, wish, journal):
+        journal.info("no guard: the container gets no share")
+        return False
+    if why:
+        raise PrivilegeError(
+            f"this node requires a guard for shares, and {why}", hint="systemctl start nvc-agent; nvc-py agent"
+        )
     from nvc.guard.filter import merge
 
     linux = spec.section(content, "linux", directory)

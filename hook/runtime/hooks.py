@@ -76,6 +76,16 @@ def present(config: dict[str, Any], directory: str) -> bool:
     )
 
 
+def variable(config: dict[str, Any], name: str, directory: str) -> str:
+    """A variable of the first prestart hook that gives GPUs, "" when it has none. Raises InputError."""
+    for entry in spec.entries(spec.section(config, "hooks", directory), "prestart", directory):
+        if _is_ours(entry):
+            found = entry.get("env")
+            words = [word for word in found if isinstance(word, str)] if isinstance(found, list) else []
+            return next((word[len(name) + 1 :] for word in words if word.startswith(f"{name}=")), "")
+    return ""
+
+
 def remove(config: dict[str, Any], directory: str) -> bool:
     """Take away every prestart hook that gives GPUs. True when there was one. Raises InputError."""
     if not config.get("hooks"):

@@ -1,0 +1,128 @@
+"""Whether the container's hook will give it a share: decided as the hook does, before there is a container.
+
+Without a share the agent ends a container that has the guard's filter, so no filter must be there then.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hook import modes, request
+from hook.environment import chosen
+from hook.runtime import hooks, spec
+from hook.swarm import DEVICES
+from nvc.errors import NvcError
+from nvc.share.policy import DEFAULT, asks, decide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from hook.bundle import Bundle
+    from hook.config import HookConfig
+    from hook.request import HookRequest
+    from hook.runtime.journal import Journal
+    from nvc.api import Context
+    from nvc.model import Selection
+    from nvc.share.policy import Policy
+
+
+def granted(
+    content: dict[str, Any],
+    found: Bundle,
+    env: Mapping[str, str],
+    config: HookConfig,
+    directory: str,
+    policy: Policy,
+    annotation: str,
+    journal: Journal,
+) -> bool:
+    """annotation: the container's wish, or "". What cannot be found out is True: the hook will say what is wrong.
+
+    Where the container asks itself, having a GPU is enough: it gets a share, or the hook refuses to start it. The
+    node's default leaves MIG devices alone, a GPU that it gives whole, and drivers that are not NVIDIA's usual one.
+    """
+    minors: set[int] = set()
+    wish = None
+    try:
+        if hooks.present(content, directory):
+            wish = _wish(content, found, env, config, directory)
+            if wish is None or not wish.devices:
+                return False
+        else:
+            minors = _minors(content, directory)
+            if not minors:
+                return False  # devices of others
+        if asks(policy, annotation=annotation, environment=env) != DEFAULT:
+            return True
+        with _context(config) as context:
+            if context.driver_info().platform:
+                return False
+            selection = _selection(context, wish, minors)
+            has_mig = bool(selection.migs or selection.mig_config or selection.mig_monitor)
+            return bool(decide(policy, selection.gpus, annotation=annotation, environment=env, has_mig=has_mig))
+    except NvcError as error:
+        journal.debug(f"guard: {error}")
+        return True
+
+
+def _wish(
+    content: dict[str, Any], found: Bundle, env: Mapping[str, str], config: HookConfig, directory: str
+) -> HookRequest | None:
+    """What the prestart hook will give. Raises NvcError."""
+    devices = hooks.variable(content, DEVICES, directory)
+    if devices:
+        names = chosen(devices) or ()
+    else:
+        seen = request.visible(
+            env,
+            privileged=found.privileged,
+            config=config,
+            device_mounts=found.device_mounts,
+            warn=lambda text: None,
+        )
+        if seen is None:
+            return None
+        names = modes.own_names(seen, config.replace(skip_mode_detection=True))
+    return request.complete(names, env, privileged=found.privileged, config=config, device_mounts=found.device_mounts)
+
+
+def _minors(content: dict[str, Any], directory: str) -> set[int]:
+    """Numbers of the GPUs whose nodes a CDI specification gives. A simulated machine's may be mounted files."""
+    linux = spec.section(content, "linux", directory)
+    nodes = [(one, "path") for one in spec.entries(linux, "devices", directory)]
+    nodes += [(one, "destination") for one in spec.entries(content, "mounts", directory)]
+    numbers = set()
+    for one, key in nodes:
+        path = one.get(key) if isinstance(one, dict) else None
+        digits = path.removeprefix("/dev/nvidia") if isinstance(path, str) else ""
+        if digits != path and digits.isascii() and digits.isdigit() and len(digits) < 4:
+            numbers.add(int(digits))
+    return numbers
+
+
+def _selection(context: Context, wish: HookRequest | None, minors: set[int]) -> Selection:
+    if wish is not None:
+        return context.select(wish.devices, wish.mig_config or None, wish.mig_monitor or None)
+    from nvc.model import Selection
+
+    return Selection(gpus=tuple(gpu for gpu in context.device_info() if gpu.minor in minors))
+
+
+def _context(config: HookConfig) -> Context:
+    from hook.inject import library_options
+    from nvc.api import Config, Context
+    from nvc.userspec import parse_user
+
+    simulated = os.environ.get("NVC_SIM", "")
+    uid, gid = parse_user(config.user) if config.user else (None, None)
+    settings = Config(
+        root=config.root,
+        ldcache=config.ldcache or Config().ldcache,
+        uid=uid,
+        gid=gid,
+        sim=simulated,
+        csv=config.csv_directory,
+    )
+    return Context(settings, library_options(config, simulated=bool(simulated)))
