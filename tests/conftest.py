@@ -6,8 +6,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
+
+from tests.support.watchdog import GRACE, Watchdog
+
+_WATCHDOG = pytest.StashKey[Watchdog]()
 
 
 def missing(marker: str) -> str:
@@ -17,6 +22,38 @@ def missing(marker: str) -> str:
     if marker == "gpu" and not os.path.exists("/proc/driver/nvidia/version"):
         return "needs an NVIDIA GPU"
     return ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("usepdb"):
+        config.stash[_WATCHDOG] = Watchdog()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _WATCHDOG in config.stash:
+        config.stash[_WATCHDOG].close()
+
+
+def limit(item: pytest.Item) -> float:
+    """Seconds that pytest-timeout gives this test; 0: no limit."""
+    marker = item.get_closest_marker("timeout")
+    if marker is not None:
+        return float(marker.args[0] if marker.args else marker.kwargs.get("timeout", 0))
+    wished = item.config.getoption("timeout", None)
+    return float(item.config.getini("timeout") or 0) if wished is None else float(wished)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Also what no signal ends does end: see tests/support/watchdog.py."""
+    watchdog, seconds = item.config.stash.get(_WATCHDOG, None), limit(item)
+    if watchdog is not None and seconds > 0:
+        watchdog.begin(item.nodeid, seconds + GRACE)
+    try:
+        return (yield)
+    finally:
+        if watchdog is not None:
+            watchdog.end()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -92,6 +92,9 @@ def test_a_killed_manager_is_replaced_by_the_next_start(bed: Bed) -> None:
     place = str(bed.machine(bed.new_machine("h200")))
     said = bed.call(bed.commands.nvc, "sim", "start", place, check=True)
     bed.call("kill", "-9", said.out.rpartition(" ")[2].strip(), check=True)
+    # Nobody waits for a driver that is gone: neither a path nor an open file of it.
+    looked = bed.call("timeout", "-s", "KILL", "20", "stat", f"{place}/dev/nvidiactl")
+    assert (looked.code, "Transport endpoint is not connected" in looked.err) == (1, True), looked.text
     assert bed.call(bed.commands.nvc, "sim", "start", place).code == 0
     assert "served already" in bed.call(bed.commands.nvc, "sim", "start", place).err
     assert bed.call(bed.commands.nvc, "sim", "stop", place).code == 0
