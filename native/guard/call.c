@@ -222,7 +222,8 @@ static struct answer handle (struct tenant *tenant, struct rm_call *call, struct
     if (error != 0)
         answer = failed (error);
     else {
-        process_remember_client (process, get32 (tenant->head), (int) notification->data.args[0]);
+        tenant->channels_changed |=
+            process_remember_client (process, get32 (tenant->head), (int) notification->data.args[0]);
         answer = decide (tenant, call, &pointers, thread, notification->data.args[2]);
     }
     if (pointers.descriptor_copy >= 0)

@@ -226,6 +226,15 @@ int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file)
     return release (guard, tenant, 0);
 }
 
+int guard_tenant_channels (struct guard *guard, uint32_t id, int file)
+{
+    struct tenant *tenant = hold (guard, id);
+
+    if (tenant == NULL)
+        return -ENOENT;
+    return release (guard, tenant, tenant->channels != NULL ? -EEXIST : channels_open (tenant, file));
+}
+
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status)
 {
     struct tenant *tenant = hold (guard, id);

@@ -75,6 +75,11 @@ int guard_tenant_listen (struct guard *guard, uint32_t id, int listener);
  * own descriptor. Before guard_tenant_listen. -errno of mmap.
  */
 int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file);
+/*
+ * A file, empty and of the caller's, for the list of the tenant's compute channels (channels.c): who outlives this process
+ * starts them by it. The caller keeps and closes its own descriptor. Before guard_tenant_listen.
+ */
+int guard_tenant_channels (struct guard *guard, uint32_t id, int file);
 int guard_tenant_remove (struct guard *guard, uint32_t id);
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status);
 int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity);

@@ -137,8 +137,10 @@ static void host_groups_changed (void *context, int gpu)
 {
     struct tenant *tenant = context;
 
+    tenant->channels_changed = true;
     if (gpu >= 0)
         schedule_apply (tenant, (uint32_t) gpu);
+    channels_write (tenant);
 }
 
 static void host_note (void *context, enum rm_reason reason, uint32_t number)

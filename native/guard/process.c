@@ -49,6 +49,26 @@ static pid_t group_of (pid_t thread)
     return line ? (pid_t) strtol (line + 6, NULL, 10) : 0;
 }
 
+uint64_t process_start_time (pid_t pid)
+{
+    char path[64], text[1024];
+    const char *word;
+    int descriptor;
+    ssize_t size;
+
+    snprintf (path, sizeof (path), "/proc/%d/stat", (int) pid);
+    descriptor = open (path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return 0;
+    size = read (descriptor, text, sizeof (text) - 1);
+    close (descriptor);
+    text[size > 0 ? size : 0] = '\0';
+    word = strrchr (text, ')'); /* the name before it may be anything */
+    for (int field = 2; word != NULL && field < 22; field++)
+        word = strchr (word + 1, ' ');
+    return word != NULL ? strtoull (word + 1, NULL, 10) : 0;
+}
+
 void process_forget (struct tenant *tenant, struct process *process)
 {
     epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, process->pidfd, NULL);
@@ -97,6 +117,7 @@ static struct process *enter (struct tenant *tenant, pid_t group)
         .serial = ++tenant->next_serial * TENANT_PROCESSES + (uint64_t) (process - tenant->processes),
         .pid = group,
         .pidfd = pidfd,
+        .start_time = process_start_time (group),
     };
     event.data.u64 = process->serial;
     if (epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, pidfd, &event) != 0) {
@@ -133,12 +154,14 @@ struct process *process_of_thread_again (struct tenant *tenant, pid_t thread)
     return process_of_thread (tenant, thread);
 }
 
-void process_remember_client (struct process *process, uint32_t client, int descriptor)
+bool process_remember_client (struct process *process, uint32_t client, int descriptor)
 {
     for (unsigned i = 0; i < process->client_count; i++)
         if (process->clients[i].client == client) {
+            bool is_other = process->clients[i].descriptor != descriptor;
+
             process->clients[i].descriptor = descriptor;
-            return;
+            return is_other;
         }
     if (process->client_count == PROCESS_CLIENTS)
         memmove (process->clients, process->clients + 1, sizeof (process->clients) - sizeof (process->clients[0]));
@@ -146,6 +169,7 @@ void process_remember_client (struct process *process, uint32_t client, int desc
         process->client_count++;
     process->clients[process->client_count - 1].client = client;
     process->clients[process->client_count - 1].descriptor = descriptor;
+    return true;
 }
 
 int process_descriptor_of (const struct process *process, uint32_t client)

@@ -6,6 +6,8 @@ void schedule_apply (struct tenant *tenant, uint32_t gpu)
     bool off = tenant->wished_frozen[gpu] || tenant->over[gpu] || (tenant->limits.flags & LIMITS_PAUSED) != 0;
     uint64_t now = guard_now ();
 
+    if (off)
+        channels_write (tenant);
     if (off != tenant->frozen[gpu]) {
         rm_freeze (tenant->rm, (int) gpu, off);
         if (!off)

@@ -21,6 +21,7 @@
 struct process {
     uint64_t serial; /* what rm calls a file; 0: this place is free */
     pid_t pid;       /* host */
+    uint64_t start_time; /* field 22 of /proc/PID/stat */
     int pidfd;
     bool dead;       /* its pidfd said so; waiting for the driver to let go of what it had */
     uint64_t ask_at; /* CLOCK_MONOTONIC ns: when to look whether it did */
@@ -53,6 +54,8 @@ struct thread_entry {
     struct replay replay;
 };
 
+struct channel_list;
+
 struct tenant {
     struct guard *guard;
     uint32_t id;
@@ -66,6 +69,10 @@ struct tenant {
     _Atomic uint64_t *in_hand; /* a mapped file's, or NULL: the id of the notification that is being answered */
 
     pthread_mutex_t lock; /* everything below */
+    struct channel_list *channels; /* a mapped file's, or NULL */
+    int channels_file;
+    off_t channels_end;
+    bool channels_changed;
     struct limits limits;
     const struct rm_abi *abi;
     struct rm *rm;
@@ -120,8 +127,11 @@ uint64_t guard_now (void); /* CLOCK_MONOTONIC, ns */
 struct process *process_of_thread (struct tenant *tenant, pid_t thread);
 /* The same without what is remembered: ESRCH said that it was wrong. */
 struct process *process_of_thread_again (struct tenant *tenant, pid_t thread);
+/* Field 22 of /proc/PID/stat; 0 when it is gone. */
+uint64_t process_start_time (pid_t pid);
 struct process *process_by_serial (struct tenant *tenant, uint64_t serial);
-void process_remember_client (struct process *process, uint32_t client, int descriptor);
+/* Whether that is new. */
+bool process_remember_client (struct process *process, uint32_t client, int descriptor);
 int process_descriptor_of (const struct process *process, uint32_t client); /* -1: none */
 bool process_is_there (const struct process *process);
 void process_forget (struct tenant *tenant, struct process *process);
@@ -185,6 +195,12 @@ void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at);
 void truth_check (struct tenant *tenant, uint64_t now);
 /* The same about all living processes, now. */
 void truth_now (struct tenant *tenant);
+
+/* channels.c: the file that says how to start the tenant's channels, for whoever outlives this process. 0 or -errno. */
+int channels_open (struct tenant *tenant, int file);
+/* Writes it anew if something changed. */
+void channels_write (struct tenant *tenant);
+void channels_close (struct tenant *tenant);
 
 /* schedule.c: under the tenant's lock. */
 void schedule_apply (struct tenant *tenant, uint32_t gpu);

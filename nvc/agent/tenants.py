@@ -11,7 +11,7 @@ import os
 import signal
 import time
 
-from nvc.agent import in_hand, tenant_files
+from nvc.agent import channels, in_hand, tenant_files
 from nvc.agent.tenant_files import TenantRecord
 from nvc.errors import AgentError, ContainerError, InputError, NvcError, reason
 from nvc.share import limits as limits_file
@@ -189,6 +189,11 @@ class Tenants:
                 self._guard.in_hand(tenant.number, noted)
             finally:
                 os.close(noted)
+            listed = channels.open_file(self._directory, tenant.number)
+            try:
+                self._guard.channels(tenant.number, listed)
+            finally:
+                os.close(listed)
         except BaseException:
             self._guard.remove(tenant.number)
             raise

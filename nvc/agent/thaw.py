@@ -6,16 +6,25 @@ import fcntl
 import os
 import time
 
+from nvc.agent import channels
 from nvc.agent.tenant_files import TENANTS
-from nvc.guard.attach import thaw_left
+from nvc.errors import ContainerError
+from nvc.guard import attach
+from nvc.share import bounded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.guard.attach import AttachedProcess
 
 #: The file that the one agent of a directory holds a lock of.
 LOCK = "lock"
 _PATIENCE = 0.5
+#: Times that each channel is started: more often than anybody stops it. Seconds for one process.
+_STARTS, _SECONDS = 3, 0.5
 
 
 def thaw(directory: str, *, alone: bool) -> int:
-    """Thaw the tenants of the agent in ``directory``; how many channels were started.
+    """Thaw the tenants of the agent in ``directory``; how many processes were reached.
 
     alone: the agent has ended; nothing is done when another one has begun meanwhile, which does this itself. Raises
     OSError.
@@ -26,14 +35,41 @@ def thaw(directory: str, *, alone: bool) -> int:
         if lock < 0:
             return 0
     try:
-        count = thaw_left(f"{os.path.dirname(directory)}/attach")
+        count = attach.thaw_left(f"{os.path.dirname(directory)}/attach")
         for name in sorted(os.listdir(f"{directory}/{TENANTS}")):
-            if name.endswith(".channels"):
-                count += 0
+            if name.endswith(channels.SUFFIX):
+                count += _thaw_tenant(f"{directory}/{TENANTS}/{name}")
         return count
     finally:
         if lock >= 0:
             os.close(lock)
+
+
+def _thaw_tenant(path: str) -> int:
+    """How many processes. What cannot be read or reached does not keep the others waiting."""
+    try:
+        processes = channels.read(path)
+    except (OSError, ValueError):
+        return 0
+    return sum(not _bounded(process) for process in processes)
+
+
+def _bounded(process: AttachedProcess) -> str:
+    try:
+        return bounded.run(lambda: _problem(process), _SECONDS)
+    except OSError as error:
+        return str(error)
+
+
+def _problem(process: AttachedProcess) -> str:
+    """What went wrong, "" for nothing. The driver counts stops, and a start of what runs is nothing."""
+    problem = ""
+    for _ in range(_STARTS):
+        try:
+            attach.thaw(process)
+        except (OSError, ContainerError) as error:
+            problem = str(error)
+    return problem
 
 
 def _hold(directory: str) -> int:

@@ -190,6 +190,10 @@ class Guard:
         """Where to note the notification in hand (guard.h): a file of 8 bytes. Before ``listen``. Raises OSError."""
         self._check(self._library.guard_tenant_in_hand(self._guard, tenant, file), "guard_tenant_in_hand")
 
+    def channels(self, tenant: int, file: int) -> None:
+        """Where to list its compute channels (guard.h): an empty file. Before ``listen``. Raises OSError."""
+        self._check(self._library.guard_tenant_channels(self._guard, tenant, file), "guard_tenant_channels")
+
     def remove(self, tenant: int) -> None:
         """Forget a tenant; calls of processes that it still has are answered ENOSYS. Raises OSError."""
         self._check(self._library.guard_tenant_remove(self._guard, tenant), "guard_tenant_remove")
@@ -302,6 +306,7 @@ def declare(library: Any) -> None:
         ("guard_tenant_update", signed, (pointer, number, ctypes.c_char_p)),
         ("guard_tenant_listen", signed, (pointer, number, signed)),
         ("guard_tenant_in_hand", signed, (pointer, number, signed)),
+        ("guard_tenant_channels", signed, (pointer, number, signed)),
         ("guard_tenant_remove", signed, (pointer, number)),
         ("guard_tenant_status", signed, (pointer, number, pointer)),
         ("guard_tenant_processes", signed, (pointer, number, pointer, number)),
