@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from nvc.cli import share_attach, share_events, share_policy, share_rows, share_store, share_text
+from nvc.agent.protocol import CONTROL
+from nvc.cli import share_agent, share_attach, share_events, share_policy, share_rows, share_store, share_text
 from nvc.cli.settings import Settings
 from nvc.errors import ContainerError, InputError, NvcError, UsageError, reason
+from nvc.share import change, policyfile, region, store, view
 from nvc.share import limits as limits_file
-from nvc.share import policyfile, region, store, view
 from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, GpuShare
-from nvc.share.policy import Policy, as_wish, change
+from nvc.share.policy import as_wish
 from nvc.share.words import format_gpu, format_memory, parse_gpu
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _NONE = "no container here has a share; one asks with -e NVC_SHARE=mem=10Gi"
 _STORE = "nvc.share.store"
 #: Seconds that processes are given to take up a cap: libcuda's own thread comes by every 0.1 s.
 _TAKEN_UP = 0.5
+_AGENT = click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -168,12 +170,14 @@ def get(container: str | None, as_json: bool) -> None:
 @click.argument("arguments", nargs=-1, required=True, metavar="[CONTAINER] WORDS")
 @click.option("--gpu", "selector", metavar="SELECTOR", default="", help="Only this GPU: UUID, #POSITION or index.")
 @click.option("--force", is_flag=True, help="Give more than the node's maximum.")
+@_AGENT
 @click.pass_obj
-def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: str, force: bool) -> None:
+def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: str, force: bool, socket: str) -> None:
     """Change a running container's share: mem, cap, weight and priority.
 
     Words that are not said stay as they are. Memory that is in use stays in use; only new allocations are refused.
-    The node's maximum holds unless --force. In a container CONTAINER is left out, and a share can only be lowered.
+    The node's maximum holds unless --force. A container under the agent's guard is held to it when this returns.
+    In a container CONTAINER is left out, and a share can only be lowered.
 
     \b
         nvc-py share set 4f0c weight=30
@@ -185,22 +189,25 @@ def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: s
         return
     if len(arguments) != 2:
         raise UsageError("set takes a container and words", hint="nvc-py share set CONTAINER mem=10Gi; see share ls")
-    from nvc.share import outside
-
-    policy = policyfile.load()
     with store.find(arguments[0], _store()) as entry:
+        with share_agent.guarding(entry, socket) as agent:
+            fields = {"words": arguments[1], "gpu": selector or None, "force": force or None}
+            done = agent.call("set", **fields) if agent is not None else None
+        if done is not None:
+            for uuid, words in cast("list[tuple[str, str]]", done["gpus"]):
+                click.echo(f"{entry.name[:12]} {uuid} {words}")
+            click.echo("in force: the agent holds it")
+            return
         entry.lock()
-        now = share_rows.limits_of(entry)
-        places = _places(now.gpus, selector, settings)
-        gpus = _inventory(settings) if _needs_memory(wanted, policy) else ()
-        changed = tuple(
-            change(policy, _gpu_of(gpus, gpu.uuid), gpu, wanted, force=force) if position in places else gpu
-            for position, gpu in enumerate(now.gpus)
+        after, places = change.apply(
+            entry, policyfile.load(), wanted, selector, lambda: _inventory(settings), force=force
         )
-        after = now.replace(gpus=changed)
-        _changed(entry, after)
         for position in places:
-            click.echo(f"{entry.name[:12]} {changed[position].uuid} {format_gpu(as_wish(changed[position]))}")
+            click.echo(f"{entry.name[:12]} {after.gpus[position].uuid} {format_gpu(as_wish(after.gpus[position]))}")
+        if agent is not None:
+            return
+        from nvc.share import outside
+
         if wanted.weight or wanted.priority:
             _report(outside.reweigh(entry, after), "weight: in force for {} processes")
         if wanted.cap:
@@ -209,33 +216,40 @@ def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: s
 
 @share.command()
 @click.argument("container")
-def pause(container: str) -> None:
+@_AGENT
+def pause(container: str, socket: str) -> None:
     """Keep a container off the GPU, also what it is computing now; it keeps its memory.
 
     Its programs wait; nothing in them fails. Allocations and copies that need the GPU wait as well.
     """
-    _pause(container, paused=True)
+    _pause(container, socket, paused=True)
 
 
 @share.command()
 @click.argument("container")
-def resume(container: str) -> None:
+@_AGENT
+def resume(container: str, socket: str) -> None:
     """Let a paused container go on."""
-    _pause(container, paused=False)
+    _pause(container, socket, paused=False)
 
 
-def _pause(container: str, *, paused: bool) -> None:
-    from nvc.share import outside
-
+def _pause(container: str, socket: str, *, paused: bool) -> None:
     with store.find(container, _store()) as entry:
-        entry.lock()
-        now = share_rows.limits_of(entry)
-        if paused and now.paused:
+        if paused and change.limits(entry).paused:
             click.echo(f"{entry.name[:12]} is paused already")
             return
-        changed = now.replace(paused=paused)
-        _changed(entry, changed)
-        outcome = outside.freeze(entry, changed, frozen=paused)
+        with share_agent.guarding(entry, socket) as agent:
+            done = agent.call("pause" if paused else "resume") if agent is not None else None
+        if done is None:
+            entry.lock()
+            after = change.pause(entry, paused=paused)
+        if agent is not None:
+            held = ": the agent holds it" if done is not None else ""
+            click.echo(f"{entry.name[:12]} is {'paused' if paused else 'resumed'}{held}")
+            return
+        from nvc.share import outside
+
+        outcome = outside.freeze(entry, after, frozen=paused)
     did = "stopped" if paused else "started"
     _report(outcome, f"{did} {{}} processes from outside; the others do it themselves")
 
@@ -264,14 +278,6 @@ def _say_when(entry: store.Entry, changed: Limits) -> None:
     if slow:
         names = ", ".join(f"{slot.name} ({slot.pid})" for slot in slow[:4])
         click.echo(f"cap: {len(slow)} processes take it up with their next call of the driver: {names}")
-
-
-def _changed(entry: store.Entry, after: Limits) -> None:
-    try:
-        entry.change(after)
-    except (OSError, ValueError) as error:
-        why = reason(error) if isinstance(error, OSError) else error
-        raise ContainerError(f"{entry.path}/{store.LIMITS}: {why}") from None
 
 
 def _store() -> str:
@@ -335,7 +341,7 @@ def _lower(wanted: GpuShare, selector: str) -> None:
     if wanted.memory_part:
         raise InputError("in a container mem takes bytes", hint="mem=10Gi; share get says what it has")
     now, _ = _own()
-    places = _places(now.gpus, selector, None)
+    places = change.places(now.gpus, selector, None)
     for position in places:
         _check_lower(now.gpus[position], wanted)
     try:
@@ -365,30 +371,7 @@ def _check_lower(has: ResolvedGpu, wanted: GpuShare) -> None:
         )
 
 
-# Which GPUs are meant, and how much memory they have.
-
-
-def _places(gpus: Sequence[ResolvedGpu], selector: str, settings: Settings | None) -> list[int]:
-    if not selector:
-        return list(range(len(gpus)))
-    uuid = selector
-    if selector.isascii() and selector.isdigit() and settings is not None:
-        index = int(selector[:6])
-        uuid = next((gpu.uuid for gpu in _inventory(settings) if gpu.index == index), selector)
-    found = [
-        position
-        for position, gpu in enumerate(gpus)
-        if selector == f"#{position}" or (len(uuid) > 4 and gpu.uuid.lower().startswith(uuid.lower()))
-    ]
-    if len(found) != 1:
-        names = ", ".join(f"#{position} {gpu.uuid}" for position, gpu in enumerate(gpus))
-        problem = "names more than one GPU" if found else "is no GPU of this container"
-        raise InputError(f"{selector!r} {problem}", hint=f"it has {names}")
-    return found
-
-
-def _needs_memory(wanted: GpuShare, policy: Policy) -> bool:
-    return bool(wanted.memory_part or (wanted.memory and policy.maximum.memory_part))
+# How much memory GPUs have.
 
 
 def _inventory(settings: Settings | None) -> Sequence[Gpu]:
@@ -398,7 +381,3 @@ def _inventory(settings: Settings | None) -> Sequence[Gpu]:
     general = settings or Settings()
     with general.open(api, open_log(general.debug)) as context:
         return context.inventory("").gpus
-
-
-def _gpu_of(gpus: Sequence[Gpu], uuid: str) -> Gpu | None:
-    return next((gpu for gpu in gpus if gpu.uuid == uuid), None)

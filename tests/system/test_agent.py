@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from nvc.agent.protocol import Client
 from nvc.errors import InputError
 from tests.support import leftovers
 from tests.support.agentbed import Held, RunningAgent, build_rawalloc
@@ -133,6 +135,36 @@ def test_a_container_is_paused_and_resumed(bed: Bed, runc: OciRuntime, agent: Ru
             agent.call("pause", container="nobody")
         code, said = held.end()
         assert (code, "failed=0 passed=0" in said) == (0, True), said
+
+
+def test_a_change_is_in_force_when_its_command_returns_and_within_20_ms(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
+) -> None:
+    control = f"{agent.directory}/control"
+    with Held(behind(bed, runc, agent), tenant(tree, "1", "1024", "0", share="mem=1Gi")) as held:
+        assert held.line() == "held"
+
+        def share(*words: str) -> str:
+            return bed.call(bed.commands.nvc, "share", *words, "--agent", control, check=True).out
+
+        assert "in force: the agent holds it" in share("set", held.name, "mem=3Gi")
+        with Client(control) as client:
+            took = []
+            for size in range(10):
+                begin = time.monotonic()
+                client.call("set", container=held.name, words=f"mem={size + 4}Gi,weight={size + 1}")
+                took.append(time.monotonic() - begin)
+                assert agent.status().tenants[0].gpus[0].limit == (size + 4) * GIB
+            assert sorted(took)[5] < 0.02, took
+        # The first program holds one, and there are thirteen.
+        more = held.execute("rawalloc", "12", "1024", "0.05")
+        assert (more.code, "failed=0 passed=0" in more.out) == (0, True), more.text
+        assert share("pause", held.name) == f"{held.name[:12]} is paused: the agent holds it\n"
+        assert agent.status().tenants[0].paused
+        assert "is paused already" in share("pause", held.name)
+        share("resume", held.name)
+        assert not agent.status().tenants[0].paused
+        assert len(agent.of("set")) == 11
 
 
 def test_an_agent_that_ends_leaves_calls_waiting_for_the_next(
