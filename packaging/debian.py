@@ -29,7 +29,7 @@ PACKAGES = {
     "pyseccomp": "python3-seccomp",  # libseccomp's own module, which is as good: nvc/driver/confine.py
     "tomlkit": "python3-tomlkit",
     "rich": "python3-rich",
-    "prometheus_client": "python3-prometheus-client",
+    "prometheus-client": "python3-prometheus-client",
 }
 #: No version is asked of these: PyPI's numbers are of another project.
 OTHER_NUMBERS = ("pyseccomp",)

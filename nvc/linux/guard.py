@@ -121,11 +121,13 @@ class Event(Record):
 def find() -> str:
     """The library's path: beside this module where it is installed, among the built things in a checkout.
 
-    Raises InitializationError when it is in neither place.
+    In a wheel it is beside the packages, where nobody takes it for a module. Raises InitializationError when it is in
+    none of these places.
     """
     here = os.path.dirname(__file__)
-    above = os.path.dirname(os.path.dirname(here))
-    for path in (f"{here}/{NAME}", f"{above}/build/native/{NAME}"):
+    package = os.path.dirname(here)
+    above = os.path.dirname(package)
+    for path in (f"{here}/{NAME}", f"{package}/native/{NAME}", f"{above}/build/native/{NAME}"):
         if os.path.exists(path):
             return path
     raise InitializationError(f"{NAME} is not installed", hint="run `make native`, or install the package again")
@@ -189,6 +191,18 @@ class Guard:
     def in_hand(self, tenant: int, file: int) -> None:
         """Where to note the notification in hand (guard.h): a file of 8 bytes. Before ``listen``. Raises OSError."""
         self._check(self._library.guard_tenant_in_hand(self._guard, tenant, file), "guard_tenant_in_hand")
+
+    def keep(self, tenant: int, file: int, before: int, listeners: Sequence[int]) -> bool:
+        """Keep the tenant's books in ``file``, which is empty; ``before``: those of a guard that was killed, or -1.
+
+        listeners: of the tenant, for the call that the other guard had in hand. Whether that was answered. Before
+        ``listen``. Raises ValueError when ``before`` is not taken (the new file is kept), OSError.
+        """
+        room = (ctypes.c_int * max(1, len(listeners)))(*listeners)
+        result = self._library.guard_tenant_keep(self._guard, tenant, file, before, room, len(listeners))
+        if before >= 0 and result in (-errno.EINVAL, -errno.ENOMEM):
+            raise ValueError("these books cannot be read: of another build, incomplete, or too large for memory")
+        return self._check(result, "guard_tenant_keep") == 1
 
     def channels(self, tenant: int, file: int) -> None:
         """Where to list its compute channels (guard.h): an empty file. Before ``listen``. Raises OSError."""
@@ -306,6 +320,7 @@ def declare(library: Any) -> None:
         ("guard_tenant_update", signed, (pointer, number, ctypes.c_char_p)),
         ("guard_tenant_listen", signed, (pointer, number, signed)),
         ("guard_tenant_in_hand", signed, (pointer, number, signed)),
+        ("guard_tenant_keep", signed, (pointer, number, signed, signed, pointer, number)),
         ("guard_tenant_channels", signed, (pointer, number, signed)),
         ("guard_tenant_remove", signed, (pointer, number)),
         ("guard_tenant_status", signed, (pointer, number, pointer)),

@@ -46,7 +46,9 @@ class Held:
 
     def state(self) -> tuple[object, ...]:
         """The tree, the mounts of the container's namespace, those of this one, and the device list of cgroup v1."""
-        mounts = Path(f"/proc/{self.container.pid}/mountinfo").read_text()
+        seen = Path(f"/proc/{self.container.pid}/mountinfo").read_text().splitlines()
+        # Other tests' mounts on this machine come and go there too.
+        mounts = [line for line in seen if self.bed.token in line]
         cgroups = Path(f"/proc/{self.container.pid}/cgroup").read_text().splitlines()
         devices = [line.split(":", 2)[2] for line in cgroups if line.split(":", 2)[1] == "devices"]
         lists = [Path(f"/sys/fs/cgroup/devices{name}/devices.list").read_text() for name in devices]
