@@ -270,8 +270,11 @@ def _bind(path: str) -> socket.socket:
 
 
 def _lock(directory: str) -> int:
-    """Be the only agent. Raises InputError when another one does not end."""
-    descriptor = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    """Be the only agent. Raises InputError when another one does not end, AgentError."""
+    try:
+        descriptor = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise AgentError(f"{directory}/{LOCK}: {reason(error)}", hint="make room in /run") from None
     until = time.monotonic() + OTHER
     while True:
         try:

@@ -11,7 +11,8 @@ from nvc.record import Record
 
 #: include/uapi/asm-generic/socket.h, since 4.13; Python has no name for it.
 _SO_PEERGROUPS = 59
-_GROUPS = 4096
+#: Bytes for them, the most that Python's getsockopt takes: 256 groups.
+_GROUPS = 1024
 
 
 class Peer(Record):

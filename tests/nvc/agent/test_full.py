@@ -1,0 +1,108 @@
+"""A full /run: the agent and its tenants say so, and go on as soon as there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nvc.agent.container_state import ContainerProcess
+from nvc.agent.journal import Journal
+from nvc.agent.keeping import Keeping
+from nvc.agent.notify import Systemd
+from nvc.agent.tenant_files import TENANTS, prepare
+from nvc.agent.tenants import Tenants
+from nvc.linux.guard import Guard
+from nvc.share import store
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu
+from nvc.share.store import StoredShare
+from tests.support.isolation import in_namespaces
+
+pytestmark = pytest.mark.root
+
+MAIN = "import sys; from nvc.cli.main import main; sys.exit(main(sys.argv[1:], 'nvc-py'))"
+KEY = "c1"
+GPU = ResolvedGpu("GPU-11111111-2222-3333-4444-555555555555", 0, 1 << 30)
+
+
+def small(directory: Path, options: str) -> None:
+    """A small tmpfs there."""
+    directory.mkdir(exist_ok=True)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mount(b"none", str(directory).encode(), b"tmpfs", 0, f"mode=711,{options}".encode()) == 0
+
+
+def fill(directory: Path) -> Path:
+    """Take every byte of it. The file that does so."""
+    path = directory / "filler"
+    with open(path, "wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(bytes(4096))
+    return path
+
+
+def with_tenants(place: Path, act: Callable[[Tenants, list[dict[str, object]], Path], None]) -> None:
+    directory, shares, own = place / "agent", str(place / "share"), os.getpid()
+    small(directory, "size=64k")
+    prepare(str(directory))
+    limits = Limits((GPU,), (), "580.105.08", KEY)
+    store.create(StoredShare(KEY, KEY, own, store.start_time(own)), limits, b"", directory=shares)
+    told: list[dict[str, object]] = []
+    journal = Journal(-1)
+    journal.listen(told.append)
+    keeping = Keeping(str(directory), Systemd({}))
+    try:
+        with Guard(str(place)) as guard:
+            act(Tenants(guard, keeping, journal, str(directory), shares, []), told, directory)
+    finally:
+        keeping.leave()
+
+
+def admit(tenants: Tenants) -> None:
+    """A listener whose other end is gone: the read end of a pipe. Nothing is ended: we have no filter."""
+    end, other = os.pipe()
+    os.close(other)
+    asyncio.run(tenants.admit(ContainerProcess(KEY, os.getpid(), os.getpid(), "creating", "nvc", "", 0), end))
+
+
+def refused_and_then_not(tenants: Tenants, told: list[dict[str, object]], directory: Path) -> None:
+    filler = fill(directory)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        admit(tenants)
+    assert [event["event"] for event in told] == ["refused"] * 3, told
+    assert "no space left on device" in str(told[0]["message"])
+    assert str(directory) in str(told[0]["message"])
+    assert "room in /run" in str(told[0]["hint"])
+    assert (len(tenants), os.listdir(directory / TENANTS)) == (0, [])
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    filler.unlink()
+    admit(tenants)
+    assert [event["event"] for event in told[3:]] == ["tenant", "listener"]
+
+
+def test_a_container_is_refused_with_the_reason_and_the_next_is_not(tmp_path: Path) -> None:
+    in_namespaces(with_tenants, tmp_path, refused_and_then_not, pid=True)
+
+
+def agent(place: Path, inodes: int) -> tuple[int, str]:
+    directory = place / "agent"
+    small(directory, f"nr_inodes={inodes}")
+    command = [sys.executable, "-c", MAIN, "agent", "--directory", str(directory), "--store", str(place / "share")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(("inodes", "missing"), [(1, "tenants"), (2, "lock")])
+def test_an_agent_that_cannot_make_its_files_says_which(tmp_path: Path, inodes: int, missing: str) -> None:
+    code, said = in_namespaces(agent, tmp_path, inodes, pid=True)
+    assert code == 1
+    assert f"agent error: {tmp_path}/agent/{missing}: no space left on device" in said, said
+    assert "internal" not in said and "Traceback" not in said, said

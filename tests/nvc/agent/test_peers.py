@@ -1,0 +1,162 @@
+"""Who may speak on the agent's two sockets: root, members of the group what only reads, nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvc.agent.container_state import ContainerProcess
+from nvc.agent.control import ControlSocket
+from nvc.agent.journal import Journal
+from nvc.agent.listener import ListenerSocket
+from nvc.agent.peer import Peer
+from nvc.agent.protocol import VERBS
+
+pytestmark = pytest.mark.root
+
+USER, GROUP, OTHER = 65534, 64242, 64243
+#: Of the verbs, with fields that they take.
+REQUESTS: dict[str, dict[str, object]] = {
+    "status": {},
+    "events": {},
+    "set": {"container": "c", "words": "mem=1Gi"},
+    "pause": {"container": "c"},
+    "resume": {"container": "c"},
+    "policy": {"policy": "soft"},
+    "attach": {"pid": 1},
+    "detach": {"pid": 1},
+    "reload": {},
+    "configure": {},
+}
+#: Connects in its working directory, sends its argument, prints the first line of the answer.
+CALLER = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as one:
+    one.settimeout(10)
+    one.connect("socket")
+    one.sendall(sys.argv[1].encode())
+    one.shutdown(socket.SHUT_WR)
+    with one.makefile() as lines:
+        print(lines.readline(), end="")
+"""
+
+
+class Bench:
+    """A socket with open permissions, so that only who is at the other end is left to look at."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        place.chmod(0o711)
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(str(place / "socket"))
+        self.server.listen(64)
+        (place / "socket").chmod(0o666)
+        self.events: list[dict[str, Any]] = []
+        self.journal = Journal(-1)
+        self.journal.listen(self.events.append)
+
+    async def say(self, text: str, uid: int, gid: int, groups: Sequence[int]) -> str:
+        """As this user."""
+        made = await asyncio.create_subprocess_exec(
+            *(os.path.realpath(sys.executable), "-IS", "-c", CALLER, text),
+            cwd=self.place,
+            stdout=asyncio.subprocess.PIPE,
+            user=uid,
+            group=gid,
+            extra_groups=groups,
+        )
+        out, _ = await asyncio.wait_for(made.communicate(), 20)
+        return out.decode()
+
+
+def serve(serving: Awaitable[None], act: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    async def run() -> None:
+        task = asyncio.ensure_future(serving)
+        try:
+            await act()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    return run
+
+
+def may(bench: Bench, group: int, uid: int, gid: int, groups: Sequence[int]) -> Mapping[str, bool]:
+    """Verb -> whether it was served. Everything else is a refusal for want of rights."""
+    found = {}
+
+    async def served(request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        return {"uid": who.uid}
+
+    async def act() -> None:
+        for verb, fields in REQUESTS.items():
+            line = json.dumps({"verb": verb, **fields}) + "\n"
+            reply = json.loads(await bench.say(line, uid, gid, groups))
+            found[verb] = reply["ok"]
+            if not reply["ok"]:
+                assert reply["stage"] == "permission error", reply
+                assert f"not for user {uid}" in reply["message"]
+            elif verb != "events":
+                assert reply["uid"] == uid, "as the kernel says, not the caller"
+
+    async def run() -> None:
+        handlers = {verb: served for verb in VERBS if verb != "events"}
+        control = ControlSocket(bench.server, handlers, bench.journal, lambda: group)
+        await serve(control.serve(), act)()
+
+    asyncio.run(run())
+    return found
+
+
+def test_every_verb_is_asked_here() -> None:
+    assert set(REQUESTS) == set(VERBS)
+
+
+def test_root_may_say_everything(tmp_path: Path) -> None:
+    assert set(may(Bench(tmp_path), GROUP, 0, 0, []).values()) == {True}
+
+
+@pytest.mark.parametrize(("gid", "groups"), [(GROUP, []), (OTHER, [GROUP])], ids=["its group", "a group of its"])
+def test_a_member_may_say_what_only_reads(tmp_path: Path, gid: int, groups: list[int]) -> None:
+    found = may(Bench(tmp_path), GROUP, USER, gid, groups)
+    assert {verb for verb, good in found.items() if good} == {"status", "events"}
+
+
+@pytest.mark.parametrize("group", [GROUP, -1], ids=["a group", "no such group"])
+def test_an_ordinary_user_may_say_nothing(tmp_path: Path, group: int) -> None:
+    assert set(may(Bench(tmp_path), group, USER, OTHER, []).values()) == {False}
+
+
+def test_only_root_may_send_a_listener(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    admitted: list[ContainerProcess] = []
+    state = {"ociVersion": "1.0.2", "id": "c1", "status": "creating", "pid": 7}
+    message = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": state})
+
+    async def admit(process: ContainerProcess, listener: int) -> None:
+        os.close(listener)
+        admitted.append(process)
+
+    async def act() -> None:
+        assert await bench.say(message, USER, GROUP, [GROUP]) == ""
+        assert await bench.say(message, 0, 0, []) == ""
+
+    async def run() -> None:
+        await serve(ListenerSocket(bench.server, admit, bench.journal).serve(), act)()
+
+    with bench.server:
+        asyncio.run(run())
+    user, root = (event["message"] for event in bench.events)
+    assert f"listen: user {USER}" in user
+    assert "is not root" in user
+    # Root's is read, and has no descriptor.
+    assert "descriptors came" in root
+    assert admitted == []
