@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 
 from nvc.sim.create import create
+from tests.support import fuse
 from tests.support.native import build
+
+fuse.needed()
 
 #: Seconds after which a program that hangs is ended.
 LIMIT = 60

@@ -10,7 +10,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support import fuse
 from tests.support.native import build
+
+fuse.needed()
 
 _libc = ctypes.CDLL(None, use_errno=True)
 RMCALL_SOURCE = Path(__file__).with_name("rmcall.c")

@@ -15,8 +15,11 @@ from typing import Any
 from nvc.share import limits, region
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
+from tests.support import fuse
 from tests.support.isolation import in_namespaces, mount_bind
 from tests.support.native import CHECKOUT, build
+
+fuse.needed()
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 DRIVER = "580.159.04"

@@ -18,12 +18,14 @@ from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
 from nvc.sim.description import load
-from tests.support import leftovers
+from tests.support import fuse, leftovers
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
 from tests.support.native import CHECKOUT
 from tests.support.runtimes import OciRuntime
 from tests.support.tenants import build_static, until
+
+fuse.needed()
 
 pytestmark = pytest.mark.system
 GIB = 1 << 30

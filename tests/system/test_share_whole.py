@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from nvc.share import store
-from tests.support import leftovers
+from tests.support import fuse, leftovers
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
 from tests.support.cgroupview import available
 from tests.support.engines import Podman
 from tests.support.native import build
 from tests.support.runtimes import OciRuntime, Result
+
+fuse.needed()
 
 pytestmark = pytest.mark.system
 

@@ -12,6 +12,9 @@ from nvc.driver.served import served_nodes
 from nvc.errors import DetectionError, InputError, PrivilegeError
 from nvc.model import Host
 from nvc.sim import serving, templates
+from tests.support import fuse
+
+fuse.needed()
 
 
 def test_a_directory_that_is_no_machine_is_refused(tmp_path: Path) -> None:
