@@ -67,10 +67,14 @@ class Keeping:
         except OSError as error:
             raise AgentError(f"keeper: {reason(error)}") from None
         for name, descriptor in self._systemd.given:
-            if name in found:
-                os.close(descriptor)  # the same one
-            else:
+            if name not in found:
                 found[name] = descriptor
+            elif name in keeper.OWN:
+                # A socket unit's has the path now, whoever had it before.
+                os.close(found[name])
+                found[name] = descriptor
+            else:
+                os.close(descriptor)  # the same one
         self._systemd.given = []
         self._names = set(found)
         return found

@@ -64,5 +64,17 @@ def _given(environment: MutableMapping[str, str]) -> list[tuple[str, int]]:
     for index in range(int(count)):
         descriptor = _FIRST + index
         os.set_inheritable(descriptor, False)
-        found.append((names[index] if index < len(names) else "unknown", descriptor))
+        name = names[index] if index < len(names) else "unknown"
+        # All sockets of a unit have its name.
+        found.append((_file(descriptor) if name.endswith(".socket") else name, descriptor))
     return found
+
+
+def _file(descriptor: int) -> str:
+    """The last part of a listening socket's path; "unknown" for anything else."""
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as found:
+            path = found.getsockname()
+    except OSError:
+        return "unknown"
+    return os.path.basename(path) if isinstance(path, str) and path else "unknown"

@@ -121,6 +121,20 @@ def test_units_are_enabled_and_stay_as_the_administrator_wants(machine: Machine,
     assert "enabled" in machine.run("systemctl", "is-enabled", "nvc-cdi-refresh.path")
 
 
+def test_the_agent_is_installed_and_the_administrator_enables_it(machine: Machine, deb: Path, next_deb: Path) -> None:
+    install(machine, deb)
+    units = ("nvc-agent.service", "nvc-agent.socket")
+    assert not [name for name in machine.run("systemd-analyze", "verify", *units).splitlines() if "nvc-agent" in name]
+    for unit in units:
+        assert "disabled" in machine.run("systemctl", "is-enabled", unit, code=1)
+    machine.run("systemctl", "enable", "nvc-agent")
+    install(machine, next_deb)
+    for unit in units:
+        assert "enabled" in machine.run("systemctl", "is-enabled", unit)
+    machine.run("dpkg", "--purge", "nvc-py")
+    assert not list((machine.root / "etc/systemd/system").rglob("nvc-agent*"))
+
+
 def test_no_engine_is_changed_by_installing(machine: Machine, deb: Path) -> None:
     install(machine, deb)
     assert not (machine.root / "usr/share/containers/oci/hooks.d/nvc.json").exists()
