@@ -1,0 +1,45 @@
+"""What a hostile tenant may try: the words of the program in tests/system/attacks, and what must come of each.
+
+One table for the simulated machine (tests/system/test_guard_attacks.py, which looks at more than the answers) and for a
+real driver (tests/gpu/guard/test_guard_attacks.py). An attack says NAME=NUMBER lines; those named here must be so.
+"""
+
+from __future__ import annotations
+
+from tests.support.native import CHECKOUT
+
+SOURCES = sorted((CHECKOUT / "tests/system/attacks").glob("*.c"))
+FORBIDDEN, OWN, OVER = "forbidden-escape", "own-scheduling", "over-quota"
+Answers = dict[str, int]
+#: Name -> words after it, what must be answered, what must be counted at least. The attacker's quota is 10 GiB.
+ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
+    "type": ((), {"done": 0}, {FORBIDDEN}),
+    "wrapped": ((), {"status": 0xFFFF}, {FORBIDDEN}),
+    "heap": ((), {"wrong": 0, "pieces": 10}, {OVER, FORBIDDEN}),
+    "classes": ((), {"wrong": 0}, {"forbidden-class", "unknown-class"}),
+    "duplicate": ((), {"memory": 0, "copies": 50, "freed": 0}, set()),
+    "sizes": ((), {"wrong": 0}, {OVER}),
+    "pointers": ((), {"wrong": 0}, set()),
+    "scheduling": ((), {"answered": 9, "refused": 3, "made": 0}, {OWN, "forbidden-control"}),
+    "foreign": (("CLIENT", "HANDLE"), {"wrong": 0}, set()),
+    "size-race": (("500",), {}, {OVER}),
+    "command-race": (("500",), {}, set()),
+    "class-race": (("1000",), {}, set()),
+    "storm": (("1000", "0"), {"bad": 0}, set()),
+    "child": ((), {"parent": 0, "child": 9}, {OVER}),
+    "passed": ((), {"sibling": 10}, {OVER}),
+    "queued": ((), {"memory": 0, "pieces": 2}, {OVER}),
+    "exec": ((), {"before": 0, "after": 8}, {OVER}),
+    "bomb": (("50", "4"), {"bad": 0}, set()),
+    "traced": ((), {"status": 0x51}, {OVER}),
+    "entries": ((), {}, set()),
+    "uring": ((), {}, set()),
+    "flood": (("8",), {}, set()),
+    "uvm": (("20",), {"kept": 10}, set()),
+}
+#: Those that go on until they are killed, and those whose excess is seen afterwards, and then ends in a freeze.
+HOLDS, LATE = ("flood",), ("class-race",)
+#: Those that the guard does not hold yet, and why: tests of them are expected to fail.
+OPEN = {"uvm": "UVM keeps what was mapped and then freed by its handle: docs/guard.md, What it cannot see"}
+#: Words of the program that are tools of other tests.
+TOOLS = ("victim", "churn")
