@@ -176,6 +176,12 @@ static struct answer leave (struct tenant *tenant)
     return (struct answer) { .keep_on = true };
 }
 
+static void end (struct tenant *tenant, struct rm_call *call, long result)
+{
+    books_performed (tenant, call->head_size);
+    rm_end (tenant->rm, call, result);
+}
+
 static struct answer decide (struct tenant *tenant, struct rm_call *call, struct pointers *pointers, pid_t thread,
                              uint64_t address)
 {
@@ -201,9 +207,11 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     }
     /* What is harmless is made here too: left to the container, another thread could turn it into what is not. */
     tenant->status.performed++;
+    if (verdict == RM_PERFORM)
+        books_performing (tenant, tenant->current->serial, call->head_size);
     result = perform (tenant, call, pointers);
     if (verdict == RM_PERFORM)
-        rm_end (tenant->rm, call, result);
+        end (tenant, call, result);
     answer = write_back (tenant, call, pointers, thread, address, result);
     answer.head_size = call->head_size;
     return answer;
@@ -222,8 +230,10 @@ static struct answer handle (struct tenant *tenant, struct rm_call *call, struct
     if (error != 0)
         answer = failed (error);
     else {
-        tenant->channels_changed |=
-            process_remember_client (process, get32 (tenant->head), (int) notification->data.args[0]);
+        if (process_remember_client (process, get32 (tenant->head), (int) notification->data.args[0])) {
+            tenant->channels_changed = true;
+            books_process (tenant, process);
+        }
         answer = decide (tenant, call, &pointers, thread, notification->data.args[2]);
     }
     if (pointers.descriptor_copy >= 0)

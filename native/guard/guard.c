@@ -1,5 +1,5 @@
 /* The guard: its tenants by number, its events, and what the agent calls. */
-#include "tenant.h"
+#include "books.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -224,6 +224,35 @@ int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file)
         return release (guard, tenant, -errno);
     tenant->in_hand = page;
     return release (guard, tenant, 0);
+}
+
+int guard_tenant_keep (struct guard *guard, uint32_t id, int file, int before, const int *listeners, uint32_t count)
+{
+    struct tenant *tenant = hold (guard, id);
+    struct kept_call call = { .phase = PHASE_NONE };
+    uint64_t one = 1;
+    int result;
+
+    if (tenant == NULL)
+        return -ENOENT;
+    if (tenant->books != NULL || tenant->listener_count != 0)
+        return release (guard, tenant, -EEXIST);
+    result = books_open (tenant, file);
+    if (result != 0 || before < 0)
+        return release (guard, tenant, result);
+    result = books_restore (tenant, before, &call);
+    if (result != 0)
+        return release (guard, tenant, result);
+    result = call_resume (tenant, &call, listeners, count);
+    /* Whoever was off may have been thawed since. */
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
+        rm_freeze (tenant->rm, (int) gpu, false);
+        tenant->frozen[gpu] = false;
+        schedule_apply (tenant, gpu);
+    }
+    if (write (tenant->wake, &one, sizeof (one)) < 0)
+        result = -errno;
+    return release (guard, tenant, result);
 }
 
 int guard_tenant_channels (struct guard *guard, uint32_t id, int file)

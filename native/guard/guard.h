@@ -80,6 +80,13 @@ int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file);
  * starts them by it. The caller keeps and closes its own descriptor. Before guard_tenant_listen.
  */
 int guard_tenant_channels (struct guard *guard, uint32_t id, int file);
+/*
+ * The tenant's books, in an empty file of the caller's, so that they outlive this process (books.c). before: those of a
+ * guard that was killed, -1: none; they are read, and the call that it had in hand is finished or undone. listeners: the
+ * tenant's, to answer it through. 1: it was answered; 0: if anybody waits for it he must be told to try again. -EINVAL,
+ * -ENOMEM: `before` cannot be believed. The caller keeps and closes all descriptors. Before guard_tenant_listen.
+ */
+int guard_tenant_keep (struct guard *guard, uint32_t id, int file, int before, const int *listeners, uint32_t count);
 int guard_tenant_remove (struct guard *guard, uint32_t id);
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status);
 int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity);

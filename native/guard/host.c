@@ -15,9 +15,16 @@ static void *host_allocate (void *context, size_t size)
 
 static void host_release (void *context, void *memory, size_t size)
 {
-    (void) context;
     (void) size;
-    free (memory);
+    if (!books_has (context, memory))
+        free (memory);
+}
+
+static void *host_keep (void *context, size_t size)
+{
+    void *memory = books_keep (context, size);
+
+    return memory != NULL ? memory : calloc (1, size);
 }
 
 /* An ioctl of rm's own: through the copy in hand, or through a new copy of the descriptor that the client last came by. */
@@ -163,4 +170,5 @@ const struct rm_host guard_host = {
     .is_own_process = host_is_own_process,
     .groups_changed = host_groups_changed,
     .note = host_note,
+    .keep = host_keep,
 };

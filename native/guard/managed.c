@@ -22,7 +22,16 @@ static void know (struct tenant *tenant, const struct stat *status)
     if (tenant->uvm_count < sizeof (tenant->uvm) / sizeof (tenant->uvm[0])) {
         tenant->uvm[tenant->uvm_count].device = status->st_dev;
         tenant->uvm[tenant->uvm_count++].inode = status->st_ino;
+        books_uvm (tenant);
     }
+}
+
+void managed_look (struct tenant *tenant, struct process *process)
+{
+    process->look_delay = FIRST_LOOK_NS;
+    process->look_at = guard_now () + process->look_delay;
+    if (tenant->look_at == 0 || process->look_at < tenant->look_at)
+        tenant->look_at = process->look_at;
 }
 
 void managed_announced (struct tenant *tenant, struct process *process, int descriptor)
@@ -37,12 +46,8 @@ void managed_announced (struct tenant *tenant, struct process *process, int desc
         close (copy);
     }
     /* A process that never called the driver has no mapping that could count, unless this is its first. */
-    if (node == RM_NODE_UVM || process->client_count != 0) {
-        process->look_delay = FIRST_LOOK_NS;
-        process->look_at = guard_now () + process->look_delay;
-        if (tenant->look_at == 0 || process->look_at < tenant->look_at)
-            tenant->look_at = process->look_at;
-    }
+    if (node == RM_NODE_UVM || process->client_count != 0)
+        managed_look (tenant, process);
 }
 
 static bool is_uvm (const struct tenant *tenant, unsigned major_number, unsigned minor_number, unsigned long inode)

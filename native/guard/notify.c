@@ -61,6 +61,7 @@ bool notify_handle (struct tenant *tenant, int listener)
         atomic_store (tenant->in_hand, notification.id);
     began = guard_now ();
     pthread_mutex_lock (&tenant->lock);
+    books_received (tenant, &notification);
     tenant->status.notifications++;
     answer = decide (tenant, listener, &notification);
     pthread_mutex_unlock (&tenant->lock);
@@ -74,7 +75,9 @@ bool notify_handle (struct tenant *tenant, int listener)
         response.error = answer.error;
     }
     /* ENOENT: nobody waits any more. What was made stays in the books, and is there when the thread comes again. */
+    books_answering (tenant, false);
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
+    books_answering (tenant, true);
     if (tenant->in_hand != NULL)
         atomic_store (tenant->in_hand, 0);
 

@@ -180,6 +180,7 @@ void tenant_destroy (struct tenant *tenant)
     if (tenant->in_hand != NULL)
         munmap ((void *) tenant->in_hand, sizeof (*tenant->in_hand));
     channels_close (tenant);
+    books_close (tenant);
     if (tenant->epoll >= 0)
         close (tenant->epoll);
     if (tenant->wake >= 0)

@@ -31,7 +31,7 @@ struct process {
     uint64_t look_delay;
     uint64_t managed;   /* bytes charged for its mappings */
     uint64_t truth[SHARE_MAX_GPUS];
-    struct {
+    struct known_client {
         uint32_t client;
         int descriptor;
     } clients[PROCESS_CLIENTS];
@@ -55,6 +55,7 @@ struct thread_entry {
 };
 
 struct channel_list;
+struct books;
 
 struct tenant {
     struct guard *guard;
@@ -69,6 +70,9 @@ struct tenant {
     _Atomic uint64_t *in_hand; /* a mapped file's, or NULL: the id of the notification that is being answered */
 
     pthread_mutex_t lock; /* everything below */
+    struct books *books; /* a mapped file's, or NULL */
+    int books_file;
+    bool has_room[TENANT_PROCESSES]; /* in the file */
     struct channel_list *channels; /* a mapped file's, or NULL */
     int channels_file;
     off_t channels_end;
@@ -83,7 +87,7 @@ struct tenant {
     uint64_t next_serial;
     uint64_t looked_at; /* status.notifications then */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
-    struct {
+    struct known_node {
         dev_t device;
         ino_t inode;
     } uvm[4]; /* the UVM node as the container's processes have it open */
@@ -119,6 +123,8 @@ struct guard {
     struct truth *truth; /* NULL: no device node could be opened */
 };
 
+struct seccomp_notif;
+
 /* guard.c */
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
 uint64_t guard_now (void); /* CLOCK_MONOTONIC, ns */
@@ -130,6 +136,8 @@ struct process *process_of_thread_again (struct tenant *tenant, pid_t thread);
 /* Field 22 of /proc/PID/stat; 0 when it is gone. */
 uint64_t process_start_time (pid_t pid);
 struct process *process_by_serial (struct tenant *tenant, uint64_t serial);
+/* A process that another guard knew, in the place that its serial number says; dead if it is gone. */
+void process_restore (struct tenant *tenant, uint64_t serial, pid_t pid, uint64_t start_time);
 /* Whether that is new. */
 bool process_remember_client (struct process *process, uint32_t client, int descriptor);
 int process_descriptor_of (const struct process *process, uint32_t client); /* -1: none */
@@ -177,6 +185,8 @@ bool replay_find (struct tenant *tenant, const struct seccomp_notif *notificatio
 void managed_announced (struct tenant *tenant, struct process *process, int descriptor);
 /* Charges what processes whose time has come have mapped of the UVM node, as /proc/PID/maps says. */
 void managed_refresh (struct tenant *tenant, uint64_t now);
+/* The process is looked at soon. */
+void managed_look (struct tenant *tenant, struct process *process);
 /* The same for every process that has such mappings, now. */
 void managed_now (struct tenant *tenant);
 /* The process is gone, and its mappings with it. */
@@ -195,6 +205,18 @@ void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at);
 void truth_check (struct tenant *tenant, uint64_t now);
 /* The same about all living processes, now. */
 void truth_now (struct tenant *tenant);
+
+/* books.c: what outlives this process. All of it is nothing without a file. */
+void books_close (struct tenant *tenant);
+void *books_keep (struct tenant *tenant, size_t size); /* NULL: no room, or no file */
+bool books_has (const struct tenant *tenant, const void *memory);
+void books_process (struct tenant *tenant, const struct process *process);
+void books_uvm (struct tenant *tenant);
+/* The call in hand: received, about to be made (tenant->head), made, about to be answered, answered. */
+void books_received (struct tenant *tenant, const struct seccomp_notif *notification);
+void books_performing (struct tenant *tenant, uint64_t serial, uint32_t head_size);
+void books_performed (struct tenant *tenant, uint32_t head_size);
+void books_answering (struct tenant *tenant, bool is_over);
 
 /* channels.c: the file that says how to start the tenant's channels, for whoever outlives this process. 0 or -errno. */
 int channels_open (struct tenant *tenant, int file);

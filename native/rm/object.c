@@ -82,32 +82,49 @@ void table_release (struct rm *rm, struct table *table)
     table->capacity = 0;
 }
 
+void pool_prepare (struct pool *pool, enum pool_kind kind, size_t size)
+{
+    pool->kind = kind;
+    pool->cell = size + sizeof (uint64_t);
+}
+
+static uint64_t *mark_of (const struct pool *pool, void *cell)
+{
+    return (uint64_t *) (void *) ((uint8_t *) cell + pool->cell) - 1;
+}
+
 void *pool_take (struct rm *rm, struct pool *pool)
 {
     uint8_t *cell;
 
     if (pool->free == NULL) {
         size_t size = pool->chunk < FIRST_CHUNK ? FIRST_CHUNK : pool->chunk;
-        struct chunk *chunk = rm->host->allocate (rm->context, size);
+        struct chunk *chunk = (rm->host->keep != NULL ? rm->host->keep : rm->host->allocate) (rm->context, size);
 
         if (chunk == NULL)
             return NULL;
         chunk->next = pool->chunks;
+        chunk->kind = pool->kind;
+        IN_ORDER ();
         chunk->size = size;
         pool->chunks = chunk;
         pool->chunk = size < LAST_CHUNK ? size * 2 : LAST_CHUNK;
-        cell = (uint8_t *) chunk + ((sizeof (*chunk) + 15) & ~(size_t) 15);
+        cell = (uint8_t *) chunk + CHUNK_HEAD;
         for (; cell + pool->cell <= (uint8_t *) chunk + size; cell += pool->cell)
             pool_give (pool, cell);
     }
     cell = pool->free;
     __builtin_memcpy (&pool->free, cell, sizeof (pool->free));
     __builtin_memset (cell, 0, pool->cell);
+    IN_ORDER ();
+    *mark_of (pool, cell) = MARK + pool->kind;
     return cell;
 }
 
 void pool_give (struct pool *pool, void *cell)
 {
+    *mark_of (pool, cell) = 0;
+    IN_ORDER ();
     __builtin_memcpy (cell, &pool->free, sizeof (pool->free));
     pool->free = cell;
 }

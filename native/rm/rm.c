@@ -222,11 +222,11 @@ struct rm *rm_create (const struct rm_abi *abi, enum rm_posture posture, const s
     rm->host = host;
     rm->context = context;
     rm->posture = posture;
-    rm->object_pool.cell = sizeof (struct object);
-    rm->client_pool.cell = sizeof (struct client);
-    rm->memory_pool.cell = sizeof (struct memory);
-    rm->file_pool.cell = sizeof (struct file);
-    rm->export_pool.cell = sizeof (struct export);
+    pool_prepare (&rm->object_pool, POOL_OBJECTS, sizeof (struct object));
+    pool_prepare (&rm->client_pool, POOL_CLIENTS, sizeof (struct client));
+    pool_prepare (&rm->memory_pool, POOL_MEMORIES, sizeof (struct memory));
+    pool_prepare (&rm->file_pool, POOL_FILES, sizeof (struct file));
+    pool_prepare (&rm->export_pool, POOL_EXPORTS, sizeof (struct export));
     for (int i = 0; i < RM_MAX_GPUS; i++)
         rm->gpu_of_instance[i] = GPU_UNKNOWN;
     return rm;

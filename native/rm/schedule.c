@@ -229,6 +229,22 @@ void schedule_added (struct rm *rm, struct object *object, const void *params, u
     }
 }
 
+void schedule_restored (struct rm *rm, struct object *object)
+{
+    struct object *group;
+
+    if (object->kind == CLASS_GROUP)
+        tracker_add_role (&object->client->groups, object);
+    else if (object->kind == CLASS_CHANNEL && object->is_compute) {
+        tracker_add_role (&object->client->channels, object);
+        group = group_of (object);
+        if (group != NULL)
+            group->channels++;
+        object->is_stopped = true;
+        changed (rm, object);
+    }
+}
+
 void schedule_removed (struct rm *rm, struct object *object)
 {
     struct object *group;

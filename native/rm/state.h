@@ -25,11 +25,21 @@ struct table {
 
 struct chunk {
     struct chunk *next;
-    size_t size;
+    uint64_t kind; /* enum pool_kind */
+    size_t size;   /* written last: 0 where nothing is yet */
 };
+#define CHUNK_HEAD ((sizeof (struct chunk) + 15) & ~(size_t) 15)
+
+/* What a cell holds. A cell in use ends with MARK + kind, so that records that outlive their process can be told from
+ * free cells whatever that process was doing when it was killed (restore.c). */
+enum pool_kind { POOL_OBJECTS = 1, POOL_CLIENTS, POOL_MEMORIES, POOL_FILES, POOL_EXPORTS, POOL_KINDS };
+#define MARK 0x6b72616d6d76636eu
+/* Other stores are not moved across: who is killed was killed between two of them. */
+#define IN_ORDER() __asm__ volatile ("" ::: "memory")
 
 struct pool {
-    size_t cell;
+    enum pool_kind kind;
+    size_t cell; /* with its mark */
     size_t chunk; /* bytes of the next one */
     struct chunk *chunks;
     void *free;
@@ -72,6 +82,7 @@ struct client {
 struct export
 {
     struct export *next;
+    uint64_t file; /* its name */
     struct memory *memory;
     uint32_t slot;
 };
@@ -112,6 +123,7 @@ bool table_add (struct rm *rm, struct table *table, struct link *link);
 void table_remove (struct table *table, struct link *link);
 void table_release (struct rm *rm, struct table *table);
 void *pool_take (struct rm *rm, struct pool *pool);
+void pool_prepare (struct pool *pool, enum pool_kind kind, size_t size);
 void pool_give (struct pool *pool, void *cell);
 void pool_release (struct rm *rm, struct pool *pool);
 
@@ -140,7 +152,10 @@ void tracker_add_role (struct object **list, struct object *object);
 void tracker_remove_role (struct object **list, struct object *object);
 void tracker_export (struct rm *rm, uint64_t file, struct memory *memory, uint32_t slot);
 
+struct object *tracker_new (struct rm *rm, uint32_t client, uint32_t handle, uint8_t kind);
+
 /* schedule.c */
+void schedule_restored (struct rm *rm, struct object *object);
 long schedule_control (struct rm *rm, uint64_t file, uint32_t client, uint32_t object, uint32_t command, void *params,
                        uint32_t size);
 void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size);

@@ -28,7 +28,7 @@ struct file *tracker_file (struct rm *rm, uint64_t name, bool create)
     return file;
 }
 
-static struct object *new_object (struct rm *rm, uint32_t client, uint32_t handle, uint8_t kind)
+struct object *tracker_new (struct rm *rm, uint32_t client, uint32_t handle, uint8_t kind)
 {
     struct object *object = pool_take (rm, &rm->object_pool);
 
@@ -58,7 +58,7 @@ struct client *tracker_client (struct rm *rm, uint64_t name, uint32_t handle)
     client = file != NULL ? pool_take (rm, &rm->client_pool) : NULL;
     if (client == NULL)
         return NULL;
-    object = new_object (rm, handle, handle, CLASS_CLIENT);
+    object = tracker_new (rm, handle, handle, CLASS_CLIENT);
     if (object == NULL) {
         pool_give (&rm->client_pool, client);
         return NULL;
@@ -94,7 +94,7 @@ struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client_handle
     parent = tracker_find (rm, client_handle, parent_handle);
     if (parent == NULL)
         parent = client->object;
-    object = new_object (rm, client_handle, handle, kind);
+    object = tracker_new (rm, client_handle, handle, kind);
     if (object == NULL)
         return NULL;
     object->client = client;
@@ -261,6 +261,7 @@ void tracker_export (struct rm *rm, uint64_t name, struct memory *memory, uint32
     if (export == NULL)
         return;
     export->memory = memory;
+    export->file = name;
     export->slot = slot;
     export->next = file->exports;
     file->exports = export;

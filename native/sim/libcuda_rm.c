@@ -44,7 +44,7 @@ uint32_t rm_call (int fd, unsigned int number, void *argument, unsigned int size
 
     do {
         result = ioctl (fd, _IOC (_IOC_READ | _IOC_WRITE, 'F', number, size), argument);
-    } while (result < 0 && errno == EINTR);
+    } while (result < 0 && (errno == EINTR || errno == EAGAIN));
     return result < 0 ? RM_STATUS_SYSTEM : RM_STATUS_OK;
 }
 

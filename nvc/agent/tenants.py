@@ -11,7 +11,7 @@ import os
 import signal
 import time
 
-from nvc.agent import channels, in_hand, tenant_files
+from nvc.agent import books, channels, in_hand, tenant_files
 from nvc.agent.tenant_files import TenantRecord
 from nvc.errors import AgentError, ContainerError, InputError, NvcError, reason
 from nvc.share import limits as limits_file
@@ -19,7 +19,7 @@ from nvc.share import store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from nvc.agent.container_state import ContainerProcess
     from nvc.agent.journal import Journal
@@ -178,12 +178,18 @@ class Tenants:
             raise
         return tenant
 
-    def _add(self, tenant: Tenant) -> None:
+    def _add(self, tenant: Tenant, listeners: Sequence[int] | None = None) -> None:
+        """listeners: kept ones of a tenant that is taken over."""
         try:
             self._guard.add(tenant.number, limits_file.encode(tenant.limits), len(tenant.limits.gpus))
         except OSError as error:
             raise _not_added(tenant, error) from error
         try:
+            answered, problem = books.keep(self._guard, self._directory, tenant.number, listeners)
+            if problem:
+                self._journal.write("problem", what=problem, container=tenant.name)
+            if answered or (listeners is not None and in_hand.answer(self._directory, tenant.number, listeners)):
+                self._journal.write("answered", tenant=tenant.number, container=tenant.record.container)
             noted = in_hand.open_file(self._directory, tenant.number)
             try:
                 self._guard.in_hand(tenant.number, noted)
@@ -239,10 +245,6 @@ class Tenants:
             self._journal.write("problem", what=problem)
         by_number = {record.number: record for record in records}
         self._next = max(by_number, default=0) + 1
-        for number in by_number:
-            theirs = [listener for name, listener in kept.items() if name.partition("-")[0] == str(number)]
-            if in_hand.answer(self._directory, number, theirs):
-                self._journal.write("answered", tenant=number, container=by_number[number].container)
         entries = {entry.record.key: entry for entry in store.entries(self._shares)[0]}
         try:
             for name, listener in sorted(kept.items()):
@@ -255,7 +257,7 @@ class Tenants:
                     tenant = self._by_number.get(record.number)
                     if tenant is None:
                         tenant = Tenant(record, _limits(entry))
-                        self._add(tenant)
+                        self._add(tenant, [one for other, one in kept.items() if other.partition("-")[0] == word])
                     self._guard.listen(tenant.number, listener)
                     tenant.listeners[name] = listener
                 except (NvcError, OSError) as error:

@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import leftovers
+from tests.support import fuse, leftovers
 from tests.support.agentbed import Held, RunningAgent
 from tests.support.bed import Bed
 from tests.support.runtimes import OciRuntime
 from tests.system.test_agent import agent, behind, empty, machine, tenant, tree
 
+fuse.needed()
+
 __all__ = ["agent", "machine", "tree"]
 pytestmark = pytest.mark.system
 
 #: Of each crash loop, and between two crashes. A GPU machine takes more: NVC_FAULT_SECONDS=120.
-SECONDS = float(os.environ.get("NVC_FAULT_SECONDS", "4"))
+SECONDS = float(os.environ.get("NVC_FAULT_SECONDS", "3"))
 PAUSE = 0.5
 
 
@@ -39,8 +41,6 @@ def crash(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, accident:
         for held in (first, second):
             code, said = held.end()
             assert " passed=0 " in said, said
-            if "failed=0" not in said and agent.of("ready")[1:]:
-                pytest.xfail(f"the guard's books do not outlive it: what was freed meanwhile is still charged: {said}")
             assert code == 0, said
     assert empty(agent)
     told = [event for event in agent.events() if event["event"] in ("problem", "refused")]

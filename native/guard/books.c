@@ -1,0 +1,213 @@
+/*
+ * A tenant's books in a mapped file, so that they outlive this process: rm's records (host->keep), the processes that they
+ * belong to, and the call in hand. Kill this process between any two stores: who takes over believes only what was entered
+ * (native/rm/restore.c), and finishes or undoes the call in hand (resume.c).
+ */
+#include "books.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BOOKS_MAGIC 0x736b6f6f6272766eu
+#define RECORDS_AT ((sizeof (struct books) + 4095) & ~(size_t) 4095)
+/* As many records as rm keeps; the file is sparse. */
+#define RECORDS_MOST ((size_t) 384 << 20)
+#define IN_ORDER() __asm__ volatile ("" ::: "memory")
+
+/* Room is taken before it is written: a full /run would be told by SIGBUS. Without it the books are not to be believed. */
+static bool take_room (struct tenant *tenant, size_t at, size_t size)
+{
+    if (posix_fallocate (tenant->books_file, (off_t) at, (off_t) size) == 0)
+        return true;
+    tenant->books->is_incomplete = true;
+    return false;
+}
+
+int books_open (struct tenant *tenant, int file)
+{
+    struct books *books;
+    int error, own;
+
+    if (ftruncate (file, (off_t) (RECORDS_AT + RECORDS_MOST)) != 0)
+        return -errno;
+    error = posix_fallocate (file, 0, offsetof (struct books, processes));
+    if (error != 0)
+        return -error;
+    own = fcntl (file, F_DUPFD_CLOEXEC, 0);
+    if (own < 0)
+        return -errno;
+    books = mmap (NULL, RECORDS_AT + RECORDS_MOST, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
+    if (books == MAP_FAILED) {
+        error = errno;
+        close (own);
+        return -error;
+    }
+    books->layout = rm_layout () ^ sizeof (struct books);
+    books->address = (uint64_t) (uintptr_t) books + RECORDS_AT;
+    IN_ORDER ();
+    books->magic = BOOKS_MAGIC;
+    tenant->books = books;
+    tenant->books_file = own;
+    return 0;
+}
+
+void books_close (struct tenant *tenant)
+{
+    if (tenant->books == NULL)
+        return;
+    munmap (tenant->books, RECORDS_AT + RECORDS_MOST);
+    close (tenant->books_file);
+    tenant->books = NULL;
+}
+
+void *books_keep (struct tenant *tenant, size_t size)
+{
+    struct books *books = tenant->books;
+    size_t at;
+
+    if (books == NULL)
+        return NULL;
+    at = (size_t) books->used;
+    size = (size + 15) & ~(size_t) 15;
+    if (size > RECORDS_MOST - at) {
+        books->is_incomplete = true;
+        return NULL;
+    }
+    if (!take_room (tenant, RECORDS_AT + at, size))
+        return NULL;
+    books->used = at + size;
+    return (uint8_t *) books + RECORDS_AT + at;
+}
+
+bool books_has (const struct tenant *tenant, const void *memory)
+{
+    const uint8_t *begin = (const uint8_t *) tenant->books;
+
+    return begin != NULL && (const uint8_t *) memory >= begin && (const uint8_t *) memory < begin + RECORDS_AT + RECORDS_MOST;
+}
+
+void books_process (struct tenant *tenant, const struct process *process)
+{
+    size_t place = (size_t) (process - tenant->processes);
+    struct kept_process *kept;
+
+    if (tenant->books == NULL)
+        return;
+    kept = &tenant->books->processes[place];
+    if (!tenant->has_room[place] &&
+        !(tenant->has_room[place] = take_room (tenant, offsetof (struct books, processes) + place * sizeof (*kept),
+                                               sizeof (*kept))))
+        return;
+    if (kept->serial != process->serial)
+        kept->serial = 0;
+    IN_ORDER ();
+    kept->start_time = process->start_time;
+    kept->pid = process->pid;
+    memcpy (kept->clients, process->clients, sizeof (kept->clients));
+    kept->client_count = process->client_count;
+    IN_ORDER ();
+    kept->serial = process->serial;
+}
+
+void books_uvm (struct tenant *tenant)
+{
+    if (tenant->books == NULL)
+        return;
+    memcpy (tenant->books->uvm, tenant->uvm, sizeof (tenant->uvm));
+    IN_ORDER ();
+    tenant->books->uvm_count = tenant->uvm_count;
+}
+
+void books_received (struct tenant *tenant, const struct seccomp_notif *notification)
+{
+    struct kept_call *call;
+
+    if (tenant->books == NULL)
+        return;
+    call = &tenant->books->call;
+    call->id = notification->id;
+    call->thread = (int32_t) notification->pid;
+    memcpy (call->arguments, notification->data.args, sizeof (call->arguments));
+    IN_ORDER ();
+    call->phase = PHASE_RECEIVED;
+}
+
+void books_performing (struct tenant *tenant, uint64_t serial, uint32_t head_size)
+{
+    struct kept_call *call;
+    uint32_t client, handle;
+
+    if (tenant->books == NULL || head_size > sizeof (call->head))
+        return;
+    call = &tenant->books->call;
+    memcpy (call->head, tenant->head, head_size);
+    call->head_size = head_size;
+    call->serial = serial;
+    call_names (call, &client, &handle);
+    call->was_there = rm_has_object (tenant->rm, client, handle);
+    IN_ORDER ();
+    call->phase = PHASE_PERFORMING;
+}
+
+void books_performed (struct tenant *tenant, uint32_t head_size)
+{
+    if (tenant->books != NULL && head_size <= sizeof (tenant->books->call.head))
+        memcpy (tenant->books->call.head, tenant->head, head_size);
+}
+
+void books_answering (struct tenant *tenant, bool is_over)
+{
+    IN_ORDER ();
+    if (tenant->books != NULL)
+        tenant->books->call.phase = is_over ? PHASE_NONE : PHASE_ANSWERED;
+}
+
+/* The other guard's processes get their places and serial numbers back: rm's files are named after them. */
+static void restore_processes (struct tenant *tenant, const struct books *before)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        const struct kept_process *kept = &before->processes[i];
+
+        if (kept->serial == 0 || kept->serial % TENANT_PROCESSES != i || kept->client_count > PROCESS_CLIENTS)
+            continue;
+        process_restore (tenant, kept->serial, kept->pid, kept->start_time);
+        memcpy (tenant->processes[i].clients, kept->clients, sizeof (kept->clients));
+        tenant->processes[i].client_count = kept->client_count;
+        books_process (tenant, &tenant->processes[i]);
+        if (tenant->next_serial < kept->serial / TENANT_PROCESSES)
+            tenant->next_serial = kept->serial / TENANT_PROCESSES;
+    }
+    memcpy (tenant->uvm, before->uvm, sizeof (tenant->uvm));
+    tenant->uvm_count = before->uvm_count <= 4 ? before->uvm_count : 0;
+    books_uvm (tenant);
+}
+
+int books_restore (struct tenant *tenant, int file, struct kept_call *call)
+{
+    struct stat status;
+    struct books *before;
+    int result = -EINVAL;
+
+    if (fstat (file, &status) != 0)
+        return -errno;
+    if (status.st_size < (off_t) RECORDS_AT)
+        return -EINVAL;
+    /* A private copy of what is written to, and no more. */
+    before = mmap (NULL, (size_t) status.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
+    if (before == MAP_FAILED)
+        return -errno;
+    if (before->magic == BOOKS_MAGIC && before->layout == (rm_layout () ^ sizeof (struct books)) &&
+        !before->is_incomplete && before->used <= (uint64_t) status.st_size - RECORDS_AT) {
+        restore_processes (tenant, before);
+        *call = before->call;
+        result = rm_restore (tenant->rm, (uint8_t *) before + RECORDS_AT, (size_t) before->used, before->address) ? 0
+                                                                                                                 : -ENOMEM;
+    }
+    munmap (before, (size_t) status.st_size);
+    return result;
+}

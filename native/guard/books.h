@@ -1,0 +1,47 @@
+/* What a tenant's books are made of in their file. Private to native/guard. */
+#ifndef NVC_GUARD_BOOKS_H
+#define NVC_GUARD_BOOKS_H
+
+#include "tenant.h"
+
+struct kept_process {
+    uint64_t serial; /* 0: nobody */
+    uint64_t start_time;
+    int32_t pid;
+    uint32_t client_count;
+    struct known_client clients[PROCESS_CLIENTS];
+};
+
+/* How far the call in hand came. RECEIVED: nothing was done. PERFORMING: the driver may have done it, the books may know.
+ * ANSWERED: both did; its thread has the answer unless the notification still waits. */
+enum phase { PHASE_NONE, PHASE_RECEIVED, PHASE_PERFORMING, PHASE_ANSWERED };
+struct kept_call {
+    uint64_t id;
+    uint64_t arguments[3];
+    uint64_t serial; /* of its process */
+    int32_t thread;
+    uint32_t phase, head_size;
+    uint32_t was_there; /* the books had the object before */
+    uint8_t head[REPLAY_HEAD];
+};
+
+struct books {
+    uint64_t magic, layout;
+    uint64_t address; /* where the records lay */
+    uint64_t used;    /* bytes of records */
+    uint32_t is_incomplete, uvm_count;
+    struct known_node uvm[4];
+    struct kept_call call;
+    struct kept_process processes[TENANT_PROCESSES];
+};
+
+int books_open (struct tenant *tenant, int file);
+/* Enters what `file` of another guard says, and its call in hand. -errno: nothing that can be believed. */
+int books_restore (struct tenant *tenant, int file, struct kept_call *call);
+
+/* The object that an ALLOC, DUP_OBJECT, FREE or VID_HEAP_CONTROL is about. */
+void call_names (const struct kept_call *call, uint32_t *client, uint32_t *handle);
+/* resume.c: the call in hand of a guard that is gone, through one of the tenant's listeners. 1: it was answered. */
+int call_resume (struct tenant *tenant, struct kept_call *call, const int *listeners, uint32_t count);
+
+#endif
