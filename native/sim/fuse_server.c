@@ -157,9 +157,12 @@ static void *serve (void *argument)
         while (*place != &job)
             place = &(*place)->next;
         *place = job.next;
+        pthread_mutex_unlock (&server->jobs_lock);
+        /* Before this thread counts as one that may lead: closing a file of ours may wait for the leader. */
+        caller_end (&caller);
+        pthread_mutex_lock (&server->jobs_lock);
         server->idle++;
         pthread_mutex_unlock (&server->jobs_lock);
-        caller_end (&caller);
         reply_ioctl (server, header.unique, result);
     }
     free (buffer);

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +58,55 @@ def test_a_context_takes_what_a_real_one_takes(root: str) -> None:
 def test_kernels_take_their_time(root: str) -> None:
     seen = numbers(served(root, "/cuda_burn", "0.3", "2000000"))
     assert 0 < seen["finished"] * 2 <= seen["milliseconds"]
+
+
+#: Of simulated time (native/sim/manager_engine.h, libcuda_build.c): what a group runs for, and what changing it costs.
+SLICE_US, SWITCH_US = 2048, 215
+
+
+def waited_for_processor() -> float:
+    """Seconds for which, so far, any program of this computer waited for a processor.
+
+    "some" of /proc/pressure/cpu (the kernel's accounting/psi.rst), or the run queues' delays, added up.
+    """
+    try:
+        some = Path("/proc/pressure/cpu").read_text()
+    except OSError:
+        # Field 8: nanoseconds of waiting on that processor (scheduler/sched-stats.rst).
+        lines = [line.split() for line in Path("/proc/schedstat").read_text().splitlines() if line.startswith("cpu")]
+        return sum(int(line[8]) for line in lines) / 1e9
+    return int(some.partition("total=")[2].split()[0]) / 1e6
+
+
+@pytest.mark.parametrize("programs", [1, 2])
+def test_programs_get_all_of_the_gpu_that_the_model_gives_them(root: str, programs: int) -> None:
+    """Whoever waits for work is told in time: an engine that could have worked does not stand still.
+
+    Never more than the model says; less than four fifths of it only when the computer is busy with other things, as
+    its processors' pressure tells.
+    """
+    expected = 1000.0 if programs == 1 else 1000.0 * SLICE_US / (2 * (SLICE_US + SWITCH_US))
+    together = " & ".join([f"chroot {root} /cuda_burn 0.5 1000000"] * programs)
+    rates = []
+    for _ in range(3):
+        began, waited = time.monotonic(), waited_for_processor()
+        done = subprocess.run(
+            [sys.executable, "-m", "nvc", "sim", "run", root, "--", "sh", "-c", f"{together} & wait"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        rates = [float(rate) for rate in re.findall(r"per_second=(\S+)", done.stdout)]
+        assert len(rates) == programs, done.stderr
+        # Batches of 11 pieces: the last of one program may run when the other has ended.
+        assert sum(rates) <= programs * expected * 1.1
+        if min(rates) >= expected * 0.8:
+            return
+        busy = (waited_for_processor() - waited) / (time.monotonic() - began)
+        if busy > 0.1:
+            pytest.skip(f"this computer is busy: somebody waited for a processor for {busy:.0%} of the time")
+    pytest.fail(f"{rates} a second, of {expected:.0f}")
 
 
 def test_visible_devices_choose_and_order(two: str) -> None:

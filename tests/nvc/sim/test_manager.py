@@ -42,7 +42,7 @@ def served(tmp_path: Path) -> Callable[..., Any]:
     build("nvc-sim-manager")
 
     def run(body: Body, *, pid: bool = False) -> Any:
-        return in_namespaces(_with_manager, tmp_path, body, pid=pid)
+        return in_namespaces(_with_manager, tmp_path, body, pid=pid, timeout=40)
 
     return run
 
@@ -293,6 +293,30 @@ def _passed(place: Path) -> tuple[int, int]:
 
 def test_a_descriptor_in_a_call_is_the_callers(served: Any) -> None:
     assert (0, 0x1F) == served(_passed)
+
+
+def _first_calls(place: Path) -> int:
+    begin, done = threading.Barrier(8), []
+
+    def call() -> None:
+        first, second = (os.open(place / "nvidia-uvm", os.O_RDWR) for _ in range(2))
+        ioctl(first, 0x30000001, ctypes.create_string_buffer(16))
+        begin.wait(10)
+        named = ctypes.create_string_buffer(struct.pack("<iI", first, 1), 8)
+        ioctl(second, 0x4B, named)
+        done.append(struct.unpack_from("<I", named, 4)[0])
+
+    threads = [threading.Thread(target=call, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    return done.count(0)
+
+
+def test_callers_that_all_name_descriptors_at_once_are_all_served(served: Any) -> None:
+    """The first calls of a new server: it closes its copies of those descriptors, which asks itself the first time."""
+    assert [8] * 10 == [served(_first_calls) for _ in range(10)]
 
 
 def _pids(place: Path) -> tuple[list[int], list[int], int]:
