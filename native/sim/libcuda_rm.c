@@ -1,5 +1,6 @@
 /* Calls of the resource manager: see libcuda_rm.h. libc's own names on purpose, so that a preloaded library sees them. */
 #include "libcuda_rm.h"
+#include "versions.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,10 +79,7 @@ uint32_t rm_control (const struct rm_client *client, uint32_t object, uint32_t c
 
 uint32_t rm_ask_memory (const struct rm_client *client, uint32_t subdevice, struct rm_fb_info *info)
 {
-    /* 55 entries before 580, then 128. */
-    uint32_t size = client->version < 580 ? 444 : sizeof (*info);
-
-    return rm_control (client, subdevice, CONTROL_FB_GET_INFO, info, size);
+    return rm_control (client, subdevice, CONTROL_FB_GET_INFO, info, version_fb_info_size (client->version));
 }
 
 uint32_t rm_schedule_group (const struct rm_client *client, uint32_t group)

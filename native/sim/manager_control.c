@@ -1,5 +1,8 @@
 /* Controls: which object takes which, how large their parameters are, and what answers. */
 #include "manager_state.h"
+#include "versions.h"
+
+#define CONTROL_FB_INFO 0x20801303u /* its size has more than two forms: versions.h */
 
 struct control_row {
     uint32_t number;
@@ -26,7 +29,7 @@ static const struct control_row rows[] = {
     { 0x2080018d, KIND_SUBDEVICE, 3812, 0, control_pids },
     { 0x2080018e, KIND_SUBDEVICE, 14408, 0, control_pid_info },
     { 0x20801301, KIND_SUBDEVICE, 16, 0, control_fb_info_list },
-    { 0x20801303, KIND_SUBDEVICE, 1028, 444, control_fb_info },
+    { CONTROL_FB_INFO, KIND_SUBDEVICE, 0, 0, control_fb_info },
     { 0x2080110b, KIND_SUBDEVICE, 536, 0, control_disable },
     { 0xa06c0101, KIND_GROUP, 3, 2, control_schedule },
     { 0xa06c0102, KIND_GROUP, 4, 0, NULL }, /* bind */
@@ -77,8 +80,11 @@ static int version (const struct manager *manager)
 
 static enum status perform (struct request *request, struct object *object, const struct control_row *row)
 {
-    uint32_t size = row->old_size != 0 && version (request->manager) < 580 ? row->old_size : row->size;
+    int release = version (request->manager);
+    uint32_t size = row->old_size != 0 && release < 580 ? row->old_size : row->size;
 
+    if (row->number == CONTROL_FB_INFO)
+        size = version_fb_info_size (release);
     if (!(object->kind & row->kinds))
         return STATUS_NOT_SUPPORTED;
     if (request->params_size != size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 import signal
 import struct
 import threading
@@ -369,3 +370,31 @@ def _managed(place: Path) -> list[int]:
 def test_the_node_of_managed_memory_takes_plain_numbers_and_mappings_at_their_address(served: Any) -> None:
     """Not initialised (0x40), initialised, a GPU that nobody has (0x12), a range, a mapping that reads as zeros."""
     assert [0x40, 0, 0x12, 0, 0] == served(_managed)
+
+
+@pytest.mark.parametrize(
+    ("driver", "size"),
+    [("535.288.01", 436), ("550.163.01", 444), ("555.58.02", 444), ("560.35.03", 460), ("575.64.05", 460), ("", 1028)],
+)
+def test_memory_is_told_in_a_struct_of_the_releases_own_size(tmp_path: Path, driver: str, size: int) -> None:
+    """FB_GET_INFO_V2 has as many entries as the release has numbers; others are refused, as the driver does."""
+
+    def ask(place: Path) -> list[int]:
+        client = Client(place)
+        asked = struct.pack("<III", 1, 0x9, 0)
+        sizes = (436, 444, 452, 460, 1028)
+        return [each for each in sizes if client.control(SUBDEVICE, 0x20801303, asked.ljust(each, b"\0"))[0] == 0]
+
+    def serving() -> list[int]:
+        text = machine_text(load("h200"), nodes=True)
+        have = re.search("^driver=(.*)$", text, re.M)
+        assert have is not None
+        (tmp_path / "machine").write_text(text.replace(f"driver={have[1]}\n", f"driver={driver or have[1]}\n"))
+        manager = serve(tmp_path / "machine", tmp_path / "nodes")
+        try:
+            return ask(tmp_path / "nodes")
+        finally:
+            manager.terminate()
+            manager.wait(20)
+
+    assert [size] == in_namespaces(serving, timeout=40)
