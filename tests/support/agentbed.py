@@ -12,11 +12,13 @@ from typing import Any, Self
 from nvc.agent.protocol import Client
 from nvc.agent.status import AgentStatus, StatusTenant
 from nvc.errors import AgentError
-from tests.support import leftovers
+from tests.support import fuse, leftovers
 from tests.support.bed import Bed
 from tests.support.bundle import Container
 from tests.support.runtimes import Result, execute
 from tests.support.wrapped import Wrapped
+
+fuse.needed()
 
 SOURCE = Path(__file__).with_name("rawalloc.c")
 

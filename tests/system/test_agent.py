@@ -11,14 +11,12 @@ import pytest
 
 from nvc.agent.protocol import Client
 from nvc.errors import InputError
-from tests.support import fuse, leftovers
+from tests.support import leftovers
 from tests.support.agentbed import Held, RunningAgent, build_rawalloc
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
 from tests.support.runtimes import OciRuntime
 from tests.support.wrapped import Wrapped
-
-fuse.needed()
 
 pytestmark = pytest.mark.system
 

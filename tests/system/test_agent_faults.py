@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import fuse, leftovers
+from tests.support import leftovers
 from tests.support.agentbed import Held, RunningAgent
 from tests.support.bed import Bed
 from tests.support.runtimes import OciRuntime
 from tests.system.test_agent import agent, behind, empty, machine, tenant, tree
-
-fuse.needed()
 
 __all__ = ["agent", "machine", "tree"]
 pytestmark = pytest.mark.system
