@@ -46,7 +46,7 @@ def crash(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, accident:
     assert not [event for event in told if not str(event.get("what")).startswith("agent error: keeper: ")]
 
 
-# Seen in some runs on a busy machine: the other container is not registered in time, or a program waits until its limit.
+# Seen in some runs: the other container is not registered in time, or a program waits until its limit.
 # Neither is understood yet; a kill between receiving a call and noting its id would do the second.
 @pytest.mark.xfail(strict=False, reason="one in several runs hangs: a call in hand that was not noted, or a late start")
 def test_an_agent_that_is_killed_again_and_again(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
