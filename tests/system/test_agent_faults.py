@@ -47,8 +47,8 @@ def crash(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, accident:
 
 
 # Seen in some runs: the other container is not registered in time, or a program waits until its limit.
-# Neither is understood yet; a kill between receiving a call and noting its id would do the second. A container that hangs
-# is left behind for the next test to find, so this one runs when it is asked for: NVC_FAULT_SECONDS=3.
+# Neither is understood yet; a kill between receiving a call and noting its id would do the second. A container that
+# hangs is left behind for the next test to find, so this one runs when it is asked for: NVC_FAULT_SECONDS=3.
 @pytest.mark.skipif("NVC_FAULT_SECONDS" not in os.environ, reason="not steady yet: one in several runs hangs")
 def test_an_agent_that_is_killed_again_and_again(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
     def accident() -> None:
