@@ -62,6 +62,13 @@ def compile_profile(profile: dict[str, Any]) -> bytes:
         return file.read()
 
 
+def test_the_escapes_are_those_that_reach_objects() -> None:
+    """By number, from nv_escape.h and nv-ioctl-numbers.h: the other tests take them from the filter itself."""
+    named = {"ALLOC_MEMORY": 0x27, "FREE": 0x29, "CONTROL": 0x2A, "ALLOC": 0x2B, "DUP_OBJECT": 0x34, "SHARE": 0x35}
+    more = {"VID_HEAP_CONTROL": 0x4A, "ACCESS_REGISTRY": 0x4D, "XFER_CMD": 0xD3}
+    assert {*named.values(), *more.values()} == set(ESCAPES)
+
+
 @given(st.sets(st.integers(0, 255), max_size=12))
 def test_a_prefix_cover_matches_every_other_number_exactly_once(excluded: set[int]) -> None:
     pairs = prefix_cover(sorted(excluded), 8)
