@@ -19,8 +19,9 @@ class LooseShare:
     """The two files in ``place`` (an empty directory). The GPU that methods speak of is the first, unless they say."""
 
     def __init__(
-        self, place: Path, gpus: Sequence[ResolvedGpu], nodes: Sequence[LimitsNode], driver: str, library: Path
+        self, place: Path, gpus: Sequence[ResolvedGpu], nodes: Sequence[LimitsNode], driver: str, library: str
     ) -> None:
+        """library: what LD_PRELOAD is to be."""
         self.limits_path, self.region_path, self.library = place / "limits", place / "region", library
         self.limits = Limits(tuple(gpus), tuple(nodes), driver, place.name)
         self.limits_path.write_bytes(limits.encode(self.limits))
@@ -35,7 +36,7 @@ class LooseShare:
     def variables(self) -> dict[str, str]:
         """What a program is started with to be held to the share."""
         return {
-            "LD_PRELOAD": str(self.library),
+            "LD_PRELOAD": self.library,
             limits.VARIABLE: str(self.limits_path),
             region.VARIABLE: str(self.region_path),
         }

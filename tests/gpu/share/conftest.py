@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nvc.preload import LIBRARY
+from nvc.preload import API_LIBRARY, LIBRARY
 from nvc.share.model import ResolvedGpu
 from tests.support import loose_share
 from tests.support import native as native_parts
@@ -48,9 +48,9 @@ def table(request: pytest.FixtureRequest) -> Table:
 
 
 @pytest.fixture(scope="session")
-def library() -> Path:
-    """libnvc-shim.so, compiled here."""
-    return native_parts.build("preload/.made") / LIBRARY
+def libraries() -> Path:
+    """The directory of the preloaded libraries, compiled here."""
+    return native_parts.build("preload/.made")
 
 
 @pytest.fixture(scope="session")
@@ -61,11 +61,13 @@ def programs(whole_bed: Bed) -> Path:
 
 
 @pytest.fixture
-def share(bed: Bed, library: Path) -> Shares:
-    """Makes a share of the first GPU; arguments: fields of ResolvedGpu."""
+def share(bed: Bed, libraries: Path) -> Shares:
+    """Makes a share of the first GPU, with the libraries that a container gets; arguments: fields of ResolvedGpu."""
     uuid, driver = first_gpu()
 
     def make(**fields: Any) -> LooseShare:
+        names = (LIBRARY, API_LIBRARY) if "memory" in fields else (LIBRARY,)
+        library = " ".join(str(libraries / name) for name in names)
         return LooseShare(bed.directory("share"), [ResolvedGpu(uuid, 0, **fields)], nodes(), driver, library)
 
     return make

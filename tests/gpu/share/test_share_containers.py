@@ -27,7 +27,7 @@ _TOTAL = ("--query-gpu=memory.total", "--format=csv,noheader,nounits")
 
 
 @pytest.fixture(autouse=True)
-def entries_are_gone(bed: Bed, library: Path) -> Any:
+def entries_are_gone(bed: Bed, libraries: Path) -> Any:
     """The library is in the product that the bed installed; no test leaves an entry."""
     there = list(bed.place.glob("product/lib/nvc-py/preload/*/libnvc-shim.so"))
     assert there, "built too late for the bed: tests/gpu/run.sh does it first"

@@ -24,7 +24,7 @@ def _herd(bed: Bed, programs: Path, held: LooseShare, count: int, program: str, 
     """Milliseconds of ``count`` processes started at once, from exec to the end of their work."""
     environment = {**loose_share.without_ours(os.environ), **bed.env, **held.variables}
     environment.pop("LD_PRELOAD")
-    library = str(held.library) if shared else "-"
+    library = held.library if shared else "-"
     command = [str(programs / "herd"), str(count), library, str(programs / program)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
@@ -82,7 +82,7 @@ def test_a_program_without_a_gpu_starts_as_fast(
 ) -> None:
     held = share(memory=1 << 30)
     environment = {**loose_share.without_ours(os.environ), **bed.env}
-    herd = [str(programs / "herd"), "-pairs", "400", str(held.library), *command]
+    herd = [str(programs / "herd"), "-pairs", "400", held.library, *command]
     done = subprocess.run(herd, env=environment, capture_output=True, text=True, timeout=100, check=True)
 
     pairs = [tuple(int(word) / 1e6 for word in line.split()) for line in done.stdout.splitlines()]
