@@ -1,0 +1,462 @@
+/*
+ * What the driver's numbers say about memory that UVM keeps: one process allocates through the resource manager, lets UVM map
+ * it (UVM duplicates it into a client of the kernel's own) and frees its handle; another one, as a guard would, duplicates the
+ * piece first and asks GET_PID_INFO about itself. Static, no library; root on the host: keep_probe [MIB]
+ *
+ * Lines of key=value: status of each call (0: done), bytes as private/owned/duped of the tenant (t) and of the guard (g), MiB
+ * of the heap that are free, nanoseconds of the calls. Numbers and layouts: nv_escape.h, nvos.h, rs_access.h, uvm_ioctl.h.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t) 1 << 20)
+#define REQUEST(number, size) (0xc0000000u | ((uint32_t) (size) << 16) | ('F' << 8) | (number))
+#define DEVICE 0x5c000001u
+#define SUBDEVICE 0x5c000002u
+#define SPACE 0x5c000090u
+#define MEMORY 0x5d000000u
+#define COPY 0x5e000000u
+#define BASE 0x700000000000u
+#define ROUNDS 300
+
+struct client {
+    int file, node;
+    uint32_t handle;
+};
+
+struct numbers {
+    uint64_t private, owned, duped;
+};
+
+static uint64_t now (void)
+{
+    struct timespec time;
+
+    clock_gettime (CLOCK_MONOTONIC, &time);
+    return (uint64_t) time.tv_sec * 1000000000u + (uint64_t) time.tv_nsec;
+}
+
+static uint32_t status_of (int file, uint32_t request, void *params, size_t status_at)
+{
+    uint32_t status;
+
+    if (ioctl (file, request, params) < 0)
+        return 0x10000u + (uint32_t) errno;
+    memcpy (&status, (uint8_t *) params + status_at, sizeof (status));
+    return status;
+}
+
+static uint32_t make (const struct client *client, uint32_t parent, uint32_t handle, uint32_t number, void *params)
+{
+    uint64_t call[6] = { client->handle | (uint64_t) parent << 32, handle | (uint64_t) number << 32, (uintptr_t) params, 0, 0, 0xffff };
+
+    return status_of (client->file, REQUEST (0x2b, 48), call, 40);
+}
+
+static uint32_t ask (const struct client *client, uint32_t command, void *params, uint32_t size)
+{
+    uint64_t call[4] = { client->handle | (uint64_t) SUBDEVICE << 32, command, (uintptr_t) params, size | (uint64_t) 0xffff << 32 };
+
+    return status_of (client->file, REQUEST (0x2a, 32), call, 28);
+}
+
+static uint32_t release (const struct client *client, uint32_t handle)
+{
+    uint32_t call[4] = { client->handle, DEVICE, handle, 0xffff };
+
+    return status_of (client->file, REQUEST (0x29, 16), call, 12);
+}
+
+static uint32_t duplicate (const struct client *to, uint32_t handle, uint32_t from, uint32_t source)
+{
+    uint32_t call[7] = { to->handle, DEVICE, handle, from, source, 0, 0xffff };
+
+    return status_of (to->file, REQUEST (0x34, 28), call, 24);
+}
+
+/* Allows a client to duplicate an object (or, of the client itself, all of its objects), beside what is allowed already. */
+static uint32_t share (const struct client *owner, uint32_t object, uint32_t target)
+{
+    uint32_t call[6] = { owner->handle, object, target, 1, 3 | 4 << 16, 0xffff }; /* DUP_OBJECT; TYPE_CLIENT, COMPOSE */
+
+    return status_of (owner->file, REQUEST (0x35, 24), call, 20);
+}
+
+static uint32_t allocate (const struct client *client, uint32_t handle, uint64_t size)
+{
+    uint8_t params[128] = { 0 };
+    uint32_t owner = 0x6e76, attributes = 0x18000000;
+
+    memcpy (params, &owner, 4);
+    memcpy (params + 24, &attributes, 4);
+    memcpy (params + 64, &size, 8);
+    return make (client, DEVICE, handle, 0x40, params);
+}
+
+static struct client opened (void)
+{
+    struct client client = { .file = open ("/dev/nvidiactl", O_RDWR | O_CLOEXEC), .node = open ("/dev/nvidia0", O_RDWR | O_CLOEXEC) };
+
+    if (client.file < 0 || client.node < 0) {
+        perror ("open");
+        exit (1);
+    }
+    ioctl (client.node, REQUEST (0xc9, 4), &client.file);
+    return client;
+}
+
+/* The client belongs to the process that calls this. */
+static uint32_t rooted (struct client *client)
+{
+    uint64_t call[6] = { 0, 0, 0, 0, 0, 0xffff };
+    uint32_t status = status_of (client->file, REQUEST (0x2b, 48), call, 40);
+
+    client->handle = (uint32_t) call[1];
+    return status;
+}
+
+static void furnish (struct client *client)
+{
+    uint8_t device[56] = { 0 };
+    uint32_t zero = 0, status = make (client, client->handle, DEVICE, 0x80, device);
+
+    if (status == 0)
+        status = make (client, DEVICE, SUBDEVICE, 0x2080, &zero);
+    if (status != 0) {
+        printf ("device=%x\n", status);
+        exit (1);
+    }
+}
+
+static struct numbers numbers_of (const struct client *asker, pid_t pid)
+{
+    static uint8_t params[14408];
+    uint32_t one = 1, number = (uint32_t) pid;
+    struct numbers numbers = { 0 };
+
+    memset (params, 0, sizeof (params));
+    memcpy (params, &one, 4);
+    memcpy (params + 8, &number, 4);
+    if (ask (asker, 0x2080018e, params, sizeof (params)) == 0)
+        memcpy (&numbers, params + 24, sizeof (numbers));
+    return numbers;
+}
+
+static uint32_t free_mib (const struct client *asker)
+{
+    uint32_t entry[2] = { 0x16, 0 }; /* HEAP_FREE, KiB */
+    uint64_t params[2] = { 1, (uintptr_t) entry };
+
+    return ask (asker, 0x20801301, params, sizeof (params)) == 0 ? entry[1] >> 10 : UINT32_MAX;
+}
+
+static void state (const char *name, const struct client *guard, pid_t tenant)
+{
+    struct numbers t = numbers_of (guard, tenant), g = numbers_of (guard, getpid ());
+
+    printf ("%-22s t=%llu/%llu/%llu g=%llu/%llu/%llu free=%u\n", name, (unsigned long long) (t.private / MIB),
+            (unsigned long long) (t.owned / MIB), (unsigned long long) (t.duped / MIB), (unsigned long long) (g.private / MIB),
+            (unsigned long long) (g.owned / MIB), (unsigned long long) (g.duped / MIB), free_mib (guard));
+    fflush (stdout);
+}
+
+/* The tenant: does what single letters on a socket say, answers each with a status. */
+struct order {
+    uint32_t what, handle;
+    uint64_t size;
+};
+
+static uint32_t uvm_begin (const struct client *client, int *uvm, uint8_t uuid[16])
+{
+    uint32_t gid[67] = { 0, 2 }, space[12] = { 0, 0x48 } /* externally owned, page faults */, status;
+    uint64_t initialize[2] = { 0, 0xffff };
+    uint8_t gpu[40] = { 0 }, vaspace[32] = { 0 };
+    uint32_t words[4] = { (uint32_t) client->file, client->handle, SPACE, 0xffff };
+
+    *uvm = open ("/dev/nvidia-uvm", O_RDWR | O_CLOEXEC);
+    if (*uvm < 0 || ask (client, 0x2080014a, gid, sizeof (gid)) != 0)
+        return 0x10001;
+    memcpy (uuid, gid + 3, 16);
+    status = status_of (*uvm, 0x30000001, initialize, 8);
+    memcpy (gpu, uuid, 16);
+    memcpy (gpu + 24, words, 8);
+    if (status == 0)
+        status = status_of (*uvm, 37, gpu, 36);
+    if (status == 0)
+        status = make (client, DEVICE, SPACE, 0x90f1, space);
+    memcpy (vaspace, uuid, 16);
+    memcpy (vaspace + 16, words, 12);
+    return status != 0 ? status : status_of (*uvm, 25, vaspace, 28);
+}
+
+static uint32_t uvm_map (int uvm, const struct client *client, const uint8_t uuid[16], uint32_t handle, uint64_t size)
+{
+    static uint8_t map[9264];
+    uint64_t base = BASE + (uint64_t) (handle - MEMORY) * 4096 * MIB, range[4] = { base, size, 0xffff, 0 }, count = 1;
+    uint32_t words[4] = { (uint32_t) client->file, client->handle, handle, 0xffff }, status;
+
+    status = status_of (uvm, 73, range, 16);
+    memset (map, 0, sizeof (map));
+    memcpy (map, &base, 8);
+    memcpy (map + 8, &size, 8);
+    memcpy (map + 24, uuid, 16);
+    memcpy (map + 9240, &count, 8);
+    memcpy (map + 9248, words, 16);
+    return status != 0 ? status : status_of (uvm, 33, map, 9260);
+}
+
+static void tenant (int socket)
+{
+    struct client client = opened ();
+    struct order order;
+    uint8_t uuid[16] = { 0 };
+    int uvm = -1;
+    uint32_t answer[2] = { rooted (&client), client.handle };
+
+    answer[1] = client.handle;
+    furnish (&client);
+    if (write (socket, answer, sizeof (answer)) < 0)
+        exit (1);
+    while (read (socket, &order, sizeof (order)) == sizeof (order)) {
+        uint64_t range[3] = { BASE + (uint64_t) (order.handle - MEMORY) * 4096 * MIB, order.size, 0xffff };
+
+        switch (order.what) {
+        case 'u': answer[0] = uvm_begin (&client, &uvm, uuid); break;
+        case 'a': answer[0] = allocate (&client, order.handle, order.size); break;
+        case 'm': answer[0] = uvm_map (uvm, &client, uuid, order.handle, order.size); break;
+        case 's': answer[0] = share (&client, order.handle, (uint32_t) order.size); break;
+        case 'f': answer[0] = release (&client, order.handle); break;
+        case 'U': answer[0] = status_of (uvm, 34, range, 16); break;
+        case 'c': answer[0] = (uint32_t) close (client.file); break;
+        case 'k': /* leaves the UVM file to a child and ends */
+            if (fork () == 0) {
+                close (client.file);
+                close (client.node);
+                for (char byte; read (socket, &byte, 1) > 0;)
+                    continue;
+            }
+            _exit (0);
+        }
+        if (write (socket, answer, sizeof (answer)) < 0)
+            exit (1);
+    }
+    exit (0);
+}
+
+static uint32_t tell (const char *name, int socket, uint32_t what, uint32_t handle, uint64_t size)
+{
+    struct order order = { what, handle, size };
+    uint32_t answer[2] = { 0x20000, 0 };
+
+    if (write (socket, &order, sizeof (order)) != sizeof (order) || read (socket, answer, sizeof (answer)) != sizeof (answer))
+        answer[0] = 0x20000;
+    if (name != NULL)
+        printf ("%s=%x\n", name, answer[0]);
+    return answer[0];
+}
+
+static pid_t begin_tenant (int *socket, uint32_t *client)
+{
+    uint32_t answer[2];
+    int pair[2];
+    pid_t child;
+
+    if (socketpair (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+        exit (1);
+    fflush (stdout);
+    child = fork ();
+    if (child == 0) {
+        close (pair[0]);
+        tenant (pair[1]);
+    }
+    close (pair[1]);
+    *socket = pair[0];
+    if (read (pair[0], answer, sizeof (answer)) != sizeof (answer) || answer[0] != 0)
+        exit (1);
+    *client = answer[1];
+    return child;
+}
+
+/* A client that belongs to another process: that process need not live on, the open file is ours too. */
+static struct client keeper_opened (void)
+{
+    struct client client = opened ();
+    int pair[2];
+
+    if (pipe (pair) != 0)
+        exit (1);
+    fflush (stdout);
+    pid_t child = fork ();
+    if (child == 0) {
+        uint32_t status = rooted (&client);
+        _exit (status != 0 || write (pair[1], &client.handle, 4) != 4);
+    }
+    if (read (pair[0], &client.handle, 4) != 4)
+        client.handle = 0;
+    waitpid (child, NULL, 0);
+    printf ("keeper=%d client=%x\n", child, client.handle);
+    furnish (&client);
+    return client;
+}
+
+static void measure (const char *name, uint64_t began)
+{
+    printf ("ns %s=%llu\n", name, (unsigned long long) ((now () - began) / ROUNDS));
+}
+
+static void time_calls (const struct client *guard, int socket, uint32_t theirs, pid_t pid, uint64_t size)
+{
+    uint64_t began = now ();
+
+    for (int i = 0; i < ROUNDS; i++) {
+        allocate (guard, COPY + 1, size);
+        release (guard, COPY + 1);
+    }
+    measure ("alloc+free", began);
+    tell ("timed-alloc", socket, 'a', MEMORY + 9, size);
+    tell ("timed-share", socket, 's', MEMORY + 9, guard->handle);
+    began = now ();
+    for (int i = 0; i < ROUNDS; i++) {
+        duplicate (guard, COPY + 1, theirs, MEMORY + 9);
+        release (guard, COPY + 1);
+    }
+    measure ("dup+free", began);
+    began = now ();
+    for (int i = 0; i < ROUNDS; i++)
+        numbers_of (guard, getpid ());
+    measure ("ask-self", began);
+    began = now ();
+    for (int i = 0; i < ROUNDS; i++)
+        numbers_of (guard, pid);
+    measure ("ask-tenant", began);
+    began = now ();
+    for (int i = 0; i < ROUNDS; i++)
+        share (guard, guard->handle, guard->handle);
+    measure ("share", began);
+    tell (NULL, socket, 'f', MEMORY + 9, 0);
+    began = now ();
+    for (int i = 0; i < ROUNDS; i++)
+        syscall (SYS_kcmp, getpid (), pid, KCMP_FILE, guard->file, 0);
+    measure ("kcmp", began);
+}
+
+/* How far a piece got: mapped or not; then the guard's look at its FREE. */
+static void kept_after_free (const struct client *guard, const struct client *keeper, uint64_t size)
+{
+    int socket;
+    uint32_t theirs;
+    pid_t pid = begin_tenant (&socket, &theirs);
+
+    state ("begin", guard, pid);
+    tell ("uvm", socket, 'u', 0, 0);
+    tell ("alloc", socket, 'a', MEMORY, size);
+    state ("allocated", guard, pid);
+    tell ("map", socket, 'm', MEMORY, size);
+    state ("mapped", guard, pid);
+    printf ("dup-unshared=%x\n", duplicate (guard, COPY, theirs, MEMORY));
+    tell ("share-object", socket, 's', MEMORY, guard->handle);
+    printf ("dup=%x\n", duplicate (guard, COPY, theirs, MEMORY));
+    state ("duplicated", guard, pid);
+    tell ("free", socket, 'f', MEMORY, 0);
+    state ("freed", guard, pid);
+    printf ("dup-to-keeper=%x\n", duplicate (keeper, COPY, guard->handle, COPY));
+    printf ("free-copy=%x\n", release (guard, COPY));
+    state ("in-keeper", guard, pid);
+    tell ("uvm-free", socket, 'U', MEMORY, size);
+    state ("uvm-freed", guard, pid);
+    printf ("dup-from-keeper=%x\n", duplicate (guard, COPY, keeper->handle, COPY));
+    printf ("free-in-keeper=%x\n", release (keeper, COPY));
+    state ("in-guard", guard, pid);
+    printf ("free-copy=%x\n", release (guard, COPY));
+    state ("gone", guard, pid);
+
+    /* an honest end: UVM lets go first; shared by the client's own policy this time */
+    tell ("share-client", socket, 's', theirs, guard->handle);
+    tell ("alloc", socket, 'a', MEMORY + 1, size);
+    tell ("map", socket, 'm', MEMORY + 1, size);
+    tell ("uvm-free", socket, 'U', MEMORY + 1, size);
+    printf ("dup=%x\n", duplicate (guard, COPY, theirs, MEMORY + 1));
+    tell ("free", socket, 'f', MEMORY + 1, 0);
+    state ("honest-freed", guard, pid);
+    printf ("free-copy=%x\n", release (guard, COPY));
+    /* without a guard: what the driver still says */
+    tell ("alloc", socket, 'a', MEMORY + 2, size);
+    tell ("map", socket, 'm', MEMORY + 2, size);
+    tell ("free", socket, 'f', MEMORY + 2, 0);
+    state ("kept-unseen", guard, pid);
+    tell ("uvm-free", socket, 'U', MEMORY + 2, size);
+    state ("unkept", guard, pid);
+    time_calls (guard, socket, theirs, pid, 4 * MIB);
+    close (socket);
+    waitpid (pid, NULL, 0);
+    state ("ended", guard, pid);
+}
+
+/* The process ends, its UVM file lives on in a child; a copy of its nvidiactl file is held as a guard would, or not. */
+static void kept_after_death (const struct client *guard, uint64_t size, int with_copy)
+{
+    struct client copy = { -1, -1, 0 };
+    int socket, pidfd;
+    uint32_t theirs;
+    pid_t pid = begin_tenant (&socket, &theirs);
+    struct order order = { 'k', 0, 0 };
+
+    printf ("death with-copy=%d\n", with_copy);
+    tell ("uvm", socket, 'u', 0, 0);
+    tell ("alloc", socket, 'a', MEMORY, size);
+    tell ("map", socket, 'm', MEMORY, size);
+    pidfd = (int) syscall (434, pid, 0);
+    for (int file = 3; with_copy && file < 64 && copy.file < 0; file++) { /* the one that is ours to find: by its client */
+        copy.file = (int) syscall (438, pidfd, file, 0);
+        copy.handle = theirs;
+        if (copy.file >= 0 && share (&copy, theirs, guard->handle) != 0) {
+            close (copy.file);
+            copy.file = -1;
+        }
+    }
+    if (with_copy)
+        printf ("copied=%d dup=%x\n", copy.file >= 0, duplicate (guard, COPY, theirs, MEMORY));
+    state ("alive", guard, pid);
+    if (write (socket, &order, sizeof (order)) < 0)
+        exit (1);
+    waitpid (pid, NULL, 0);
+    usleep (300000);
+    state ("dead, UVM file held", guard, pid);
+    if (copy.file >= 0)
+        close (copy.file);
+    state ("copy closed", guard, pid);
+    close (socket);
+    close (pidfd);
+    usleep (500000);
+    state ("UVM file closed", guard, pid);
+    if (with_copy)
+        printf ("free-copy=%x\n", release (guard, COPY));
+    state ("end", guard, pid);
+}
+
+int main (int argc, char **argv)
+{
+    uint64_t size = (argc > 1 ? (uint64_t) atoi (argv[1]) : 1024) * MIB;
+    struct client guard = opened (), keeper;
+
+    printf ("guard=%x\n", rooted (&guard));
+    furnish (&guard);
+    keeper = keeper_opened ();
+    printf ("keeper-share=%x guard-share=%x\n", share (&keeper, keeper.handle, guard.handle), share (&guard, guard.handle, keeper.handle));
+    kept_after_free (&guard, &keeper, size);
+    kept_after_death (&guard, size, 0);
+    kept_after_death (&guard, size, 1);
+    return 0;
+}
