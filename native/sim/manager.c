@@ -1,5 +1,6 @@
 /* The manager's outside: files, and one call from copying in to copying out. */
 #include "manager_state.h"
+#include "versions.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -42,6 +43,7 @@ struct manager *manager_create (const struct machine *machine)
     pthread_cond_init (&manager->changed, &attributes);
     pthread_condattr_destroy (&attributes);
     manager->machine = machine;
+    manager->release = version_release (machine->driver);
     manager->gpus = machine->gpu_count < MANAGER_MAX_GPUS ? machine->gpu_count : MANAGER_MAX_GPUS;
     for (uint32_t i = 0; i < manager->gpus; i++)
         uuid_bytes (machine->gpus[i].uuid, manager->uuids[i]);
@@ -88,8 +90,10 @@ void manager_release (struct manager_file *file)
             client_destroy (client);
     }
     for (uint32_t i = 0; i < file->export_count; i++) {
-        if (file->exports[i] != NULL)
-            piece_release (manager, file->exports[i]);
+        if (file->exports[i] != NULL) {
+            piece_drop (manager, file->exports[i]);
+            free (file->exports[i]);
+        }
     }
     uvm_forget (file);
     struct manager_file **place = &manager->files;
@@ -195,8 +199,6 @@ static int named_descriptor (const struct request *request)
         case 25:
         case 27:
             return (int) get32 (request->head, 16);
-        case 33:
-            return (int) get32 (request->head, 9248);
         case 75:
             return (int) get32 (request->head, 0);
         default:
@@ -301,7 +303,7 @@ int manager_ioctl (struct manager_file *file, struct manager_caller *caller, uin
     if (file->node == MANAGER_UVM_TOOLS)
         return -ENOTTY;
     if (file->node == MANAGER_UVM && !own) {
-        request.head_size = uvm_size (request_number);
+        request.head_size = uvm_size (file->manager, request_number);
         if (request.head_size == UINT32_MAX)
             return -EINVAL;
     }

@@ -195,8 +195,8 @@ enum status class_allocate_memory (struct request *request)
     if (number == 0x3E) {
         uint64_t bytes = get64 (head, 32);
         status = bytes >= UINT64_C (1) << 50 ? STATUS_NO_MEMORY
-                                             : piece_create (request->manager, object->gpu, client->process, false,
-                                                             (bytes + 4096) & ~UINT64_C (4095), &object->piece);
+                                             : piece_create (request->manager, object->gpu, false,
+                                                             (bytes + 4096) & ~UINT64_C (4095), &object->memory);
     }
     if (status != STATUS_OK) {
         object_destroy (object);

@@ -94,8 +94,8 @@ enum status control_address_space (struct request *request, struct object *objec
     if (named == NULL)
         return STATUS_INVALID_OBJECT_HANDLE;
     uint32_t type = 3; /* registers */
-    if (named->piece != NULL)
-        type = named->piece->video ? 2 : 1;
+    if (named->memory.piece != NULL)
+        type = named->memory.piece->video ? 2 : 1;
     else if (named->class_number == 0xDE || named->class_number == 0x71)
         type = 1;
     put32 (request->params, 8, type);

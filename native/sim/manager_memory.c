@@ -26,8 +26,7 @@ uint64_t memory_rounded (uint64_t bytes)
     return (bytes + granule - 1) & ~(granule - 1);
 }
 
-enum status piece_create (struct manager *manager, uint32_t gpu, uint32_t process, bool video, uint64_t bytes,
-                          struct piece **result)
+enum status piece_create (struct manager *manager, uint32_t gpu, bool video, uint64_t bytes, struct holder *holder)
 {
     struct piece *piece;
 
@@ -36,16 +35,31 @@ enum status piece_create (struct manager *manager, uint32_t gpu, uint32_t proces
     piece = calloc (1, sizeof (*piece));
     if (piece == NULL)
         return STATUS_INSUFFICIENT_RESOURCES;
-    *piece = (struct piece){ .bytes = bytes, .references = 1, .gpu = gpu, .process = process, .video = video };
+    *piece = (struct piece){ .bytes = bytes, .holders = 1, .gpu = gpu, .video = video };
     if (video)
         manager->used[gpu] += bytes;
-    *result = piece;
+    *holder = (struct holder){ .piece = piece, .previous = holder, .next = holder, .owner = true };
     return STATUS_OK;
 }
 
-void piece_release (struct manager *manager, struct piece *piece)
+void piece_hold (struct holder *holder, struct holder *source)
 {
-    if (--piece->references > 0)
+    *holder = (struct holder){ .piece = source->piece, .previous = source, .next = source->next };
+    source->next->previous = holder;
+    source->next = holder;
+    source->piece->holders++;
+}
+
+void piece_drop (struct manager *manager, struct holder *holder)
+{
+    struct piece *piece = holder->piece;
+
+    if (holder->owner)
+        holder->next->owner = true;
+    holder->previous->next = holder->next;
+    holder->next->previous = holder->previous;
+    *holder = (struct holder){ .piece = NULL };
+    if (--piece->holders > 0)
         return;
     if (piece->video)
         manager->used[piece->gpu] -= piece->bytes;
@@ -64,8 +78,7 @@ enum status memory_allocate (struct request *request, struct object *object, uin
     if (size > MOST)
         return STATUS_NO_MEMORY;
     size = video ? memory_rounded (size) : (size + 4095) & ~UINT64_C (4095);
-    status =
-        piece_create (request->manager, object->gpu, object->client->process, video, size, &object->piece);
+    status = piece_create (request->manager, object->gpu, video, size, &object->memory);
     if (status != STATUS_OK)
         return status;
     put64 (params, 64, size);
@@ -93,7 +106,7 @@ static enum status heap_allocate (struct request *request, struct client *client
         return status;
     object->class_number = video ? CLASS_VIDEO : CLASS_SYSTEM;
     size = video ? memory_rounded (size) : (size + 4095) & ~UINT64_C (4095);
-    status = piece_create (request->manager, object->gpu, client->process, video, size, &object->piece);
+    status = piece_create (request->manager, object->gpu, video, size, &object->memory);
     if (status != STATUS_OK) {
         object_destroy (object);
         return status;

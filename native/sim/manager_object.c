@@ -138,8 +138,8 @@ static void destroy_leaf (struct object *object)
         object->parent->child = object->next;
     if (object->next != NULL)
         object->next->previous = object->previous;
-    if (object->piece != NULL)
-        piece_release (client->file->manager, object->piece);
+    if (object->memory.piece != NULL)
+        piece_drop (client->file->manager, &object->memory);
     schedule_destroy (object);
     client->objects--;
     free (object);

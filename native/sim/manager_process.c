@@ -59,34 +59,39 @@ enum status control_pids (struct request *request, struct object *object)
     return STATUS_OK;
 }
 
-/* Each piece once, however many handles: `count` is a number that no piece has yet. */
-static uint64_t bytes_of (const struct client *client, uint32_t gpu, uint64_t count)
-{
-    uint64_t bytes = 0;
+/* memPrivate, memSharedOwned, memSharedDuped (gpu_rmapi.c, _gpuCollectMemInfo): a piece with one holder is private; of
+ * one with more its owner's is owned, and every other one is a duplicate. */
+struct usage {
+    uint64_t private, owned, duplicated;
+};
 
+static void count (const struct client *client, uint32_t gpu, struct usage *usage)
+{
     for (uint32_t i = 0; i < client->table_size; i++) {
         for (const struct object *object = client->table[i]; object != NULL; object = object->hashed) {
-            struct piece *piece = object->piece;
-            if (piece == NULL || !piece->video || piece->gpu != gpu || piece->process != client->process ||
-                piece->counted == count)
+            const struct piece *piece = object->memory.piece;
+            if (piece == NULL || !piece->video || piece->gpu != gpu)
                 continue;
-            piece->counted = count;
-            bytes += piece->bytes;
+            if (piece->holders == 1)
+                usage->private += piece->bytes;
+            else if (object->memory.owner)
+                usage->owned += piece->bytes;
+            else
+                usage->duplicated += piece->bytes;
         }
     }
-    return bytes;
 }
 
 enum status control_pid_info (struct request *request, struct object *object)
 {
     uint8_t *params = request->params;
-    uint32_t count = get32 (params, 0);
+    uint32_t entries = get32 (params, 0);
 
-    if (count == 0 || count > INFO_MAX)
+    if (entries == 0 || entries > INFO_MAX)
         return STATUS_INVALID_ARGUMENT;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < entries; i++) {
         uint8_t *entry = params + 8 + INFO_SIZE * (size_t) i;
-        uint64_t bytes = 0, number = ++request->manager->counts;
+        struct usage usage = { 0 };
         bool found = false;
 
         memset (entry + 16, 0, 48);
@@ -100,10 +105,12 @@ enum status control_pid_info (struct request *request, struct object *object)
             if (process == 0 || process != get32 (entry, 0))
                 continue;
             found = true;
-            bytes += bytes_of (client, object->gpu, number);
+            count (client, object->gpu, &usage);
         }
         put32 (entry, 8, found ? STATUS_OK : STATUS_OBJECT_NOT_FOUND);
-        put64 (entry, 16, bytes);
+        put64 (entry, 16, usage.private);
+        put64 (entry, 24, usage.owned);
+        put64 (entry, 32, usage.duplicated);
     }
     request->params_changed = true;
     return STATUS_OK;

@@ -33,12 +33,12 @@ enum status memory_share (struct request *request)
 }
 
 /* Processes share with themselves whatever the policy says (the default policy is RS_SHARE_TYPE_PID). */
-static bool may_duplicate (const struct object *source, const struct client *client)
+bool may_duplicate (const struct object *source, const struct client *client, uint32_t process)
 {
-    if (source->client == client || source->client->process == client->process)
+    if (source->client == client || source->client->process == process)
         return true;
-    return source->share_type == SHARE_ALL ||
-           (source->share_type == SHARE_CLIENT && source->share_target == client->root.handle);
+    return source->share_type == SHARE_ALL || (source->share_type == SHARE_CLIENT && client != NULL &&
+                                               source->share_target == client->root.handle);
 }
 
 enum status memory_duplicate (struct request *request)
@@ -61,15 +61,14 @@ enum status memory_duplicate (struct request *request)
         return STATUS_NOT_SUPPORTED;
     if (!(parent->kind & (KIND_DEVICE | KIND_SUBDEVICE)))
         return STATUS_INVALID_OBJECT_PARENT;
-    if (!may_duplicate (source, client))
+    if (!may_duplicate (source, client, client->process))
         return STATUS_INSUFFICIENT_PERMISSIONS;
     status = object_create (client, parent, get32 (head, 8), KIND_MEMORY, &object);
     if (status != STATUS_OK)
         return status;
     object->class_number = source->class_number;
-    object->piece = source->piece;
-    if (object->piece != NULL)
-        object->piece->references++;
+    if (source->memory.piece != NULL)
+        piece_hold (&object->memory, &source->memory);
     put32 (head, 8, object->handle);
     return STATUS_OK;
 }
@@ -78,7 +77,7 @@ static bool make_room (struct manager_file *file, uint32_t count)
 {
     if (count <= file->export_count)
         return true;
-    struct piece **exports = realloc (file->exports, count * sizeof (exports[0]));
+    struct holder **exports = realloc (file->exports, count * sizeof (exports[0]));
     if (exports == NULL)
         return false;
     memset (exports + file->export_count, 0, (count - file->export_count) * sizeof (exports[0]));
@@ -98,7 +97,7 @@ enum status memory_export (struct request *request, struct object *object)
         return STATUS_INVALID_ARGUMENT;
     for (uint32_t i = 0; i < count; i++) {
         struct object *each = object_find (object->client, get32 (params, 76 + 4 * (size_t) i));
-        if (each == NULL || each->kind != KIND_MEMORY || each->piece == NULL)
+        if (each == NULL || each->kind != KIND_MEMORY || each->memory.piece == NULL)
             return STATUS_INVALID_OBJECT_HANDLE;
         if (index + i < target->export_count && target->exports[index + i] != NULL)
             return STATUS_INVALID_STATE;
@@ -106,11 +105,12 @@ enum status memory_export (struct request *request, struct object *object)
     if (!make_room (target, index + count))
         return STATUS_INSUFFICIENT_RESOURCES;
     for (uint32_t i = 0; i < count; i++) {
-        struct piece *piece = object_find (object->client, get32 (params, 76 + 4 * (size_t) i))->piece;
-        if (target->exports[index + i] != NULL)
-            continue; /* named twice in one call */
-        piece->references++;
-        target->exports[index + i] = piece;
+        struct object *each = object_find (object->client, get32 (params, 76 + 4 * (size_t) i));
+        struct holder *holder = calloc (1, sizeof (*holder));
+        if (holder == NULL)
+            return STATUS_INSUFFICIENT_RESOURCES;
+        piece_hold (holder, &each->memory);
+        target->exports[index + i] = holder;
     }
     memcpy (target->export_metadata, params + 10, sizeof (target->export_metadata));
     return STATUS_OK;
@@ -130,17 +130,16 @@ enum status memory_import (struct request *request, struct object *object)
     if (parent == NULL || !(parent->kind & (KIND_DEVICE | KIND_SUBDEVICE)))
         return STATUS_INVALID_OBJECT_PARENT;
     for (; done < count && status == STATUS_OK; done++) {
-        struct piece *piece = source->exports[index + done];
-        status = piece == NULL ? STATUS_OBJECT_NOT_FOUND
+        struct holder *holder = source->exports[index + done];
+        status = holder == NULL ? STATUS_OBJECT_NOT_FOUND
                                : object_create (object->client, parent, get32 (params, 8 + 4 * (size_t) done),
                                                 KIND_MEMORY, &imported[done]);
         if (status != STATUS_OK)
             break;
-        imported[done]->class_number = piece->video ? 0x40 : 0x3E;
-        imported[done]->piece = piece;
-        piece->references++;
+        imported[done]->class_number = holder->piece->video ? 0x40 : 0x3E;
+        piece_hold (&imported[done]->memory, holder);
         put32 (params, 8 + 4 * (size_t) done, imported[done]->handle);
-        params[520 + done] = piece->video ? IMPORT_VIDEO : IMPORT_SYSTEM;
+        params[520 + done] = holder->piece->video ? IMPORT_VIDEO : IMPORT_SYSTEM;
     }
     while (status != STATUS_OK && done > 0)
         object_destroy (imported[--done]);
@@ -153,7 +152,7 @@ enum status memory_export_info (struct request *request, struct object *object)
 {
     (void) object;
     struct manager_file *source = request->named;
-    struct piece *first = NULL;
+    struct holder *first = NULL;
 
     if (source == NULL)
         return STATUS_INVALID_ARGUMENT;
@@ -161,7 +160,7 @@ enum status memory_export_info (struct request *request, struct object *object)
         first = source->exports[i];
     if (first == NULL)
         return STATUS_INVALID_ARGUMENT;
-    put32 (request->params, 4, first->gpu);
+    put32 (request->params, 4, first->piece->gpu);
     put32 (request->params, 8, UINT32_MAX); /* no MIG instance */
     put16 (request->params, 12, (uint16_t) (source->export_count < UINT16_MAX ? source->export_count : UINT16_MAX));
     memcpy (request->params + 14, source->export_metadata, sizeof (source->export_metadata));

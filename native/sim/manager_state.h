@@ -20,12 +20,14 @@ enum status {
     STATUS_INVALID_CLIENT = 0x23,
     STATUS_INVALID_DEVICE = 0x26,
     STATUS_INVALID_OBJECT_HANDLE = 0x33,
+    STATUS_INVALID_OFFSET = 0x37,
     STATUS_INVALID_OBJECT_PARENT = 0x36,
     STATUS_INVALID_PARAM_STRUCT = 0x3A,
     STATUS_INVALID_STATE = 0x40,
     STATUS_NO_MEMORY = 0x51,
     STATUS_NOT_SUPPORTED = 0x56,
     STATUS_OBJECT_NOT_FOUND = 0x57,
+    STATUS_UVM_ADDRESS_IN_USE = 0x68,
     STATUS_GPU_UUID_NOT_FOUND = 0x12,
 };
 
@@ -40,14 +42,20 @@ enum kind {
 };
 #define KIND_ANY 0x7f
 
-/* Memory, however many handles and exports name it. */
+/* Memory, however many handles, exports and mappings of UVM hold it. */
 struct piece {
     uint64_t bytes;
-    uint32_t references;
+    uint32_t holders; /* DupCount of the real one */
     uint32_t gpu;     /* of video memory */
-    uint32_t process; /* who allocated it: what per-process answers count */
     bool video;
-    uint64_t counted; /* by which count of manager->counts */
+};
+
+/* What keeps a piece: in a ring with the piece's other holders. One of them owns it; when that one goes, the next one in
+ * the ring does (mem.c, memDestructCommon). */
+struct holder {
+    struct piece *piece; /* NULL: holds nothing */
+    struct holder *previous, *next;
+    bool owner;
 };
 
 struct object {
@@ -56,7 +64,7 @@ struct object {
     struct client *client;
     struct object *parent, *child, *previous, *next; /* next: sibling */
     struct object *hashed;                           /* in the client's table */
-    struct piece *piece;
+    struct holder memory;
     struct engine_group *group; /* of a group; of a channel without one it is its own */
     struct engine_channel *channel;
     uint32_t number;       /* of a group or channel: what GET_INFO and the work submit token say */
@@ -79,11 +87,12 @@ struct manager_file {
     struct manager_file *next;
     enum manager_node node;
     uint32_t gpu;
-    struct piece **exports; /* by index, NULL where nothing is */
+    struct holder **exports; /* by index, NULL where nothing is */
     uint32_t export_count;
     uint8_t export_metadata[64];
     bool uvm_initialized;
-    uint32_t uvm_gpus;                   /* a bit a GPU */
+    uint32_t uvm_gpus, uvm_spaces;       /* a bit a GPU: registered, and with an address space */
+    struct external_range *ranges;       /* manager_external.c */
     uint64_t resident[MANAGER_MAX_GPUS]; /* bytes of managed memory */
 };
 
@@ -96,6 +105,7 @@ struct manager {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* on CLOCK_MONOTONIC: something that a waiter may wait for */
     const struct machine *machine;
+    int release; /* of the driver: 580 */
     uint32_t gpus;
     uint64_t used[MANAGER_MAX_GPUS]; /* bytes of video memory */
     uint8_t uuids[MANAGER_MAX_GPUS][16];
@@ -103,7 +113,6 @@ struct manager {
     struct client *clients;
     struct engine *engines;
     uint32_t next_client, next_number;
-    uint64_t counts; /* of memory by process, so far */
     struct manager_fault faults[MANAGER_MAX_FAULTS];
     uint32_t lost; /* status of every call once the GPUs are lost */
     bool manual;   /* the clock */
@@ -177,13 +186,17 @@ enum status object_create (struct client *client, struct object *parent, uint32_
 /* With everything below it. */
 void object_destroy (struct object *object);
 
+/* manager_share.c: may a task of this process, for this client (NULL: one of the kernel's own), duplicate it? */
+bool may_duplicate (const struct object *source, const struct client *client, uint32_t process);
+
 /* manager_memory.c */
 uint64_t memory_capacity (const struct manager *manager, uint32_t gpu);
 uint64_t memory_rounded (uint64_t bytes);
-/* bytes: rounded up already. */
-enum status piece_create (struct manager *manager, uint32_t gpu, uint32_t process, bool video, uint64_t bytes,
-                          struct piece **result);
-void piece_release (struct manager *manager, struct piece *piece);
+/* bytes: rounded up already. `holder` owns the new piece. */
+enum status piece_create (struct manager *manager, uint32_t gpu, bool video, uint64_t bytes, struct holder *holder);
+/* `holder` holds what `source` holds, beside it. */
+void piece_hold (struct holder *holder, struct holder *source);
+void piece_drop (struct manager *manager, struct holder *holder);
 /* NV_MEMORY_ALLOCATION_PARAMS in `params`; size, offset and limit are written back. */
 enum status memory_allocate (struct request *request, struct object *object, uint8_t *params);
 enum status memory_vid_heap (struct request *request);
@@ -216,10 +229,17 @@ void schedule_destroy (struct object *object);
 /* manager_escape.c: what is neither allocation nor control. Writes the status itself where the escape has one. */
 bool escape_other (struct request *request);
 /* manager_uvm.c */
-uint32_t uvm_size (uint32_t number);
+uint32_t uvm_size (const struct manager *manager, uint32_t number);
 void uvm_call (struct request *request);
 int gpu_by_uuid (const struct manager *manager, const uint8_t *uuid);
 void uvm_forget (struct manager_file *file);
+/* manager_external.c: address ranges of UVM that the resource manager's memory is mapped into. */
+enum status external_create (struct request *request);
+enum status external_map (struct request *request);
+enum status external_unmap (struct request *request);
+enum status external_free (struct request *request, uint64_t length);
+/* gpu -1: every range of the file; otherwise what is mapped for one GPU. */
+void external_forget (struct manager_file *file, int gpu);
 
 /* manager_clock.c */
 uint64_t clock_now (struct manager *manager);

@@ -21,7 +21,7 @@ struct pid_info {
     uint32_t count, pad;
     struct {
         uint32_t pid, index, result, pad;
-        uint64_t private_bytes, numbers[4];
+        uint64_t private_bytes, owned_bytes, numbers[3];
         uint32_t subscription[4];
     } entries[ENTRIES];
 };
@@ -90,7 +90,9 @@ bool nvml_live_processes (const struct machine_gpu *gpu, struct nvml_live_proces
         }
         status = rm_control (&session.client, SUBDEVICE, CONTROL_GET_PID_INFO, &info, sizeof (info));
         for (uint32_t i = 0; i < info.count; i++)
-            processes[done + i] = (struct nvml_live_process){ pids.pids[done + i], info.entries[i].private_bytes };
+            processes[done + i] = (struct nvml_live_process){
+                pids.pids[done + i], info.entries[i].private_bytes + info.entries[i].owned_bytes
+            };
     }
     leave (&session);
     return status == RM_STATUS_OK;

@@ -13,4 +13,20 @@ static inline uint32_t version_fb_info_size (int version)
     return 4 + 8 * entries;
 }
 
+/* GPUs that a call of UVM can name (UVM_MAX_GPUS): every GPU, since 550 every one's MIG devices too. */
+static inline uint32_t version_uvm_gpus (int version)
+{
+    return version >= 550 ? 256 : 32;
+}
+
+/* "580.159.04": 580. */
+static inline int version_release (const char *driver)
+{
+    int number = 0;
+
+    for (; *driver >= '0' && *driver <= '9' && number < 100000; driver++)
+        number = number * 10 + (*driver - '0');
+    return number;
+}
+
 #endif
