@@ -11,12 +11,25 @@
 
 static int64_t part (const struct cap *cap, uint64_t time)
 {
-    return (int64_t) (time / 1000 * cap->share + time % 1000 * cap->share / 1000);
+    uint64_t lost = time / cap->period * cap->lost + time % cap->period * cap->lost / cap->period;
+
+    return (int64_t) (time / 1000 * cap->share + time % 1000 * cap->share / 1000) - (int64_t) lost;
+}
+
+/* How far `time` is into a period. */
+static uint64_t into (const struct cap *cap, uint64_t time)
+{
+    return (time + cap->period - cap->offset % cap->period) % cap->period;
 }
 
 void cap_begin (struct cap *cap, uint64_t period, uint32_t share, uint64_t now)
 {
-    *cap = (struct cap) { .to_freeze = FIRST_FREEZE_NS, .to_thaw = FIRST_THAW_NS };
+    *cap = (struct cap) {
+        .to_freeze = FIRST_FREEZE_NS,
+        .to_thaw = FIRST_THAW_NS,
+        .free_freeze = FIRST_FREEZE_NS,
+        .free_thaw = FIRST_THAW_NS,
+    };
     cap_change (cap, period, share, now);
 }
 
@@ -38,11 +51,22 @@ void cap_settle (struct cap *cap, uint64_t now)
     cap->since = now > cap->since ? now : cap->since;
 }
 
+void cap_join (struct cap *cap)
+{
+    uint64_t passed = into (cap, cap->since), rest = cap->period - passed;
+    int64_t window = part (cap, cap->period), left = window - (int64_t) passed;
+
+    /* Who is frozen now does not come back for a small rest, nor is it owed that (begin_of_on). */
+    if (left < 0 || (cap->frozen && left <= window / 2))
+        left = 0;
+    cap->balance = left - part (cap, rest);
+}
+
 /* The on-phase that is in progress ends `time` after `since`, when at the period's end nothing is owed any more.
  * Periods in which there would be no time to freeze and thaw are left running. */
 static uint64_t end_of_on (const struct cap *cap)
 {
-    uint64_t end = cap->since - cap->since % cap->period + cap->period;
+    uint64_t end = cap->since - into (cap, cap->since) + cap->period;
 
     for (unsigned i = 0; i < PERIODS_AHEAD; i++, end += cap->period) {
         int64_t left = cap->balance + part (cap, end - cap->since);
@@ -58,7 +82,7 @@ static uint64_t end_of_on (const struct cap *cap)
  * on-phase is owed, since a freeze came so late that it lies in the period after its own. */
 static uint64_t begin_of_on (const struct cap *cap)
 {
-    uint64_t begin = cap->since - cap->since % cap->period + cap->period;
+    uint64_t begin = cap->since - into (cap, cap->since) + cap->period;
     int64_t left = cap->balance + part (cap, begin - cap->since);
 
     if (left > part (cap, cap->period) / 2 && left > (int64_t) (cap->to_freeze + cap->to_thaw))
@@ -79,12 +103,30 @@ struct cap_step cap_next (const struct cap *cap)
     return step;
 }
 
+/* What one call in nine stays below: those that did not wait for other processes' calls. */
+static void follow (uint64_t *estimate, uint64_t lasted)
+{
+    if (lasted < *estimate)
+        *estimate -= *estimate / 16;
+    else
+        *estimate += *estimate / 128;
+}
+
 void cap_done (struct cap *cap, bool frozen, uint64_t began, uint64_t ended)
 {
-    uint64_t lasted = ended > began ? ended - began : 0;
+    uint64_t lasted = ended > began ? ended - began : 0, effect = lasted;
     uint64_t *mean = frozen ? &cap->to_freeze : &cap->to_thaw;
 
-    cap_settle (cap, frozen ? began + lasted / 2 : ended);
+    if (lasted < LONGEST_CALL_NS)
+        follow (frozen ? &cap->free_freeze : &cap->free_thaw, lasted);
+    if (frozen && cap->queued && lasted > cap->free_freeze) {
+        /* It waited first, and took as long as others do then. */
+        effect = lasted - cap->free_freeze / 2;
+        lasted = 2 * effect;
+    } else if (frozen) {
+        effect = lasted / 2;
+    }
+    cap_settle (cap, began + effect);
     cap->frozen = frozen;
     if (lasted < LONGEST_CALL_NS)
         *mean = (*mean * 7 + lasted) / 8;

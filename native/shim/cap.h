@@ -24,6 +24,11 @@ struct cap {
     uint64_t since;   /* the balance is of this moment */
     int64_t balance;  /* ns */
     uint64_t to_freeze, to_thaw; /* ns that such a call lasts: moving means */
+    /* For processes of a container that keep a cap together (ring.h); 0 for one alone. */
+    uint64_t offset; /* ns that its periods begin after a multiple of the period */
+    uint64_t lost;   /* ns of each period that it is not on, for the others' calls */
+    bool queued;     /* a call may wait until the others' are done */
+    uint64_t free_freeze, free_thaw; /* ns that a call lasts when it does not wait: estimates */
 };
 
 struct cap_step {
@@ -37,6 +42,9 @@ void cap_begin (struct cap *cap, uint64_t period, uint32_t share, uint64_t now);
 void cap_change (struct cap *cap, uint64_t period, uint32_t share, uint64_t now);
 /* Brings the balance to `now`. */
 void cap_settle (struct cap *cap, uint64_t now);
+/* As cap_change, for a place in the middle of others' period: from now on it is on and off as if it had been there since
+ * the period began, whatever it did so far. After cap_change, with offset and lost set. */
+void cap_join (struct cap *cap);
 /* What comes next. A time that is over means: at once. */
 struct cap_step cap_next (const struct cap *cap);
 /*

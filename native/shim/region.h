@@ -42,6 +42,11 @@ void region_sweep_sometimes (struct region *region);
 /* Sum over all processes, without a sweep. pending: also what is being asked for. */
 uint64_t region_sum (const struct region *region, int gpu, bool pending);
 uint32_t region_groups (const struct region *region, int gpu);
+/* Among the processes that have compute groups on the GPU, and the own one: by slots. */
+struct region_place {
+    uint32_t rank, count;
+};
+struct region_place region_place (const struct region *region, int gpu);
 /* Is this a process of the container, by what the slots say? */
 bool region_has_process (const struct region *region, uint32_t pid);
 void region_note (struct region *region, unsigned reason, uint32_t number);

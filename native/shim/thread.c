@@ -10,6 +10,7 @@
 #include "next.h"
 #include "process.h"
 #include "raw.h"
+#include "ring.h"
 #include "versions.h"
 
 #define STACK_SIZE (128u << 10)
@@ -50,6 +51,7 @@ static uint64_t turn (struct process *process, int gpu)
     uint32_t bit = 1u << gpu, share = groups ? process_cap (process, gpu) : 0;
     uint64_t now = raw_now (), period = process->limits.period ? process->limits.period * 1000ull : CAP_PERIOD_NS;
     struct cap *cap = &process->caps[gpu];
+    struct region_place place;
     struct cap_step step;
 
     if (paused || !share) {
@@ -62,9 +64,13 @@ static uint64_t turn (struct process *process, int gpu)
         cap_begin (cap, period, share, now);
         cap->frozen = process->frozen & bit;
         process->capped |= bit;
-    } else if (cap->share != share || cap->period != period) {
-        cap_change (cap, period, share, now);
     }
+    place = region_place (&process->region, gpu);
+    if (place.count > 1) { /* those that died make no calls */
+        region_sweep_sometimes (&process->region);
+        place = region_place (&process->region, gpu);
+    }
+    ring_place (cap, period, share, place.count, place.rank, now);
     step = cap_next (cap);
     if (step.at <= now) {
         set_frozen (process, gpu, step.freeze);

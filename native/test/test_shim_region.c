@@ -88,6 +88,31 @@ static void test_one (void)
 }
 
 /* Children take pieces until they are refused, and hold them; then the sum is the limit, exactly. */
+static void test_places (void)
+{
+    struct region regions[3];
+    struct region_place place;
+
+    make ();
+    for (int i = 0; i < 3; i++)
+        region_attach (&regions[i], path);
+    place = region_place (&regions[2], 0);
+    tap_ok (place.rank == 0 && place.count == 1, "a process is first of one where nobody has channels");
+    regions[0].slot->groups[0] = 1;
+    regions[2].slot->groups[0] = 5u << 16 | 2;
+    place = region_place (&regions[2], 0);
+    tap_ok (place.rank == 1 && place.count == 2, "second of two behind a slot with channels");
+    place = region_place (&regions[0], 0);
+    tap_ok (place.rank == 0 && place.count == 2, "and that one is the first");
+    place = region_place (&regions[2], 1);
+    tap_ok (place.rank == 0 && place.count == 1, "on another GPU there is nobody");
+    region_detach (&regions[0]);
+    place = region_place (&regions[2], 0);
+    tap_ok (place.rank == 0 && place.count == 1, "who is gone has no place");
+    region_detach (&regions[1]);
+    region_detach (&regions[2]);
+}
+
 static void test_race (bool back_and_forth)
 {
     uint64_t limit = 5000 * PIECE + PIECE / 2;
@@ -275,6 +300,7 @@ int main (void)
     close (descriptor);
     shared = mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     test_one ();
+    test_places ();
     test_race (false);
     test_race (true);
     test_kill ();

@@ -116,6 +116,33 @@ def test_a_pause_holds_and_ends(machine: Path) -> None:
     with_gpu(machine, paused)
 
 
+def off_phase(gpu: SimGpu, slot: int) -> float:
+    """How long the process was last kept off, in seconds: what its own count grew by."""
+    seen = [gpu.region().slots[slot].frozen_ns[0]]
+    end = time.monotonic() + 10
+    while len(seen) < 3:
+        assert time.monotonic() < end, "it is not kept off any more"
+        time.sleep(0.002)
+        now = gpu.region().slots[slot].frozen_ns[0]
+        seen += [now] if now != seen[-1] else []
+    return (seen[2] - seen[1]) / 1e9
+
+
+def several(gpu: SimGpu) -> None:
+    probes = [gpu.started(cap=500) for _ in range(4)]
+    for probe in probes:
+        assert probe.work(500) == 0
+    # Half of 250 ms, which four have; a process that is alone has 50 ms.
+    wait_until(lambda: 0.1 < off_phase(gpu, 0) < 0.2)
+    for probe in probes[1:]:
+        probe.kill()
+    wait_until(lambda: off_phase(gpu, 0) < 0.05)
+
+
+def test_the_period_grows_with_the_processes_and_falls_when_they_die(machine: Path) -> None:
+    with_gpu(machine, several)
+
+
 def two(gpu: SimGpu) -> None:
     first = gpu.started(cap=500)
     second = gpu.started(cap=500)

@@ -72,15 +72,11 @@ static struct answer answer_loader (const struct question *question, void *own)
  * scope to search. */
 static void *find_local (const struct question *question, const struct link_map *caller)
 {
-    void *(*open) (const char *, int) = (void *(*) (const char *, int)) next_libc ("dlopen");
-    int (*close) (void *) = (int (*) (void *)) next_libc ("dlclose");
-    if (caller == NULL || caller->l_name[0] == '\0' || open == NULL || close == NULL)
-        return NULL;
-    void *handle = open (caller->l_name, RTLD_LAZY | RTLD_NOLOAD);
+    void *handle = next_open_object (caller);
     if (handle == NULL)
         return NULL;
     void *found = find (question, handle);
-    close (handle);
+    next_close (handle);
     return found;
 }
 
@@ -95,12 +91,12 @@ static struct answer answer_global (const struct question *question, enum row ro
         if (local == NULL || !next_is_real (row, local))
             return answered (find (question, RTLD_NEXT));
     }
-    return answered (row_facts[row].wrapper);
+    return answered (row_facts[row].answer);
 }
 
 static struct answer answer_driver (const struct question *question, enum row row)
 {
-    void *own = row_facts[row].wrapper, *found;
+    void *own = row_facts[row].answer, *found;
     if (question->handle == RTLD_NEXT) {
         struct link_map *caller = next_object (question->caller);
         if (caller == NULL || is_before_self (caller)) {
@@ -115,7 +111,7 @@ static struct answer answer_driver (const struct question *question, enum row ro
     found = find (question, question->handle);
     if (found == NULL)
         return jump (question);
-    if (found == own)
+    if (found == row_facts[row].exported)
         return answer_global (question, row);
     return next_is_real (row, found) ? answered (own) : jump (question);
 }

@@ -1,12 +1,5 @@
 #include "managed.h"
 
-CUresult managed_result (CUresult result)
-{
-    bool refused = result != CUDA_SUCCESS && &nvc_shim_managed_refused != NULL && nvc_shim_managed_refused () != 0;
-
-    return refused && result == CUDA_ERROR_UNKNOWN ? CUDA_ERROR_OUT_OF_MEMORY : result;
-}
-
 bool managed_allocate (const struct share *share, CUdeviceptr *pointer, uint64_t bytes, CUresult *result)
 {
     if (!share->oversubscribed)
@@ -14,7 +7,8 @@ bool managed_allocate (const struct share *share, CUdeviceptr *pointer, uint64_t
     /* The other library charges the mapping, and cannot see from a mapping which GPU it is meant for. */
     if (&nvc_shim_next_managed != NULL)
         nvc_shim_next_managed (share->uuid.bytes);
-    *result = managed_result (NEXT (cuMemAllocManaged) (pointer, bytes, CU_MEM_ATTACH_GLOBAL));
+    refused_forget ();
+    *result = refused_result (NEXT (cuMemAllocManaged) (pointer, bytes, CU_MEM_ATTACH_GLOBAL));
     if (*result == CUDA_ERROR_NOT_SUPPORTED || *result == CUDA_ERROR_NOT_FOUND)
         return false;
     /* Advice only: memory that ignores it is as good. */

@@ -2,6 +2,7 @@
 #ifndef NVC_API_MANAGED_H
 #define NVC_API_MANAGED_H
 
+#include "refused.h"
 #include "share.h"
 
 /* Tries to allocate managed memory that likes to be on the share's device. false: this is not the way here, ask the
@@ -10,10 +11,4 @@ bool managed_allocate (const struct share *share, CUdeviceptr *pointer, uint64_t
 
 /* libnvc-shim.so: the next managed mapping of this thread is for this GPU. Absent where that library is not loaded. */
 void nvc_shim_next_managed (const uint8_t uuid[16]) __attribute__ ((weak, visibility ("default")));
-/* 1, once, when it has just refused this thread a managed mapping. */
-int nvc_shim_managed_refused (void) __attribute__ ((weak, visibility ("default")));
-
-/* What the driver said of a managed allocation: it takes a mapping that was refused for an unknown error. */
-CUresult managed_result (CUresult result);
-
 #endif

@@ -104,7 +104,8 @@ CUresult cuMemAllocManaged (CUdeviceptr *pointer, size_t bytes, unsigned int fla
         return NEXT (cuMemAllocManaged) (pointer, bytes, flags);
     if (!share_take (&share, share_charge (bytes)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = managed_result (NEXT (cuMemAllocManaged) (pointer, bytes, flags));
+    refused_forget ();
+    CUresult result = refused_result (NEXT (cuMemAllocManaged) (pointer, bytes, flags));
     share_keep (&share, result == CUDA_SUCCESS, LEDGER_POINTER, *pointer, share_charge (bytes), false);
     return result;
 }

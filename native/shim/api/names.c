@@ -7,16 +7,18 @@
 
 const struct row_facts row_facts[ROWS] = {
 #define WRAP(result, symbol, parameters, base, version, stream, library) \
-    { #symbol, #base, version, STREAM_##stream, LIBRARY_##library, (void *) symbol },
-#include "rows.def"
+    { #symbol, #base, version, STREAM_##stream, LIBRARY_##library, (void *) symbol, (void *) ANSWER (symbol) },
+#include API_ROWS
 #undef WRAP
+#undef USE
 #define WRAP(result, symbol, parameters, base, version, stream, library)
-#define USE(result, symbol, parameters, library) { #symbol, "", 0, STREAM_BOTH, LIBRARY_##library, NULL },
-#include "rows.def"
+#define USE(result, symbol, parameters, library) { #symbol, "", 0, STREAM_BOTH, LIBRARY_##library, NULL, NULL },
+#include API_ROWS
 #undef WRAP
+#undef USE
 };
 
-_Static_assert (NAME_NONE == WRAPPED + 2, "names.h is not of this rows.def");
+_Static_assert (NAME_NONE == WRAPPED + 2, "names.h is not of these rows");
 
 int name_find (const char *name)
 {

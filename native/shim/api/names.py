@@ -1,4 +1,4 @@
-"""Print names.h: a perfect hash of the names that look-ups answer with a wrapper. Argument: rows.def."""
+"""Print names.h: a perfect hash of the names that look-ups answer with a wrapper. Arguments: files of rows, in the order of the enum."""
 
 import re
 import sys
@@ -15,8 +15,10 @@ def hash_name(name, multiplier):
 
 
 def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        names = re.findall(r"^WRAP \([^,]+, (\w+),", file.read(), re.MULTILINE)
+    names = []
+    for path in sys.argv[1:]:
+        with open(path, encoding="utf-8") as file:
+            names += re.findall(r"^WRAP \([^,]+, (\w+),", file.read(), re.MULTILINE)
     names += ["dlsym", "dlvsym"]
     for multiplier in range(0x01000193, 0xFFFFFFFF, 2):
         slots = {hash_name(name, multiplier): index for index, name in enumerate(names)}

@@ -16,6 +16,7 @@ static const char *const LIBRARY_NAMES[LIBRARIES] = { "libcuda.so.1", "libnvidia
 static _Atomic (void *) real_dlsym, real_dlvsym, real_dladdr;
 static _Atomic (void *) drivers[LIBRARIES]; /* struct link_map * */
 static _Atomic (void *) functions[ROWS];
+static _Atomic (void *) linked[WRAPPED]; /* what programs are linked with behind ours */
 static _Atomic (void *) state;
 
 /* The first object after this library that has it: another interposer, or the C library. Objects from the program's
@@ -59,6 +60,24 @@ void *next_libc (const char *name)
     return NULL;
 }
 
+void *next_open (const char *name)
+{
+    void *(*open) (const char *, int) = (void *(*) (const char *, int)) next_libc ("dlopen");
+    return open != NULL ? open (name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+}
+
+void *next_open_object (const struct link_map *object)
+{
+    return object != NULL && object->l_name[0] != '\0' ? next_open (object->l_name) : NULL;
+}
+
+void next_close (void *handle)
+{
+    int (*close) (void *) = (int (*) (void *)) next_libc ("dlclose");
+    if (close != NULL)
+        close (handle);
+}
+
 struct link_map *next_object (const void *address)
 {
     typedef int (*dladdr1_type) (const void *, Dl_info *, void **, int);
@@ -76,12 +95,9 @@ static struct link_map *locate_driver (enum library library, const char *symbol)
     dlsym_type find = next_dlsym ();
     struct link_map *object = find != NULL ? next_object (find (RTLD_NEXT, symbol)) : NULL;
     if (object == NULL || !elf_is_named (object, LIBRARY_NAMES[library])) {
-        void *(*open) (const char *, int) = (void *(*) (const char *, int)) next_libc ("dlopen");
-        int (*close) (void *) = (int (*) (void *)) next_libc ("dlclose");
-        void *handle = open != NULL ? open (LIBRARY_NAMES[library], RTLD_LAZY | RTLD_NOLOAD) : NULL;
-        object = handle;
-        if (handle != NULL && close != NULL)
-            close (handle);
+        object = next_open (LIBRARY_NAMES[library]);
+        if (object != NULL)
+            next_close (object);
     }
     if (object != NULL) {
         void *none = NULL;
@@ -131,6 +147,25 @@ driver_function next_function (enum row row)
     if (found != NULL)
         return found;
     return (driver_function) (row_facts[row].library == LIBRARY_CUDA ? no_cuda_function : no_nvml_function);
+}
+
+/* The rest of the global scope, or that of a library which was opened with RTLD_LOCAL: there may be a tracer of somebody
+ * else's, or a stub that loads the driver when it is first called. The first answer is kept, as a linker keeps it. */
+driver_function next_in_scope (enum row row, const void *caller)
+{
+    void *found = atomic_load_explicit (&linked[row], memory_order_relaxed), *handle = NULL;
+    dlsym_type find = next_dlsym ();
+    if (found != NULL || find == NULL)
+        return found != NULL ? (driver_function) found : next_function (row);
+    found = find (RTLD_NEXT, row_facts[row].symbol);
+    if (found == NULL && (handle = next_open_object (next_object (caller))) != NULL) {
+        found = find (handle, row_facts[row].symbol);
+        next_close (handle);
+    }
+    if (found == NULL)
+        return next_function (row);
+    atomic_store_explicit (&linked[row], found, memory_order_relaxed);
+    return (driver_function) found;
 }
 
 bool next_is_real (enum row row, void *address)

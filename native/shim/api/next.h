@@ -1,4 +1,4 @@
-/* The real functions: of the loader, and of the driver's libraries. The one file of this library with globals is
+/* The real functions: of the loader, and of the driver's libraries. The one file of these libraries with globals is
  * next.c. */
 #ifndef NVC_API_NEXT_H
 #define NVC_API_NEXT_H
@@ -15,10 +15,14 @@ dlsym_type next_dlsym (void);
 dlvsym_type next_dlvsym (void);
 /* The C library's own function, wherever it lies (dlsym and its like moved from libdl to libc in glibc 2.34). */
 void *next_libc (const char *name);
+/* A library that is loaded already, by name, and an object's own scope: a handle for next_close, or NULL. */
+void *next_open (const char *name);
+void *next_open_object (const struct link_map *object);
+void next_close (void *handle);
 /* The loaded object that an address lies in; NULL. */
 struct link_map *next_object (const void *address);
 
-/* The one state of this library, in pages that a forked child gets zeroed; NULL when there is no memory. */
+/* The one state of libnvc-shim-api.so, in pages that a forked child gets zeroed; NULL when there is no memory. */
 struct api;
 struct api *next_state (size_t size);
 

@@ -4,7 +4,6 @@
  * driver's.
  */
 #include "next.h"
-#include "share.h"
 
 #include <string.h>
 
@@ -27,45 +26,32 @@ static bool is_variant (enum row row, void *address)
            found == address && next_exists (row);
 }
 
-static void replace (const char *symbol, void **address)
+void proc_address_replace (const char *symbol, void **address)
 {
     if (symbol == NULL || address == NULL || *address == NULL)
         return;
     for (enum row row = 0; row < WRAPPED; row++) {
         bool named = row_facts[row].library == LIBRARY_CUDA && strcmp (row_facts[row].base, symbol) == 0;
         if (named && is_variant (row, *address)) {
-            *address = row_facts[row].wrapper;
+            *address = row_facts[row].answer;
             return;
         }
     }
 }
 
-CUresult cuGetProcAddress (const char *symbol, void **function, int version, uint64_t flags)
+CUresult ANSWER (cuGetProcAddress) (const char *symbol, void **function, int version, uint64_t flags)
 {
     CUresult result = NEXT (cuGetProcAddress) (symbol, function, version, flags);
     if (result == CUDA_SUCCESS)
-        replace (symbol, function);
+        proc_address_replace (symbol, function);
     return result;
 }
 
-CUresult cuGetProcAddress_v2 (const char *symbol, void **function, int version, uint64_t flags,
-                              CUdriverProcAddressQueryResult *status)
+CUresult ANSWER (cuGetProcAddress_v2) (const char *symbol, void **function, int version, uint64_t flags,
+                                       CUdriverProcAddressQueryResult *status)
 {
     CUresult result = NEXT (cuGetProcAddress_v2) (symbol, function, version, flags, status);
     if (result == CUDA_SUCCESS)
-        replace (symbol, function);
+        proc_address_replace (symbol, function);
     return result;
-}
-
-/* A way round every wrapper that the driver's own tools use. It stays open; where there is a region it is counted
- * there. */
-CUresult cuGetExportTable (const void **table, const CUuuid *identity)
-{
-    uint64_t signals;
-    struct api *api = share_is_active () ? share_lock (&signals) : NULL;
-    if (api != NULL && api->attached)
-        region_note (&api->region, REGION_NOTE_EXPORT_TABLE, 0);
-    if (api != NULL)
-        share_unlock (api, signals);
-    return NEXT (cuGetExportTable) (table, identity);
 }

@@ -1,15 +1,31 @@
-# libnvc-shim-api.so: the function table, and of the other library what keeps a quota. -Bsymbolic: the table's functions are
-# our own, whatever a program calls its.
+# The function tables. libnvc-shim-api.so: all rows, and of the other library what keeps a quota.
+# libnvc-shim-managed.so: the rows of managed.def, and nothing of a quota. -Bsymbolic: a table's functions are our own,
+# whatever a program calls its.
+API := $(filter-out shim/api/mappings,$(API))
 API_SHARED := $(filter rm/abi%,$(RM)) $(addprefix shim/,limits region admission identity lock raw plain)
 API_LINK := -Wl,-Bsymbolic,--gc-sections,--no-undefined-version,--version-script=$(HERE)shim/api/exports.map
+API_ROWS := $(addprefix $(HERE)shim/api/,managed.def rows.def)
+MANAGED := $(addprefix shim/managed/,names dlsym stub elf next proc_address refused mappings)
 
-$(BUILD)/shim/api/names.h: $(HERE)shim/api/names.py $(HERE)shim/api/rows.def
+$(BUILD)/shim/api/names.h: $(HERE)shim/api/names.py $(API_ROWS)
 	@mkdir -p $(@D)
 	$(PYTHON) $^ > $@
 
-$(call objects,$(API)): $(HERE)shim/api/rows.def
-$(BUILD)/shim/api/names.o: $(BUILD)/shim/api/names.h
-$(BUILD)/shim/api/names.o: ALL_CFLAGS += -I$(BUILD)/shim/api
+$(BUILD)/shim/managed/names.h: $(HERE)shim/api/names.py $(HERE)shim/api/managed.def
+	@mkdir -p $(@D)
+	$(PYTHON) $^ > $@
+
+$(call objects,$(API) $(MANAGED)): $(API_ROWS)
+$(foreach table,api managed,$(eval $(BUILD)/shim/$(table)/names.o: $(BUILD)/shim/$(table)/names.h))
+$(foreach table,api managed,$(eval $(BUILD)/shim/$(table)/names.o: ALL_CFLAGS += -I$(BUILD)/shim/$(table)))
+
+$(BUILD)/shim/managed/%.o: ALL_CFLAGS += -DAPI_MANAGED -ffunction-sections
+$(BUILD)/shim/managed/%.o: $(HERE)shim/api/%.c $(HEADERS) $(HERE)Makefile
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
 $(BUILD)/libnvc-shim-api.so: $(call objects,$(API) $(API_SHARED)) $(HERE)shim/api/exports.map
 	$(CC) $(CFLAGS) -shared -nostartfiles -Wl,-soname,libnvc-shim-api.so $(HARDENING) $(API_LINK) $(LDFLAGS) -o $@ $(filter %.o,$^)
+
+$(BUILD)/libnvc-shim-managed.so: $(call objects,$(MANAGED)) $(HERE)shim/api/exports.map
+	$(CC) $(CFLAGS) -shared -nostartfiles -Wl,-soname,libnvc-shim-managed.so $(HARDENING) $(API_LINK) $(LDFLAGS) -o $@ $(filter %.o,$^)

@@ -63,6 +63,14 @@ static CUresult free_in_order (const struct flavour *flavour, CUdeviceptr pointe
     return result;
 }
 
+/* A pool of managed memory makes mappings. */
+static CUresult draw (type_cuMemAllocFromPoolAsync real, CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+                      CUstream stream)
+{
+    refused_forget ();
+    return refused_result (real (pointer, bytes, pool, stream));
+}
+
 /* A pool has a device of its own, which only the memory from it tells. Pools are never converted: their owner may
  * export them, trim them and ask how full they are. */
 static CUresult allocate_from_pool (const struct flavour *flavour, CUdeviceptr *pointer, size_t bytes,
@@ -73,10 +81,10 @@ static CUresult allocate_from_pool (const struct flavour *flavour, CUdeviceptr *
     uint64_t charge = share_charge (bytes);
     int device = -1;
     if (pointer == NULL || bytes == 0 || (!share.counted && !share.blocked) || is_capturing (flavour, stream))
-        return real (pointer, bytes, pool, stream);
+        return draw (real, pointer, bytes, pool, stream);
     if (!share_take (&share, charge))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = real (pointer, bytes, pool, stream);
+    CUresult result = draw (real, pointer, bytes, pool, stream);
     if (result == CUDA_SUCCESS &&
         NEXT (cuPointerGetAttribute) (&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *pointer) == CUDA_SUCCESS &&
         device >= 0 && device != share.device) {

@@ -1,5 +1,5 @@
 /*
- * The rows of rows.def as prototypes, function types and numbers. A row without a function does not link, a function
+ * The rows of rows.def (API_ROWS: of managed.def) as prototypes, function types and numbers. A row without a function does not link, a function
  * with another signature does not compile, a function without a row is not exported.
  */
 #ifndef NVC_API_WRAP_H
@@ -11,29 +11,48 @@
 
 #define EXPORTED __attribute__ ((visibility ("default")))
 
+/*
+ * Two libraries are made of these files. libnvc-shim-managed.so is in every program of a container with a limit of memory,
+ * and so keeps away from whoever has a function of the same name: what it exports is for programs that are linked with
+ * the driver and passes on to what they would have reached (next_in_scope), what look-ups answer is another function.
+ */
+#ifdef API_MANAGED
+#define API_ROWS "managed.def"
+#define ANSWER(symbol) answer_##symbol
+#define ANSWER_PROTOTYPE(result, symbol, parameters) \
+    __attribute__ ((visibility ("hidden"))) result answer_##symbol parameters;
+#else
+#define API_ROWS "rows.def"
+#define ANSWER(symbol) symbol
+#define ANSWER_PROTOTYPE(result, symbol, parameters)
+#endif
+
 enum library { LIBRARY_CUDA, LIBRARY_NVML, LIBRARIES };
 /* also the flags of cuGetProcAddress */
 enum default_stream { STREAM_BOTH = 0, STREAM_LEGACY = 1, STREAM_PER_THREAD = 2 };
 
 enum row {
 #define WRAP(result, symbol, parameters, base, version, stream, library) ROW_##symbol,
-#include "rows.def"
+#include API_ROWS
     WRAPPED,
     ROW_LAST_WRAPPED = WRAPPED - 1,
 #undef WRAP
 #define WRAP(result, symbol, parameters, base, version, stream, library)
 #define USE(result, symbol, parameters, library) ROW_##symbol,
-#include "rows.def"
+#include API_ROWS
     ROWS
 #undef WRAP
+#undef USE
 };
 
 #define WRAP(result, symbol, parameters, base, version, stream, library) \
     EXPORTED result symbol parameters;                                  \
+    ANSWER_PROTOTYPE (result, symbol, parameters)                       \
     typedef result (*type_##symbol) parameters;
 #define USE(result, symbol, parameters, library) typedef result (*type_##symbol) parameters;
-#include "rows.def"
+#include API_ROWS
 #undef WRAP
+#undef USE
 
 /* The driver's own function. Where the driver has none, one that answers "not found" whatever it is given. */
 #define NEXT(symbol) ((type_##symbol) next_function (ROW_##symbol))
@@ -45,7 +64,7 @@ struct row_facts {
     int version;
     enum default_stream stream;
     enum library library;
-    void *wrapper; /* NULL: only used */
+    void *exported, *answer; /* NULL: only used */
 };
 extern const struct row_facts row_facts[ROWS];
 
@@ -61,5 +80,11 @@ bool next_exists (enum row row);
 void *next_known (enum row row);
 /* Is this address the driver's own function of that row? Learns from it which library the driver is. */
 bool next_is_real (enum row row, void *address);
+/* What a program reaches without this library when it is linked with that name; else as next_function. caller: an
+ * address in it. */
+driver_function next_in_scope (enum row row, const void *caller);
+
+/* proc_address.c: put our own function in the place of the driver's, which is its answer for that name. */
+void proc_address_replace (const char *symbol, void **address);
 
 #endif
