@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,15 @@ from tests.support.share_table import Table
 
 #: Of the issue before: most programs are of use to both.
 SHARE_PROGRAMS = CHECKOUT / "tests/gpu/share/programs"
-_KINDS = {"/dev/nvidiactl": NODE_CONTROL, "/dev/nvidia-uvm": NODE_UVM, "/dev/nvidia0": NODE_GPU}
+
+
+@dataclass(frozen=True)
+class HostGpu:
+    """A GPU as nvidia-smi has it. minor: of its node. bus: PCI domain << 8 | bus, as pair.c says it."""
+
+    uuid: str
+    minor: int
+    bus: int
 
 
 class Parts:
@@ -59,15 +69,31 @@ def first_gpu() -> tuple[str, str]:
     return uuid, driver
 
 
-def nodes() -> tuple[LimitsNode, ...]:
-    """The driver's nodes as a share names them. Raises OSError."""
-    numbers = {path: os.stat(path).st_rdev for path in _KINDS}
-    return tuple(LimitsNode(kind, os.minor(numbers[path]), numbers[path]) for path, kind in _KINDS.items())
+def gpus() -> tuple[HostGpu, ...]:
+    """All of this machine, in nvidia-smi's order. Raises CalledProcessError."""
+    rows = [
+        line.split(", ") for line in smi("--query-gpu=uuid,pci.domain,pci.bus", "--format=csv,noheader").splitlines()
+    ]
+    # No field of --query-gpu has it, and on a machine that is a part of a larger one it is not the index.
+    minors = re.findall(r"^\s*Minor Number\s*:\s*(\d+)", smi("-q"), re.MULTILINE)
+    assert len(minors) == len(rows), "nvidia-smi -q lists other GPUs than its table"
+    return tuple(
+        HostGpu(uuid, int(minor), int(domain, 16) << 8 | int(bus, 16))
+        for (uuid, domain, bus), minor in zip(rows, minors, strict=True)
+    )
 
 
-def used_mib() -> int:
-    """Memory in use on the first GPU, as the driver says to a process without a share; MiB."""
-    return int(smi("--query-gpu=memory.used", "--format=csv,noheader,nounits").splitlines()[0])
+def nodes(*minors: int) -> tuple[LimitsNode, ...]:
+    """The driver's nodes as a share names them, with those of the GPUs of these minors (none: 0). Raises OSError."""
+    kinds = {"/dev/nvidiactl": NODE_CONTROL, "/dev/nvidia-uvm": NODE_UVM}
+    kinds |= {f"/dev/nvidia{minor}": NODE_GPU for minor in minors or (0,)}
+    numbers = {path: os.stat(path).st_rdev for path in kinds}
+    return tuple(LimitsNode(kind, os.minor(numbers[path]), numbers[path]) for path, kind in kinds.items())
+
+
+def used_mib(index: int = 0) -> int:
+    """Memory in use on a GPU (nvidia-smi's number), as the driver says to a process without a share; MiB."""
+    return int(smi("--query-gpu=memory.used", "--format=csv,noheader,nounits").splitlines()[index])
 
 
 def pids() -> set[int]:

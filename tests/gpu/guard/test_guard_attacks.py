@@ -20,6 +20,7 @@ from tests.support.attacks import ATTACKS, HOLDS, LATE, OPEN, SOURCES, Answers
 from tests.support.bed import Bed
 from tests.support.gpumeasure import first_gpu, nodes, used_mib
 from tests.support.guarded import Guarding
+from tests.support.share_kinds import GIB, MIB, STILL
 from tests.support.share_table import Table
 from tests.support.spoken import Spoken
 
@@ -27,14 +28,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
 #: Of the attacker: pieces are of 1 GiB.
 QUOTA = 10 << 30
-MIB, GIB = 1 << 20, 1 << 30
 #: Seconds that an attack goes on, again and again, and that one run may take.
 WINDOW, LIMIT = 1.0, 10.0
 #: How long the neighbour is measured before each.
 BEFORE = 0.5
 ALLOCATE = f"alloc 40 {4 * MIB}"
 LOST, LATENCY = 2.0, 3.0
-STILL = 4
 
 
 class Neighbour:

@@ -18,17 +18,16 @@ from tests.support.agent_tenants import Crashes, RunningAgent
 from tests.support.bed import Bed
 from tests.support.gpumeasure import first_gpu, nodes, used_mib
 from tests.support.native import build
+from tests.support.share_kinds import GIB, STILL
 from tests.support.share_table import Table
 from tests.support.spoken import Spoken
 
 SECONDS = float(os.environ.get("NVC_GPU_FAULT_SECONDS") or 30)
 pytestmark = [pytest.mark.gpu, pytest.mark.system, pytest.mark.timeout(round(SECONDS) + 120)]
 
-GIB = 1 << 30
 EVERY = 2.0
 #: No tenant may be without the GPU for longer, in nanoseconds, nor an allocation wait so long, in microseconds.
 FROZEN_NS, WAITED_US = 1_000_000_000, 5_000_000
-STILL = 4
 
 
 @pytest.fixture

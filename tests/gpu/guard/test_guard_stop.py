@@ -18,12 +18,11 @@ from tests.support.gpumeasure import pids, used_mib
 from tests.support.guarded import GuardedTenant, Guarding
 from tests.support.guarded_containers import GuardedContainers
 from tests.support.runtimes import OciRuntime
+from tests.support.share_kinds import GIB, STILL
 from tests.support.share_table import Table
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
-GIB = 1 << 30
-STILL = 4
 #: Seconds in which an end is an end.
 GONE = 10.0
 _TOTAL = "--query-gpu=memory.total --format=csv,noheader,nounits"

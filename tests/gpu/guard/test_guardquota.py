@@ -16,37 +16,20 @@ from tests.support import leftovers
 from tests.support.bed import Bed
 from tests.support.gpumeasure import pids, used_mib
 from tests.support.guarded import Guarding
+from tests.support.share_kinds import GIB, KINDS, MIB, OUT_OF_MEMORY, STILL, UNCOUNTED
 from tests.support.share_table import Table
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
-MIB, GIB = 1 << 20, 1 << 30
-OUT_OF_MEMORY = 2
-#: Kind of quota.c -> limit in GiB, and what may be left at the limit, in MiB: the smallest step of its fill and what
-#: the driver rounds up to.
-KINDS = {
-    "malloc": (10, 2),
-    "create": (10, 2),
-    "async": (10, 64),
-    "pool": (10, 64),
-    "array": (4, 4),
-    "mipmap": (4, 8),
-    "array3d": (4, 8),
-    "pitch": (4, 4),
-    "graph": (4, 64),
-}
-#: Beside what the share counts the driver uses memory for channels and page tables, which no ioctl of the process asks
-#: for: MiB a process.
-UNCOUNTED = 600
-#: MiB by which nvidia-smi's sum moves by itself.
-STILL = 4
+#: Managed memory cannot be refused, and has a test of its own.
+REFUSED = [kind for kind in KINDS if kind != "managed"]
 
 
 def _settled(before: int) -> bool:
     return leftovers.until(lambda: used_mib() <= before + STILL, seconds=10)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REFUSED)
 def test_a_kind_of_allocation_reaches_the_limit_and_not_beyond(
     guarding: Guarding, start: Starts, table: Table, kind: str
 ) -> None:

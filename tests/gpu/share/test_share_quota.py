@@ -7,32 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from tests.gpu.share.conftest import Shares, Starts
+from tests.support.share_kinds import GIB, KINDS, MIB, OUT_OF_MEMORY, UNCOUNTED
 from tests.support.share_table import Table
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
-MIB, GIB = 1 << 20, 1 << 30
-OUT_OF_MEMORY = 2
-#: Kind of quota.c -> limit in GiB, and what may be left at the limit, in MiB: the smallest step of its fill and what
-#: the driver rounds up to.
-KINDS = {
-    "malloc": (10, 2),
-    "create": (10, 2),
-    "async": (10, 64),
-    "pool": (10, 64),
-    "array": (4, 4),
-    "mipmap": (4, 8),
-    "array3d": (4, 8),
-    "pitch": (4, 4),
-    "graph": (4, 64),
-    "managed": (4, 4),
-}
 #: What libcuda keeps to itself until the context ends, MiB: a graph's launch that was refused had taken a part already,
 #: and cuDeviceGraphMemTrim does not give that back.
 KEPT = {"graph": 512}
-#: Beside what the share counts the driver uses memory for channels and page tables, which no ioctl of the process asks
-#: for: MiB a process.
-UNCOUNTED = 600
 
 
 @pytest.mark.parametrize("kind", KINDS)

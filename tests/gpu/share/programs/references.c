@@ -2,20 +2,21 @@
  * Memory with more than one reference: what is free while handles, mappings, exported descriptors and other processes
  * still hold it.
  *
- * usage: references mapped | exported | ipc        BYTES of each piece: 256 MiB
- * A second process, where one is needed, is forked before CUDA begins and told over a socket what to do.
+ * usage: references mapped | exported | fabric | ipc        BYTES of each piece: 256 MiB
+ * "exported" and "fabric" say the status of making and of exporting, and end there if one of them is not 0.
  */
-#include "check.h"
-
-#include <stdbool.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "peers.h"
 
 #define BYTES (256 * MIB)
 
+/* What the exporter sends: its status, and the handle where that is no descriptor. */
+struct ticket {
+    CUresult status;
+    CUmemFabricHandle fabric;
+};
+
 static CUdevice device;
-static int peer; /* the other process */
+static CUmemAllocationHandleType shared_by = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 static CUmemAllocationProp exportable (void)
 {
@@ -24,7 +25,7 @@ static CUmemAllocationProp exportable (void)
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device;
-    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    properties.requestedHandleTypes = shared_by;
     return properties;
 }
 
@@ -50,74 +51,20 @@ static void unmap (CUdeviceptr address)
     MUST (cuMemAddressFree (address, BYTES));
 }
 
-/* What the driver allocates once, so that the scene's own numbers are its own. */
-static void warm_up (void)
+/* CUDA begins; and what the driver allocates once, so that the scene's own numbers are its own. */
+static void prepare (void)
 {
-    CUmemAllocationProp properties = exportable ();
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address;
+    device = begin_cuda ();
+    CUmemAllocationProp properties = exportable ();
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     MUST (cuMemCreate (&handle, BYTES, &properties, 0));
     address = map (handle);
     MUST (cuMemRelease (handle));
     unmap (address);
     MUST (cuMemAlloc (&address, BYTES));
     MUST (cuMemFree (address));
-}
-
-static void check_io (bool good, const char *what)
-{
-    if (good)
-        return;
-    perror (what);
-    exit (1);
-}
-
-/* One message: `bytes` of data, and a descriptor when it is not -1. */
-static void send_message (const void *data, size_t bytes, int descriptor)
-{
-    union {
-        char space[CMSG_SPACE (sizeof (int))];
-        struct cmsghdr header;
-    } control;
-    struct iovec part = { (void *) (uintptr_t) data, bytes };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-    memset (&control, 0, sizeof control);
-    if (descriptor != -1) {
-        message.msg_control = control.space;
-        message.msg_controllen = sizeof control.space;
-        struct cmsghdr *header = CMSG_FIRSTHDR (&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN (sizeof (int));
-        memcpy (CMSG_DATA (header), &descriptor, sizeof descriptor);
-    }
-    check_io (sendmsg (peer, &message, 0) == (ssize_t) bytes, "sendmsg");
-}
-
-static int receive_message (void *data, size_t bytes)
-{
-    union {
-        char space[CMSG_SPACE (sizeof (int))];
-        struct cmsghdr header;
-    } control;
-    struct iovec part = { data, bytes };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-    message.msg_control = control.space;
-    message.msg_controllen = sizeof control.space;
-    check_io (recvmsg (peer, &message, MSG_CMSG_CLOEXEC) == (ssize_t) bytes, "recvmsg");
-    struct cmsghdr *header = CMSG_FIRSTHDR (&message);
-    int descriptor = -1;
-    if (header != NULL && header->cmsg_type == SCM_RIGHTS)
-        memcpy (&descriptor, CMSG_DATA (header), sizeof descriptor);
-    return descriptor;
-}
-
-/* Both sides pass here together. */
-static void meet (void)
-{
-    char token = 'm';
-    send_message (&token, 1, -1);
-    receive_message (&token, 1);
 }
 
 static void mapped (void)
@@ -138,30 +85,48 @@ static void exporter (void)
 {
     CUmemAllocationProp properties = exportable ();
     CUmemGenericAllocationHandle handle;
+    struct ticket ticket;
+    bool by_descriptor = shared_by == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     int descriptor = -1;
-    MUST (cuMemCreate (&handle, BYTES, &properties, 0));
-    MUST (cuMemExportToShareableHandle (&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    memset (&ticket, 0, sizeof ticket);
+    ticket.status = cuMemCreate (&handle, BYTES, &properties, 0);
+    say ("status_create", (unsigned long long) ticket.status);
+    if (ticket.status == CUDA_SUCCESS) {
+        void *shared = by_descriptor ? (void *) &descriptor : (void *) &ticket.fabric;
+        ticket.status = cuMemExportToShareableHandle (shared, handle, shared_by, 0);
+        say ("status_export", (unsigned long long) ticket.status);
+        if (ticket.status != CUDA_SUCCESS)
+            MUST (cuMemRelease (handle));
+    }
     meet ();
+    send_message (&ticket, sizeof ticket, descriptor);
+    if (ticket.status != CUDA_SUCCESS)
+        return;
     say ("free_before_import", memory_free ());
-    send_message ("d", 1, descriptor);
+    meet ();
     meet (); /* imported and mapped there */
     say ("free_imported", memory_free ());
     MUST (cuMemRelease (handle));
     say ("free_descriptor_left", memory_free ());
-    close (descriptor);
+    if (descriptor != -1)
+        close (descriptor);
     meet (); /* let go there */
     meet ();
 }
 
 static void importer (void)
 {
-    char data;
+    struct ticket ticket;
     CUmemGenericAllocationHandle handle;
     meet ();
-    int descriptor = receive_message (&data, 1);
-    MUST (cuMemImportFromShareableHandle (&handle, (void *) (intptr_t) descriptor,
-                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    close (descriptor);
+    int descriptor = receive_message (&ticket, sizeof ticket);
+    if (ticket.status != CUDA_SUCCESS)
+        return;
+    meet ();
+    void *shared = descriptor != -1 ? (void *) (intptr_t) descriptor : (void *) &ticket.fabric;
+    MUST (cuMemImportFromShareableHandle (&handle, shared, shared_by));
+    if (descriptor != -1)
+        close (descriptor);
     CUdeviceptr address = map (handle);
     meet ();
     meet ();
@@ -202,47 +167,31 @@ static void ipc_user (void)
     meet ();
 }
 
-static void alone (void (*scene) (void))
+static int fabric (void)
 {
-    device = begin_cuda ();
-    warm_up ();
+    shared_by = CU_MEM_HANDLE_TYPE_FABRIC;
+    return together (prepare, exporter, importer);
+}
+
+static int alone (void (*scene) (void))
+{
+    prepare ();
     say ("free_start", memory_free ());
     scene ();
     say ("free_end", memory_free ());
-}
-
-static int together (void (*owner) (void), void (*user) (void))
-{
-    int sockets[2], status;
-    check_io (socketpair (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) == 0, "socketpair");
-    pid_t child = fork ();
-    check_io (child != -1, "fork");
-    peer = sockets[child == 0];
-    close (sockets[child != 0]);
-    device = begin_cuda ();
-    warm_up ();
-    meet (); /* both contexts are there: what they cost is not the scene's */
-    if (child == 0) {
-        user ();
-        exit (0);
-    }
-    say ("free_start", memory_free ());
-    owner ();
-    check_io (waitpid (child, &status, 0) == child, "waitpid");
-    say ("free_end", memory_free ()); /* and what the other context cost */
-    return status != 0;
+    return 0;
 }
 
 int main (int argc, char **argv)
 {
     const char *scene = argc == 2 ? argv[1] : "";
     if (strcmp (scene, "mapped") == 0)
-        alone (mapped);
-    else if (strcmp (scene, "exported") == 0)
-        return together (exporter, importer);
-    else if (strcmp (scene, "ipc") == 0)
-        return together (ipc_owner, ipc_user);
-    else
-        return 2;
-    return 0;
+        return alone (mapped);
+    if (strcmp (scene, "exported") == 0)
+        return together (prepare, exporter, importer);
+    if (strcmp (scene, "fabric") == 0)
+        return fabric ();
+    if (strcmp (scene, "ipc") == 0)
+        return together (prepare, ipc_owner, ipc_user);
+    return 2;
 }
