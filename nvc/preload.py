@@ -14,7 +14,8 @@ FILE = "/etc/ld.so.preload"
 LIMIT = 64 << 10
 #: Where a container has the libraries (native/shim/share.h, SHARE_DIRECTORY).
 DIRECTORY = "/usr/lib/nvc"
-LIBRARY, API_LIBRARY = "libnvc-shim.so", "libnvc-shim-api.so"
+LIBRARY, MANAGED_LIBRARY, API_LIBRARY = "libnvc-shim.so", "libnvc-shim-managed.so", "libnvc-shim-api.so"
+LIBRARIES = (LIBRARY, MANAGED_LIBRARY, API_LIBRARY)
 #: Where a container has limits and region (SHARE_LIMITS_PATH, SHARE_REGION_PATH).
 LIMITS, REGION = "/run/nvc-share/limits", "/run/nvc-share/region"
 #: Machine -> words that its loaders may put for it beside its own name, and those of its 32-bit programs' loader
@@ -25,9 +26,18 @@ PLATFORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def lines(*, api: bool) -> tuple[str, ...]:
-    """What a container's file gets. api: also the library that stands between a program and libcuda's functions."""
-    return tuple(f"{DIRECTORY}/$PLATFORM/{name}" for name in ((LIBRARY, API_LIBRARY) if api else (LIBRARY,)))
+def names(*, memory: bool, api: bool) -> tuple[str, ...]:
+    """The libraries of a share. memory: it limits memory, so a refusal of managed memory needs the right error. api:
+    outcomes change at libcuda's functions (oversubscription, a driver that rm does not know); that includes the error.
+    """
+    if api:
+        return LIBRARY, API_LIBRARY
+    return (LIBRARY, MANAGED_LIBRARY) if memory else (LIBRARY,)
+
+
+def lines(*, memory: bool, api: bool) -> tuple[str, ...]:
+    """What a container's file gets; as ``names``."""
+    return tuple(f"{DIRECTORY}/$PLATFORM/{name}" for name in names(memory=memory, api=api))
 
 
 def text(image: bytes, wanted: tuple[str, ...]) -> bytes:

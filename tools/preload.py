@@ -17,7 +17,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(CHECKOUT))
 
-from nvc.preload import API_LIBRARY, LIBRARY, PLATFORMS  # noqa: E402
+from nvc.preload import LIBRARIES, PLATFORMS  # noqa: E402
 from nvc.sim.elfwriter import ARMHF, I386, shared_object  # noqa: E402
 
 #: Machine -> architecture of its 32-bit programs.
@@ -32,7 +32,7 @@ def fill(directory: Path, libraries: list[Path], machine: str) -> None:
     for word in words:
         _replace(directory / word, partial(os.symlink, machine))
     for word in narrow:
-        _directory(directory / word, {name: shared_object(NARROW[machine], name) for name in (LIBRARY, API_LIBRARY)})
+        _directory(directory / word, {name: shared_object(NARROW[machine], name) for name in LIBRARIES})
 
 
 def _directory(directory: Path, contents: dict[str, bytes]) -> None:

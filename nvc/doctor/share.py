@@ -26,7 +26,7 @@ def libraries(probe: Probe) -> Iterator[Finding]:
     words, narrow = preload.PLATFORMS.get(machine, ((), ()))
     wrong = False
     for word in (machine, *words, *narrow):
-        for name in (preload.LIBRARY, preload.API_LIBRARY):
+        for name in preload.LIBRARIES:
             place = Place("/", f"{probe.libraries}/{word}/{name}")
             found = place.status()
             if found is None or not stat.S_ISREG(found.st_mode):

@@ -92,7 +92,7 @@ def _operations(
         place.key(wish.container, container),
         wish.container,
         limits,
-        () if bare else preload.lines(api=resolved.oversubscribe or not known),
+        () if bare else preload.lines(memory=resolved.limits_memory, api=resolved.oversubscribe or not known),
         resolved.text,
         resolved.source,
     )

@@ -75,5 +75,9 @@ class Resolved(Record):
         return bool(self.gpus)
 
     @property
+    def limits_memory(self) -> bool:
+        return any(gpu.memory for gpu in self.gpus)
+
+    @property
     def oversubscribe(self) -> bool:
         return any(gpu.oversubscribe for gpu in self.gpus)

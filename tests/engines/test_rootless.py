@@ -87,7 +87,8 @@ def login(user: User) -> Iterator[Path]:
 def test_a_share_is_kept_in_the_logins_directory(bed: Bed, user: User, login: Path, runtime: str) -> None:
     result = start(bed, user, runtime, "createContainer", "NVC_SHARE=mem=2Gi", look=SHARE)
 
-    assert (result.code, result.out) == (0, "/usr/lib/nvc/$PLATFORM/libnvc-shim.so\nNVCL"), result.text
+    libraries = "".join(f"/usr/lib/nvc/$PLATFORM/libnvc-shim{kind}.so\n" for kind in ("", "-managed"))
+    assert (result.code, result.out) == (0, f"{libraries}NVCL"), result.text
     (entry,) = (login / "nvc/share").iterdir()
     assert bed.token in entry.name
 

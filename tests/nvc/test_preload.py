@@ -13,13 +13,15 @@ from nvc.formats import elf
 from nvc.preload import PLATFORMS
 from tools.preload import fill
 
-SHIM, API = (f"/usr/lib/nvc/$PLATFORM/{name}" for name in ("libnvc-shim.so", "libnvc-shim-api.so"))
+NAMES = ("libnvc-shim.so", "libnvc-shim-managed.so", "libnvc-shim-api.so")
+SHIM, MANAGED, API = (f"/usr/lib/nvc/$PLATFORM/{name}" for name in NAMES)
 MACHINE = os.uname().machine
 
 
-def test_only_a_share_that_needs_it_gets_the_second_library() -> None:
-    assert preload.lines(api=False) == (SHIM,)
-    assert preload.lines(api=True) == (SHIM, API)
+def test_only_a_share_that_needs_it_gets_a_second_library() -> None:
+    assert preload.lines(memory=False, api=False) == (SHIM,)
+    assert preload.lines(memory=True, api=False) == (SHIM, MANAGED)
+    assert preload.lines(memory=False, api=True) == preload.lines(memory=True, api=True) == (SHIM, API)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_every_word_that_a_loader_may_put_has_the_library(tree: Path) -> None:
 
 def test_programs_of_32_bits_find_empty_libraries_of_their_own(tree: Path) -> None:
     for word in ("i386", "i486", "i586", "i686"):
-        for name in ("libnvc-shim.so", "libnvc-shim-api.so"):
+        for name in NAMES:
             with (tree / word / name).open("rb") as file:
                 assert elf.header(file).bits == 32
                 assert elf.dynamic(file) == elf.ElfDynamic(name, ())

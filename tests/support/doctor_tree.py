@@ -103,7 +103,7 @@ class Tree:
         self.libraries = str(self.root / "preload")
         words, narrow = preload.PLATFORMS[os.uname().machine]
         for word in (os.uname().machine, *words, *narrow):
-            for name in (preload.LIBRARY, preload.API_LIBRARY):
+            for name in preload.LIBRARIES:
                 if f"{word}/{name}" not in missing:
                     self.write(f"preload/{word}/{name}", "ELF")
         return self

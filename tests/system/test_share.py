@@ -19,7 +19,7 @@ from tests.support.wrapped import Wrapped
 
 pytestmark = pytest.mark.system
 
-SHIM = "/usr/lib/nvc/$PLATFORM/libnvc-shim.so"
+SHIM = "/usr/lib/nvc/$PLATFORM/libnvc-shim.so /usr/lib/nvc/$PLATFORM/libnvc-shim-managed.so"
 #: What a container says about its share. busybox is static; gnutrue has a loader.
 LOOK = r"""
 echo "preload: $(cat /etc/ld.so.preload | tr '\n' ' ')"
@@ -32,7 +32,9 @@ done
 printf '' >>/run/nvc-share/region && echo "region can be written"
 echo "magic $(head -c 4 /run/nvc-share/limits) $(head -c 4 /run/nvc-share/region)"
 /usr/bin/gnutrue && echo "a program runs"
-LD_DEBUG=files /usr/bin/gnutrue 2>&1 | grep -q 'calling init: /usr/lib/nvc/.*/libnvc-shim.so' && echo "with the library"
+for library in libnvc-shim.so libnvc-shim-managed.so; do
+    LD_DEBUG=files /usr/bin/gnutrue 2>&1 | grep -q "calling init: /usr/lib/nvc/.*/$library" && echo "with $library"
+done
 true
 """
 ATTRIBUTES = {
@@ -72,7 +74,8 @@ def check(result: Result, preload: str = SHIM) -> None:
         "region can be written",
         "magic NVCL NVCR",
         "a program runs",
-        "with the library",
+        "with libnvc-shim.so",
+        "with libnvc-shim-managed.so",
     ]
 
 
@@ -293,7 +296,7 @@ def test_a_dry_run_says_what_would_be_made(bed: Bed) -> None:
 
     made = next(line for line in lines if line.startswith("make /run/nvc/share/"))
     key = made.split()[1]
-    assert made.endswith("for a share by --share, mem=2Gi,cap=50%; preload libnvc-shim.so")
+    assert made.endswith("for a share by --share, mem=2Gi,cap=50%; preload libnvc-shim.so, libnvc-shim-managed.so")
     assert f"mount file {key}/limits on /run/nvc-share/limits (ro,nodev,nosuid,noexec)" in lines
     assert f"mount file {key}/region on /run/nvc-share/region (nodev,nosuid,noexec)" in lines
     assert f"mount file {key}/preload on /etc/ld.so.preload (ro,nodev,nosuid,noexec)" in lines

@@ -178,7 +178,7 @@ SHARE = (
     "cat /etc/ld.so.preload; head -c 4 /run/nvc-share/limits; head -c 4 /run/nvc-share/region; echo; "
     "/usr/bin/gnutrue && echo runs; (echo x >>/run/nvc-share/limits) 2>/dev/null && echo written; true"
 )
-SEEN = "/usr/lib/nvc/$PLATFORM/libnvc-shim.so\nNVCLNVCR\nruns\n"
+SEEN = "/usr/lib/nvc/$PLATFORM/libnvc-shim.so\n/usr/lib/nvc/$PLATFORM/libnvc-shim-managed.so\nNVCLNVCR\nruns\n"
 
 
 @pytest.mark.parametrize(("runtime", "view"), [("runc", "hybrid"), ("crun", "v2")])

@@ -67,7 +67,7 @@ def test_the_selected_gpus_their_nodes_and_the_driver_are_in_the_limits(tmp_path
     )
     assert (files.limits.driver, files.limits.container) == ("580.105.08", "abc")
     assert (files.store, files.key, files.container, files.source) == (place.directory(), "abc", "abc", "--share")
-    assert files.lines == ("/usr/lib/nvc/$PLATFORM/libnvc-shim.so",)
+    assert files.lines == tuple(f"/usr/lib/nvc/$PLATFORM/libnvc-shim{kind}.so" for kind in ("", "-managed"))
     assert BindMount("/opt/preload", "/usr/lib/nvc", "directory", ("ro", "nodev", "nosuid"), own=True) in operations
     assert resolved.source == "--share"
 
@@ -94,20 +94,24 @@ def test_a_container_without_an_id_is_known_by_its_first_process(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("version", "option", "count"),
+    ("version", "option", "kinds"),
     [
-        pytest.param("580.105.08", "mem=1Gi", 1, id="known"),
-        pytest.param("580.105.08", "mem=1Gi,oversubscribe=on", 2, id="oversubscribed"),
-        pytest.param("470.82.01", "mem=1Gi", 2, id="too old"),
-        pytest.param("999.1", "mem=1Gi", 2, id="too new"),
+        pytest.param("580.105.08", "cap=50%,weight=3", ("",), id="known, time alone"),
+        pytest.param("580.105.08", "mem=1Gi", ("", "-managed"), id="known"),
+        pytest.param("580.105.08", "mem=25%", ("", "-managed"), id="a part of the memory"),
+        pytest.param("580.105.08", "0:mem=1Gi", ("", "-managed"), id="on one GPU of two"),
+        pytest.param("580.105.08", "mem=1Gi,oversubscribe=on", ("", "-api"), id="oversubscribed"),
+        pytest.param("470.82.01", "mem=1Gi", ("", "-api"), id="too old"),
+        pytest.param("999.1", "mem=1Gi", ("", "-api"), id="too new"),
+        pytest.param("999.1", "cap=50%", ("", "-api"), id="too new, time alone"),
     ],
 )
-def test_the_second_library_comes_where_the_first_cannot_do(
-    tmp_path: Path, wish: ShareWish, log: Log, version: str, option: str, count: int
+def test_a_second_library_comes_where_the_first_cannot_do(
+    tmp_path: Path, wish: ShareWish, log: Log, version: str, option: str, kinds: tuple[str, ...]
 ) -> None:
     _, (files, *_) = inject.plan(
         wish.replace(option=option),
-        Selection(gpus=(gpu(0),)),
+        Selection(gpus=(gpu(0), gpu(1))),
         Host(root=str(tmp_path)),
         driver(version),
         CONTAINER,
@@ -115,8 +119,29 @@ def test_the_second_library_comes_where_the_first_cannot_do(
     )
 
     assert isinstance(files, ShareFiles)
-    assert len(files.lines) == count
+    assert files.lines == tuple(f"/usr/lib/nvc/$PLATFORM/libnvc-shim{kind}.so" for kind in kinds)
     assert (f"driver {version} is not known" in (tmp_path / "log").read_text()) == (not abi.knows(version))
+
+
+@pytest.mark.parametrize(
+    ("version", "option", "kinds"),
+    [
+        pytest.param("580.105.08", "mem=1Gi,cap=50%", (), id="the guard counts"),
+        pytest.param("580.105.08", "mem=1Gi,oversubscribe=on", ("", "-api"), id="oversubscribed"),
+        pytest.param("999.1", "mem=1Gi", ("", "-api"), id="too new"),
+    ],
+)
+def test_under_the_guard_only_what_needs_somebody_in_the_process_loads_something(
+    tmp_path: Path, wish: ShareWish, log: Log, version: str, option: str, kinds: tuple[str, ...]
+) -> None:
+    asked = wish.replace(option=option, guarded=True)
+    _, (files, *mounts) = inject.plan(
+        asked, Selection(gpus=(gpu(0),)), Host(root=str(tmp_path)), driver(version), CONTAINER, log
+    )
+
+    assert isinstance(files, ShareFiles)
+    assert files.lines == tuple(f"/usr/lib/nvc/$PLATFORM/libnvc-shim{kind}.so" for kind in kinds)
+    assert any(isinstance(one, BindMount) and one.container_path == "/usr/lib/nvc" for one in mounts) == bool(kinds)
 
 
 def test_a_mig_device_is_refused_by_name(tmp_path: Path, wish: ShareWish) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LOG = Log.none()
 GPU = ResolvedGpu("GPU-00000000-0000-4000-8000-000000000007", 0, 2 << 30, 500, 30, "high")
 LIMITS = Limits((GPU,), (LimitsNode(limits.NODE_CONTROL, 255, 0xC3FF),), "580.105.08", "abc")
-LINES = preload.lines(api=False)
+LINES = preload.lines(memory=True, api=False)
 BROKEN = BindMount("/x", "/etc/ld.so.conf/below-a-file", "regular", ("ro",), own=True)
 
 
@@ -77,7 +77,7 @@ def test_the_plan_crosses_to_the_helper_and_says_what_it_does() -> None:
 
     assert decode(loads(dumps(encode(planned)))) == planned
     assert planned[0].describe() == (
-        "make /x/store/abc for a share by --share, mem=2Gi,cap=50%; preload libnvc-shim.so"
+        "make /x/store/abc for a share by --share, mem=2Gi,cap=50%; preload libnvc-shim.so, libnvc-shim-managed.so"
     )
 
 
@@ -100,7 +100,7 @@ def test_everything_is_in_its_place_and_only_the_region_can_be_written(place: Pa
         }
         seen = inside(pid, rootfs, "/")
         assert (seen / "etc/ld.so.preload").read_text() == (
-            "/lib/own.so # mine\n/usr/lib/nvc/$PLATFORM/libnvc-shim.so\n"
+            "/lib/own.so # mine\n" + "".join(f"{line}\n" for line in LINES)
         )
         assert (seen / "usr/lib/nvc/x86_64/libnvc-shim.so").read_text() == "ELF"
         assert limits.decode((seen / "run/nvc-share/limits").read_bytes()).gpus[0].memory == 2 << 30
@@ -261,9 +261,9 @@ def test_a_link_leads_to_a_file_of_the_container(place: Path, rootfs: Path, targ
         with container(rootfs) as pid:
             apply(locate(pid, rootfs), "/", operations(place), LOG)
 
-            assert (place / "store/abc/preload").read_text() == "/usr/lib/nvc/$PLATFORM/libnvc-shim.so\n"
+            assert (place / "store/abc/preload").read_text().splitlines() == list(LINES)
             there = inside(pid, rootfs, "/etc/nothing" if target.startswith("/") else "/outside")
-            assert there.read_text() == "/usr/lib/nvc/$PLATFORM/libnvc-shim.so\n"
+            assert there.read_text().splitlines() == list(LINES)
 
     run()
     assert (place / "outside").read_text() == "/host/secret.so\n"
