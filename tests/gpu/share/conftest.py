@@ -7,7 +7,7 @@ the directory of the tables (default build/gpu-share, one PART.md each).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,16 @@ from tests.support import loose_share
 from tests.support import native as native_parts
 from tests.support.bed import Bed
 from tests.support.frameworks import Frameworks
-from tests.support.gpumeasure import SHARE_PROGRAMS, Parts, compile_programs, first_gpu, nodes, used_mib
+from tests.support.gpumeasure import (
+    SHARE_PROGRAMS,
+    HostGpu,
+    Parts,
+    compile_programs,
+    first_gpu,
+    gpus,
+    nodes,
+    used_mib,
+)
 from tests.support.loose_share import LooseShare
 from tests.support.share_table import Table
 from tests.support.spoken import Spoken
@@ -73,17 +82,45 @@ def share(bed: Bed, libraries: Path) -> Shares:
     return make
 
 
+@pytest.fixture(scope="session")
+def pair() -> tuple[HostGpu, HostGpu]:
+    """Two GPUs of this machine; skips where it has one."""
+    found = gpus()
+    if len(found) < 2:
+        pytest.skip("needs two GPUs")
+    return found[0], found[1]
+
+
+@pytest.fixture
+def pair_share(bed: Bed, libraries: Path, pair: tuple[HostGpu, HostGpu]) -> Shares:
+    """Makes a share of both GPUs of ``pair``; arguments: fields of the first's ResolvedGpu, and of the second's."""
+    driver = first_gpu()[1]
+
+    def make(*fields: Mapping[str, Any]) -> LooseShare:
+        both = [ResolvedGpu(gpu.uuid, gpu.minor, **of_it) for gpu, of_it in zip(pair, fields, strict=True)]
+        names = (LIBRARY, API_LIBRARY) if any("memory" in of_it for of_it in fields) else (LIBRARY,)
+        library = " ".join(str(libraries / name) for name in names)
+        return LooseShare(bed.directory("share"), both, nodes(*(gpu.minor for gpu in pair)), driver, library)
+
+    return make
+
+
 @pytest.fixture
 def start(bed: Bed, programs: Path) -> Iterator[Starts]:
-    """Starts a measuring program, or (with a suffix) a Python script of programs/, under a share or under none."""
+    """Starts a measuring program, or (with a suffix) a Python script of programs/, under a share or under none.
+
+    more: environment variables.
+    """
     started: list[Spoken] = []
 
-    def begin(program: str, *arguments: object, share: LooseShare | None = None, seconds: float = 60) -> Spoken:
+    def begin(
+        program: str, *arguments: object, share: LooseShare | None = None, seconds: float = 60, **more: str
+    ) -> Spoken:
         command = [str(programs / program), *map(str, arguments)]
         if program.endswith(".py"):
             command = [Frameworks.find().interpreter, str(PROGRAMS / program), *map(str, arguments)]
         variables = share.variables if share is not None else {}
-        environment = {**loose_share.without_ours(os.environ), **bed.env, **variables}
+        environment = {**loose_share.without_ours(os.environ), **bed.env, **variables, **more}
         started.append(Spoken(command, environment, seconds=seconds))
         return started[-1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,15 @@ from tests.support.bed import Bed
 from tests.support.frameworks import Frameworks, require
 from tests.support.gpuhost import smi
 from tests.support.loose_share import LooseShare
+from tests.support.share_kinds import GIB, MIB, UNCOUNTED
 from tests.support.share_table import Table
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
-MIB, GIB = 1 << 20, 1 << 30
 LIMIT, HELD = 10 * GIB, GIB
 _FIELDS = "--query-gpu=memory.total,memory.used,memory.free"
+#: Of torch_truth.py.
+_STAGES = ("context", "cublas", "cudnn", "cusolver", "tensors")
 _TORCH = "import torch; print(*torch.cuda.mem_get_info(), torch.cuda.get_device_properties(0).total_memory)"
 
 
@@ -160,3 +162,30 @@ def test_however_a_program_picks_its_gpus_the_share_is_that_gpus(
         assert f"total {LIMIT}" in done.stdout.splitlines()
     else:
         assert visible in ("-1", "", "1", "0,0")
+
+
+def test_what_is_counted_is_what_the_driver_says_to_the_host(
+    share: Shares, start: Starts, table: Table, truth: Callable[[], int]
+) -> None:
+    """Contexts, modules and the libraries' workspaces: the share's number against nvidia-smi's without a share."""
+    require("torch")
+    held = share(memory=LIMIT)
+    before, found = truth(), {}
+
+    with start("torch_truth.py", share=held, seconds=80) as program:
+        for stage in _STAGES:
+            program.until(stage)
+            found[stage] = held.used() / MIB, truth() - before
+            program.tell("")
+        program.line()
+
+    for stage, (counted, real) in found.items():
+        table.add(
+            f"PyTorch, after {stage}: counted by the share; more in nvidia-smi of the host",
+            goal=f"no more than {UNCOUNTED} MiB apart",
+            got=f"{counted:.1f} MiB; {real} MiB ({real - counted:+.1f})",
+            good=abs(real - counted) <= UNCOUNTED,
+        )
+    assert found["tensors"][0] - found["cusolver"][0] >= 2 * GIB // MIB
+    assert found["context"][0] > 0
+    assert {stage: at for stage, at in found.items() if abs(at[1] - at[0]) > UNCOUNTED} == {}

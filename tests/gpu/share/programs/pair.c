@@ -1,5 +1,6 @@
 /*
- * One process and all GPUs that it sees. Lines are of a GPU by its number in CUDA: "free_1 ...".
+ * One process and all GPUs that it sees. Lines are of a GPU by its number in CUDA: "free_1 ..."; the first are "bus_1 ...",
+ * its PCI domain << 8 | bus, and "count ...".
  *
  * usage: pair seen BYTES       holds BYTES on each; what each says of itself; "full", and it waits for a line
  *        pair exact            all that is free on each in one piece, then a granule more
@@ -53,10 +54,14 @@ static void begin (void)
     count = count < MAX_GPUS ? count : MAX_GPUS;
     for (int gpu = 0; gpu < count; gpu++) {
         CUdeviceptr warm;
+        int bus, domain;
         MUST (cuDevicePrimaryCtxRetain (&contexts[gpu], gpu));
         on (gpu);
         MUST (cuMemAlloc (&warm, BYTES));
         MUST (cuMemFree (warm));
+        MUST (cuDeviceGetAttribute (&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, gpu));
+        MUST (cuDeviceGetAttribute (&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, gpu));
+        say_of ("bus", gpu, (unsigned long long) domain << 8 | (unsigned) bus);
     }
     say ("count", (unsigned long long) count);
 }
@@ -66,13 +71,9 @@ static void seen (size_t bytes)
     for (int gpu = 0; gpu < count; gpu++) {
         CUdeviceptr address;
         size_t total;
-        int bus, domain;
         on (gpu);
         MUST (cuMemAlloc (&address, bytes));
-        MUST (cuDeviceGetAttribute (&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, gpu));
-        MUST (cuDeviceGetAttribute (&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, gpu));
         MUST (cuDeviceTotalMem (&total, gpu));
-        say_of ("bus", gpu, (unsigned long long) domain << 8 | (unsigned) bus);
         say_of ("total", gpu, memory_total ());
         say_of ("device_total", gpu, total);
         say_of ("free", gpu, memory_free ());
