@@ -1,4 +1,5 @@
 /* Managed memory: shared mappings of the UVM node, and which GPUs a tenant has registered there. */
+#include "rm/managed.h"
 #include "state.h"
 
 /* Ranges are kept sorted and apart; a process has few of them. Index of the first that ends behind `address`. */
@@ -17,12 +18,12 @@ static size_t first_behind (const struct rm *rm, uint64_t address)
     return low;
 }
 
-static bool make_room (struct rm *rm)
+static bool make_room (struct rm *rm, size_t more)
 {
     size_t capacity = rm->range_capacity == 0 ? 32 : rm->range_capacity * 2;
     struct range *ranges;
 
-    if (rm->range_count < rm->range_capacity)
+    if (rm->range_count + more <= rm->range_capacity)
         return true;
     ranges = rm->host->allocate (rm->context, capacity * sizeof (*ranges));
     if (ranges == NULL)
@@ -49,11 +50,18 @@ static void delete (struct rm *rm, size_t at)
     __builtin_memmove (rm->ranges + at, rm->ranges + at + 1, (rm->range_count - at) * sizeof (*rm->ranges));
 }
 
-static void refund_each (struct rm *rm, uint32_t gpus, uint64_t bytes)
+/* keep: bytes that each GPU is to stay charged for; NULL: none. */
+static void refund_each (struct rm *rm, uint32_t gpus, uint64_t bytes, uint64_t *keep)
 {
-    for (int gpu = 0; gpus != 0; gpu++, gpus >>= 1)
-        if (gpus & 1)
-            memory_refund (rm, gpu, bytes);
+    for (int gpu = 0; gpus != 0; gpu++, gpus >>= 1) {
+        uint64_t kept = keep == NULL ? 0 : keep[gpu] < bytes ? keep[gpu] : bytes;
+
+        if ((gpus & 1) == 0)
+            continue;
+        if (keep != NULL)
+            keep[gpu] -= kept;
+        memory_refund (rm, gpu, bytes - kept);
+    }
 }
 
 static uint32_t registered (const struct rm *rm)
@@ -66,36 +74,102 @@ static uint32_t registered (const struct rm *rm)
     return gpus;
 }
 
-bool rm_map_managed (struct rm *rm, int gpu, uint64_t address, uint64_t length)
+/* Bytes of a GPU that are charged in [address, end). */
+static uint64_t charged_in (const struct rm *rm, int gpu, uint64_t address, uint64_t end)
 {
-    struct range range = {address, address + length, 0, gpu < 0};
+    uint64_t sum = 0;
+
+    for (size_t at = first_behind (rm, address); at < rm->range_count && rm->ranges[at].start < end; at++) {
+        const struct range *range = &rm->ranges[at];
+
+        if (range->gpus & 1u << gpu)
+            sum += (range->end < end ? range->end : end) - (range->start > address ? range->start : address);
+    }
+    return sum;
+}
+
+bool rm_mapping_begin (struct rm *rm, int gpu, uint64_t address, uint64_t length, struct rm_mapping *mapping)
+{
     uint32_t gpus;
 
+    __builtin_memset (mapping, 0, sizeof (*mapping));
+    mapping->gpu = gpu;
+    mapping->length = length;
     if (length == 0)
         return true;
-    if (range.end < address || length > BYTES_MAX || gpu >= RM_MAX_GPUS || !make_room (rm))
+    /* One record for it, and one more when it lies in the middle of another. */
+    if (address + length < address || length > BYTES_MAX || gpu >= RM_MAX_GPUS || !make_room (rm, 2))
         return false;
     gpus = gpu < 0 ? registered (rm) : 1u << gpu;
     for (int at = 0; at < RM_MAX_GPUS; at++) {
+        uint64_t more;
+
         if ((gpus & 1u << at) == 0)
             continue;
-        if (!memory_reserve (rm, at, length)) {
-            refund_each (rm, range.gpus, length);
+        more = length - charged_in (rm, at, address, address + length);
+        if (!memory_reserve (rm, at, more)) {
+            rm_mapping_refused (rm, mapping);
             return false;
         }
-        range.gpus |= 1u << at;
+        mapping->reserved[at] = more;
     }
-    /* What was mapped there before is gone: a mapping at a fixed address takes the place of others. */
-    rm_unmap (rm, address, length);
-    if (!make_room (rm)) {
-        refund_each (rm, range.gpus, length);
-        return false;
-    }
-    insert (rm, first_behind (rm, address), &range);
     return true;
 }
 
-void rm_unmap (struct rm *rm, uint64_t address, uint64_t length)
+void rm_mapping_refused (struct rm *rm, const struct rm_mapping *mapping)
+{
+    for (int gpu = 0; gpu < RM_MAX_GPUS; gpu++)
+        memory_refund (rm, gpu, mapping->reserved[gpu]);
+}
+
+static void cut (struct rm *rm, uint64_t address, uint64_t length, uint64_t *keep);
+
+void rm_mapping_made (struct rm *rm, const struct rm_mapping *mapping, uint64_t address)
+{
+    uint64_t length = mapping->length, keep[RM_MAX_GPUS] = {0}, had[RM_MAX_GPUS];
+    struct range range = {address, address + length, 0, mapping->gpu < 0};
+    uint32_t gpus = mapping->gpu < 0 ? registered (rm) : 1u << mapping->gpu;
+
+    if (length == 0)
+        return;
+    /* Without memory for the record the charge stays until the tenant is gone: too much rather than too little. */
+    if (!make_room (rm, 2)) {
+        cut (rm, address, length, NULL);
+        return;
+    }
+    /* Since it began, others may have been unmapped there, and GPUs registered. */
+    for (int gpu = 0; gpu < RM_MAX_GPUS; gpu++) {
+        had[gpu] = mapping->reserved[gpu];
+        if (gpus & 1u << gpu)
+            had[gpu] += keep[gpu] = charged_in (rm, gpu, address, address + length);
+    }
+    cut (rm, address, length, keep);
+    for (int gpu = 0; gpu < RM_MAX_GPUS; gpu++) {
+        uint64_t wanted = gpus & 1u << gpu ? length : 0, more = 0;
+
+        if (had[gpu] < wanted)
+            memory_charge (rm, gpu, wanted - had[gpu], &more);
+        if (had[gpu] + more >= wanted) {
+            memory_refund (rm, gpu, had[gpu] + more - wanted);
+            range.gpus |= gpus & 1u << gpu;
+        } else {
+            memory_refund (rm, gpu, had[gpu]);
+        }
+    }
+    insert (rm, first_behind (rm, address), &range);
+}
+
+bool rm_map_managed (struct rm *rm, int gpu, uint64_t address, uint64_t length)
+{
+    struct rm_mapping mapping;
+
+    if (!rm_mapping_begin (rm, gpu, address, length, &mapping))
+        return false;
+    rm_mapping_made (rm, &mapping, address);
+    return true;
+}
+
+static void cut (struct rm *rm, uint64_t address, uint64_t length, uint64_t *keep)
 {
     uint64_t end = address + length < address ? UINT64_MAX : address + length;
     size_t at = first_behind (rm, address);
@@ -104,29 +178,44 @@ void rm_unmap (struct rm *rm, uint64_t address, uint64_t length)
         struct range *range = &rm->ranges[at];
 
         if (range->start >= address && range->end <= end) {
-            refund_each (rm, range->gpus, range->end - range->start);
+            refund_each (rm, range->gpus, range->end - range->start, keep);
             delete (rm, at);
         } else if (range->start < address && range->end > end) {
             struct range rest = *range;
 
             /* A hole in the middle needs another record. Without memory for it the charge stays as it is. */
-            if (!make_room (rm))
+            if (!make_room (rm, 1))
                 return;
-            refund_each (rm, rest.gpus, end - address);
+            refund_each (rm, rest.gpus, end - address, keep);
             rm->ranges[at].end = address;
             rest.start = end;
             insert (rm, at + 1, &rest);
             return;
         } else if (range->start < address) {
-            refund_each (rm, range->gpus, range->end - address);
+            refund_each (rm, range->gpus, range->end - address, keep);
             range->end = address;
             at++;
         } else {
-            refund_each (rm, range->gpus, end - range->start);
+            refund_each (rm, range->gpus, end - range->start, keep);
             range->start = end;
             return;
         }
     }
+}
+
+void rm_unmap (struct rm *rm, uint64_t address, uint64_t length)
+{
+    cut (rm, address, length, NULL);
+}
+
+uint64_t rm_managed_from (const struct rm *rm, uint64_t address, uint64_t length)
+{
+    uint64_t end = address + length < address ? UINT64_MAX : address + length;
+    size_t at = first_behind (rm, address);
+
+    if (at == rm->range_count || rm->ranges[at].start >= end)
+        return UINT64_MAX;
+    return rm->ranges[at].start > address ? rm->ranges[at].start : address;
 }
 
 bool rm_has_managed (const struct rm *rm)
@@ -192,7 +281,7 @@ void uvm_release (struct rm *rm)
     while (rm->range_count > 0) {
         struct range *last = &rm->ranges[rm->range_count - 1];
 
-        refund_each (rm, last->gpus, last->end - last->start);
+        refund_each (rm, last->gpus, last->end - last->start, NULL);
         rm->range_count--;
     }
     if (rm->ranges != NULL)

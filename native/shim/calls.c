@@ -7,6 +7,7 @@
 #include "next.h"
 #include "process.h"
 #include "raw.h"
+#include "rm/managed.h"
 
 #define UVM_REGISTER_GPU 37u
 #define UVM_UNREGISTER_GPU 38u
@@ -181,23 +182,27 @@ static int wished_gpu (struct process *process)
     return gpu;
 }
 
-static bool charge (struct process *process, int gpu, uint64_t address, uint64_t length)
+static void has_changed (struct process *process)
 {
-    bool granted;
-
-    process->in_managed = true;
-    granted = rm_map_managed (process->rm, gpu, address, length);
     process->in_managed = false;
     __atomic_store_n (&process->has_managed, rm_has_managed (process->rm), __ATOMIC_RELAXED);
-    return granted;
 }
 
 static void discharge (struct process *process, uint64_t address, uint64_t length)
 {
     process->in_managed = true;
     rm_unmap (process->rm, address, length);
-    process->in_managed = false;
-    __atomic_store_n (&process->has_managed, rm_has_managed (process->rm), __ATOMIC_RELAXED);
+    has_changed (process);
+}
+
+/* A mapping at a fixed address failed. What was mapped there is still there, or gone as a whole: kernels before 6.12 take it
+ * away before they ask the driver. */
+static void discharge_if_gone (struct process *process, uint64_t address, uint64_t length)
+{
+    uint64_t managed = rm_managed_from (process->rm, address, length);
+
+    if (managed != UINT64_MAX && RAW3 (SYS_msync, managed, 4096, MS_ASYNC) == -ENOMEM)
+        discharge (process, address, length);
 }
 
 static uint64_t whole_pages (uint64_t length)
@@ -208,33 +213,45 @@ static uint64_t whole_pages (uint64_t length)
 void *call_mmap (void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
 {
     bool fixed = flags & MAP_FIXED, shared = (flags & MAP_TYPE) != MAP_PRIVATE && !(flags & MAP_ANONYMOUS), uvm;
+    /* UVM takes a mapping only where its offset says: the address is known before the mapping is there. */
     uint64_t signals, size = whole_pages (length), place = fixed ? (uint64_t) address : (uint64_t) offset;
     struct process *process = process_enter_known (&signals);
-    int before = errno, gpu;
+    struct rm_mapping mapping;
+    int before = errno;
     long result;
 
     if (!process)
         return (void *) next_answer (RAW (SYS_mmap, address, length, protection, flags, descriptor, offset));
     uvm = process->rm && shared && process_node_kind (process, descriptor) == RM_NODE_UVM && length;
-    gpu = uvm ? wished_gpu (process) : RM_NO_GPU;
-    if (fixed && process->rm && process->has_managed && length)
-        discharge (process, (uint64_t) address, size);
-    /* UVM takes a mapping only where its offset says: the address is known before the mapping is there. */
-    if (uvm && !charge (process, gpu, place, size)) {
-        process_leave (process, signals);
-        STORE (refused_thread, (uint32_t) RAW0 (SYS_gettid));
-        errno = ENOMEM;
-        return MAP_FAILED;
+    if (uvm) {
+        bool granted;
+
+        process->in_managed = true;
+        granted = rm_mapping_begin (process->rm, wished_gpu (process), place, size, &mapping);
+        has_changed (process);
+        if (!granted) {
+            process_leave (process, signals);
+            STORE (refused_thread, (uint32_t) RAW0 (SYS_gettid));
+            errno = ENOMEM;
+            return MAP_FAILED;
+        }
     }
     process_leave (process, signals);
     errno = before;
     result = RAW (SYS_mmap, address, length, protection, flags, descriptor, offset);
-    if (uvm && (raw_failed (result) || (uint64_t) result != place) && (process = process_enter_known (&signals))) {
-        discharge (process, place, size);
-        if (!raw_failed (result) && !charge (process, gpu, (uint64_t) result, size)) {
-            RAW2 (SYS_munmap, result, length);
-            result = -ENOMEM;
+    if ((uvm || fixed) && length && (process = process_enter_known (&signals))) {
+        if (uvm) {
+            process->in_managed = true;
+            if (raw_failed (result))
+                rm_mapping_refused (process->rm, &mapping);
+            else
+                rm_mapping_made (process->rm, &mapping, (uint64_t) result);
+            has_changed (process);
         }
+        if (fixed && process->rm && raw_failed (result))
+            discharge_if_gone (process, place, size);
+        else if (fixed && process->rm && !uvm)
+            discharge (process, place, size);
         process_leave (process, signals);
     }
     return (void *) next_answer (result);

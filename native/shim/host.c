@@ -68,8 +68,13 @@ static void refund (void *context, int gpu, uint64_t bytes)
 /* The driver has handed it out already: it counts, whatever the limit. */
 static void charge (void *context, int gpu, uint64_t bytes)
 {
-    if (gpu >= 0 && gpu < SHARE_MAX_GPUS)
-        region_reserve (&((struct process *) context)->region, gpu, bytes, 0);
+    struct process *process = context;
+
+    if (gpu < 0 || gpu >= SHARE_MAX_GPUS)
+        return;
+    region_reserve (&process->region, gpu, bytes, 0);
+    if (process->in_managed)
+        __atomic_add_fetch (&process->region.slot->managed[gpu], bytes, __ATOMIC_RELAXED);
 }
 
 static uint64_t file_of (void *context, int descriptor)

@@ -1,4 +1,5 @@
 /* Managed memory: ranges of shared mappings, and the GPUs registered with UVM. */
+#include "rm/managed.h"
 #include "rm_fake.h"
 #include "tap.h"
 
@@ -54,6 +55,45 @@ static void ranges (void)
     rm_unmap (fake->rm, 0, UINT64_MAX);
 }
 
+/* A mapping in two steps, over one that is there. */
+static void steps (void)
+{
+    struct rm_mapping mapping, other;
+
+    fake->limit[0] = 100 * MIB;
+    rm_map_managed (fake->rm, 0, BASE, 80 * MIB);
+    tap_ok (rm_mapping_begin (fake->rm, 0, BASE + 40 * MIB, 60 * MIB, &mapping) && charged (100, 0),
+            "a mapping over another needs room only for what is new");
+    rm_mapping_refused (fake->rm, &mapping);
+    tap_ok (charged (80, 0) && rm_managed_from (fake->rm, BASE + 40 * MIB, 60 * MIB) == BASE + 40 * MIB,
+            "where it is not made, the other one stays charged");
+    tap_ok (!rm_mapping_begin (fake->rm, 0, BASE + 40 * MIB, 61 * MIB, &mapping) && charged (80, 0),
+            "also when it is over the quota");
+    tap_ok (rm_mapping_begin (fake->rm, 0, BASE + 40 * MIB, 60 * MIB, &mapping) &&
+                !rm_mapping_begin (fake->rm, 0, BASE + 200 * MIB, MIB, &other),
+            "what a mapping needs is taken before it is made");
+    rm_mapping_made (fake->rm, &mapping, BASE + 40 * MIB);
+    tap_ok (charged (100, 0), "and is its charge afterwards");
+    rm_unmap (fake->rm, BASE + 40 * MIB, 60 * MIB);
+    tap_ok (charged (40, 0), "which ends with it");
+    tap_ok (rm_mapping_begin (fake->rm, 0, BASE, 40 * MIB, &mapping) && charged (40, 0), "the same place needs nothing");
+    rm_unmap (fake->rm, BASE, 10 * MIB);
+    rm_mapping_made (fake->rm, &mapping, BASE);
+    tap_ok (charged (40, 0), "what was unmapped there meanwhile is charged again");
+    rm_mapping_begin (fake->rm, 0, BASE + 8 * MIB, 8 * MIB, &mapping);
+    rm_mapping_made (fake->rm, &mapping, BASE + 8 * MIB);
+    tap_ok (charged (40, 0), "a piece of it is part of it");
+    tap_ok (rm_mapping_begin (fake->rm, 0, BASE + 50 * MIB, 8 * MIB, &mapping) && charged (48, 0), "one elsewhere");
+    rm_mapping_made (fake->rm, &mapping, BASE);
+    tap_ok (charged (40, 0), "that is made here, is not");
+    tap_ok (rm_managed_from (fake->rm, BASE - MIB, 2 * MIB) == BASE &&
+                rm_managed_from (fake->rm, BASE + 40 * MIB, MIB) == UINT64_MAX &&
+                rm_managed_from (fake->rm, BASE - MIB, MIB) == UINT64_MAX,
+            "what is charged is found");
+    rm_unmap (fake->rm, 0, UINT64_MAX);
+    tap_ok (charged (0, 0), "nothing is left");
+}
+
 static void registration (void)
 {
     fake->limit[0] = 0;
@@ -75,6 +115,17 @@ static void registration (void)
     tap_ok (charged (16, 0), "UNREGISTER of the last ends the charge");
     uvm (UVM_A, 37, 2, 0);
     tap_ok (charged (16, 0), "a GPU that the share does not name is not charged");
+    {
+        struct rm_mapping mapping;
+
+        rm_mapping_begin (fake->rm, RM_NO_GPU, BASE + 64 * MIB, 2 * MIB, &mapping);
+        uvm (UVM_A, 37, 1, 0);
+        rm_mapping_made (fake->rm, &mapping, BASE + 64 * MIB);
+        tap_ok (charged (18, 18), "a GPU registered while a mapping was made is charged for it");
+        uvm (UVM_A, 38, 1, 0);
+        rm_unmap (fake->rm, BASE + 64 * MIB, 2 * MIB);
+        tap_ok (charged (16, 0), "and no more when it is unmapped");
+    }
     rm_close_file (fake->rm, UVM_A);
     tap_ok (charged (0, 0), "so does the last close of the file");
     uvm (UVM_A, 37, 0, 0);
@@ -85,6 +136,7 @@ int main (void)
 {
     fake = fake_open ("580.159.04", RM_POSTURE_SHIM);
     ranges ();
+    steps ();
     registration ();
     tap_ok (fake_close (fake), "managed memory is refunded at the end too");
     return tap_done ();

@@ -135,6 +135,28 @@ def test_managed_memory_is_charged_where_it_is_mapped(machine: Path) -> None:
     with_gpu(machine, managed)
 
 
+def remapped(gpu: SimGpu) -> None:
+    probe = gpu.started(memory=LIMIT)
+    free, _ = probe.info()
+    assert probe.map(PLACE, 6144) == 0
+    assert probe.info()[0] == free - 6 * GIB
+    assert probe.map(PLACE + GIB, 7 * 1024) == 0, "2 GiB are new, and there is room for them"
+    assert probe.info()[0] == free - 8 * GIB
+    assert probe.map(PLACE + GIB, 12 * 1024) == 12, "ENOMEM"
+    assert probe.info()[0] == free - 8 * GIB, "what is mapped there stays charged"
+    assert probe.misplaced(PLACE, 8192) == 22, "EINVAL"
+    assert probe.misplaced(PLACE + 2 * GIB, 7168) == 22
+    assert probe.info()[0] == free - 8 * GIB, "also when it was the kernel that refused"
+    assert gpu.region().slots[0].managed[0] == 8 * GIB
+    assert probe.unmap(PLACE, 8192) == 0
+    assert probe.info()[0] == free
+    assert gpu.region().slots[0].managed[0] == 0
+
+
+def test_a_refused_mapping_leaves_the_charge_of_what_is_mapped_there(machine: Path) -> None:
+    with_gpu(machine, remapped)
+
+
 def other_paths(gpu: SimGpu) -> None:
     for name in ("pooled", "created"):
         probe = gpu.started(memory=LIMIT)

@@ -16,7 +16,9 @@ static const char *const LIBRARY_NAMES[LIBRARIES] = { "libcuda.so.1", "libnvidia
 static _Atomic (void *) real_dlsym, real_dlvsym, real_dladdr;
 static _Atomic (void *) drivers[LIBRARIES]; /* struct link_map * */
 static _Atomic (void *) functions[ROWS];
-static _Atomic (void *) linked[WRAPPED]; /* what programs are linked with behind ours */
+/* Return addresses of calls that go to the driver, by hash. */
+#define SITES_BITS 6
+static _Atomic (const void *) sites[1 << SITES_BITS];
 static _Atomic (void *) state;
 
 /* The first object after this library that has it: another interposer, or the C library. Objects from the program's
@@ -150,21 +152,25 @@ driver_function next_function (enum row row)
 }
 
 /* The rest of the global scope, or that of a library which was opened with RTLD_LOCAL: there may be a tracer of somebody
- * else's, or a stub that loads the driver when it is first called. The first answer is kept, as a linker keeps it. */
+ * else's, or a stub that loads the driver when it is first called. Only who reaches the driver is remembered: other
+ * libraries may be unloaded. */
 driver_function next_in_scope (enum row row, const void *caller)
 {
-    void *found = atomic_load_explicit (&linked[row], memory_order_relaxed), *handle = NULL;
+    _Atomic (const void *) *site = &sites[(uintptr_t) caller * 0x9e3779b97f4a7c15u >> (64 - SITES_BITS)];
+    void *found = NULL, *handle = NULL;
     dlsym_type find = next_dlsym ();
-    if (found != NULL || find == NULL)
-        return found != NULL ? (driver_function) found : next_function (row);
-    found = find (RTLD_NEXT, row_facts[row].symbol);
-    if (found == NULL && (handle = next_open_object (next_object (caller))) != NULL) {
+    if (atomic_load_explicit (site, memory_order_relaxed) == caller && next_known (row) != NULL)
+        return next_function (row);
+    if (find != NULL)
+        found = find (RTLD_NEXT, row_facts[row].symbol);
+    if (find != NULL && found == NULL && (handle = next_open_object (next_object (caller))) != NULL) {
         found = find (handle, row_facts[row].symbol);
         next_close (handle);
     }
     if (found == NULL)
         return next_function (row);
-    atomic_store_explicit (&linked[row], found, memory_order_relaxed);
+    if (next_is_real (row, found))
+        atomic_store_explicit (site, caller, memory_order_relaxed);
     return (driver_function) found;
 }
 

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -81,6 +82,11 @@ class Probe:
             self.uvm = os.open("/dev/nvidia-uvm", os.O_RDWR | os.O_CLOEXEC)
             libc.ioctl(self.uvm, 0x30000001, (ctypes.c_uint64 * 2)())
         got = libc.mmap(address, mib * MIB, READ_WRITE, SHARED | FIXED, self.uvm, address)
+        return ctypes.get_errno() if got == FAILED else 0
+
+    def misplaced(self, address: int, mib: int) -> int:
+        """The same, over what is there, with an offset that no kernel takes: errno."""
+        got = libc.mmap(address, mib * MIB, READ_WRITE, SHARED | FIXED, self.uvm, address + 1)
         return ctypes.get_errno() if got == FAILED else 0
 
     def managed(self, mib: int) -> int:
@@ -195,6 +201,41 @@ class Probe:
                 libc.close(descriptor)
             os._exit(0)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def move(self, by: int = 300, path: str = "/dev/nvidiactl") -> int:
+        """Give every descriptor of a node another number; how many."""
+        numbers = self.open_on(path)
+        for number in numbers:
+            os.dup2(number, number + by)
+            os.close(number)
+        return len(numbers)
+
+    def back(self, by: int = 300) -> int:
+        return self.move(-by)
+
+    def hide(self, path: str = "/dev/nvidiactl") -> int:
+        """Keep the files of a node in a socket's queue alone; how many."""
+        here, there = socket.socketpair()
+        numbers = self.open_on(path)
+        socket.send_fds(here, [b"x"], numbers)
+        self.queue = here, there
+        for number in numbers:
+            os.close(number)
+        return len(numbers)
+
+    @staticmethod
+    def open_on(path: str) -> list[int]:
+        found = []
+        for word in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink(f"/proc/self/fd/{word}") == path:
+                    found.append(int(word))
+            except FileNotFoundError:
+                continue
+        return found
+
+    def exit(self) -> int:
+        sys.exit(0)
 
     def die(self) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
