@@ -16,6 +16,7 @@ REASONS = (
     "bad-size",
     "bad-pointer",
     "too-many",
+    "unreachable",
 )
 
 

@@ -230,7 +230,12 @@ static struct answer handle (struct tenant *tenant, struct rm_call *call, struct
     if (error != 0)
         answer = failed (error);
     else {
-        if (process_remember_client (process, get32 (tenant->head), (int) notification->data.args[0])) {
+        uint32_t client = get32 (tenant->head);
+
+        /* CUDA makes some calls on a GPU's node, of the same client. And what the call says is not known to be true: a
+         * descriptor that is known already is given up only when the scheduler finds that it is wrong (reach.c). */
+        if (call->node == RM_NODE_CONTROL && process_descriptor_of (process, client) < 0) {
+            process_remember_client (process, client, (int) notification->data.args[0]);
             tenant->channels_changed = true;
             books_process (tenant, process);
         }

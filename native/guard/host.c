@@ -27,30 +27,19 @@ static void *host_keep (void *context, size_t size)
     return memory != NULL ? memory : calloc (1, size);
 }
 
-/* An ioctl of rm's own: through the copy in hand, or through a new copy of the descriptor that the client last came by. */
+/* An ioctl of rm's own: through the copy in hand, or through a new copy of the client's descriptor. */
 static long host_ioctl (void *context, uint64_t file, uint32_t request, void *argument)
 {
     struct tenant *tenant = context;
     struct process *process = process_by_serial (tenant, file);
-    enum rm_node node;
-    uint32_t client;
-    int descriptor, copy;
-    long result;
 
-    if (tenant->current != NULL && tenant->current == process && tenant->copy >= 0)
+    /* hClient is the first field of every such struct. */
+    if (tenant->current != NULL && tenant->current == process && tenant->copy >= 0 &&
+        memcmp (argument, tenant->head, sizeof (uint32_t)) == 0)
         return ioctl (tenant->copy, request, argument) < 0 ? -errno : 0;
     if (process == NULL || process->dead)
         return -ESRCH;
-    memcpy (&client, argument, sizeof (client)); /* hClient is the first field of every such struct */
-    descriptor = process_descriptor_of (process, client);
-    if (descriptor < 0)
-        return -EBADF;
-    copy = process_copy (tenant, process, descriptor, &node);
-    if (copy < 0)
-        return copy;
-    result = node == RM_NODE_CONTROL ? (ioctl (copy, request, argument) < 0 ? -errno : 0) : -EBADF;
-    close (copy);
-    return result;
+    return reach_ioctl (tenant, process, request, argument);
 }
 
 static int host_find_gpu (void *context, const uint8_t uuid[16])

@@ -72,14 +72,17 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
 
 static int sleep_for (struct tenant *tenant)
 {
-    uint64_t now = guard_now (), next;
+    uint64_t now = guard_now (), next, again;
 
     pthread_mutex_lock (&tenant->lock);
     managed_refresh (tenant, now);
     truth_check (tenant, now);
+    again = reach_check (tenant, now);
     next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at
                                                                                             : tenant->look_at;
     pthread_mutex_unlock (&tenant->lock);
+    if (again != 0 && (next == 0 || again < next))
+        next = again;
     if (next == 0)
         return -1;
     return next <= now ? 0 : (int) ((next - now + 999999) / 1000000);

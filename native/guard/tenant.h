@@ -36,6 +36,9 @@ struct process {
         int descriptor;
     } clients[PROCESS_CLIENTS];
     unsigned client_count;
+    uint64_t unreached_since; /* an ioctl on this client's file found no descriptor; 0: none did */
+    uint32_t unreached_client;
+    unsigned moves; /* times that a descriptor was found elsewhere */
 };
 
 #define REPLAY_HEAD 192u /* the longest announced struct (NVOS32) is 184 bytes */
@@ -92,6 +95,7 @@ struct tenant {
         ino_t inode;
     } uvm[4]; /* the UVM node as the container's processes have it open */
     unsigned uvm_count;
+    bool unreached; /* one of its processes is */
     uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
     uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
     uint64_t excess[SHARE_MAX_GPUS]; /* truth above the books, charged too */
@@ -160,6 +164,11 @@ size_t memory_read_some (pid_t thread, uint64_t address, void *to, size_t size);
 
 /* host.c: what rm needs. */
 extern const struct rm_host guard_host;
+
+/* reach.c: an ioctl of rm's own on the file of a client, whose handle the struct begins with. 0 or -errno. */
+long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t request, void *argument);
+/* Looks for the files of clients that were not reached; when to do so again (CLOCK_MONOTONIC ns), 0: no need. */
+uint64_t reach_check (struct tenant *tenant, uint64_t now);
 
 /* notify.c: receives one notification from a listener and answers it. false: the listener is done. */
 bool notify_handle (struct tenant *tenant, int listener);

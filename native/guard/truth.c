@@ -99,7 +99,7 @@ static void attach_nodes (struct truth *truth, const char *directory)
 
 static void find_gpus (struct truth *truth)
 {
-    for (uint32_t i = 0; i < SHARE_MAX_GPUS; i++) {
+    for (uint32_t i = 0; i < truth->node_count; i++) {
         uint8_t params[DEVICE_PARAMS_SIZE] = { 0 };
         uint8_t gid[268] = { 0 };
         uint32_t device = HANDLE_DEVICE + i, subdevice = HANDLE_SUBDEVICE + i, zero = 0, flags = GID_BINARY;

@@ -58,6 +58,7 @@ enum rm_reason {
     RM_BAD_SIZE,         /* a struct of a size that the driver has not; number: escape */
     RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
     RM_TOO_MANY,         /* more objects than rm keeps for a tenant; number: escape */
+    RM_UNREACHABLE,      /* a process hid its descriptors, so that nothing can stop its channels; number: client */
     RM_REASONS
 };
 

@@ -105,7 +105,8 @@ static long switch_channels (struct rm *rm, struct client *client, struct object
         result = schedule_control (rm, client->file->link.key, (uint32_t) (client->object->link.key >> 32),
                                    (uint32_t) subdevice->link.key, CONTROL_DISABLE_CHANNELS, params, DISABLE_SIZE);
         for (; begin != at; begin = begin->role_after)
-            if (tracker_gpu (rm, begin) == gpu && (frozen || result == 0))
+            /* A stop that failed may have stopped some; one that did not reach the driver stopped none. */
+            if (tracker_gpu (rm, begin) == gpu && (frozen ? result >= 0 : result == 0))
                 begin->is_stopped = frozen;
         if (problem == 0)
             problem = result;

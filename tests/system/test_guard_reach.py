@@ -1,0 +1,110 @@
+"""A tenant that puts its descriptors where the scheduler does not look: found, and if it cannot be found, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.native import build
+from tests.support.simgpu import SimGpu, make_machine, with_gpu
+from tests.support.tenants import ENTER_SOURCE, Tenants, build_static, until
+
+pytestmark = pytest.mark.root
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A machine, and the tool that enters the filter."""
+    directory = tmp_path_factory.mktemp("machine")
+    make_machine(directory)
+    build()
+    build_static(ENTER_SOURCE, directory / "enter")
+    return directory
+
+
+def guarded(place: Path, function: Callable[[Tenants], None]) -> None:
+    def inside(gpu: SimGpu) -> None:
+        with Tenants(gpu, place) as tenants:
+            function(tenants)
+
+    with_gpu(place, inside)
+
+
+def moved(tenants: Tenants) -> None:
+    tenants.add(memory=GIB)
+    probe = tenants.probe()
+    assert probe.work(3000) == 0
+    until(lambda: probe.rate(100) > 20, "it computes")
+    assert probe.move() > 0
+    tenants.guard.freeze(1, 0, True)
+    # Only the calls of the probe itself need the old numbers, so that it can say whether it computes.
+    probe.rate(300)
+    assert probe.back() > 0
+    assert probe.work(3000) == 0
+    assert probe.rate(300) < 5, "its channels are off"
+    tenants.guard.freeze(1, 0, False)
+    until(lambda: probe.rate(100) > 20, "found a second time, it computes again")
+    assert "unreachable" not in tenants.reasons()
+
+
+def test_channels_of_a_moved_descriptor_are_stopped_and_started(place: Path) -> None:
+    guarded(place, moved)
+
+
+def restless(tenants: Tenants) -> None:
+    tenants.add(memory=GIB)
+    probe = tenants.probe()
+    for turn in range(40):
+        assert (probe.back if turn % 2 else probe.move)() > 0
+        tenants.guard.freeze(1, 0, turn % 2 == 0)
+        try:
+            probe.rate(60)
+        except AssertionError:
+            break
+    assert tenants.reasons()["unreachable"] == 1
+    assert probe.process.wait(5) == -9
+
+
+def test_who_moves_its_descriptors_again_and_again_is_ended(place: Path) -> None:
+    guarded(place, restless)
+
+
+def hidden(tenants: Tenants) -> None:
+    tenants.add(1, memory=GIB)
+    tenants.add(2, memory=GIB)
+    probe, neighbour = tenants.probe(tenant=1), tenants.probe(tenant=2)
+    assert probe.work(3000) == neighbour.work(3000) == 0
+    assert probe.hide() > 0
+    for tenant in (1, 2):
+        tenants.guard.slice(tenant, 0, 4000)
+    assert probe.process.wait(5) == -9
+    assert tenants.reasons(1)["unreachable"] == 1
+    until(lambda: tenants.of(1).memory == 0, "what it had is refunded")
+    assert neighbour.rate(200) > 20
+    assert "unreachable" not in tenants.reasons(2)
+
+
+def test_who_keeps_a_file_without_a_descriptor_is_ended(place: Path) -> None:
+    guarded(place, hidden)
+
+
+def ordinary(tenants: Tenants) -> None:
+    """Ends of processes look the same for an instant, and are none of it."""
+    tenants.add(memory=GIB)
+    for turn in range(6):
+        probe = tenants.probe()
+        assert probe.work(1000) == 0
+        tenants.guard.slice(1, 0, 1000 + turn)
+        probe.begin("exit") if turn % 2 else probe.process.terminate()
+        for frozen in (True, False) * 10:
+            tenants.guard.freeze(1, 0, frozen)
+        probe.process.wait(5)
+    until(lambda: tenants.of().memory == 0, "nothing is left")
+    assert "unreachable" not in tenants.reasons()
+
+
+def test_processes_that_end_are_not_taken_for_that(place: Path) -> None:
+    guarded(place, ordinary)
