@@ -13,7 +13,9 @@ import time
 
 from nvc.agent import books, channels, in_hand, tenant_files
 from nvc.agent.tenant_files import TenantRecord
+from nvc.agent.waiting import Waiting
 from nvc.errors import AgentError, ContainerError, InputError, NvcError, reason
+from nvc.linux.restart import restart
 from nvc.share import limits as limits_file
 from nvc.share import store
 
@@ -178,8 +180,8 @@ class Tenants:
             raise
         return tenant
 
-    def _add(self, tenant: Tenant, listeners: Sequence[int] | None = None) -> None:
-        """listeners: kept ones of a tenant that is taken over."""
+    def _add(self, tenant: Tenant, listeners: Sequence[int] | None = None, waiting: Waiting | None = None) -> None:
+        """listeners: kept ones of a tenant that is taken over. waiting: who does, since before it is listened to."""
         try:
             self._guard.add(tenant.number, limits_file.encode(tenant.limits), len(tenant.limits.gpus))
         except OSError as error:
@@ -188,6 +190,9 @@ class Tenants:
             answered, problem = books.keep(self._guard, self._directory, tenant.number, listeners)
             if problem:
                 self._journal.write("problem", what=problem, container=tenant.name)
+            if waiting is not None:
+                pids = [pid for pid, _ in self._guard.processes(tenant.number)]
+                restart(waiting.of([tenant.record.pid, *pids]))
             if answered or (listeners is not None and in_hand.answer(self._directory, tenant.number, listeners)):
                 self._journal.write("answered", tenant=tenant.number, container=tenant.record.container)
             noted = in_hand.open_file(self._directory, tenant.number)
@@ -246,6 +251,7 @@ class Tenants:
         by_number = {record.number: record for record in records}
         self._next = max(by_number, default=0) + 1
         entries = {entry.record.key: entry for entry in store.entries(self._shares)[0]}
+        waiting = Waiting() if kept else None
         try:
             for name, listener in sorted(kept.items()):
                 word = name.partition("-")[0]
@@ -257,7 +263,8 @@ class Tenants:
                     tenant = self._by_number.get(record.number)
                     if tenant is None:
                         tenant = Tenant(record, _limits(entry))
-                        self._add(tenant, [one for other, one in kept.items() if other.partition("-")[0] == word])
+                        listeners = [one for other, one in kept.items() if other.partition("-")[0] == word]
+                        self._add(tenant, listeners, waiting)
                     self._guard.listen(tenant.number, listener)
                     tenant.listeners[name] = listener
                 except (NvcError, OSError) as error:

@@ -226,6 +226,11 @@ def prctl_buffer(option: int, buffer: bytes | bytearray) -> int:
     return _call("prctl", (option, buffer, 0, 0, 0), (option, "buffer"))
 
 
+def ptrace(request: int, thread: int, data: int = 0) -> None:
+    """ptrace(2) for requests without an address. Raises SyscallError: ESRCH, EPERM when another one traces it."""
+    _call("ptrace", (request, thread, 0, data), (request, thread, data))
+
+
 def seccomp_filter(program: bytes) -> None:
     """seccomp(SECCOMP_SET_MODE_FILTER): ``program`` is a sequence of struct sock_filter.
 
@@ -283,6 +288,11 @@ def statx_cached(path: str) -> tuple[int, tuple[int, int], int]:
     (inode,) = struct.unpack_from("=Q", buffer, offsets["stx_ino"])
     rdev_major, rdev_minor, major, minor = struct.unpack_from("=4I", buffer, offsets["stx_rdev_major"])
     return stat.S_IFMT(mode), (os.makedev(major, minor), inode), os.makedev(rdev_major, rdev_minor)
+
+
+def tgkill(process: int, thread: int, signal: int) -> None:
+    """tgkill(2). Raises SyscallError ESRCH."""
+    _call("tgkill", (process, thread, signal), (process, thread, signal))
 
 
 def umount2(target: str, flags: int = 0) -> None:

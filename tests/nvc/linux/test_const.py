@@ -19,8 +19,10 @@ HEADERS = """
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <linux/audit.h>
 #include <linux/bpf.h>
 #include <linux/capability.h>
@@ -31,7 +33,7 @@ HEADERS = """
 #include <linux/securebits.h>
 """
 #: Names of const whose C name is another, or that are not the headers'.
-RENAMED = {"LINUX_CAPABILITY_VERSION_3": "_LINUX_CAPABILITY_VERSION_3"}
+RENAMED = {"LINUX_CAPABILITY_VERSION_3": "_LINUX_CAPABILITY_VERSION_3", "WAIT_ALL": "__WALL"}
 OURS = {"STATX_SIZE", "BPF_PROG_INFO_SIZE", "BPF_PROG_INFO_GPL_OFFSET", "AT_FDCWD"}
 
 #: Layout -> (C type, members in order); a member that C has as padding is "".
