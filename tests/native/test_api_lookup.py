@@ -1,4 +1,4 @@
-"""Look-ups with libnvc-shim-api.so preloaded: exactly as without it, but for the driver's functions that it wraps."""
+"""Look-ups with a function table preloaded: exactly as without it, but for the driver's functions that it wraps."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ from pathlib import Path
 import pytest
 
 from nvc.share import region
-from tests.support.fake_driver import MIB, SOURCES, Container, compile_library, driver, gpu
-from tests.support.native import CHECKOUT, build
+from tests.support.fake_driver import API, MANAGED, MIB, SOURCES, Container, compile_library, driver, gpu, rows
+from tests.support.native import build
 
-API = "libnvc-shim-api.so"
-ROWS = re.findall(
-    r"^WRAP \([^,]+, (\w+), \(.*\), (\w+), (\d+), (\w+), (\w+)\)$",
-    (CHECKOUT / "native" / "shim" / "api" / "rows.def").read_text(),
-    re.MULTILINE,
-)
-WRAPPED = {row[0] for row in ROWS}
+#: Names that one of the tables has.
+NAMES = sorted({symbol for symbol, _ in rows(API)})
 FOREIGN = [
     "puts",
     "malloc",
@@ -43,6 +38,12 @@ FOREIGN = [
     "dlsyms",
     "nvmlDeviceGetMemoryInfo_v",
 ]
+
+
+@pytest.fixture(params=[API, MANAGED])
+def table(request: pytest.FixtureRequest) -> str:
+    """The library that is preloaded."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -71,53 +72,65 @@ def run(program: Path, *words: str | Path, preload: str = "", folder: Path | Non
     return done.stdout
 
 
-def preloaded(program: Path, *words: str | Path, folder: Path | None = None) -> str:
-    return run(program, *words, preload=str(build() / API), folder=folder)
+def preloaded(table: str, program: Path, *words: str | Path, folder: Path | None = None) -> str:
+    return run(program, *words, preload=str(build() / table), folder=folder)
+
+
+def expected(without: str, table: str) -> str:
+    """What was found without the table, with the table's functions in the place of the driver's."""
+    wrapped = {symbol for symbol, _ in rows(table)}
+    return re.sub(
+        r"(?:libcuda|libnvidia-ml)\.so\.1 (\w+)$",
+        lambda match: f"{table} {match[1]}" if match[1] in wrapped else match[0],
+        without,
+        flags=re.MULTILINE,
+    )
+
+
+def named(text: str, table: str) -> str:
+    """Answers of the small table have no name that dladdr knows: the one that was asked for."""
+    return re.sub(rf"^(.* (\w+): {re.escape(table)}) -$", r"\1 \2", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("driver_there", [False, True], ids=["no-driver", "driver"])
-def test_foreign_names_are_found_where_they_always_are(programs: Path, *, driver_there: bool) -> None:
-    words = ["libcuda.so.1", "libm.so.6", "--", *FOREIGN]
+def test_foreign_names_are_found_where_they_always_are(programs: Path, table: str, *, driver_there: bool) -> None:
+    others = set(NAMES) - {symbol for symbol, _ in rows(table)}
+    words = ["libcuda.so.1", "libm.so.6", "--", *FOREIGN, *sorted(others)]
     folder = driver() if driver_there else None
     without = run(programs / "lookups", *words, folder=folder)
-    assert preloaded(programs / "lookups", *words, folder=folder) == without
+    assert preloaded(table, programs / "lookups", *words, folder=folder) == without
     assert "threads that differ: 0" in without
     assert ("cannot open libcuda.so.1" in without) != driver_there
 
 
-def test_wrapped_names_are_not_found_without_a_driver(programs: Path) -> None:
-    words = ["--", *sorted(WRAPPED)]
-    assert preloaded(programs / "lookups", *words) == run(programs / "lookups", *words)
+def test_wrapped_names_are_not_found_without_a_driver(programs: Path, table: str) -> None:
+    words = ["--", *NAMES]
+    assert preloaded(table, programs / "lookups", *words) == run(programs / "lookups", *words)
 
 
 @pytest.mark.parametrize("scope", [[], ["-l"]], ids=["global", "local"])
 @pytest.mark.parametrize("flags", [(), ("-DOLD",), ("-DNEWER",)], ids=["plain", "old", "newer"])
 def test_the_drivers_functions_become_their_wrappers_however_asked(
-    programs: Path, scope: list[str], flags: tuple[str, ...]
+    programs: Path, table: str, scope: list[str], flags: tuple[str, ...]
 ) -> None:
-    words = [*scope, "libcuda.so.1", "libnvidia-ml.so.1", "--", *sorted(WRAPPED), "cuInit", "cuMemAlloc_v3"]
+    words = [*scope, "libcuda.so.1", "libnvidia-ml.so.1", "--", *NAMES, "cuInit", "cuMemAlloc_v3"]
     folder = driver(*flags)
     without = run(programs / "lookups", *words, folder=folder)
-    expected = re.sub(
-        r"(?:libcuda|libnvidia-ml)\.so\.1 (\w+)$",
-        lambda match: f"{API} {match[1]}" if match[1] in WRAPPED else match[0],
-        without,
-        flags=re.MULTILINE,
-    )
-    assert expected != without
-    assert preloaded(programs / "lookups", *words, folder=folder) == expected
+    assert expected(without, table) != without
+    assert named(preloaded(table, programs / "lookups", *words, folder=folder), table) == expected(without, table)
 
 
-def test_an_absolute_path_is_a_driver_too(programs: Path) -> None:
+def test_an_absolute_path_is_a_driver_too(programs: Path, table: str) -> None:
     path = driver() / "libcuda.so.1"
-    assert f"handle2 cuMemAlloc_v2: {API} cuMemAlloc_v2" in preloaded(programs / "lookups", path, "--", "cuMemAlloc_v2")
+    text = preloaded(table, programs / "lookups", path, "--", "cuMemAllocManaged")
+    assert f"handle2 cuMemAllocManaged: {table} " in text
 
 
-def test_a_second_copy_in_a_namespace_of_its_own_keeps_its_functions(programs: Path) -> None:
+def test_a_second_copy_in_a_namespace_of_its_own_keeps_its_functions(programs: Path, table: str) -> None:
     path = driver() / "libcuda.so.1"
-    text = preloaded(programs / "lookups", path, "-m", path, "--", "cuMemAlloc_v2")
-    assert f"program handle2 cuMemAlloc_v2: {API} cuMemAlloc_v2" in text
-    assert "program handle3 cuMemAlloc_v2: libcuda.so.1 cuMemAlloc_v2" in text
+    text = preloaded(table, programs / "lookups", path, "-m", path, "--", "cuMemAllocManaged")
+    assert f"program handle2 cuMemAllocManaged: {table} " in text
+    assert "program handle3 cuMemAllocManaged: libcuda.so.1 cuMemAllocManaged" in text
 
 
 def test_a_library_bound_deeply_goes_round_and_nothing_breaks(tmp_path: Path) -> None:
@@ -135,24 +148,24 @@ os.dup2(saved, 1)
 """)
 
 
-def test_dlsym_itself_is_ours_by_every_way(programs: Path) -> None:
-    text = preloaded(programs / "lookups", "--", "dlsym", "dlvsym")
+def test_dlsym_itself_is_ours_by_every_way(programs: Path, table: str) -> None:
+    text = preloaded(table, programs / "lookups", "--", "dlsym", "dlvsym")
     answers = {
         (source, way): found for source, way, found in re.findall(r"^(\w+) (\S+) dlv?sym: (\S+) ", text, re.MULTILINE)
     }
     # What lies behind us in the chain of interposers asks for what is behind itself, and must get that.
     behind = {("library", "next")}
-    assert {found for asked, found in answers.items() if asked not in behind} == {API}, text
-    assert answers["library", "next"] != API
+    assert {found for asked, found in answers.items() if asked not in behind} == {table}, text
+    assert answers["library", "next"] != table
 
 
 @pytest.mark.parametrize("before", ["before", "before_handle", ""])
 @pytest.mark.parametrize("after", ["after", "after_handle", "after after_handle", ""])
-def test_chains_of_interposers_end_and_pass_nobody_by(programs: Path, before: str, after: str) -> None:
+def test_chains_of_interposers_end_and_pass_nobody_by(programs: Path, table: str, before: str, after: str) -> None:
     chain = [programs / f"{name}.so" for name in before.split()]
-    chain += [build() / API, *(programs / f"{name}.so" for name in after.split())]
+    chain += [build() / table, *(programs / f"{name}.so" for name in after.split())]
     names = [*before.split(), *after.split()]
-    without = run(programs / "chain", *names, preload=":".join(str(x) for x in chain if x.name != API))
+    without = run(programs / "chain", *names, preload=":".join(str(x) for x in chain if x.name != table))
     with_ours = run(programs / "chain", *names, preload=":".join(map(str, chain)))
     # One that asks for a version passes by whoever has none; we have all of them, and pass nobody by.
     assert set(re.findall(r"(\w+) asked", with_ours)) >= set(re.findall(r"(\w+) asked", without))
@@ -168,8 +181,9 @@ def where(pointer):
     information = Information()
     if pointer is None or pointer == 5:
         return str(pointer)
-    assert libc.dladdr(c_void_p(pointer), byref(information)) and information.address == pointer
-    return information.file.decode().rpartition("/")[2] + " " + information.symbol.decode()
+    assert libc.dladdr(c_void_p(pointer), byref(information))
+    symbol = information.symbol.decode() if information.address == pointer else "-"
+    return information.file.decode().rpartition("/")[2] + " " + symbol
 """
 RESOLVE = """
 for name in NAMES:
@@ -188,25 +202,22 @@ print(result, cuda.cuGetProcAddress(b"cuMemAlloc", None, 12000, c_uint64(77)))
 
 @pytest.mark.parametrize("flags", [(), ("-DNEWER",)], ids=["plain", "newer"])
 def test_the_drivers_answers_to_cugetprocaddress_stay_but_for_the_wrappers(
-    tmp_path: Path, flags: tuple[str, ...]
+    tmp_path: Path, table: str, flags: tuple[str, ...]
 ) -> None:
     names = sorted(
-        {row[1] for row in ROWS}
-        | WRAPPED
-        | {"cuInit", "cuStreamSynchronize", "cuFromTomorrow", "cuNoSuch", "", "curl_easy_init"}
+        {base for _, base in rows(API)}
+        | {*NAMES, "cuInit", "cuStreamSynchronize", "cuFromTomorrow", "cuNoSuch", "", "curl_easy_init"}
     )
     container = Container(tmp_path, gpu(0, MIB))
     program = ADDRESSES + RESOLVE.replace("NAMES", repr(names))
-    without, ours = container.run(program, *flags, bare=True), container.run(program, *flags)
+    without, ours = container.run(program, *flags, library=""), container.run(program, *flags, library=table)
     assert (without.returncode, without.stderr, ours.returncode, ours.stderr) == (0, "", 0, "")
-    expected = re.sub(
-        r"libcuda\.so\.1 (\w+)$",
-        lambda match: f"{API} {match[1]}" if match[1] in WRAPPED else match[0],
-        without.stdout,
-        flags=re.MULTILINE,
-    )
-    assert ours.stdout == expected != without.stdout
-    assert f"{API} cuMemAlloc\n" in ours.stdout and f"{API} cuMemAllocAsync_ptsz\n" in ours.stdout
+    wanted = expected(without.stdout, table)
+    if table == MANAGED:
+        wanted = re.sub(rf"{table} \w+$", f"{table} -", wanted, flags=re.MULTILINE)
+    assert ours.stdout == wanted != without.stdout
+    if table == API:
+        assert f"{API} cuMemAlloc\n" in ours.stdout and f"{API} cuMemAllocAsync_ptsz\n" in ours.stdout
 
 
 def test_private_tables_are_passed_through_and_counted(tmp_path: Path) -> None:

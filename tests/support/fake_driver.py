@@ -1,9 +1,10 @@
-"""Driver libraries for tests of libnvc-shim-api.so, and Python programs that run on them with the library preloaded."""
+"""Driver libraries for tests of the function tables, and Python programs that run on them with a table preloaded."""
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,9 @@ from nvc.share.model import ResolvedGpu
 from tests.support.native import CHECKOUT, build
 
 SOURCES = CHECKOUT / "native" / "test" / "api"
+API, MANAGED = "libnvc-shim-api.so", "libnvc-shim-managed.so"
+#: Library -> the files that have its rows.
+_ROWS = {API: ("managed.def", "rows.def"), MANAGED: ("managed.def",)}
 #: A driver that rm has tables for, and one that it cannot know.
 KNOWN, UNKNOWN = "580.159.04", "9999.10"
 MIB, GIB = 1 << 20, 1 << 30
@@ -38,6 +42,31 @@ def information():
     assert cuda.cuMemGetInfo_v2(byref(free), byref(total)) == 0
     return free.value, total.value
 """
+
+
+def rows(library: str) -> list[tuple[str, str]]:
+    """What a library wraps: symbols, and the names that cuGetProcAddress takes."""
+    folder = CHECKOUT / "native" / "shim" / "api"
+    text = "".join((folder / name).read_text() for name in _ROWS[library])
+    return re.findall(r"^WRAP \([^,]+, (\w+), \(.*\), (\w+), \d+, \w+, \w+\)$", text, re.MULTILINE)
+
+
+#: A stand-in for libnvc-shim.so: it refuses when the driver of these tests says so.
+SHIM = """
+#define E __attribute__ ((visibility ("default")))
+E void fake_shim_refuse (void);
+E int nvc_shim_managed_refused (void);
+static int now;
+void fake_shim_refuse (void) { now = 1; }
+int nvc_shim_managed_refused (void) { int was = now; now = 0; return was; }
+"""
+
+
+@functools.cache
+def shim() -> Path:
+    source = Path(_folder().name) / "shim.c"
+    source.write_text(SHIM)
+    return compile_library(source, source.with_suffix(".so"))
 
 
 @functools.cache
@@ -96,10 +125,10 @@ class Container:
             file.truncate(region.SIZE)
 
     def run(
-        self, program: str, *flags: str, preload: tuple[Path, ...] = (), bare: bool = False
+        self, program: str, *flags: str, preload: tuple[Path, ...] = (), library: str = API
     ) -> subprocess.CompletedProcess[str]:
-        """Run a Python program behind PRELUDE. flags: of the driver's build. bare: without the library."""
-        libraries = preload if bare else (*preload, build() / "libnvc-shim-api.so")
+        """Run a Python program behind PRELUDE. flags: of the driver's build. library: the table; "": none."""
+        libraries = (*preload, build() / library) if library else preload
         environment = {**os.environ, "LD_PRELOAD": ":".join(map(str, libraries))}
         environment["LD_LIBRARY_PATH"] = str(driver(*flags))
         environment["NVC_SHIM_LIMITS"], environment["NVC_SHIM_REGION"] = str(self.limits), str(self.region)
@@ -112,8 +141,8 @@ class Container:
             check=False,
         )
 
-    def check(self, program: str, *flags: str) -> None:
+    def check(self, program: str, *flags: str, preload: tuple[Path, ...] = (), library: str = API) -> None:
         """The program's assertions hold, and nothing was written."""
-        done = self.run(program, *flags)
+        done = self.run(program, *flags, preload=preload, library=library)
         assert not done.stderr, done.stderr
         assert (done.returncode, done.stdout) == (0, "")

@@ -3,7 +3,6 @@
 #include "shim/raw.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #define FIRST_PLACES 1024u
 
@@ -38,7 +37,7 @@ static bool renew (struct ledger *ledger)
         if (ledger->entries[place].kind > LEDGER_GONE)
             put (&fresh, &ledger->entries[place]);
     if (ledger->entries != NULL)
-        munmap (ledger->entries, ledger->places * sizeof (*ledger->entries));
+        RAW2 (SYS_munmap, ledger->entries, ledger->places * sizeof (*ledger->entries));
     *ledger = fresh;
     return true;
 }

@@ -9,7 +9,6 @@
 
 #include <dlfcn.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 static const char *const LIBRARY_NAMES[LIBRARIES] = { "libcuda.so.1", "libnvidia-ml.so.1" };
 
@@ -19,7 +18,6 @@ static _Atomic (void *) functions[ROWS];
 /* Return addresses of calls that go to the driver, by hash. */
 #define SITES_BITS 6
 static _Atomic (const void *) sites[1 << SITES_BITS];
-static _Atomic (void *) state;
 
 /* The first object after this library that has it: another interposer, or the C library. Objects from the program's
  * start stay in the list in this order, so no lock is needed to walk over them. */
@@ -195,20 +193,4 @@ bool next_is_real (enum row row, void *address)
     }
     atomic_store_explicit (&drivers[library], object, memory_order_release);
     return next_known (row) == address;
-}
-
-struct api *next_state (size_t size)
-{
-    void *found = atomic_load_explicit (&state, memory_order_acquire);
-    if (found == NULL) {
-        void *pages = mmap (NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (pages == MAP_FAILED)
-            return NULL;
-        /* Old kernels have no MADV_WIPEONFORK: there a child keeps its parent's tables, which it cannot use anyway. */
-        madvise (pages, size, MADV_WIPEONFORK);
-        if (atomic_compare_exchange_strong (&state, &found, pages))
-            return pages;
-        munmap (pages, size);
-    }
-    return found;
 }

@@ -1,5 +1,5 @@
-/* The real functions: of the loader, and of the driver's libraries. The one file of these libraries with globals is
- * next.c. */
+/* The real functions: of the loader, and of the driver's libraries. Nothing here calls a function of libc that others may
+ * stand before: sanitizers look names up when their own functions are not ready yet. */
 #ifndef NVC_API_NEXT_H
 #define NVC_API_NEXT_H
 
@@ -21,9 +21,5 @@ void *next_open_object (const struct link_map *object);
 void next_close (void *handle);
 /* The loaded object that an address lies in; NULL. */
 struct link_map *next_object (const void *address);
-
-/* The one state of libnvc-shim-api.so, in pages that a forked child gets zeroed; NULL when there is no memory. */
-struct api;
-struct api *next_state (size_t size);
 
 #endif

@@ -98,7 +98,7 @@ static bool nvml_numbers (nvmlDevice_t device, uint64_t total, uint64_t free, st
     uint8_t uuid[16] = { 0 };
     if (!share_is_active () || NEXT (nvmlDeviceGetUUID) (device, text, sizeof (text)) != NVML_SUCCESS)
         return false;
-    if (strnlen (text, 4) < 4 || text[3] != '-' || !parse_uuid (text, uuid))
+    if (text[3] != '-' || !parse_uuid (text, uuid))
         return false;
     struct share share = share_of_uuid (uuid);
     return share.counted && share_numbers (&share, total, free, numbers);

@@ -5,7 +5,7 @@ API := $(filter-out shim/api/mappings,$(API))
 API_SHARED := $(filter rm/abi%,$(RM)) $(addprefix shim/,limits region admission identity lock raw plain)
 API_LINK := -Wl,-Bsymbolic,--gc-sections,--no-undefined-version,--version-script=$(HERE)shim/api/exports.map
 API_ROWS := $(addprefix $(HERE)shim/api/,managed.def rows.def)
-MANAGED := $(addprefix shim/managed/,names dlsym stub elf next proc_address refused mappings)
+MANAGED := $(addprefix shim/managed/,names dlsym stub elf next proc_address refused mappings) shim/plain
 
 $(BUILD)/shim/api/names.h: $(HERE)shim/api/names.py $(API_ROWS)
 	@mkdir -p $(@D)

@@ -1,15 +1,34 @@
 #include "share.h"
 
-#include "next.h"
-
 #include "rm/rm.h"
 #include "shim/identity.h"
 #include "shim/limits.h"
 #include "shim/raw.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+/* struct api, in pages that a forked child gets zeroed; NULL until it is needed, and when there is no memory. */
+static _Atomic (void *) state;
+
+static struct api *the_state (void)
+{
+    void *found = atomic_load_explicit (&state, memory_order_acquire);
+    if (found == NULL) {
+        void *pages = raw_pages (sizeof (struct api));
+        if (pages == NULL)
+            return NULL;
+        /* Old kernels have no MADV_WIPEONFORK: there a child keeps its parent's tables, which it cannot use anyway. */
+        RAW3 (SYS_madvise, pages, sizeof (struct api), MADV_WIPEONFORK);
+        if (atomic_compare_exchange_strong (&state, &found, pages))
+            return pages;
+        RAW2 (SYS_munmap, pages, sizeof (struct api));
+    }
+    return found;
+}
 
 static const char *path_of (const char *path, const char *variable)
 {
@@ -48,7 +67,7 @@ static void look (struct api *api)
 
 struct api *share_lock (uint64_t *signals)
 {
-    struct api *api = next_state (sizeof (struct api));
+    struct api *api = the_state ();
     if (api == NULL)
         return NULL;
     *signals = lock_take (&api->lock);
@@ -64,7 +83,7 @@ void share_unlock (struct api *api, uint64_t signals)
 bool share_is_active (void)
 {
     uint64_t signals;
-    struct api *api = next_state (sizeof (struct api));
+    struct api *api = the_state ();
     if (api == NULL)
         return true;
     /* Nearly always nothing changed: two loads instead of a lock and two system calls. */

@@ -25,6 +25,13 @@ static bool capturing;
 static unsigned int calls[64];
 static CUstream synchronized;
 static int advised = -1;
+static struct {
+    CUresult result;
+    bool refused;
+} failing;
+
+/* Of a test's stand-in for libnvc-shim.so: it refuses this thread's mapping now. */
+void fake_shim_refuse (void) __attribute__ ((weak, visibility ("default")));
 
 #define PROTOTYPE(result, name, parameters) API result name parameters; API result name parameters
 #define COUNT(name) calls[CALL_##name]++
@@ -37,6 +44,12 @@ PROTOTYPE (void, fake_capture, (int on)) { capturing = on != 0; }
 PROTOTYPE (void, fake_current, (int device)) { current = device; }
 PROTOTYPE (void *, fake_synchronized, (void)) { return synchronized; }
 PROTOTYPE (int, fake_advised, (void)) { return advised; }
+/* From now on managed memory and pools fail (0: no more), with a mapping that was refused or without. */
+PROTOTYPE (void, fake_fail, (CUresult result, int refused))
+{
+    failing.result = result;
+    failing.refused = refused != 0;
+}
 
 static CUresult make (enum kind kind, uint64_t *key, uint64_t bytes, int device)
 {
@@ -44,6 +57,11 @@ static CUresult make (enum kind kind, uint64_t *key, uint64_t bytes, int device)
         return CUDA_ERROR_INVALID_VALUE;
     if (device < 0)
         return 201; /* CUDA_ERROR_INVALID_CONTEXT */
+    if ((kind == MANAGED || kind == POOL) && failing.result != CUDA_SUCCESS) {
+        if (failing.refused && &fake_shim_refuse != NULL)
+            fake_shim_refuse ();
+        return failing.result;
+    }
     if (kind != MANAGED && bytes > SIZE - used[device])
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (int i = 0; i < THINGS; i++)
