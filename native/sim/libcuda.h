@@ -40,6 +40,7 @@ struct cuda_memory {
     uint32_t object;
     uint32_t client; /* 0: our own; another's when it was duplicated from there */
     uint64_t size;
+    uint64_t address, length; /* where UVM has mapped it; 0: nowhere, or not by cuda_memory_place */
 };
 
 struct cuda_device {
@@ -47,7 +48,7 @@ struct cuda_device {
     int ordinal;
     uint8_t uuid[16];
     bool attached;
-    int node;
+    int node; /* calls on it are calls of our client: it is registered with the control node */
     uint32_t device, subdevice, vaspace;
     struct CUctx_st *primary;
     unsigned int primary_references, primary_flags;
@@ -89,6 +90,7 @@ struct CUctx_st {
         uint32_t parent, object;
     } objects[CUDA_MAXIMUM_OBJECTS];
     unsigned int object_count;
+    int events; /* an open node on which the driver would say that something happened; -1 */
     struct cuda_block *blocks;
     struct CUstream_st null_stream;
     uint64_t submitted, finished; /* pieces of work; finished: as far as known */
@@ -158,6 +160,14 @@ void cuda_give_handle (uint32_t handle);
 CUresult cuda_memory_allocate (struct cuda_device *device, uint64_t size, uint32_t attributes, struct cuda_memory *memory);
 CUresult cuda_memory_describe (struct cuda_device *device, void *address, uint64_t size, struct cuda_memory *memory);
 void cuda_memory_free (struct cuda_device *device, struct cuda_memory *memory);
+/* Gives memory an address, until it is freed (libcuda_external.c); the same without remembering it. */
+CUresult cuda_memory_place (const struct cuda_device *device, struct cuda_memory *memory, uint64_t address, uint64_t length);
+CUresult cuda_external_map (const struct cuda_device *device, uint64_t address, uint64_t length, uint32_t object);
+void cuda_external_unmap (uint64_t address, uint64_t length);
+/* The device's address space becomes UVM's to fill. */
+void cuda_register_space (const struct cuda_device *device);
+/* What libcuda tells UVM of a managed allocation. */
+void cuda_managed_mapped (uint64_t address, uint64_t length);
 #define ATTRIBUTES_BLOCK 0x18000000u   /* video memory, pages of 2 MiB */
 #define ATTRIBUTES_VIRTUAL 0x38000000u /* the same for cuMemCreate and the pools */
 #define ATTRIBUTES_ARRAY 0x18020006u

@@ -5,8 +5,11 @@
 #include "libcuda.h"
 
 #include <string.h>
+#include <unistd.h>
 
-enum { CLASS_SYSTEM_MEMORY = 0x3e, CLASS_VIDEO_MEMORY = 0x40, CLASS_GROUP = 0xa06c, CLASS_SUBCONTEXT = 0x9067 };
+enum { CLASS_SYSTEM_MEMORY = 0x3e, CLASS_VIDEO_MEMORY = 0x40, CLASS_GROUP = 0xa06c, CLASS_SUBCONTEXT = 0x9067,
+       CLASS_EVENT = 0x79 };
+enum { ESCAPE_REGISTER_FD = 0xc9, ESCAPE_ALLOC_OS_EVENT = 0xce };
 enum { ENGINE_COMPUTE = 1, ENGINE_COPY = 0xb, COMPUTE_CHANNELS = 8, COPY_CHANNELS = 4, COPY_GROUPS = 3 };
 #define CONTROL_SET_TIMESLICE 0xa06c0103u
 #define CONTROL_WORK_TOKEN 0xc36f0108u
@@ -152,9 +155,38 @@ static uint32_t build (CUcontext context)
     return status;
 }
 
+/* Word of faults: an event of the subdevice, on an open node of the GPU that has no other use. */
+static uint32_t listen (CUcontext context)
+{
+    struct {
+        uint32_t client, device;
+        int32_t fd;
+        uint32_t status;
+    } call = { .client = cuda.rm.client, .device = context->device->device };
+    struct {
+        uint32_t client, source, class_number, index;
+        uint64_t fd;
+    } parameters = { .client = cuda.rm.client, .source = context->device->subdevice, .class_number = CLASS_EVENT };
+    int control = cuda.rm.control;
+
+    context->events = rm_open_node (context->device->gpu->node);
+    if (context->events < 0)
+        return RM_STATUS_SYSTEM;
+    call.fd = context->events;
+    parameters.fd = (uint64_t) context->events;
+    uint32_t status = rm_call (context->events, ESCAPE_REGISTER_FD, &control, sizeof (control));
+    if (status == RM_STATUS_OK)
+        status = rm_call (context->events, ESCAPE_ALLOC_OS_EVENT, &call, sizeof (call));
+    if (status == RM_STATUS_OK)
+        status = call.status;
+    return status != RM_STATUS_OK ? status : add (context, context->device->subdevice, CLASS_EVENT, &parameters, NULL);
+}
+
 CUresult cuda_context_build (CUcontext context)
 {
-    CUresult result = cuda.manager ? cuda_status (build (context)) : CUDA_ERROR_NOT_SUPPORTED;
+    context->events = -1;
+    uint32_t status = cuda.manager ? listen (context) : RM_STATUS_NOT_SUPPORTED;
+    CUresult result = cuda_status (status == RM_STATUS_OK ? build (context) : status);
 
     if (result != CUDA_SUCCESS)
         cuda_context_unbuild (context);
@@ -169,4 +201,7 @@ void cuda_context_unbuild (CUcontext context)
                         context->objects[context->object_count].object);
         cuda_give_handle (context->objects[context->object_count].object);
     }
+    if (context->events >= 0)
+        close (context->events);
+    context->events = -1;
 }

@@ -9,6 +9,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/* NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED: UVM writes its page tables. */
+#define EXTERNALLY_OWNED 0x40u
+
 enum { CLASS_VASPACE = 0x90f1, ESCAPE_REGISTER_FD = 0xc9, UVM_REGISTER_GPU = 0x25 };
 
 struct uvm_register_gpu {
@@ -128,7 +131,7 @@ struct cuda_device *cuda_device (CUdevice device)
 
 CUresult cuda_attach_device (struct cuda_device *device)
 {
-    uint32_t vaspace[14] = { 0 };
+    uint32_t vaspace[14] = { 0, EXTERNALLY_OWNED };
     int control = cuda.rm.control;
 
     device->node = rm_open_node (device->gpu->node);
@@ -146,6 +149,7 @@ CUresult cuda_attach_device (struct cuda_device *device)
         struct uvm_register_gpu call = { .numa_node = -1, .control = control, .client = cuda.rm.client };
         memcpy (call.uuid, device->uuid, sizeof (call.uuid));
         ioctl (cuda.uvm, UVM_REGISTER_GPU, &call);
+        cuda_register_space (device);
     }
     return CUDA_SUCCESS;
 }

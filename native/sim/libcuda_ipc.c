@@ -74,8 +74,9 @@ static CUresult duplicate (CUcontext context, const struct content *content, str
     imported->memory = (struct cuda_memory){ .object = call.object, .size = content->size };
     imported->reserved = cuda_round (content->size, CUDA_BLOCK);
     imported->base = cuda_reserve (imported->reserved, CUDA_BLOCK);
-    if (imported->base != 0 && cuda_add (&imported->entry, KIND_IMPORTED, context, imported->base + content->offset,
-                                         content->length))
+    if (imported->base != 0 &&
+        cuda_memory_place (context->device, &imported->memory, imported->base, imported->reserved) == CUDA_SUCCESS &&
+        cuda_add (&imported->entry, KIND_IMPORTED, context, imported->base + content->offset, content->length))
         return CUDA_SUCCESS;
     cuda_memory_free (context->device, &imported->memory);
     if (imported->base != 0)

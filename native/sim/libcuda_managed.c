@@ -36,6 +36,7 @@ static CUresult map (CUcontext context, CUdeviceptr *pointer, size_t size, struc
     void *place = mmap ((void *) (uintptr_t) address, managed->length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                         cuda.uvm, (off_t) address);
     if (place != MAP_FAILED && cuda_add (&managed->entry, KIND_MANAGED, context, address, size)) {
+        cuda_managed_mapped (address, managed->length);
         *pointer = address;
         return CUDA_SUCCESS;
     }

@@ -22,11 +22,14 @@ static CUresult allocate_large (CUcontext context, CUdeviceptr *pointer, size_t 
         result = cuda_memory_allocate (context->device, size, ATTRIBUTES_BLOCK, &allocation->memory);
     if (result == CUDA_SUCCESS) {
         address = cuda_reserve (reserved, CUDA_BLOCK);
-        if (address == 0 || !cuda_add (&allocation->entry, KIND_MEMORY, context, address, size)) {
+        result = address != 0 ? cuda_memory_place (context->device, &allocation->memory, address, reserved)
+                              : CUDA_ERROR_OUT_OF_MEMORY;
+        if (result == CUDA_SUCCESS && !cuda_add (&allocation->entry, KIND_MEMORY, context, address, size))
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (result != CUDA_SUCCESS) {
             cuda_memory_free (context->device, &allocation->memory);
             if (address != 0)
                 cuda_unreserve (address, reserved);
-            result = CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
     if (result != CUDA_SUCCESS) {

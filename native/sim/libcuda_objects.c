@@ -85,7 +85,7 @@ CUresult cuda_memory_describe (struct cuda_device *device, void *address, uint64
         return CUDA_ERROR_NOT_SUPPORTED;
     *memory = (struct cuda_memory){ .object = cuda_new_handle (), .size = size };
     call.object = memory->object;
-    uint32_t status = rm_call (cuda.rm.control, ESCAPE_ALLOCATE_MEMORY, &call, sizeof (call));
+    uint32_t status = rm_call (device->node, ESCAPE_ALLOCATE_MEMORY, &call, sizeof (call));
     if (status == RM_STATUS_OK)
         status = call.status;
     if (status != RM_STATUS_OK) {
@@ -99,9 +99,12 @@ void cuda_memory_free (struct cuda_device *device, struct cuda_memory *memory)
 {
     if (memory->object == 0)
         return;
+    if (memory->length != 0)
+        cuda_external_unmap (memory->address, memory->length);
     rm_free_object (&cuda.rm, device->device, memory->object);
     cuda_give_handle (memory->object);
     memory->object = 0;
+    memory->length = 0;
 }
 
 uint64_t cuda_round (uint64_t size, uint64_t unit)

@@ -114,6 +114,12 @@ static CUresult use_chunk (CUmemoryPool pool, struct pool_chunk *chunk)
         if (pool->maximum != 0 && pool->reserved + POOL_CHUNK > pool->maximum)
             return CUDA_ERROR_OUT_OF_MEMORY;
         result = cuda_memory_allocate (pool->device, POOL_CHUNK, ATTRIBUTES_VIRTUAL, &chunk->memory);
+        if (result == CUDA_SUCCESS) {
+            uint64_t address = pool->address + (uint64_t) (chunk - pool->chunks) * POOL_CHUNK;
+            result = cuda_memory_place (pool->device, &chunk->memory, address, POOL_CHUNK);
+            if (result != CUDA_SUCCESS)
+                cuda_memory_free (pool->device, &chunk->memory);
+        }
         if (result == CUDA_SUCCESS)
             pool->reserved += POOL_CHUNK;
     }

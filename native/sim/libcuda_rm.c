@@ -79,14 +79,15 @@ uint32_t rm_control (const struct rm_client *client, uint32_t object, uint32_t c
 
 uint32_t rm_ask_memory (const struct rm_client *client, uint32_t subdevice, struct rm_fb_info *info)
 {
-    return rm_control (client, subdevice, CONTROL_FB_GET_INFO, info, version_fb_info_size (client->version));
+    return rm_control (client, subdevice, CONTROL_FB_GET_INFO, info, version_size (VERSION_FB_INFO, client->version));
 }
 
 uint32_t rm_schedule_group (const struct rm_client *client, uint32_t group)
 {
     uint8_t schedule[3] = { 1, 0, 0 };
 
-    return rm_control (client, group, CONTROL_GROUP_SCHEDULE, schedule, client->version < 580 ? 2 : 3);
+    return rm_control (client, group, CONTROL_GROUP_SCHEDULE, schedule,
+                       version_size (VERSION_SCHEDULE, client->version));
 }
 
 int rm_open_node (const char *path)
@@ -104,7 +105,7 @@ bool rm_client_open (struct rm_client *client, const char *driver)
     uint8_t system[8] = { 0 };
     struct allocation_call call = { .class_number = CLASS_ROOT };
 
-    client->version = atoi (driver);
+    client->version = version_release (driver);
     client->control = rm_open_node (CONTROL_NODE);
     if (client->control < 0)
         return false;

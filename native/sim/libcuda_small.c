@@ -60,9 +60,12 @@ static CUresult add_block (CUcontext context)
     CUresult result = cuda_memory_allocate (context->device, CUDA_BLOCK, ATTRIBUTES_BLOCK, &block->memory);
     if (result == CUDA_SUCCESS) {
         block->address = cuda_reserve (CUDA_BLOCK, CUDA_BLOCK);
-        if (block->address == 0) {
+        result = block->address != 0 ? cuda_memory_place (context->device, &block->memory, block->address, CUDA_BLOCK)
+                                     : CUDA_ERROR_OUT_OF_MEMORY;
+        if (result != CUDA_SUCCESS) {
             cuda_memory_free (context->device, &block->memory);
-            result = CUDA_ERROR_OUT_OF_MEMORY;
+            if (block->address != 0)
+                cuda_unreserve (block->address, CUDA_BLOCK);
         }
     }
     if (result != CUDA_SUCCESS) {

@@ -1,6 +1,7 @@
 /* Memory and address space apart: cuMemCreate, cuMemMap and what belongs to them; handing memory to others by descriptor. */
 #include "libcuda.h"
 #include "libcuda_api.h"
+#include "versions.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,7 @@ struct export_parameters {
     uint32_t objects[512];
     uint16_t count, index;
 };
+/* The third word came with 545; before, what follows stands 4 bytes earlier. */
 struct export_information {
     int32_t fd;
     uint32_t instance, mig;
@@ -213,6 +215,12 @@ CUresult cuMemMap (CUdeviceptr address, size_t size, size_t offset, CUmemGeneric
         free (mapping);
         return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE); /* something is mapped there */
     }
+    CUresult result = cuda_external_map (physical->device, address, size, physical->memory.object);
+    if (result != CUDA_SUCCESS) {
+        cuda_remove (&mapping->entry);
+        free (mapping);
+        return CUDA_LEAVE (result);
+    }
     mapping->physical = physical;
     physical->mappings++;
     return CUDA_LEAVE (CUDA_SUCCESS);
@@ -231,6 +239,7 @@ CUresult cuMemUnmap (CUdeviceptr address, size_t size)
         if (entry->kind != KIND_MAPPED || entry->start < address || entry->start + entry->size > address + size)
             return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
         struct mapping *mapping = (struct mapping *) entry;
+        cuda_external_unmap (entry->start, entry->size);
         cuda_remove (entry);
         mapping->physical->mappings--;
         drop_if_unused (mapping->physical);
@@ -283,10 +292,11 @@ static CUresult import_from (struct physical *physical, int fd)
     struct export_information information = { .fd = fd };
     struct import_parameters call = { .fd = fd, .parent = physical->device->device, .count = 1 };
     struct metadata metadata;
+    uint32_t size = version_size (VERSION_EXPORT_INFO, cuda.rm.version);
     uint32_t status =
-        rm_control (&cuda.rm, cuda.rm.client, CONTROL_EXPORT_INFO, &information, sizeof (information));
+        rm_control (&cuda.rm, cuda.rm.client, CONTROL_EXPORT_INFO, &information, size);
 
-    memcpy (&metadata, information.metadata, sizeof (metadata));
+    memcpy (&metadata, (const uint8_t *) &information + size - 66, sizeof (metadata));
     if (status != RM_STATUS_OK || metadata.magic != MAGIC)
         return CUDA_ERROR_INVALID_VALUE;
     physical->memory = (struct cuda_memory){ .object = cuda_new_handle (), .size = metadata.size };

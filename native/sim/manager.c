@@ -52,8 +52,12 @@ struct manager *manager_create (const struct machine *machine)
 
 void manager_destroy (struct manager *manager)
 {
-    while (manager->files != NULL)
-        manager_release (manager->files);
+    while (manager->files != NULL) {
+        struct manager_file *file = manager->files;
+        while (file->registered == NULL && file->next != NULL)
+            file = file->next;
+        manager_release (file); /* those that hold others first */
+    }
     for (struct engine *engine = manager->engines, *next; engine != NULL; engine = next) {
         next = engine->next;
         free (engine);
@@ -72,6 +76,7 @@ struct manager_file *manager_open (struct manager *manager, enum manager_node no
     file->manager = manager;
     file->node = node;
     file->gpu = gpu;
+    file->references = 1;
     pthread_mutex_lock (&manager->lock);
     file->next = manager->files;
     manager->files = file;
@@ -79,11 +84,14 @@ struct manager_file *manager_open (struct manager *manager, enum manager_node no
     return file;
 }
 
-void manager_release (struct manager_file *file)
+static void file_drop (struct manager_file *file)
 {
     struct manager *manager = file->manager;
 
-    pthread_mutex_lock (&manager->lock);
+    if (--file->references > 0)
+        return;
+    if (file->registered != NULL)
+        file_drop (file->registered); /* no deeper: there are no chains */
     for (struct client *client = manager->clients, *next; client != NULL; client = next) {
         next = client->next;
         if (client->file == file)
@@ -100,10 +108,18 @@ void manager_release (struct manager_file *file)
     while (*place != file)
         place = &(*place)->next;
     *place = file->next;
-    pthread_cond_broadcast (&manager->changed);
-    pthread_mutex_unlock (&manager->lock);
     free (file->exports);
     free (file);
+}
+
+void manager_release (struct manager_file *file)
+{
+    struct manager *manager = file->manager;
+
+    pthread_mutex_lock (&manager->lock);
+    file_drop (file);
+    pthread_cond_broadcast (&manager->changed);
+    pthread_mutex_unlock (&manager->lock);
 }
 
 /* A fault that a test ordered: the status that this call shall end with; 0: none. */
@@ -128,9 +144,15 @@ static uint32_t ordered_fault (struct request *request, uint32_t number)
     return 0;
 }
 
-/* Sizes of the heads of the four escapes that this file serves; the other ones look for themselves. */
+/* Sizes of the heads of the four escapes that this file serves; the other ones look for themselves. 0: another size, or the
+ * wrong kind of node (escape.c): ALLOC_MEMORY is made on a GPU's, events on either, the rest on nvidiactl. */
 static size_t status_offset (const struct request *request)
 {
+    bool on_gpu = request->file->node == MANAGER_GPU;
+    bool event = request->escape == ESCAPE_ALLOC && request->head_size >= 32 && get32 (request->head, 12) == 0x79;
+
+    if (!event && on_gpu != (request->escape == ESCAPE_ALLOC_MEMORY))
+        return 0;
     switch (request->escape) {
     case ESCAPE_ALLOC_MEMORY:
         return request->head_size == 56 ? 40 : 0;

@@ -1,5 +1,6 @@
 /* What can be allocated, below what, and by whom. */
 #include "manager_state.h"
+#include "versions.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@ struct class_row {
     enum kind kind;
     uint32_t parents; /* kinds */
     uint32_t size;    /* of the parameters; 0: nobody looks at them */
-    uint32_t old_size; /* before 580, when it differs */
+    enum version_struct varying; /* their size in place of `size` */
     uint32_t flags;
 };
 
@@ -23,20 +24,20 @@ static const struct class_row rows[] = {
     { 0x41, KIND_CLIENT, 0, 0, 0, 0 },
     { 0x80, KIND_DEVICE, KIND_CLIENT, 56, 0, 0 },
     { 0x2080, KIND_SUBDEVICE, KIND_DEVICE, 4, 0, 0 },
-    { 0x40, KIND_MEMORY, BELOW_GPU, 128, 0, CLASS_NEEDS_PARAMS },   /* video memory */
-    { 0x3E, KIND_MEMORY, BELOW_GPU, 128, 0, CLASS_NEEDS_PARAMS },   /* system memory */
+    { 0x40, KIND_MEMORY, BELOW_GPU, 0, VERSION_MEMORY, CLASS_NEEDS_PARAMS },   /* video memory */
+    { 0x3E, KIND_MEMORY, BELOW_GPU, 0, VERSION_MEMORY, CLASS_NEEDS_PARAMS },   /* system memory */
     { 0x3F, KIND_OTHER, BELOW_GPU, 0, 0, 0 },                       /* registers */
-    { 0x50A0, KIND_OTHER, BELOW_GPU, 128, 0, CLASS_NEEDS_PARAMS },  /* a range of addresses */
+    { 0x50A0, KIND_OTHER, BELOW_GPU, 0, VERSION_MEMORY, CLASS_NEEDS_PARAMS },  /* a range of addresses */
     { 0x70, KIND_OTHER, BELOW_GPU, 0, 0, 0 },                       /* the same, another way */
     { 0x71, KIND_OTHER, BELOW_GPU, 0, 0, 0 },                       /* the caller's own memory */
     { 0x81, KIND_OTHER, BELOW_GPU, 0, 0, CLASS_PRIVILEGED },        /* lists of pages */
     { 0x82, KIND_OTHER, BELOW_GPU, 0, 0, CLASS_PRIVILEGED },
     { 0x83, KIND_OTHER, BELOW_GPU, 0, 0, CLASS_PRIVILEGED },
     { 0xC2, KIND_OTHER, BELOW_GPU, 0, 0, CLASS_PRIVILEGED },        /* video memory by address */
-    { 0xDE, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },                  /* page of counters (RUSD) */
+    { 0xDE, KIND_OTHER, KIND_SUBDEVICE, 0, VERSION_COUNTERS, 0 },                  /* page of counters (RUSD) */
     { 0xA06C, KIND_GROUP, KIND_DEVICE, 20, 0, CLASS_NEEDS_PARAMS },
     { 0x9067, KIND_OTHER, KIND_GROUP, 12, 0, CLASS_NEEDS_PARAMS },  /* context share */
-    { 0x90F1, KIND_OTHER, KIND_DEVICE, 0, 0, 0 },                   /* address space */
+    { 0x90F1, KIND_OTHER, KIND_DEVICE, 0, VERSION_SPACE, 0 },                   /* address space */
     { 0x2081, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },
     { 0x208F, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },
     { 0x503C, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },                /* memory for other devices */
@@ -52,7 +53,7 @@ static const struct class_row rows[] = {
 };
 
 /* Families that come anew with every architecture: their last byte says what they are. */
-static const struct class_row channel_row = { 0, KIND_CHANNEL, KIND_GROUP | KIND_DEVICE, 368, 360,
+static const struct class_row channel_row = { 0, KIND_CHANNEL, KIND_GROUP | KIND_DEVICE, 0, VERSION_CHANNEL,
                                               CLASS_NEEDS_PARAMS };
 static const struct class_row engine_row = { 0, KIND_OTHER, KIND_CHANNEL, 0, 0, 0 };
 static const struct class_row usermode_row = { 0, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 };
@@ -81,7 +82,7 @@ static const struct class_row *row_of (uint32_t number)
 
 static uint32_t row_size (const struct manager *manager, const struct class_row *row)
 {
-    return row->old_size != 0 && atoi (manager->machine->driver) < 580 ? row->old_size : row->size;
+    return row->varying != VERSION_NONE ? version_size (row->varying, manager->release) : row->size;
 }
 
 uint32_t class_params_size (const struct manager *manager, uint32_t class_number)

@@ -2,12 +2,11 @@
 #include "manager_state.h"
 #include "versions.h"
 
-#define CONTROL_FB_INFO 0x20801303u /* its size has more than two forms: versions.h */
-
 struct control_row {
     uint32_t number;
     uint32_t kinds;
-    uint32_t size, old_size; /* old_size: before 580, when it differs */
+    uint32_t size;
+    enum version_struct varying; /* its size in place of `size` */
     control_function *function; /* NULL: taken, and the parameters stay as they came */
 };
 
@@ -16,29 +15,29 @@ static const struct control_row rows[] = {
     { 0x00000201, KIND_CLIENT, 128, 0, control_ids },
     { 0x00000202, KIND_CLIENT, 40, 0, control_id_info },
     { 0x00000205, KIND_CLIENT, 32, 0, control_id_info },
-    { 0x00000214, KIND_CLIENT, 384, 0, control_ids },
+    { 0x00000214, KIND_CLIENT, 0, VERSION_PROBED, control_ids },
     { 0x00000215, KIND_CLIENT, 132, 0, NULL }, /* attach */
     { 0x00000216, KIND_CLIENT, 128, 0, NULL }, /* detach */
     { 0x0000021b, KIND_CLIENT, 12, 0, control_pci_info },
     { 0x00000d01, KIND_CLIENT, 12, 0, control_address_space },
     { 0x00000d04, KIND_CLIENT, 12, 0, control_inherited_share },
-    { 0x00003d08, KIND_CLIENT, 80, 0, memory_export_info },
+    { 0x00003d08, KIND_CLIENT, 0, VERSION_EXPORT_INFO, memory_export_info },
     { 0x00003d0b, KIND_CLIENT, 2128, 0, memory_export },
     { 0x00003d0c, KIND_CLIENT, 652, 0, memory_import },
     { 0x2080014a, KIND_SUBDEVICE, 268, 0, control_gid },
     { 0x2080018d, KIND_SUBDEVICE, 3812, 0, control_pids },
     { 0x2080018e, KIND_SUBDEVICE, 14408, 0, control_pid_info },
     { 0x20801301, KIND_SUBDEVICE, 16, 0, control_fb_info_list },
-    { CONTROL_FB_INFO, KIND_SUBDEVICE, 0, 0, control_fb_info },
+    { 0x20801303, KIND_SUBDEVICE, 0, VERSION_FB_INFO, control_fb_info },
     { 0x2080110b, KIND_SUBDEVICE, 536, 0, control_disable },
-    { 0xa06c0101, KIND_GROUP, 3, 2, control_schedule },
+    { 0xa06c0101, KIND_GROUP, 0, VERSION_SCHEDULE, control_schedule },
     { 0xa06c0102, KIND_GROUP, 4, 0, NULL }, /* bind */
     { 0xa06c0103, KIND_GROUP, 8, 0, control_set_slice },
     { 0xa06c0104, KIND_GROUP, 8, 0, control_get_slice },
     { 0xa06c0105, KIND_GROUP, 8, 0, control_preempt },
     { 0xa06c0106, KIND_GROUP, 4, 0, control_number },
     { 0xa06c0107, KIND_GROUP, 4, 0, NULL }, /* interleave level: of no effect among equals */
-    { 0xa06f0103, KIND_CHANNEL, 3, 2, control_schedule },
+    { 0xa06f0103, KIND_CHANNEL, 0, VERSION_SCHEDULE, control_schedule },
     { 0xc36f0108, KIND_CHANNEL, 4, 0, control_token },
 };
 
@@ -69,22 +68,10 @@ static bool among (const uint32_t *numbers, size_t count, uint32_t number)
 
 #define AMONG(numbers, number) among (numbers, sizeof (numbers) / sizeof (numbers[0]), number)
 
-static int version (const struct manager *manager)
-{
-    int number = 0;
-
-    for (const char *text = manager->machine->driver; *text >= '0' && *text <= '9' && number < 100000; text++)
-        number = number * 10 + (*text - '0');
-    return number;
-}
-
 static enum status perform (struct request *request, struct object *object, const struct control_row *row)
 {
-    int release = version (request->manager);
-    uint32_t size = row->old_size != 0 && release < 580 ? row->old_size : row->size;
+    uint32_t size = row->varying != VERSION_NONE ? version_size (row->varying, request->manager->release) : row->size;
 
-    if (row->number == CONTROL_FB_INFO)
-        size = version_fb_info_size (release);
     if (!(object->kind & row->kinds))
         return STATUS_NOT_SUPPORTED;
     if (request->params_size != size)

@@ -1,5 +1,6 @@
 /* The escapes beside allocation and control: what libcuda and NVML ask of the nodes when they start, and mappings. */
 #include "manager_state.h"
+#include "versions.h"
 
 #include <errno.h>
 #include <string.h>
@@ -24,24 +25,47 @@ enum escape {
     ESCAPE_WAIT_OPEN = 218,
 };
 
+/* escape.c and nv.c: a struct of another size is refused by every release, and so is the wrong kind of node. */
 struct escape_row {
-    uint32_t escape, least, most; /* bytes of the struct */
+    uint32_t escape;
+    uint32_t size;
+    enum version_struct varying; /* its size in place of `size` */
+    enum { ONE, SOME } how_many; /* SOME: an array of structs of that size */
+    enum { CONTROL_NODE, GPU_NODE, EITHER_NODE } node;
 };
 
 static const struct escape_row rows[] = {
-    { ESCAPE_DUPLICATE, 28, 28 },     { ESCAPE_SHARE, 24, 24 },          { ESCAPE_VID_HEAP, 184, 192 },
-    { ESCAPE_MAP, 56, 56 },           { ESCAPE_UNMAP, 32, 32 },          { ESCAPE_MAP_DMA, 56, 64 },
-    { ESCAPE_UNMAP_DMA, 48, 48 },     { ESCAPE_UPDATE_MAPPING, 40, 40 }, { ESCAPE_CARD_INFO, 72, 2304 },
-    { ESCAPE_REGISTER_FD, 4, 4 },     { ESCAPE_ALLOC_OS_EVENT, 16, 16 }, { ESCAPE_FREE_OS_EVENT, 16, 16 },
-    { ESCAPE_CHECK_VERSION, 72, 72 }, { ESCAPE_ATTACH_GPUS, 0, 256 },    { ESCAPE_SYS_PARAMS, 8, 8 },
-    { ESCAPE_NUMA_INFO, 4, 560 },     { ESCAPE_WAIT_OPEN, 8, 8 },
+    { ESCAPE_DUPLICATE, 28, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_SHARE, 24, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_VID_HEAP, 184, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_MAP, 56, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_UNMAP, 32, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_MAP_DMA, 0, VERSION_MAP_DMA, ONE, CONTROL_NODE },
+    { ESCAPE_UNMAP_DMA, 0, VERSION_UNMAP_DMA, ONE, CONTROL_NODE },
+    { ESCAPE_UPDATE_MAPPING, 40, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_CARD_INFO, 72, VERSION_NONE, SOME, CONTROL_NODE },
+    { ESCAPE_REGISTER_FD, 4, VERSION_NONE, ONE, EITHER_NODE },
+    { ESCAPE_ALLOC_OS_EVENT, 16, VERSION_NONE, ONE, EITHER_NODE },
+    { ESCAPE_FREE_OS_EVENT, 16, VERSION_NONE, ONE, EITHER_NODE },
+    { ESCAPE_CHECK_VERSION, 72, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_ATTACH_GPUS, 4, VERSION_NONE, SOME, CONTROL_NODE },
+    { ESCAPE_SYS_PARAMS, 8, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_NUMA_INFO, 560, VERSION_NONE, ONE, GPU_NODE },
+    { ESCAPE_WAIT_OPEN, 0, VERSION_WAIT_OPEN, ONE, EITHER_NODE },
 };
 
-static bool is_good_size (const struct request *request)
+static bool is_good (const struct request *request)
 {
     for (size_t i = 0; i < sizeof (rows) / sizeof (rows[0]); i++) {
-        if (rows[i].escape == request->escape)
-            return request->head_size >= rows[i].least && request->head_size <= rows[i].most;
+        const struct escape_row *row = &rows[i];
+        uint32_t size = row->varying != VERSION_NONE ? version_size (row->varying, request->manager->release) : row->size;
+        if (row->escape != request->escape)
+            continue;
+        if (row->node != EITHER_NODE && (row->node == GPU_NODE) != (request->file->node == MANAGER_GPU))
+            return false;
+        if (size == 0 || request->head_size == 0 || request->head_size % size != 0)
+            return false;
+        return row->how_many == SOME || request->head_size == size;
     }
     return false;
 }
@@ -108,11 +132,29 @@ static enum status os_event (struct request *request)
     return client_find (request->manager, get32 (request->head, 0)) == NULL ? STATUS_INVALID_CLIENT : STATUS_OK;
 }
 
+/*
+ * From here on calls on this file are calls on that control file: the GPU's node works with the clients of nvidiactl. Once,
+ * no chains; and it holds the control file, so that closing that alone ends no client.
+ */
+static bool register_file (struct request *request)
+{
+    struct manager_file *file = request->file, *control = request->named;
+
+    if (control == NULL || control->node != MANAGER_CONTROL || control == file || control->registered != NULL ||
+        file->registered != NULL || file->references > 1) {
+        request->error = -EINVAL;
+        return true;
+    }
+    file->registered = control;
+    control->references++;
+    return true;
+}
+
 #define ANSWER(offset, call) (put32 (request->head, offset, (uint32_t) (call)), true)
 
 bool escape_other (struct request *request)
 {
-    if (!is_good_size (request))
+    if (!is_good (request))
         return false;
     switch (request->escape) {
     case ESCAPE_DUPLICATE:
@@ -128,7 +170,7 @@ bool escape_other (struct request *request)
     case ESCAPE_MAP_DMA:
         return ANSWER (request->head_size - 8, of_object (request, 12));
     case ESCAPE_UNMAP_DMA:
-        return ANSWER (40, of_object (request, 12));
+        return ANSWER (request->head_size - 8, of_object (request, 12));
     case ESCAPE_UPDATE_MAPPING:
         return ANSWER (32, of_object (request, 8));
     case ESCAPE_ALLOC_OS_EVENT:
@@ -140,9 +182,7 @@ bool escape_other (struct request *request)
     case ESCAPE_CHECK_VERSION:
         return check_version (request);
     case ESCAPE_REGISTER_FD:
-        if (request->named == NULL || request->named->node != MANAGER_CONTROL)
-            request->error = -EINVAL;
-        return true;
+        return register_file (request);
     case ESCAPE_SYS_PARAMS:
         put64 (request->head, 0, UINT64_C (128) << 20);
         return true;

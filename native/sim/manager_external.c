@@ -158,7 +158,7 @@ static enum status map_one (struct request *request, struct external_range *rang
 /* base, length, offset, attributes a GPU, their number, descriptor, client, memory. */
 enum status external_map (struct request *request)
 {
-    uint32_t most = version_uvm_gpus (request->manager->release);
+    uint32_t most = version_size (VERSION_UVM_GPUS, request->manager->release);
     size_t count_at = 24 + ATTRIBUTES_SIZE * (size_t) most;
     uint64_t base = get64 (request->head, 0), length = get64 (request->head, 8), count = get64 (request->head, count_at);
     struct external_range *range = is_range (base, length) ? find (request->file, base, length) : NULL;

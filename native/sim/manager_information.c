@@ -45,7 +45,7 @@ enum status control_ids (struct request *request, struct object *object)
     memset (request->params, 0xff, request->params_size);
     for (uint32_t i = 0; i < request->manager->gpus; i++)
         put32 (request->params, 4 * (size_t) i, gpu_id (request->manager, i));
-    if (request->params_size == 384)
+    if (request->params_size == 384) /* from 580 on: who excluded them, 32 words */
         memset (request->params + 256, 0, 128);
     request->params_changed = true;
     return STATUS_OK;

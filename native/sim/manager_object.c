@@ -17,11 +17,16 @@ struct client *client_find (struct manager *manager, uint32_t handle)
     return NULL;
 }
 
+static struct manager_file *clients_of (struct manager_file *file)
+{
+    return file->registered != NULL ? file->registered : file;
+}
+
 struct client *client_of (struct request *request, uint32_t handle)
 {
     struct client *client = client_find (request->manager, handle);
 
-    return client != NULL && client->file == request->file ? client : NULL;
+    return client != NULL && client->file == clients_of (request->file) ? client : NULL;
 }
 
 struct client *client_create (struct request *request, uint32_t class_number)
@@ -40,7 +45,7 @@ struct client *client_create (struct request *request, uint32_t class_number)
         client->root.handle = FIRST_CLIENT + (manager->next_client++ & 0xfffff);
     while (client_find (manager, client->root.handle) != NULL);
     client->table_size = FIRST_TABLE;
-    client->file = request->file;
+    client->file = clients_of (request->file);
     client->process = request->caller->process (request->caller->context);
     client->next_handle = FIRST_PICKED;
     client->root.client = client;

@@ -147,7 +147,7 @@ enum status memory_import (struct request *request, struct object *object)
     return status;
 }
 
-/* NV0000_CTRL_OS_UNIX_GET_EXPORT_OBJECT_INFO_PARAMS, 80 bytes. */
+/* NV0000_CTRL_OS_UNIX_GET_EXPORT_OBJECT_INFO_PARAMS, 80 bytes; 76 without the MIG instance. */
 enum status memory_export_info (struct request *request, struct object *object)
 {
     (void) object;
@@ -161,9 +161,11 @@ enum status memory_export_info (struct request *request, struct object *object)
     if (first == NULL)
         return STATUS_INVALID_ARGUMENT;
     put32 (request->params, 4, first->piece->gpu);
-    put32 (request->params, 8, UINT32_MAX); /* no MIG instance */
-    put16 (request->params, 12, (uint16_t) (source->export_count < UINT16_MAX ? source->export_count : UINT16_MAX));
-    memcpy (request->params + 14, source->export_metadata, sizeof (source->export_metadata));
+    size_t rest = request->params_size - 68;
+    if (rest == 12)
+        put32 (request->params, 8, UINT32_MAX); /* no MIG instance */
+    put16 (request->params, rest, (uint16_t) (source->export_count < UINT16_MAX ? source->export_count : UINT16_MAX));
+    memcpy (request->params + rest + 2, source->export_metadata, sizeof (source->export_metadata));
     request->params_changed = true;
     return STATUS_OK;
 }

@@ -87,6 +87,8 @@ struct manager_file {
     struct manager_file *next;
     enum manager_node node;
     uint32_t gpu;
+    struct manager_file *registered; /* the control file that calls on this one are about; NULL: this one */
+    uint32_t references;             /* 1 while it is open, and the files registered with it */
     struct holder **exports; /* by index, NULL where nothing is */
     uint32_t export_count;
     uint8_t export_metadata[64];
@@ -175,7 +177,7 @@ static inline void put64 (uint8_t *to, size_t offset, uint64_t value)
 
 /* manager_object.c */
 struct client *client_find (struct manager *manager, uint32_t handle);
-/* The client, if this open file may use it (strict rmclientValidate). */
+/* The client, if this open file may use it (strict rmclientValidate): its own, or those of the file it registered. */
 struct client *client_of (struct request *request, uint32_t handle);
 struct client *client_create (struct request *request, uint32_t class_number);
 void client_destroy (struct client *client);

@@ -368,8 +368,10 @@ def _managed(place: Path) -> list[int]:
 
 
 def test_the_node_of_managed_memory_takes_plain_numbers_and_mappings_at_their_address(served: Any) -> None:
-    """Not initialised (0x40), initialised, a GPU that nobody has (0x12), a range, a mapping that reads as zeros."""
-    assert [0x40, 0, 0x12, 0, 0] == served(_managed)
+    """Not initialised (0x40), initialised, a GPU that nobody has (0x12), a range off any page (0x1E), a mapping that
+    reads as zeros.
+    """
+    assert [0x40, 0, 0x12, 0x1E, 0] == served(_managed)
 
 
 @pytest.mark.parametrize(
