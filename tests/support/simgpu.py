@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +25,27 @@ fuse.needed()
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 DRIVER = "580.159.04"
 MIB = 1 << 20
-_KINDS = {"nvidiactl": limits.NODE_CONTROL, "nvidia-uvm": limits.NODE_UVM, "nvidia0": limits.NODE_GPU}
+_KINDS = {"nvidiactl": limits.NODE_CONTROL, "nvidia-uvm": limits.NODE_UVM}
+_GPU_NODE = re.compile(r"nvidia(\d+)")
 _PLAIN = ("null", "zero", "full", "random", "urandom")
 _PROBE = CHECKOUT / "tests/system/shim/probe.py"
 
 
-def make_machine(directory: Path) -> Path:
-    """A simulated machine with one H200; the folder of its libraries."""
-    command = [sys.executable, "-m", "nvc", "sim", "create", str(directory), "--machine", "h200"]
+def make_machine(directory: Path, machine: str = "h200") -> Path:
+    """A simulated machine, of a name or a description's path (default: one H200); the folder of its libraries."""
+    command = [sys.executable, "-m", "nvc", "sim", "create", str(directory), "--machine", machine]
     build()
     subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, timeout=60)
     return directory / "usr/lib/x86_64-linux-gnu"
 
 
+def _gpu_minors(names: Iterable[str]) -> dict[str, int]:
+    """Node of a GPU -> its minor."""
+    return {name: int(found[1]) for name in sorted(names) if (found := _GPU_NODE.fullmatch(name))}
+
+
 class Probe:
-    """tests/system/shim/probe.py in a process; attributes are its commands."""
+    """tests/system/shim/probe.py, or a program like it, in a process; attributes are its commands."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -76,14 +83,30 @@ class SimGpu:
         self.limits_path, self.region_path = work / "limits", work / "region"
         self.log = work / "log"
         self.probes: list[Probe] = []
+        self.gpus: tuple[ResolvedGpu, ...] = (ResolvedGpu(uuid=UUID, minor=0),)
 
     def nodes(self) -> tuple[LimitsNode, ...]:
-        found = {name: os.stat(f"/dev/{name}") for name in _KINDS}
-        return tuple(LimitsNode(_KINDS[name], 0, at.st_dev, at.st_ino) for name, at in found.items())
+        gpus = _gpu_minors(os.listdir("/dev"))
+        kinds = [(name, kind, 0) for name, kind in _KINDS.items()]
+        kinds += [(name, limits.NODE_GPU, minor) for name, minor in gpus.items()]
+        found = [(kind, minor, os.stat(f"/dev/{name}")) for name, kind, minor in kinds]
+        return tuple(LimitsNode(kind, minor, at.st_dev, at.st_ino) for kind, minor, at in found)
 
-    def share(self, *, paused: bool = False, driver: str = DRIVER, uuid: str = UUID, **wishes: Any) -> None:
-        """Write the limits, or change them in place. wishes: memory (bytes), cap (1/1000), weight, priority."""
-        wish = Limits((ResolvedGpu(uuid=uuid, minor=0, **wishes),), self.nodes(), driver, "test", paused=paused)
+    def share(
+        self,
+        *,
+        paused: bool = False,
+        driver: str = DRIVER,
+        uuid: str = UUID,
+        gpus: tuple[ResolvedGpu, ...] = (),
+        **wishes: Any,
+    ) -> None:
+        """Write the limits, or change them in place. wishes: memory (bytes), cap (1/1000), weight, priority.
+
+        gpus: of several GPUs, instead of uuid and wishes.
+        """
+        self.gpus = gpus or (ResolvedGpu(uuid=uuid, minor=0, **wishes),)
+        wish = Limits(self.gpus, self.nodes(), driver, "test", paused=paused)
         if not self.limits_path.exists():
             self.limits_path.write_bytes(limits.encode(wish))
             with self.region_path.open("wb") as file:
@@ -94,12 +117,12 @@ class SimGpu:
         limits.write(descriptor, wish)
         os.close(descriptor)
 
-    def probe(self, *, preload: bool = True, **environment: str) -> Probe:
+    def probe(self, *, preload: bool = True, program: Path = _PROBE, **environment: str) -> Probe:
         loader = {"LD_PRELOAD": str(build() / "libnvc-shim.so")} if preload else {}
         shim = {"NVC_SHIM_LIMITS": str(self.limits_path), "NVC_SHIM_REGION": str(self.region_path)}
         every = {"PATH": "/usr/bin:/bin", "NVC_SHIM_LOG": str(self.log), **shim, **loader, **environment}
         libraries = [str(next(self.machine.rglob(name))) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
-        self.probes.append(Probe([sys.executable, "-I", "-S", str(_PROBE), *libraries], every))
+        self.probes.append(Probe([sys.executable, "-I", "-S", str(program), *libraries], every))
         return self.probes[-1]
 
     def started(self, **wishes: Any) -> Probe:
@@ -112,7 +135,7 @@ class SimGpu:
     def region(self) -> region.Region:
         descriptor = os.open(self.region_path, os.O_RDONLY)
         try:
-            return region.read(descriptor, 1)
+            return region.read(descriptor, len(self.gpus))
         finally:
             os.close(descriptor)
 
@@ -149,7 +172,7 @@ def _serve(machine: Path, place: Path, function: Callable[[SimGpu], None], libc:
     gpu = SimGpu(machine, work)
     try:
         assert os.read(ready, 1) == b"\0", "the simulated manager did not start"
-        for name in (*_PLAIN, *_KINDS):
+        for name in (*_PLAIN, *_KINDS, *_gpu_minors(os.listdir(nodes))):
             (dev / name).touch()
             mount_bind(f"/dev/{name}" if name in _PLAIN else str(nodes / name), str(dev / name))
         assert libc.mount(str(dev).encode(), b"/dev", None, 0x5000, None) == 0
