@@ -134,6 +134,70 @@ def test_priority_prefers(pairs: Pairs, table: Table) -> None:
     assert shares[0] < shares[2] <= shares[1] <= shares[3] + POINTS
 
 
+def _samples(program: Spoken, seconds: float) -> list[tuple[float, float]]:
+    """What ``samples SECONDS 1000`` answers, once it was told: seconds of CLOCK_MONOTONIC, pieces of work by then."""
+    found = []
+    while (line := program.line()) != "end":
+        _, when, pieces = line.split()
+        found.append((int(when) / 1e9, float(pieces)))
+    assert found[-1][0] - found[0][0] > 0.7 * seconds, "the program did not come to look"
+    return found
+
+
+def _speed(samples: list[tuple[float, float]], since: float, until: float) -> float:
+    """Pieces a second between the first and the last sample of that time."""
+    inside = [sample for sample in samples if since <= sample[0] <= until]
+    return (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
+
+
+def test_a_job_regains_its_speed_at_once(share: Shares, start: Starts, table: Table) -> None:
+    """From what was computed since the moment: how long it would have gone on at the speed before it."""
+    shares = share(memory=8 << 30), share(memory=8 << 30)
+    first = start("burn", "plain", KERNEL, share=shares[0])
+    second = start("burn", "plain", KERNEL, first.line().split()[2], share=shares[1])
+    second.line()
+    assert first.ask("rest") == "rests"
+    shares[0].set(priority="high")
+    shares[1].set(priority="low")
+    time.sleep(0.1)  # what was queued is done
+    first.tell("samples 0.005 1000")
+    (_, done), *_ = _samples(first, 0.005)
+    moment = time.monotonic()
+    assert first.ask("work") == "works"
+    first.tell("samples 0.5 1000")
+    samples = _samples(first, 0.5)
+    end, pieces = samples[-1]
+    speed = _speed(samples, end - 0.35, end)
+    came = 1000 * (end - moment - (pieces - done) / speed)
+    table.add(
+        "high priority, begins to compute beside a saturating low one: until it has its speed",
+        goal="< 50 ms",
+        got=f"{came:.1f} ms; {speed:.0f}/s",
+        good=came < 50,
+    )
+
+    for held in shares:
+        held.set(priority="normal")
+    _rates(((shares[0], first), (shares[1], second)), 0.2)
+    first.tell("samples 0.7 1000")
+    time.sleep(0.25)
+    moment = time.monotonic()
+    assert second.ask("rest") == "rests"
+    samples = _samples(first, 0.7)
+    end = samples[-1][0]
+    before, alone = _speed(samples, 0, moment), _speed(samples, end - 0.25, end)
+    late = 1000 * (end - moment) * (alone - _speed(samples, moment, end)) / (alone - before)
+    table.add(
+        "two of normal priority, one stops to compute: until the other one has the GPU",
+        goal="< 50 ms",
+        got=f"{late:.1f} ms; {before:.0f}/s before, {alone:.0f}/s alone",
+        good=late < 50,
+    )
+    assert alone > 1.6 * before
+    assert came < 50
+    assert late < 50
+
+
 @pytest.mark.parametrize("cap", [1000, 900], ids=["from-outside", "by-itself"])
 def test_a_pause_stops_everything_and_a_resume_brings_it_back(
     share: Shares, start: Starts, table: Table, cap: int

@@ -8,6 +8,7 @@
  * and after it, for programs that must do the same work though the GPU is busy when they begin: ITERATIONS of a piece.
  * Then lines on stdin:
  *        rate SECONDS                       pieces of work per second, from one moment to the other
+ *        rest / work                        launches nothing more; goes on. "rests" / "works"
  *        look                               makes one call of the driver, which is when a process looks at its limits;
  *                                           launching needs none. "looked"
  *        gaps SECONDS NANOSECONDS           when no piece was finished for longer than NANOSECONDS: "gap FROM TO"
@@ -76,6 +77,7 @@ struct burn {
     unsigned long long *shown_there;    /* the same on the GPU */
     int blocks, pieces, iterations, queue;
     bool cooperative;
+    volatile bool rests;
     cudaGraphExec_t graph; /* NULL: kernels */
     cudaStream_t stream;
 };
@@ -145,6 +147,8 @@ static void *feed (void *argument)
         MUST (cudaEventCreateWithFlags (&events[i], cudaEventDisableTiming | cudaEventBlockingSync));
     for (unsigned turn = 0;; turn = (turn + 1) % (unsigned) burn->queue) {
         MUST (cudaEventSynchronize (events[turn]));
+        while (burn->rests)
+            usleep (1000);
         if (burn->graph != NULL)
             MUST (cudaGraphLaunch (burn->graph, burn->stream));
         else
@@ -266,6 +270,10 @@ int main (int argc, char **argv)
             rate (&burn, seconds);
         else if (strcmp (line, "look\n") == 0)
             look ();
+        else if (strcmp (line, "rest\n") == 0 || strcmp (line, "work\n") == 0) {
+            burn.rests = line[0] == 'r';
+            printf ("%ss\n", burn.rests ? "rest" : "work");
+        }
         else if (sscanf (line, "gaps %lf %llu", &seconds, &longest) == 2)
             gaps (&burn, seconds, longest);
         else if (sscanf (line, "samples %lf %llu", &seconds, &longest) == 2)
