@@ -24,7 +24,7 @@ from tests.support.spoken import Spoken
 PARTS = Parts("test_guard_", "test_")
 PROGRAMS = Path(__file__).with_name("programs")
 #: Of tests/gpu/share/programs.
-SHARED = ("burn.cu", "cost.cu", "quota.c", "race.c", "victim.c")
+SHARED = ("burn.cu", "context.c", "cost.cu", "quota.c", "race.c", "victim.c")
 
 Starts = Callable[..., Spoken]
 

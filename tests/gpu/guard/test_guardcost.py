@@ -24,7 +24,7 @@ CALLS = {
 }
 CONTEXT, TRAINING = 1.05, 0.99
 #: Processes are started anew, because where their memory lies makes them faster or slower for all their life.
-STARTS, ROUNDS, CONTEXTS, TRAININGS = 3, 8, 6, 6
+STARTS, ROUNDS, CONTEXTS, TRAININGS = 8, 4, 6, 6
 #: The medians of two sets of measurements of the same thing differ, on a machine that others use as well.
 NOISE = 0.02
 

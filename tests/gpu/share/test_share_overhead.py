@@ -88,6 +88,17 @@ def _nanoseconds(program: Spoken, line: str) -> float:
     return float(program.ask(line))
 
 
+def test_a_context_is_made_as_fast(share: Shares, start: Starts, table: Table) -> None:
+    """Hundreds of calls of the driver, few of which are the library's business."""
+    with start("context", share=share(memory=8 << 30)) as held, start("context") as free:
+        for program in (held, free):
+            program.ask("context 1")
+        pairs = _pairs(lambda: _nanoseconds(held, "context 3"), lambda: _nanoseconds(free, "context 3"), 8)
+
+    ratio = _add(table, "context made and given back", 1.02, [(a / 1e6, b / 1e6) for a, b in pairs], "ms")
+    assert ratio <= 1.02 + NOISE
+
+
 @pytest.mark.timeout(200)
 def test_training_is_as_fast(share: Shares, start: Starts, table: Table) -> None:
     require("torch")
