@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from nvc.agent.tenants import Tenant
     from nvc.model import Gpu
 
-#: Seconds between two words to the keeper, two looks at tenants, two readings of events; for another agent to end.
-BEAT, LOOK, EVENTS, OTHER = 0.15, 0.25, 0.25, 5.0
+#: Seconds between two words to the keeper, two looks at tenants, two readings of events; for another agent to end;
+#: until a keeper that could not be started is tried again.
+BEAT, LOOK, EVENTS, OTHER, KEEPER = 0.15, 0.25, 0.25, 5.0, 0.1
 _BACKLOG = 512
 
 
@@ -69,6 +70,7 @@ class Agent:
         self._end = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
         self._own_sockets = True
+        self._keeper_problem = ""
 
     async def run(self, systemd: Systemd) -> None:
         """Until SIGTERM or SIGINT. Raises NvcError, OSError."""
@@ -193,9 +195,13 @@ class Agent:
                 self._keeping.put(name, self._sockets[name].fileno())
             self._keeping.alive()
         except NvcError as error:
-            self.journal.write("problem", what=str(error), hint=error.hint)
-            loop.call_later(0.1, self._keeper_again)
+            # As long as /run is full, for instance: told once, tried on.
+            if str(error) != self._keeper_problem:
+                self._keeper_problem = str(error)
+                self.journal.write("problem", what=self._keeper_problem, hint=error.hint)
+            loop.call_later(KEEPER, self._keeper_again)
             return
+        self._keeper_problem = ""
         loop.add_reader(self._keeping.fileno(), self._keeper_gone)
 
     def _hup(self) -> None:
@@ -263,7 +269,7 @@ def _bind(path: str) -> socket.socket:
         made.listen(_BACKLOG)
     except OSError as error:
         made.close()
-        raise AgentError(f"{path}: {reason(error)}") from None
+        raise AgentError(f"{path}: {reason(error)}", hint=tenant_files.advice(error)) from None
     finally:
         os.umask(old)
     return made
@@ -274,7 +280,7 @@ def _lock(directory: str) -> int:
     try:
         descriptor = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise AgentError(f"{directory}/{LOCK}: {reason(error)}", hint="make room in /run") from None
+        raise AgentError(f"{directory}/{LOCK}: {reason(error)}", hint=tenant_files.advice(error)) from None
     until = time.monotonic() + OTHER
     while True:
         try:

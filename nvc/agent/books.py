@@ -40,7 +40,7 @@ def keep(guard: Guard, directory: str, number: int, listeners: Sequence[int] | N
             os.close(file)
         os.rename(temporary, name)
     except OSError as error:
-        raise AgentError(f"{name}: {reason(error)}", hint="make room in /run") from None
+        raise AgentError(f"{name}: {reason(error)}", hint=tenant_files.advice(error)) from None
     finally:
         if before >= 0:
             os.close(before)

@@ -28,7 +28,7 @@ def open_file(directory: str, number: int) -> int:
     try:
         return os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise AgentError(f"{name}: {reason(error)}", hint="make room in /run") from None
+        raise AgentError(f"{name}: {reason(error)}", hint=tenant_files.advice(error)) from None
 
 
 def read(path: str) -> tuple[AttachedProcess, ...]:

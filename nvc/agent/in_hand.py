@@ -38,7 +38,7 @@ def open_file(directory: str, number: int) -> int:
             os.close(descriptor)
             raise
     except OSError as error:
-        raise AgentError(f"{name}: {reason(error)}", hint="make room in /run") from None
+        raise AgentError(f"{name}: {reason(error)}", hint=tenant_files.advice(error)) from None
     return descriptor
 
 

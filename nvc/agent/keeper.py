@@ -167,24 +167,18 @@ class Keeper:
 
 
 def main(directory: str) -> int:
-    """Become the keeper of a directory, unless there is one; 0 in both cases."""
-    lock = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    """Become the keeper of a directory, unless there is one; 0 in both cases. What went wrong is said on stdout."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return 0
-    path = f"{directory}/{SOCKET}"
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-    os.umask(0o077)
-    server.bind(path)
-    server.listen(4)
+        server = claim(directory)
+    except OSError as error:
+        print(f"{error.filename or directory}: {(error.strerror or str(error)).lower()}")
+        return 1
     # In the background: who started us waits for this process, and has no other child.
-    if os.fork():
+    if server is None or os.fork():
         return 0
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, sys.stdout.fileno())  # who started us reads it to its end
+    os.close(null)
     os.setsid()
     os.chdir("/")
     for name in ("SIGINT", "SIGHUP", "SIGPIPE"):
@@ -194,8 +188,28 @@ def main(directory: str) -> int:
     keeper = Keeper(directory, server)
     keeper.run()
     # Under the lock: no other keeper has put its own there.
-    os.unlink(path)
+    os.unlink(f"{directory}/{SOCKET}")
     return 0
+
+
+def claim(directory: str) -> socket.socket | None:
+    """The keeper's socket, with its lock held until this process ends; None: there is a keeper. Raises OSError."""
+    lock = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    path = f"{directory}/{SOCKET}"
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    os.umask(0o077)
+    try:
+        if os.path.lexists(path):
+            os.unlink(path)
+        server.bind(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    server.listen(4)
+    return server
 
 
 if __name__ == "__main__":

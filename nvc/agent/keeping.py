@@ -151,10 +151,11 @@ def _start(directory: str) -> None:
     # -I -S: as small as it gets, and nothing of the environment's.
     command = [sys.executable, "-I", "-S", os.path.realpath(keeper.__file__), directory]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=5)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False, timeout=_START_SECONDS
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise AgentError(f"keeper: {error}", hint=f"tried {' '.join(command)}") from None
     if done.returncode:
-        raise AgentError(
-            f"keeper: it ended with {done.returncode}", hint=f"what it said is above; tried {' '.join(command)}"
-        )
+        said = done.stdout.strip() or f"it ended with {done.returncode}, what it said is above"
+        raise AgentError(f"keeper: {said}", hint=f"{directory} must be writable and have room")

@@ -6,6 +6,7 @@ never kept. Beside it are files of the guard's own with the same number.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from nvc.errors import AgentError, reason
@@ -31,6 +32,13 @@ class TenantRecord(Record):
     since: float
 
 
+def advice(error: OSError) -> str:
+    """What to do about a file of the agent's that cannot be made."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room in /run"
+    return "the agent's directory must be writable" if error.errno == errno.EROFS else "the agent runs as root"
+
+
 def prepare(directory: str) -> None:
     """Make the directories. Raises AgentError."""
     try:
@@ -42,7 +50,7 @@ def prepare(directory: str) -> None:
             os.chmod(path, mode)  # not the caller's umask
         found = os.stat(directory)
     except OSError as error:
-        raise AgentError(f"{error.filename or directory}: {reason(error)}", hint="the agent runs as root") from None
+        raise AgentError(f"{error.filename or directory}: {reason(error)}", hint=advice(error)) from None
     if found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise AgentError(f"{directory} belongs to user {found.st_uid} with mode {found.st_mode & 0o7777:o}")
 
@@ -61,13 +69,13 @@ def save(directory: str, record: TenantRecord) -> None:
         try:
             data = dumps(record.as_data())
             if os.write(descriptor, data) != len(data):
-                raise OSError(28, "no space left on device", temporary)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), temporary)
         finally:
             os.close(descriptor)
         os.rename(temporary, name)
     except OSError as error:
         _unlink(temporary)
-        raise AgentError(f"{name}: {reason(error)}", hint="make room in /run") from None
+        raise AgentError(f"{name}: {reason(error)}", hint=advice(error)) from None
 
 
 def load(directory: str) -> tuple[list[TenantRecord], list[str]]:

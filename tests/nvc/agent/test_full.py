@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from nvc.share import store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import StoredShare
+from tests.support import leftovers
 from tests.support.isolation import in_namespaces
 
 pytestmark = pytest.mark.root
@@ -95,14 +97,88 @@ def test_a_container_is_refused_with_the_reason_and_the_next_is_not(tmp_path: Pa
 def agent(place: Path, inodes: int) -> tuple[int, str]:
     directory = place / "agent"
     small(directory, f"nr_inodes={inodes}")
-    command = [sys.executable, "-c", MAIN, "agent", "--directory", str(directory), "--store", str(place / "share")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return started(place)
+
+
+def command(place: Path) -> list[str]:
+    words = ("agent", "--directory", str(place / "agent"), "--store", str(place / "share"))
+    return [sys.executable, "-c", MAIN, *words]
+
+
+def started(place: Path) -> tuple[int, str]:
+    """Exit code and stderr."""
+    done = subprocess.run(command(place), capture_output=True, text=True, timeout=20, check=False)
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize(("inodes", "missing"), [(1, "tenants"), (2, "lock")])
+@pytest.mark.parametrize(
+    ("inodes", "missing"), [(1, "tenants"), (2, "lock"), (3, "keeper.lock"), (4, "keeper"), (5, "listen")]
+)
 def test_an_agent_that_cannot_make_its_files_says_which(tmp_path: Path, inodes: int, missing: str) -> None:
     code, said = in_namespaces(agent, tmp_path, inodes, pid=True)
     assert code == 1
-    assert f"agent error: {tmp_path}/agent/{missing}: no space left on device" in said, said
+    keeper = "keeper: " if missing.startswith("keeper") else ""
+    assert f"agent error: {keeper}{tmp_path}/agent/{missing}: no space left on device" in said, said
+    assert ("must be writable and have room" if keeper else "hint: make room in /run") in said, said
     assert "internal" not in said and "Traceback" not in said, said
+
+
+def read_only(place: Path) -> tuple[int, str]:
+    directory = place / "agent"
+    small(directory, "size=64k")
+    prepare(str(directory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mount(b"none", str(directory).encode(), None, 0x21, None) == 0  # MS_REMOUNT | MS_RDONLY
+    return started(place)
+
+
+def test_an_agent_whose_directory_cannot_be_written_says_so(tmp_path: Path) -> None:
+    code, said = in_namespaces(read_only, tmp_path, pid=True)
+    assert code == 1
+    assert f"agent error: {tmp_path}/agent/lock: read-only file system" in said, said
+    assert "hint: the agent's directory must be writable" in said, said
+    assert "Traceback" not in said, said
+
+
+def keeper() -> int:
+    """The pid of the one in this pid namespace; 0: there is none. One that ended is there too: nobody waits for it."""
+    for name in os.listdir("/proc"):
+        try:
+            status = Path("/proc", name, "stat").read_text() if name.isdigit() else ""
+        except OSError:
+            continue
+        if "(nvc-keeper)" in status and ") Z " not in status:
+            return int(name)
+    return 0
+
+
+def killed_keeper(place: Path) -> str:
+    """What the agent said, whose keeper was killed twice with not a byte and not a file free."""
+    directory = place / "agent"
+    small(directory, "size=64k,nr_inodes=16")
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mount(b"proc", b"/proc", b"proc", 0, None) == 0
+    process = subprocess.Popen(command(place), stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    lines = ""
+    while '"ready"' not in lines:
+        lines += process.stderr.readline()
+    fill(directory)
+    with pytest.raises(OSError, match="No space left"):
+        for number in range(20):
+            (directory / f"file{number}").touch()
+    for _ in range(2):
+        before = keeper()
+        os.kill(before, signal.SIGKILL)
+        assert leftovers.until(lambda before=before: keeper() not in (0, before), seconds=15)  # type: ignore[misc]
+    process.terminate()
+    lines += process.communicate(timeout=20)[1]
+    assert process.returncode == 0, lines
+    return lines
+
+
+def test_a_keeper_that_is_killed_is_replaced_though_run_is_full(tmp_path: Path) -> None:
+    said = in_namespaces(killed_keeper, tmp_path, pid=True)
+    assert said.count('"keeper-gone"') == 2, said
+    assert '"end"' in said, said
+    assert "Traceback" not in said, said
