@@ -86,10 +86,11 @@ static uint32_t duplicate (const struct client *to, uint32_t handle, uint32_t fr
     return status_of (to->file, REQUEST (0x34, 28), call, 24);
 }
 
-/* Allows a client to duplicate an object (or, of the client itself, all of its objects), beside what is allowed already. */
+/* Allows a client to duplicate an object, and nobody else; or, of the client itself, all of its objects, beside what is
+ * allowed already. DUP_OBJECT; TYPE_CLIENT, COMPOSE. */
 static uint32_t share (const struct client *owner, uint32_t object, uint32_t target)
 {
-    uint32_t call[6] = { owner->handle, object, target, 1, 3 | 4 << 16, 0xffff }; /* DUP_OBJECT; TYPE_CLIENT, COMPOSE */
+    uint32_t call[6] = { owner->handle, object, target, 1, 3 | (object == owner->handle ? 4 << 16 : 0), 0xffff };
 
     return status_of (owner->file, REQUEST (0x35, 24), call, 20);
 }
@@ -371,12 +372,14 @@ static void kept_after_free (const struct client *guard, const struct client *ke
     state ("duplicated", guard, pid);
     tell ("free", socket, 'f', MEMORY, 0);
     state ("freed", guard, pid);
-    printf ("dup-to-keeper=%x\n", duplicate (keeper, COPY, guard->handle, COPY));
+    printf ("share-with-keeper=%x dup-to-keeper=%x\n", share (guard, COPY, keeper->handle),
+            duplicate (keeper, COPY, guard->handle, COPY));
     printf ("free-copy=%x\n", release (guard, COPY));
     state ("in-keeper", guard, pid);
     tell ("uvm-free", socket, 'U', MEMORY, size);
     state ("uvm-freed", guard, pid);
-    printf ("dup-from-keeper=%x\n", duplicate (guard, COPY, keeper->handle, COPY));
+    printf ("share-with-guard=%x dup-from-keeper=%x\n", share (keeper, COPY, guard->handle),
+            duplicate (guard, COPY, keeper->handle, COPY));
     printf ("free-in-keeper=%x\n", release (keeper, COPY));
     state ("in-guard", guard, pid);
     printf ("free-copy=%x\n", release (guard, COPY));
@@ -454,7 +457,6 @@ int main (int argc, char **argv)
     printf ("guard=%x\n", rooted (&guard));
     furnish (&guard);
     keeper = keeper_opened ();
-    printf ("keeper-share=%x guard-share=%x\n", share (&keeper, keeper.handle, guard.handle), share (&guard, guard.handle, keeper.handle));
     kept_after_free (&guard, &keeper, size);
     kept_after_death (&guard, size, 0);
     kept_after_death (&guard, size, 1);
