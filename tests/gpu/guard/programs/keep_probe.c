@@ -372,14 +372,14 @@ static void kept_after_free (const struct client *guard, const struct client *ke
     state ("duplicated", guard, pid);
     tell ("free", socket, 'f', MEMORY, 0);
     state ("freed", guard, pid);
-    printf ("share-with-keeper=%x dup-to-keeper=%x\n", share (guard, COPY, keeper->handle),
-            duplicate (keeper, COPY, guard->handle, COPY));
+    printf ("share-with-keeper=%x\n", share (guard, COPY, keeper->handle));
+    printf ("dup-to-keeper=%x\n", duplicate (keeper, COPY, guard->handle, COPY));
     printf ("free-copy=%x\n", release (guard, COPY));
     state ("in-keeper", guard, pid);
     tell ("uvm-free", socket, 'U', MEMORY, size);
     state ("uvm-freed", guard, pid);
-    printf ("share-with-guard=%x dup-from-keeper=%x\n", share (keeper, COPY, guard->handle),
-            duplicate (guard, COPY, keeper->handle, COPY));
+    printf ("share-with-guard=%x\n", share (keeper, COPY, guard->handle));
+    printf ("dup-from-keeper=%x\n", duplicate (guard, COPY, keeper->handle, COPY));
     printf ("free-in-keeper=%x\n", release (keeper, COPY));
     state ("in-guard", guard, pid);
     printf ("free-copy=%x\n", release (guard, COPY));
