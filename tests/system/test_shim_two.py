@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ OTHER = "GPU-22222222-3333-4444-5555-666666666666"
 GPUS, MINORS = (UUID, OTHER), (1, 0)
 LIMITS = (4 * GIB, 6 * GIB)
 OUT_OF_MEMORY = 2
+#: Microseconds of a kernel.
+STEP = 2000
 _PROGRAM = Path(__file__).with_name("shim") / "pair.py"
 _H200 = Path(description.__file__).with_name("machines") / "h200.json"
 
@@ -46,9 +49,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def share(gpu: SimGpu, *memory: int) -> None:
-    """Limits of both, in NVML's order; 0: none."""
-    gpu.share(gpus=tuple(ResolvedGpu(*of_it) for of_it in zip(GPUS, MINORS, memory, strict=True)))
+def share(gpu: SimGpu, *memory: int, cap: int = 1000) -> None:
+    """Limits of both, in NVML's order; 0: none. cap: of each, in 1/1000."""
+    gpu.share(gpus=tuple(ResolvedGpu(*of_it, cap) for of_it in zip(GPUS, MINORS, memory, strict=True)))
 
 
 def started(gpu: SimGpu, *, preload: bool = True, **environment: str) -> tuple[Probe, list[str]]:
@@ -213,3 +216,41 @@ def smi(gpu: SimGpu) -> None:
 
 def test_nvidia_smi_shows_each_limit(machine: Path) -> None:
     with_gpu(machine, smi)
+
+
+def together(gpu: SimGpu) -> None:
+    """Ranks that wait for each other after every kernel, as those of a tensor-parallel program do."""
+    share(gpu, *LIMITS)
+    ranks = [started(gpu, CUDA_VISIBLE_DEVICES=uuid)[0] for uuid in GPUS]
+    for rank in ranks:
+        assert rank.prepare(0, STEP) == 0
+
+    def steps(seconds: float) -> float:
+        """A second."""
+        begin, count = time.monotonic(), 0
+        while time.monotonic() < begin + seconds:
+            for rank in ranks:
+                rank.begin("step")
+            assert [rank.end() for rank in ranks] == [0, 0]
+            count += 1
+        return count / (time.monotonic() - begin)
+
+    def frozen() -> list[int]:
+        return [sum(slot.frozen_ns) for slot in gpu.region().slots]
+
+    whole = steps(0.5)
+    share(gpu, *LIMITS, cap=500)
+    for rank in ranks:
+        rank.info()  # a call on the driver: the library looks at its limits
+    steps(0.5)
+    before, begin = frozen(), time.monotonic()
+    capped = steps(2)
+    parts = [(now - was) / 1e9 / (time.monotonic() - begin) for now, was in zip(frozen(), before, strict=True)]
+    assert len(parts) == 2
+    assert all(0.44 < part < 0.56 for part in parts), "both are stopped half of the time"
+    # If one were on while the other is off, there would be two steps a period: a tenth of those without a cap.
+    assert capped > 0.25 * whole
+
+
+def test_ranks_that_wait_for_each_other_are_stopped_together(machine: Path) -> None:
+    with_gpu(machine, together)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 
 MIB = 1 << 20
+KERNEL = b"sim kernel work nanoseconds=%d\n"
 
 
 def _size(mib: int) -> ctypes.c_size_t:
@@ -29,6 +30,7 @@ class Pair:
         self.cuda = ctypes.CDLL(library)
         self.contexts: list[ctypes.c_void_p] = []
         self.pieces: list[tuple[int, Callable[[], int]]] = []
+        self.kernel = ctypes.c_void_p()
 
     def init(self) -> list[int]:
         """A status, and how many GPUs there are."""
@@ -167,6 +169,18 @@ class Pair:
         assert self.cuda.cuMemcpy(pieces[1], pieces[0], _size(1)) == 0
         assert self.cuda.cuMemcpyDtoH_v2(ctypes.byref(byte), pieces[1], ctypes.c_size_t(1)) == 0
         return byte.value == 41
+
+    def prepare(self, gpu: int, microseconds: int) -> int:
+        """Make a kernel of this length for ``step``: a status."""
+        self.on(gpu)
+        module = ctypes.c_void_p()
+        status = self.cuda.cuModuleLoadData(ctypes.byref(module), KERNEL % (microseconds * 1000))
+        return int(status or self.cuda.cuModuleGetFunction(ctypes.byref(self.kernel), module, b"work"))
+
+    def step(self) -> int:
+        """Launch the kernel and wait for it: a status."""
+        status = self.cuda.cuLaunchKernel(self.kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+        return int(status or self.cuda.cuCtxSynchronize())
 
     def free(self) -> int:
         """Everything: the sum of the statuses."""
