@@ -180,6 +180,7 @@ static void end (struct tenant *tenant, struct rm_call *call, long result)
 {
     books_performed (tenant, call->head_size);
     rm_end (tenant->rm, call, result);
+    keep_after (tenant, result == 0);
 }
 
 static struct answer decide (struct tenant *tenant, struct rm_call *call, struct pointers *pointers, pid_t thread,
@@ -207,8 +208,10 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     }
     /* What is harmless is made here too: left to the container, another thread could turn it into what is not. */
     tenant->status.performed++;
-    if (verdict == RM_PERFORM)
+    if (verdict == RM_PERFORM) {
         books_performing (tenant, tenant->current->serial, call->head_size);
+        keep_before (tenant, call);
+    }
     result = perform (tenant, call, pointers);
     if (verdict == RM_PERFORM)
         end (tenant, call, result);

@@ -31,7 +31,9 @@ struct guard *guard_create (const char *device_directory)
     pthread_mutex_init (&guard->lock, NULL);
     pthread_mutex_init (&guard->truth_lock, NULL);
     pthread_rwlock_init (&guard->calls, NULL);
+    pthread_mutex_init (&guard->witness_lock, NULL);
     guard->truth = truth_open (device_directory);
+    guard->witness = guard->truth != NULL ? witness_open (device_directory) : NULL;
     return guard;
 }
 
@@ -45,8 +47,10 @@ void guard_destroy (struct guard *guard)
     for (unsigned i = 0; i < guard->tenant_count; i++)
         tenant_destroy (guard->tenants[i]);
     truth_close (guard->truth);
+    witness_close (guard->witness);
     close (guard->event_descriptor);
     pthread_mutex_destroy (&guard->truth_lock);
+    pthread_mutex_destroy (&guard->witness_lock);
     pthread_rwlock_destroy (&guard->calls);
     pthread_mutex_destroy (&guard->lock);
     free (guard);
@@ -275,7 +279,7 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         status->processes += tenant->processes[i].serial != 0;
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
-        status->memory[gpu] = tenant->used[gpu] + tenant->excess[gpu] + tenant->managed[gpu];
+        status->memory[gpu] = tenant_used (tenant, gpu);
         status->managed[gpu] = tenant->managed[gpu];
         status->groups[gpu] = rm_groups (tenant->rm, (int) gpu);
         status->frozen[gpu] = tenant->frozen[gpu];
@@ -315,7 +319,7 @@ int guard_tenant_gone (struct guard *guard, uint32_t id)
         return -ENOENT;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         gone &= tenant->processes[i].serial == 0;
-    return release (guard, tenant, gone && tenant->listener_count == 0);
+    return release (guard, tenant, gone && tenant->listener_count == 0 && tenant->keep.pieces == NULL);
 }
 
 int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds)

@@ -90,7 +90,7 @@ int guard_tenant_keep (struct guard *guard, uint32_t id, int file, int before, c
 int guard_tenant_remove (struct guard *guard, uint32_t id);
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status);
 int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity);
-/* 1 when every listener has hung up and no process is left. */
+/* 1 when every listener has hung up, no process is left, and no memory that lives on without one. */
 int guard_tenant_gone (struct guard *guard, uint32_t id);
 
 /* Scheduling, for whoever decides. */

@@ -52,26 +52,23 @@ static int host_find_gpu (void *context, const uint8_t uuid[16])
     return RM_NO_GPU;
 }
 
-static uint64_t tenant_used (const struct tenant *tenant, int gpu)
-{
-    return tenant->used[gpu] + tenant->excess[gpu] + tenant->managed[gpu];
-}
-
 static bool has_room (const struct tenant *tenant, int gpu, uint64_t bytes)
 {
-    uint64_t limit = tenant->limits.gpus[gpu].memory, used = tenant_used (tenant, gpu);
+    uint64_t limit = tenant->limits.gpus[gpu].memory, used = tenant_used (tenant, (uint32_t) gpu);
 
     return limit == 0 || (used <= limit && bytes <= limit - used);
 }
 
-/* Nothing tells when managed memory is unmapped, nor when what only the driver knew of is gone: before that is held against
+/* Nothing tells when managed memory is unmapped, nor when what only the driver knew of, or UVM kept, is gone: before that is held against
  * anybody, or said, it is looked at again: once a call, at the cost of who makes it. */
 static bool look_again (struct tenant *tenant, int gpu)
 {
-    if ((tenant->managed[gpu] == 0 && tenant->excess[gpu] == 0) || tenant->looked_at == tenant->status.notifications)
+    if ((tenant->managed[gpu] == 0 && tenant->excess[gpu] == 0 && tenant->keep.bytes[gpu] == 0) ||
+        tenant->looked_at == tenant->status.notifications)
         return false;
     tenant->looked_at = tenant->status.notifications;
     managed_now (tenant);
+    keep_look (tenant, 0);
     if (tenant->excess[gpu] != 0)
         truth_now (tenant);
     return true;
@@ -109,7 +106,7 @@ static struct rm_numbers host_numbers (void *context, int gpu)
     if (tenant->current != NULL)
         look_again (tenant, gpu);
     return (struct rm_numbers) { .limit = tenant->limits.gpus[gpu].memory,
-                                 .used = tenant_used (tenant, gpu) };
+                                 .used = tenant_used (tenant, (uint32_t) gpu) };
 }
 
 static uint32_t host_timeslice (void *context, int gpu)

@@ -91,7 +91,7 @@ static void charge (struct tenant *tenant, struct process *process, uint64_t byt
 
         tenant->managed[gpu] -= process->managed;
         tenant->managed[gpu] += bytes;
-        over = limit != 0 && tenant->used[gpu] + tenant->excess[gpu] + tenant->managed[gpu] > limit;
+        over = limit != 0 && tenant_used (tenant, gpu) > limit;
         if (over && bytes > process->managed)
             guard_note (tenant, RM_OVER_QUOTA, 0, process->pid);
         if (over != tenant->over[gpu]) {

@@ -64,6 +64,7 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
         process->dead = true;
         process->look_at = 0;
         truth_ask_at (tenant, process, guard_now ());
+        keep_soon (tenant);
         if (process->client_count == 0 && process->managed == 0)
             process_forget (tenant, process);
     }
@@ -78,6 +79,9 @@ static int sleep_for (struct tenant *tenant)
     managed_refresh (tenant, now);
     truth_check (tenant, now);
     again = reach_check (tenant, now);
+    keep_look (tenant, now);
+    if (tenant->keep.look_at != 0 && (again == 0 || tenant->keep.look_at < again))
+        again = tenant->keep.look_at;
     next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at
                                                                                             : tenant->look_at;
     pthread_mutex_unlock (&tenant->lock);
@@ -177,6 +181,7 @@ void tenant_destroy (struct tenant *tenant)
         close (tenant->listeners[i]);
     if (tenant->rm != NULL)
         rm_destroy (tenant->rm);
+    keep_release (tenant);
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0)
             close (tenant->processes[i].pidfd);

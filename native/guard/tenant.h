@@ -3,6 +3,7 @@
 #define NVC_GUARD_TENANT_H
 
 #include "guard.h"
+#include "keep.h"
 #include "rm/rm.h"
 
 #include <pthread.h>
@@ -99,6 +100,7 @@ struct tenant {
     uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
     uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
     uint64_t excess[SHARE_MAX_GPUS]; /* truth above the books, charged too */
+    struct keep keep; /* what was freed and lives on, charged too */
     uint32_t slice[SHARE_MAX_GPUS];
     bool wished_frozen[SHARE_MAX_GPUS]; /* by the scheduler */
     bool over[SHARE_MAX_GPUS];          /* above its quota by what could only be seen afterwards: frozen until it is not */
@@ -125,6 +127,8 @@ struct guard {
     pthread_rwlock_t calls; /* read: a call about a tenant is in progress */
     pthread_mutex_t truth_lock;
     struct truth *truth; /* NULL: no device node could be opened */
+    pthread_mutex_t witness_lock; /* after a tenant's lock */
+    struct witness *witness; /* NULL as well */
 };
 
 struct seccomp_notif;
@@ -235,6 +239,12 @@ void channels_close (struct tenant *tenant);
 
 /* schedule.c: under the tenant's lock. */
 void schedule_apply (struct tenant *tenant, uint32_t gpu);
+
+/* Bytes that count against the quota of a GPU. */
+static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
+{
+    return tenant->used[gpu] + tenant->excess[gpu] + tenant->managed[gpu] + tenant->keep.bytes[gpu];
+}
 
 /* tenant.c */
 /* For good, of the calling thread: what it does not need to reach a container's memory and descriptors. */

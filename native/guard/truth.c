@@ -204,7 +204,7 @@ static void compare (struct tenant *tenant)
             sum += tenant->processes[i].serial ? tenant->processes[i].truth[gpu] : 0;
         tenant->status.truth[gpu] = sum;
         tenant->excess[gpu] = sum > tenant->used[gpu] ? sum - tenant->used[gpu] : 0;
-        used = tenant->used[gpu] + tenant->excess[gpu] + tenant->managed[gpu];
+        used = tenant_used (tenant, gpu);
         over = limit != 0 && used > limit && (tenant->excess[gpu] != 0 || tenant->over[gpu]);
         if (over && !tenant->over[gpu])
             guard_note (tenant, RM_OVER_QUOTA, 0, 0);

@@ -218,6 +218,17 @@ struct rm_channel {
 /* Up to `capacity` of the tenant's compute channels; returns how many there are. */
 unsigned rm_channels (const struct rm *rm, struct rm_channel *channels, unsigned capacity);
 
+/* A piece of video memory, by one of its handles. */
+struct rm_piece {
+    uint64_t bytes;
+    uint32_t client, handle;
+    int32_t gpu;
+    bool is_below_subdevice; /* otherwise below a device */
+};
+/* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export. Up to `capacity`;
+ * returns how many there are. */
+size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct rm_piece *pieces, size_t capacity);
+
 /* Totals for tests and status. */
 struct rm_totals {
     uint64_t clients, objects, memories; /* memories: distinct pieces, however many handles */

@@ -50,6 +50,7 @@ struct memory {
     uint64_t bytes;
     int32_t gpu; /* who is charged; GPU_UNKNOWN: nobody yet, bytes wait */
     uint32_t references;
+    uint32_t seen; /* by rm_pieces */
 };
 
 struct object {

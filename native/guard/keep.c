@@ -1,0 +1,290 @@
+/*
+ * See keep.h. UVM's MAP_EXTERNAL_ALLOCATION duplicates memory into a client of the kernel's own, which no question shows; a
+ * call that only its own process can make, at any moment. So a FREE is the moment to look: nobody but those who have a
+ * duplicate by then can ever have one.
+ *
+ * To look costs some calls of the driver, so small pieces are looked at by chance, more often the larger they are: whoever
+ * keeps pieces, of whatever size, has kept CERTAIN_BYTES on the average when the first of them is looked at, and then all
+ * are. The dice are thrown when the piece is being freed: nobody can tell before which ones it will be.
+ */
+#include "tenant.h"
+
+#include "rm/abi.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define FREE 0x29u
+#define HEAP 0x4au
+#define HEAP_FREE 3u
+/* NVOS00: hRoot, hObjectParent, hObjectOld. NVOS32: hRoot, hObjectParent, function, ..., hMemory. */
+#define FREE_HANDLE 8u
+#define FREE_STATUS 12u
+#define HEAP_STATUS 20u
+#define HEAP_FUNCTION 8u
+#define HEAP_HANDLE 44u
+
+#define CERTAIN_BYTES ((uint64_t) 16 << 20)
+#define FIRST_LOOK_NS 5000000u
+#define LAST_LOOK_NS 1000000000u
+/* Of pieces that one look is about. */
+#define LOOK_MOST 256u
+
+static uint32_t word_at (const struct tenant *tenant, unsigned at)
+{
+    uint32_t word;
+
+    memcpy (&word, tenant->head + at, sizeof (word));
+    return word;
+}
+
+/* xorshift64*, from a seed that nobody knows. */
+static uint64_t throw (struct keep *keep)
+{
+    while (keep->dice == 0)
+        if (getrandom (&keep->dice, sizeof (keep->dice), 0) != sizeof (keep->dice))
+            keep->dice = guard_now ();
+    keep->dice ^= keep->dice >> 12;
+    keep->dice ^= keep->dice << 25;
+    keep->dice ^= keep->dice >> 27;
+    return keep->dice * 0x2545f4914f6cdd1du >> 20;
+}
+
+static bool is_looked_at (struct keep *keep, uint64_t bytes)
+{
+    return keep->was_caught || bytes >= CERTAIN_BYTES || throw (keep) % CERTAIN_BYTES < bytes;
+}
+
+static struct kept *call_one (struct tenant *tenant, const struct rm_piece *piece, int file)
+{
+    struct witness *witness = tenant->guard->witness;
+    struct kept *kept = calloc (1, sizeof (*kept));
+
+    if (kept == NULL)
+        return NULL;
+    kept->gpu = (uint32_t) piece->gpu;
+    kept->piece = (struct witness_piece) { .bytes = piece->bytes,
+                                           .gpu = witness_gpu (witness, tenant->limits.gpus[piece->gpu].uuid),
+                                           .is_below_subdevice = piece->is_below_subdevice };
+    if (kept->piece.gpu >= 0 && witness_call (witness, file, piece->client, piece->handle, &kept->piece))
+        return kept;
+    /* What the guard cannot duplicate UVM cannot either. */
+    free (kept);
+    return NULL;
+}
+
+static void call_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, int file)
+{
+    struct keep *keep = &tenant->keep;
+
+    for (size_t i = 0; i < count; i++) {
+        struct kept *kept;
+
+        if (!is_looked_at (keep, pieces[i].bytes))
+            continue;
+        if (keep->stand == NULL)
+            pthread_mutex_lock (&tenant->guard->witness_lock);
+        kept = call_one (tenant, pieces + i, file);
+        if (kept != NULL) {
+            kept->next = keep->stand;
+            keep->stand = kept;
+        } else if (keep->stand == NULL)
+            pthread_mutex_unlock (&tenant->guard->witness_lock);
+    }
+}
+
+void keep_before (struct tenant *tenant, const struct rm_call *call)
+{
+    uint32_t number = rm_request_number (call->request), client = word_at (tenant, 0), handle;
+    struct rm_piece one, *pieces = &one;
+    size_t count;
+
+    if (tenant->guard->witness == NULL ||
+        (number != FREE && (number != HEAP || word_at (tenant, HEAP_FUNCTION) != HEAP_FREE)))
+        return;
+    tenant->keep.is_heap = number == HEAP;
+    handle = word_at (tenant, number == FREE ? FREE_HANDLE : HEAP_HANDLE);
+    if (client == 0)
+        client = handle; /* a client that frees itself */
+    count = rm_pieces (tenant->rm, client, handle, &one, 1);
+    if (count > 1) {
+        pieces = calloc (count, sizeof (*pieces));
+        if (pieces == NULL)
+            return;
+        count = rm_pieces (tenant->rm, client, handle, pieces, count);
+    }
+    call_all (tenant, pieces, count, tenant->copy);
+    if (pieces != &one)
+        free (pieces);
+}
+
+/* Whether others hold anything of what is on the stand. What the driver does not say is taken to be held. */
+static bool is_shared (struct tenant *tenant, const struct kept *first)
+{
+    struct witness *witness = tenant->guard->witness;
+    uint32_t asked = 0;
+
+    for (const struct kept *kept = first; kept != NULL; kept = kept->next) {
+        uint64_t own, others;
+
+        if ((asked >> kept->gpu & 1) != 0)
+            continue;
+        asked |= 1u << kept->gpu;
+        if (!witness_ask (witness, kept->piece.gpu, WITNESS_STAND, &own, &others) || others != 0)
+            return true;
+    }
+    return false;
+}
+
+static void free_all (struct tenant *tenant, struct kept *kept)
+{
+    while (kept != NULL) {
+        struct kept *next = kept->next;
+
+        witness_free (tenant->guard->witness, &kept->piece, WITNESS_STAND);
+        free (kept);
+        kept = next;
+    }
+}
+
+/* Off the stand, where it would be taken for another one. What cannot be stored is lost sight of and stays charged. */
+static void store (struct tenant *tenant, struct kept *kept)
+{
+    if (witness_move (tenant->guard->witness, &kept->piece, WITNESS_STORE))
+        return;
+    witness_free (tenant->guard->witness, &kept->piece, WITNESS_STAND);
+    kept->piece.handle = 0;
+}
+
+/* A stored piece on the stand alone: it goes when nobody else holds it, and back otherwise. Whether it went. */
+static bool examine (struct tenant *tenant, struct kept *kept)
+{
+    struct witness *witness = tenant->guard->witness;
+
+    if (kept->piece.handle == 0 || !witness_move (witness, &kept->piece, WITNESS_STAND))
+        return false;
+    kept->next = NULL;
+    if (is_shared (tenant, kept)) {
+        store (tenant, kept);
+        return false;
+    }
+    witness_free (witness, &kept->piece, WITNESS_STAND);
+    return true;
+}
+
+void keep_soon (struct tenant *tenant)
+{
+    struct keep *keep = &tenant->keep;
+
+    if (keep->pieces == NULL)
+        return;
+    keep->look_delay = FIRST_LOOK_NS;
+    keep->look_at = guard_now () + keep->look_delay;
+}
+
+static void charge (struct tenant *tenant, struct kept *kept)
+{
+    struct keep *keep = &tenant->keep;
+
+    kept->next = keep->pieces;
+    keep->pieces = kept;
+    keep->bytes[kept->gpu] += kept->piece.bytes;
+    keep->was_caught = true;
+    keep_soon (tenant);
+}
+
+void keep_after (struct tenant *tenant, bool is_made)
+{
+    struct keep *keep = &tenant->keep;
+    struct kept *kept = keep->stand;
+    bool is_freed = is_made && word_at (tenant, keep->is_heap ? HEAP_STATUS : FREE_STATUS) == 0;
+
+    if (kept == NULL)
+        return;
+    keep->stand = NULL;
+    if (!is_freed || !is_shared (tenant, kept))
+        free_all (tenant, kept);
+    else if (kept->next == NULL) {
+        store (tenant, kept);
+        charge (tenant, kept);
+    } else {
+        /* Which of them is it? Each has to stand alone. */
+        for (struct kept *at = kept; at != NULL; at = at->next)
+            store (tenant, at);
+        while (kept != NULL) {
+            struct kept *next = kept->next;
+
+            if (examine (tenant, kept))
+                free (kept);
+            else
+                charge (tenant, kept);
+            kept = next;
+        }
+    }
+    pthread_mutex_unlock (&tenant->guard->witness_lock);
+}
+
+/* Whether anything in the store is held by nobody else any more, of whichever tenant: otherwise there is nothing to do. */
+static bool is_released (struct tenant *tenant)
+{
+    uint32_t asked = 0;
+
+    for (const struct kept *kept = tenant->keep.pieces; kept != NULL; kept = kept->next) {
+        uint64_t own, others;
+
+        if ((asked >> kept->gpu & 1) != 0)
+            continue;
+        asked |= 1u << kept->gpu;
+        if (witness_ask (tenant->guard->witness, kept->piece.gpu, WITNESS_STORE, &own, &others) && own != 0)
+            return true;
+    }
+    return false;
+}
+
+void keep_look (struct tenant *tenant, uint64_t now)
+{
+    struct keep *keep = &tenant->keep;
+    struct kept *kept, *rest = NULL, **end = &rest;
+    unsigned looked = 0;
+
+    if (keep->pieces == NULL || (now != 0 && now < keep->look_at))
+        return;
+    pthread_mutex_lock (&tenant->guard->witness_lock);
+    if (is_released (tenant)) {
+        /* Those that were looked at go to the end. */
+        while ((kept = keep->pieces) != NULL && (now == 0 || looked++ < LOOK_MOST)) {
+            keep->pieces = kept->next;
+            if (examine (tenant, kept)) {
+                keep->bytes[kept->gpu] -= kept->piece.bytes;
+                free (kept);
+                continue;
+            }
+            kept->next = NULL;
+            *end = kept;
+            end = &kept->next;
+        }
+        for (end = &keep->pieces; *end != NULL; end = &(*end)->next)
+            continue;
+        *end = rest;
+        keep->look_delay = FIRST_LOOK_NS;
+    }
+    pthread_mutex_unlock (&tenant->guard->witness_lock);
+    now = guard_now ();
+    keep->look_at = keep->pieces != NULL ? now + keep->look_delay : 0;
+    keep->look_delay = keep->look_delay > LAST_LOOK_NS / 2 ? LAST_LOOK_NS : keep->look_delay * 2;
+}
+
+void keep_release (struct tenant *tenant)
+{
+    struct kept *kept;
+
+    pthread_mutex_lock (&tenant->guard->witness_lock);
+    while ((kept = tenant->keep.pieces) != NULL) {
+        tenant->keep.pieces = kept->next;
+        if (kept->piece.handle != 0)
+            witness_free (tenant->guard->witness, &kept->piece, WITNESS_STORE);
+        free (kept);
+    }
+    pthread_mutex_unlock (&tenant->guard->witness_lock);
+}
