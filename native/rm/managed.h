@@ -1,6 +1,6 @@
 /*
- * Managed memory in two steps: its charge is taken before the mapping is made, and what the mapping takes the place of is
- * given up only when it is there. For mappings that are made by somebody else in one step: rm_map_managed.
+ * Managed memory in two steps: its charge is taken before the mapping is made, and what the mapping takes the place of
+ * is given up only when it is there. rm_map_managed is both at once.
  */
 #ifndef NVC_RM_MANAGED_H
 #define NVC_RM_MANAGED_H

@@ -195,8 +195,8 @@ static void discharge (struct process *process, uint64_t address, uint64_t lengt
     has_changed (process);
 }
 
-/* A mapping at a fixed address failed. What was mapped there is still there, or gone as a whole: kernels before 6.12 take it
- * away before they ask the driver. */
+/* A mapping at a fixed address failed. What was mapped there is still there, or gone as a whole: kernels differ in whether
+ * they take it away before they ask the driver. */
 static void discharge_if_gone (struct process *process, uint64_t address, uint64_t length)
 {
     uint64_t managed = rm_managed_from (process->rm, address, length);

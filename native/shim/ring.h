@@ -2,10 +2,10 @@
  * One cap for all processes of a container: pure arithmetic, as cap.h.
  *
  * Each process stops and starts its own channels, and the driver makes such calls one after the other (a lock for each
- * GPU): the last of n processes is stopped (n - 1) calls after the first, and the GPU is the container's until then. So
- * the calls have an order, that of the slots in the region, and each process a place in it: process i is started i
- * starts after the first, and stopped n - 1 - i stops before the last. The first start begins the container's time on the
- * GPU and the last stop ends it, and that time is the cap's part of the period. No call waits for another one.
+ * GPU): the last of n processes is stopped (n - 1) calls after the first, and the GPU is the container's until then.
+ * So the calls have an order, that of the slots in the region, and each process a place in it: process i is started i
+ * starts after the first, and stopped n - 1 - i stops before the last. The first start begins the container's time on
+ * the GPU and the last stop ends it, and that time is the cap's part of the period. No call waits for another one.
  *
  * A process that computes alone beside n - 1 idle ones then has up to n - 1 stops less than the cap in each period. The
  * period grows with n, so that this is less than a hundredth of it.

@@ -1,6 +1,6 @@
 /*
- * One cap for several processes of a container, on a model of the driver: one call at a time, in the order in which they
- * come; a stop takes about 0.6 ms and works in the middle of that, a start about 0.33 ms and works at its end (measured
+ * One cap for several processes of a container, on a model of the driver: one call at a time, in the order in which
+ * they come; a stop takes about 0.6 ms and works in the middle of that, a start about 0.33 ms and works at its end (measured
  * on an H200). The GPU's rate depends on how many compute, since it switches between them.
  */
 #include <string.h>
@@ -180,7 +180,7 @@ static void test_all_work (void)
                   counts[i] == 1 ? "0.1 points" : "half a point");
         tap_ok (worst < (counts[i] == 1 ? 0.1 : 0.5), claim);
         if (counts[i] == 3)
-            tap_ok (before > 2, "where each of three keeps the cap for itself, it is 2 points and more (32.2 on an H200)");
+            tap_ok (before > 2, "where each of three keeps it for itself, it is 2 points and more (32.2 % on an H200)");
         worst = before = 0;
     }
 }
@@ -230,7 +230,7 @@ static void test_coming_and_going (void)
         most = got > most ? got : most;
         least = got < least ? got : least;
     }
-    tap_ok (least > -2 && most < 2, "beside a process that comes and goes every second the cap is kept within 2 points");
+    tap_ok (least > -2 && most < 2, "beside a process that comes and goes every second it is kept within 2 points");
 }
 
 static void test_busy_machine (void)
