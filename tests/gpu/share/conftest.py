@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nvc.preload import API_LIBRARY, LIBRARY
+from nvc import preload
 from nvc.share.model import ResolvedGpu
 from tests.support import loose_share
 from tests.support import native as native_parts
@@ -69,15 +69,20 @@ def programs(whole_bed: Bed) -> Path:
     return compile_programs(sources, whole_bed.directory("programs"))
 
 
+def _preloaded(libraries: Path, *gpus: ResolvedGpu) -> str:
+    """What a container with these shares preloads."""
+    memory, api = any(gpu.memory for gpu in gpus), any(gpu.oversubscribe for gpu in gpus)
+    return " ".join(str(libraries / name) for name in preload.names(memory=memory, api=api))
+
+
 @pytest.fixture
 def share(bed: Bed, libraries: Path) -> Shares:
     """Makes a share of the first GPU, with the libraries that a container gets; arguments: fields of ResolvedGpu."""
     uuid, driver = first_gpu()
 
     def make(**fields: Any) -> LooseShare:
-        names = (LIBRARY, API_LIBRARY) if "memory" in fields else (LIBRARY,)
-        library = " ".join(str(libraries / name) for name in names)
-        return LooseShare(bed.directory("share"), [ResolvedGpu(uuid, 0, **fields)], nodes(), driver, library)
+        gpu = ResolvedGpu(uuid, 0, **fields)
+        return LooseShare(bed.directory("share"), [gpu], nodes(), driver, _preloaded(libraries, gpu))
 
     return make
 
@@ -98,9 +103,8 @@ def pair_share(bed: Bed, libraries: Path, pair: tuple[HostGpu, HostGpu]) -> Shar
 
     def make(*fields: Mapping[str, Any]) -> LooseShare:
         both = [ResolvedGpu(gpu.uuid, gpu.minor, **of_it) for gpu, of_it in zip(pair, fields, strict=True)]
-        names = (LIBRARY, API_LIBRARY) if any("memory" in of_it for of_it in fields) else (LIBRARY,)
-        library = " ".join(str(libraries / name) for name in names)
-        return LooseShare(bed.directory("share"), both, nodes(*(gpu.minor for gpu in pair)), driver, library)
+        minors = (gpu.minor for gpu in pair)
+        return LooseShare(bed.directory("share"), both, nodes(*minors), driver, _preloaded(libraries, *both))
 
     return make
 

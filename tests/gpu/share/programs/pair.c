@@ -220,11 +220,14 @@ static void streams (void)
     point ("given");
     /* The pool of the stream's GPU, whatever context is current. */
     on (0);
-    answer ("status_own", cuMemAllocAsync (&address, BYTES, stream));
+    CUresult result = cuMemAllocAsync (&address, BYTES, stream);
+    answer ("status_own", result);
     MUST (cuStreamSynchronize (stream));
     point ("own");
-    MUST (cuMemFreeAsync (address, stream));
-    MUST (cuStreamSynchronize (stream));
+    if (result == CUDA_SUCCESS) {
+        MUST (cuMemFreeAsync (address, stream));
+        MUST (cuStreamSynchronize (stream));
+    }
     MUST (cuDeviceGetMemPool (&own, 1));
     MUST (cuMemPoolTrimTo (own, 0));
     MUST (cuMemPoolDestroy (pool));
