@@ -3,28 +3,40 @@
 
 #define COUNT(rows) (sizeof (rows) / sizeof ((rows)[0]))
 
-/* 550 */
-static const struct rm_escape escapes_550[] = {
-    {0x58, ESCAPE_PLAIN, 48, 0, 0}, /* RM_UNMAP_MEMORY_DMA */
-    {0xda, ESCAPE_PLAIN, 8, 0, 0}, /* WAIT_OPEN_COMPLETE */
-};
-static const struct rm_class classes_550[] = {
+/* 545 */
+static const struct rm_class classes_545[] = {
     {0x003e, CLASS_SYSTEM_MEMORY, 128, 0}, /* NV01_MEMORY_SYSTEM */
     {0x0040, CLASS_VIDEO_MEMORY, 128, 64}, /* NV01_MEMORY_LOCAL_USER */
-    {0x0050, CLASS_FORBIDDEN, 24, 0}, /* NV_CE_UTILS */
     {0x00de, CLASS_PLAIN, 8, 0}, /* RM_USER_SHARED_DATA */
     {0x00e0, CLASS_FORBIDDEN, 244, 0}, /* NV_MEMORY_EXPORT */
     {0x00fd, CLASS_CALLER, 80, 0}, /* NV_MEMORY_MULTICAST_FABRIC */
-    {0x00fe, CLASS_PLAIN, 8, 0}, /* NV_MEMORY_MAPPER */
     {0x50a0, CLASS_VIRTUAL_RANGE, 128, 0}, /* NV50_MEMORY_VIRTUAL */
     {0xb8fa, CLASS_ENGINE, 12, 0}, /* NVB8FA_VIDEO_OFA */
     {0xc6fa, CLASS_ENGINE, 12, 0}, /* NVC6FA_VIDEO_OFA */
     {0xc7fa, CLASS_ENGINE, 12, 0}, /* NVC7FA_VIDEO_OFA */
     {0xc9fa, CLASS_ENGINE, 12, 0}, /* NVC9FA_VIDEO_OFA */
 };
+static const struct rm_abi abi_545 = {
+    .branch = 545,
+    .parent = &rm_abi_535,
+    .classes = classes_545,
+    .class_count = COUNT (classes_545),
+    .first_graphics = 1,
+    .last_graphics = 8,
+};
+
+/* 550 */
+static const struct rm_escape escapes_550[] = {
+    {0x58, ESCAPE_PLAIN, 48, 0, 0}, /* RM_UNMAP_MEMORY_DMA */
+    {0xda, ESCAPE_PLAIN, 8, 0, 0}, /* WAIT_OPEN_COMPLETE */
+};
+static const struct rm_class classes_550[] = {
+    {0x0050, CLASS_FORBIDDEN, 24, 0}, /* NV_CE_UTILS */
+    {0x00fe, CLASS_PLAIN, 8, 0}, /* NV_MEMORY_MAPPER */
+};
 static const struct rm_abi abi_550 = {
     .branch = 550,
-    .parent = &rm_abi_535,
+    .parent = &abi_545,
     .escapes = escapes_550,
     .escape_count = COUNT (escapes_550),
     .classes = classes_550,
@@ -136,6 +148,6 @@ static const struct rm_abi abi_595 = {
     .last_graphics = 8,
 };
 
-const struct rm_abi *const rm_abi_branches[] = {&rm_abi_535, &abi_550, &abi_560, &abi_570, &abi_580, &abi_590,
-                                                &abi_595};
+const struct rm_abi *const rm_abi_branches[] = {&rm_abi_535, &abi_545, &abi_550, &abi_560, &abi_570, &abi_580,
+                                                &abi_590, &abi_595};
 const unsigned rm_abi_branch_count = COUNT (rm_abi_branches);

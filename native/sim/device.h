@@ -56,11 +56,21 @@ struct sim_fault {
     uint32_t status, after;
 };
 
+/* What an object was made with: how long its parameters are in this release, and the last 8 bytes of them (fewer where there
+ * are fewer) as they arrived. For tests of who stands between a program and the driver. */
+struct sim_parameters {
+    uint32_t client, object;
+    uint32_t size;
+    uint32_t status;
+    uint8_t tail[8];
+};
+
 #define SIM_SUBMIT _IOWR ('S', 0xe0, struct sim_submit)
 #define SIM_PROGRESS _IOWR ('S', 0xe1, struct sim_progress)
 #define SIM_CLOCK _IOWR ('S', 0xe2, struct sim_clock)
 #define SIM_RESIDENT _IOWR ('S', 0xe3, struct sim_resident)
 #define SIM_TOTALS _IOWR ('S', 0xe4, struct sim_totals)
 #define SIM_FAULT _IOWR ('S', 0xe5, struct sim_fault)
+#define SIM_PARAMETERS _IOWR ('S', 0xe6, struct sim_parameters)
 
 #endif

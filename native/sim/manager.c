@@ -9,6 +9,7 @@
 
 enum { ESCAPE_ALLOC_MEMORY = 0x27, ESCAPE_FREE = 0x29, ESCAPE_CONTROL = 0x2A, ESCAPE_ALLOC = 0x2B };
 #define HEAD_MAX 16384
+#define SIM_LAST _IOC_NR (SIM_PARAMETERS)
 
 static int nibble (char digit)
 {
@@ -241,7 +242,7 @@ static void perform (struct request *request)
     uint32_t number = request->escape == ESCAPE_CONTROL ? get32 (request->head, 8)
                       : status_at != 0 && request->escape != ESCAPE_FREE ? get32 (request->head, 12)
                                                                           : request->number;
-    uint32_t status = request->escape >= 0xe0 && request->escape <= 0xe5 ? 0 : ordered_fault (request, number);
+    uint32_t status = request->escape >= 0xe0 && request->escape <= SIM_LAST ? 0 : ordered_fault (request, number);
 
     if (simulator_call (request))
         return;
@@ -320,7 +321,7 @@ int manager_ioctl (struct manager_file *file, struct manager_caller *caller, uin
                                .escape = _IOC_NR (request_number),
                                .head_size = _IOC_SIZE (request_number),
                                .head = head };
-    bool own = _IOC_TYPE (request_number) == 'S' && request.escape >= 0xe0 && request.escape <= 0xe5;
+    bool own = _IOC_TYPE (request_number) == 'S' && request.escape >= 0xe0 && request.escape <= SIM_LAST;
 
     if (file->node == MANAGER_UVM_TOOLS)
         return -ENOTTY;

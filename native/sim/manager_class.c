@@ -162,6 +162,11 @@ enum status class_allocate (struct request *request)
     if (status != STATUS_OK)
         return status;
     object->class_number = number;
+    if (size != 0 && request->params != NULL) {
+        size_t tail = size < sizeof (object->params_tail) ? size : sizeof (object->params_tail);
+        object->params_size = size;
+        memcpy (object->params_tail, request->params + size - tail, tail);
+    }
     status = set_up (request, object, size != 0 ? request->params : NULL);
     if (status != STATUS_OK) {
         object_destroy (object);

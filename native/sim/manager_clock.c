@@ -162,6 +162,18 @@ static void fault (struct request *request, const struct sim_fault *fault)
         request->error = -ENOSPC;
 }
 
+static void parameters (struct request *request, struct sim_parameters *parameters)
+{
+    struct client *client = client_of (request, parameters->client);
+    const struct object *object = client != NULL ? object_find (client, parameters->object) : NULL;
+
+    parameters->status = object != NULL ? STATUS_OK : STATUS_INVALID_OBJECT_HANDLE;
+    if (object == NULL)
+        return;
+    parameters->size = object->params_size;
+    memcpy (parameters->tail, object->params_tail, sizeof (parameters->tail));
+}
+
 void totals_fill (struct manager *manager, struct sim_totals *totals)
 {
     memset (totals, 0, sizeof (*totals));
@@ -195,14 +207,16 @@ bool simulator_call (struct request *request)
         struct sim_resident resident;
         struct sim_totals totals;
         struct sim_fault fault;
+        struct sim_parameters parameters;
     } head = { .totals = { 0 } };
     static const struct {
         uint32_t escape;
         size_t size;
     } calls[] = { { 0xe0, sizeof (head.submit) },   { 0xe1, sizeof (head.progress) }, { 0xe2, sizeof (head.clock) },
-                  { 0xe3, sizeof (head.resident) }, { 0xe4, sizeof (head.totals) },   { 0xe5, sizeof (head.fault) } };
+                  { 0xe3, sizeof (head.resident) }, { 0xe4, sizeof (head.totals) },   { 0xe5, sizeof (head.fault) },
+                  { 0xe6, sizeof (head.parameters) } };
 
-    if (request->escape < 0xe0 || request->escape > 0xe5)
+    if (request->escape < 0xe0 || request->escape > 0xe6)
         return false;
     if (request->head_size != calls[request->escape - 0xe0].size) {
         request->error = -EINVAL;
@@ -221,6 +235,8 @@ bool simulator_call (struct request *request)
         resident (request, &head.resident);
     } else if (request->escape == 0xe4) {
         totals_fill (request->manager, &head.totals);
+    } else if (request->escape == 0xe6) {
+        parameters (request, &head.parameters);
     } else {
         fault (request, &head.fault);
     }

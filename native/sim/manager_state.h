@@ -70,6 +70,8 @@ struct object {
     uint32_t number;       /* of a group or channel: what GET_INFO and the work submit token say */
     uint32_t share_target; /* of SHARE */
     uint16_t share_type;
+    uint32_t params_size; /* SIM_PARAMETERS */
+    uint8_t params_tail[8];
 };
 
 struct client {

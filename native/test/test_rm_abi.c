@@ -22,7 +22,8 @@ static void versions (void)
 
     tap_ok (branch ("580.159.04") == 580 && branch ("580.65.06") == 580 && branch ("580") == 580,
             "580.159.04 is of branch 580");
-    tap_ok (branch ("535.104.05") == 535 && branch ("545.29.06") == 535 && branch ("550.54.14") == 550,
+    tap_ok (branch ("535.104.05") == 535 && branch ("540.1") == 535 && branch ("545.29.06") == 545 &&
+                branch ("550.54.14") == 550,
             "a version between two branches has the older one's tables");
     tap_ok (branch ("565.77") == 560 && branch ("575.64.05") == 570 && branch ("595.45.04") == 595,
             "565 is as 560, 575 as 570, 595 is the last");
@@ -90,7 +91,7 @@ static bool takes (const char *version, uint32_t number, uint32_t size)
 
 static void differences (void)
 {
-    tap_ok (class_size ("535.288.01", 0x40) == 120 && class_size ("550.54.14", 0x40) == 128 &&
+    tap_ok (class_size ("535.288.01", 0x40) == 120 && class_size ("545.23.06", 0x40) == 128 &&
                 class_size ("595.45.04", 0x40) == 128,
             "params of video memory are 120 bytes in 535, 128 after it");
     tap_ok (class_size ("550.163.01", 0xc86f) == 360 && class_size ("565.77", 0xc96f) == 360 &&

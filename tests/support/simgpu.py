@@ -76,10 +76,16 @@ class Probe:
 
 
 class SimGpu:
-    """What a test in with_gpu gets. work: an empty directory; limits_path, region_path: of the share."""
+    """What a test in with_gpu gets. work: an empty directory; limits_path, region_path: of the share.
 
-    def __init__(self, machine: Path, work: Path) -> None:
-        self.machine, self.work = machine, work
+    text: the machine's description, of a driver with the version ``driver``.
+    """
+
+    def __init__(self, machine: Path, work: Path, driver: str = DRIVER) -> None:
+        self.machine, self.work, self.driver = machine, work, driver
+        self.text = work.with_name("machine")
+        text = (machine / "etc/nvc-sim/machine").read_text()
+        self.text.write_text(re.sub("^driver=.*$", f"driver={driver}", text, flags=re.M))
         self.limits_path, self.region_path = work / "limits", work / "region"
         self.log = work / "log"
         self.probes: list[Probe] = []
@@ -96,17 +102,17 @@ class SimGpu:
         self,
         *,
         paused: bool = False,
-        driver: str = DRIVER,
+        driver: str = "",
         uuid: str = UUID,
         gpus: tuple[ResolvedGpu, ...] = (),
         **wishes: Any,
     ) -> None:
         """Write the limits, or change them in place. wishes: memory (bytes), cap (1/1000), weight, priority.
 
-        gpus: of several GPUs, instead of uuid and wishes.
+        gpus: of several GPUs, instead of uuid and wishes. driver: another version than the one that answers.
         """
         self.gpus = gpus or (ResolvedGpu(uuid=uuid, minor=0, **wishes),)
-        wish = Limits(self.gpus, self.nodes(), driver, "test", paused=paused)
+        wish = Limits(self.gpus, self.nodes(), driver or self.driver, "test", paused=paused)
         if not self.limits_path.exists():
             self.limits_path.write_bytes(limits.encode(wish))
             with self.region_path.open("wb") as file:
@@ -120,7 +126,8 @@ class SimGpu:
     def probe(self, *, preload: bool = True, program: Path = _PROBE, **environment: str) -> Probe:
         loader = {"LD_PRELOAD": str(build() / "libnvc-shim.so")} if preload else {}
         shim = {"NVC_SHIM_LIMITS": str(self.limits_path), "NVC_SHIM_REGION": str(self.region_path)}
-        every = {"PATH": "/usr/bin:/bin", "NVC_SHIM_LOG": str(self.log), **shim, **loader, **environment}
+        every = {"PATH": "/usr/bin:/bin", "NVC_SHIM_LOG": str(self.log), "NVC_SIM_MACHINE": str(self.text), **shim}
+        every |= {**loader, **environment}
         libraries = [str(next(self.machine.rglob(name))) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
         self.probes.append(Probe([sys.executable, "-I", "-S", str(program), *libraries], every))
         return self.probes[-1]
@@ -140,36 +147,38 @@ class SimGpu:
             os.close(descriptor)
 
 
-def with_gpu(machine: Path, function: Callable[[SimGpu], None]) -> None:
-    """Run ``function`` in namespaces of its own, with the nodes at /dev and a pid 1 that ends everything."""
+def with_gpu(machine: Path, function: Callable[[SimGpu], None], *, driver: str = DRIVER) -> None:
+    """Run ``function`` in namespaces of its own, with the nodes at /dev and a pid 1 that ends everything.
+
+    driver: the version that the manager, libcuda and NVML are of.
+    """
     build()
-    in_namespaces(_inside, str(machine), function, pid=True, timeout=60)
+    in_namespaces(_inside, str(machine), function, driver, pid=True, timeout=60)
 
 
-def _inside(machine: str, function: Callable[[SimGpu], None]) -> None:
+def _inside(machine: str, function: Callable[[SimGpu], None], driver: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     top = tempfile.gettempdir()
     # A file system of our own over the one for temporary files, but not over the machine, which may lie there.
     with tempfile.TemporaryDirectory(dir=top) as place:
         assert libc.mount(b"tmpfs", place.encode(), b"tmpfs", 0, None) == 0
         try:
-            _serve(Path(machine), Path(place), function, libc)
+            _serve(Path(machine), Path(place), function, libc, driver)
         finally:
             libc.umount2(b"/dev", 2)
             libc.umount2(f"{place}/nodes".encode(), 2)
             libc.umount2(place.encode(), 2)
 
 
-def _serve(machine: Path, place: Path, function: Callable[[SimGpu], None], libc: ctypes.CDLL) -> None:
+def _serve(machine: Path, place: Path, function: Callable[[SimGpu], None], libc: ctypes.CDLL, driver: str) -> None:
     nodes, work, dev = place / "nodes", place / "work", place / "dev"
     for directory in (nodes, work, dev):
         directory.mkdir()
     ready, told = os.pipe()
     command = [build() / "nvc-sim-manager", "--die-with-parent", "--ready-fd", str(told)]
-    text = machine / "etc/nvc-sim/machine"
-    manager = subprocess.Popen([*command, text, nodes], pass_fds=(told,), stdout=subprocess.DEVNULL)
+    gpu = SimGpu(machine, work, driver)
+    manager = subprocess.Popen([*command, gpu.text, nodes], pass_fds=(told,), stdout=subprocess.DEVNULL)
     os.close(told)
-    gpu = SimGpu(machine, work)
     try:
         assert os.read(ready, 1) == b"\0", "the simulated manager did not start"
         for name in (*_PLAIN, *_KINDS, *_gpu_minors(os.listdir(nodes))):

@@ -19,7 +19,7 @@ from nvc.share import limits
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from tests.support import announce
-from tests.support.simgpu import _PROBE, DRIVER, UUID, Probe, SimGpu
+from tests.support.simgpu import _PROBE, UUID, Probe, SimGpu
 
 ENTER_SOURCE = Path(__file__).with_name("enter.c")
 SECONDS = 10
@@ -70,7 +70,7 @@ class Tenants:
     def wish(self, *, memory: int, paused: bool = False, **more: Any) -> bytes:
         """A limits file with one GPU. memory: bytes."""
         gpu = ResolvedGpu(uuid=UUID, minor=0, memory=memory, **more)
-        return limits.encode(Limits((gpu,), self.gpu.nodes(), DRIVER, "test", paused=paused))
+        return limits.encode(Limits((gpu,), self.gpu.nodes(), self.gpu.driver, "test", paused=paused))
 
     def add(self, tenant: int = 1, **wishes: Any) -> None:
         self.guard.add(tenant, self.wish(**wishes), 1)
@@ -104,8 +104,7 @@ class Tenants:
 
     def environment(self) -> dict[str, str]:
         libraries = next(self.gpu.machine.rglob("libcuda.so.1")).parent
-        machine = self.gpu.machine / "etc/nvc-sim/machine"
-        return {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(libraries), "NVC_SIM_MACHINE": str(machine)}
+        return {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(libraries), "NVC_SIM_MACHINE": str(self.gpu.text)}
 
     def start(self, *words: str | Path, tenant: int = 1, **options: Any) -> subprocess.Popen[str]:
         """A program of the tenant, with pipes."""

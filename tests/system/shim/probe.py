@@ -124,6 +124,15 @@ class Probe:
         assert library.nvmlDeviceGetMemoryInfo(device, memory) == 0
         return list(memory)
 
+    def nvml_v2(self) -> list[int]:
+        """Total, reserved, free and used, as nvmlDeviceGetMemoryInfo_v2 has them."""
+        library, device = ctypes.CDLL(sys.argv[2]), ctypes.c_void_p()
+        memory = (ctypes.c_uint64 * 5)(0x02000028)
+        assert library.nvmlInit_v2() == 0
+        assert library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+        assert library.nvmlDeviceGetMemoryInfo_v2(device, memory) == 0
+        return list(memory)[1:]
+
     def unmap(self, address: int, mib: int) -> int:
         return int(libc.munmap(address, mib * MIB))
 
