@@ -24,7 +24,7 @@ SHARE_PROGRAMS = CHECKOUT / "tests/gpu/share/programs"
 
 @dataclass(frozen=True)
 class HostGpu:
-    """A GPU as nvidia-smi has it. minor: of its node. bus: PCI domain << 8 | bus, as pair.c says it."""
+    """A GPU as nvidia-smi has it. minor: of its node. bus: PCI domain << 16 | bus << 8 | device, as pair.c says it."""
 
     uuid: str
     minor: int
@@ -71,15 +71,14 @@ def first_gpu() -> tuple[str, str]:
 
 def gpus() -> tuple[HostGpu, ...]:
     """All of this machine, in nvidia-smi's order. Raises CalledProcessError."""
-    rows = [
-        line.split(", ") for line in smi("--query-gpu=uuid,pci.domain,pci.bus", "--format=csv,noheader").splitlines()
-    ]
+    fields = "--query-gpu=uuid,pci.domain,pci.bus,pci.device"
+    rows = [line.split(", ") for line in smi(fields, "--format=csv,noheader").splitlines()]
     # No field of --query-gpu has it, and on a machine that is a part of a larger one it is not the index.
     minors = re.findall(r"^\s*Minor Number\s*:\s*(\d+)", smi("-q"), re.MULTILINE)
     assert len(minors) == len(rows), "nvidia-smi -q lists other GPUs than its table"
     return tuple(
-        HostGpu(uuid, int(minor), int(domain, 16) << 8 | int(bus, 16))
-        for (uuid, domain, bus), minor in zip(rows, minors, strict=True)
+        HostGpu(uuid, int(minor), int(domain, 16) << 16 | int(bus, 16) << 8 | int(device, 16))
+        for (uuid, domain, bus, device), minor in zip(rows, minors, strict=True)
     )
 
 

@@ -1,6 +1,6 @@
 /*
  * One process and all GPUs that it sees. Lines are of a GPU by its number in CUDA: "free_1 ..."; the first are "bus_1 ...",
- * its PCI domain << 8 | bus, and "count ...".
+ * its PCI domain << 16 | bus << 8 | device, and "count ...".
  *
  * usage: pair seen BYTES       holds BYTES on each; what each says of itself; "full", and it waits for a line
  *        pair exact            all that is free on each in one piece, then a granule more
@@ -54,14 +54,15 @@ static void begin (void)
     count = count < MAX_GPUS ? count : MAX_GPUS;
     for (int gpu = 0; gpu < count; gpu++) {
         CUdeviceptr warm;
-        int bus, domain;
+        int domain, bus, slot;
         MUST (cuDevicePrimaryCtxRetain (&contexts[gpu], gpu));
         on (gpu);
         MUST (cuMemAlloc (&warm, BYTES));
         MUST (cuMemFree (warm));
         MUST (cuDeviceGetAttribute (&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, gpu));
         MUST (cuDeviceGetAttribute (&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, gpu));
-        say_of ("bus", gpu, (unsigned long long) domain << 8 | (unsigned) bus);
+        MUST (cuDeviceGetAttribute (&slot, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, gpu));
+        say_of ("bus", gpu, (unsigned long long) domain << 16 | (unsigned) bus << 8 | (unsigned) slot);
     }
     say ("count", (unsigned long long) count);
 }
