@@ -71,15 +71,16 @@ def first_gpu() -> tuple[str, str]:
 
 def gpus() -> tuple[HostGpu, ...]:
     """All of this machine, in nvidia-smi's order. Raises CalledProcessError."""
-    fields = "--query-gpu=uuid,pci.domain,pci.bus,pci.device"
-    rows = [line.split(", ") for line in smi(fields, "--format=csv,noheader").splitlines()]
+    lines = smi("--query-gpu=uuid,pci.bus_id", "--format=csv,noheader").splitlines()
     # No field of --query-gpu has it, and on a machine that is a part of a larger one it is not the index.
     minors = re.findall(r"^\s*Minor Number\s*:\s*(\d+)", smi("-q"), re.MULTILINE)
-    assert len(minors) == len(rows), "nvidia-smi -q lists other GPUs than its table"
-    return tuple(
-        HostGpu(uuid, int(minor), int(domain, 16) << 16 | int(bus, 16) << 8 | int(device, 16))
-        for (uuid, domain, bus, device), minor in zip(rows, minors, strict=True)
-    )
+    assert len(minors) == len(lines), "nvidia-smi -q lists other GPUs than its table"
+    found = []
+    for line, minor in zip(lines, minors, strict=True):
+        uuid, address = line.split(", ")
+        domain, bus, device = (int(part, 16) for part in address.partition(".")[0].split(":"))
+        found.append(HostGpu(uuid, int(minor), domain << 16 | bus << 8 | device))
+    return tuple(found)
 
 
 def nodes(*minors: int) -> tuple[LimitsNode, ...]:
