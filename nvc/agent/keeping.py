@@ -69,6 +69,8 @@ class Keeping:
         for name, descriptor in self._systemd.given:
             if name not in found:
                 found[name] = descriptor
+                if name not in keeper.OWN:
+                    self._give(name, descriptor)  # the keeper was killed too
             elif name in keeper.OWN:
                 # A socket unit's has the path now, whoever had it before.
                 os.close(found[name])
@@ -81,11 +83,7 @@ class Keeping:
 
     def put(self, name: str, descriptor: int) -> None:
         """Keep a copy. Raises AgentError when the keeper did not take it."""
-        try:
-            socket.send_fds(self._socket, [f"put {name}".encode()], [descriptor])
-            self._answer()
-        except OSError as error:
-            raise AgentError(f"keeper: {reason(error)}") from None
+        self._give(name, descriptor)
         self._names.add(name)
         if name not in keeper.OWN:
             self._systemd.keep(name, descriptor)
@@ -115,6 +113,13 @@ class Keeping:
         except (OSError, AgentError):
             pass
         self._socket.close()
+
+    def _give(self, name: str, descriptor: int) -> None:
+        try:
+            socket.send_fds(self._socket, [f"put {name}".encode()], [descriptor])
+            self._answer()
+        except OSError as error:
+            raise AgentError(f"keeper: {reason(error)}") from None
 
     def _send(self, packet: bytes) -> None:
         self._socket.send(packet)

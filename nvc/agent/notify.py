@@ -24,8 +24,8 @@ class Systemd:
         """Takes its variables out of ``environment``: they are not for processes that we start."""
         self._address = environment.pop("NOTIFY_SOCKET", "")
         stored = environment.pop("FDSTORE", "")
-        #: Whether it keeps descriptors for us.
-        self.keeps = bool(self._address) and stored.isdigit() and int(stored) > 0
+        #: Whether it may keep descriptors for us. FDSTORE says how many, since systemd 254; older ones do not say it.
+        self.keeps = bool(self._address) and stored != "0"
         #: (name, descriptor) of what it gave us, sockets and kept descriptors alike.
         self.given = _given(environment)
 

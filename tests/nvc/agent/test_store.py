@@ -1,0 +1,124 @@
+"""systemd's descriptor store: it has every listener, and an agent gets them back when the keeper was killed as well."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nvc.agent.protocol import Client
+from nvc.agent.tenant_files import prepare
+from nvc.share import store
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu
+from nvc.share.store import StoredShare
+from tests.support import leftovers
+from tests.support.guarded import build_launcher
+from tests.support.service_manager import Manager
+
+pytestmark = pytest.mark.root
+
+KEY = "c1"
+GPU = ResolvedGpu("GPU-11111111-2222-3333-4444-555555555555", 0, 1 << 30)
+#: Maps a file shared, which is announced, for every line that it reads.
+PROGRAM = """
+import mmap, sys
+file = open(sys.argv[1], "r+b")
+for line in sys.stdin:
+    mmap.mmap(file.fileno(), 4096).close()
+    print("mapped", flush=True)
+"""
+
+
+@pytest.fixture
+def shares(tmp_path: Path) -> Path:
+    made = tmp_path / "share"
+    prepare(str(tmp_path / "agent"))
+    return made
+
+
+@pytest.fixture
+def tenant(tmp_path: Path, shares: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that gives its listener to the agent's socket as a runtime does, and has a share."""
+    launcher = build_launcher(tmp_path)
+    message = {"fds": ["seccompFd"], "pid": "@", "state": {"id": KEY, "status": "creating", "pid": 0}}
+    (tmp_path / "message").write_text(json.dumps(message).replace('"@"', "PID"))
+    (tmp_path / "mapped").write_bytes(bytes(4096))
+    words = [launcher, tmp_path / "agent/listen", tmp_path / "filter", tmp_path / "message"]
+    process = subprocess.Popen(
+        [*words, "/usr/bin/python3", "-c", PROGRAM, tmp_path / "mapped"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    started = store.start_time(process.pid)
+    limits = Limits((GPU,), (), "580.105.08", KEY)
+    store.create(StoredShare(KEY, KEY, process.pid, started), limits, b"", directory=str(shares))
+    yield process
+    process.kill()
+    process.communicate(timeout=20)
+
+
+def say(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def answer(process: subprocess.Popen[str]) -> str:
+    """Its next line; "" when none comes."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], 30)
+    return process.stdout.readline() if ready else ""
+
+
+def kill_keeper(directory: Path) -> None:
+    for name in os.listdir("/proc"):
+        try:
+            words = Path("/proc", name, "cmdline").read_bytes().split(b"\0") if name.isdigit() else []
+        except OSError:
+            continue
+        if str(directory).encode() in words and any(word.endswith(b"keeper.py") for word in words):
+            os.kill(int(name), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("says_store", [True, False], ids=["systemd 254", "systemd 252"])
+def test_what_the_store_has_outlives_agent_and_keeper(
+    tmp_path: Path, shares: Path, request: pytest.FixtureRequest, says_store: bool
+) -> None:
+    directory = tmp_path / "agent"
+    words = ("agent", "--directory", str(directory), "--store", str(shares))
+    (tmp_path / "manager").mkdir()
+    with Manager(tmp_path / "manager", directory, ("listen", "control"), says_store=says_store) as manager:
+        manager.start(*words)
+        tenant: subprocess.Popen[str] = request.getfixturevalue("tenant")
+        say(tenant)
+        assert answer(tenant) == "mapped\n", manager.log.read_text()
+        assert list(manager.store) == ["1-1"]
+        for _ in range(2):
+            # The agent first: with a connection to the keeper it would start another.
+            manager.kill()
+            kill_keeper(directory)
+            say(tenant)
+            manager.start(*words)
+            assert answer(tenant) == "mapped\n", manager.log.read_text()
+            with Client(str(directory / "control")) as client:
+                assert [one["container"] for one in client.call("status")["tenants"]] == [KEY]
+        assert list(manager.store) == ["1-1"]
+        # The keeper has what only the store had.
+        manager.kill()
+        kept, manager.store = manager.store, {}
+        manager.start(*words)
+        say(tenant)
+        assert answer(tenant) == "mapped\n", manager.log.read_text()
+        manager.store = kept
+        tenant.kill()
+        assert leftovers.until(lambda: not manager.store, seconds=10), "the store lets go of a container that ended"
+    kill_keeper(directory)
+    assert manager.told.count("STOPPING=1") == 1
