@@ -21,6 +21,8 @@ from tests.support.share_table import Table
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
+#: What libcuda keeps to itself until the context ends, MiB: tests/gpu/share/test_share_quota.py says why.
+KEPT = {"graph": 512}
 #: Managed memory cannot be refused, and has a test of its own.
 REFUSED = [kind for kind in KINDS if kind != "managed"]
 
@@ -60,7 +62,7 @@ def test_a_kind_of_allocation_reaches_the_limit_and_not_beyond(
     assert limit - full["free_full"] == used, "cuMemGetInfo and the guard disagree"
     assert real <= limit // MIB + UNCOUNTED
     assert after["status_again"] == 0, "what was given back could not be taken again"
-    assert after["free_end"] == full["free_start"]
+    assert full["free_start"] - after["free_end"] <= KEPT.get(kind, 0) * MIB
     assert tenant.refused().get("over-quota", 0) > 0
 
 

