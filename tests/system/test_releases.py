@@ -40,6 +40,8 @@ SIZES = {
     0xC86F: {535: 360, 570: 368},
 }
 _PARAMS = CHECKOUT / "tests/system/shim/params.py"
+#: docs/guard.md: exported memory counts until its exporter ends; managed memory counts when it is mapped, not touched.
+OTHERWISE = {"the-last-one-frees-exports", "managed-memory-lies-on-the-gpu-when-set"}
 #: Above the last branch.
 UNKNOWN = "610.10.01"
 
@@ -129,6 +131,18 @@ def guarded(gpu: SimGpu) -> None:
         assert probe.rate(50) > 0
         probe.kill()
         tenants.settle()
+        promises(tenants)
+
+
+def promises(tenants: Tenants) -> None:
+    """What cuda_claims.c asks of libcuda: exports, imports, pools, graphs, ... The exit code says whether all held."""
+    tenants.add(2, memory=40 * GIB)
+    process = tenants.start(build() / "cuda_claims", tenant=2)
+    out, _ = process.communicate(timeout=60)
+    broken = {line.split()[2] for line in out.splitlines() if line.startswith("not ok")}
+    assert broken <= OTHERWISE
+    assert out.count("ok ") > 40
+    tenants.settle(2)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
