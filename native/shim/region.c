@@ -235,11 +235,10 @@ uint32_t region_groups (const struct region *region, int gpu)
 struct region_place region_place (const struct region *region, int gpu)
 {
     uint32_t count = high (region);
-    struct region_place place = { 0, 1 };
+    struct region_place place = { 0, 0 };
 
     for (uint32_t i = 0; i < count; i++) {
-        if (i == region->index || !LOAD_RELAXED (region->slots[i].state) ||
-            !(LOAD_RELAXED (region->slots[i].groups[gpu]) & 0xffff))
+        if (!LOAD_RELAXED (region->slots[i].state) || !(LOAD_RELAXED (region->slots[i].groups[gpu]) & 0xffff))
             continue;
         place.count++;
         place.rank += i < region->index;

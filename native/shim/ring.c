@@ -30,7 +30,6 @@ void ring_place (struct cap *cap, uint64_t period, uint32_t share, uint32_t coun
 
     count = count ? count : 1;
     rank = rank < count ? rank : count - 1;
-    period = ring_period (period, share, count);
     changed = cap->share != share || cap->period != period || cap->queued != (count > 1);
     if (changed)
         cap_change (cap, period, share, now);

@@ -22,7 +22,8 @@
 /* Of the time on the GPU, for each process: more than the 0.93 ms that a stop and a start take. */
 #define RING_SHORTEST_NS 1500000u
 
-/* The period that `count` processes keep a cap of `share` (1/1000) with; `period`: that of one alone. */
+/* The period that `count` processes keep a cap of `share` (1/1000) with; `period`: that of one alone. On a container's
+ * GPUs all caps have the longest of them: a program that computes on two is then off on both at once. */
 uint64_t ring_period (uint64_t period, uint32_t share, uint32_t count);
 /* Before each cap_next: the process is number `rank` (from 0) of `count`. A cap that has begun (cap_begin); what
  * changed since the last time is taken up, and with one process it is what it was without this. */

@@ -43,13 +43,27 @@ static void set_frozen (struct process *process, int gpu, bool frozen)
         cap_done (&process->caps[gpu], process->frozen & 1u << gpu, began, ended);
 }
 
+/* Of a cap's on and off: the same on every GPU, and for every process of the container (ring.h). */
+static uint64_t period_of (struct process *process)
+{
+    uint64_t alone = process->limits.period ? process->limits.period * 1000ull : CAP_PERIOD_NS, longest = alone;
+
+    for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++) {
+        uint32_t share = process_cap (process, gpu);
+        uint64_t period = share ? ring_period (alone, share, region_place (&process->region, gpu).count) : alone;
+
+        longest = period > longest ? period : longest;
+    }
+    return longest;
+}
+
 /* One GPU's turn: when to come again; 0: nothing to do on this GPU. */
-static uint64_t turn (struct process *process, int gpu)
+static uint64_t turn (struct process *process, int gpu, uint64_t period)
 {
     bool groups = rm_groups (process->rm, gpu) != 0;
     bool paused = groups && (process->limits.flags & LIMITS_PAUSED);
     uint32_t bit = 1u << gpu, share = groups ? process_cap (process, gpu) : 0;
-    uint64_t now = raw_now (), period = process->limits.period ? process->limits.period * 1000ull : CAP_PERIOD_NS;
+    uint64_t now = raw_now ();
     struct cap *cap = &process->caps[gpu];
     struct region_place place;
     struct cap_step step;
@@ -66,10 +80,6 @@ static uint64_t turn (struct process *process, int gpu)
         process->capped |= bit;
     }
     place = region_place (&process->region, gpu);
-    if (place.count > 1) { /* those that died make no calls */
-        region_sweep_sometimes (&process->region);
-        place = region_place (&process->region, gpu);
-    }
     ring_place (cap, period, share, place.count, place.rank, now);
     step = cap_next (cap);
     if (step.at <= now) {
@@ -82,11 +92,13 @@ static uint64_t turn (struct process *process, int gpu)
 /* When to come again; 0: never. */
 static uint64_t turns (struct process *process)
 {
-    uint64_t now, next = 0;
+    uint64_t now, period, next = 0;
 
     process_look (process);
+    region_sweep_sometimes (&process->region); /* those that died make no calls */
+    period = period_of (process);
     for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++) {
-        uint64_t at = turn (process, gpu);
+        uint64_t at = turn (process, gpu, period);
 
         if (at && (!next || at < next))
             next = at;

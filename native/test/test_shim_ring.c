@@ -79,7 +79,8 @@ static void turn (struct machine *machine, struct process *process, uint32_t sha
     struct cap_step step;
 
     if (!machine->separate)
-        ring_place (cap, CAP_PERIOD_NS, share, machine->count, rank_of (machine, process), now);
+        ring_place (cap, ring_period (CAP_PERIOD_NS, share, machine->count), share, machine->count,
+                    rank_of (machine, process), now);
     step = cap_next (cap);
     if (step.at <= now) {
         began = now > machine->lock_free ? now : machine->lock_free;

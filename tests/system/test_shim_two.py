@@ -254,3 +254,39 @@ def together(gpu: SimGpu) -> None:
 
 def test_ranks_that_wait_for_each_other_are_stopped_together(machine: Path) -> None:
     with_gpu(machine, together)
+
+
+def crowded(gpu: SimGpu) -> None:
+    """Four processes on one GPU have a period of 250 ms; who is alone on the other has it too."""
+    share(gpu, *LIMITS, cap=500)
+    alone = started(gpu, CUDA_VISIBLE_DEVICES=OTHER)[0]
+    beside = [started(gpu, CUDA_VISIBLE_DEVICES=UUID)[0] for _ in range(4)]
+    at = GPUS.index(OTHER)
+
+    def off_phase() -> float:
+        """How long the GPU was last kept from the process that is alone on it, in seconds."""
+        seen = [gpu.region().slots[0].frozen_ns[at]]
+        end = time.monotonic() + 10
+        while len(seen) < 3:
+            assert time.monotonic() < end, "it is not kept off any more"
+            time.sleep(0.002)
+            now = gpu.region().slots[0].frozen_ns[at]
+            seen += [now] if now != seen[-1] else []
+        return (seen[2] - seen[1]) / 1e9
+
+    def comes(low: float, high: float) -> bool:
+        end = time.monotonic() + 5
+        while not low < off_phase() < high:
+            if time.monotonic() > end:
+                return False
+        return True
+
+    assert comes(0.1, 0.2)
+    for program in beside:
+        program.kill()
+    assert alone.info()
+    assert comes(0.0, 0.05)
+
+
+def test_all_gpus_of_a_container_have_one_period(machine: Path) -> None:
+    with_gpu(machine, crowded)
