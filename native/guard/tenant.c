@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LISTENER_TAG ((uint64_t) 1 << 62)
 #define WAKE_TAG ((uint64_t) 1 << 61)
 /* include/uapi/linux/seccomp.h since 6.6; older headers do not have it. */
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
@@ -46,7 +46,6 @@ static void listener_done (struct tenant *tenant, int listener)
     for (unsigned i = 0; i < tenant->listener_count; i++)
         if (tenant->listeners[i] == listener) {
             tenant->listeners[i] = tenant->listeners[--tenant->listener_count];
-            epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, listener, NULL);
             close (listener);
             break;
         }
@@ -92,10 +91,39 @@ static int sleep_for (struct tenant *tenant)
     return next <= now ? 0 : (int) ((next - now + 999999) / 1000000);
 }
 
+/* What is not a notification: processes that ended, and wishes of other threads. */
+static void handle_events (struct tenant *tenant)
+{
+    struct epoll_event events[32];
+    int count = epoll_wait (tenant->epoll, events, 32, 0);
+
+    for (int i = 0; i < count; i++) {
+        uint64_t value;
+
+        if (events[i].data.u64 != WAKE_TAG)
+            process_ended (tenant, events[i].data.u64);
+        else if (read (tenant->wake, &value, sizeof (value)) < 0)
+            continue;
+    }
+}
+
+/* What is waited for: the epoll descriptor, then the listeners. */
+static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited)
+{
+    nfds_t count = 1;
+
+    waited[0] = (struct pollfd) { .fd = tenant->epoll, .events = POLLIN };
+    pthread_mutex_lock (&tenant->lock);
+    for (unsigned i = 0; i < tenant->listener_count; i++)
+        waited[count++] = (struct pollfd) { .fd = tenant->listeners[i], .events = POLLIN };
+    pthread_mutex_unlock (&tenant->lock);
+    return count;
+}
+
 static void *run (void *argument)
 {
     struct tenant *tenant = argument;
-    struct epoll_event events[32];
+    struct pollfd waited[1 + TENANT_LISTENERS];
 
     prctl (PR_SET_NAME, "nvc-guard");
     atomic_store (&tenant->start_error, tenant_drop_rights () ? 0 : -EPERM);
@@ -103,25 +131,17 @@ static void *run (void *argument)
     if (atomic_load (&tenant->start_error) != 0)
         return NULL;
     while (!atomic_load (&tenant->stop)) {
-        int count = epoll_wait (tenant->epoll, events, 32, sleep_for (tenant));
+        int timeout = sleep_for (tenant);
+        nfds_t count = waited_for (tenant, waited);
 
-        for (int i = 0; i < count; i++) {
-            uint64_t tag = events[i].data.u64;
-
-            if (tag == WAKE_TAG) {
-                uint64_t value;
-
-                if (read (tenant->wake, &value, sizeof (value)) < 0)
-                    continue;
-            } else if (tag & LISTENER_TAG) {
-                int listener = (int) (tag & 0xffffffff);
-
-                if ((events[i].events & EPOLLIN) == 0 || !notify_handle (tenant, listener))
-                    listener_done (tenant, listener);
-            } else {
-                process_ended (tenant, tag);
-            }
-        }
+        /* poll, because the kernel's "wake up on the same CPU" does not pass through an epoll descriptor. */
+        if (poll (waited, count, timeout) <= 0)
+            continue;
+        if (waited[0].revents != 0)
+            handle_events (tenant);
+        for (nfds_t i = 1; i < count; i++)
+            if (waited[i].revents != 0 && ((waited[i].revents & POLLIN) == 0 || !notify_handle (tenant, waited[i].fd)))
+                listener_done (tenant, waited[i].fd);
     }
     return NULL;
 }
@@ -201,21 +221,19 @@ void tenant_destroy (struct tenant *tenant)
 int tenant_listen (struct tenant *tenant, int listener)
 {
     uint64_t flags = SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP;
-    struct epoll_event event = { .events = EPOLLIN };
-    int own = fcntl (listener, F_DUPFD_CLOEXEC, 0), result = 0;
+    uint64_t one = 1;
+    int own = fcntl (listener, F_DUPFD_CLOEXEC, 0);
 
     if (own < 0)
         return -errno;
     /* Waiter and guard run one after the other: waking on the same CPU saves most of the time (6.6; refused before). */
     ioctl (own, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
-    event.data.u64 = LISTENER_TAG | (uint32_t) own;
-    if (tenant->listener_count == TENANT_LISTENERS)
-        result = -EMFILE;
-    else if (epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, own, &event) != 0)
-        result = -errno;
-    else
-        tenant->listeners[tenant->listener_count++] = own;
-    if (result != 0)
+    if (tenant->listener_count == TENANT_LISTENERS) {
         close (own);
-    return result;
+        return -EMFILE;
+    }
+    tenant->listeners[tenant->listener_count++] = own;
+    if (write (tenant->wake, &one, sizeof (one)) < 0)
+        return 0; /* it is awake */
+    return 0;
 }
