@@ -21,8 +21,8 @@ CAPS = (10, 25, 50, 75, 90)
 SOLO, CAPPED = 0.7, 2.0
 #: Several processes of a container have a period of 62.5 ms each; this is a multiple of it for 2, 3 and 8.
 TOGETHER_SOLO, TOGETHER = 0.5, 1.5
-#: Training is not as even as kernels are: what it does without a cap moves by some percent within seconds.
-TRAINING_CAPS, TRAINING_SOLO, TRAINING, TRAINING_PAIRS = (10, 50, 90), 0.6, 1.0, 5
+#: Training is not as even as kernels are: what it does without a cap moves within seconds.
+TRAINING_CAPS, TRAINING_SOLO, TRAINING, TRAINING_PAIRS = (10, 50, 90), 0.6, 1.0, 4
 #: For a new cap to be in force and the queue's kernels to be those of its time.
 SETTLE = 0.3
 POINTS = 1.0
@@ -176,7 +176,8 @@ def group(share: Shares, start: Starts) -> Callable[[int], Group]:
 def _measure_group(group: Group, table: Table, what: str, caps: Sequence[int]) -> None:
     """Every cap, between measurements of the same programs without one."""
     wrong = {}
-    group.rate(SETTLE)
+    # Slices are those of the number of processes when each made its last call of the driver: now of all of them.
+    group.put(1000)
     before = group.rate(TOGETHER_SOLO)
     for cap in caps:
         group.put(10 * cap)
