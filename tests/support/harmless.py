@@ -97,14 +97,14 @@ def _run(etc: str, work: str, command: list[str], environment: dict[str, str], u
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
 
-def prepare(place: Path, line: str) -> Ground:
-    """Make the ground below ``place``; line: what /etc/ld.so.preload says."""
+def prepare(place: Path, lines: Sequence[str]) -> Ground:
+    """Make the ground below ``place``; lines: what /etc/ld.so.preload says."""
     place.chmod(0o755)
     bare, preloading = place / "bare", place / "preloading"
     for copy in (bare, preloading):
         shutil.copytree("/etc", copy, symlinks=True, ignore_dangling_symlinks=True)
         (copy / "ld.so.preload").unlink(missing_ok=True)
-    (preloading / "ld.so.preload").write_text(line + "\n")
+    (preloading / "ld.so.preload").write_text("".join(f"{line}\n" for line in lines))
     programs = place / "programs"
     programs.mkdir()
     return Ground(bare, preloading, place / "work", programs)

@@ -1,6 +1,6 @@
-"""The preloaded library does no harm: ordinary programs end, print and are as they are without it.
+"""The preloaded libraries do no harm: ordinary programs end, print and are as they are without them.
 
-It is loaded as in a container, by /etc/ld.so.preload, and finds neither limits nor a region: the worst it can meet.
+They are loaded as in a container, by /etc/ld.so.preload, and find neither limits nor a region: the worst they can meet.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import os
 import shutil
 import statistics
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from nvc.preload import LIBRARY
+from nvc import preload
 from tests.support import harmless, native
 from tests.support.bed import Bed
 from tests.support.harmless import ENVIRONMENT, Ground
@@ -25,12 +24,31 @@ NOBODY = 65534
 SCRIPTS = {script.name: script for script in harmless.scripts()}
 
 
+#: What containers preload: with a share of the time alone, with a limit of memory, and where that is not enough.
+SHARES = {
+    "time": preload.names(memory=False, api=False),
+    "memory": preload.names(memory=True, api=False),
+    "oversubscribed": preload.names(memory=True, api=True),
+}
+
+
+@pytest.fixture(scope="module", params=SHARES)
+def libraries(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    return SHARES[request.param]
+
+
 @pytest.fixture(scope="module")
-def ground(whole_bed: Bed) -> Ground:
-    """The library, and what programs need that run with it."""
+def ground(whole_bed: Bed, libraries: tuple[str, ...]) -> Ground:
+    """The libraries, and what programs need that run with them."""
     place = whole_bed.directory("harmless")
     shutil.copytree(native.build("preload/.made") / "preload", place / "preload", symlinks=True)
-    return harmless.prepare(place, f"{place}/preload/$PLATFORM/{LIBRARY}")
+    return harmless.prepare(place, [f"{place}/preload/$PLATFORM/{name}" for name in libraries])
+
+
+def _preloaded(ground: Ground, libraries: tuple[str, ...]) -> str:
+    """For LD_PRELOAD."""
+    folder = ground.programs.parent / "preload" / os.uname().machine
+    return ":".join(str(folder / name) for name in libraries)
 
 
 def _same(ground: Ground, command: list[str], *, user: int = 0) -> harmless.Outcome:
@@ -39,11 +57,12 @@ def _same(ground: Ground, command: list[str], *, user: int = 0) -> harmless.Outc
     return without
 
 
-def test_the_library_is_there_in_one_case_and_not_in_the_other(ground: Ground) -> None:
+def test_the_libraries_are_there_in_one_case_and_not_in_the_other(ground: Ground, libraries: tuple[str, ...]) -> None:
     """Else nothing below would mean anything."""
     look = ["/bin/cat", "/proc/self/maps"]
-    assert LIBRARY in ground.run(look, preload=True).out
-    assert LIBRARY not in ground.run(look, preload=False).out
+    with_libraries, without = ground.run(look, preload=True).out, ground.run(look, preload=False).out
+    assert {name for name in preload.LIBRARIES if name in with_libraries} == set(libraries)
+    assert "libnvc" not in without
 
 
 def test_there_are_forty() -> None:
@@ -118,37 +137,34 @@ def test_a_32_bit_program_finds_something_it_can_load_and_says_nothing(ground: G
     assert (outcome.code, outcome.out, outcome.err) == (0, "narrow\n", "")
 
 
-def test_musl_takes_the_library_from_its_variable(ground: Ground) -> None:
-    """musl's loader reads no /etc/ld.so.preload; an image may name the library itself."""
+def test_musl_takes_the_libraries_from_its_variable(ground: Ground, libraries: tuple[str, ...]) -> None:
+    """musl's loader reads no /etc/ld.so.preload; an image may name the libraries itself."""
     program = harmless.build_habits(ground, "musl")
     if program is None:
         pytest.skip("no musl-gcc")
-    library = ground.programs.parent / "preload" / os.uname().machine / LIBRARY
+    preloading = ENVIRONMENT | {"LD_PRELOAD": _preloaded(ground, libraries)}
     for habit in ("threads", "signals", "storm", "daemon"):
         without = ground.run([str(program), habit], preload=False)
-        with_library = ground.run(
-            [str(program), habit], preload=False, environment=ENVIRONMENT | {"LD_PRELOAD": str(library)}
-        )
-        assert with_library == without
+        assert ground.run([str(program), habit], preload=False, environment=preloading) == without
 
 
-def test_programs_start_as_fast(ground: Ground, whole_bed: Bed) -> None:
+def test_programs_start_as_fast(ground: Ground, libraries: tuple[str, ...]) -> None:
     """Loosely: the goal of 0.3 ms is measured on a machine that does nothing else (tests/gpu/share)."""
     herd = harmless.build_herd(ground.programs)
-    library = ground.programs.parent / "preload" / os.uname().machine / LIBRARY
-    done = subprocess.run([herd, "-pairs", "150", library, "/bin/true"], capture_output=True, text=True, check=True)
+    command = [herd, "-pairs", "150", _preloaded(ground, libraries), "/bin/true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     pairs = [tuple(int(word) / 1e6 for word in line.split()) for line in done.stdout.splitlines()]
     without, with_library = (statistics.median(column) for column in zip(*pairs, strict=True))
-    assert with_library - without < 1.0, f"{without:.3f} ms without, {with_library:.3f} ms with the library"
+    assert with_library - without < 1.0, f"{without:.3f} ms without, {with_library:.3f} ms with {libraries}"
 
 
-def test_the_library_asks_for_little(ground: Ground) -> None:
+def test_the_first_library_asks_for_little() -> None:
     """It needs libc alone, has no constructor that prints, and exports what it stands before and nothing else."""
-    library = Path(ground.programs.parent / "preload" / os.uname().machine / LIBRARY)
+    library = native.build() / preload.LIBRARY
     done = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True)
     needed = [line.partition("[")[2].rstrip("]") for line in done.stdout.splitlines() if "(NEEDED)" in line]
     assert set(needed) <= {"libc.so.6"}
     done = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
     names = {line.split()[2].partition("@")[0] for line in done.stdout.splitlines()}
-    ours = {name for name in names if name.startswith("nvc_shim_")}  # for libnvc-shim-api.so
+    ours = {name for name in names if name.startswith("nvc_shim_")}  # for the others
     assert names - ours == {"ioctl", "mmap", "mmap64", "munmap", "close", "dup", "dup2", "dup3", "poll"}
