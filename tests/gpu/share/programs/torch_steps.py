@@ -1,8 +1,9 @@
 """Trains a small transformer in PyTorch. Lines on stdin: ``rate SECONDS``, answered with steps per second; ``look``.
 
-As in any training, nothing waits for a step before the next ones are launched: two of them lie ready, so that a processor
-that is busy with other things for some milliseconds costs the GPU nothing. (With a wait after each step, windows without a
-cap differed by a tenth.) Under a cap the end of the window falls into a step: its part before the end is counted by time.
+As in any training, nothing waits for a step before the next ones are launched: two of them lie ready, so that a
+processor that is busy with other things for some milliseconds costs the GPU nothing. (With a wait after each step,
+windows without a cap differed by a tenth.) Under a cap the end of the window falls into a step: its part before the end
+is counted by time.
 """
 
 import collections
