@@ -66,6 +66,8 @@ class Keeping:
                     raise AgentError(f"keeper: {packet[:80].decode(errors='replace') or 'went away'}")
         except OSError as error:
             raise AgentError(f"keeper: {reason(error)}") from None
+        for name in found.keys() - {given for given, _ in self._systemd.given} - set(keeper.OWN):
+            self._systemd.keep(name, found[name])  # its store was emptied when the service was stopped
         for name, descriptor in self._systemd.given:
             if name not in found:
                 found[name] = descriptor
