@@ -87,19 +87,21 @@ static uint32_t switch_some (const struct attached *process, uint32_t first, int
     return at;
 }
 
-static void switch_all (struct attached *process, bool frozen)
+/* How many calls it took. */
+static int switch_all (struct attached *process, bool frozen)
 {
     uint64_t now = guard_now ();
+    int calls = 0;
 
     /* The driver counts stops: each is undone by one start. */
     if (process->frozen == frozen)
-        return;
+        return 0;
     for (uint32_t at = 0; at < process->count;) {
         int number = process->channels[at].descriptor;
         int copy = (int) syscall (SYS_pidfd_getfd, process->pidfd, number, 0);
 
         if (copy >= 0 && is_node (&process->node, copy))
-            while (at < process->count && process->channels[at].descriptor == number)
+            for (; at < process->count && process->channels[at].descriptor == number; calls++)
                 at = switch_some (process, at, copy, frozen);
         else
             while (at < process->count && process->channels[at].descriptor == number)
@@ -111,6 +113,7 @@ static void switch_all (struct attached *process, bool frozen)
         process->frozen_ns += now - process->frozen_since;
     process->frozen = frozen;
     process->frozen_since = now;
+    return calls;
 }
 
 static void end (struct attached *process)
@@ -191,8 +194,7 @@ int attached_freeze (struct attached_list *list, uint32_t id, bool frozen)
     pthread_mutex_lock (&list->lock);
     for (struct attached *process = list->first; process != NULL; process = process->next)
         if (process->id == id && alive (process)) {
-            switch_all (process, frozen);
-            result = 0;
+            result = (result > 0 ? result : 0) + switch_all (process, frozen);
         }
     pthread_mutex_unlock (&list->lock);
     return result;

@@ -15,6 +15,7 @@ int attached_add (struct attached_list *list, uint32_t id, int pidfd, const stru
                   const struct guard_channel *channels, uint32_t count);
 int attached_remove (struct attached_list *list, uint32_t id);
 /* 0, or -ENOENT when there is no such id, or all of its processes have ended. */
+/* How many calls it took. */
 int attached_freeze (struct attached_list *list, uint32_t id, bool frozen);
 int attached_status (struct attached_list *list, uint32_t id, struct guard_attached *status);
 

@@ -336,10 +336,12 @@ int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t
 int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen)
 {
     struct tenant *tenant = gpu < SHARE_MAX_GPUS ? hold (guard, id) : NULL;
+    uint64_t before;
 
     if (tenant == NULL)
         return -ENOENT;
     tenant->wished_frozen[gpu] = frozen != 0;
+    before = rm_controls (tenant->rm);
     schedule_apply (tenant, gpu);
-    return release (guard, tenant, 0);
+    return release (guard, tenant, (int) (rm_controls (tenant->rm) - before));
 }

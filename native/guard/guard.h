@@ -95,6 +95,7 @@ int guard_tenant_gone (struct guard *guard, uint32_t id);
 
 /* Scheduling, for whoever decides. */
 int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds);
+/* How many calls of the driver it took, one after the other; -errno. */
 int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen);
 
 /*

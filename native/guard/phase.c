@@ -31,7 +31,7 @@ static uint64_t shifted (const struct phase_entry *entry, uint64_t time)
     return time > entry->offset ? time - entry->offset : 0;
 }
 
-/* Both of the clock's time. */
+/* Of the calls of several clients the first lets the tenant in, and the last one stops it. Both of the clock's time. */
 static void count (struct phase_entry *entry, bool frozen, uint64_t began, uint64_t ended)
 {
     uint64_t *mean = frozen ? &entry->cap.to_freeze : &entry->cap.to_thaw, before = *mean;
@@ -130,7 +130,8 @@ static struct phase_step step_of (const struct phase_plan *plan, uint32_t place)
 {
     const struct phase_entry *entry = &plan->entries[place];
     struct cap_step next = cap_next (&entry->cap);
-    struct phase_step step = { .at = next.at + entry->offset, .entry = place, .freeze = next.freeze };
+    uint64_t at = next.at + entry->offset, ahead = next.freeze ? entry->ahead : 0;
+    struct phase_step step = { .at = at > ahead ? at - ahead : 0, .entry = place, .freeze = next.freeze };
 
     if ((entry->leaving || entry->hurried) && entry->cap.frozen)
         step.at = 0;
@@ -148,7 +149,7 @@ static const struct phase_step *stop_beside (const struct phase_plan *plan, cons
 
         if (!plan->entries[i].let_in && stop->freeze &&
             stop->at < thaw->at + plan->entries[thaw->entry].cap.to_thaw &&
-            stop->at + plan->entries[i].cap.to_freeze > thaw->at && (found == NULL || stop->at < found->at))
+            stop->at + plan->entries[i].ahead + plan->entries[i].cap.to_freeze > thaw->at && (found == NULL || stop->at < found->at))
             found = stop;
     }
     return found;
@@ -179,11 +180,12 @@ struct phase_step phase_next (const struct phase_plan *plan)
     return first;
 }
 
-void phase_done (struct phase_plan *plan, const struct phase_step *step, uint64_t began, uint64_t ended, bool exists)
+void phase_done (struct phase_plan *plan, const struct phase_step *step, uint64_t began, uint64_t ended, unsigned calls)
 {
     struct phase_entry *entry = &plan->entries[step->entry];
+    uint64_t one = calls > 0 ? (ended - began) / calls : 0;
 
-    if (!exists || (entry->leaving && !step->freeze)) {
+    if (calls == 0 || (entry->leaving && !step->freeze)) {
         /* Whoever was let in before this one's stop does not wait for it for ever. */
         if (step->freeze)
             count_all_let_in (plan, 0);
@@ -191,13 +193,16 @@ void phase_done (struct phase_plan *plan, const struct phase_step *step, uint64_
     } else if (step->before_a_stop) {
         entry->let_in = true;
         entry->let_in_began = began;
-        entry->let_in_ended = ended;
+        entry->let_in_ended = began + one;
     } else {
-        count (entry, step->freeze, began, ended);
+        uint64_t last = ended - one;
+
+        count (entry, step->freeze, step->freeze ? last : began, step->freeze ? ended : began + one);
         entry->hurried = false;
         if (step->freeze) {
+            entry->ahead = calls > 1 ? last - began : 0;
             entry->frozen_at = began;
-            count_all_let_in (plan, began + (ended - began) / 2);
+            count_all_let_in (plan, last + one / 2);
         }
     }
 }

@@ -25,6 +25,7 @@ struct phase_entry {
     bool hurried;    /* is to be thawed at once: it would be off for longer than a period, since the plan changed */
     bool let_in;     /* thawed, and counted as soon as the tenant before it is stopped */
     uint64_t let_in_began, let_in_ended;
+    uint64_t ahead; /* ns: of the calls that stop it, how long all but the last take */
 };
 
 struct phase_plan {
@@ -47,7 +48,7 @@ int phase_check (uint32_t period, const struct guard_phase *phases, uint32_t cou
 /* Another plan from now on; count 0: none. Phases must have been checked. */
 void phase_set (struct phase_plan *plan, uint32_t period, const struct guard_phase *phases, uint32_t count, uint64_t now);
 struct phase_step phase_next (const struct phase_plan *plan);
-/* The call was made. exists: false when there is no such tenant any more. */
-void phase_done (struct phase_plan *plan, const struct phase_step *step, uint64_t began, uint64_t ended, bool exists);
+/* It was made, by so many calls of the driver, one after the other; 0: there is no such tenant any more. */
+void phase_done (struct phase_plan *plan, const struct phase_step *step, uint64_t began, uint64_t ended, unsigned calls);
 
 #endif

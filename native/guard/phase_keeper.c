@@ -45,7 +45,8 @@ static void make (struct keeper *keeper, const struct phase_step *step)
                      ? attached_freeze (keeper->attached, entry->tenant, step->freeze)
                      : guard_tenant_freeze (keeper->guard, entry->tenant, entry->gpu, step->freeze);
 
-    phase_done (&keeper->plan, step, began, guard_now (), result != -ENOENT);
+    /* One that has no channels at the moment took no call, and exists. */
+    phase_done (&keeper->plan, step, began, guard_now (), result == -ENOENT ? 0 : result > 0 ? (unsigned) result : 1);
 }
 
 static void *run (void *argument)

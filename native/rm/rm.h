@@ -205,6 +205,8 @@ bool rm_has_managed (const struct rm *rm);
 /* Frozen twice is frozen once. After a thaw that failed, another one tries again. */
 long rm_freeze (struct rm *rm, int gpu, bool frozen);
 long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds);
+/* Calls of the driver that these two have made, ever. */
+uint64_t rm_controls (const struct rm *rm);
 bool rm_has_object (const struct rm *rm, uint32_t client, uint32_t handle);
 /* Compute groups with at least one channel that is set up. */
 unsigned rm_groups (const struct rm *rm, int gpu);

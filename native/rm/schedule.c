@@ -27,6 +27,7 @@ long schedule_control (struct rm *rm, uint64_t file, uint32_t client, uint32_t o
     set32 (head, 8, command);
     set64 (head, 16, (uint64_t) (uintptr_t) params);
     set32 (head, 24, size);
+    rm->controls++;
     result = rm->host->ioctl (rm->context, file, REQUEST_CONTROL, head);
     return result != 0 ? result : (long) get32 (head, 28);
 }
@@ -154,6 +155,8 @@ long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds)
         }
     return problem;
 }
+
+uint64_t rm_controls (const struct rm *rm) { return rm->controls; }
 
 unsigned rm_groups (const struct rm *rm, int gpu)
 {

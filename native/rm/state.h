@@ -113,6 +113,7 @@ struct rm {
     uint64_t bytes[RM_MAX_GPUS];
     uint32_t changed; /* GPUs whose groups changed: to be told at the end of the call */
     uint32_t frozen;  /* GPUs that rm_freeze stopped */
+    uint64_t controls; /* rm's own, ever made */
     int32_t gpu_of_instance[RM_MAX_GPUS]; /* the driver's device instance -> the share's index */
     struct range *ranges; /* sorted, apart */
     size_t range_count, range_capacity;

@@ -13,7 +13,7 @@ static struct phase_plan plan;
 static uint64_t now, on_ns[TENANTS], on_since[TENANTS], off_since[TENANTS], longest_off[TENANTS];
 static uint64_t nobody_ns, together_ns, nobody_since, together_since, late;
 static bool off[TENANTS];
-static unsigned running, present;
+static unsigned running, present, calls = 1;
 
 static uint64_t below (uint64_t limit)
 {
@@ -46,19 +46,21 @@ static void count_time (uint64_t at)
     nobody_since = together_since = at;
 }
 
-/* The plan is run until `end`; a stop takes effect in the middle of its call, a thaw at its end. */
+/* The plan is run until `end`; a stop takes effect in the middle of its call, a thaw at its end: of several calls, the tenant
+ * is on from the first thaw to the last stop. */
 static void run_until (uint64_t end)
 {
     for (;;) {
         struct phase_step step = phase_next (&plan);
-        uint64_t began, ended, effect;
+        uint64_t began, ended, effect, one;
         unsigned tenant;
 
         if (step.entry == PHASE_NONE || step.at >= end)
             break;
         began = (step.at > now ? step.at : now) + below (late);
-        ended = began + (step.freeze ? 550000 + below (100000) : 300000 + below (60000));
-        effect = step.freeze ? began + (ended - began) / 2 : ended;
+        one = step.freeze ? 550000 + below (100000) : 300000 + below (60000);
+        ended = began + calls * one;
+        effect = step.freeze ? ended - one / 2 : began + one;
         tenant = plan.entries[step.entry].tenant;
         if (off[tenant] != step.freeze) {
             count_time (effect);
@@ -75,7 +77,7 @@ static void run_until (uint64_t end)
             }
             off[tenant] = step.freeze;
         }
-        phase_done (&plan, &step, began, ended, true);
+        phase_done (&plan, &step, began, ended, calls);
         now = ended;
     }
     now = now > end ? now : end;
@@ -116,6 +118,35 @@ static void caps (void)
     }
     late = 0;
     tap_ok (kept, "also by a thread that wakes up to 3 ms late, and caps that are shorter than a call");
+}
+
+static void several_processes (void)
+{
+    bool kept = true, parted = true;
+    double both;
+
+    for (calls = 2; calls <= 8; calls += calls) {
+        struct guard_phase two[] = { { .tenant = 0, .until = 30000 }, { .tenant = 1, .since = 30000, .until = PERIOD } };
+
+        for (uint32_t cap = 200; cap <= 800; cap += 200) {
+            struct guard_phase one = { .tenant = 0, .until = PERIOD * cap / 1000 };
+
+            begin (1);
+            phase_set (&plan, PERIOD, &one, 1, now);
+            run_until (now + 10000 * MILLISECOND);
+            kept &= near (part_of (0, 10000 * MILLISECOND), cap / 1000.0, 0.004);
+        }
+        begin (2);
+        phase_set (&plan, PERIOD, two, 2, now);
+        run_until (now + 10000 * MILLISECOND);
+        /* While one is let in and the other not yet stopped the GPU serves both, half each. */
+        both = (double) together_ns / 1e10;
+        parted &= near (part_of (0, 10000 * MILLISECOND) - both / 2, 0.6, 0.005) &&
+                  near (part_of (1, 10000 * MILLISECOND) - both / 2, 0.4, 0.005) && both < 0.04 * calls;
+    }
+    calls = 1;
+    tap_ok (kept, "caps of tenants with 2, 4 and 8 processes are kept within 0.4 points, from the first thaw to the last stop");
+    tap_ok (parted, "and two such tenants have their parts");
 }
 
 static void handing_over (void)
@@ -185,7 +216,7 @@ static void ending (void)
     run_until (now + 100 * MILLISECOND);
     while (plan.count > 0) {
         step = phase_next (&plan);
-        phase_done (&plan, &step, step.at, step.at, false);
+        phase_done (&plan, &step, step.at, step.at, 0);
     }
     tap_ok (phase_next (&plan).entry == PHASE_NONE, "tenants that are not there any more are forgotten");
 }
@@ -210,6 +241,7 @@ static void checking (void)
 int main (void)
 {
     caps ();
+    several_processes ();
     handing_over ();
     moving ();
     ending ();
