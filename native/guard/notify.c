@@ -60,6 +60,7 @@ bool notify_handle (struct tenant *tenant, int listener)
     if (tenant->in_hand != NULL)
         atomic_store (tenant->in_hand, notification.id);
     began = guard_now ();
+    atomic_store (&tenant->called_at, began);
     pthread_mutex_lock (&tenant->lock);
     books_received (tenant, &notification);
     tenant->status.notifications++;

@@ -107,16 +107,20 @@ static void handle_events (struct tenant *tenant)
     }
 }
 
-/* What is waited for: the epoll descriptor, then the listeners. */
-static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited)
+/* What is waited for: the epoll descriptor, then the listeners, unless the tenant has to wait for others. */
+static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int *timeout)
 {
     nfds_t count = 1;
+    int held;
 
     waited[0] = (struct pollfd) { .fd = tenant->epoll, .events = POLLIN };
     pthread_mutex_lock (&tenant->lock);
-    for (unsigned i = 0; i < tenant->listener_count; i++)
+    held = fair_wait (tenant, guard_now ());
+    for (unsigned i = 0; held == 0 && i < tenant->listener_count; i++)
         waited[count++] = (struct pollfd) { .fd = tenant->listeners[i], .events = POLLIN };
     pthread_mutex_unlock (&tenant->lock);
+    if (held != 0 && (*timeout < 0 || held < *timeout))
+        *timeout = held;
     return count;
 }
 
@@ -132,7 +136,7 @@ static void *run (void *argument)
         return NULL;
     while (!atomic_load (&tenant->stop)) {
         int timeout = sleep_for (tenant);
-        nfds_t count = waited_for (tenant, waited);
+        nfds_t count = waited_for (tenant, waited, &timeout);
 
         /* poll, because the kernel's "wake up on the same CPU" does not pass through an epoll descriptor. */
         if (poll (waited, count, timeout) <= 0)

@@ -100,6 +100,11 @@ struct tenant {
     uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
     uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
     uint64_t excess[SHARE_MAX_GPUS]; /* truth above the books, charged too */
+    struct fair {
+        uint64_t debt, counted_at; /* ns of the driver's time, at that time (CLOCK_MONOTONIC ns) */
+        uint64_t until;            /* its calls wait; 0: no need */
+    } fair;
+    _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
     struct keep keep; /* what was freed and lives on, charged too */
     uint32_t slice[SHARE_MAX_GPUS];
     bool wished_frozen[SHARE_MAX_GPUS]; /* by the scheduler */
@@ -218,6 +223,12 @@ void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at);
 void truth_check (struct tenant *tenant, uint64_t now);
 /* The same about all living processes, now. */
 void truth_now (struct tenant *tenant);
+
+/* fair.c: what a call took of the driver, ns. */
+uint64_t fair_clock (void);
+void fair_spent (struct tenant *tenant, uint64_t nanoseconds);
+/* Milliseconds that the tenant's calls have to wait; 0: none. */
+int fair_wait (struct tenant *tenant, uint64_t now);
 
 /* books.c: what outlives this process. All of it is nothing without a file. */
 void books_close (struct tenant *tenant);

@@ -111,12 +111,26 @@ static uint32_t make_root (int control)
     return call (control, ALLOC_REQUEST, head, 40) == 0 ? head[2] : 0;
 }
 
-/* In the other process: it shares nothing with this one but the open file, and ends with it. */
-static void own (int control, int said, int waits)
+/* A device and a subdevice for each GPU, under the same handles in both places. Made by the process that made the client:
+ * the driver asserts it on the way to the GPU's firmware (device.c). */
+static void furnish (const struct place *place)
 {
-    int kept[3] = { control, said, waits };
+    for (uint32_t i = 0; i < place->node_count; i++) {
+        uint8_t params[DEVICE_PARAMS_SIZE] = { 0 };
+        uint32_t zero = 0;
+
+        memcpy (params, &i, sizeof (i)); /* deviceId */
+        if (make (place, place->client, HANDLE_DEVICE + i, CLASS_DEVICE_0, params) != 0)
+            break;
+        make (place, HANDLE_DEVICE + i, HANDLE_SUBDEVICE + i, CLASS_SUBDEVICE_0, &zero);
+    }
+}
+
+/* In the other process: it shares nothing with this one but the open file, and ends with it. */
+static void own (struct place *store, int said, int waits)
+{
+    int control = store->control, kept[3] = { control, said, waits };
     unsigned from = 0;
-    uint32_t client;
     char byte;
 
     for (unsigned i = 0; i < 3; i++)
@@ -136,8 +150,10 @@ static void own (int control, int said, int waits)
     signal (SIGINT, SIG_IGN);
     signal (SIGTERM, SIG_DFL);
     prctl (PR_SET_NAME, "nvc-keeper");
-    client = make_root (control);
-    if (client == 0 || write (said, &client, sizeof (client)) != sizeof (client))
+    store->client = make_root (control);
+    if (store->client != 0)
+        furnish (store);
+    if (write (said, &store->client, sizeof (store->client)) != sizeof (store->client))
         _exit (1);
     close (control);
     close (said);
@@ -160,7 +176,7 @@ static bool start_owner (struct witness *witness, struct place *store)
     }
     witness->owner = fork ();
     if (witness->owner == 0)
-        own (store->control, said[1], waits[0]);
+        own (store, said[1], waits[0]);
     close (said[1]);
     close (waits[0]);
     witness->owner_pipe = waits[1];
@@ -193,19 +209,12 @@ static bool open_files (struct place *place, const char *directory)
     return place->node_count != 0;
 }
 
-/* A device and a subdevice for each GPU, in both places under the same handles. */
-static void furnish (struct witness *witness, const struct place *place, bool is_first)
+static void find_gpus (struct witness *witness, const struct place *place)
 {
     for (uint32_t i = 0; i < place->node_count; i++) {
-        uint8_t params[DEVICE_PARAMS_SIZE] = { 0 };
-        uint32_t zero = 0, flags = GID_BINARY;
+        uint32_t flags = GID_BINARY;
         uint8_t gid[268] = { 0 };
 
-        memcpy (params, &i, sizeof (i)); /* deviceId */
-        if (make (place, place->client, HANDLE_DEVICE + i, CLASS_DEVICE_0, params) != 0)
-            break;
-        if (make (place, HANDLE_DEVICE + i, HANDLE_SUBDEVICE + i, CLASS_SUBDEVICE_0, &zero) != 0 || !is_first)
-            continue;
         memcpy (gid + 4, &flags, sizeof (flags));
         if (ask (place, HANDLE_SUBDEVICE + i, GET_GID_INFO, gid, sizeof (gid)) != 0)
             continue;
@@ -228,8 +237,8 @@ struct witness *witness_open (const char *device_directory)
     stand->pid = (uint32_t) getpid ();
     if (open_files (stand, device_directory) && open_files (store, device_directory) &&
         (stand->client = make_root (stand->control)) != 0 && start_owner (witness, store)) {
-        furnish (witness, stand, true);
-        furnish (witness, store, false);
+        furnish (stand);
+        find_gpus (witness, stand);
         if (witness->gpu_count > 0)
             return witness;
     }

@@ -287,7 +287,7 @@ def flood(one: Attack) -> None:
 
 def uvm(one: Attack) -> None:
     one.begin("uvm", 20)
-    for key in ("gid", "initialize", "register", "space", "register-space", "map"):
+    for key in ("gid", "initialize", "mm", "register", "space", "register-space", "map"):
         assert one.get(key) == 0, key
     kept = one.get("kept")
     one.go()

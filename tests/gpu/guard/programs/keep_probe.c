@@ -184,6 +184,8 @@ static uint32_t uvm_begin (const struct client *client, int *uvm, uint8_t uuid[1
     uint32_t gid[67] = { 0, 2 }, space[12] = { 0, 0x48 } /* externally owned, page faults */, status;
     uint64_t initialize[2] = { 0, 0xffff };
     uint8_t gpu[40] = { 0 }, vaspace[32] = { 0 };
+    int32_t memory[2] = { -1, -1 };
+    int second = open ("/dev/nvidia-uvm", O_RDWR | O_CLOEXEC);
     uint32_t words[4] = { (uint32_t) client->file, client->handle, SPACE, 0xffff };
 
     *uvm = open ("/dev/nvidia-uvm", O_RDWR | O_CLOEXEC);
@@ -191,12 +193,17 @@ static uint32_t uvm_begin (const struct client *client, int *uvm, uint8_t uuid[1
         return 0x10001;
     memcpy (uuid, gid + 3, 16);
     status = status_of (*uvm, 0x30000001, initialize, 8);
+    memory[0] = *uvm;
+    printf ("uvm-initialize=%x mm=%x\n", status, status_of (second, 75, memory, 4)); /* MM_INITIALIZE, on a file of its own */
     memcpy (gpu, uuid, 16);
     memcpy (gpu + 24, words, 8);
     if (status == 0)
         status = status_of (*uvm, 37, gpu, 36);
+    printf ("uvm-register=%x\n", status);
     if (status == 0)
         status = make (client, DEVICE, SPACE, 0x90f1, space);
+    printf ("uvm-space=%x\n", status);
+    fflush (stdout);
     memcpy (vaspace, uuid, 16);
     memcpy (vaspace + 16, words, 12);
     return status != 0 ? status : status_of (*uvm, 25, vaspace, 28);
@@ -302,13 +309,14 @@ static struct client keeper_opened (void)
     pid_t child = fork ();
     if (child == 0) {
         uint32_t status = rooted (&client);
+
+        furnish (&client); /* the driver asserts that the maker of a client makes its devices */
         _exit (status != 0 || write (pair[1], &client.handle, 4) != 4);
     }
     if (read (pair[0], &client.handle, 4) != 4)
         client.handle = 0;
     waitpid (child, NULL, 0);
     printf ("keeper=%d client=%x\n", child, client.handle);
-    furnish (&client);
     return client;
 }
 
