@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ from tools.measuring import Failed, Row, interleave, markdown, peak_mib, spawn
 DRIVER = Path("/proc/driver/nvidia/version")
 #: docs/design.md, section 8: `nvidia-smi -L` is the yardstick that was measured beside nvidia-container-cli.
 GOAL_HOOK, GOAL_CONFIGURE, GOAL_AGENT, GOAL_MANY, LIMIT_MIB = 1.5, 1.45, 0.7, 1.0, 48
+#: `configure` through the agent against NVIDIA's own program, where that is installed.
+REFERENCE, GOAL_REFERENCE = "nvidia-container-cli", 0.5
 MANY = 64
 
 
@@ -35,6 +38,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=15, help="measurements of each row (default 15)")
     parser.add_argument("--many-rounds", type=int, default=3, help=f"rounds of {MANY} containers at once (default 3)")
+    parser.add_argument("--only", choices=["agent"], help="these rows alone: agent is `configure` by warm processes")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument("--write", metavar="FILE", help="also write the report to FILE, e.g. docs/measured/NAME.md")
     options = parser.parse_args(argv)
@@ -43,7 +47,8 @@ def main(argv: Sequence[str]) -> int:
         return 1
     bed = Bed()
     try:
-        rows = Bench(bed, options.rounds, options.many_rounds).rows()
+        bench = Bench(bed, options.rounds, options.many_rounds)
+        rows = bench.agent_rows() if options.only else bench.rows()
     except (Failed, OSError, RuntimeError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -71,6 +76,13 @@ class Bench:
     def rows(self) -> list[Row]:
         self._warm_up()
         return [self._hook(), *self._configure(), self._inventory("cold"), self._inventory("warm"), self._many()]
+
+    def agent_rows(self) -> list[Row]:
+        """`configure` by warm processes, and what starting any process costs in the same minute."""
+        self._warm_up()
+        row = Row("bare `python3 -I -S -c pass`", "`true`")
+        interleave(row, self.rounds, lambda _: spawn(self.bare) * 1e3, lambda _: spawn(["true"]) * 1e3)
+        return [*self._through_agent(), row]
 
     def _runtime(self) -> OciRuntime:
         for name in ("crun", "runc"):
@@ -118,10 +130,14 @@ class Bench:
         with WarmBed(self.bed.directory("warm")) as warm:
             warm.start()
             rows = []
-            for name, other, goal in (
+            against = [
                 (self.smi_name, None, GOAL_AGENT if self.real else None),
                 ("the same without it", warm.python("nvc-py"), None),
-            ):
+            ]
+            reference = shutil.which(REFERENCE)
+            if reference and self.real:
+                against.append((f"`{REFERENCE} configure`", reference, GOAL_REFERENCE))
+            for name, other, goal in against:
                 containers, others = self._hold(self.rounds), self._hold(self.rounds if other else 0)
                 row = Row("`configure` through the agent", name, goal=goal)
 

@@ -1,4 +1,4 @@
-"""Shares with drivers of every branch: structs of each one's own sizes, on a simulated driver that refuses all others."""
+"""Shares with drivers of every branch: structs of each one's own sizes; the simulated driver refuses all others."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ DRIVERS = (
     "590.48.01",
     "595.45.04",
 )
-#: Bytes of the parameters of video memory, an address space, a page of counters and a channel, by the first release that
-#: has them: from the headers of the open kernel modules. A program says none of these sizes; the driver knows them.
+#: Bytes of the parameters of video memory, an address space, a page of counters and a channel, by the first release
+#: that has them: from the headers of the open kernel modules. A program says none of these; the driver knows them.
 SIZES = {
     0x40: {535: 120, 545: 128},
     0x90F1: {535: 48, 580: 56},

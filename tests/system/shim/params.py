@@ -34,7 +34,9 @@ class Client:
 
     def make(self, parent: int, handle: int, number: int, params: int) -> tuple[int, int]:
         """Status and handle."""
-        call = ctypes.create_string_buffer(struct.pack("<4IQQ4I", self.handle, parent, handle, number, params, *[0] * 5))
+        call = ctypes.create_string_buffer(
+            struct.pack("<4IQQ4I", self.handle, parent, handle, number, params, *[0] * 5)
+        )
         if libc.ioctl(self.file, 0xC030462B, call) < 0:
             return -ctypes.get_errno(), 0
         return struct.unpack_from("<I", call, 40)[0], struct.unpack_from("<I", call, 8)[0]
