@@ -241,7 +241,7 @@ TENANT = (
         "gauge",
         "ratio",
         _GPU,
-        "Part of the GPU's time that a tenant could compute; 0 when nobody schedules.",
+        "Estimate of the part of the GPU's time that a tenant with work got; 0 when nobody schedules.",
         _each_gpu(lambda gpu: gpu.share_got),
     ),
     Row(

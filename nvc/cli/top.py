@@ -43,7 +43,7 @@ def top(
 
     \b
         USED/LIMIT   memory, and what it may have
-        WISHED GOT   its part of the GPU's time: as scheduled, and as it was
+        WISHED GOT   its part of the GPU's time: as scheduled, and an estimate of what it got if it had work
         CAP WEIGHT   as in `nvc-py share set`
         SLICE        how long each of its groups computes in one go
         FROZEN       time that it was off the GPU: since the last look, at first all of it
