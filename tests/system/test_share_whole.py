@@ -60,11 +60,11 @@ def check(result: Result) -> None:
     """The program sees 2 GiB, and gets out of memory when less than a piece is left of them, on every way."""
     seen = told(result)
     assert seen["plain_total_kib"] << 10 == 2 * GIB
-    assert seen["plain_error"] == seen["virtual_error"] == 2
+    assert seen["plain_error"] == seen["virtual_error"] == seen["managed_error"] == 2
     assert 0 <= seen["plain_free_kib"] >> 10 < PIECE
     # A context takes some of it.
     assert 20 < seen["plain"] <= 2 * GIB // (PIECE << 20)
-    assert seen["plain"] == seen["virtual"]
+    assert seen["plain"] == seen["virtual"] == seen["managed"]
 
 
 @pytest.mark.parametrize(

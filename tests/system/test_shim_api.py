@@ -1,4 +1,4 @@
-"""Both preloaded libraries over the simulated driver: oversubscription, and a driver that rm does not know."""
+"""Two preloaded libraries over the simulated driver: refused managed memory, oversubscription, an unknown driver."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc import preload
 from tests.support.native import build
 from tests.support.simgpu import Probe, SimGpu, make_machine, with_gpu
 
@@ -20,9 +21,28 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def both(gpu: SimGpu) -> Probe:
-    libraries = [str(build() / name) for name in ("libnvc-shim.so", "libnvc-shim-api.so")]
+def both(gpu: SimGpu, *, api: bool = True) -> Probe:
+    libraries = [str(build() / name) for name in preload.names(memory=True, api=api)]
     return gpu.probe(LD_PRELOAD=":".join(libraries))
+
+
+def limited(gpu: SimGpu) -> None:
+    gpu.share(memory=10 * GIB)
+    probe = both(gpu, api=False)
+    assert probe.init() == 0
+    held = gpu.region().used(0)
+    assert probe.managed(4 * 1024) == 0
+    assert gpu.region().used(0) == held + 4 * GIB
+    assert probe.managed(7 * 1024) == 2, "out of memory, though libcuda says that it does not know"
+    assert gpu.region().used(0) == held + 4 * GIB
+    assert probe.managed(1024) == 0
+    alone = gpu.probe()
+    assert alone.init() == 0
+    assert alone.managed(20 * 1024) == 999, "libcuda's own word: else this test shows nothing"
+
+
+def test_managed_memory_beyond_the_limit_is_out_of_memory(machine: Path) -> None:
+    with_gpu(machine, limited)
 
 
 def oversubscribed(gpu: SimGpu) -> None:
