@@ -10,7 +10,7 @@ from __future__ import annotations
 from nvc.errors import InputError
 from nvc.record import Record
 from nvc.share.model import WHOLE_CAP, WHOLE_MEMORY, GpuShare, Share
-from nvc.share.words import MEMORY_LIMIT, parse, shown
+from nvc.share.words import MEMORY_LEAST, MEMORY_LIMIT, parse, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _hami_memory(environment: Mapping[str, str], name: str) -> int:
     unit = _SUFFIXES.get(text[-1].lower(), 1)
     digits = text[:-1] if unit > 1 else text
     value = _based(digits)
-    if value is None or value * unit > MEMORY_LIMIT:
+    if value is None or value * unit > MEMORY_LIMIT or 0 < value * unit < MEMORY_LEAST:
         raise InputError(f"{name}={shown(text)} is not an amount of memory", hint="write it as HAMi does: 4096m or 4g")
     return value * unit
 

@@ -7,7 +7,8 @@
     selector  = INDEX | "#" POSITION | "GPU-" UUID | "MIG-" UUID | PCI bus id
 
 INDEX counts the GPUs of the host as nvidia-smi on the host does; #POSITION counts those that the container sees.
-Quantities are Kubernetes': bytes, or with Ki Mi Gi Ti (1024) or k K M G T (1000). Whole texts come from tenants: every
+Quantities are Kubernetes': bytes, or with Ki Mi Gi Ti (1024) or k K M G T (1000), and 1Mi or more: who writes mem=10
+means something else. Whole texts come from tenants: every
 number has a length limit before int() sees it, and every mistake is an InputError that names its word.
 """
 
@@ -28,6 +29,8 @@ TEXT_LIMIT = 8192
 GPU_LIMIT = 32
 #: No GPU has a pebibyte; larger numbers are mistakes.
 MEMORY_LIMIT = 1 << 50
+#: Nothing computes in less; a smaller number has lost its unit.
+MEMORY_LEAST = 1 << 20
 OFF = "off"
 
 _DIGITS = frozenset("0123456789")
@@ -47,6 +50,7 @@ _WHOLE_DIGITS, _FRACTION_DIGITS = 20, 9
 _UUID_LENGTH = 36
 
 _MEMORY_ALLOWED = "mem takes bytes, a number with Ki, Mi, Gi, Ti (1024) or K, M, G, T (1000), or a percentage: mem=10Gi"
+_UNIT_WANTED = "mem is 1Mi or more, and a number without a unit is bytes; write mem=10Gi"
 _CAP_ALLOWED = "cap takes 1% to 100% of the GPU's time, with at most one decimal: cap=50%"
 _WEIGHT_ALLOWED = f"weight takes a whole number from 1 to {WEIGHT_LIMIT}; 10 is what a container has that does not say"
 _SELECTOR_ALLOWED = (
@@ -199,6 +203,9 @@ def _memory(value: str) -> tuple[int, bool]:
         raise InputError(f"share: mem={shown(value)} is not an amount of memory", hint=_MEMORY_ALLOWED)
     if not 0 < amount <= MEMORY_LIMIT:
         raise InputError(f"share: mem={shown(value)} is {'too much' if amount else 'nothing'}", hint=_MEMORY_ALLOWED)
+    if amount < MEMORY_LEAST:
+        what = f"{amount} bytes" if unit == 1 else "less than 1Mi"
+        raise InputError(f"share: mem={shown(value)} is {what}, with which nothing computes", hint=_UNIT_WANTED)
     return amount, False
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nvc.errors import InputError
 from nvc.share.model import PRIORITIES, WHOLE_MEMORY, GpuShare, Share
-from nvc.share.words import GPU_LIMIT, MEMORY_LIMIT, TEXT_LIMIT, format_share, parse, parse_gpu
+from nvc.share.words import GPU_LIMIT, MEMORY_LEAST, MEMORY_LIMIT, TEXT_LIMIT, format_share, parse, parse_gpu
 
 UUID = "GPU-b8058b66-3950-5eb2-94c2-df90166ee487"
 
@@ -18,7 +18,7 @@ def wishes(draw: st.DrawFn) -> GpuShare:
     memory, part = draw(
         st.one_of(
             st.just((0, 0)),
-            st.tuples(st.integers(1, MEMORY_LIMIT), st.just(0)),
+            st.tuples(st.integers(MEMORY_LEAST, MEMORY_LIMIT), st.just(0)),
             st.tuples(st.just(0), st.integers(1, WHOLE_MEMORY)),
         )
     )
@@ -61,18 +61,19 @@ def test_any_text_is_a_share_or_a_message(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("1", 1),
         ("1048576", 1 << 20),
+        ("10737418240", 10 << 30),
+        ("1Mi", 1 << 20),
         ("10Gi", 10 << 30),
         ("1.5Gi", 3 << 29),
         ("512Mi", 512 << 20),
-        ("3Ki", 3072),
+        ("3072Ki", 3 << 20),
         ("1Ti", 1 << 40),
         ("10G", 10**10),
         ("10M", 10**7),
-        ("10K", 10**4),
-        ("10k", 10**4),
-        ("0.000001T", 10**6),
+        ("10000K", 10**7),
+        ("10000k", 10**7),
+        ("0.00001T", 10**7),
     ],
 )
 def test_memory_counts_as_in_kubernetes(text: str, size: int) -> None:
@@ -110,6 +111,10 @@ def test_off_is_no_share() -> None:
         ("mem=1Gi,", "unknown word ''"),
         ("mem=", "mem=''"),
         ("mem=0", "mem='0' is nothing"),
+        ("mem=10", "mem='10' is 10 bytes, with which nothing computes"),
+        ("mem=1048575", "mem='1048575' is 1048575 bytes"),
+        ("mem=10K", "mem='10K' is less than 1Mi"),
+        ("mem=0.9Mi", "mem='0.9Mi' is less than 1Mi"),
         ("mem=0%", "mem='0%'"),
         ("mem=101%", "mem='101%'"),
         ("mem=1.23456%", "mem='1.23456%'"),
@@ -138,7 +143,7 @@ def test_off_is_no_share() -> None:
         ("mem=1Gi,mem=2Gi", "mem is said twice"),
         ("mem=1Gi;cap=5%", "second part for all GPUs"),
         ("0:mem=1Gi;00:cap=5%", "GPU 0 is named twice"),
-        (f"{UUID}:mem=1;{UUID.upper().replace('GPU', 'gpu')}:mem=2", "is named twice"),
+        (f"{UUID}:mem=1Gi;{UUID.upper().replace('GPU', 'gpu')}:mem=2Gi", "is named twice"),
         ("x:mem=1Gi", "'x' names no GPU"),
         (":mem=1Gi", "'' names no GPU"),
         ("#:mem=1Gi", "'#' names no GPU"),
@@ -161,6 +166,13 @@ def test_a_mistake_is_named_and_what_is_allowed_said(text: str, named: str) -> N
     assert named in str(caught.value)
     assert caught.value.hint
     assert len(str(caught.value)) < 200
+
+
+def test_a_lost_unit_is_told_with_an_example() -> None:
+    with pytest.raises(InputError) as caught:
+        parse("cap=50%,mem=10")
+    assert "mem='10'" in str(caught.value)
+    assert "mem=10Gi" in (caught.value.hint or "")
 
 
 def test_megabytes_are_refused_at_once() -> None:
