@@ -117,75 +117,64 @@ static CUresult end (const struct creation *creation, CUresult result, enum ledg
     return result;
 }
 
+/* A creator of one ABI: `wide` is what it was given, in the newest form, or NULL as that was. */
+#define CREATE(symbol, array, kind, wide, levels, arguments)          \
+    struct creation creation;                                         \
+    if (!begin (&creation, wide, levels))                             \
+        return CUDA_ERROR_OUT_OF_MEMORY;                              \
+    return end (&creation, NEXT (symbol) arguments, kind, array)
+
+/* Both versions of a descriptor have fields of the same names. */
+#define WIDE_3D(old)                                                                                          \
+    ((old) == NULL ? NULL                                                                                     \
+                   : &(CUDA_ARRAY3D_DESCRIPTOR){ (old)->Width, (old)->Height, (old)->Depth, (old)->Format,    \
+                                                 (old)->NumChannels, (old)->Flags })
+#define WIDE_2D(old)                                                                                          \
+    ((old) == NULL ? NULL                                                                                     \
+                   : &(CUDA_ARRAY3D_DESCRIPTOR){ (old)->Width, (old)->Height, 0, (old)->Format,               \
+                                                 (old)->NumChannels, 0 })
+
 CUresult cuArray3DCreate_v2 (CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
-    struct creation creation;
-    if (!begin (&creation, descriptor, 1))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return end (&creation, NEXT (cuArray3DCreate_v2) (array, descriptor), LEDGER_ARRAY, array);
+    CREATE (cuArray3DCreate_v2, array, LEDGER_ARRAY, descriptor, 1, (array, descriptor));
 }
 
 CUresult cuArray3DCreate (CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor)
 {
-    struct creation creation;
-    CUDA_ARRAY3D_DESCRIPTOR wide = { 0 };
-    if (descriptor != NULL)
-        wide = (CUDA_ARRAY3D_DESCRIPTOR){ descriptor->Width,  descriptor->Height,      descriptor->Depth,
-                                          descriptor->Format, descriptor->NumChannels, descriptor->Flags };
-    if (!begin (&creation, descriptor != NULL ? &wide : NULL, 1))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return end (&creation, NEXT (cuArray3DCreate) (array, descriptor), LEDGER_ARRAY, array);
+    CREATE (cuArray3DCreate, array, LEDGER_ARRAY, WIDE_3D (descriptor), 1, (array, descriptor));
 }
 
 CUresult cuArrayCreate_v2 (CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
 {
-    struct creation creation;
-    CUDA_ARRAY3D_DESCRIPTOR flat = { 0 };
-    if (descriptor != NULL)
-        flat = (CUDA_ARRAY3D_DESCRIPTOR){ descriptor->Width,       descriptor->Height, 0, descriptor->Format,
-                                          descriptor->NumChannels, 0 };
-    if (!begin (&creation, descriptor != NULL ? &flat : NULL, 1))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return end (&creation, NEXT (cuArrayCreate_v2) (array, descriptor), LEDGER_ARRAY, array);
+    CREATE (cuArrayCreate_v2, array, LEDGER_ARRAY, WIDE_2D (descriptor), 1, (array, descriptor));
 }
 
 CUresult cuArrayCreate (CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor)
 {
-    struct creation creation;
-    CUDA_ARRAY3D_DESCRIPTOR flat = { 0 };
-    if (descriptor != NULL)
-        flat = (CUDA_ARRAY3D_DESCRIPTOR){ descriptor->Width,       descriptor->Height, 0, descriptor->Format,
-                                          descriptor->NumChannels, 0 };
-    if (!begin (&creation, descriptor != NULL ? &flat : NULL, 1))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return end (&creation, NEXT (cuArrayCreate) (array, descriptor), LEDGER_ARRAY, array);
+    CREATE (cuArrayCreate, array, LEDGER_ARRAY, WIDE_2D (descriptor), 1, (array, descriptor));
 }
 
 CUresult cuMipmappedArrayCreate (CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
                                  unsigned int levels)
 {
-    struct creation creation;
-    if (!begin (&creation, descriptor, levels))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return end (&creation, NEXT (cuMipmappedArrayCreate) (array, descriptor, levels), LEDGER_MIPMAP, array);
+    CREATE (cuMipmappedArrayCreate, array, LEDGER_MIPMAP, descriptor, levels, (array, descriptor, levels));
 }
+
+/* Of either kind: the driver's function, and the handle that it is given. */
+#define DESTROY(symbol, kind, handle)                                                             \
+    struct ledger_entry entry;                                                                    \
+    bool known = share_is_active () && share_forget (kind, (uintptr_t) (handle), &entry);         \
+    CUresult result = NEXT (symbol) (handle);                                                     \
+    if (known)                                                                                    \
+        share_freed (&entry, result == CUDA_SUCCESS);                                             \
+    return result
 
 CUresult cuArrayDestroy (CUarray array)
 {
-    struct ledger_entry entry;
-    bool known = share_is_active () && share_forget (LEDGER_ARRAY, (uintptr_t) array, &entry);
-    CUresult result = NEXT (cuArrayDestroy) (array);
-    if (known)
-        share_freed (&entry, result == CUDA_SUCCESS);
-    return result;
+    DESTROY (cuArrayDestroy, LEDGER_ARRAY, array);
 }
 
 CUresult cuMipmappedArrayDestroy (CUmipmappedArray array)
 {
-    struct ledger_entry entry;
-    bool known = share_is_active () && share_forget (LEDGER_MIPMAP, (uintptr_t) array, &entry);
-    CUresult result = NEXT (cuMipmappedArrayDestroy) (array);
-    if (known)
-        share_freed (&entry, result == CUDA_SUCCESS);
-    return result;
+    DESTROY (cuMipmappedArrayDestroy, LEDGER_MIPMAP, array);
 }

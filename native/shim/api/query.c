@@ -5,24 +5,34 @@
 #include "share.h"
 
 #include <limits.h>
-#include <string.h>
 
 static unsigned int narrow (uint64_t bytes)
 {
     return bytes > UINT_MAX ? UINT_MAX : (unsigned int) bytes;
 }
 
+/* What the current device has for this container; false: the driver's answer stays. A program may ask for one number. */
+static bool current_numbers (struct share_numbers *numbers)
+{
+    size_t free = 0, total = 0;
+    struct share share = share_of_current ();
+    return share.counted && NEXT (cuMemGetInfo_v2) (&free, &total) == CUDA_SUCCESS &&
+           share_numbers (&share, total, free, numbers);
+}
+
+static bool device_numbers (CUdevice device, struct share_numbers *numbers)
+{
+    size_t total = 0;
+    struct share share = share_of_device (device);
+    return share.counted && NEXT (cuDeviceTotalMem_v2) (&total, device) == CUDA_SUCCESS &&
+           share_numbers (&share, total, total, numbers);
+}
+
 CUresult cuMemGetInfo_v2 (size_t *free, size_t *total)
 {
     struct share_numbers numbers;
-    size_t real_free = 0, real_total = 0;
     CUresult result = NEXT (cuMemGetInfo_v2) (free, total);
-    if (result != CUDA_SUCCESS || (free == NULL && total == NULL))
-        return result;
-    struct share share = share_of_current ();
-    /* A program may ask for one of the two. */
-    if (!share.counted || NEXT (cuMemGetInfo_v2) (&real_free, &real_total) != CUDA_SUCCESS ||
-        !share_numbers (&share, real_total, real_free, &numbers))
+    if (result != CUDA_SUCCESS || (free == NULL && total == NULL) || !current_numbers (&numbers))
         return result;
     if (free != NULL)
         *free = numbers.free;
@@ -34,13 +44,8 @@ CUresult cuMemGetInfo_v2 (size_t *free, size_t *total)
 CUresult cuMemGetInfo (unsigned int *free, unsigned int *total)
 {
     struct share_numbers numbers;
-    size_t real_free = 0, real_total = 0;
     CUresult result = NEXT (cuMemGetInfo) (free, total);
-    if (result != CUDA_SUCCESS || (free == NULL && total == NULL))
-        return result;
-    struct share share = share_of_current ();
-    if (!share.counted || NEXT (cuMemGetInfo_v2) (&real_free, &real_total) != CUDA_SUCCESS ||
-        !share_numbers (&share, real_total, real_free, &numbers))
+    if (result != CUDA_SUCCESS || (free == NULL && total == NULL) || !current_numbers (&numbers))
         return result;
     if (free != NULL)
         *free = narrow (numbers.free);
@@ -53,10 +58,7 @@ CUresult cuDeviceTotalMem_v2 (size_t *bytes, CUdevice device)
 {
     struct share_numbers numbers;
     CUresult result = NEXT (cuDeviceTotalMem_v2) (bytes, device);
-    if (result != CUDA_SUCCESS || bytes == NULL)
-        return result;
-    struct share share = share_of_device (device);
-    if (share.counted && share_numbers (&share, *bytes, *bytes, &numbers))
+    if (result == CUDA_SUCCESS && bytes != NULL && device_numbers (device, &numbers))
         *bytes = numbers.total;
     return result;
 }
@@ -64,13 +66,8 @@ CUresult cuDeviceTotalMem_v2 (size_t *bytes, CUdevice device)
 CUresult cuDeviceTotalMem (unsigned int *bytes, CUdevice device)
 {
     struct share_numbers numbers;
-    size_t real = 0;
     CUresult result = NEXT (cuDeviceTotalMem) (bytes, device);
-    if (result != CUDA_SUCCESS || bytes == NULL)
-        return result;
-    struct share share = share_of_device (device);
-    if (share.counted && NEXT (cuDeviceTotalMem_v2) (&real, device) == CUDA_SUCCESS &&
-        share_numbers (&share, real, real, &numbers))
+    if (result == CUDA_SUCCESS && bytes != NULL && device_numbers (device, &numbers))
         *bytes = narrow (numbers.total);
     return result;
 }
