@@ -17,6 +17,7 @@ REASONS = (
     "bad-pointer",
     "too-many",
     "unreachable",
+    "raced",
 )
 
 

@@ -187,9 +187,11 @@ static void end (struct tenant *tenant, struct rm_call *call, long result)
     keep_after (tenant, result == 0);
 }
 
-static struct answer decide (struct tenant *tenant, struct rm_call *call, struct pointers *pointers, pid_t thread,
-                             uint64_t address)
+static struct answer decide (struct tenant *tenant, struct rm_call *call, struct pointers *pointers,
+                             const struct seccomp_notif *notification)
 {
+    pid_t thread = (pid_t) notification->pid;
+    uint64_t address = notification->data.args[2];
     enum rm_verdict verdict = rm_begin (tenant->rm, call);
     struct answer answer;
     uint64_t began;
@@ -197,6 +199,10 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
 
     switch (verdict) {
     case RM_CONTINUE:
+        if (!race_left (tenant, tenant->current, notification)) {
+            rm_end (tenant->rm, call, -EAGAIN);
+            return failed (EAGAIN);
+        }
         rm_forget_call (tenant->rm, call);
         if (rm_request_number (call->request) == ALLOC && get32 (tenant->head + CLASS_AT) == CLASS_DEVICE_0)
             fair_spent (tenant, DEVICE_NS);
@@ -251,7 +257,7 @@ static struct answer handle (struct tenant *tenant, struct rm_call *call, struct
             tenant->channels_changed = true;
             books_process (tenant, process);
         }
-        answer = decide (tenant, call, &pointers, thread, notification->data.args[2]);
+        answer = decide (tenant, call, &pointers, notification);
     }
     if (pointers.descriptor_copy >= 0)
         close (pointers.descriptor_copy);

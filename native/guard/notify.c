@@ -64,6 +64,7 @@ bool notify_handle (struct tenant *tenant, int listener)
     pthread_mutex_lock (&tenant->lock);
     books_received (tenant, &notification);
     tenant->status.notifications++;
+    race_back (tenant, (pid_t) notification.pid);
     answer = decide (tenant, listener, &notification);
     pthread_mutex_unlock (&tenant->lock);
 

@@ -39,6 +39,10 @@ struct process {
     unsigned client_count;
     uint64_t unreached_since; /* an ioctl on this client's file found no descriptor; 0: none did */
     uint32_t unreached_client;
+    bool is_suspect; /* a call was left to it that may have become another */
+    bool is_cleared; /* by the look in hand */
+    bool was_asked;  /* the driver, about it */
+    uint64_t truth_before[SHARE_MAX_GPUS], excess_before[SHARE_MAX_GPUS]; /* before that */
     unsigned moves; /* times that a descriptor was found elsewhere */
 };
 
@@ -56,6 +60,14 @@ struct thread_entry {
     pid_t thread;
     uint64_t serial;
     struct replay replay;
+};
+
+#define TENANT_LEFT 64 /* calls of one tenant that are under way without the guard */
+struct left_call {
+    int32_t thread;
+    uint64_t serial; /* of its process */
+    uint64_t at;     /* CLOCK_MONOTONIC ns */
+    uint64_t arguments[3];
 };
 
 struct channel_list;
@@ -88,6 +100,8 @@ struct tenant {
     unsigned listener_count;
     struct process processes[TENANT_PROCESSES];
     struct thread_entry threads[TENANT_THREADS];
+    struct left_call left[TENANT_LEFT];
+    unsigned left_count;
     uint64_t next_serial;
     uint64_t looked_at; /* status.notifications then */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
@@ -223,6 +237,17 @@ void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at);
 void truth_check (struct tenant *tenant, uint64_t now);
 /* The same about all living processes, now. */
 void truth_now (struct tenant *tenant);
+/* What the process holds before a call of its is left to it. */
+void truth_begin (struct tenant *tenant, struct process *process);
+
+/* race.c: a call is left to its thread. false: too many of the tenant's are under way. */
+bool race_left (struct tenant *tenant, struct process *process, const struct seccomp_notif *notification);
+/* The thread makes another call. */
+void race_back (struct tenant *tenant, pid_t thread);
+/* Whether calls that were left to threads of the process are under way. */
+bool race_is_on (struct tenant *tenant, const struct process *process, uint64_t now);
+/* Such a call became memory beyond the quota: the process is ended. */
+void race_lost (struct tenant *tenant, struct process *process);
 
 /* fair.c: what a call took of the driver, ns. */
 uint64_t fair_clock (void);

@@ -193,21 +193,64 @@ static bool holds_nothing (const struct tenant *tenant, const struct process *pr
     return true;
 }
 
-/* What the processes hold beyond what the books say counts too. */
-static void compare (struct tenant *tenant)
+static void look_at_all (struct tenant *tenant)
 {
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0 && !tenant->processes[i].dead)
+            look (tenant, &tenant->processes[i]);
+}
+
+static bool is_over (const struct tenant *tenant, uint32_t gpu)
+{
+    uint64_t limit = tenant->limits.gpus[gpu].memory;
+
+    return limit != 0 && tenant_used (tenant, gpu) > limit && (tenant->excess[gpu] != 0 || tenant->over[gpu]);
+}
+
+/* What the processes hold beyond what the books say. Whether that is above a quota that was kept before. */
+static bool sum_up (struct tenant *tenant)
+{
+    bool any = false;
+
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
-        uint64_t limit = tenant->limits.gpus[gpu].memory, sum = 0, used;
-        bool over;
+        uint64_t sum = 0;
 
         for (unsigned i = 0; i < TENANT_PROCESSES; i++)
             sum += tenant->processes[i].serial ? tenant->processes[i].truth[gpu] : 0;
         tenant->status.truth[gpu] = sum;
         tenant->excess[gpu] = sum > tenant->used[gpu] ? sum - tenant->used[gpu] : 0;
-        used = tenant_used (tenant, gpu);
-        over = limit != 0 && used > limit && (tenant->excess[gpu] != 0 || tenant->over[gpu]);
+        any |= is_over (tenant, gpu) && !tenant->over[gpu];
+    }
+    return any;
+}
+
+/* Who made a call that had to be left to it, and holds more by now than anybody granted. */
+static void judge (struct tenant *tenant, uint32_t gpu)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        struct process *process = &tenant->processes[i];
+
+        if (process->serial != 0 && !process->dead && process->is_suspect &&
+            process->truth[gpu] > process->truth_before[gpu] && tenant->excess[gpu] > process->excess_before[gpu])
+            race_lost (tenant, process);
+    }
+}
+
+/* What is held beyond the books counts too. */
+static void compare (struct tenant *tenant)
+{
+    /* Who was not asked lately may have given back what it had: before that is held against anybody all are asked. */
+    if (sum_up (tenant)) {
+        look_at_all (tenant);
+        sum_up (tenant);
+    }
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
+        bool over = is_over (tenant, gpu);
+
         if (over && !tenant->over[gpu])
             guard_note (tenant, RM_OVER_QUOTA, 0, 0);
+        if (over)
+            judge (tenant, gpu);
         if (over != tenant->over[gpu]) {
             tenant->over[gpu] = over;
             schedule_apply (tenant, gpu);
@@ -236,10 +279,12 @@ void truth_check (struct tenant *tenant, uint64_t now)
         if (process->serial == 0 || process->ask_at == 0)
             continue;
         if (process->ask_at <= now) {
-            bool known = look (tenant, process);
+            /* Before it is asked about: what came back by then is in the answer. */
+            bool is_on = process->is_suspect && race_is_on (tenant, process, now), known = look (tenant, process);
 
             looked = true;
-            process->ask_delay = process->ask_delay == 0                ? FIRST_ASK_NS
+            process->is_cleared = process->is_suspect && !is_on;
+            process->ask_delay = process->ask_delay == 0 || is_on       ? FIRST_ASK_NS
                                  : process->ask_delay > LAST_ASK_NS / 2 ? LAST_ASK_NS
                                                                         : process->ask_delay * 2;
             process->ask_at = now + process->ask_delay;
@@ -256,12 +301,22 @@ void truth_check (struct tenant *tenant, uint64_t now)
     tenant->ask_at = next;
     if (looked)
         compare (tenant);
+    for (unsigned i = 0; looked && i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].is_cleared)
+            tenant->processes[i].is_suspect = tenant->processes[i].is_cleared = false;
 }
 
 void truth_now (struct tenant *tenant)
 {
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0 && !tenant->processes[i].dead)
-            look (tenant, &tenant->processes[i]);
+    look_at_all (tenant);
     compare (tenant);
+}
+
+void truth_begin (struct tenant *tenant, struct process *process)
+{
+    if (!process->was_asked)
+        process->was_asked = look (tenant, process);
+    sum_up (tenant);
+    memcpy (process->truth_before, process->truth, sizeof (process->truth));
+    memcpy (process->excess_before, tenant->excess, sizeof (process->excess_before));
 }

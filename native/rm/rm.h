@@ -59,6 +59,7 @@ enum rm_reason {
     RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
     RM_TOO_MANY,         /* more objects than rm keeps for a tenant; number: escape */
     RM_UNREACHABLE,      /* a process hid its descriptors, so that nothing can stop its channels; number: client */
+    RM_RACED,            /* a call that its own thread had to make became memory beyond the quota; its process was ended */
     RM_REASONS
 };
 
