@@ -88,7 +88,7 @@ bool process_knows_driver (struct process *process);
 bool process_attach (struct process *process);
 uint64_t process_memory_limit (const struct process *process, int gpu);
 uint32_t process_timeslice (struct process *process, int gpu);
-/* Caps and weights that the container lowered itself, as one number. */
+/* Caps and weights that the container lowered itself, and who has groups, as one number. */
 uint64_t process_own (const struct process *process);
 /* In 1/1000; 0: no cap. */
 uint32_t process_cap (const struct process *process, int gpu);

@@ -40,6 +40,11 @@ static bool header_good (const struct region_header *header)
            header->slots == REGION_SLOTS;
 }
 
+void region_regrouped (struct region *region)
+{
+    __atomic_add_fetch (&region->header->grouped, 1, __ATOMIC_SEQ_CST);
+}
+
 /* What hostile neighbours write into the header stays a number below the number of slots. */
 static uint32_t high (const struct region *region)
 {
@@ -48,8 +53,11 @@ static uint32_t high (const struct region *region)
     return count > REGION_SLOTS ? REGION_SLOTS : count;
 }
 
-static void clear_slot (struct region_slot *slot)
+static void clear_slot (struct region *region, struct region_slot *slot)
 {
+    for (unsigned gpu = 0; gpu < SHARE_MAX_GPUS; gpu++)
+        if (LOAD_RELAXED (slot->groups[gpu]))
+            region_regrouped (region);
     memset ((char *) slot + 8, 0, sizeof *slot - 8);
     __atomic_add_fetch (&slot->generation, 1, __ATOMIC_SEQ_CST);
     STORE (slot->state, 0u);
@@ -68,7 +76,7 @@ static bool take_slot (struct region *region, uint32_t index)
         slot_lock (region->descriptor, index, F_UNLCK);
         return false;
     }
-    clear_slot (slot);
+    clear_slot (region, slot);
     identity_fill (slot);
     STORE (slot->state, 1u);
     count = LOAD (region->header->high);
@@ -144,7 +152,7 @@ void region_detach (struct region *region)
     if (!region->header)
         return;
     if (!region->private) {
-        clear_slot (region->slot);
+        clear_slot (region, region->slot);
         RAW1 (SYS_close, region_descriptor (region));
     }
     RAW2 (SYS_munmap, region->header, region->private ? 2 * REGION_PAGE : REGION_SIZE);
@@ -195,7 +203,7 @@ unsigned region_sweep (struct region *region)
         if (!slot_lock (descriptor, i, F_WRLCK))
             continue;
         if (LOAD (region->slots[i].state) != 0) {
-            clear_slot (&region->slots[i]);
+            clear_slot (region, &region->slots[i]);
             swept++;
         }
         slot_lock (descriptor, i, F_UNLCK);

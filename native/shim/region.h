@@ -42,6 +42,8 @@ void region_sweep_sometimes (struct region *region);
 /* Sum over all processes, without a sweep. pending: also what is being asked for. */
 uint64_t region_sum (const struct region *region, int gpu, bool pending);
 uint32_t region_groups (const struct region *region, int gpu);
+/* Tells the others that the own groups are other ones. */
+void region_regrouped (struct region *region);
 /* Among the processes that have compute groups on the GPU, by slots. */
 struct region_place {
     uint32_t rank, count;

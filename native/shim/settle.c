@@ -32,7 +32,7 @@ uint32_t process_timeslice (struct process *process, int gpu)
 uint64_t process_own (const struct process *process)
 {
     const struct region_header *header = process->region.header;
-    uint64_t own = 0;
+    uint64_t own = LOAD (header->grouped);
 
     for (unsigned gpu = 0; gpu < process->limits.gpu_count && gpu < SHARE_MAX_GPUS; gpu++)
         own = own * 31 + ((uint64_t) LOAD_RELAXED (header->cap[gpu]) << 32 | LOAD_RELAXED (header->weight[gpu]));
@@ -83,7 +83,7 @@ static bool needs_thread (struct process *process, int gpu)
 bool process_settle (struct process *process)
 {
     uint32_t regrouped = process->regrouped;
-    bool wanted = false;
+    bool wanted = false, other = false;
 
     if (process->attached)
         __atomic_store_n (&process->own, process_own (process), __ATOMIC_RELAXED);
@@ -94,10 +94,17 @@ bool process_settle (struct process *process)
         return false;
     process->regrouped = 0;
     for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++)
-        if (regrouped & 1u << gpu)
-            __atomic_store_n (&process->region.slot->groups[gpu], rm_groups (process->rm, gpu), __ATOMIC_SEQ_CST);
+        if (regrouped & 1u << gpu) {
+            uint32_t groups = rm_groups (process->rm, gpu), *place = &process->region.slot->groups[gpu];
+
+            other |= __atomic_exchange_n (place, groups, __ATOMIC_SEQ_CST) != groups;
+        }
     if (regrouped)
         publish_channels (process);
+    if (other) { /* the slices of all are others now; ours are written below */
+        region_regrouped (&process->region);
+        __atomic_store_n (&process->own, process_own (process), __ATOMIC_RELAXED);
+    }
     for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++) {
         uint32_t timeslice;
 

@@ -105,7 +105,8 @@ struct region_header { /* the first page */
     uint32_t high; /* slots [0, high) have been used */
     uint32_t unknown_driver; /* 1: a process met a driver that rm does not know, and let everything pass */
     uint64_t swept_ns; /* CLOCK_MONOTONIC: when dead slots were looked for last */
-    uint32_t spare0[8];
+    uint32_t grouped; /* goes up whenever a process has other compute groups than before */
+    uint32_t spare0[7];
     /* 64: the container's own, lower limits; 0: none */
     uint64_t memory[SHARE_MAX_GPUS];
     uint32_t cap[SHARE_MAX_GPUS]; /* 1/1000 */

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.linux import rmcontrol, syscalls
 from nvc.share.region import set_own
 from tests.support.simgpu import Probe, SimGpu, make_machine, with_gpu
 
@@ -83,6 +84,40 @@ def followed(gpu: SimGpu) -> None:
 def test_a_program_that_makes_no_call_on_the_driver_follows_too(machine: Path) -> None:
     """libcuda polls in a thread of its own: measured on an H200 with driver 580."""
     with_gpu(machine, followed)
+
+
+def slices(gpu: SimGpu, probe: Probe) -> set[int]:
+    """Microseconds that a process's compute groups have, from outside."""
+    slot = next(slot for slot in gpu.region().slots if slot.pid == probe.process.pid)
+    with syscalls.pidfd_open(probe.process.pid) as pinned:
+        found = set()
+        for channel in slot.channels:
+            with syscalls.pidfd_getfd(pinned, channel.descriptor) as control:
+                found.add(rmcontrol.get_timeslice(control, channel.client, channel.group) or 0)
+    return found
+
+
+def regrouped(gpu: SimGpu) -> None:
+    first = gpu.started(cap=1000)
+    assert first.events() == 0
+    assert slices(gpu, first) == {2048}
+    # Not `started`, which writes the limits anew, and so makes everybody look.
+    second, third, fourth = (gpu.probe() for _ in range(3))
+    assert [second.init(), third.init()] == [0, 0]
+    groups = sum(slot.groups[0] for slot in gpu.region().slots)
+    wait_until(lambda: slices(gpu, first) == {2048 // groups})
+    assert slices(gpu, third) == {2048 // groups}
+    for probe in (second, third):
+        probe.kill()
+    assert fourth.init() == 0
+    fourth.info()  # clears the slots of the dead
+    assert len(gpu.region().slots) == 2
+    wait_until(lambda: slices(gpu, first) == {1024})
+
+
+def test_a_program_that_makes_no_call_divides_the_slice_with_who_comes(machine: Path) -> None:
+    """Else n processes of a container had slices for 1 + 1/2 + 1/3 and so on, beside those of another container."""
+    with_gpu(machine, regrouped)
 
 
 def lowered(gpu: SimGpu) -> None:
