@@ -1,4 +1,4 @@
-"""The driver fails under guarded containers, the GPU is lost: nobody hangs, nothing is granted, the books stay right."""
+"""The driver fails under guarded containers, the GPU is lost: nobody hangs, nothing is given, the books stay right."""
 
 from __future__ import annotations
 
