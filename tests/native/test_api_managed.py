@@ -1,4 +1,4 @@
-"""The error of managed memory that libnvc-shim.so refused; and that nobody else notices who stands before the driver."""
+"""The error of managed memory that libnvc-shim.so refused; and that nobody notices who stands before the driver."""
 
 from __future__ import annotations
 
@@ -62,12 +62,13 @@ def test_one_error_becomes_another_and_nothing_else(
 
 
 def test_without_the_other_library_the_drivers_word_stays(tmp_path: Path, table: str) -> None:
-    program = f"{WAYS}\ncuda.fake_fail(999, 1)\nassert outcomes() == {{999}}\ncuda.fake_fail(0, 0)\nassert outcomes() == {{0}}"
+    program = f"{WAYS}\ncuda.fake_fail(999, 1)\nassert outcomes() == {{999}}\n"
+    program += "cuda.fake_fail(0, 0)\nassert outcomes() == {0}"
     Container(tmp_path, gpu(0, MIB)).check(program, library=table)
 
 
 def test_an_earlier_refusal_is_not_this_calls(tmp_path: Path, table: str) -> None:
-    """A module's own managed memory was refused, by a function that nobody wraps; then the driver has another trouble."""
+    """A module's own managed memory was refused, by a function that nobody wraps; then something else fails."""
     Container(tmp_path, gpu(0, MIB)).check(
         f"""{WAYS}
 shim = ctypes.CDLL({str(shim())!r})
@@ -135,7 +136,7 @@ def reached(folder: Path, name: str, opened: str, *preload: Path, **variables: s
 @pytest.mark.parametrize("opened", OPENED)
 @pytest.mark.parametrize("name", ["direct", "traced", "stubbed"])
 def test_who_is_linked_reaches_what_the_linker_gave(linked: Path, name: str, opened: str) -> None:
-    """The driver, a tracer before it, a stub where there is no driver: as if we were not there, but for the one error."""
+    """The driver, a tracer before it, a stub in its place: as if we were not there, but for the one error."""
     table = build() / MANAGED
     without = reached(linked, name, opened)
     assert reached(linked, name, opened, table) == without

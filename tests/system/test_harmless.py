@@ -137,7 +137,7 @@ def test_a_32_bit_program_finds_something_it_can_load_and_says_nothing(ground: G
     assert (outcome.code, outcome.out, outcome.err) == (0, "narrow\n", "")
 
 
-def test_musl_takes_the_libraries_from_its_variable(ground: Ground, libraries: tuple[str, ...]) -> None:
+def test_musl_takes_the_library_from_its_variable(ground: Ground, libraries: tuple[str, ...]) -> None:
     """musl's loader reads no /etc/ld.so.preload; an image may name the libraries itself."""
     program = harmless.build_habits(ground, "musl")
     if program is None:
