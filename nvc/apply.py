@@ -2,7 +2,8 @@
 
 1. On the host: make the files of a share; open every source once, below the driver root, check what it is, clone it
    and restrict the clone while nobody sees it; open the cgroup; copy ldconfig.
-2. In the container's mount namespace: open its root, make targets below it, attach; links; cgroup rules; ldconfig.
+2. In the container's mount namespace: open its root, make targets below it, attach; links; ldconfig, and while it runs
+   what it does not look at: nodes, sockets, files of /proc, cgroup rules.
 3. On any failure, also a signal, take everything back, last first. Then return to the caller's namespace.
 """
 
@@ -20,13 +21,13 @@ from nvc.linux import cgroup, mounts, namespaces, procfd, rights
 from nvc.linux.fd import Fd
 from nvc.linux.root import Root
 from nvc.linux.undo import Undo
-from nvc.operations import DEVICE, DIRECTORY, REGULAR, AllowDevices, BindMount, ShareFiles, UpdateLdcache
+from nvc.operations import DEVICE, DIRECTORY, REGULAR, AllowDevices, BindMount, ShareFiles, Tmpfs, UpdateLdcache
 from nvc.propagation import Propagation
 from rpc.stop import Deferred
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Self
 
     from nvc.container import Located
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from nvc.model import CgroupRef
     from nvc.operations import Operation
 
+#: Where no library is.
+_APART = ("/dev/", "/proc/", "/run/", "/var/run/")
 _SOURCE_HINT = "the driver on the host changed; if it was just updated, run with --no-cache"
 
 
@@ -223,20 +226,51 @@ def _steps(
     prepared: Prepared, place: Place, group: CgroupRef | None, launched: Mapping[UpdateLdcache, ldcache.Launched]
 ) -> int:
     done = prepared.done
-    for operation, opened in prepared.steps:
+    for operation, opened, is_beginning in _in_turn(prepared.steps):
         # Told to stop between a mount and its note in undo, the mount would stay.
         with Deferred():
             if isinstance(operation, AllowDevices):
                 assert opened is not None and group is not None
                 changed = execute.allow_devices(operation, place, group.version, opened)
+            elif is_beginning and isinstance(operation, UpdateLdcache):
+                ldcache.begin(operation, place, launched[operation])
+                continue
             elif isinstance(operation, UpdateLdcache):
-                changed = ldcache.update(operation, place, launched[operation])
+                changed = ldcache.finish(operation, place, launched[operation])
             else:
                 changed = EXECUTORS[type(operation)](operation, place, opened)
         done += changed
         if not changed and place.log.enabled:
             place.log.info(f"in force already: {operation.describe()}")
     return done
+
+
+def _in_turn(steps: Iterable[tuple[Operation, Fd | None]]) -> Iterator[tuple[Operation, Fd | None, bool]]:
+    """The steps, with a beginning of each update of the cache: (operation, source, is it the beginning).
+
+    In the plan's order but for one thing: what stands before an update and is apart from it is done while it runs.
+    """
+    before: list[tuple[Operation, Fd | None]] = []
+    for step in steps:
+        if not isinstance(step[0], UpdateLdcache):
+            before.append(step)
+            continue
+        yield from ((*one, False) for one in before if not _is_apart(one[0]))
+        waiting = [one for one in before if _is_apart(one[0])]
+        before.clear()
+        yield (*step, True)
+        yield from ((*one, False) for one in waiting)
+        yield (*step, False)
+    yield from ((*one, False) for one in before)
+
+
+def _is_apart(operation: Operation) -> bool:
+    """Whether ldconfig can neither see it nor be in its way."""
+    if isinstance(operation, BindMount):
+        return operation.container_path.startswith(_APART)
+    if isinstance(operation, Tmpfs):
+        return operation.target.startswith(_APART)
+    return isinstance(operation, AllowDevices)
 
 
 def _open_root(located: Located) -> Root:

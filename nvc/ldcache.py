@@ -86,18 +86,21 @@ class Launched:
         self._output = output
         self._report = report
 
+    def go(self) -> None:
+        """The container is as ldconfig shall see it: let it run. Raises OSError."""
+        try:
+            os.write(self._go.fileno(), b"g")
+        except BrokenPipeError:
+            pass  # it ended already, and ``finish`` says why
+
     def finish(self, limit: float) -> tuple[int, bytes, str]:
-        """Let it run: (exit status or minus the signal, what it printed, which step before it failed or "").
+        """Wait for it: (exit status or minus the signal, what it printed, which step before it failed or "").
 
         limit: seconds. Raises OSError, TimeoutError.
         """
         end = time.monotonic() + limit
         child = self._child
         try:
-            try:
-                os.write(self._go.fileno(), b"g")
-            except BrokenPipeError:
-                pass  # it ended already, and says why
             text = self._output.drain(end)
             problem = self._report.drain(end)
             self._child = 0
@@ -131,14 +134,22 @@ def launch(operation: UpdateLdcache, place: Place, program: Fd) -> Launched:
         rights.use("mount")
 
 
-def update(operation: UpdateLdcache, place: Place, launched: Launched) -> bool:
-    """Have it rebuild the cache. True; failures raise LdcacheError after what it did was put back."""
+def begin(operation: UpdateLdcache, place: Place, launched: Launched) -> None:
+    """Have it rebuild the cache; ``finish`` waits. Raises LdcacheError."""
     owner = place.uid, place.gid
     try:
         snapshot = Snapshot(place.root, operation.directories, owner)
     except OSError as error:
         raise LdcacheError(f"{place.root.path}{CACHE} cannot be read: {reason(error)}") from error
     place.undo.push(snapshot.restore)
+    try:
+        launched.go()
+    except OSError as error:
+        raise _not_started(operation, error) from error
+
+
+def finish(operation: UpdateLdcache, place: Place, launched: Launched) -> bool:
+    """Wait for what ``begin`` began. True; failures raise LdcacheError, and what it did is put back by ``undo``."""
     rights.use("ldcache")
     try:
         status, output, report = launched.finish(operation.limit)

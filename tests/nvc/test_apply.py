@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nvc.apply import apply
+from nvc.apply import _in_turn, apply
 from nvc.errors import ContainerError, LdcacheError, MountError
 from nvc.log import Log
-from nvc.operations import BindMount, Tmpfs, UpdateLdcache
+from nvc.operations import DEVICE, ENDPOINT, REGULAR, AllowDevices, BindMount, Symlink, Tmpfs, UpdateLdcache
 from tests.support import injection
 from tests.support.injection import VERSION, container, isolated, locate, mountinfo, operations, tree
 
@@ -245,3 +245,21 @@ def test_ldconfig_runs_last(driver_root: Path, rootfs: Path) -> None:
             assert isinstance(operations(locate(pid, rootfs))[-1], UpdateLdcache)
 
     run()
+
+
+def test_what_ldconfig_does_not_look_at_is_done_while_it_runs() -> None:
+    """In the plan's order otherwise; what comes after an update waits for its end."""
+    library = BindMount("/l", "/usr/lib/libcuda.so.1", REGULAR, ())
+    late = [
+        Tmpfs("/proc/driver/nvidia", 0o555),
+        BindMount("/s", "/run/nvidia-persistenced/socket", ENDPOINT, ()),
+        BindMount("/d", "/dev/nvidia0", DEVICE, (), 195, 0),
+        AllowDevices(((195, 0),)),
+    ]
+    link, update, after = Symlink("/usr/lib/libcuda.so", "libcuda.so.1"), UpdateLdcache("/l", ()), late[2]
+
+    told = list(_in_turn([(one, None) for one in (late[0], library, *late[1:], link, update, after)]))
+
+    assert [one for one, _, _ in told] == [library, link, update, *late, update, after]
+    assert [index for index, (_, _, beginning) in enumerate(told) if beginning] == [2]
+    assert [one for one, _, _ in _in_turn([(late[0], None), (library, None)])] == [late[0], library]

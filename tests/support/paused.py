@@ -6,6 +6,7 @@ a hook is given does not exist in the container's mount namespace any more.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import subprocess
@@ -13,6 +14,9 @@ import subprocess
 from tests.support.bed import Bed
 from tests.support.bundle import Container
 from tests.support.runtimes import SECONDS, OciRuntime, Result
+
+#: Seconds until the runtime gives a held container up.
+HELD = 600
 
 
 class Paused:
@@ -24,9 +28,9 @@ class Paused:
         os.mkfifo(self._directory / "ready")
         os.mkfifo(self._directory / "go")
         script = f"echo $pid > {self._directory}/ready; read -r word < {self._directory}/go || true"
-        bundle = bed.bundle(
-            Container(container.rootfs, container.args, container.env, {"prestart": [bed.shell_hook(script)]})
-        )
+        # It waits for as long as the test does: many containers are held while a busy machine configures them all.
+        hook = dataclasses.replace(bed.shell_hook(script), timeout=HELD)
+        bundle = bed.bundle(Container(container.rootfs, container.args, container.env, {"prestart": [hook]}))
         name = bed.name("c")
         runtime.started.append(name)
         with (self._directory / "out").open("wb") as out, (self._directory / "err").open("wb") as err:
