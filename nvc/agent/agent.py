@@ -13,7 +13,7 @@ import time
 from nvc.agent import peer, tenant_files
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
-from nvc.agent.keeper import OWN
+from nvc.agent.keeper import NEW, OWN
 from nvc.agent.keeping import Keeping
 from nvc.agent.listener import ListenerSocket
 from nvc.agent.notify import Systemd
@@ -97,6 +97,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         options = self.options
         self.tenants = Tenants(self.guard, self._keeping, self.journal, options.directory, options.shares, self.parts)
+        before = {name: kept.pop(name) for name in tuple(kept) if name.startswith(NEW)}
         self.tenants.take_over(kept)
         for part in self._wanted:
             await part.start(self)
@@ -104,7 +105,7 @@ class Agent:
         handlers: dict[str, Handler] = dict(Verbs(self).handlers())
         for part in self.parts:
             handlers.update(part.handlers())
-        listening = ListenerSocket(sockets["listen"], self.tenants.admit, self.journal)
+        listening = ListenerSocket(sockets["listen"], self.tenants.admit, self.journal, self._keeping, before)
         control = ControlSocket(sockets["control"], handlers, self.journal, lambda: peer.group_id(self.settings.group))
         loop.add_reader(self.guard.event_descriptor, self._events)
         loop.add_reader(self._keeping.fileno(), self._keeper_gone)

@@ -7,10 +7,12 @@ also thaws frozen tenants when the agent went away or has not said anything for 
 It speaks packets (SOCK_SEQPACKET) on DIRECTORY/keeper with one agent at a time, root only:
 
     put NAME (with a descriptor) -> ok      drop NAME -> ok      get -> fd NAME (with a descriptor) ..., end
+    put NAME OTHER (with a descriptor) -> ok                     the same, and OTHER is dropped in the same moment
     alive (no answer)                       leave -> ok          the agent ends by its own will, nothing is frozen
 
-A listener that hangs up (its container ended) is forgotten. Without an agent the sockets are kept for PATIENCE seconds
-only, so that containers then fail with a clear message instead of waiting; with nothing left to keep, the keeper ends.
+A listener that hangs up (its container ended) is forgotten. Without an agent the sockets, and connections that an agent
+had accepted (NEW), are kept for PATIENCE seconds only, so that containers then fail with a clear message instead of
+waiting; with nothing left to keep, the keeper ends.
 """
 
 from __future__ import annotations
@@ -28,10 +30,17 @@ import time
 SOCKET, LOCK = "keeper", "keeper.lock"
 #: Names of what is no container's: the agent's own sockets.
 OWN = ("listen", "control")
+#: What names of accepted connections begin with. Their other ends hang up at once: runtimes send and go.
+NEW = "new-"
 SILENCE = 0.5
 PATIENCE = 30.0
 _PACKET = 512
 _NOBODY = -1
+
+
+def is_listener(name: str) -> bool:
+    """Whether what has this name is a container's listener."""
+    return name not in OWN and not name.startswith(NEW)
 
 
 class Keeper:
@@ -67,7 +76,7 @@ class Keeper:
         if not self.thawed and silent > SILENCE:
             self.thaw()
         if self.agent is None and silent > PATIENCE:
-            for name in OWN:
+            for name in [name for name in self.kept if not is_listener(name)]:
                 self.drop(name)
         for child in tuple(self.children):
             if os.waitpid(child, os.WNOHANG)[0] == child:
@@ -124,11 +133,13 @@ class Keeper:
     def change(self, packet: str, descriptors: list[int]) -> bytes:
         word, _, name = packet.partition(" ")
         if word == "put" and name and len(descriptors) == 1:
+            name, _, other = name.partition(" ")
             self.drop(name)
+            self.drop(other)
             descriptor = descriptors.pop()
             self.kept[name] = descriptor
             self.names[descriptor] = name
-            if name not in OWN:
+            if is_listener(name):
                 self.poll.register(descriptor, 0)  # hanging up is always told
         elif word == "drop":
             self.drop(name)
@@ -144,7 +155,7 @@ class Keeper:
         descriptor = self.kept.pop(name, _NOBODY)
         if descriptor != _NOBODY:
             del self.names[descriptor]
-            if name not in OWN:
+            if is_listener(name):
                 self.poll.unregister(descriptor)
             os.close(descriptor)
 

@@ -29,7 +29,6 @@ class Keeping:
         """Connects to the keeper, after starting one where none is. Raises AgentError."""
         self._directory = directory
         self._systemd = systemd
-        self._names: set[str] = set()
         self._socket = _connect(directory)
 
     def fileno(self) -> int:
@@ -66,12 +65,13 @@ class Keeping:
                     raise AgentError(f"keeper: {packet[:80].decode(errors='replace') or 'went away'}")
         except OSError as error:
             raise AgentError(f"keeper: {reason(error)}") from None
-        for name in found.keys() - {given for given, _ in self._systemd.given} - set(keeper.OWN):
-            self._systemd.keep(name, found[name])  # its store was emptied when the service was stopped
+        for name in found.keys() - {given for given, _ in self._systemd.given}:
+            if keeper.is_listener(name):
+                self._systemd.keep(name, found[name])  # its store was emptied when the service was stopped
         for name, descriptor in self._systemd.given:
             if name not in found:
                 found[name] = descriptor
-                if name not in keeper.OWN:
+                if keeper.is_listener(name):
                     self._give(name, descriptor)  # the keeper was killed too
             elif name in keeper.OWN:
                 # A socket unit's has the path now, whoever had it before.
@@ -80,20 +80,18 @@ class Keeping:
             else:
                 os.close(descriptor)  # the same one
         self._systemd.given = []
-        self._names = set(found)
         return found
 
-    def put(self, name: str, descriptor: int) -> None:
-        """Keep a copy. Raises AgentError when the keeper did not take it."""
-        self._give(name, descriptor)
-        self._names.add(name)
-        if name not in keeper.OWN:
+    def put(self, name: str, descriptor: int, instead: str = "") -> None:
+        """Keep a copy, and from that moment on not what has the name ``instead``. Raises AgentError."""
+        self._give(f"{name} {instead}".rstrip(), descriptor)
+        if keeper.is_listener(name):
             self._systemd.keep(name, descriptor)
 
     def drop(self, name: str) -> None:
         """Let go of it. Raises nothing: a keeper that went away holds nothing."""
-        self._names.discard(name)
-        self._systemd.drop(name)
+        if keeper.is_listener(name):
+            self._systemd.drop(name)
         try:
             self._send(f"drop {name}".encode())
             self._answer()

@@ -105,14 +105,17 @@ class Tenants:
 
     # Coming.
 
-    async def admit(self, process: ContainerProcess, listener: int) -> None:
-        """A runtime sent a listener, which is ours now. Raises nothing: a container that cannot be guarded is ended."""
+    async def admit(self, process: ContainerProcess, listener: int, connection: str = "") -> None:
+        """A runtime sent a listener, which is ours now. Raises nothing: a container that cannot be guarded is ended.
+
+        connection: what the keeper calls the one that it came on, which need not be kept any more once the listener is.
+        """
         try:
             try:
                 entry = await self._entry(process)
                 with entry:
                     tenant = self._register(entry, process)
-                    self._listen(tenant, tenant.next_name(), listener)
+                    self._listen(tenant, tenant.next_name(), listener, connection)
             except OSError as error:
                 raise AgentError(f"container {process.container}: {error.strerror or error}") from error
         except NvcError as error:
@@ -215,10 +218,10 @@ class Tenants:
         for part in self._parts:
             part.added(tenant)
 
-    def _listen(self, tenant: Tenant, name: str, listener: int) -> None:
+    def _listen(self, tenant: Tenant, name: str, listener: int, connection: str) -> None:
         """Raises OSError; a tenant without any listener ends by itself."""
         try:
-            self._keeping.put(name, listener)
+            self._keeping.put(name, listener, connection)
         except AgentError as error:
             # It went away: another one is started at once, and gets every listener that is here then (keep_again).
             self._journal.write("problem", what=str(error), container=tenant.name)

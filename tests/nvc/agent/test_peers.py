@@ -19,6 +19,7 @@ from nvc.agent.journal import Journal
 from nvc.agent.listener import ListenerSocket
 from nvc.agent.peer import Peer
 from nvc.agent.protocol import VERBS
+from tests.support.no_keeper import NoKeeper
 
 pytestmark = pytest.mark.root
 
@@ -141,7 +142,7 @@ def test_only_root_may_send_a_listener(tmp_path: Path) -> None:
     state = {"ociVersion": "1.0.2", "id": "c1", "status": "creating", "pid": 7}
     message = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": state})
 
-    async def admit(process: ContainerProcess, listener: int) -> None:
+    async def admit(process: ContainerProcess, listener: int, connection: str) -> None:
         os.close(listener)
         admitted.append(process)
 
@@ -150,7 +151,7 @@ def test_only_root_may_send_a_listener(tmp_path: Path) -> None:
         assert await bench.say(message, 0, 0, []) == ""
 
     async def run() -> None:
-        await serve(ListenerSocket(bench.server, admit, bench.journal).serve(), act)()
+        await serve(ListenerSocket(bench.server, admit, bench.journal, NoKeeper()).serve(), act)()
 
     with bench.server:
         asyncio.run(run())

@@ -19,6 +19,7 @@ from nvc.agent.journal import Journal
 from nvc.agent.listener import ListenerSocket
 from nvc.agent.peer import Peer
 from nvc.errors import InputError
+from tests.support.no_keeper import NoKeeper
 
 SECONDS = 0.2
 
@@ -137,18 +138,20 @@ def test_many_connections_are_a_limit_and_no_end(tmp_path: Path) -> None:
 def with_listener(path: Path, told: Told, act: Callable[[], Awaitable[None]]) -> list[ContainerProcess]:
     admitted: list[ContainerProcess] = []
 
-    async def admit(process: ContainerProcess, listener: int) -> None:
+    async def admit(process: ContainerProcess, listener: int, connection: str) -> None:
         os.close(listener)
         admitted.append(process)
 
     async def run() -> None:
         with listening(path) as server:
-            task = asyncio.ensure_future(ListenerSocket(server, admit, told.journal, SECONDS).serve())
+            keeper = NoKeeper()
+            task = asyncio.ensure_future(ListenerSocket(server, admit, told.journal, keeper, seconds=SECONDS).serve())
             try:
                 await asyncio.wait_for(act(), 20)
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+            assert keeper.kept == []
 
     asyncio.run(run())
     return admitted

@@ -1,4 +1,4 @@
-"""systemd's descriptor store: it has every listener, and an agent gets them back when the keeper was killed as well."""
+"""Listeners when agents are killed: in systemd's descriptor store, which outlives the keeper too, and on their way."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,8 +45,8 @@ def shares(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tenant(tmp_path: Path, shares: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that gives its listener to the agent's socket as a runtime does, and has a share."""
+def tenant(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that gives its listener to the agent's socket as a runtime does."""
     launcher = build_launcher(tmp_path)
     message = {"fds": ["seccompFd"], "pid": "@", "state": {"id": KEY, "status": "creating", "pid": 0}}
     (tmp_path / "message").write_text(json.dumps(message).replace('"@"', "PID"))
@@ -57,12 +58,16 @@ def tenant(tmp_path: Path, shares: Path) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    started = store.start_time(process.pid)
-    limits = Limits((GPU,), (), "580.105.08", KEY)
-    store.create(StoredShare(KEY, KEY, process.pid, started), limits, b"", directory=str(shares))
     yield process
     process.kill()
     process.communicate(timeout=20)
+
+
+def enter(process: subprocess.Popen[str], shares: Path) -> None:
+    """What a container's hook does."""
+    limits = Limits((GPU,), (), "580.105.08", KEY)
+    record = StoredShare(KEY, KEY, process.pid, store.start_time(process.pid))
+    store.create(record, limits, b"", directory=str(shares))
 
 
 def say(process: subprocess.Popen[str]) -> None:
@@ -98,6 +103,7 @@ def test_what_the_store_has_outlives_agent_and_keeper(
     with Manager(tmp_path / "manager", directory, ("listen", "control"), says_store=says_store) as manager:
         manager.start(*words)
         tenant: subprocess.Popen[str] = request.getfixturevalue("tenant")
+        enter(tenant, shares)
         say(tenant)
         assert answer(tenant) == "mapped\n", manager.log.read_text()
         assert list(manager.store) == ["1-1"]
@@ -122,3 +128,34 @@ def test_what_the_store_has_outlives_agent_and_keeper(
         assert leftovers.until(lambda: not manager.store, seconds=10), "the store lets go of a container that ended"
     kill_keeper(directory)
     assert manager.told.count("STOPPING=1") == 1
+
+
+def test_a_listener_on_its_way_is_not_lost_with_an_agent(
+    tmp_path: Path, shares: Path, request: pytest.FixtureRequest
+) -> None:
+    directory = tmp_path / "agent"
+    words = ("agent", "--directory", str(directory), "--store", str(shares))
+    (tmp_path / "manager").mkdir()
+    with Manager(tmp_path / "manager", directory, ("listen", "control")) as manager:
+        manager.start(*words)
+        tenant: subprocess.Popen[str] = request.getfixturevalue("tenant")
+        # The runtime is gone, the hook is slow: the agent waits for the share.
+        say(tenant)
+        for _ in range(2):
+            time.sleep(0.3)
+            manager.kill()
+            manager.start(*words)
+        time.sleep(0.3)
+        manager.kill()
+        enter(tenant, shares)
+        manager.start(*words)
+        assert answer(tenant) == "mapped\n", manager.log.read_text()
+        assert manager.log.read_text().count('"event":"listener"') == 1
+        assert list(manager.store) == ["1-1"]
+        # Nothing of the connection is left.
+        manager.kill()
+        manager.start(*words)
+        say(tenant)
+        assert answer(tenant) == "mapped\n", manager.log.read_text()
+        assert manager.log.read_text().count('"event":"listener"') == 1
+    kill_keeper(directory)
