@@ -71,44 +71,59 @@ static const struct object *subdevice_of (const struct rm *rm, const struct clie
     return NULL;
 }
 
-/* Stops or starts the channels of a client on a GPU, from `first` on and at most `count`. The driver counts: what is stopped
- * twice must be started twice, while starting what runs does nothing (seen on an H200, 580.159.04). So a channel is stopped
- * only once, and stays marked until a start has succeeded. */
-static long switch_channels (struct rm *rm, struct client *client, struct object *first, unsigned count, int gpu,
+/* Stops or starts up to RM_FREEZE_MAX channels of one GPU by one call on the file and the subdevice of `by`. They may be of
+ * several clients, also of other processes: the driver does not ask whose they are (subdeviceCtrlCmdFifoDisableChannels; seen on
+ * an H200, 580.159.04, where a call for two processes took a quarter longer than for one). The driver counts: what is
+ * stopped twice must be started twice, while starting what runs does nothing. So a channel is stopped only once, and stays
+ * marked until a start has succeeded. */
+static long switch_channels (struct rm *rm, const struct client *by, struct object *const *channels, uint32_t count, int gpu,
                              bool frozen)
 {
-    const struct object *subdevice = subdevice_of (rm, client, gpu);
+    const struct object *subdevice = by != NULL ? subdevice_of (rm, by, gpu) : NULL;
     uint64_t aligned[DISABLE_SIZE / 8];
     uint8_t *params = (uint8_t *) aligned;
-    struct object *at = first;
-    long problem = 0;
+    long result;
 
     if (subdevice == NULL)
         return NO_DEVICE;
-    while (at != NULL && count > 0) {
-        struct object *begin = at;
-        uint32_t filled = 0;
-        long result;
+    __builtin_memset (params, 0, DISABLE_SIZE);
+    params[0] = frozen;
+    set32 (params, DISABLE_COUNT, count);
+    for (uint32_t i = 0; i < count; i++) {
+        set32 (params, DISABLE_CLIENTS + 4 * i, (uint32_t) (channels[i]->link.key >> 32));
+        set32 (params, DISABLE_CHANNELS + 4 * i, (uint32_t) channels[i]->link.key);
+    }
+    result = schedule_control (rm, by->file->link.key, (uint32_t) (by->object->link.key >> 32),
+                               (uint32_t) subdevice->link.key, CONTROL_DISABLE_CHANNELS, params, DISABLE_SIZE);
+    /* A stop that failed may have stopped some; one that did not reach the driver stopped none. */
+    if (frozen ? result >= 0 : result == 0)
+        for (uint32_t i = 0; i < count; i++)
+            channels[i]->is_stopped = frozen;
+    return result;
+}
 
-        __builtin_memset (params, 0, DISABLE_SIZE);
-        params[0] = frozen;
-        for (; at != NULL && count > 0 && filled < RM_FREEZE_MAX; at = at->role_after) {
-            count--;
-            if (tracker_gpu (rm, at) != gpu || at->is_stopped == frozen)
-                continue;
-            set32 (params, DISABLE_CLIENTS + 4 * filled, (uint32_t) (at->link.key >> 32));
-            set32 (params, DISABLE_CHANNELS + 4 * filled, (uint32_t) at->link.key);
-            filled++;
-        }
-        if (filled == 0)
-            break;
-        set32 (params, DISABLE_COUNT, filled);
-        result = schedule_control (rm, client->file->link.key, (uint32_t) (client->object->link.key >> 32),
-                                   (uint32_t) subdevice->link.key, CONTROL_DISABLE_CHANNELS, params, DISABLE_SIZE);
-        for (; begin != at; begin = begin->role_after)
-            /* A stop that failed may have stopped some; one that did not reach the driver stopped none. */
-            if (tracker_gpu (rm, begin) == gpu && (frozen ? result >= 0 : result == 0))
-                begin->is_stopped = frozen;
+/* All of them at once; where that fails, each client's by itself: one may be unreachable, or ending. What a failed stop did is
+ * undone first. */
+static long switch_all (struct rm *rm, struct object *const *channels, uint32_t count, int gpu, bool frozen)
+{
+    const struct client *by = NULL;
+    long problem, first_problem, result;
+
+    for (uint32_t i = 0; i < count && by == NULL; i++)
+        if (subdevice_of (rm, channels[i]->client, gpu) != NULL)
+            by = channels[i]->client;
+    first_problem = switch_channels (rm, by, channels, count, gpu, frozen);
+    if (first_problem == 0 || channels[0]->client == channels[count - 1]->client)
+        return first_problem;
+    problem = 0;
+    for (uint32_t first = 0, next; first < count; first = next) {
+        for (next = first + 1; next < count && channels[next]->client == channels[first]->client;)
+            next++;
+        if (subdevice_of (rm, channels[first]->client, gpu) != NULL)
+            by = channels[first]->client;
+        if (frozen && first_problem > 0)
+            switch_channels (rm, by, channels + first, next - first, gpu, false);
+        result = switch_channels (rm, by, channels + first, next - first, gpu, frozen);
         if (problem == 0)
             problem = result;
     }
@@ -117,24 +132,26 @@ static long switch_channels (struct rm *rm, struct client *client, struct object
 
 long rm_freeze (struct rm *rm, int gpu, bool frozen)
 {
-    long problem = 0;
+    struct object *channels[RM_FREEZE_MAX];
+    uint32_t count = 0;
+    long problem = 0, result;
 
     if (gpu < 0 || gpu >= RM_MAX_GPUS)
         return NO_DEVICE;
     rm->frozen = frozen ? rm->frozen | 1u << gpu : rm->frozen & ~(1u << gpu);
-    for (struct client *client = rm->clients; client != NULL; client = client->after) {
-        struct object *first = client->channels;
-        long result;
-
-        while (first != NULL && tracker_gpu (rm, first) != gpu)
-            first = first->role_after;
-        if (first == NULL)
-            continue;
-        result = switch_channels (rm, client, first, UINT32_MAX, gpu, frozen);
-        if (problem == 0)
-            problem = result;
-    }
-    return problem;
+    for (struct client *client = rm->clients; client != NULL; client = client->after)
+        for (struct object *at = client->channels; at != NULL; at = at->role_after) {
+            if (tracker_gpu (rm, at) != gpu || at->is_stopped == frozen)
+                continue;
+            channels[count++] = at;
+            if (count < RM_FREEZE_MAX)
+                continue;
+            result = switch_all (rm, channels, count, gpu, frozen);
+            problem = problem == 0 ? result : problem;
+            count = 0;
+        }
+    result = count > 0 ? switch_all (rm, channels, count, gpu, frozen) : 0;
+    return problem == 0 ? result : problem;
 }
 
 long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds)
@@ -205,7 +222,7 @@ static void compute_channel (struct rm *rm, struct object *channel)
         group->channels++;
     changed (rm, channel);
     if (gpu >= 0 && (rm->frozen & 1u << gpu) != 0)
-        switch_channels (rm, channel->client, channel, 1, gpu, true);
+        switch_channels (rm, channel->client, &channel, 1, gpu, true);
 }
 
 void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size)

@@ -123,7 +123,7 @@ enum status control_token (struct request *request, struct object *object)
 
 /*
  * FIFO_DISABLE_CHANNELS: 0 disable, 4 count, 8 only scheduling, 16 an event of the kernel's, 24 clients, 280 channels.
- * Every client must be one that the calling open file may use, and every channel be on the subdevice's GPU.
+ * Clients may be anybody's: the driver does not ask (seen on an H200, 580.159.04). Every channel must be on the subdevice's GPU.
  */
 enum status control_disable (struct request *request, struct object *object)
 {
@@ -138,7 +138,7 @@ enum status control_disable (struct request *request, struct object *object)
     if (get64 (params, 16) != 0)
         return STATUS_INSUFFICIENT_PERMISSIONS;
     for (uint32_t i = 0; i < count; i++) {
-        struct client *client = client_of (request, get32 (params, 24 + 4 * (size_t) i));
+        struct client *client = client_find (request->manager, get32 (params, 24 + 4 * (size_t) i));
         struct object *channel;
         if (client == NULL)
             return STATUS_INVALID_CLIENT;

@@ -181,7 +181,13 @@ static void freezing (void)
     before = busy (&two);
     advance (100 * MILLISECOND);
     tap_ok (busy (&two) - before == 100 * MILLISECOND, "meanwhile the GPU is the others'");
-    tap_ok (freeze (&one, false, two.client) == 0x23, "another open file's client is refused (0x23)");
+    give (&two, 0, MILLISECOND, 1000000);
+    tap_ok (freeze (&one, true, two.client) == 0, "another open file's client is stopped, too: the driver does not ask");
+    advance (10 * MILLISECOND);
+    before = busy (&two);
+    advance (100 * MILLISECOND);
+    tap_ok (busy (&two) == before && freeze (&one, false, two.client) == 0, "and nobody computes any more");
+    tap_ok (freeze (&one, false, 0x1234) == 0x23, "a client that is not there is refused (0x23)");
     leave (&one);
     tap_ok (busy (&two) > 0, "who leaves while stopped leaves nothing behind");
     leave (&two);

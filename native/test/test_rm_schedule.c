@@ -11,7 +11,7 @@
 #define COPY 11u
 
 struct tenant {
-    uint32_t client, device, subdevice, group;
+    uint32_t client, device, subdevice, group, channel; /* channel: its last compute channel */
 };
 
 static struct tenant tenant (struct fake *fake, uint64_t file, uint32_t instance, unsigned channels)
@@ -23,7 +23,7 @@ static struct tenant tenant (struct fake *fake, uint64_t file, uint32_t instance
     t.subdevice = fake_subdevice (fake, file, t.client, t.device);
     t.group = fake_group (fake, file, t.client, t.device, COMPUTE);
     for (unsigned i = 0; i < channels; i++)
-        fake_channel (fake, file, t.client, t.group);
+        t.channel = fake_channel (fake, file, t.client, t.group);
     copy = fake_group (fake, file, t.client, t.device, COPY);
     fake_channel (fake, file, t.client, copy);
     return t;
@@ -36,6 +36,16 @@ static unsigned frozen (const struct fake *fake)
     for (unsigned i = 0; i < fake->object_count; i++)
         count += fake->objects[i].live && fake->objects[i].frozen;
     return count;
+}
+
+static unsigned most_stops (const struct fake *fake)
+{
+    unsigned most = 0;
+
+    for (unsigned i = 0; i < fake->object_count; i++)
+        if (fake->objects[i].live && fake->objects[i].frozen > most)
+            most = fake->objects[i].frozen;
+    return most;
 }
 
 static uint64_t slice_of (struct fake *fake, uint32_t client, uint32_t group)
@@ -104,17 +114,16 @@ static void freezing (void)
 {
     struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
     struct tenant a = tenant (fake, FILE_A, 0, 130);
+    struct tenant b = tenant (fake, FILE_B, 0, 3);
     uint32_t lone, device;
 
-    tenant (fake, FILE_B, 0, 3);
     tenant (fake, FILE_B, 1, 2);
     tap_ok (rm_freeze (fake->rm, 0, true) == 0 && frozen (fake) == 133,
             "freezing stops every compute channel on that GPU, no other");
-    tap_ok (fake->disable_calls == 4 && fake->largest_batch == 64,
-            "at most 64 channels a call, each client by a subdevice of its own");
+    tap_ok (fake->disable_calls == 3 && fake->largest_batch == 64, "64 channels a call, of several clients if need be");
     fake_channel (fake, FILE_A, a.client, a.group);
     tap_ok (frozen (fake) == 134, "a channel that is made meanwhile is stopped at once");
-    tap_ok (rm_freeze (fake->rm, 0, true) == 0 && fake->disable_calls == 5,
+    tap_ok (rm_freeze (fake->rm, 0, true) == 0 && fake->disable_calls == 4,
             "what is stopped is not stopped again: the driver would count it");
     tap_ok (rm_freeze (fake->rm, 0, false) == 0 && frozen (fake) == 0, "thawing starts them all");
     fake_channel (fake, FILE_A, a.client, a.group);
@@ -125,8 +134,15 @@ static void freezing (void)
     lone = fake_client (fake, FILE_A);
     device = fake_device (fake, FILE_A, lone, 0);
     fake_channel (fake, FILE_A, lone, fake_group (fake, FILE_A, lone, device, COMPUTE));
-    tap_ok (rm_freeze (fake->rm, 0, true) == -19 && frozen (fake) == 135,
-            "a client without a subdevice is an error that does not keep the others from being stopped");
+    tap_ok (rm_freeze (fake->rm, 0, true) == 0 && frozen (fake) == 136,
+            "a client without a subdevice is stopped by another's");
+    tap_ok (rm_freeze (fake->rm, 0, false) == 0 && frozen (fake) == 0, "and started");
+    fake_find (fake, b.client, b.channel)->class = 0;
+    tap_ok (rm_freeze (fake->rm, 0, true) == 0x33 && frozen (fake) >= 133 && most_stops (fake) == 1,
+            "where one client's channel is gone, the other clients' are stopped all the same, and once");
+    fake_find (fake, b.client, b.channel)->class = 0xc86f;
+    rm_freeze (fake->rm, 0, false);
+    tap_ok (frozen (fake) == 0, "and all are started");
     tap_ok (fake_close (fake), "nothing is left");
 }
 
