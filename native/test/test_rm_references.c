@@ -1,0 +1,112 @@
+/* Admission of memory with more than one handle: duplicates, fabric memory over it, exports and imports. */
+#include "rm_bench.h"
+#include "rm/state.h"
+#include "tap.h"
+
+#include <string.h>
+
+static void duplicates (void)
+{
+    struct bench b = bench (10 * MIB);
+    uint32_t other = fake_client (b.fake, FILE_B), device = fake_device (b.fake, FILE_B, other, 0), handle, copy = 0,
+        third = 0;
+
+    take (&b, 8 * MIB, &handle);
+    tap_ok (fake_dup (b.fake, FILE_B, other, device, &copy, b.client, handle) == 0 && copy != 0 &&
+                fake_charged (b.fake, 0) == 8 * MIB,
+            "a duplicate is a reference, not memory");
+    fake_free (b.fake, FILE_A, b.client, handle);
+    tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b),
+            "memory lives until its last handle is gone, across clients");
+    tap_ok (fake_dup (b.fake, FILE_B, other, device, &third, other, copy) == 0, "a duplicate can be duplicated");
+    b.fake->next_status = 0x1a;
+    tap_ok (fake_dup (b.fake, FILE_B, other, device, &(uint32_t) {0}, other, copy) == 0x1a && even (&b),
+            "a duplicate that the driver refuses holds nothing");
+    fake_free (b.fake, FILE_B, other, copy);
+    tap_ok (fake_charged (b.fake, 0) == 8 * MIB, "and the third handle holds it");
+    fake_close_file (b.fake, FILE_B);
+    tap_ok (fake_charged (b.fake, 0) == 0 && even (&b), "until its file is closed");
+    tap_ok (fake_dup (b.fake, FILE_A, b.client, b.device, &(uint32_t) {0}, 0xdead, 0xbeef) != 0 && even (&b),
+            "a duplicate of what nobody knows charges nothing");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+static void fabric (void)
+{
+    struct bench b = bench (10 * MIB);
+    uint32_t handle, fabric = 0, flexible = 0;
+    uint8_t params[48] = {0};
+
+    take (&b, 6 * MIB, &handle);
+    set64 (params, 8, 6 * MIB);
+    set32 (params, 40, handle);
+    tap_ok (fake_alloc (b.fake, FILE_A, b.client, b.device, &fabric, 0xf8, params, sizeof (params)) == 0 &&
+                fake_charged (b.fake, 0) == 6 * MIB,
+            "fabric memory over a piece of memory is a reference");
+    fake_free (b.fake, FILE_A, b.client, handle);
+    tap_ok (fake_charged (b.fake, 0) == 6 * MIB && even (&b), "that holds the memory");
+    set32 (params, 40, 0);
+    tap_ok (fake_alloc (b.fake, FILE_A, b.client, b.device, &flexible, 0xf8, params, sizeof (params)) == 0x51,
+            "fabric memory without one is charged by its allocSize, and refused");
+    set64 (params, 8, 2 * MIB);
+    tap_ok (fake_alloc (b.fake, FILE_A, b.client, b.device, &flexible, 0xf8, params, sizeof (params)) == 0 &&
+                fake_charged (b.fake, 0) == 8 * MIB,
+            "or granted");
+    fake_free (b.fake, FILE_A, b.client, fabric);
+    tap_ok (fake_charged (b.fake, 0) == 2 * MIB && even (&b), "and given back");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+static void exports (void)
+{
+    struct bench b = bench (20 * MIB);
+    static uint8_t many[2128], import[652];
+    uint8_t one[24] = {0}, back[20] = {0};
+    uint32_t first, second;
+
+    take (&b, 5 * MIB, &first);
+    take (&b, 3 * MIB, &second);
+    set32 (one, 12, first);
+    set32 (one, 16, 1001);
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d05, one, sizeof (one)) == 0 &&
+                fake_free (b.fake, FILE_A, b.client, first) == 0 && fake_charged (b.fake, 0) == 8 * MIB && even (&b),
+            "exported memory stays charged after FREE");
+    set32 (back, 0, 1001);
+    set32 (back, 12, b.device);
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d06, back, sizeof (back)) == 0 &&
+            get32 (back, 16) != 0 &&
+                fake_charged (b.fake, 0) == 8 * MIB,
+            "an import charges nothing");
+    fake_close_file (b.fake, 1001);
+    tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b), "but of this tenant's own memory it is a reference");
+    fake_free (b.fake, FILE_A, b.client, get32 (back, 16));
+    tap_ok (fake_charged (b.fake, 0) == 3 * MIB && even (&b),
+            "the charge ends with the export's file and the last handle");
+    memset (many, 0, sizeof (many));
+    set32 (many, 0, 1002);
+    set32 (many, 76, second);
+    many[2124] = 1;
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d0b, many, sizeof (many)) == 0,
+            "the list form exports too");
+    fake_free (b.fake, FILE_A, b.client, second);
+    set32 (import, 0, 1002);
+    set32 (import, 4, b.device);
+    import[648] = 1;
+    tap_ok (fake_charged (b.fake, 0) == 3 * MIB &&
+                fake_control (b.fake, FILE_A, b.client, b.client, 0x3d0c, import, sizeof (import)) == 0 &&
+                fake_charged (b.fake, 0) == 3 * MIB && even (&b),
+            "and the list form imports");
+    fake_close_file (b.fake, FILE_A);
+    tap_ok (fake_charged (b.fake, 0) == 3 * MIB && even (&b), "an export outlives the file of the client that made it");
+    fake_close_file (b.fake, 1002);
+    tap_ok (fake_charged (b.fake, 0) == 0 && even (&b), "and ends with its own");
+    tap_ok (fake_close (b.fake), "nothing is left");
+}
+
+int main (void)
+{
+    duplicates ();
+    fabric ();
+    exports ();
+    return tap_done ();
+}
