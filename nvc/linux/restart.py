@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-import threading
 import time
 
 from nvc.linux import const, syscalls
@@ -40,6 +38,8 @@ def restart(threads: Sequence[tuple[int, int]]) -> int:
             left.append(_restart(process, thread))
 
     if threads:
+        import threading
+
         # The tracer is a thread: when it ends, the kernel lets go of everything that it still has.
         tracer = threading.Thread(target=run)
         tracer.start()
@@ -79,7 +79,7 @@ def _stopped(thread: int) -> int:
 def _told(process: int, thread: int) -> bool:
     """Somebody traces it. Then a signal that is ignored wakes it too, and is seen by its tracer only."""
     try:
-        syscalls.tgkill(process, thread, signal.SIGURG)
+        syscalls.tgkill(process, thread, const.SIGURG)
     except SyscallError:
         return False
     return True
