@@ -16,6 +16,7 @@ from tests.support.agentbed import Held, RunningAgent, build_rawalloc
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
 from tests.support.runtimes import OciRuntime
+from tests.support.served import served_machine
 from tests.support.wrapped import Wrapped
 
 pytestmark = pytest.mark.system
@@ -26,12 +27,8 @@ GIB = 1 << 30
 @pytest.fixture
 def machine(bed: Bed) -> Iterator[str]:
     """A machine of its own whose nodes are served until the test ends."""
-    name = bed.new_machine("h200")
-    place = str(bed.machine(name))
-    bed.call(bed.commands.nvc, "sim", "start", place, check=True)
-    yield name
-    bed.call(bed.commands.nvc, "sim", "stop", place, check=True)
-    assert leftovers.until(lambda: not leftovers.processes(bed.token), seconds=5), leftovers.processes(bed.token)
+    with served_machine(bed) as name:
+        yield name
 
 
 @pytest.fixture

@@ -18,11 +18,12 @@ from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
 from nvc.sim.description import load
-from tests.support import fuse, leftovers
+from tests.support import fuse
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
 from tests.support.native import CHECKOUT
 from tests.support.runtimes import OciRuntime
+from tests.support.served import served_machine
 from tests.support.tenants import build_static, until
 
 fuse.needed()
@@ -54,12 +55,8 @@ mount keyctl
 @pytest.fixture
 def machine(bed: Bed) -> Iterator[str]:
     """A machine of its own whose nodes are served until the test ends."""
-    name = bed.new_machine("h200")
-    place = str(bed.machine(name))
-    bed.call(bed.commands.nvc, "sim", "start", place, check=True)
-    yield name
-    bed.call(bed.commands.nvc, "sim", "stop", place, check=True)
-    assert leftovers.until(lambda: not leftovers.processes(bed.token), seconds=5), "the manager goes on"
+    with served_machine(bed) as name:
+        yield name
 
 
 def profile(place: Path, *, denying: bool) -> dict[str, object]:
@@ -118,7 +115,7 @@ def test_a_container_gets_its_quota_and_no_more(bed: Bed, ask, machine: str, nam
         listening = Listening(guard, listen)
         result = runtime.run(directory, bed.name("c"))
         runtime.clean()
-        assert result.out.splitlines() == ["wrong=0", "pieces=10"], (result.text, guard.status(1))
+        assert result.out.splitlines() == ["wrong=0", "pieces=10", "last=81"], (result.text, guard.status(1))
         assert json.loads(listening.state)["metadata"] == "share"
         counted = dict(guard.status(1).reasons)
         assert set(counted) == {"over-quota", "forbidden-escape"}

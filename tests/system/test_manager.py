@@ -15,6 +15,7 @@ from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
 from tests.support.manager import build_rmcall
 from tests.support.runtimes import OciRuntime
+from tests.support.served import served_machine
 
 pytestmark = pytest.mark.system
 
@@ -24,12 +25,8 @@ GIB = 1 << 30
 @pytest.fixture
 def machine(bed: Bed) -> Iterator[str]:
     """A machine of its own whose nodes are served until the test ends."""
-    name = bed.new_machine("h200")
-    place = str(bed.machine(name))
-    bed.call(bed.commands.nvc, "sim", "start", place, check=True)
-    yield name
-    bed.call(bed.commands.nvc, "sim", "stop", place, check=True)
-    assert leftovers.until(lambda: not leftovers.processes(bed.token), seconds=5), "the manager goes on"
+    with served_machine(bed) as name:
+        yield name
 
 
 def tree_with_rmcall(bed: Bed) -> Path:

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from nvc.share import store
-from tests.support import fuse, leftovers
+from tests.support import fuse
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
 from tests.support.cgroupview import available
 from tests.support.engines import Podman
 from tests.support.native import build
 from tests.support.runtimes import OciRuntime, Result
+from tests.support.served import served_machine
 
 fuse.needed()
 
@@ -31,12 +32,8 @@ SHARE = {"nvc.share": "mem=2Gi"}
 @pytest.fixture
 def machine(bed: Bed) -> Iterator[str]:
     """A machine of its own whose nodes are served until the test ends."""
-    name = bed.new_machine("h200")
-    place = str(bed.machine(name))
-    bed.call(bed.commands.nvc, "sim", "start", place, check=True)
-    yield name
-    bed.call(bed.commands.nvc, "sim", "stop", place, check=True)
-    assert leftovers.until(lambda: not leftovers.processes(bed.token), seconds=5), "the manager goes on"
+    with served_machine(bed) as name:
+        yield name
     for entry in store.entries()[0]:
         with entry:
             if bed.token in entry.record.rootfs:

@@ -1,0 +1,20 @@
+"""A simulated machine of a test's own whose nodes are served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.support import leftovers
+from tests.support.bed import Bed
+
+
+@contextmanager
+def served_machine(bed: Bed) -> Iterator[str]:
+    """The name of one whose nodes are served until the end, when nothing of the manager is left."""
+    name = bed.new_machine("h200")
+    place = str(bed.machine(name))
+    bed.call(bed.commands.nvc, "sim", "start", place, check=True)
+    yield name
+    bed.call(bed.commands.nvc, "sim", "stop", place, check=True)
+    assert leftovers.until(lambda: not leftovers.processes(bed.token), seconds=5), leftovers.processes(bed.token)
