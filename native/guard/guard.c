@@ -33,6 +33,7 @@ struct guard *guard_create (const char *device_directory)
     pthread_rwlock_init (&guard->calls, NULL);
     pthread_mutex_init (&guard->witness_lock, NULL);
     guard->truth = truth_open (device_directory);
+    keep_start_closing (guard);
     guard->witness = guard->truth != NULL ? witness_open (device_directory) : NULL;
     return guard;
 }
@@ -46,6 +47,7 @@ void guard_destroy (struct guard *guard)
     pthread_rwlock_unlock (&guard->calls);
     for (unsigned i = 0; i < guard->tenant_count; i++)
         tenant_destroy (guard->tenants[i]);
+    keep_stop_closing (guard);
     truth_close (guard->truth);
     witness_close (guard->witness);
     close (guard->event_descriptor);

@@ -51,12 +51,12 @@ static uint64_t throw (struct keep *keep)
     return keep->dice * 0x2545f4914f6cdd1du >> 20;
 }
 
-static bool is_looked_at (struct keep *keep, uint64_t bytes)
+bool keep_is_looked_at (struct keep *keep, uint64_t bytes)
 {
     return keep->was_caught || bytes >= CERTAIN_BYTES || throw (keep) % CERTAIN_BYTES < bytes;
 }
 
-static struct kept *call_one (struct tenant *tenant, const struct rm_piece *piece, int file)
+struct kept *keep_call (struct tenant *tenant, const struct rm_piece *piece, int file, enum witness_place to)
 {
     struct witness *witness = tenant->guard->witness;
     struct kept *kept = calloc (1, sizeof (*kept));
@@ -64,14 +64,31 @@ static struct kept *call_one (struct tenant *tenant, const struct rm_piece *piec
     if (kept == NULL)
         return NULL;
     kept->gpu = (uint32_t) piece->gpu;
+    kept->client = piece->client;
+    kept->handle = piece->handle;
     kept->piece = (struct witness_piece) { .bytes = piece->bytes,
                                            .gpu = witness_gpu (witness, tenant->limits.gpus[piece->gpu].uuid),
                                            .is_below_subdevice = piece->is_below_subdevice };
-    if (kept->piece.gpu >= 0 && witness_call (witness, file, piece->client, piece->handle, &kept->piece))
+    if (kept->piece.gpu >= 0 && witness_call (witness, file, piece->client, piece->handle, to, &kept->piece))
         return kept;
     /* What the guard cannot duplicate UVM cannot either. */
     free (kept);
     return NULL;
+}
+
+/* Its process ended, others use its file, and now they free it: it is looked at like everything else. */
+static void forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
+{
+    for (struct kept **at = &tenant->keep.dormant; *at != NULL; at = &(*at)->next) {
+        struct kept *kept = *at;
+
+        if (kept->client != piece->client || kept->handle != piece->handle)
+            continue;
+        *at = kept->next;
+        witness_free (tenant->guard->witness, &kept->piece, WITNESS_STORE);
+        free (kept);
+        return;
+    }
 }
 
 static void call_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, int file)
@@ -81,11 +98,12 @@ static void call_all (struct tenant *tenant, const struct rm_piece *pieces, size
     for (size_t i = 0; i < count; i++) {
         struct kept *kept;
 
-        if (!is_looked_at (keep, pieces[i].bytes))
+        if (!keep_is_looked_at (keep, pieces[i].bytes))
             continue;
         if (keep->stand == NULL)
             pthread_mutex_lock (&tenant->guard->witness_lock);
-        kept = call_one (tenant, pieces + i, file);
+        forget_dormant (tenant, pieces + i);
+        kept = keep_call (tenant, pieces + i, file, WITNESS_STAND);
         if (kept != NULL) {
             kept->next = keep->stand;
             keep->stand = kept;
@@ -100,6 +118,7 @@ void keep_before (struct tenant *tenant, const struct rm_call *call)
     struct rm_piece one, *pieces = &one;
     size_t count;
 
+    tenant->keep.is_client = false;
     if (tenant->guard->witness == NULL ||
         (number != FREE && (number != HEAP || word_at (tenant, HEAP_FUNCTION) != HEAP_FREE)))
         return;
@@ -107,6 +126,7 @@ void keep_before (struct tenant *tenant, const struct rm_call *call)
     handle = word_at (tenant, number == FREE ? FREE_HANDLE : HEAP_HANDLE);
     if (client == 0)
         client = handle; /* a client that frees itself */
+    tenant->keep.is_client = client == handle;
     count = rm_pieces (tenant->rm, client, handle, &one, 1);
     if (count > 1) {
         pieces = calloc (count, sizeof (*pieces));
@@ -194,12 +214,28 @@ static void charge (struct tenant *tenant, struct kept *kept)
     keep_soon (tenant);
 }
 
+/* Each has to stand alone. */
+void keep_settle (struct tenant *tenant, struct kept *stored)
+{
+    while (stored != NULL) {
+        struct kept *next = stored->next;
+
+        if (examine (tenant, stored))
+            free (stored);
+        else
+            charge (tenant, stored);
+        stored = next;
+    }
+}
+
 void keep_after (struct tenant *tenant, bool is_made)
 {
     struct keep *keep = &tenant->keep;
     struct kept *kept = keep->stand;
     bool is_freed = is_made && word_at (tenant, keep->is_heap ? HEAP_STATUS : FREE_STATUS) == 0;
 
+    if (keep->is_client && is_freed)
+        keep_let_go (tenant, word_at (tenant, FREE_HANDLE));
     if (kept == NULL)
         return;
     keep->stand = NULL;
@@ -209,18 +245,10 @@ void keep_after (struct tenant *tenant, bool is_made)
         store (tenant, kept);
         charge (tenant, kept);
     } else {
-        /* Which of them is it? Each has to stand alone. */
+        /* Which of them is it? */
         for (struct kept *at = kept; at != NULL; at = at->next)
             store (tenant, at);
-        while (kept != NULL) {
-            struct kept *next = kept->next;
-
-            if (examine (tenant, kept))
-                free (kept);
-            else
-                charge (tenant, kept);
-            kept = next;
-        }
+        keep_settle (tenant, kept);
     }
     pthread_mutex_unlock (&tenant->guard->witness_lock);
 }
@@ -279,9 +307,11 @@ void keep_release (struct tenant *tenant)
 {
     struct kept *kept;
 
+    while (tenant->keep.file_count > 0)
+        keep_let_go (tenant, tenant->keep.files[0].client);
     pthread_mutex_lock (&tenant->guard->witness_lock);
-    while ((kept = tenant->keep.pieces) != NULL) {
-        tenant->keep.pieces = kept->next;
+    while ((kept = tenant->keep.pieces) != NULL || (kept = tenant->keep.dormant) != NULL) {
+        *(tenant->keep.pieces != NULL ? &tenant->keep.pieces : &tenant->keep.dormant) = kept->next;
         if (kept->piece.handle != 0)
             witness_free (tenant->guard->witness, &kept->piece, WITNESS_STORE);
         free (kept);

@@ -14,19 +14,34 @@
 
 struct tenant;
 struct rm_call;
+struct rm_piece;
 
 struct kept {
     struct kept *next;
     struct witness_piece piece;
     uint32_t gpu; /* of the tenant's limits */
+    uint32_t client, handle; /* its owner's */
+    uint64_t serial;         /* dormant: the process that had it and ended */
+};
+
+/* A copy of an open file of the control node, so that what its clients have does not go before it is looked at. */
+#define KEEP_FILES 256u
+struct held_file {
+    uint32_t client;
+    int file;
+    uint64_t serial; /* of the process that used it first */
 };
 
 struct keep {
     struct kept *stand;  /* duplicates of what the call in hand frees; guard->witness_lock is held as long as there are some */
     struct kept *pieces; /* that somebody else held, when it was last looked */
     uint64_t bytes[SHARE_MAX_GPUS]; /* their sum */
+    struct kept *dormant; /* of processes that ended; rm charges them until their file is closed everywhere */
+    struct held_file files[KEEP_FILES];
+    unsigned file_count;
     uint64_t look_at, look_delay;   /* CLOCK_MONOTONIC ns; 0: nothing to look at */
     uint64_t dice;
+    bool is_client;  /* the call in hand frees a client */
     bool is_heap;    /* the call in hand is VID_HEAP_CONTROL */
     bool was_caught; /* it kept something once: everything that it frees is looked at from then on */
 };
@@ -34,6 +49,24 @@ struct keep {
 /* Around the driver's part of a call: what it frees is duplicated before it, and asked about after it. */
 void keep_before (struct tenant *tenant, const struct rm_call *call);
 void keep_after (struct tenant *tenant, bool is_made);
+/* keep_files.c: the call in hand made memory: its client's file is held. */
+void keep_hold (struct tenant *tenant, uint32_t client);
+/* A client is gone: its file need not be held for it. */
+void keep_let_go (struct tenant *tenant, uint32_t client);
+/* The process ended. What it had is duplicated, and its files are let go. */
+void keep_ended (struct tenant *tenant, uint64_t serial);
+/* Its files are closed everywhere, and rm forgets it: who else holds what it had? */
+void keep_finish (struct tenant *tenant, uint64_t serial);
+/* A thread that closes files: the driver takes long to give a process's context back. -1: they are closed at once. */
+struct guard;
+bool keep_start_closing (struct guard *guard);
+void keep_stop_closing (struct guard *guard);
+
+/* keep.c, for keep_files.c: the pieces of this list are in the store; those that nobody else holds go, the rest is charged. */
+void keep_settle (struct tenant *tenant, struct kept *stored);
+bool keep_is_looked_at (struct keep *keep, uint64_t bytes);
+struct kept *keep_call (struct tenant *tenant, const struct rm_piece *piece, int file, enum witness_place to);
+
 /* Looks whether what was held by others still is. now: at what is due; 0: at everything. */
 void keep_look (struct tenant *tenant, uint64_t now);
 /* The next look is soon: a process ended, and its descriptors with it. */

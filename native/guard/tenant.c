@@ -63,6 +63,7 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
         process->dead = true;
         process->look_at = 0;
         truth_ask_at (tenant, process, guard_now ());
+        keep_ended (tenant, serial);
         keep_soon (tenant);
         if (process->client_count == 0 && process->managed == 0)
             process_forget (tenant, process);

@@ -148,6 +148,8 @@ struct guard {
     struct truth *truth; /* NULL: no device node could be opened */
     pthread_mutex_t witness_lock; /* after a tenant's lock */
     struct witness *witness; /* NULL as well */
+    pthread_t closer;
+    int closing[2]; /* descriptors for it; -1: none */
 };
 
 struct seccomp_notif;

@@ -289,6 +289,7 @@ void truth_check (struct tenant *tenant, uint64_t now)
                                                                         : process->ask_delay * 2;
             process->ask_at = now + process->ask_delay;
             if (process->dead && (!known || holds_nothing (tenant, process))) {
+                keep_finish (tenant, process->serial);
                 rm_close_file (tenant->rm, process->serial);
                 managed_forget (tenant, process);
                 process_forget (tenant, process);

@@ -284,12 +284,13 @@ static uint32_t duplicate (const struct witness *witness, const struct place *to
     return call (to->control, DUP_REQUEST, head, 24);
 }
 
-bool witness_call (struct witness *witness, int file, uint32_t client, uint32_t handle, struct witness_piece *piece)
+bool witness_call (struct witness *witness, int file, uint32_t client, uint32_t handle, enum witness_place to,
+                   struct witness_piece *piece)
 {
-    const struct place *stand = &witness->places[WITNESS_STAND];
+    const struct place *place = &witness->places[to];
 
     piece->handle = HANDLE_PIECES + (witness->pieces++ & (HANDLE_PIECES - 1));
-    return share (file, client, handle, stand->client) == 0 && duplicate (witness, stand, piece, client, handle) == 0;
+    return share (file, client, handle, place->client) == 0 && duplicate (witness, place, piece, client, handle) == 0;
 }
 
 void witness_free (struct witness *witness, const struct witness_piece *piece, enum witness_place from)

@@ -27,9 +27,10 @@ struct witness *witness_open (const char *device_directory);
 void witness_close (struct witness *witness);
 /* -1: not one of the driver's. */
 int witness_gpu (const struct witness *witness, const uint8_t uuid[16]);
-/* Puts a duplicate of a piece on the stand and gives it a handle. file: a descriptor of the open file of its client. From now
- * on nobody else can duplicate it. false: it cannot be duplicated. */
-bool witness_call (struct witness *witness, int file, uint32_t client, uint32_t handle, struct witness_piece *piece);
+/* Makes a duplicate of a piece and gives it a handle. file: a descriptor of the open file of its client. From now on nobody
+ * else can duplicate it. false: it cannot be duplicated. */
+bool witness_call (struct witness *witness, int file, uint32_t client, uint32_t handle, enum witness_place to,
+                   struct witness_piece *piece);
 bool witness_move (struct witness *witness, const struct witness_piece *piece, enum witness_place to);
 void witness_free (struct witness *witness, const struct witness_piece *piece, enum witness_place from);
 /* Bytes that lie there and nowhere else, and bytes that others hold too. false: the driver does not say. */

@@ -28,24 +28,21 @@ static void emit (const struct object *object, struct rm_piece *piece)
     piece->is_below_subdevice = object->parent != NULL && object->parent->kind == CLASS_SUBDEVICE;
 }
 
-size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct rm_piece *pieces, size_t capacity)
+static void begin (struct object *top)
 {
-    struct walk walk = { .top = tracker_find (rm, client, handle) };
+    struct walk walk = { .top = top };
     const struct object *object;
-    size_t count = 0;
 
-    if (walk.top == NULL)
-        return 0;
-    if (walk.top->child == NULL) { /* nearly always */
-        if (walk.top->memory == NULL || walk.top->memory->references != 1 || walk.top->memory->gpu < 0)
-            return 0;
-        if (capacity > 0)
-            emit (walk.top, pieces);
-        return 1;
-    }
     while ((object = next_below (&walk)) != NULL)
         if (object->memory != NULL)
             object->memory->seen = 0;
+}
+
+static size_t find (struct object *top, struct rm_piece *pieces, size_t capacity, size_t count)
+{
+    struct walk walk = { .top = top };
+    const struct object *object;
+
     while ((object = next_below (&walk)) != NULL) {
         struct memory *memory = object->memory;
 
@@ -56,5 +53,36 @@ size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct 
             emit (object, pieces + count);
         count++;
     }
+    return count;
+}
+
+size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct rm_piece *pieces, size_t capacity)
+{
+    struct object *top = tracker_find (rm, client, handle);
+
+    if (top == NULL)
+        return 0;
+    if (top->child == NULL) { /* nearly always */
+        if (top->memory == NULL || top->memory->references != 1 || top->memory->gpu < 0)
+            return 0;
+        if (capacity > 0)
+            emit (top, pieces);
+        return 1;
+    }
+    begin (top);
+    return find (top, pieces, capacity, 0);
+}
+
+size_t rm_file_pieces (const struct rm *rm, uint64_t name, struct rm_piece *pieces, size_t capacity)
+{
+    const struct file *file = (const struct file *) table_find (&rm->files, name);
+    size_t count = 0;
+
+    if (file == NULL)
+        return 0;
+    for (const struct client *client = file->clients; client != NULL; client = client->file_after)
+        begin (client->object);
+    for (const struct client *client = file->clients; client != NULL; client = client->file_after)
+        count = find (client->object, pieces, capacity, count);
     return count;
 }

@@ -231,6 +231,8 @@ struct rm_piece {
 /* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export. Up to `capacity`;
  * returns how many there are. */
 size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct rm_piece *pieces, size_t capacity);
+/* The same of all clients of a file. */
+size_t rm_file_pieces (const struct rm *rm, uint64_t file, struct rm_piece *pieces, size_t capacity);
 
 /* Totals for tests and status. */
 struct rm_totals {

@@ -36,6 +36,8 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "uring": ((), {}, set()),
     "flood": (("8",), {}, set()),
     "uvm": (("20",), {"kept": 10}, set()),
+    "uvm-tree": ((), {"kept": 3, "freed": 0}, set()),
+    "uvm-heir": (("4", "6"), {"kept": 10}, set()),
 }
 #: Those that go on until they are killed, and those whose excess is seen afterwards, and then ends in a freeze.
 HOLDS, LATE = ("flood",), ("class-race",)

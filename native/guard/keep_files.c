@@ -1,0 +1,163 @@
+/*
+ * Memory of a process that ends without freeing it goes with its open file, and UVM may still have it: its file can live on in
+ * another process. So the guard holds a copy of the file until it has duplicates of what the file's clients have. Then it lets
+ * go; and when the driver says that the clients are gone, whoever else has a piece shows as ever (keep.c).
+ */
+#include "tenant.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* Not under any lock: the last close of a file can take a tenth of a second. */
+static void *close_all (void *argument)
+{
+    const struct guard *guard = argument;
+    int file;
+
+    prctl (PR_SET_NAME, "nvc-guard-close");
+    while (read (guard->closing[0], &file, sizeof (file)) == sizeof (file))
+        close (file);
+    return NULL;
+}
+
+bool keep_start_closing (struct guard *guard)
+{
+    if (pipe2 (guard->closing, O_CLOEXEC) != 0) {
+        guard->closing[0] = guard->closing[1] = -1;
+        return false;
+    }
+    if (pthread_create (&guard->closer, NULL, close_all, guard) == 0)
+        return true;
+    close (guard->closing[0]);
+    close (guard->closing[1]);
+    guard->closing[0] = guard->closing[1] = -1;
+    return false;
+}
+
+void keep_stop_closing (struct guard *guard)
+{
+    if (guard->closing[1] < 0)
+        return;
+    close (guard->closing[1]);
+    pthread_join (guard->closer, NULL);
+    close (guard->closing[0]);
+}
+
+static void close_later (const struct guard *guard, int file)
+{
+    if (write (guard->closing[1], &file, sizeof (file)) != sizeof (file))
+        close (file);
+}
+
+static void drop (struct tenant *tenant, unsigned place)
+{
+    struct keep *keep = &tenant->keep;
+
+    close_later (tenant->guard, keep->files[place].file);
+    keep->files[place] = keep->files[--keep->file_count];
+}
+
+static int file_of (const struct keep *keep, uint32_t client)
+{
+    for (unsigned i = 0; i < keep->file_count; i++)
+        if (keep->files[i].client == client)
+            return keep->files[i].file;
+    return -1;
+}
+
+/* Duplicates what is in the list, as far as a file of its client is held and the dice say so, and it has not been already. */
+static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_piece *pieces, size_t count)
+{
+    struct keep *keep = &tenant->keep;
+
+    pthread_mutex_lock (&tenant->guard->witness_lock);
+    for (size_t i = 0; i < count; i++) {
+        int file = file_of (keep, pieces[i].client);
+        struct kept *kept;
+
+        if (file < 0 || !keep_is_looked_at (keep, pieces[i].bytes))
+            continue;
+        kept = keep_call (tenant, pieces + i, file, WITNESS_STORE);
+        if (kept == NULL)
+            continue;
+        kept->serial = serial;
+        kept->next = keep->dormant;
+        keep->dormant = kept;
+    }
+    pthread_mutex_unlock (&tenant->guard->witness_lock);
+}
+
+void keep_hold (struct tenant *tenant, uint32_t client)
+{
+    struct keep *keep = &tenant->keep;
+    int file;
+
+    if (tenant->guard->witness == NULL || tenant->guard->closing[1] < 0 || file_of (keep, client) >= 0)
+        return;
+    if (keep->file_count == KEEP_FILES) {
+        /* More clients with memory than any program has: as if the oldest one's process had ended. */
+        uint32_t oldest = keep->files[0].client;
+        uint64_t serial = keep->files[0].serial;
+        size_t count = rm_pieces (tenant->rm, oldest, oldest, NULL, 0);
+        struct rm_piece *pieces = calloc (count + 1, sizeof (*pieces));
+
+        if (pieces != NULL)
+            duplicate (tenant, serial, pieces, rm_pieces (tenant->rm, oldest, oldest, pieces, count));
+        free (pieces);
+        close_later (tenant->guard, keep->files[0].file);
+        memmove (keep->files, keep->files + 1, --keep->file_count * sizeof (keep->files[0]));
+    }
+    file = fcntl (tenant->copy, F_DUPFD_CLOEXEC, 0);
+    if (file >= 0)
+        keep->files[keep->file_count++] = (struct held_file) { client, file, tenant->current->serial };
+}
+
+void keep_let_go (struct tenant *tenant, uint32_t client)
+{
+    for (unsigned i = tenant->keep.file_count; i-- > 0;)
+        if (tenant->keep.files[i].client == client)
+            drop (tenant, i);
+}
+
+void keep_ended (struct tenant *tenant, uint64_t serial)
+{
+    struct keep *keep = &tenant->keep;
+    size_t count;
+    struct rm_piece *pieces;
+
+    if (keep->file_count == 0)
+        return;
+    count = rm_file_pieces (tenant->rm, serial, NULL, 0);
+    pieces = calloc (count + 1, sizeof (*pieces));
+    if (pieces != NULL && count > 0)
+        duplicate (tenant, serial, pieces, rm_file_pieces (tenant->rm, serial, pieces, count));
+    free (pieces);
+    for (unsigned i = keep->file_count; i-- > 0;)
+        if (keep->files[i].serial == serial)
+            drop (tenant, i);
+}
+
+void keep_finish (struct tenant *tenant, uint64_t serial)
+{
+    struct kept *mine = NULL;
+
+    for (struct kept **at = &tenant->keep.dormant; *at != NULL;) {
+        struct kept *kept = *at;
+
+        if (kept->serial != serial) {
+            at = &kept->next;
+            continue;
+        }
+        *at = kept->next;
+        kept->next = mine;
+        mine = kept;
+    }
+    if (mine == NULL)
+        return;
+    pthread_mutex_lock (&tenant->guard->witness_lock);
+    keep_settle (tenant, mine);
+    pthread_mutex_unlock (&tenant->guard->witness_lock);
+}

