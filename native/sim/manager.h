@@ -4,7 +4,7 @@
  * about memory and processes, channel groups, and the time that work takes (manager_engine.h).
  *
  * No descriptor, no FUSE, no caller's memory in here: fuse.h serves it to real processes, unit tests call it directly.
- * Numbers, layouts and statuses are those of the 550 to 595 drivers; sections 3 and 4 of the specs name the sources.
+ * Numbers, layouts and statuses are those of the 535 to 595 drivers (versions.h), by what the machine says it has.
  */
 #ifndef NVC_SIM_MANAGER_H
 #define NVC_SIM_MANAGER_H
