@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.system]
 LIMIT = 4 * GIB
 #: What the driver may round up, or take for a moment beside a piece of hundreds of MiB.
 CLOSE = 4 * MIB
+#: What a process has beside it that no share counts (page tables), which comes and goes with it.
+NEAR = 48 * MIB
 #: Of graphs.c and pools.c.
 GRAPH, POOL = 256 * MIB, 512 * MIB
 
@@ -49,6 +51,11 @@ def _as_reserved(said: Said) -> bool:
         for where, charged in _charged(said).items()
         if f"reserved_{where}" in said
     )
+
+
+def _close(charged: Said, real: Said) -> bool:
+    """Is as much charged everywhere as a GPU that nobody else uses had less of, in the run without the library?"""
+    return charged.keys() == real.keys() and all(abs(charged[where] - real[where]) <= NEAR for where in charged)
 
 
 @pytest.fixture
@@ -117,12 +124,14 @@ def test_an_exported_pool_is_its_owners(both: Both, table: Table) -> None:
     bare, said = both("pools", "exported")
     charged = _charged(said)
 
-    good = _as_reserved(said) and charged["taken"] >= POOL and abs(charged["given"]) <= CLOSE
+    real = _charged(bare)
+    good = _as_reserved(said) and charged["taken"] >= POOL and _close(charged, real)
     good = good and all(abs(charged[where] - charged["taken"]) <= CLOSE for where in ("imported", "returned"))
     table.add(
         "pool of 512 MiB exported; imported with a pointer, and let go, by another process",
-        goal="charged once, to its owner",
+        goal="charged once, to its owner; as the driver itself has less",
         got=_text(charged),
+        base=_text(real),
         good=good,
     )
     assert (said["byte"], said["status_alloc"] != 0) == (3, True), "an imported pool gives no memory"
@@ -157,19 +166,24 @@ def test_captured_graphs_are_charged_with_what_they_have(both: Both, table: Tabl
 
 
 def test_a_captured_graph_beyond_the_limit_is_refused(share: Shares, start: Starts, table: Table) -> None:
+    """As on a GPU that is nearly full: libcuda keeps what it took of the graph before it was refused."""
     held = share(memory=LIMIT)
-    with start("graphs", "refused", 2 * LIMIT, share=held) as program:
+    with start("graphs", "refused", 2 * LIMIT, 0, share=held) as program:
         said = program.until_end()
+    with start("graphs", "refused", 2 * LIMIT, said["free_start"]) as program:
+        bare = program.until_end()
 
-    refusals = {name: value for name, value in _answers(said).items() if name.startswith("status_") and value}
-    good = set(refusals.values()) == {OUT_OF_MEMORY} and said["status_after"] == 0
+    statuses = {name: value for name, value in _answers(said).items() if name.startswith("status_")}
+    good = statuses == {name: bare.get(name) for name in statuses} and OUT_OF_MEMORY in statuses.values()
+    good = good and set(statuses.values()) <= {0, OUT_OF_MEMORY}
     table.add(
         f"a captured allocation of {2 * LIMIT // GIB} GiB under {LIMIT // GIB}",
-        goal="CUDA_ERROR_OUT_OF_MEMORY, and the program goes on",
-        got=f"{refusals}, then 256 MiB: {said['status_after']}",
+        goal="CUDA_ERROR_OUT_OF_MEMORY, and all answers as on a GPU with as little left",
+        got=" ".join(f"{name.removeprefix('status_')} {value}" for name, value in statuses.items()),
+        base=" ".join(str(bare.get(name)) for name in statuses),
         good=good,
     )
-    assert good, said
+    assert good, (said, bare)
     assert held.used() == 0
 
 
@@ -181,19 +195,18 @@ def test_memory_mapped_into_an_array_is_charged_until_it_is_unmapped(both: Both,
     if not said["supported"]:
         table.add(f"{scene} array", goal="charged while mapped", got="not supported by this GPU")
         return
-    charged = _charged(said)
+    charged, real = _charged(said), _charged(bare)
 
-    expected = {"array": 0, "made": 1, "mapped": 1, "released": 1, "unmapped": 0, "end": 0}
-    good = charged.keys() == expected.keys() and all(
-        abs(charged[where] - pieces * said["bytes"]) <= CLOSE for where, pieces in expected.items()
-    )
+    # An array does not hold what is mapped into it: the driver frees it with its handle.
+    good = charged["mapped"] >= said["bytes"] and charged["end"] == 0 and _close(charged, real)
     table.add(
         f"{scene} array of 1 GiB: memory made, mapped into it, its handle released, unmapped",
-        goal=f"{said['bytes'] / MIB:.0f} MiB while made or mapped, else nothing",
+        goal="charged while the driver itself has less",
         got=_text(charged),
+        base=_text(real),
         good=good,
     )
-    assert good, said
+    assert good, (said, bare)
 
 
 @pytest.mark.parametrize("scene", ["frees", "releases", "importer"])

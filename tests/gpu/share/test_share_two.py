@@ -201,11 +201,18 @@ def test_a_pool_is_its_gpus_whatever_stream_takes_from_it(pair_share: Shares, st
     with start("pair", "streams", share=pair_share({"memory": LIMITS[0]}, {"memory": LIMITS[1]}), **BY_BUS) as program:
         said = program.until_end()
 
-    expected = {"taken": (PIECE, 0), "given": (0, 0), "own": (0, PIECE), "end": (0, 0)}
-    good = all(_is(_charged(said, where), *owned) for where, owned in expected.items())
+    # How much more than a piece the driver reserves where another GPU's stream asks is its own business.
+    expected = {
+        where: (_charged(bare, where)[0], _charged(bare, where)[1]) for where in ("taken", "given", "own", "end")
+    }
+    good = (
+        expected["taken"][0] >= PIECE
+        and expected["own"][1] >= PIECE
+        and all(_is(_charged(said, where), *owned) for where, owned in expected.items())
+    )
     table.add(
         "256 MiB of the first's pool on a stream of the second; given back; of the second's own pool",
-        goal="charged where the pool is",
+        goal="as the driver itself has less of each GPU: " + _rows(bare, expected),
         got=_rows(said, expected),
         good=good,
     )

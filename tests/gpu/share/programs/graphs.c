@@ -5,7 +5,7 @@
  * usage: graphs captured           allocates and frees, launched three times
  *        graphs freed-on-launch    allocates and never frees: every launch frees what the one before had
  *        graphs several            two graphs in turn; a second instance of the first
- *        graphs refused BYTES      more than there is
+ *        graphs refused BYTES LEFT more than there is; LEFT: what is free then, the rest is taken first (0: nothing is)
  */
 #include "check.h"
 
@@ -123,10 +123,12 @@ static void several (void)
 }
 
 /* Every status is said, for it is the driver's affair which call is refused first. */
-static void refused (size_t bytes)
+static void refused (size_t bytes, size_t left)
 {
-    CUdeviceptr address, small;
+    CUdeviceptr address, small, rest;
     CUgraphExec executable;
+    if (left > 0)
+        MUST (cuMemAlloc (&rest, memory_free () - left));
     CUgraph graph = capture (bytes, &address, true);
     CUresult result = cuGraphInstantiate (&executable, graph, 0);
     say ("status_instantiate", (unsigned long long) result);
@@ -162,8 +164,8 @@ int main (int argc, char **argv)
         freed_on_launch ();
     else if (strcmp (scene, "several") == 0)
         several ();
-    else if (strcmp (scene, "refused") == 0 && argc == 3)
-        refused (strtoull (argv[2], NULL, 10));
+    else if (strcmp (scene, "refused") == 0 && argc == 4)
+        refused (strtoull (argv[2], NULL, 10), strtoull (argv[3], NULL, 10));
     else
         return 2;
     return 0;
