@@ -106,7 +106,7 @@ static void managed_node (struct manager_file *file, uint32_t client)
 {
     struct manager_file *node = manager_open (bed, MANAGER_UVM, 0);
     uint32_t call[10] = { 0 };
-    uint32_t space[8] = { 0 };
+    uint32_t space[8] = { 0 }, params[14] = { 0 };
 
     tap_ok (bed_ioctl (node, 38, call) == 0 && call[4] == 0x40,
             "the node of managed memory wants to be initialised first");
@@ -118,7 +118,7 @@ static void managed_node (struct manager_file *file, uint32_t client)
     space[5] = client;
     space[6] = 0x90;
     tap_ok (bed_ioctl (node, 25, space) == 0 && space[7] == 0x33, "an address space that is not there cannot be registered");
-    bed_alloc (file, client, DEVICE, 0x90, 0x90F1, call);
+    bed_alloc (file, client, DEVICE, 0x90, 0x90F1, params);
     bed_task.process = 102;
     tap_ok (bed_ioctl (node, 25, space) == 0 && space[7] == 0x1B, "nor by a process that its client is not of");
     bed_task.process = 100;
