@@ -76,8 +76,8 @@ struct kept *keep_call (struct tenant *tenant, const struct rm_piece *piece, int
     return NULL;
 }
 
-/* Its process ended, others use its file, and now they free it: it is looked at like everything else. */
-static void forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
+/* Its process ended, others use its file, and now they free it: it is looked at like everything else. Whether it was there. */
+static bool forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
 {
     for (struct kept **at = &tenant->keep.dormant; *at != NULL; at = &(*at)->next) {
         struct kept *kept = *at;
@@ -87,29 +87,36 @@ static void forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
         *at = kept->next;
         witness_free (tenant->guard->witness, &kept->piece, WITNESS_STORE);
         free (kept);
-        return;
+        return true;
     }
+    return false;
 }
 
-static void call_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, int file)
+/* On the stand with the lock held, or into the store. */
+static void call_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, enum witness_place to)
 {
     struct keep *keep = &tenant->keep;
+    bool is_locked = false;
 
     for (size_t i = 0; i < count; i++) {
+        bool is_looked_at = keep_is_looked_at (keep, pieces[i].bytes);
         struct kept *kept;
 
-        if (!keep_is_looked_at (keep, pieces[i].bytes))
+        if (!is_looked_at && keep->dormant == NULL)
             continue;
-        if (keep->stand == NULL)
+        if (!is_locked)
             pthread_mutex_lock (&tenant->guard->witness_lock);
-        forget_dormant (tenant, pieces + i);
-        kept = keep_call (tenant, pieces + i, file, WITNESS_STAND);
+        is_locked = true;
+        if (!forget_dormant (tenant, pieces + i) && !is_looked_at)
+            continue;
+        kept = keep_call (tenant, pieces + i, tenant->copy, to);
         if (kept != NULL) {
-            kept->next = keep->stand;
-            keep->stand = kept;
-        } else if (keep->stand == NULL)
-            pthread_mutex_unlock (&tenant->guard->witness_lock);
+            kept->next = keep->called;
+            keep->called = kept;
+        }
     }
+    if (is_locked && (to == WITNESS_STORE || keep->called == NULL))
+        pthread_mutex_unlock (&tenant->guard->witness_lock);
 }
 
 void keep_before (struct tenant *tenant, const struct rm_call *call)
@@ -134,7 +141,9 @@ void keep_before (struct tenant *tenant, const struct rm_call *call)
             return;
         count = rm_pieces (tenant->rm, client, handle, pieces, count);
     }
-    call_all (tenant, pieces, count, tenant->copy);
+    /* Giving a whole client back takes long, and others want the stand. */
+    tenant->keep.is_stored = count > 1 || (count == 1 && one.handle != handle);
+    call_all (tenant, pieces, count, tenant->keep.is_stored ? WITNESS_STORE : WITNESS_STAND);
     if (pieces != &one)
         free (pieces);
 }
@@ -157,12 +166,13 @@ static bool is_shared (struct tenant *tenant, const struct kept *first)
     return false;
 }
 
-static void free_all (struct tenant *tenant, struct kept *kept)
+static void free_all (struct tenant *tenant, struct kept *kept, enum witness_place from)
 {
     while (kept != NULL) {
         struct kept *next = kept->next;
 
-        witness_free (tenant->guard->witness, &kept->piece, WITNESS_STAND);
+        if (kept->piece.handle != 0)
+            witness_free (tenant->guard->witness, &kept->piece, from);
         free (kept);
         kept = next;
     }
@@ -214,9 +224,29 @@ static void charge (struct tenant *tenant, struct kept *kept)
     keep_soon (tenant);
 }
 
-/* Each has to stand alone. */
+static bool stand_all (struct tenant *tenant, struct kept *stored)
+{
+    for (struct kept *at = stored; at != NULL; at = at->next) {
+        if (at->piece.handle != 0 && witness_move (tenant->guard->witness, &at->piece, WITNESS_STAND))
+            continue;
+        for (; stored != at; stored = stored->next)
+            store (tenant, stored);
+        return false;
+    }
+    return true;
+}
+
 void keep_settle (struct tenant *tenant, struct kept *stored)
 {
+    /* Mostly nobody has any of them, and one question tells. Otherwise each has to stand alone. */
+    if (stored != NULL && stored->next != NULL && stand_all (tenant, stored)) {
+        if (!is_shared (tenant, stored)) {
+            free_all (tenant, stored, WITNESS_STAND);
+            return;
+        }
+        for (struct kept *at = stored; at != NULL; at = at->next)
+            store (tenant, at);
+    }
     while (stored != NULL) {
         struct kept *next = stored->next;
 
@@ -231,24 +261,25 @@ void keep_settle (struct tenant *tenant, struct kept *stored)
 void keep_after (struct tenant *tenant, bool is_made)
 {
     struct keep *keep = &tenant->keep;
-    struct kept *kept = keep->stand;
+    struct kept *called = keep->called;
     bool is_freed = is_made && word_at (tenant, keep->is_heap ? HEAP_STATUS : FREE_STATUS) == 0;
 
     if (keep->is_client && is_freed)
         keep_let_go (tenant, word_at (tenant, FREE_HANDLE));
-    if (kept == NULL)
+    if (called == NULL)
         return;
-    keep->stand = NULL;
-    if (!is_freed || !is_shared (tenant, kept))
-        free_all (tenant, kept);
-    else if (kept->next == NULL) {
-        store (tenant, kept);
-        charge (tenant, kept);
-    } else {
-        /* Which of them is it? */
-        for (struct kept *at = kept; at != NULL; at = at->next)
-            store (tenant, at);
-        keep_settle (tenant, kept);
+    keep->called = NULL;
+    if (keep->is_stored)
+        pthread_mutex_lock (&tenant->guard->witness_lock);
+    if (!is_freed)
+        free_all (tenant, called, keep->is_stored ? WITNESS_STORE : WITNESS_STAND);
+    else if (keep->is_stored)
+        keep_settle (tenant, called);
+    else if (!is_shared (tenant, called))
+        free_all (tenant, called, WITNESS_STAND);
+    else {
+        store (tenant, called);
+        charge (tenant, called);
     }
     pthread_mutex_unlock (&tenant->guard->witness_lock);
 }

@@ -33,7 +33,8 @@ struct held_file {
 };
 
 struct keep {
-    struct kept *stand;  /* duplicates of what the call in hand frees; guard->witness_lock is held as long as there are some */
+    struct kept *called; /* duplicates of what the call in hand frees: one on the stand, guard->witness_lock being held, or */
+    bool is_stored;      /* any number in the store */
     struct kept *pieces; /* that somebody else held, when it was last looked */
     uint64_t bytes[SHARE_MAX_GPUS]; /* their sum */
     struct kept *dormant; /* of processes that ended; rm charges them until their file is closed everywhere */
