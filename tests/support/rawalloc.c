@@ -2,7 +2,8 @@
 
    Round for round until SECONDS are over: QUOTA_PIECES pieces of MIB must be given, two more must be refused, and all are
    given back. With SECONDS 0: one round, then it says "held" with its pieces and waits for the end of its stdin. Prints
-   rounds=, failed= (refused, but should have been given), passed= (given beyond the quota), again= (asked to try again).
+   rounds=, failed= (refused, but should have been given), passed= (given beyond the quota), again= (asked to try again),
+   longest= (milliseconds of the call that took longest).
    A call that answers EAGAIN or EINTR is made again, as NVIDIA's libraries do. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,14 +32,27 @@ struct freed
 
 static int file;
 static unsigned long again;
+static double longest;
+
+static double
+now (void)
+{
+  struct timespec time;
+
+  clock_gettime (CLOCK_MONOTONIC, &time);
+  return (double) time.tv_sec + (double) time.tv_nsec / 1e9;
+}
 
 static int
 call (unsigned long request, void *argument)
 {
+  double begin = now (), took;
   int result;
 
   while ((result = ioctl (file, request, argument)) < 0 && (errno == EAGAIN || errno == EINTR))
     again++;
+  took = now () - begin;
+  longest = took > longest ? took : longest;
   return result;
 }
 
@@ -72,15 +86,6 @@ piece (uint32_t client, uint32_t device, uint32_t handle, uint64_t bytes)
   memcpy (params + 24, &attributes, 4);
   memcpy (params + 64, &bytes, 8);
   return allocate (client, device, &handle, 0x40, params);
-}
-
-static double
-now (void)
-{
-  struct timespec time;
-
-  clock_gettime (CLOCK_MONOTONIC, &time);
-  return (double) time.tv_sec + (double) time.tv_nsec / 1e9;
 }
 
 int
@@ -127,6 +132,6 @@ main (int argc, char **argv)
           failed++;
     }
   while (now () < end);
-  printf ("rounds=%lu failed=%lu passed=%lu again=%lu odd=%#x\n", rounds, failed, passed, again, odd);
+  printf ("rounds=%lu failed=%lu passed=%lu again=%lu odd=%#x longest=%.0f\n", rounds, failed, passed, again, odd, longest * 1e3);
   return failed != 0 || passed != 0;
 }
