@@ -187,6 +187,40 @@ static void waiting (struct manager_file *file, uint32_t client)
     tap_ok (bed_ioctl (file, SIM_PROGRESS, &progress) == -EINTR, "a manager that ends lets nobody wait");
 }
 
+/* A GPU's node that was registered with a control file works with that one's clients, and keeps them. */
+static void registered (void)
+{
+    struct manager_file *control = manager_open (bed, MANAGER_CONTROL, 0), *node = manager_open (bed, MANAGER_GPU, 0);
+    uint32_t client = bed_client (control, 0);
+    struct {
+        uint32_t client, parent, object, class_number, flags, pad;
+        uint64_t memory, limit;
+        uint32_t status, pad2;
+        int32_t descriptor;
+        uint32_t pad3;
+    } call = { .client = client, .parent = DEVICE, .object = 0x77, .class_number = 0x71, .limit = 4095 };
+    const uint32_t describe = (uint32_t) _IOC (3U, 'F', 0x27, sizeof (call)), join = (uint32_t) _IOC (3U, 'F', 201, 4);
+    const uint64_t before = bed_used (0);
+    int32_t descriptor = 2;
+
+    bed_task.descriptors[2] = control;
+    bed_task.descriptors[3] = node;
+    tap_ok (bed_ioctl (control, describe, &call) == -EINVAL, "memory of the caller is described on a GPU's node only");
+    tap_ok (bed_ioctl (node, describe, &call) == 0 && call.status == 0x23, "which has no clients of its own");
+    tap_ok (bed_ioctl (node, join, &descriptor) == 0, "until it is registered with the control file");
+    tap_ok (bed_ioctl (node, describe, &call) == 0 && call.status == 0, "then it works with that one's");
+    tap_ok (bed_ioctl (node, join, &descriptor) == -EINVAL, "a second time it cannot be");
+    tap_ok (bed_free (node, client, 0x77) == 0xfffff, "objects are freed on the control file");
+    descriptor = 3;
+    tap_ok (bed_ioctl (control, join, &descriptor) == -EINVAL, "with a GPU's node nothing can be registered");
+    bed_take (control, client, 1, GIB);
+    bed_task.descriptors[2] = bed_task.descriptors[3] = NULL;
+    manager_release (control);
+    tap_ok (bed_used (0) == before + GIB, "what the clients have outlives the control file");
+    manager_release (node);
+    tap_ok (bed_used (0) == before, "and ends with the node");
+}
+
 int main (void)
 {
     bed_start ();
@@ -202,6 +236,7 @@ int main (void)
     faults (file, client);
     garbage ();
     waiting (file, client);
+    registered ();
     bed_stop ();
     return tap_done ();
 }
