@@ -23,9 +23,6 @@
 #define LONG_ALLOC 48u
 #define CONTROL_SIZE_AT 24u
 #define COMMAND_AT 8u
-#define HANDLE_AT 8u
-#define HEAP 0x4au
-#define HEAP_HANDLE_AT 44u
 #define CLASS_AT 12u
 #define CLASS_DEVICE_0 0x80u
 /* What making a device and, later, giving it back costs the driver at the least (H200, 580.159.04). */
@@ -185,14 +182,11 @@ static struct answer leave (struct tenant *tenant)
 
 static void end (struct tenant *tenant, struct rm_call *call, long result)
 {
-    uint32_t number = rm_request_number (call->request), client = get32 (tenant->head);
-
     books_performed (tenant, call->head_size);
     rm_end (tenant->rm, call, result);
     keep_after (tenant, result == 0);
-    if (result == 0 && (number == ALLOC || number == HEAP) &&
-        rm_pieces (tenant->rm, client, get32 (tenant->head + (number == HEAP ? HEAP_HANDLE_AT : HANDLE_AT)), NULL, 0) == 1)
-        keep_hold (tenant, client);
+    if (result == 0)
+        keep_hold (tenant, call);
 }
 
 static struct answer decide (struct tenant *tenant, struct rm_call *call, struct pointers *pointers,

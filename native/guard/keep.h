@@ -50,8 +50,8 @@ struct keep {
 /* Around the driver's part of a call: what it frees is duplicated before it, and asked about after it. */
 void keep_before (struct tenant *tenant, const struct rm_call *call);
 void keep_after (struct tenant *tenant, bool is_made);
-/* keep_files.c: the call in hand made memory: its client's file is held. */
-void keep_hold (struct tenant *tenant, uint32_t client);
+/* keep_files.c: the call in hand was made. If it gave its client memory, or a handle to some, the client's file is held. */
+void keep_hold (struct tenant *tenant, const struct rm_call *call);
 /* A client is gone: its file need not be held for it. */
 void keep_let_go (struct tenant *tenant, uint32_t client);
 /* The process ended. What it had is duplicated, and its files are let go. */

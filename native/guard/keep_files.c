@@ -5,11 +5,24 @@
  */
 #include "tenant.h"
 
+#include "rm/abi.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
+
+/* nv_escape.h; nvos.h: NVOS21 and NVOS64, NVOS55, NVOS32, NVOS54; ctrl0000unix.h */
+#define CONTROL 0x2au
+#define ALLOC 0x2bu
+#define DUPLICATE 0x34u
+#define HEAP 0x4au
+#define ALLOC_HANDLE 8u
+#define HEAP_HANDLE 44u
+#define CONTROL_COMMAND 8u
+#define IMPORT_OBJECT 0x3d06u
+#define IMPORT_OBJECTS 0x3d0cu
 
 /* Not under any lock: the last close of a file can take a tenth of a second. */
 static void *close_all (void *argument)
@@ -90,12 +103,39 @@ static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_p
     pthread_mutex_unlock (&tenant->guard->witness_lock);
 }
 
-void keep_hold (struct tenant *tenant, uint32_t client)
+static uint32_t word_at (const struct tenant *tenant, unsigned at)
+{
+    uint32_t word;
+
+    memcpy (&word, tenant->head + at, sizeof (word));
+    return word;
+}
+
+/* Whether the call in hand may have given its client a handle to memory. */
+static bool gives_memory (const struct tenant *tenant, const struct rm_call *call)
+{
+    switch (rm_request_number (call->request)) {
+    case ALLOC:
+        return rm_pieces (tenant->rm, word_at (tenant, 0), word_at (tenant, ALLOC_HANDLE), NULL, 0) != 0;
+    case HEAP:
+        return rm_pieces (tenant->rm, word_at (tenant, 0), word_at (tenant, HEAP_HANDLE), NULL, 0) != 0;
+    case DUPLICATE:
+        return true;
+    case CONTROL:
+        return word_at (tenant, CONTROL_COMMAND) == IMPORT_OBJECT || word_at (tenant, CONTROL_COMMAND) == IMPORT_OBJECTS;
+    default:
+        return false;
+    }
+}
+
+void keep_hold (struct tenant *tenant, const struct rm_call *call)
 {
     struct keep *keep = &tenant->keep;
+    uint32_t client = word_at (tenant, 0);
     int file;
 
-    if (tenant->guard->witness == NULL || tenant->guard->closing[1] < 0 || file_of (keep, client) >= 0)
+    if (tenant->guard->witness == NULL || tenant->guard->closing[1] < 0 || call->node != RM_NODE_CONTROL ||
+        !gives_memory (tenant, call) || file_of (keep, client) >= 0)
         return;
     if (keep->file_count == KEEP_FILES) {
         /* More clients with memory than any program has: as if the oldest one's process had ended. */

@@ -132,7 +132,8 @@ void attack_uvm_tree (int argc, char **argv)
     hold ();
 }
 
-/* uvm-heir CHILDREN PIECES: each child maps what it allocates, leaves its UVM file to its parent and ends. */
+/* uvm-heir CHILDREN PIECES: each child maps what it allocates and duplicates it for a second client, of another file, which
+ * goes with it or after it. It leaves its UVM file to its parent and ends. */
 void attack_uvm_heir (int argc, char **argv)
 {
     unsigned children = argc > 0 ? (unsigned) atoi (argv[0]) : 4, pieces = argc > 1 ? (unsigned) atoi (argv[1]) : 6;
@@ -147,11 +148,17 @@ void attack_uvm_heir (int argc, char **argv)
         if (child == 0) {
             struct bed bed = bed_open ();
             struct uvm uvm = begin (&bed, false);
+            struct bed second = bed_open ();
             uint32_t handle;
 
             kept = 0;
-            for (unsigned k = 0; k < pieces && bed_memory (&bed, &handle, GIB) == 0; k++)
+            for (unsigned k = 0; k < pieces && bed_memory (&bed, &handle, GIB) == 0; k++) {
+                struct duplicate copy = { second.client, second.device, second.next++, bed.client, handle, 0, 0xffff };
+
                 kept += map (&uvm, &bed, k, handle, GIB) == 0;
+                if (i % 2 != 0)
+                    ioctl (second.file, REQUEST (0x34, sizeof (copy)), &copy);
+            }
             _exit (send_descriptor (pair[0], uvm.file) != 0 || write (pair[0], &kept, 1) != 1);
         }
         if (receive_descriptor (pair[1]) < 0 || read (pair[1], &kept, 1) != 1)
