@@ -250,6 +250,7 @@ int guard_tenant_keep (struct guard *guard, uint32_t id, int file, int before, c
     if (result != 0)
         return release (guard, tenant, result);
     result = call_resume (tenant, &call, listeners, count);
+    keep_restore (tenant);
     /* Whoever was off may have been thawed since. */
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         rm_freeze (tenant->rm, (int) gpu, false);

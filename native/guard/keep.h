@@ -52,6 +52,8 @@ void keep_before (struct tenant *tenant, const struct rm_call *call);
 void keep_after (struct tenant *tenant, bool is_made);
 /* keep_files.c: the call in hand was made. If it gave its client memory, or a handle to some, the client's file is held. */
 void keep_hold (struct tenant *tenant, const struct rm_call *call);
+/* The tenant's books were another guard's: the files that it held are held again. */
+void keep_restore (struct tenant *tenant);
 /* A client is gone: its file need not be held for it. */
 void keep_let_go (struct tenant *tenant, uint32_t client);
 /* The process ended. What it had is duplicated, and its files are let go. */

@@ -377,3 +377,20 @@ def case(name: str) -> Any:
 @pytest.mark.parametrize("name", [case(name) for name in EVERY])
 def test_nothing_gets_round_the_guard(place: Path, name: str) -> None:
     attack(place, EVERY[name])
+
+
+def test_of_small_pieces_few_can_be_kept(place: Path) -> None:
+    """Of pieces of 1 MiB one in 16 is looked at when it is freed, and all when one of them was kept."""
+
+    def small(one: Attack) -> None:
+        one.begin("uvm", 600, 1)
+        for _ in range(7):
+            assert one.main
+            assert one.main.stdout
+            one.main.stdout.readline()
+        assert one.get("kept") == 600
+        # 256 pieces in a row that nobody looks at: once in fifteen million.
+        assert one.memory() >= (600 - 256) * MIB
+        assert one.memory() <= 600 * MIB
+
+    attack(place, small)
