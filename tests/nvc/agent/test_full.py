@@ -152,6 +152,19 @@ def keeper() -> int:
     return 0
 
 
+#: Sockets of a keeper's: its own, its agent's, and the two that it keeps.
+HOLDS = 4
+
+
+def holds() -> int:
+    """How many sockets the keeper has; 0: there is none."""
+    directory = Path("/proc", str(keeper()), "fd")
+    try:
+        return sum(os.readlink(directory / name).startswith("socket:") for name in os.listdir(directory))
+    except OSError:
+        return 0
+
+
 def killed_keeper(place: Path) -> str:
     """What the agent said, whose keeper was killed twice with not a byte and not a file free."""
     directory = place / "agent"
@@ -167,10 +180,12 @@ def killed_keeper(place: Path) -> str:
     with pytest.raises(OSError, match="No space left"):
         for number in range(20):
             (directory / f"file{number}").touch()
+    assert leftovers.until(lambda: holds() == HOLDS, seconds=15)
     for _ in range(2):
         before = keeper()
         os.kill(before, signal.SIGKILL)
-        assert leftovers.until(lambda before=before: keeper() not in (0, before), seconds=15)  # type: ignore[misc]
+        assert leftovers.until(lambda before=before: keeper() != before, seconds=15)  # type: ignore[misc]
+        assert leftovers.until(lambda: holds() == HOLDS, seconds=15), "another one, with everything"
     process.terminate()
     lines += process.communicate(timeout=20)[1]
     assert process.returncode == 0, lines
