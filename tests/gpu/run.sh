@@ -25,8 +25,8 @@ fi
 export NVC_MUST_RUN=root,system,gpu
 # Before the product is installed for the tests, which takes it along.
 built=$PWD/native/../build/native
-make -s -C native PYTHON="$python" "$built/preload/.made" "$built/libnvc-guard.so" "$built/cuda_churn" ||
-    echo "gpu suite: the libraries of shares cannot be built here: their tests will fail" >&2
+make -s -C native PYTHON="$python" "$built/preload/.made" "$built/libnvc-guard.so" "$built/nvc-client" "$built/cuda_churn" ||
+    echo "gpu suite: the native parts of shares cannot be built here: their tests will fail" >&2
 mkdir -p "$(dirname "$report")"
 
 # The exit status of a pipe's first command is lost in sh, so it is written down.
