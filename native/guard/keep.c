@@ -301,6 +301,25 @@ static bool is_released (struct tenant *tenant)
     return false;
 }
 
+/* Pieces that could not be stored: with the last process nobody can have them for long. */
+static void drop_lost (struct tenant *tenant)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0)
+            return;
+    for (struct kept **at = &tenant->keep.pieces; *at != NULL;) {
+        struct kept *kept = *at;
+
+        if (kept->piece.handle != 0) {
+            at = &kept->next;
+            continue;
+        }
+        tenant->keep.bytes[kept->gpu] -= kept->piece.bytes;
+        *at = kept->next;
+        free (kept);
+    }
+}
+
 void keep_look (struct tenant *tenant, uint64_t now)
 {
     struct keep *keep = &tenant->keep;
@@ -309,6 +328,7 @@ void keep_look (struct tenant *tenant, uint64_t now)
 
     if (keep->pieces == NULL || (now != 0 && now < keep->look_at))
         return;
+    drop_lost (tenant);
     pthread_mutex_lock (&tenant->guard->witness_lock);
     if (is_released (tenant)) {
         /* Those that were looked at go to the end. */
