@@ -28,6 +28,7 @@
 #define CLASS_ROOT 0x0u
 #define CLASS_DEVICE_0 0x80u
 #define CLASS_SUBDEVICE_0 0x2080u
+#define CLASS_VIDEO_MEMORY 0x40u
 #define GET_GID_INFO 0x2080014au
 #define GET_PID_INFO 0x2080018eu
 #define GID_BINARY 2u
@@ -223,6 +224,28 @@ static void find_gpus (struct witness *witness, const struct place *place)
     }
 }
 
+/* Tries it with a piece of 64 KiB, as a tenant's would come and go. */
+static bool takes_pieces (struct witness *witness)
+{
+    const struct place *stand = &witness->places[WITNESS_STAND];
+    struct witness_piece piece = { .handle = HANDLE_PIECES + (witness->pieces++ & (HANDLE_PIECES - 1)) };
+    uint8_t params[128] = { 0 };
+    uint32_t owner = 0x6e76, attributes = 0x18000000; /* NV_MEMORY_ALLOCATION_PARAMS: owner, attr; video memory */
+    uint64_t size = 65536;
+    bool is_good;
+
+    memcpy (params, &owner, sizeof (owner));
+    memcpy (params + 24, &attributes, sizeof (attributes));
+    memcpy (params + 64, &size, sizeof (size));
+    if (make (stand, HANDLE_DEVICE + witness->gpus[0].instance, piece.handle, CLASS_VIDEO_MEMORY, params) != 0)
+        return true; /* a full GPU says nothing about the store */
+    is_good = witness_move (witness, &piece, WITNESS_STORE) && witness_move (witness, &piece, WITNESS_STAND);
+    witness_free (witness, &piece, WITNESS_STAND);
+    if (!is_good)
+        witness_free (witness, &piece, WITNESS_STORE);
+    return is_good;
+}
+
 struct witness *witness_open (const char *device_directory)
 {
     struct witness *witness = calloc (1, sizeof (*witness));
@@ -239,6 +262,9 @@ struct witness *witness_open (const char *device_directory)
         (stand->client = make_root (stand->control)) != 0 && start_owner (witness, store)) {
         furnish (stand);
         find_gpus (witness, stand);
+        /* Better a line in the kernel's log for each GPU than a store that takes nothing. */
+        if (witness->gpu_count > 0 && !takes_pieces (witness))
+            furnish (store);
         if (witness->gpu_count > 0)
             return witness;
     }
