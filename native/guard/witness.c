@@ -130,33 +130,22 @@ static void furnish (const struct place *place)
 /* In the other process: it shares nothing with this one but the open file, and ends with it. */
 static void own (struct place *store, int said, int waits)
 {
-    int control = store->control, kept[3] = { control, said, waits };
-    unsigned from = 0;
+    unsigned low = (unsigned) (said < waits ? said : waits), high = (unsigned) (said < waits ? waits : said);
     char byte;
 
-    for (unsigned i = 0; i < 3; i++)
-        for (unsigned k = i + 1; k < 3; k++)
-            if (kept[k] < kept[i]) {
-                int other = kept[i];
-
-                kept[i] = kept[k];
-                kept[k] = other;
-            }
-    /* A listener that stayed open here would keep a container waiting for a guard that is gone. */
-    for (unsigned i = 0; i < 3; from = (unsigned) kept[i++] + 1)
-        if ((unsigned) kept[i] > from && syscall (SYS_close_range, from, kept[i] - 1, 0) != 0)
-            _exit (1);
-    if (syscall (SYS_close_range, from, ~0u, 0) != 0)
-        _exit (1);
+    prctl (PR_SET_NAME, "nvc-keeper");
     signal (SIGINT, SIG_IGN);
     signal (SIGTERM, SIG_DFL);
-    prctl (PR_SET_NAME, "nvc-keeper");
-    store->client = make_root (control);
+    store->client = make_root (store->control);
     if (store->client != 0)
         furnish (store);
+    /* A listener that stayed open here would keep a container waiting for a guard that is gone. */
+    if ((low > 0 && syscall (SYS_close_range, 0, low - 1, 0) != 0) ||
+        (high > low + 1 && syscall (SYS_close_range, low + 1, high - 1, 0) != 0) ||
+        syscall (SYS_close_range, high + 1, ~0u, 0) != 0)
+        _exit (1);
     if (write (said, &store->client, sizeof (store->client)) != sizeof (store->client))
         _exit (1);
-    close (control);
     close (said);
     while (read (waits, &byte, 1) < 0 && errno == EINTR)
         continue;
