@@ -127,9 +127,11 @@ class Bench:
 
     def _through_agent(self) -> list[Row]:
         """By warm processes: against the yardstick, and against the Python program of the same installation."""
+        # With a variable of the loader a process is its own affair: the agent does not do its work.
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
         with WarmBed(self.bed.directory("warm")) as warm:
             warm.start()
-            rows = []
+            rows, served = [], warm.served()
             against = [
                 (self.smi_name, None, GOAL_AGENT if self.real else None),
                 ("the same without it", warm.python("nvc-py"), None),
@@ -142,13 +144,18 @@ class Bench:
                 row = Row("`configure` through the agent", name, goal=goal)
 
                 def yardstick(index: int, other: str | None = other, others: list[Paused] = others) -> float:
-                    return spawn([other, *self._command(others[index])[1:]] if other else self.smi) * 1e3
+                    if other is None:
+                        return spawn(self.smi) * 1e3
+                    return spawn([other, *self._command(others[index])[1:]], environment=plain) * 1e3
 
                 def through(index: int, containers: list[Paused] = containers) -> float:
-                    return spawn([warm.commands.nvc, *self._command(containers[index])[1:]]) * 1e3
+                    command = [warm.commands.nvc, *self._command(containers[index])[1:]]
+                    return spawn(command, environment=plain) * 1e3
 
                 rows.append(interleave(row, self.rounds, through, yardstick))
                 self._end([*containers, *others])
+            if warm.served() == served:
+                raise Failed("the agent served none of them")
             return rows
 
     def _memory(self, temperature: str, *options: str) -> Row:

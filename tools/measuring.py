@@ -6,7 +6,7 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -35,8 +35,11 @@ def peak_mib(interpreter: str, command: Sequence[str]) -> float:
     return int(done.stdout) / 1024
 
 
-def spawn(command: Sequence[str], *, stdin: str = os.devnull) -> float:
-    """Seconds from spawning a command to reaping it, output discarded. Raises Failed unless it exits 0."""
+def spawn(command: Sequence[str], *, stdin: str = os.devnull, environment: Mapping[str, str] | None = None) -> float:
+    """Seconds from spawning a command to reaping it, output discarded. Raises Failed unless it exits 0.
+
+    environment: default ours.
+    """
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, stdin, os.O_RDONLY, 0),
@@ -44,7 +47,9 @@ def spawn(command: Sequence[str], *, stdin: str = os.devnull) -> float:
         (os.POSIX_SPAWN_DUP2, write_end, 2),
     ]
     start = time.perf_counter()
-    pid = os.posix_spawnp(command[0], list(command), os.environ, file_actions=actions)
+    pid = os.posix_spawnp(
+        command[0], list(command), os.environ if environment is None else environment, file_actions=actions
+    )
     os.close(write_end)
     _, status = os.waitpid(pid, 0)
     seconds = time.perf_counter() - start

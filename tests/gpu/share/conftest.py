@@ -7,6 +7,7 @@ the directory of the tables (default build/gpu-share, one PART.md each).
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -76,13 +77,20 @@ def _preloaded(libraries: Path, *gpus: ResolvedGpu) -> str:
 
 
 @pytest.fixture
-def share(bed: Bed, libraries: Path) -> Shares:
+def places() -> Iterator[Callable[[], Path]]:
+    """Makes directories where containers' shares lie: a first store into a file of a disk takes milliseconds."""
+    with tempfile.TemporaryDirectory(dir="/run", prefix="nvct") as directory:
+        yield lambda: Path(tempfile.mkdtemp(dir=directory, prefix="share"))
+
+
+@pytest.fixture
+def share(places: Callable[[], Path], libraries: Path) -> Shares:
     """Makes a share of the first GPU, with the libraries that a container gets; arguments: fields of ResolvedGpu."""
     uuid, driver = first_gpu()
 
     def make(**fields: Any) -> LooseShare:
         gpu = ResolvedGpu(uuid, 0, **fields)
-        return LooseShare(bed.directory("share"), [gpu], nodes(), driver, _preloaded(libraries, gpu))
+        return LooseShare(places(), [gpu], nodes(), driver, _preloaded(libraries, gpu))
 
     return make
 
@@ -97,14 +105,14 @@ def pair() -> tuple[HostGpu, HostGpu]:
 
 
 @pytest.fixture
-def pair_share(bed: Bed, libraries: Path, pair: tuple[HostGpu, HostGpu]) -> Shares:
+def pair_share(places: Callable[[], Path], libraries: Path, pair: tuple[HostGpu, HostGpu]) -> Shares:
     """Makes a share of both GPUs of ``pair``; arguments: fields of the first's ResolvedGpu, and of the second's."""
     driver = first_gpu()[1]
 
     def make(*fields: Mapping[str, Any]) -> LooseShare:
         both = [ResolvedGpu(gpu.uuid, gpu.minor, **of_it) for gpu, of_it in zip(pair, fields, strict=True)]
         minors = (gpu.minor for gpu in pair)
-        return LooseShare(bed.directory("share"), both, nodes(*minors), driver, _preloaded(libraries, *both))
+        return LooseShare(places(), both, nodes(*minors), driver, _preloaded(libraries, *both))
 
     return make
 
