@@ -1,4 +1,7 @@
-"""Print names.h: a perfect hash of the names that look-ups answer with a wrapper. Arguments: files of rows, in the order of the enum."""
+"""Print names.h: a perfect hash of the names that look-ups answer with a wrapper.
+
+Arguments: files of rows, in the order of the enum.
+"""
 
 import re
 import sys
