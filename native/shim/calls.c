@@ -1,23 +1,26 @@
 #include "calls.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include "limits.h"
 #include "next.h"
 #include "process.h"
 #include "raw.h"
+#include "refused.h"
+#include "rm/abi.h"
 #include "rm/managed.h"
 
-#define UVM_REGISTER_GPU 37u
-#define UVM_UNREGISTER_GPU 38u
-
 /* Escapes that take, give back, name or ask about memory, or schedule, on the control node: nv_escape.h. The rest of
- * the driver's calls, and everybody else's, go their way. UVM's REGISTER_GPU and UNREGISTER_GPU are whole numbers. */
+ * the driver's calls, and everybody else's, go their way. UVM's are whole numbers. */
+#define BIT(number) (1u << ((number) & 31))
 const uint32_t call_low_bytes[8] = {
+    [0] = BIT (UVM_UNREGISTER_SPACE),
     [1] = 1u << (0x27 - 0x20) | 1u << (0x29 - 0x20) | 1u << (0x2a - 0x20) | 1u << (0x2b - 0x20) | 1u << (0x34 - 0x20) |
-          1u << (0x35 - 0x20) | 1u << (UVM_REGISTER_GPU - 0x20) | 1u << (UVM_UNREGISTER_GPU - 0x20),
-    [2] = 1u << (0x4a - 0x40),
+          1u << (0x35 - 0x20) | BIT (UVM_REGISTER_GPU) | BIT (UVM_UNREGISTER_GPU) | BIT (UVM_MAP_EXTERNAL) |
+          BIT (UVM_FREE),
+    [2] = 1u << (0x4a - 0x40) | BIT (UVM_UNMAP_EXTERNAL) | BIT (UVM_CREATE_EXTERNAL) | BIT (UVM_MAP_SPARSE),
     [6] = 1u << (0xd3 - 0xc0),
 };
 
@@ -25,7 +28,29 @@ bool call_size_may_matter (unsigned long request)
 {
     uint32_t number = (uint32_t) request, size = number >> 16 & 0x3fff;
 
-    return size ? size != 44 : number == UVM_REGISTER_GPU || number == UVM_UNREGISTER_GPU;
+    if (size)
+        return size != 44;
+    switch (number) {
+    case UVM_UNREGISTER_SPACE:
+    case UVM_MAP_EXTERNAL:
+    case UVM_FREE:
+    case UVM_REGISTER_GPU:
+    case UVM_UNREGISTER_GPU:
+    case UVM_UNMAP_EXTERNAL:
+    case UVM_CREATE_EXTERNAL:
+    case UVM_MAP_SPARSE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Ranges are made as often as memory, and the driver's version says whether that matters: no lock for it. */
+static bool is_needless (unsigned long request)
+{
+    const struct rm_abi *abi = request == UVM_CREATE_EXTERNAL ? LOAD_RELAXED (shim_process.abi) : NULL;
+
+    return abi && !rm_abi_has_ranges (abi);
 }
 
 /* Addresses that no program has: the driver will say EFAULT. */
@@ -85,7 +110,8 @@ int call_ioctl (int descriptor, unsigned long request, void *argument)
     enum rm_verdict verdict = RM_PASS;
     uint64_t signals;
     int before = errno, result;
-    struct process *process = call_size_may_matter (request) ? process_enter (&signals) : NULL;
+    bool matters = call_size_may_matter (request) && !is_needless (request);
+    struct process *process = matters ? process_enter (&signals) : NULL;
 
     if (!process)
         return next_ioctl (descriptor, request, argument);
@@ -153,18 +179,6 @@ void call_next_managed (const uint8_t uuid[16])
         }
 }
 
-/* libcuda knows no way for a mapping to say that memory is out: whatever mmap answers becomes another error. So whoever
- * stands before its functions may ask. Threads that overwrite each other's number here get that other error. */
-static uint32_t refused_thread;
-
-int call_managed_refused (void)
-{
-    uint32_t thread = LOAD (refused_thread) ? (uint32_t) RAW0 (SYS_gettid) : 0;
-
-    return thread &&
-           __atomic_compare_exchange_n (&refused_thread, &thread, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-}
-
 static int wished_gpu (struct process *process)
 {
     uint32_t thread;
@@ -210,7 +224,7 @@ static uint64_t whole_pages (uint64_t length)
     return (length + 4095) & ~(uint64_t) 4095;
 }
 
-void *call_mmap (void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
+void *call_mmap (enum next which, void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
 {
     bool fixed = flags & MAP_FIXED, shared = (flags & MAP_TYPE) != MAP_PRIVATE && !(flags & MAP_ANONYMOUS), uvm;
     /* UVM takes a mapping only where its offset says: the address is known before the mapping is there. */
@@ -218,10 +232,10 @@ void *call_mmap (void *address, size_t length, int protection, int flags, int de
     struct process *process = process_enter_known (&signals);
     struct rm_mapping mapping;
     int before = errno;
-    long result;
+    void *result;
 
     if (!process)
-        return (void *) next_answer (RAW (SYS_mmap, address, length, protection, flags, descriptor, offset));
+        return next_mmap (which, address, length, protection, flags, descriptor, offset);
     uvm = process->rm && shared && process_node_kind (process, descriptor) == RM_NODE_UVM && length;
     if (uvm) {
         bool granted;
@@ -231,30 +245,32 @@ void *call_mmap (void *address, size_t length, int protection, int flags, int de
         has_changed (process);
         if (!granted) {
             process_leave (process, signals);
-            STORE (refused_thread, (uint32_t) RAW0 (SYS_gettid));
+            refused_set ((uint32_t) RAW0 (SYS_gettid));
             errno = ENOMEM;
             return MAP_FAILED;
         }
     }
     process_leave (process, signals);
     errno = before;
-    result = RAW (SYS_mmap, address, length, protection, flags, descriptor, offset);
+    result = next_mmap (which, address, length, protection, flags, descriptor, offset);
+    before = errno;
     if ((uvm || fixed) && length && (process = process_enter_known (&signals))) {
         if (uvm) {
             process->in_managed = true;
-            if (raw_failed (result))
+            if (result == MAP_FAILED)
                 rm_mapping_refused (process->rm, &mapping);
             else
                 rm_mapping_made (process->rm, &mapping, (uint64_t) result);
             has_changed (process);
         }
-        if (fixed && process->rm && raw_failed (result))
+        if (fixed && process->rm && result == MAP_FAILED)
             discharge_if_gone (process, place, size);
         else if (fixed && process->rm && !uvm)
             discharge (process, place, size);
         process_leave (process, signals);
     }
-    return (void *) next_answer (result);
+    errno = before;
+    return result;
 }
 
 int call_munmap (void *address, size_t length)
@@ -269,12 +285,13 @@ int call_munmap (void *address, size_t length)
             discharge (process, (uint64_t) address, whole_pages (length));
         process_leave (process, signals);
     }
-    return (int) next_answer (RAW2 (SYS_munmap, address, length));
+    return next_munmap (address, length);
 }
 
 /* --- descriptors --- */
 
-uint64_t call_closing (int descriptor)
+/* The file that a descriptor is the last of, for closed; 0. */
+static uint64_t closing (int descriptor)
 {
     uint64_t signals, file = 0;
     struct process *process = process_enter_known (&signals);
@@ -287,7 +304,7 @@ uint64_t call_closing (int descriptor)
     return file;
 }
 
-void call_closed (uint64_t file)
+static void closed (uint64_t file)
 {
     uint64_t signals;
     struct process *process = file ? process_enter_known (&signals) : NULL;
@@ -301,16 +318,16 @@ void call_closed (uint64_t file)
 
 int call_close (int descriptor)
 {
-    uint64_t file = call_closing (descriptor);
+    uint64_t file = closing (descriptor);
     int result = next_close (descriptor), after = errno;
 
     /* The driver gave its memory back in close; now it may be given to others. */
-    call_closed (file);
+    closed (file);
     errno = after;
     return result;
 }
 
-void call_duplicated (int from, int to)
+static void duplicated (int from, int to)
 {
     uint64_t signals;
     struct process *process = process_enter_known (&signals);
@@ -320,4 +337,45 @@ void call_duplicated (int from, int to)
     if (files_may_know (&process->files, from))
         files_duplicate (&process->files, from, to);
     process_leave (process, signals);
+}
+
+int call_dup (int descriptor)
+{
+    int result = next_dup (descriptor), after = errno;
+
+    if (result >= 0 && files_may_know (&shim_process.files, descriptor))
+        duplicated (descriptor, result);
+    errno = after;
+    return result;
+}
+
+/* The kernel closes `to` silently; when that was the driver's, it is a close like any other. */
+static uint64_t replacing (int from, int to)
+{
+    return files_may_know (&shim_process.files, to) && RAW2 (SYS_fcntl, from, F_GETFD) >= 0 ? closing (to) : 0;
+}
+
+static int replaced (int from, int to, uint64_t file, int result)
+{
+    int after = errno;
+
+    if (result >= 0 && files_may_know (&shim_process.files, from))
+        duplicated (from, to);
+    closed (file);
+    errno = after;
+    return result;
+}
+
+int call_dup2 (int from, int to)
+{
+    uint64_t file = replacing (from, to);
+
+    return replaced (from, to, file, next_dup2 (from, to));
+}
+
+int call_dup3 (int from, int to, int flags)
+{
+    uint64_t file = replacing (from, to);
+
+    return replaced (from, to, file, next_dup3 (from, to, flags));
 }

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "next.h"
+
 /* Can rm have a use for this request, on any node, with any driver? A bit for each low byte. */
 extern const uint32_t call_low_bytes[8];
 static inline bool call_may_matter (unsigned long request)
@@ -18,21 +20,20 @@ static inline bool call_may_matter (unsigned long request)
 bool call_size_may_matter (unsigned long request);
 
 int call_ioctl (int descriptor, unsigned long request, void *argument);
-void *call_mmap (void *address, size_t length, int protection, int flags, int descriptor, off_t offset);
+/* which: the function of these that the program called. */
+void *call_mmap (enum next which, void *address, size_t length, int protection, int flags, int descriptor,
+                 off_t offset);
 int call_munmap (void *address, size_t length);
 int call_close (int descriptor);
 /* The share changed: takes it up, as a call on the driver would. */
 void call_follow (void);
-/* dup (to -1), dup2 and dup3 (flags) by what the wrapper did itself. */
-void call_duplicated (int from, int to);
-/* `to` is about to be closed by dup2 or dup3: the file's name, to be given to call_closed, or 0. */
-uint64_t call_closing (int descriptor);
-void call_closed (uint64_t file);
+int call_dup (int descriptor);
+/* Of two different descriptors. */
+int call_dup2 (int from, int to);
+int call_dup3 (int from, int to, int flags);
 
 /* The next managed mapping of the calling thread is charged to this GPU alone. */
 void call_next_managed (const uint8_t uuid[16]);
-/* 1, once, when the calling thread's last managed mapping was refused for the quota. */
-int call_managed_refused (void);
 /* The same, exported: libnvc-shim-api.so finds them by their names (weak symbols). */
 void nvc_shim_next_managed (const uint8_t uuid[16]);
 int nvc_shim_managed_refused (void);

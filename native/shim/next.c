@@ -2,33 +2,37 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <poll.h>
+#include <fcntl.h>
 #include <time.h>
 
-#include "raw.h"
+#include "elf.h"
 #include "versions.h"
 
 extern void *dlsym (void *, const char *) __attribute__ ((weak));
 OLDEST_VERSION (dlsym);
 
-unsigned long next_close_function, next_ioctl_function, next_poll_function;
+unsigned long next_functions[NEXT_FUNCTIONS];
 
-static unsigned long find (unsigned long *function, const char *name)
+/* One text and no table of pointers: somebody may call before this library is relocated. */
+static const char *name_of (enum next function)
 {
-    unsigned long found = __atomic_load_n (function, __ATOMIC_RELAXED);
+    static const char names[] = "close\0  ioctl\0  poll\0   mmap\0   mmap64\0 munmap\0 dup\0    dup2\0   dup3\0";
 
-    if (found == 0) {
-        int before = errno;
+    return &names[8 * function];
+}
 
-        found = dlsym ? (unsigned long) dlsym (RTLD_NEXT, name) : 1;
-        found = found ? found : 1;
-        __atomic_store_n (function, found, __ATOMIC_RELAXED);
-        errno = before;
-    }
+unsigned long next_find (enum next function)
+{
+    /* The objects from here to libc are there from the program's start and stay. */
+    struct link_map *self = elf_self ();
+    unsigned long found = self ? (unsigned long) elf_find (self->l_next, name_of (function), "GLIBC_") : 0;
+
+    found = found ? found : 1;
+    __atomic_store_n (&next_functions[function], found, __ATOMIC_RELAXED);
     return found;
 }
 
-long next_answer (long result)
+static long answer (long result)
 {
     if (!raw_failed (result))
         return result;
@@ -36,32 +40,52 @@ long next_answer (long result)
     return -1;
 }
 
-int next_close (int descriptor)
+int next_raw_close (int descriptor)
 {
-    unsigned long found = find (&next_close_function, "close");
-
-    if (found == 1)
-        return (int) next_answer (RAW1 (SYS_close, descriptor));
-    return ((int (*) (int)) found) (descriptor);
+    return (int) answer (RAW1 (SYS_close, descriptor));
 }
 
-int next_ioctl (int descriptor, unsigned long request, void *argument)
+int next_raw_ioctl (int descriptor, unsigned long request, void *argument)
 {
-    unsigned long found = find (&next_ioctl_function, "ioctl");
-
-    if (found == 1)
-        return (int) next_answer (RAW3 (SYS_ioctl, descriptor, request, argument));
-    return ((int (*) (int, unsigned long, ...)) found) (descriptor, request, argument);
+    return (int) answer (RAW3 (SYS_ioctl, descriptor, request, argument));
 }
 
-int next_poll (struct pollfd *descriptors, unsigned long count, int milliseconds)
+int next_raw_poll (struct pollfd *descriptors, unsigned long count, int milliseconds)
 {
-    unsigned long found = find (&next_poll_function, "poll");
     struct timespec rest = { milliseconds / 1000, milliseconds % 1000 * 1000000l };
 
-    if (found == 1) /* aarch64 has no poll */
-        return (int) next_answer (RAW5 (SYS_ppoll, descriptors, count, milliseconds < 0 ? NULL : &rest, NULL, 0));
-    return ((int (*) (struct pollfd *, unsigned long, int)) found) (descriptors, count, milliseconds);
+    /* aarch64 has no poll */
+    return (int) answer (RAW5 (SYS_ppoll, descriptors, count, milliseconds < 0 ? NULL : &rest, NULL, 0));
+}
+
+void *next_raw_mmap (void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
+{
+    return (void *) answer (RAW (SYS_mmap, address, length, protection, flags, descriptor, offset));
+}
+
+int next_raw_munmap (void *address, size_t length)
+{
+    return (int) answer (RAW2 (SYS_munmap, address, length));
+}
+
+int next_raw_dup (int descriptor)
+{
+    return (int) answer (RAW1 (SYS_dup, descriptor));
+}
+
+int next_raw_dup2 (int from, int to)
+{
+    long result;
+
+    if (from != to)
+        return next_raw_dup3 (from, to, 0);
+    result = RAW2 (SYS_fcntl, from, F_GETFD); /* dup3 refuses what dup2 only checks */
+    return (int) answer (raw_failed (result) ? result : to);
+}
+
+int next_raw_dup3 (int from, int to, int flags)
+{
+    return (int) answer (RAW3 (SYS_dup3, from, to, flags));
 }
 
 void *next_symbol (const char *name)

@@ -66,3 +66,10 @@ NO_LOOP_TO_CALL int strcmp (const char *one, const char *other)
         one++, other++;
     return (unsigned char) *one - (unsigned char) *other;
 }
+
+int strncmp (const char *one, const char *other, size_t size)
+{
+    while (size && *one && *one == *other)
+        one++, other++, size--;
+    return size ? (unsigned char) *one - (unsigned char) *other : 0;
+}

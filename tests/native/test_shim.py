@@ -31,6 +31,7 @@ EXPORTED = {
 #: What may be asked of libc, all of it in every glibc and musl; "weak" ones may be missing.
 STRONG = {"__errno_location"}
 WEAK = {
+    "_r_debug",
     "dlsym",
     "environ",
     "__environ",

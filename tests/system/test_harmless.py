@@ -6,6 +6,7 @@ They are loaded as in a container, by /etc/ld.so.preload, and find neither limit
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -135,6 +136,32 @@ def test_a_32_bit_program_finds_something_it_can_load_and_says_nothing(ground: G
     outcome = _same(ground, [str(program)])
 
     assert (outcome.code, outcome.out, outcome.err) == (0, "narrow\n", "")
+
+
+def test_a_program_that_looks_for_races_reports_the_same(ground: Ground) -> None:
+    """The sanitizer's runtime stands behind the libraries, and calls close in the middle of a report."""
+    program = ground.programs / "race"
+    flags = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=thread")
+    source = harmless.SOURCE.with_name("race.c")
+    if not program.exists():
+        done = subprocess.run(["gcc", *flags, "-D_GNU_SOURCE", "-o", program, source, "-ldl"], capture_output=True)
+        if done.returncode:
+            pytest.skip("the compiler has no thread sanitizer")
+    fixed = ["setarch", "-R"]  # some kernels place more at random than the sanitizer can bear
+    without = ground.run([*fixed, str(program)], preload=False)
+    if "unexpected memory mapping" in without.err or not without.err:
+        pytest.skip(f"the thread sanitizer does not run here: {without.err}")
+
+    with_libraries = ground.run([*fixed, str(program)], preload=True)
+
+    def said(outcome: harmless.Outcome) -> list[str]:
+        """Less numbers of processes and addresses."""
+        return re.sub(r"\b0x[0-9a-f]{6,}|\b[pt]id=[0-9]+", "X", outcome.err).splitlines()
+
+    assert said(with_libraries) == said(without)
+    assert without.err.count("WARNING: ThreadSanitizer: data race") == 1
+    assert with_libraries.out == without.out == "not found\n2 2\n"
+    assert with_libraries.code == without.code == 66
 
 
 def test_musl_takes_the_library_from_its_variable(ground: Ground, libraries: tuple[str, ...]) -> None:

@@ -5,8 +5,9 @@
  */
 #include "dlsym.h"
 
-#include "elf.h"
 #include "next.h"
+
+#include "shim/elf.h"
 
 #include <dlfcn.h>
 

@@ -5,7 +5,7 @@
  */
 #include "next.h"
 
-#include "elf.h"
+#include "shim/elf.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -24,11 +24,7 @@ static _Atomic (const void *) sites[1 << SITES_BITS];
 static void *after_self (const char *name)
 {
     struct link_map *object = elf_self ();
-    void *found = NULL;
-    object = object != NULL ? object->l_next : elf_first ();
-    for (; object != NULL && found == NULL; object = object->l_next)
-        found = elf_symbol (object, name);
-    return found;
+    return elf_find (object != NULL ? object->l_next : elf_first (), name, "");
 }
 
 static void *once (_Atomic (void *) *place, const char *name, void *(*find) (const char *name))

@@ -2,10 +2,11 @@
 # libnvc-shim-managed.so: the rows of managed.def, and nothing of a quota. -Bsymbolic: a table's functions are our own,
 # whatever a program calls its.
 API := $(filter-out shim/api/mappings,$(API))
-API_SHARED := $(filter rm/abi%,$(RM)) $(addprefix shim/,limits region admission identity lock raw plain)
+API_SHARED := $(filter rm/abi%,$(RM)) $(addprefix shim/,limits region admission identity lock raw plain elf)
 API_LINK := -Wl,-Bsymbolic,--gc-sections,--no-undefined-version,--version-script=$(HERE)shim/api/exports.map
 API_ROWS := $(addprefix $(HERE)shim/api/,managed.def rows.def)
-MANAGED := $(addprefix shim/managed/,names dlsym stub elf next proc_address refused mappings) shim/plain
+MANAGED := $(addprefix shim/managed/,names dlsym stub next proc_address refused mappings) \
+           $(addprefix shim/,plain raw elf)
 
 $(BUILD)/shim/api/names.h: $(HERE)shim/api/names.py $(API_ROWS)
 	@mkdir -p $(@D)
