@@ -75,6 +75,10 @@ int main (void)
     tap_ok (threads_told (MOST) == REFUSED_THREADS && !told_twice && !told_nothing,
             "of more threads as many as there are entries");
     tap_ok (threads_told (8) == 8 && !told_nothing, "which are free again then");
+    if (pthread_create (&thread, NULL, silent, NULL) == 0)
+        pthread_join (thread, NULL);
+    tap_ok (threads_told (REFUSED_THREADS) == REFUSED_THREADS && !told_twice,
+            "one more takes the entry of the thread that has ended");
     for (int i = 0; i < MOST; i++)
         if (pthread_create (&thread, NULL, silent, NULL) == 0)
             pthread_join (thread, NULL);
