@@ -19,7 +19,8 @@ from nvc.share import limits
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from tests.support import announce
-from tests.support.simgpu import _PROBE, UUID, Probe, SimGpu
+from tests.support.native import build
+from tests.support.simgpu import _PROBE, UUID, Probe, SimGpu, make_machine, with_gpu
 
 ENTER_SOURCE = Path(__file__).with_name("enter.c")
 SECONDS = 10
@@ -41,6 +42,25 @@ def until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> 
             return value
         time.sleep(0.005)
     raise AssertionError(f"{what}: not within {seconds} s")
+
+
+def prepare(directory: Path) -> Path:
+    """A simulated machine, and the tool that enters the filter, in ``directory``."""
+    make_machine(directory)
+    build()
+    build_static(ENTER_SOURCE, directory / "enter")
+    return directory
+
+
+def guarded(place: Path, function: Callable[[Tenants], None]) -> None:
+    """Call ``function`` with a guard on the machine of ``prepare``, in namespaces of its own."""
+
+    def inside(gpu: SimGpu) -> None:
+        with Tenants(gpu, place) as tenants:
+            assert tenants.guard.sees_driver
+            function(tenants)
+
+    with_gpu(place, inside)
 
 
 class Tenants:

@@ -6,14 +6,13 @@ import ctypes
 import os
 import signal
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.native import build
-from tests.support.simgpu import MIB, SimGpu, make_machine, with_gpu
-from tests.support.tenants import ENTER_SOURCE, Tenants, build_static, until
+from tests.support.simgpu import MIB
+from tests.support.tenants import Tenants, guarded, prepare, until
 
 pytestmark = pytest.mark.root
 GIB = 1 << 30
@@ -26,20 +25,7 @@ KNOWN_DIFFERENCES = {"the-last-one-frees-exports", "managed-memory-lies-on-the-g
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A machine, and the tool that enters the filter."""
-    directory = tmp_path_factory.mktemp("machine")
-    make_machine(directory)
-    build()
-    build_static(ENTER_SOURCE, directory / "enter")
-    return directory
-
-
-def guarded(place: Path, function: Callable[[Tenants], None]) -> None:
-    def inside(gpu: SimGpu) -> None:
-        with Tenants(gpu, place) as tenants:
-            assert tenants.guard.sees_driver
-            function(tenants)
-
-    with_gpu(place, inside)
+    return prepare(tmp_path_factory.mktemp("machine"))
 
 
 def exact(tenants: Tenants) -> None:

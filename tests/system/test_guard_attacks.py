@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.attacks import ATTACKS, OPEN, SOURCES, TOOLS
-from tests.support.native import build
-from tests.support.simgpu import SimGpu, make_machine, with_gpu
-from tests.support.tenants import ENTER_SOURCE, Tenants, build_static, until
+from tests.support.simgpu import SimGpu, with_gpu
+from tests.support.tenants import Tenants, build_static, prepare, until
 
 pytestmark = pytest.mark.root
 MIB = 1 << 20
@@ -25,10 +24,7 @@ LIMIT = 10 * GIB
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A machine, the tool that enters the filter, and the program with the attacks."""
-    directory = tmp_path_factory.mktemp("machine")
-    make_machine(directory)
-    build()
-    build_static(ENTER_SOURCE, directory / "enter")
+    directory = prepare(tmp_path_factory.mktemp("machine"))
     build_static(SOURCES[0], directory / "attack", *map(str, SOURCES[1:]))
     return directory
 

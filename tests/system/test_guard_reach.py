@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.native import build
-from tests.support.simgpu import SimGpu, make_machine, with_gpu
-from tests.support.tenants import ENTER_SOURCE, Tenants, build_static, until
+from tests.support.tenants import Tenants, guarded, prepare, until
 
 pytestmark = pytest.mark.root
 GIB = 1 << 30
@@ -18,19 +15,7 @@ GIB = 1 << 30
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A machine, and the tool that enters the filter."""
-    directory = tmp_path_factory.mktemp("machine")
-    make_machine(directory)
-    build()
-    build_static(ENTER_SOURCE, directory / "enter")
-    return directory
-
-
-def guarded(place: Path, function: Callable[[Tenants], None]) -> None:
-    def inside(gpu: SimGpu) -> None:
-        with Tenants(gpu, place) as tenants:
-            function(tenants)
-
-    with_gpu(place, inside)
+    return prepare(tmp_path_factory.mktemp("machine"))
 
 
 def moved(tenants: Tenants) -> None:

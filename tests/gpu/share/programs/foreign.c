@@ -157,24 +157,15 @@ static void external (void)
     MUST (cuMemRelease (handle));
 }
 
-static int alone (void (*scene) (void))
-{
-    prepare ();
-    say ("free_start", memory_free ());
-    scene ();
-    say ("free_end", memory_free ());
-    return 0;
-}
-
 int main (int argc, char **argv)
 {
     const char *scene = argc == 2 ? argv[1] : "";
     if (strcmp (scene, "frees") == 0)
-        return alone (frees);
+        return alone (prepare, frees);
     if (strcmp (scene, "releases") == 0)
-        return alone (releases);
+        return alone (prepare, releases);
     if (strcmp (scene, "external") == 0)
-        return alone (external);
+        return alone (prepare, external);
     if (strcmp (scene, "importer") == 0)
         return together (prepare, owner, user);
     return 2;

@@ -90,4 +90,15 @@ static inline int together (void (*prepare) (void), void (*owner) (void), void (
     return status != 0;
 }
 
+/* A scene of one process: what is free before and after it. */
+static inline int alone (void (*prepare) (void), void (*scene) (void))
+{
+    prepare ();
+    say ("free_start", memory_free ());
+    scene ();
+    MUST (cuCtxSynchronize ());
+    say ("free_end", memory_free ());
+    return 0;
+}
+
 #endif

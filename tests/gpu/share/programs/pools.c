@@ -158,23 +158,13 @@ static void user (void)
     meet ();
 }
 
-static int alone (void (*scene) (void))
-{
-    prepare ();
-    say ("free_start", memory_free ());
-    scene ();
-    MUST (cuCtxSynchronize ());
-    say ("free_end", memory_free ());
-    return 0;
-}
-
 int main (int argc, char **argv)
 {
     const char *scene = argc == 2 ? argv[1] : "";
     if (strcmp (scene, "threshold") == 0)
-        return alone (threshold);
+        return alone (prepare, threshold);
     if (strcmp (scene, "destroyed") == 0)
-        return alone (destroyed);
+        return alone (prepare, destroyed);
     if (strcmp (scene, "exported") == 0)
         return together (prepare, owner, user);
     return 2;

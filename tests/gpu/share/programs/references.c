@@ -173,20 +173,11 @@ static int fabric (void)
     return together (prepare, exporter, importer);
 }
 
-static int alone (void (*scene) (void))
-{
-    prepare ();
-    say ("free_start", memory_free ());
-    scene ();
-    say ("free_end", memory_free ());
-    return 0;
-}
-
 int main (int argc, char **argv)
 {
     const char *scene = argc == 2 ? argv[1] : "";
     if (strcmp (scene, "mapped") == 0)
-        return alone (mapped);
+        return alone (prepare, mapped);
     if (strcmp (scene, "exported") == 0)
         return together (prepare, exporter, importer);
     if (strcmp (scene, "fabric") == 0)
