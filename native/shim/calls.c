@@ -9,18 +9,17 @@
 #include "process.h"
 #include "raw.h"
 #include "refused.h"
-#include "rm/abi.h"
 #include "rm/managed.h"
 
+#define UVM_REGISTER_GPU 37u
+#define UVM_UNREGISTER_GPU 38u
+
 /* Escapes that take, give back, name or ask about memory, or schedule, on the control node: nv_escape.h. The rest of
- * the driver's calls, and everybody else's, go their way. UVM's are whole numbers. */
-#define BIT(number) (1u << ((number) & 31))
+ * the driver's calls, and everybody else's, go their way. UVM's REGISTER_GPU and UNREGISTER_GPU are whole numbers. */
 const uint32_t call_low_bytes[8] = {
-    [0] = BIT (UVM_UNREGISTER_SPACE),
     [1] = 1u << (0x27 - 0x20) | 1u << (0x29 - 0x20) | 1u << (0x2a - 0x20) | 1u << (0x2b - 0x20) | 1u << (0x34 - 0x20) |
-          1u << (0x35 - 0x20) | BIT (UVM_REGISTER_GPU) | BIT (UVM_UNREGISTER_GPU) | BIT (UVM_MAP_EXTERNAL) |
-          BIT (UVM_FREE),
-    [2] = 1u << (0x4a - 0x40) | BIT (UVM_UNMAP_EXTERNAL) | BIT (UVM_CREATE_EXTERNAL) | BIT (UVM_MAP_SPARSE),
+          1u << (0x35 - 0x20) | 1u << (UVM_REGISTER_GPU - 0x20) | 1u << (UVM_UNREGISTER_GPU - 0x20),
+    [2] = 1u << (0x4a - 0x40),
     [6] = 1u << (0xd3 - 0xc0),
 };
 
@@ -28,29 +27,7 @@ bool call_size_may_matter (unsigned long request)
 {
     uint32_t number = (uint32_t) request, size = number >> 16 & 0x3fff;
 
-    if (size)
-        return size != 44;
-    switch (number) {
-    case UVM_UNREGISTER_SPACE:
-    case UVM_MAP_EXTERNAL:
-    case UVM_FREE:
-    case UVM_REGISTER_GPU:
-    case UVM_UNREGISTER_GPU:
-    case UVM_UNMAP_EXTERNAL:
-    case UVM_CREATE_EXTERNAL:
-    case UVM_MAP_SPARSE:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Ranges are made as often as memory, and the driver's version says whether that matters: no lock for it. */
-static bool is_needless (unsigned long request)
-{
-    const struct rm_abi *abi = request == UVM_CREATE_EXTERNAL ? LOAD_RELAXED (shim_process.abi) : NULL;
-
-    return abi && !rm_abi_has_ranges (abi);
+    return size ? size != 44 : number == UVM_REGISTER_GPU || number == UVM_UNREGISTER_GPU;
 }
 
 /* Addresses that no program has: the driver will say EFAULT. */
@@ -110,8 +87,7 @@ int call_ioctl (int descriptor, unsigned long request, void *argument)
     enum rm_verdict verdict = RM_PASS;
     uint64_t signals;
     int before = errno, result;
-    bool matters = call_size_may_matter (request) && !is_needless (request);
-    struct process *process = matters ? process_enter (&signals) : NULL;
+    struct process *process = call_size_may_matter (request) ? process_enter (&signals) : NULL;
 
     if (!process)
         return next_ioctl (descriptor, request, argument);
