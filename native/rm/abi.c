@@ -74,6 +74,24 @@ bool rm_abi_takes_size (const struct rm_escape *escape, uint32_t size)
     return size == escape->size || (escape->other != 0 && size == escape->other);
 }
 
+/* uvm_ioctl.h */
+static const struct rm_uvm uvm[] = {
+    {UVM_MAP_EXTERNAL, 1200, 1196, 0, 550}, {UVM_MAP_EXTERNAL, 9264, 9260, 550, 0}, /* of 32 GPUs, of 256 */
+    {UVM_FREE, 24, 16, 0, 590},             {UVM_FREE, 16, 8, 590, 0},
+    {UVM_CREATE_EXTERNAL, 24, 16, 590, 0},  {UVM_UNMAP_EXTERNAL, 40, 32, 0, 0},
+    {UVM_MAP_SPARSE, 40, 32, 0, 0},         {UVM_UNREGISTER_SPACE, 20, 16, 0, 0},
+    {UVM_REGISTER_GPU, 40, 36, 0, 0},       {UVM_UNREGISTER_GPU, 20, 16, 0, 0},
+};
+
+const struct rm_uvm *rm_abi_uvm (const struct rm_abi *abi, uint32_t request)
+{
+    for (size_t i = 0; i < sizeof (uvm) / sizeof (uvm[0]); i++)
+        if (uvm[i].number == request && abi->branch >= uvm[i].since &&
+            (uvm[i].before == 0 || abi->branch < uvm[i].before))
+            return &uvm[i];
+    return NULL;
+}
+
 bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request)
 {
     /* uvm_ioctl.h: what user space uses, without the tests, the tools' and the numbers that no driver serves any

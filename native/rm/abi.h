@@ -113,12 +113,23 @@ static inline uint32_t rm_request_size (uint32_t request) { return (request >> 1
 /* UVM's requests are plain integers (uvm_ioctl.h, uvm_linux_ioctl.h). */
 #define UVM_INITIALIZE 0x30000001u
 #define UVM_DEINITIALIZE 0x30000002u
+#define UVM_UNREGISTER_SPACE 26u
+#define UVM_MAP_EXTERNAL 33u
+#define UVM_FREE 34u
 #define UVM_REGISTER_GPU 37u
 #define UVM_UNREGISTER_GPU 38u
-#define UVM_REGISTER_GPU_SIZE 40u
-#define UVM_REGISTER_GPU_STATUS 36u
-#define UVM_UNREGISTER_GPU_SIZE 20u
-#define UVM_UNREGISTER_GPU_STATUS 16u
+#define UVM_UNMAP_EXTERNAL 66u
+#define UVM_CREATE_EXTERNAL 73u
+#define UVM_MAP_SPARSE 74u
+/* A call of UVM that rm has a use for, in these branches. */
+struct rm_uvm {
+    uint16_t number, size, status; /* where the status stands in its struct */
+    uint16_t since, before;        /* branches; 0: no bound */
+};
+/* NULL: it has none for it. */
+const struct rm_uvm *rm_abi_uvm (const struct rm_abi *abi, uint32_t request);
+/* FREE says where a range begins and not how long it is: CREATE_EXTERNAL_RANGE does. */
+static inline bool rm_abi_has_ranges (const struct rm_abi *abi) { return abi->branch >= 590; }
 bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request);
 
 /* Statuses of the resource manager (nvstatuscodes.h). */

@@ -36,17 +36,12 @@ static enum call_kind call_kind_of (const struct rm_escape *escape)
     }
 }
 
-static bool is_uvm_registration (uint32_t request)
-{
-    return request == UVM_REGISTER_GPU || request == UVM_UNREGISTER_GPU;
-}
-
 bool rm_is_interesting (const struct rm_abi *abi, enum rm_node node, uint32_t request)
 {
     const struct rm_escape *escape;
 
     if (node == RM_NODE_UVM)
-        return is_uvm_registration (request);
+        return rm_abi_uvm (abi, request) != NULL;
     if (node != RM_NODE_CONTROL && node != RM_NODE_GPU)
         return false;
     escape = rm_abi_escape (abi, rm_request_number (request));
@@ -58,9 +53,9 @@ uint32_t rm_head_size (const struct rm_abi *abi, enum rm_node node, uint32_t req
     const struct rm_escape *escape;
 
     if (node == RM_NODE_UVM) {
-        if (!is_uvm_registration (request))
-            return 0;
-        return request == UVM_REGISTER_GPU ? UVM_REGISTER_GPU_SIZE : UVM_UNREGISTER_GPU_SIZE;
+        const struct rm_uvm *row = rm_abi_uvm (abi, request);
+
+        return row != NULL ? row->size : 0;
     }
     if (node != RM_NODE_CONTROL && node != RM_NODE_GPU)
         return 0;
@@ -201,6 +196,7 @@ void rm_close_file (struct rm *rm, uint64_t name)
 {
     struct file *file = tracker_file (rm, name, false);
 
+    external_file_closed (rm, name);
     if (file == NULL)
         return;
     while (file->clients != NULL)
@@ -227,6 +223,7 @@ struct rm *rm_create (const struct rm_abi *abi, enum rm_posture posture, const s
     pool_prepare (&rm->memory_pool, POOL_MEMORIES, sizeof (struct memory));
     pool_prepare (&rm->file_pool, POOL_FILES, sizeof (struct file));
     pool_prepare (&rm->export_pool, POOL_EXPORTS, sizeof (struct export));
+    pool_prepare (&rm->external_pool, POOL_EXTERNALS, sizeof (struct external));
     for (int i = 0; i < RM_MAX_GPUS; i++)
         rm->gpu_of_instance[i] = GPU_UNKNOWN;
     return rm;
@@ -252,6 +249,7 @@ void rm_destroy (struct rm *rm)
     pool_release (rm, &rm->memory_pool);
     pool_release (rm, &rm->file_pool);
     pool_release (rm, &rm->export_pool);
+    pool_release (rm, &rm->external_pool);
     host->release (context, rm, sizeof (*rm));
 }
 

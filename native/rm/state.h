@@ -32,7 +32,7 @@ struct chunk {
 
 /* What a cell holds. A cell in use ends with MARK + kind, so that records that outlive their process can be told from
  * free cells whatever that process was doing when it was killed (restore.c). */
-enum pool_kind { POOL_OBJECTS = 1, POOL_CLIENTS, POOL_MEMORIES, POOL_FILES, POOL_EXPORTS, POOL_KINDS };
+enum pool_kind { POOL_OBJECTS = 1, POOL_CLIENTS, POOL_MEMORIES, POOL_FILES, POOL_EXPORTS, POOL_EXTERNALS, POOL_KINDS };
 #define MARK 0x6b72616d6d76636eu
 /* Other stores are not moved across: who is killed was killed between two of them. */
 #define IN_ORDER() __asm__ volatile ("" ::: "memory")
@@ -45,7 +45,8 @@ struct pool {
     void *free;
 };
 
-/* A piece of video memory: lives until its last handle is freed and the last file that it was exported to is closed. */
+/* A piece of video memory: lives until its last handle is freed, the last file that it was exported to is closed, and UVM
+ * has its last mapping no more. */
 struct memory {
     uint64_t bytes;
     int32_t gpu; /* who is charged; GPU_UNKNOWN: nobody yet, bytes wait */
@@ -101,13 +102,22 @@ struct range {
     bool is_for_every; /* every GPU registered with UVM */
 };
 
+/* external.c: where UVM has memory mapped; a node of a tree. */
+struct external {
+    struct external *left, *right;
+    uint64_t file, start, end;
+    struct memory *memory;
+    uint32_t gpu;
+    uint32_t weight; /* not below its children's */
+};
+
 struct rm {
     const struct rm_abi *abi;
     const struct rm_host *host;
     void *context;
     enum rm_posture posture;
     struct table objects, files;
-    struct pool object_pool, client_pool, memory_pool, file_pool, export_pool;
+    struct pool object_pool, client_pool, memory_pool, file_pool, export_pool, external_pool;
     struct client *clients;
     uint64_t client_count, memory_count, serial;
     uint64_t bytes[RM_MAX_GPUS];
@@ -117,6 +127,10 @@ struct rm {
     int32_t gpu_of_instance[RM_MAX_GPUS]; /* the driver's device instance -> the share's index */
     struct range *ranges; /* sorted, apart */
     size_t range_count, range_capacity;
+    struct external *externals;
+    uint64_t external_serial;
+    uint8_t uvm_gpus[RM_MAX_GPUS][16]; /* UUIDs that UVM mapped something for */
+    uint32_t uvm_gpu_count;
 };
 
 /* object.c */
@@ -168,6 +182,11 @@ void schedule_tell (struct rm *rm);
 void uvm_registered (struct rm *rm, uint64_t file, const uint8_t *uuid, bool on);
 void uvm_file_closed (struct rm *rm, struct file *file);
 void uvm_release (struct rm *rm);
+
+/* external.c: calls of UVM that map memory, or end that. end drops what begin took. */
+void external_begin (struct rm *rm, struct rm_call *call);
+void external_end (struct rm *rm, struct rm_call *call, bool is_good);
+void external_file_closed (struct rm *rm, uint64_t file);
 
 /* Handlers of calls: begin.. and end.. halves. */
 enum call_kind {

@@ -294,6 +294,9 @@ enum rm_verdict uvm_begin (struct rm *rm, struct rm_call *call)
 {
     uint32_t size = rm_head_size (rm->abi, RM_NODE_UVM, call->request);
 
+    /* Who keeps what is the driver's word for the guard (guard/keep.c): mappings are the caller's own. */
+    if (is_guard (rm) && call->request != UVM_REGISTER_GPU && call->request != UVM_UNREGISTER_GPU)
+        size = 0;
     if (size == 0) {
         if (rm_abi_knows_uvm (rm->abi, call->request))
             return RM_PASS;
@@ -305,13 +308,19 @@ enum rm_verdict uvm_begin (struct rm *rm, struct rm_call *call)
         return RM_UNKNOWN;
     }
     call->own.number = call->request;
+    call->head_size = size;
+    if (!is_guard (rm))
+        external_begin (rm, call);
     return RM_CONTINUE; /* it names a descriptor of the caller, and the driver takes hold of the caller's memory */
 }
 
 void uvm_end (struct rm *rm, struct rm_call *call, bool done)
 {
-    bool on = call->own.number == UVM_REGISTER_GPU;
+    const struct rm_uvm *row = rm_abi_uvm (rm->abi, call->own.number);
+    bool on = call->own.number == UVM_REGISTER_GPU, is_good = done && get32 (call->head, row->status) == 0;
 
-    if (done && get32 (call->head, on ? UVM_REGISTER_GPU_STATUS : UVM_UNREGISTER_GPU_STATUS) == 0)
+    if (is_good && (on || call->own.number == UVM_UNREGISTER_GPU))
         uvm_registered (rm, call->file, call->head, on);
+    if (!is_guard (rm))
+        external_end (rm, call, is_good);
 }

@@ -9,26 +9,8 @@
 #include "process.h"
 #include "raw.h"
 #include "refused.h"
+#include "rm/abi.h"
 #include "rm/managed.h"
-
-#define UVM_REGISTER_GPU 37u
-#define UVM_UNREGISTER_GPU 38u
-
-/* Escapes that take, give back, name or ask about memory, or schedule, on the control node: nv_escape.h. The rest of
- * the driver's calls, and everybody else's, go their way. UVM's REGISTER_GPU and UNREGISTER_GPU are whole numbers. */
-const uint32_t call_low_bytes[8] = {
-    [1] = 1u << (0x27 - 0x20) | 1u << (0x29 - 0x20) | 1u << (0x2a - 0x20) | 1u << (0x2b - 0x20) | 1u << (0x34 - 0x20) |
-          1u << (0x35 - 0x20) | 1u << (UVM_REGISTER_GPU - 0x20) | 1u << (UVM_UNREGISTER_GPU - 0x20),
-    [2] = 1u << (0x4a - 0x40),
-    [6] = 1u << (0xd3 - 0xc0),
-};
-
-bool call_size_may_matter (unsigned long request)
-{
-    uint32_t number = (uint32_t) request, size = number >> 16 & 0x3fff;
-
-    return size ? size != 44 : number == UVM_REGISTER_GPU || number == UVM_UNREGISTER_GPU;
-}
 
 /* Addresses that no program has: the driver will say EFAULT. */
 static bool readable (const void *address)
@@ -81,13 +63,46 @@ static void leave_and_start (struct process *process, uint64_t signals)
         thread_start (process);
 }
 
-int call_ioctl (int descriptor, unsigned long request, void *argument)
+/* Ranges are made as often as memory, and the driver's version says whether that matters: no lock for it. */
+static bool is_needless (unsigned long request)
+{
+    const struct rm_abi *abi = request == UVM_CREATE_EXTERNAL ? LOAD_RELAXED (shim_process.abi) : NULL;
+
+    return abi && !rm_abi_has_ranges (abi);
+}
+
+/* Calls of UVM that end something: nothing is to be done before them, so both halves are made after them. */
+static bool is_end (unsigned long request)
+{
+    return request == UVM_FREE || request == UVM_UNMAP_EXTERNAL || request == UVM_MAP_SPARSE ||
+           request == UVM_UNREGISTER_SPACE || request == UVM_UNREGISTER_GPU;
+}
+
+static __attribute__ ((noinline)) int end_ioctl (int descriptor, unsigned long request, void *argument)
+{
+    struct rm_call call = { .node = RM_NODE_OTHER };
+    int result = next_ioctl (descriptor, request, argument), after = errno;
+    uint64_t signals;
+    struct process *process = process_enter_known (&signals);
+
+    if (!process)
+        return result;
+    process_look (process);
+    if (prepare (process, descriptor, (uint32_t) request, argument, &call) &&
+        rm_begin (process->rm, &call) == RM_CONTINUE)
+        rm_end (process->rm, &call, result < 0 ? -after : 0);
+    leave_and_start (process, signals);
+    errno = after;
+    return result;
+}
+
+static __attribute__ ((noinline)) int both_ioctl (int descriptor, unsigned long request, void *argument)
 {
     struct rm_call call = { .node = RM_NODE_OTHER };
     enum rm_verdict verdict = RM_PASS;
     uint64_t signals;
     int before = errno, result;
-    struct process *process = call_size_may_matter (request) ? process_enter (&signals) : NULL;
+    struct process *process = process_enter (&signals);
 
     if (!process)
         return next_ioctl (descriptor, request, argument);
@@ -112,6 +127,13 @@ int call_ioctl (int descriptor, unsigned long request, void *argument)
     }
     errno = before;
     return result;
+}
+
+int call_ioctl (int descriptor, unsigned long request, void *argument)
+{
+    if (!call_size_may_matter (request) || is_needless (request))
+        return next_ioctl (descriptor, request, argument);
+    return (is_end (request) ? end_ioctl : both_ioctl) (descriptor, request, argument);
 }
 
 void call_follow (void)

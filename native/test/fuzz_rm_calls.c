@@ -162,6 +162,7 @@ static void few_handles (struct input *input, uint8_t *head, uint32_t size)
 
 static void prepare (struct rm_call *call, struct input *input, const struct rm_abi *abi)
 {
+    static const uint32_t uvm[] = {26, 33, 34, 37, 38, 39, 66, 73, 74, 33};
     const struct rm_escape *row;
     struct rm_wanted wanted;
     uint32_t choice = take (input, 1), escape = choice < 16 ? take (input, 1) : PICK (input, escapes), size;
@@ -173,7 +174,7 @@ static void prepare (struct rm_call *call, struct input *input, const struct rm_
     size = row != NULL && row->size != 0 && choice != 17 ? row->size : take (input, 1);
     if (row != NULL && row->other != 0 && choice % 3 == 0)
         size = row->other;
-    call->request = call->node == RM_NODE_UVM ? 37 + choice % 3 : size << 16 | escape;
+    call->request = call->node == RM_NODE_UVM ? uvm[choice / 8 % 10] : size << 16 | escape;
     call->head_size = call->node == RM_NODE_UVM ? rm_head_size (abi, RM_NODE_UVM, call->request) : size;
     if (choice == 18 && call->head_size > 0)
         call->head_size--;
@@ -181,6 +182,11 @@ static void prepare (struct rm_call *call, struct input *input, const struct rm_
     if (call->head == NULL)
         abort ();
     few_handles (input, call->head, call->head_size);
+    if (call->node == RM_NODE_UVM && call->request == UVM_MAP_EXTERNAL && call->head_size > 64) {
+        set64 (call->head, call->head_size - 24, take (input, 1) % 4);
+        set32 (call->head, call->head_size - 12, take (input, 1) % 6);
+        set32 (call->head, call->head_size - 8, take (input, 1) % 6);
+    }
     if (escape == 0x2b && call->head_size >= 24 && choice != 19)
         set32 (call->head, 12, PICK (input, classes));
     if (escape == 0x2a && call->head_size >= 32 && choice != 19) {

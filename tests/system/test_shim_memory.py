@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from nvc.share import region
-from tests.support.simgpu import MIB, SimGpu, make_machine, with_gpu
+from tests.support.attacks import SOURCES
+from tests.support.native import build
+from tests.support.simgpu import DRIVER, MIB, SimGpu, make_machine, with_gpu
 
 pytestmark = pytest.mark.root
 GIB = 1 << 30
@@ -242,3 +248,65 @@ def alone(gpu: SimGpu) -> None:
 
 def test_without_a_region_the_quota_holds_in_the_process(machine: Path) -> None:
     with_gpu(machine, alone)
+
+
+@pytest.fixture(scope="module")
+def mapper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that maps memory by UVM and frees its handles (tests/system/attacks/uvm.c)."""
+    binary = tmp_path_factory.mktemp("mapper") / "mapper"
+    subprocess.run(["gcc", "-O1", "-pthread", "-o", binary, *SOURCES], check=True, timeout=60)
+    return binary
+
+
+@contextmanager
+def _mapping(mapper: Path, gpu: SimGpu, *words: str) -> Iterator[subprocess.Popen[str]]:
+    shim = {"NVC_SHIM_LIMITS": str(gpu.limits_path), "NVC_SHIM_REGION": str(gpu.region_path)}
+    environment = {**os.environ, **shim, "LD_PRELOAD": str(build() / "libnvc-shim.so")}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([mapper, *words], env=environment, text=True, stdin=pipe, stdout=pipe) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+def _until(program: subprocess.Popen[str], last: str) -> dict[str, int]:
+    """What it says, up to the line of that name."""
+    said: dict[str, int] = {}
+    assert program.stdout
+    while last not in said:
+        name, _, value = program.stdout.readline().strip().partition("=")
+        said[name] = int(value)
+    return said
+
+
+def _go_on(program: subprocess.Popen[str]) -> None:
+    assert program.stdin
+    program.stdin.write("\n")
+    program.stdin.flush()
+
+
+def kept(mapper: Path, gpu: SimGpu) -> None:
+    gpu.share(memory=LIMIT)
+    with _mapping(mapper, gpu, "uvm", "20") as program:
+        said = _until(program, "kept")
+        assert (said["map"], said["kept"]) == (0, 10)
+        assert gpu.region().used(0) == 10 * GIB, "every handle was freed"
+        probe = gpu.probe()
+        assert probe.init() == 2, "CUDA_ERROR_OUT_OF_MEMORY"
+        _go_on(program)
+        _until(program, "let-go")
+        assert gpu.region().used(0) == 5 * GIB
+        assert probe.init() == 0
+    with _mapping(mapper, gpu, "uvm-tree") as program:
+        probe.kill()
+        assert _until(program, "kept") == {"kept": 3}
+        assert gpu.region().used(0) == 6 * GIB
+        _go_on(program)
+        assert _until(program, "freed") == {"freed": 0}
+        assert gpu.region().used(0) == 3 * GIB, "what was not mapped went with the client"
+
+
+@pytest.mark.parametrize("driver", [DRIVER, "590.48.01"])
+def test_memory_that_uvm_has_mapped_stays_charged_without_its_handle(machine: Path, mapper: Path, driver: str) -> None:
+    with_gpu(machine, partial(kept, mapper), driver=driver)

@@ -1,0 +1,36 @@
+/* Which requests of ioctl rm may have a use for: the wrapper asks about every one that a program makes. */
+#include "calls.h"
+#include "rm/abi.h"
+
+/* Escapes that take, give back, name or ask about memory, or schedule, on the control node: nv_escape.h. The rest of
+ * the driver's calls, and everybody else's, go their way. UVM's are whole numbers. */
+#define BIT(number) (1u << ((number) & 31))
+const uint32_t call_low_bytes[8] = {
+    [0] = BIT (UVM_UNREGISTER_SPACE),
+    [1] = 1u << (0x27 - 0x20) | 1u << (0x29 - 0x20) | 1u << (0x2a - 0x20) | 1u << (0x2b - 0x20) | 1u << (0x34 - 0x20) |
+          1u << (0x35 - 0x20) | BIT (UVM_REGISTER_GPU) | BIT (UVM_UNREGISTER_GPU) | BIT (UVM_MAP_EXTERNAL) |
+          BIT (UVM_FREE),
+    [2] = 1u << (0x4a - 0x40) | BIT (UVM_UNMAP_EXTERNAL) | BIT (UVM_CREATE_EXTERNAL) | BIT (UVM_MAP_SPARSE),
+    [6] = 1u << (0xd3 - 0xc0),
+};
+
+bool call_size_may_matter (unsigned long request)
+{
+    uint32_t number = (uint32_t) request, size = number >> 16 & 0x3fff;
+
+    if (size)
+        return size != 44;
+    switch (number) {
+    case UVM_UNREGISTER_SPACE:
+    case UVM_MAP_EXTERNAL:
+    case UVM_FREE:
+    case UVM_REGISTER_GPU:
+    case UVM_UNREGISTER_GPU:
+    case UVM_UNMAP_EXTERNAL:
+    case UVM_CREATE_EXTERNAL:
+    case UVM_MAP_SPARSE:
+        return true;
+    default:
+        return false;
+    }
+}
