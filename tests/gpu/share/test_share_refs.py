@@ -197,7 +197,7 @@ def test_memory_mapped_into_an_array_is_charged_until_it_is_unmapped(both: Both,
         return
     charged, real = _charged(said), _charged(bare)
 
-    # An array does not hold what is mapped into it: the driver frees it with its handle.
+    # libcuda frees the handle in the middle of it, and UVM keeps the memory until it is unmapped.
     good = charged["mapped"] >= said["bytes"] and charged["end"] == 0 and _close(charged, real)
     table.add(
         f"{scene} array of 1 GiB: memory made, mapped into it, its handle released, unmapped",
