@@ -70,10 +70,15 @@ def serve(
     return 0
 
 
+def outcome() -> int:
+    """Run the command line of this process; its exit code."""
+    name = os.path.basename(sys.argv[0])
+    return main(sys.argv[1:], name if name in ALIASES else "nvc-hook")
+
+
 def run() -> NoReturn:
     """Entry point of the command: ends without tearing the interpreter down, which would cost a tenth of the run."""
-    name = os.path.basename(sys.argv[0])
-    os._exit(main(sys.argv[1:], name if name in ALIASES else "nvc-hook"))
+    os._exit(outcome())
 
 
 def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program: str) -> Target | None:

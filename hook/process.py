@@ -14,6 +14,8 @@ import sys
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: Descriptors above are not looked at: without close_range(2) each number costs a call.
 _DESCRIPTORS = 1 << 16
+#: Descriptors that stay open: what a process that was forked in advance (``hook.warm``) talks to its helper with.
+kept: set[int] = set()
 _ALLOWED = ("NVIDIA_CTK_CONFIG_FILE_PATH", "XDG_CONFIG_HOME", "CUDA_MPS_PIPE_DIRECTORY")
 
 
@@ -34,13 +36,13 @@ def sanitise(*, trusted: bool) -> str:
         os.closerange(lowest, number)
         lowest = number + 1
     os.closerange(lowest, _DESCRIPTORS)
-    kept = _kept(os.environ) if trusted else {"PATH": DEFAULT_PATH}
+    environment = _kept(os.environ) if trusted else {"PATH": DEFAULT_PATH}
     for name in list(os.environ):
         try:
             del os.environ[name]
         except OSError:  # an entry without a name ("=x") cannot be removed, nor mean anything to anybody
             pass
-    os.environ.update(kept)
+    os.environ.update(environment)
     return directory
 
 
@@ -62,8 +64,8 @@ def _kept(environment: os._Environ[str]) -> dict[str, str]:
 
 
 def _own_descriptors() -> list[int]:
-    """Those that modules are still to be read from (``nvc.boot``), ascending."""
-    return sorted(finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno"))
+    """Those that modules are still to be read from (``nvc.boot``), and ``kept``, ascending."""
+    return sorted({*kept, *(finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno"))})
 
 
 def _working_directory() -> str:

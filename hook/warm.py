@@ -6,7 +6,7 @@ Installed beside the launchers (tools/install), where native/client is: an insta
 from __future__ import annotations
 
 from hook import __main__ as hook
-from hook import arguments, inject, report, state, target
+from hook import arguments, inject, process, report, state, target
 from nvc import __main__ as configure
 from nvc.agent import warm
 from nvc.agent.warm_request import Programs
@@ -27,7 +27,7 @@ def outside(words: Sequence[str], program: str) -> bool:
 
 def programs() -> Programs:
     """Both."""
-    return Programs(configure.run, hook.run, outside)
+    return Programs(configure.outcome, hook.outcome, outside, process.kept.update)
 
 
 def run() -> NoReturn:

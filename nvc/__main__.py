@@ -8,16 +8,21 @@ import sys
 from nvc.cli.main import main, program_name
 
 
-def run() -> None:
-    """Run the command line of this process and end with its code."""
+def outcome() -> int:
+    """Run the command line of this process; its exit code. What it wrote has been written."""
     code = main(sys.argv[1:], program_name(sys.argv[0]))
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             pass  # closed, full, or never there (None): what we print ourselves went out unbuffered
+    return code
+
+
+def run() -> None:
+    """Run the command line of this process and end with its code."""
     # Not sys.exit: taking the interpreter apart costs as much as starting it, once for every container.
-    os._exit(code)
+    os._exit(outcome())
 
 
 if __name__ == "__main__":

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+#: Gives a service that was forked before it was known what for, or None (``nvc.agent.warm_service``).
+in_advance: Callable[[float, Log], Client | None] | None = None
+
+
 class ContainerClient:
     """The caller's side. Failures of the service become the NvcError that it raised, or say what happened to it."""
 
@@ -68,7 +72,7 @@ def _asked(function: Callable[[], T]) -> T:
         raise_remote(error)
 
 
-class _Handlers:
+class Handlers:
     """Runs in the helper. What ``inspect`` pinned is what ``apply`` works on: a later lookup could find another."""
 
     def __init__(self, log: Log) -> None:
@@ -115,18 +119,25 @@ def _use(phase: str) -> None:
     use(phase)
 
 
+def fork(handlers: Handlers, log: Log, *, prepare: Callable[[], None], deadline: float) -> Client:
+    """Fork the service. Raises OSError."""
+    return start_service(
+        CONTAINER,
+        by_phase(CONTAINER, {"inspect": handlers.inspect, "apply": handlers.apply}, _use, log),
+        prepare=prepare,
+        deadline=deadline,
+        translate=translate,
+        idle=handlers.get_ready,
+    )
+
+
 def start(*, deadline: float, log: Log) -> ContainerClient:
     """Fork the service. deadline: seconds for an answer. It inherits the debug log. Raises ContainerError."""
-    handlers = _Handlers(log)
-    try:
-        client = start_service(
-            CONTAINER,
-            by_phase(CONTAINER, {"inspect": handlers.inspect, "apply": handlers.apply}, _use, log),
-            prepare=handlers.prepare,
-            deadline=deadline,
-            translate=translate,
-            idle=handlers.get_ready,
-        )
-    except OSError as error:
-        raise ContainerError(f"the container service cannot be started: {reason(error)}") from error
+    client = in_advance(deadline, log) if in_advance is not None else None
+    if client is None:
+        handlers = Handlers(log)
+        try:
+            client = fork(handlers, log, prepare=handlers.prepare, deadline=deadline)
+        except OSError as error:
+            raise ContainerError(f"the container service cannot be started: {reason(error)}") from error
     return ContainerClient(client)

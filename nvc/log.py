@@ -55,6 +55,11 @@ class Log:
         if self._descriptor >= 0:
             self._write("E", text, sys._getframe(1))
 
+    def take(self, descriptor: int) -> None:
+        """Write to ``descriptor`` from now on, which is the log's to close."""
+        self.close()
+        self._descriptor = descriptor
+
     def close(self) -> None:
         """Close it; later records are dropped. Harmless when done twice."""
         descriptor, self._descriptor = self._descriptor, -1

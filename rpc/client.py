@@ -53,6 +53,19 @@ class Client:
         """No call is possible any more."""
         return self._channel.fileno() < 0
 
+    @property
+    def running(self) -> bool:
+        """Whether the helper has not ended."""
+        return not self.closed and not self._process.wait(0)
+
+    def descriptors(self) -> tuple[int, ...]:
+        """Those that the helper is reached by, for who closes everything else."""
+        return tuple(number for number in (self._channel.fileno(), self._process.fileno()) if number >= 0)
+
+    def allow(self, seconds: float) -> None:
+        """From now on a call may take so long unless it says otherwise."""
+        self._deadline = seconds
+
     def call(self, verb: str, request: Message, fds: Sequence[int] = (), deadline: float | None = None) -> Any:
         """The reply of ``verb``, of the type its row says.
 

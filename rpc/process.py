@@ -49,6 +49,10 @@ class Process:
         except OSError:
             self._pidfd = -1
 
+    def fileno(self) -> int:
+        """The pidfd, -1 when there is none."""
+        return self._pidfd
+
     def wait(self, seconds: float) -> bool:
         """Reap the child if it ends within ``seconds``; True when it has."""
         until = time.monotonic() + seconds

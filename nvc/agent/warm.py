@@ -22,6 +22,7 @@ import time
 
 from nvc.agent import warm_caller, warm_request, warm_worker
 from nvc.agent.warm_request import DESCRIPTORS, LIMIT, Programs, Refused, Request
+from nvc.agent.warm_worker import Spare
 from nvc.linux import rights
 
 TYPE_CHECKING = False
@@ -45,6 +46,8 @@ MOST = 256
 PATIENCE = 2.0
 #: Exit status of a warm process whose modules have been replaced on the disk: the agent starts another.
 STALE = 75
+#: Seconds between two spare workers when one did not last.
+AGAIN = 1.0
 
 _STATUS = struct.Struct("=ci")
 _ANCILLARY = socket.CMSG_SPACE(16 * 4)
@@ -58,10 +61,14 @@ class _Session:
         self.connection = connection
         self.until = time.monotonic() + PATIENCE
         self.request: Request | None = None
+        self.packet = b""
         self.manner: Manner | None = None
         self.descriptors: list[int] = []
         self.pid = 0
         self.pidfd = -1
+        #: The worker, if it was forked in advance. signalled: the client has handed a signal on.
+        self.spare: Spare | None = None
+        self.signalled = False
 
     def close_descriptors(self) -> None:
         while self.descriptors:
@@ -84,24 +91,50 @@ class Warm:
         self._sessions: dict[int, _Session] = {}
         self._working: dict[int, _Session] = {}
         self._serving = True
+        self._spare: Spare | None = None
+        #: No other spare one before this moment: one that was killed is replaced, but not at full speed.
+        self._patience = 0.0
         self.status = 0
 
     def run(self, wake: int) -> int:
         """Serve until SIGTERM and until all that was begun has ended; the exit status. wake: readable at a signal."""
         self._poll.register(wake, select.POLLIN)
-        while self._serving or self._sessions or self._working:
+        while self._serving or self._sessions or self._working or self._spare:
             for descriptor, event in self._poll.poll(self._wait()):
                 if descriptor == wake:
                     os.read(wake, 64)
                     self.leave(0)
                 elif descriptor == self._listener.fileno():
                     self._accept()
+                elif self._spare is not None and descriptor == self._spare.pidfd:
+                    self._spare_ended(self._spare)
                 elif descriptor in self._working:
                     self._ended(self._working[descriptor])
                 elif descriptor in self._sessions:
                     self._hear(self._sessions[descriptor], event)
             self._forget_slow()
+            self.prepare()
         return self.status
+
+    def prepare(self) -> None:
+        """Have a worker in advance, unless there is work: it would be in its way."""
+        if self._spare or self._working or not self._serving or time.monotonic() < self._patience:
+            return
+        try:
+            self._spare = Spare(self._manner, self._programs)
+        except OSError:
+            self._patience = time.monotonic() + AGAIN  # no process or descriptor is left
+        else:
+            self._poll.register(self._spare.pidfd, select.POLLIN)
+
+    def _spare_ended(self, spare: Spare) -> None:
+        """Dismissed; or killed, then there will be another."""
+        if os.waitpid(spare.pid, os.WNOHANG)[0]:
+            spare.dismiss()
+            self._poll.unregister(spare.pidfd)
+            os.close(spare.pidfd)
+            self._spare = None
+            self._patience = time.monotonic() + AGAIN
 
     def leave(self, status: int) -> None:
         """Take no more. What waits in the socket's queue is for the next one, which has the same socket."""
@@ -111,13 +144,17 @@ class Warm:
             if status == STALE:
                 os.write(1, b"stale\n")  # at once: what runs may take a while
             self._poll.unregister(self._listener)
+            if self._spare is not None:
+                self._spare.dismiss()
             for session in list(self._sessions.values()):
                 if not session.pid:
                     self._close(session)
 
     def _wait(self) -> int | None:
-        """Milliseconds until somebody has been too slow."""
+        """Milliseconds until somebody has been too slow, or a spare worker is due."""
         moments = [session.until for session in self._sessions.values() if not session.pid]
+        if self._serving and not self._spare and not self._working:
+            moments.append(self._patience)
         return max(0, int((min(moments) - time.monotonic()) * 1000) + 1) if moments else None
 
     def _forget_slow(self) -> None:
@@ -162,6 +199,7 @@ class Warm:
             self._asked(session, packet, flags)
         elif session.pid:
             if len(packet) == 2 and packet[:1] == b"K" and packet[1] in _FORWARDED:
+                session.signalled = True
                 signal.pidfd_send_signal(session.pidfd, packet[1])
         elif packet == b"G":
             self._begin(session)
@@ -186,7 +224,7 @@ class Warm:
             self._say(session.connection, b"N")
             self._close(session)
         else:
-            session.request = request
+            session.request, session.packet = request, packet
             if not self._say(session.connection, b"R"):
                 self._close(session)
 
@@ -200,6 +238,18 @@ class Warm:
             self.leave(STALE)
 
     def _begin(self, session: _Session) -> None:
+        assert session.request is not None and session.manner is not None
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.give(session.packet, session.descriptors, session.manner):
+            session.pid, session.pidfd = spare.pid, spare.pidfd  # which is polled already
+            session.spare = spare
+            self._working[session.pidfd] = session
+        else:
+            self._spare = spare  # None, or its end will be heard of
+            self._fork(session)
+
+    def _fork(self, session: _Session) -> None:
+        """A worker for it alone."""
         assert session.request is not None and session.manner is not None
         try:
             session.pid = warm_worker.fork(
@@ -234,7 +284,14 @@ class Warm:
         del self._working[session.pidfd]
         self._poll.unregister(session.pidfd)
         os.close(session.pidfd)
-        if session.connection.fileno() >= 0:
+        spare, session.spare = session.spare, None
+        is_lost = spare is not None and not spare.has_begun()
+        if session.connection.fileno() < 0:
+            return
+        if is_lost and not session.signalled:
+            session.pid = 0
+            self._fork(session)
+        else:
             self._say(session.connection, _STATUS.pack(b"S", status))
             self._close(session)
 
@@ -290,5 +347,6 @@ def run(programs: Programs) -> NoReturn:
     # What is there now stays: a fork that looks for garbage among it would only copy its pages.
     gc.disable()
     gc.freeze()
+    warm.prepare()
     os.write(1, b"ready\n")
     os._exit(warm.run(wake))

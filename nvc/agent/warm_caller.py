@@ -27,6 +27,7 @@ _CREDENTIALS = struct.Struct("3i")
 _SO_PEERPIDFD = 77
 _CAP_SYS_RESOURCE = 24  # linux/capability.h
 _LIMITS = tuple(range(16))  # RLIM_NLIMITS of asm-generic/resource.h
+_MANNER = struct.Struct(f"={2 * len(_LIMITS)}q2i")
 
 
 class Standing(Record):
@@ -44,6 +45,17 @@ class Manner(Record):
     limits: tuple[tuple[int, int, int], ...]
     oom_score: int
     nice: int
+
+    def packed(self) -> bytes:
+        """For another process of ours."""
+        return _MANNER.pack(*(number for limit in self.limits for number in limit[1:]), self.oom_score, self.nice)
+
+    @staticmethod
+    def unpack(data: bytes) -> tuple[Manner, bytes]:
+        """What ``packed`` made, and what stands behind it."""
+        *limits, oom_score, nice = _MANNER.unpack_from(data)
+        pairs = zip(_LIMITS, limits[::2], limits[1::2], strict=True)
+        return Manner(tuple(pairs), oom_score, nice), data[_MANNER.size :]
 
 
 class Caller:
@@ -79,7 +91,7 @@ class Caller:
         manner = manner_of(self.pid)
         if not (ours.sets[0] >> _CAP_SYS_RESOURCE & 1 or _below(manner, own)):
             raise Refused("a caller with limits that we cannot raise ours to")
-        if select.select([self._pidfd], [], [], 0)[0]:
+        if has_ended(self._pidfd):
             raise Refused("a caller that has ended")  # the number may have been another's by then
         return manner
 
@@ -115,6 +127,13 @@ def manner_of(pid: int) -> Manner:
     return Manner(limits, int(_read(f"/proc/{pid}/oom_score_adj")), os.getpriority(os.PRIO_PROCESS, pid))
 
 
+def has_ended(pidfd: int) -> bool:
+    """Whether the process has."""
+    poll = select.poll()  # select(2) takes no descriptor above 1023
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 def _below(manner: Manner, own: Manner) -> bool:
     """Whether no right is needed to come from ``own`` to ``manner``."""
     hard = [(theirs[2], mine[2]) for theirs, mine in zip(manner.limits, own.limits, strict=True)]
@@ -126,19 +145,22 @@ def _below(manner: Manner, own: Manner) -> bool:
     )
 
 
-def adopt(manner: Manner, ours: Manner) -> None:
-    """Be as the caller is; ``ours``: what this process is now. Raises OSError where the kernel says no."""
+def adopt(manner: Manner, ours: Manner, pid: int = 0) -> None:
+    """Be as the caller is, or make our child ``pid`` so; ``ours``: what both are now.
+
+    Raises OSError where the kernel says no, or when the child has gone.
+    """
     for theirs, mine in zip(manner.limits, ours.limits, strict=True):
         if theirs != mine:
-            resource.setrlimit(theirs[0], theirs[1:])
+            resource.prlimit(pid, theirs[0], theirs[1:])
     if manner.oom_score != ours.oom_score:
-        number = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        number = os.open(f"/proc/{pid or 'self'}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(number, b"%d" % manner.oom_score)
         finally:
             os.close(number)
     if manner.nice != ours.nice:
-        os.setpriority(os.PRIO_PROCESS, 0, manner.nice)
+        os.setpriority(os.PRIO_PROCESS, pid, manner.nice)
 
 
 def _read(path: str) -> bytes:

@@ -18,7 +18,7 @@ from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 #: client.h: struct request_header, and its limits.
 _HEADER = struct.Struct("=8sIIII4Q")
@@ -37,14 +37,16 @@ class Refused(Exception):
 
 
 class Programs(Record):
-    """What runs a program on this process's ``sys.argv`` and ends it. outside: whether words ask for a hook's stage
+    """What runs a program on this process's ``sys.argv`` and returns its exit code.
 
-    outside of the container; raises NvcError for a mistake.
+    outside: whether words ask for a hook's stage outside of the container; raises NvcError for a mistake.
+    keep: tells the hook, which closes what it inherited, of descriptors that are to stay.
     """
 
-    configure: Callable[[], object]
-    hook: Callable[[], object]
+    configure: Callable[[], int]
+    hook: Callable[[], int]
     outside: Callable[[Sequence[str], str], bool]
+    keep: Callable[[Iterable[int]], None]
 
 
 class Request(Record):

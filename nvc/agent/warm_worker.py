@@ -1,67 +1,169 @@
-"""The process that does one request: forked from a warm one, made like the caller, then the program's own ``run``."""
+"""The process that does one request: forked from a warm one, made like the caller, then the program's own ``run``.
+
+One is forked in advance and waits (``Spare``): what it does not need to be told it has done by then. While that one is
+at work others are forked when they are asked for (``fork``).
+"""
 
 from __future__ import annotations
 
+import array
 import os
 import signal
+import socket
 import sys
 
-from nvc.agent import warm_caller
-from nvc.agent.warm_request import CONFIGURE
-from nvc.linux import rights
+from nvc.agent import warm_caller, warm_request, warm_service
+from nvc.agent.warm_caller import Manner
+from nvc.agent.warm_request import CONFIGURE, DESCRIPTORS, LIMIT
+from nvc.linux import memory, rights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import NoReturn
 
-    from nvc.agent.warm_caller import Manner
     from nvc.agent.warm_request import Programs, Request
+    from nvc.agent.warm_service import Early
 
 _DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
+#: A spare worker's word that it has the request.
+_TAKEN = b"T"
+_ANCILLARY = socket.CMSG_SPACE(DESCRIPTORS * 4)
+
+
+class Spare:
+    """An idle worker. ``pidfd`` tells its end; who uses it takes ``pid`` and ``pidfd`` over."""
+
+    def __init__(self, ours: Manner, programs: Programs) -> None:
+        """Fork it. Raises OSError."""
+        self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = 0
+        try:
+            with other:
+                self.pid = _fork(lambda: _wait(other, ours, programs))
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            self._end.close()
+            if self.pid:
+                os.waitpid(self.pid, 0)
+            raise
+
+    def give(self, packet: bytes, descriptors: Sequence[int], manner: Manner) -> bool:
+        """Have it do the request of a client's packet; False when it cannot, then it goes.
+
+        descriptors: the caller's, to be kept until it has ended, see ``has_begun``.
+        """
+        carried = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+        data = manner.packed() + packet
+        try:
+            self._end.sendmsg([data], carried, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        except OSError:
+            self._end.close()
+            return False
+        return True
+
+    def has_begun(self) -> bool:
+        """Once it has ended: whether it took the request. If not, it was ended while idle, and nothing was done."""
+        with self._end as end:
+            try:
+                return end.recv(1, socket.MSG_DONTWAIT) == _TAKEN
+            except OSError:
+                return False
+
+    def dismiss(self) -> None:
+        """It ends by itself, at once."""
+        self._end.close()
 
 
 def fork(request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner, programs: Programs) -> int:
-    """Start it; its process id. descriptors: the caller's streams and directory, which stay the caller's to close.
+    """Start one for a request; its process id. descriptors: the caller's streams and directory, still the caller's.
 
     Raises OSError when there is no process left.
     """
+    return _fork(lambda: _serve(request, descriptors, manner, ours, programs, None))
+
+
+def _fork(work: Callable[[], int]) -> int:
     parent = os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()
         if pid == 0:
-            _work(request, descriptors, manner, ours, programs, parent)
+            _live(work, parent)
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _work(
-    request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner, programs: Programs, parent: int
-) -> NoReturn:
+def _live(work: Callable[[], int], parent: int) -> NoReturn:
     """Never returns into the caller's code, whatever is raised."""
+    status = 1
     try:
         # Helpers die with this process and undo; this one with the warm process that its client speaks to.
         rights.parent_death_signal(parent)
-        _become(request, descriptors, manner, ours)
-        (programs.configure if request.program in CONFIGURE else programs.hook)()
+        status = work()
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)  # as the interpreter does at its end
     finally:
-        os._exit(1)
+        os._exit(status)
 
 
-def _become(request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner) -> None:
+def _wait(end: socket.socket, ours: Manner, programs: Programs) -> int:
+    """The life of a spare one: everything that needs no request, then the request."""
+    rights.set_name("nvc:[idle]")
+    _close_all_but(end.fileno())
+    # Out of the way of a terminal's signals; they would be kept, and end the work of somebody else's later.
+    os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
+    early = warm_service.Early(end.fileno())
+    try:
+        memory.settle()
+        packet, ancillary, flags, _ = end.recvmsg(LIMIT + 4096, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+        if not packet:
+            return 0  # nothing came: the warm process goes
+        end.send(_TAKEN, socket.MSG_NOSIGNAL)
+        end.close()
+        found = array.array("i")
+        for _, _, data in ancillary:
+            found.frombytes(data)
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(found) != DESCRIPTORS:
+            return 1
+        manner, rest = Manner.unpack(packet)
+        return _serve(warm_request.decode(rest), found, manner, ours, programs, early)
+    finally:
+        early.close()
+
+
+def _serve(
+    request: Request,
+    descriptors: Sequence[int],
+    manner: Manner,
+    ours: Manner,
+    programs: Programs,
+    early: Early | None,
+) -> int:
+    """Do it; the exit code."""
+    _become(request, descriptors, manner, ours, early)
+    if early is not None:
+        programs.keep(early.descriptors())
+    return (programs.configure if request.program in CONFIGURE else programs.hook)()
+
+
+def _become(request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner, early: Early | None) -> None:
     os.fchdir(descriptors[3])
     for number, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, number)
-    # The streams of other callers, the socket, the processes; but the modules' file stays.
-    lowest = 3
-    for number in sorted(finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno")):
-        os.closerange(lowest, number)
-        lowest = number + 1
-    os.closerange(lowest, max(1 << 16, lowest))
+    if early is None:
+        _close_all_but()
+    else:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        try:
+            warm_caller.adopt(manner, ours, early.pid)
+        except OSError:
+            early.close()  # it has died; there will be another
     os.umask(request.mask)
     warm_caller.adopt(manner, ours)
     os.environ.clear()
@@ -73,3 +175,12 @@ def _become(request: Request, descriptors: Sequence[int], manner: Manner, ours: 
         signal.signal(one, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _close_all_but(*keep: int) -> None:
+    """The streams of other callers, the socket, the processes; but the modules' file stays."""
+    lowest = 3
+    for number in sorted({*keep, *(finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno"))}):
+        os.closerange(lowest, number)
+        lowest = number + 1
+    os.closerange(lowest, max(1 << 16, lowest))

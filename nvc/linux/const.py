@@ -19,6 +19,7 @@ _NUMBERS = {
         "fsmount": 432,
         "fsopen": 430,
         "fstatfs": 138,
+        "madvise": 28,
         "mount": 165,
         "mount_setattr": 442,
         "move_mount": 429,
@@ -47,6 +48,7 @@ _NUMBERS = {
         "fsmount": 432,
         "fsopen": 430,
         "fstatfs": 44,
+        "madvise": 233,
         "mount": 40,
         "mount_setattr": 442,
         "move_mount": 429,
@@ -81,6 +83,10 @@ AT_RECURSIVE = 0x8000
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_IN_ROOT = 0x10
 OPEN_HOW = "=QQQ"
+
+# asm-generic/mman-common.h, since Linux 5.14
+MADV_POPULATE_READ = 22
+MADV_POPULATE_WRITE = 23
 
 # linux/mount.h (open_tree, move_mount, mount_setattr, fsopen family);
 # struct mount_attr {u64 attr_set, attr_clr, propagation, userns_fd;}

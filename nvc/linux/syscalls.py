@@ -142,6 +142,11 @@ def filesystem_type(file: Fd) -> int:
     return kind
 
 
+def madvise(start: int, length: int, advice: int) -> None:
+    """madvise(2) on a range of our own addresses. Raises SyscallError: EINVAL for an advice that the kernel lacks."""
+    _call("madvise", (start, length, advice), (start, length, advice))
+
+
 def mount(source: str | None, target: str, filesystem: str | None, flags: int, data: str | None = None) -> None:
     """mount(2)."""
     arguments = (_path(source), _path(target), _path(filesystem), flags, _path(data))

@@ -360,7 +360,7 @@ def test_everything_that_the_work_imports_is_there(
         f"    with open({str(report)!r}, 'a') as file: print(status, *(set(sys.modules) - before), file=file)\n"
         "    leave(status)\n"
         f"os._exit = told; sys.argv = [{program!r}, *{words!r}]\n"
-        f"programs().{'hook' if program == 'nvc-hook' else 'configure'}()\n"
+        f"os._exit(programs().{'hook' if program == 'nvc-hook' else 'configure'}())\n"
     )
     with state.open() as stdin:
         subprocess.run([launchers.interpreter(), "-ISc", script], stdin=stdin, check=True, timeout=20)

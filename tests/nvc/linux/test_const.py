@@ -17,6 +17,7 @@ HEADERS = """
 #include <stdio.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <linux/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>

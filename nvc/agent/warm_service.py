@@ -1,0 +1,92 @@
+"""A container service that is forked before it is known what for, by an idle worker (``nvc.agent.warm_worker``).
+
+It has done by then what does not depend on the request: its name, its rights, its imports, its page faults. What it
+would have inherited of the request comes when it is taken: standard error, working directory and debug log as
+descriptors, limits, OOM score and niceness from outside (``warm_caller.adopt``).
+"""
+
+from __future__ import annotations
+
+import os
+
+from nvc import container_service
+from nvc.linux import memory
+from nvc.linux.fd import Fd
+from nvc.log import Log
+from rpc import channel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rpc.client import Client
+
+
+class Early:
+    """The service. From now on ``nvc.container_service.start`` takes it, once; ``close`` ends it if nobody did."""
+
+    def __init__(self, foreign: int) -> None:
+        """foreign: a descriptor that is not the service's. Raises OSError when there is no process or descriptor."""
+        self._foreign = foreign
+        self._end, self._other = channel.pair()
+        self._log = Log()
+        self._handlers = container_service.Handlers(self._log)
+        try:
+            # The deadline is that of whoever takes it.
+            self._client = container_service.fork(self._handlers, self._log, prepare=self._prepare, deadline=1.0)
+        except BaseException:
+            self._end.close()
+            raise
+        finally:
+            self._other.close()
+        self._taken = False
+        container_service.in_advance = self.take
+
+    @property
+    def pid(self) -> int:
+        """Of the service."""
+        return self._client.pid
+
+    def descriptors(self) -> tuple[int, ...]:
+        """What this process reaches it by."""
+        return tuple(number for number in (self._end.fileno(), *self._client.descriptors()) if number >= 0)
+
+    def _prepare(self) -> None:
+        """In the service."""
+        self._end.close()
+        os.close(self._foreign)
+        self._handlers.prepare()
+        self._handlers.get_ready()
+        memory.settle()
+        received = self._other.receive()
+        self._other.close()
+        if received is None:
+            os._exit(0)  # nobody needed it
+        stderr, directory, *log = received[1]
+        os.dup2(stderr, 2)
+        os.fchdir(directory)
+        os.close(stderr)
+        os.close(directory)
+        for descriptor in log:
+            self._log.take(descriptor)
+
+    def take(self, deadline: float, log: Log) -> Client | None:
+        """It, with the directory, standard error and log of this process; None when it has died, or was taken."""
+        if self._taken or not self._client.running:
+            return None
+        self._taken = True
+        try:
+            with Fd(os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), ".") as here:
+                self._end.send(b"", [2, here.fileno(), *([log.fileno()] if log.enabled else [])])
+        except OSError:
+            self._client.close()
+            return None
+        finally:
+            self._end.close()
+        self._client.allow(deadline)
+        return self._client
+
+    def close(self) -> None:
+        """End it unless it was taken; then it is its caller's. Harmless when done twice."""
+        if not self._taken:
+            self._taken = True
+            self._end.close()
+            self._client.close()

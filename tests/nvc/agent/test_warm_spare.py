@@ -1,0 +1,254 @@
+"""The worker that is forked in advance: it is nobody's until it is somebody's, and goes when it is to go."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nvc.agent import warm_caller
+from tests.nvc.agent.test_warm import LAST, ROOT, SECONDS, Process, packet
+
+pytestmark = pytest.mark.root
+
+
+def children(pid: int) -> list[int]:
+    """Of ``pid``, by their stat files."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_gone(pid: int) -> bool:
+    """Ended; whether init has noticed or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def spare(process: Process) -> tuple[int, int]:
+    """The idle worker and its container service, once both wait."""
+    found: list[tuple[int, int]] = []
+
+    def ready() -> bool:
+        for idle in children(process.popen.pid):
+            if name(idle) == "nvc:[idle]":
+                found[:] = [(idle, child) for child in children(idle) if name(child) == "nvc:[container]"]
+        return bool(found) and all(waits(pid) for pid in found[0])
+
+    until(ready)
+    return found[0]
+
+
+def waits(pid: int) -> bool:
+    """In a socket, for its first packet."""
+    try:
+        return Path(f"/proc/{pid}/syscall").read_text().split()[0] in WAITING
+    except OSError:
+        return False
+
+
+#: recvmsg and poll, which a service waits in (asm/unistd_64.h, asm-generic/unistd.h: ppoll).
+WAITING = ("47", "7") if os.uname().machine == "x86_64" else ("212", "73")
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    made = Process(tmp_path)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def test_it_does_the_next_request_and_another_takes_its_place(process: Process) -> None:
+    worker, service = spare(process)
+    assert process.whole()
+    assert is_gone(worker)
+    assert is_gone(service)
+    assert spare(process)[0] != worker
+
+
+def test_one_that_was_killed_is_replaced_and_missed_by_nobody(process: Process) -> None:
+    worker, service = spare(process)
+    os.kill(worker, signal.SIGKILL)
+    assert process.whole()
+    assert spare(process)[0] != worker
+    until(lambda: is_gone(service))
+
+
+def test_its_service_may_die_as_well(process: Process) -> None:
+    os.kill(spare(process)[1], signal.SIGKILL)
+    assert process.whole()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_it_goes_with_the_warm_process(process: Process, number: signal.Signals) -> None:
+    both = spare(process)
+    process.popen.send_signal(number)
+
+    assert process.popen.wait(SECONDS) == (0 if number == signal.SIGTERM else -number)
+    until(lambda: all(is_gone(pid) for pid in both))
+
+
+def test_it_goes_at_once_while_others_work(process: Process) -> None:
+    """A client that has asked and not said go yet keeps nobody."""
+    both = spare(process)
+    with process.ask(packet()) as client:
+        assert client.recv(16) == b"R"
+        process.popen.send_signal(signal.SIGTERM)
+        assert process.popen.wait(SECONDS) == 0
+    until(lambda: all(is_gone(pid) for pid in both))
+
+
+def test_a_terminals_signals_do_not_reach_it(process: Process) -> None:
+    worker, service = spare(process)
+
+    assert os.getpgid(worker) == os.getpgid(service) != os.getpgid(process.popen.pid)
+
+
+def test_it_holds_nothing_of_another_request(process: Process) -> None:
+    others = [process.ask(packet()) for _ in range(3)]
+    assert [client.recv(16) for client in others] == [b"R"] * 3
+    assert process.whole()
+    worker, service = spare(process)  # forked while three clients had handed over their streams
+    for client in others:
+        client.close()
+    for pid, most in ((worker, 4), (service, 3)):
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            if int(number) > 2:
+                target = os.readlink(f"/proc/{pid}/fd/{number}")
+                assert target.startswith(("socket:", "anon_inode:[pidfd]", "/proc/", "/")), target
+                assert "/tmp/tmp" not in target
+        sockets = [n for n in os.listdir(f"/proc/{pid}/fd") if os.readlink(f"/proc/{pid}/fd/{n}").startswith("socket:")]
+        assert len(sockets) <= most
+
+
+LOOK = f"""
+import json, os, socket, sys
+sys.path.insert(0, {str(ROOT)!r})
+from nvc import container_service
+from nvc.container_messages import ContainerConfig, InspectRequest
+from nvc.errors import ContainerError
+from nvc.agent import warm_caller
+from nvc.agent.warm_request import Programs
+from nvc.agent.warm_worker import Spare
+from nvc.log import open_log
+
+LAST = {LAST}
+
+def look():
+    log = open_log("log")
+    helper = container_service.start(deadline=7.0, log=log)
+    pid = helper._client.pid
+    try:
+        helper.inspect(InspectRequest(ContainerConfig(LAST, "/nowhere"), True, False, False))
+    except ContainerError:
+        pass  # it has answered, so it has taken everything over
+    seen = dict(
+        same=warm_caller.manner_of(pid) == warm_caller.manner_of(os.getpid()),
+        limits=warm_caller.manner_of(pid).limits[1],
+        oom=warm_caller.manner_of(pid).oom_score,
+        nice=warm_caller.manner_of(pid).nice,
+        directory=os.readlink(f"/proc/{{pid}}/cwd"),
+        stderr=os.stat(f"/proc/{{pid}}/fd/2").st_ino == os.fstat(2).st_ino,
+        log=any(os.readlink(f"/proc/{{pid}}/fd/{{n}}").endswith("/log") for n in os.listdir(f"/proc/{{pid}}/fd")),
+        early=pid in sys.early,
+    )
+    sys.stdout.write(json.dumps(seen))
+    sys.stdout.flush()
+    helper.close()
+    return 7
+
+made = container_service.start_service
+sys.early = []
+def noted(*words, **named):
+    client = made(*words, **named)
+    sys.early.append(client.pid)
+    container_service.start_service = made  # only what is forked in advance is noted
+    return client
+container_service.start_service = noted
+
+ours = warm_caller.manner_of(os.getpid())
+spare = Spare(ours, Programs(look, look, None, lambda numbers: None))
+manner = ours.replace(limits=tuple((n, 4096, 8192) if n == 1 else (n, s, h) for n, s, h in ours.limits),
+                      oom_score=min(1000, ours.oom_score + 7), nice=ours.nice + 3)
+data = open(sys.argv[1], "rb").read()
+here = os.open(sys.argv[2], os.O_PATH)
+assert spare.give(data, [0, 1, 2, here], manner)
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(spare.pid, 0)[1]), ours.oom_score, ours.nice]), file=sys.stderr)
+"""
+
+
+def test_worker_and_service_become_as_the_caller_is(tmp_path: Path) -> None:
+    (tmp_path / "request").write_bytes(packet())
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, str(tmp_path / "request"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    seen = json.loads(done.stdout)
+    status, oom, nice = json.loads(done.stderr.splitlines()[-1])
+
+    assert status == 7
+    assert seen == {
+        "same": True,
+        "limits": [1, 4096, 8192],
+        "oom": min(1000, oom + 7),
+        "nice": nice + 3,
+        "directory": str(tmp_path),
+        "stderr": True,
+        "log": True,
+        "early": True,
+    }
+
+
+def test_a_child_is_made_like_somebody_else() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            ours = warm_caller.manner_of(child.pid)
+            other = ours.replace(
+                limits=tuple((n, 99, 100) if n == resource.RLIMIT_NOFILE else (n, s, h) for n, s, h in ours.limits),
+                oom_score=min(1000, ours.oom_score + 5),
+            )
+            warm_caller.adopt(other, ours, child.pid)
+            assert warm_caller.manner_of(child.pid) == other != warm_caller.manner_of(os.getpid())
+        finally:
+            child.kill()
+
+
+def test_how_a_caller_is_crosses_whole() -> None:
+    manner = warm_caller.manner_of(os.getpid())
+
+    assert warm_caller.Manner.unpack(manner.packed() + b"rest") == (manner, b"rest")
