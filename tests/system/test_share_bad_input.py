@@ -332,7 +332,8 @@ def three_hundred(gpu: SimGpu, programs: str) -> None:
     assert len(without) == len(with_library) == 300
     found = gpu.region()
     assert found.slots == ()
-    assert 1 <= found.header.high <= 300
+    # Whoever meets another one at a slot goes on by a few.
+    assert 1 <= found.header.high <= 600
     # Two cores and a simulated driver: 10 ms at p99 are measured on a GPU. Here nobody may wait for all the others.
     assert with_library[-1] - without[-1] < 1e9, (with_library[-1], without[-1])
 
