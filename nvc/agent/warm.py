@@ -90,6 +90,8 @@ class Warm:
         #: By the descriptor of its connection, and of its process.
         self._sessions: dict[int, _Session] = {}
         self._working: dict[int, _Session] = {}
+        #: By the descriptor that a worker tells its outcome by, if it was forked in advance.
+        self._speaking: dict[int, _Session] = {}
         self._serving = True
         self._spare: Spare | None = None
         #: No other spare one before this moment: one that was killed is replaced, but not at full speed.
@@ -108,6 +110,8 @@ class Warm:
                     self._accept()
                 elif self._spare is not None and descriptor == self._spare.pidfd:
                     self._spare_ended(self._spare)
+                elif descriptor in self._speaking:
+                    self._told(self._speaking[descriptor])
                 elif descriptor in self._working:
                     self._ended(self._working[descriptor])
                 elif descriptor in self._sessions:
@@ -244,6 +248,8 @@ class Warm:
             session.pid, session.pidfd = spare.pid, spare.pidfd  # which is polled already
             session.spare = spare
             self._working[session.pidfd] = session
+            self._speaking[spare.fileno()] = session
+            self._poll.register(spare.fileno(), select.POLLIN)
         else:
             self._spare = spare  # None, or its end will be heard of
             self._fork(session)
@@ -284,16 +290,36 @@ class Warm:
         del self._working[session.pidfd]
         self._poll.unregister(session.pidfd)
         os.close(session.pidfd)
+        self._told(session, is_last=True)
         spare, session.spare = session.spare, None
-        is_lost = spare is not None and not spare.has_begun()
         if session.connection.fileno() < 0:
             return
-        if is_lost and not session.signalled:
+        if spare is not None and not spare.has_begun and not session.signalled:
             session.pid = 0
             self._fork(session)
         else:
-            self._say(session.connection, _STATUS.pack(b"S", status))
-            self._close(session)
+            self._answer(session, status)
+
+    def _told(self, session: _Session, *, is_last: bool = False) -> None:
+        """The work is done, says its worker, which is about to end; or has ended (is_last)."""
+        spare = session.spare
+        if spare is None or spare.fileno() < 0:
+            return
+        number = spare.fileno()
+        spare.hear()
+        if is_last:
+            spare.dismiss()  # a helper of its that still ends may hold the other side
+        if spare.fileno() < 0:
+            self._poll.unregister(number)
+            del self._speaking[number]
+        if spare.outcome is not None and session.connection.fileno() >= 0:
+            self._answer(session, spare.outcome << 8)
+
+    def _answer(self, session: _Session, status: int) -> None:
+        """status: as wait(2) gives it."""
+        session.close_descriptors()
+        self._say(session.connection, _STATUS.pack(b"S", status))
+        self._close(session)
 
     def _close(self, session: _Session) -> None:
         """Let go of the client."""

@@ -10,6 +10,7 @@ import array
 import os
 import signal
 import socket
+import struct
 import sys
 
 from nvc.agent import warm_caller, warm_request, warm_service
@@ -28,16 +29,24 @@ if TYPE_CHECKING:
 _DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 #: A spare worker's word that it has the request.
 _TAKEN = b"T"
+#: Its last word.
+_OUTCOME = struct.Struct("=i")
 _ANCILLARY = socket.CMSG_SPACE(DESCRIPTORS * 4)
 
 
 class Spare:
-    """An idle worker. ``pidfd`` tells its end; who uses it takes ``pid`` and ``pidfd`` over."""
+    """An idle worker. ``pidfd`` tells its end; who uses it takes ``pid`` and ``pidfd`` over.
+
+    has_begun: it said that it took the request; if it never did, it was ended while idle, and nothing was done.
+    outcome: its exit code, said when it has let go of everything of the caller's: its memory goes while nobody waits.
+    """
 
     def __init__(self, ours: Manner, programs: Programs) -> None:
         """Fork it. Raises OSError."""
         self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = 0
+        self.has_begun = False
+        self.outcome: int | None = None
         try:
             with other:
                 self.pid = _fork(lambda: _wait(other, ours, programs))
@@ -62,13 +71,25 @@ class Spare:
             return False
         return True
 
-    def has_begun(self) -> bool:
-        """Once it has ended: whether it took the request. If not, it was ended while idle, and nothing was done."""
-        with self._end as end:
+    def fileno(self) -> int:
+        """Readable when it has something to say, -1 once it has said all."""
+        return self._end.fileno()
+
+    def hear(self) -> None:
+        """Take what it has said."""
+        while self._end.fileno() >= 0:
             try:
-                return end.recv(1, socket.MSG_DONTWAIT) == _TAKEN
+                said = self._end.recv(16, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
             except OSError:
-                return False
+                said = b""
+            if said == _TAKEN:
+                self.has_begun = True
+                continue
+            if len(said) == _OUTCOME.size:
+                self.outcome = _OUTCOME.unpack(said)[0]
+            self._end.close()
 
     def dismiss(self) -> None:
         """It ends by itself, at once."""
@@ -124,16 +145,22 @@ def _wait(end: socket.socket, ours: Manner, programs: Programs) -> int:
         if not packet:
             return 0  # nothing came: the warm process goes
         end.send(_TAKEN, socket.MSG_NOSIGNAL)
-        end.close()
         found = array.array("i")
         for _, _, data in ancillary:
             found.frombytes(data)
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(found) != DESCRIPTORS:
             return 1
         manner, rest = Manner.unpack(packet)
-        return _serve(warm_request.decode(rest), found, manner, ours, programs, early)
+        programs.keep((end.fileno(),))
+        status = _serve(warm_request.decode(rest), found, manner, ours, programs, early)
     finally:
         early.close()
+    # The caller may unmount its directory, or wait for the end of our output, once it has the answer.
+    os.chdir("/")
+    os.closerange(0, 3)
+    _close_all_but(end.fileno())
+    end.send(_OUTCOME.pack(status), socket.MSG_NOSIGNAL)
+    return status
 
 
 def _serve(

@@ -7,6 +7,7 @@ import select
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -76,8 +77,27 @@ class WarmBed:
 
     def served(self) -> int:
         """Grows with each request that a warm process did: faults of children that were waited for."""
+        # Its answer comes a moment before a worker's end.
+        until = time.monotonic() + SECONDS
+        while any(name != "nvc:[idle]" for name in self._children()):
+            if time.monotonic() > until:
+                raise RuntimeError("a worker does not end")
+            time.sleep(0.001)
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[8])  # cminflt, proc(5)
+
+    def _children(self) -> list[str]:
+        """The names of its processes."""
+        names = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    name, _, rest = (entry / "stat").read_text().partition(" (")[2].rpartition(") ")
+                except OSError:
+                    continue
+                if int(rest.split()[1]) == self.pid:
+                    names.append(name)
+        return names
 
     def descriptors(self) -> int:
         """How many it has open."""

@@ -6,8 +6,10 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,7 +96,7 @@ def process(tmp_path: Path) -> Iterator[Process]:
 def test_it_does_the_next_request_and_another_takes_its_place(process: Process) -> None:
     worker, service = spare(process)
     assert process.whole()
-    assert is_gone(worker)
+    until(lambda: is_gone(worker))
     assert is_gone(service)
     assert spare(process)[0] != worker
 
@@ -105,6 +107,25 @@ def test_one_that_was_killed_is_replaced_and_missed_by_nobody(process: Process) 
     assert process.whole()
     assert spare(process)[0] != worker
     until(lambda: is_gone(service))
+
+
+def test_what_a_caller_lent_is_let_go_before_the_answer(process: Process) -> None:
+    """It may unmount its directory, and reads to the end of what we print."""
+    read, write = os.pipe()
+    directory = os.open(tempfile.gettempdir(), os.O_PATH)
+    with process.connect() as client, os.fdopen(read, "rb"):
+        spare(process)
+        socket.send_fds(client, [packet()], [write, write, write, directory])
+        os.close(write)
+        os.close(directory)
+        assert client.recv(16) == b"R"
+        client.send(b"G")
+        assert client.recv(16)[:1] == b"S"
+        os.set_blocking(read, False)
+        said = b""
+        while part := os.read(read, 4096):  # BlockingIOError while somebody holds the other side
+            said += part
+        assert said.startswith(b"nvc-py: ")
 
 
 def test_its_service_may_die_as_well(process: Process) -> None:
