@@ -23,7 +23,7 @@ import time
 from nvc.agent import warm_caller, warm_request, warm_worker
 from nvc.agent.warm_request import DESCRIPTORS, LIMIT, Programs, Refused, Request
 from nvc.agent.warm_worker import Spare
-from nvc.linux import rights
+from nvc.linux import memory, rights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class Warm:
             self._patience = time.monotonic() + AGAIN  # no process or descriptor is left
         else:
             self._poll.register(self._spare.pidfd, select.POLLIN)
+            memory.settle()  # the fork made our pages shared: now, not with the next client
 
     def _spare_ended(self, spare: Spare) -> None:
         """Dismissed; or killed, then there will be another."""
