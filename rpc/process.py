@@ -31,6 +31,8 @@ _STOPPED = 128 + _signal.SIGTERM
 #: The clients of this process. A helper forked later must not hold the ends of earlier ones: they would never see
 #: end of file.
 _clients: list[Client] = []
+#: Descriptors of this process that are no helper's business: each helper closes them. Who closes one takes it out.
+private: set[int] = set()
 
 
 class Process:
@@ -173,6 +175,8 @@ def _child(
         other_end.close()
         for client in _clients:
             client.disown()
+        for number in private:
+            os.closerange(number, number + 1)
         _reset_signals(service)
         failure = None
         try:

@@ -13,7 +13,7 @@ from nvc import container_service
 from nvc.linux import memory
 from nvc.linux.fd import Fd
 from nvc.log import Log
-from rpc import channel
+from rpc import channel, process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 class Early:
     """The service. From now on ``nvc.container_service.start`` takes it, once; ``close`` ends it if nobody did."""
 
-    def __init__(self, foreign: int) -> None:
-        """foreign: a descriptor that is not the service's. Raises OSError when there is no process or descriptor."""
-        self._foreign = foreign
+    def __init__(self) -> None:
+        """Raises OSError when there is no process or descriptor left."""
         self._end, self._other = channel.pair()
         self._log = Log()
         self._handlers = container_service.Handlers(self._log)
@@ -37,6 +36,7 @@ class Early:
             raise
         finally:
             self._other.close()
+        process.private.add(self._end.fileno())
         self._taken = False
         container_service.in_advance = self.take
 
@@ -52,7 +52,6 @@ class Early:
     def _prepare(self) -> None:
         """In the service."""
         self._end.close()
-        os.close(self._foreign)
         self._handlers.prepare()
         self._handlers.get_ready()
         memory.settle()
@@ -80,7 +79,7 @@ class Early:
             self._client.close()
             return None
         finally:
-            self._end.close()
+            self._close_end()
         self._client.allow(deadline)
         return self._client
 
@@ -88,5 +87,9 @@ class Early:
         """End it unless it was taken; then it is its caller's. Harmless when done twice."""
         if not self._taken:
             self._taken = True
-            self._end.close()
+            self._close_end()
             self._client.close()
+
+    def _close_end(self) -> None:
+        process.private.discard(self._end.fileno())
+        self._end.close()

@@ -17,6 +17,7 @@ from nvc.agent import warm_caller, warm_request, warm_service
 from nvc.agent.warm_caller import Manner
 from nvc.agent.warm_request import CONFIGURE, DESCRIPTORS, LIMIT
 from nvc.linux import memory, rights
+from rpc import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def _wait(end: socket.socket, ours: Manner, programs: Programs) -> int:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
-    early = warm_service.Early(end.fileno())
+    process.private.add(end.fileno())  # what speaks to the warm process: not for a helper that runs the driver's code
+    early = warm_service.Early()
     try:
         memory.settle()
         packet, ancillary, flags, _ = end.recvmsg(LIMIT + 4096, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)

@@ -117,6 +117,20 @@ def test_an_earlier_service_ends_while_a_later_one_lives(running: Callable[..., 
     assert Answer("aa") == second.call("double", Question("a"))
 
 
+def test_what_is_private_is_not_the_helpers(running: Callable[..., Client]) -> None:
+    read, write = os.pipe()
+    rpc.process.private.add(write)
+    try:
+        client = running()
+        os.close(write)
+        assert select.select([read], [], [], 5)[0]  # end of file, while the helper lives
+        assert os.read(read, 1) == b""
+        assert not gone(client.pid, 0.1)
+    finally:
+        rpc.process.private.discard(write)
+        os.close(read)
+
+
 def test_the_callers_standard_streams_are_not_the_helpers(running: Callable[..., Client]) -> None:
     client = running(telling(lambda: " ".join(os.readlink(f"/proc/self/fd/{fd}") for fd in (0, 1))))
     assert "/dev/null /dev/null" == client.call("run", Question()).text
