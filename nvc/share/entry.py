@@ -185,6 +185,8 @@ def _open_checked(directory: int, name: str, *, write: bool) -> int:
     try:
         found = os.fstat(descriptor)
         check(found, stat.S_IFREG, shared=name == REGION)
+        if found.st_nlink == 0:  # removed between two calls of ours, with its entry
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         if found.st_nlink != 1:
             raise ValueError(f"{name} has {found.st_nlink} names")
     except BaseException:
