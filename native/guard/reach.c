@@ -123,8 +123,8 @@ static bool look_for (struct tenant *tenant, struct process *process, uint64_t n
         process->unreached_since = 0;
         return false;
     }
-    if (descriptor >= 0 && process->moves < MOST_MOVES) {
-        process->moves++;
+    /* A client that was forgotten, because the process has many, has not moved. */
+    if (descriptor >= 0 && (process_descriptor_of (process, client) < 0 || process->moves++ < MOST_MOVES)) {
         process->unreached_since = 0;
         process_remember_client (process, client, descriptor);
         tenant->channels_changed = true;

@@ -73,7 +73,7 @@ static const struct object *subdevice_of (const struct rm *rm, const struct clie
 
 /* Stops or starts up to RM_FREEZE_MAX channels of one GPU by one call on the file and the subdevice of `by`. They may be of
  * several clients, also of other processes: the driver does not ask whose they are (subdeviceCtrlCmdFifoDisableChannels; seen on
- * an H200, 580.159.04, where a call for two processes took a quarter longer than for one). The driver counts: what is
+ * an H200, 580.159.04, where a call for two processes took at most a quarter longer than for one). The driver counts: what is
  * stopped twice must be started twice, while starting what runs does nothing. So a channel is stopped only once, and stays
  * marked until a start has succeeded. */
 static long switch_channels (struct rm *rm, const struct client *by, struct object *const *channels, uint32_t count, int gpu,

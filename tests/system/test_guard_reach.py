@@ -76,6 +76,24 @@ def test_who_keeps_a_file_without_a_descriptor_is_ended(place: Path) -> None:
     guarded(place, hidden)
 
 
+def many(tenants: Tenants) -> None:
+    """More clients than the guard remembers, as of a program that begins and ends NVML again and again."""
+    tenants.add(memory=GIB)
+    probe = tenants.probe()
+    assert probe.work(3000) == 0
+    for _ in range(12):
+        assert probe.clients(40) == 40
+        for frozen in (True, False):
+            tenants.guard.freeze(1, 0, frozen)
+            probe.rate(30)
+    until(lambda: probe.rate(100) > 20, "it computes")
+    assert "unreachable" not in tenants.reasons()
+
+
+def test_who_has_many_clients_is_not_ended(place: Path) -> None:
+    guarded(place, many)
+
+
 def ordinary(tenants: Tenants) -> None:
     """Ends of processes look the same for an instant, and are none of it."""
     tenants.add(memory=GIB)
