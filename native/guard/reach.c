@@ -1,7 +1,7 @@
 /*
- * Ioctls of rm's own are made on the file that the client belongs to, through a copy of a descriptor that its process has.
- * The guard keeps no copy (a file would outlive its process), so a process can put its descriptor elsewhere, or keep the file
- * by a mapping alone, and go on computing where no freeze reaches it. Whoever is not reached is looked for, by the tenant's
+ * Ioctls of rm's own are made on the file that the client belongs to, through a copy of a descriptor that its process has:
+ * the files that keep_files.c holds are those of clients with memory, and not of all. So a process can put its descriptor
+ * elsewhere, or keep the file by a mapping alone, and go on computing where no freeze reaches it. Whoever is not reached is looked for, by the tenant's
  * own thread; whoever is not found, or moves again and again, is ended: CUDA itself never moves a descriptor.
  */
 #include "tenant.h"
