@@ -2,7 +2,8 @@
 #include "state.h"
 
 #define FIRST_CAPACITY 64u
-#define FIRST_CHUNK 4096u
+/* A process that only asks something has a file, a client, an object: together a page. */
+#define FIRST_CHUNK 512u
 #define LAST_CHUNK 262144u
 
 /* Handles count up from a base; a multiplication spreads them over the upper bits (Fibonacci hashing). */

@@ -88,6 +88,7 @@ bool region_reserve (struct region *region, int gpu, uint64_t bytes, uint64_t li
 {
     struct region_slot *slot = region->slot;
 
+    region_identify (region);
     if (limit == 0) {
         __atomic_add_fetch (&slot->memory[gpu], bytes, __ATOMIC_SEQ_CST);
         return true;

@@ -187,7 +187,7 @@ static int wished_gpu (struct process *process)
     thread = (uint32_t) RAW0 (SYS_gettid);
     for (int i = 0; i < WISHES; i++)
         if (LOAD (wishes[i].thread) == thread) {
-            gpu = limits_find_gpu (&process->limits, wishes[i].uuid);
+            gpu = limits_find_gpu (process->limits, wishes[i].uuid);
             __atomic_sub_fetch (&wish_count, 1, __ATOMIC_SEQ_CST);
             STORE (wishes[i].thread, 0u);
         }

@@ -23,18 +23,48 @@ static int same_file (int one, int other)
     return raw_failed (order) ? -1 : order == 0;
 }
 
-bool files_begin (struct files *files)
+/* Others look into the table without a lock: first it is there, then they may look as far as it goes. */
+static void use_table (struct files *files, uint32_t *table, uint32_t descriptors)
+{
+    __atomic_store_n (&files->by_descriptor, table, __ATOMIC_RELEASE);
+    __atomic_store_n (&files->descriptors, descriptors, __ATOMIC_RELEASE);
+}
+
+void files_begin (struct files *files, struct files_room *room)
+{
+    if (files->by_descriptor)
+        return;
+    files->files = room->files;
+    files->most = FILES_FIRST;
+    files->high = 1;
+    use_table (files, room->by_descriptor, FILES_FIRST_DESCRIPTORS);
+}
+
+static bool has_room (struct files *files, int descriptor)
 {
     uint32_t *table;
 
-    if (files->by_descriptor)
+    if ((uint32_t) descriptor < files->descriptors)
         return true;
-    if (!files->files && !(files->files = raw_pages (FILES_MOST * sizeof (struct open_file))))
+    if (descriptor < 0 || descriptor >= FILES_DESCRIPTORS || !(table = raw_pages (TABLE_SIZE)))
         return false;
-    table = raw_pages (TABLE_SIZE);
-    __atomic_store_n (&files->by_descriptor, table, __ATOMIC_RELEASE);
-    files->high = 1;
-    return table != NULL;
+    memcpy (table, files->by_descriptor, FILES_FIRST_DESCRIPTORS * sizeof *table);
+    use_table (files, table, FILES_DESCRIPTORS);
+    return true;
+}
+
+static bool has_room_for_files (struct files *files)
+{
+    struct open_file *more;
+
+    if (files->high < files->most)
+        return true;
+    if (files->most == FILES_MOST || !(more = raw_pages (FILES_MOST * sizeof *more)))
+        return false;
+    memcpy (more, files->files, files->high * sizeof *more);
+    files->files = more;
+    files->most = FILES_MOST;
+    return true;
 }
 
 void files_forget (struct files *files)
@@ -42,8 +72,11 @@ void files_forget (struct files *files)
     if (!files->by_descriptor)
         return;
     /* Zeroes them where they are: another thread may be reading. */
-    RAW3 (SYS_madvise, files->by_descriptor, TABLE_SIZE, MADV_DONTNEED);
-    RAW3 (SYS_madvise, files->files, FILES_MOST * sizeof (struct open_file), MADV_DONTNEED);
+    if (files->descriptors == FILES_DESCRIPTORS)
+        RAW3 (SYS_madvise, files->by_descriptor, TABLE_SIZE, MADV_DONTNEED);
+    else
+        memset (files->by_descriptor, 0, files->descriptors * sizeof *files->by_descriptor);
+    memset (files->files, 0, files->high * sizeof *files->files);
     files->high = 1;
 }
 
@@ -64,7 +97,7 @@ static uint32_t unset (struct files *files, int descriptor)
 
     set (files, descriptor, 0);
     if (--file->descriptors && file->descriptor == descriptor)
-        for (file->descriptor = 0; file->descriptor < FILES_DESCRIPTORS - 1; file->descriptor++)
+        for (file->descriptor = 0; (uint32_t) file->descriptor < files->descriptors - 1; file->descriptor++)
             if (files->by_descriptor[file->descriptor] == index)
                 break;
     return index;
@@ -75,7 +108,7 @@ uint64_t files_open (struct files *files, int descriptor, enum rm_node kind, uin
     uint32_t index = 0;
 
     *closed = 0;
-    if (descriptor < 0 || descriptor >= FILES_DESCRIPTORS)
+    if (!has_room (files, descriptor))
         return 0;
     if (files->by_descriptor[descriptor]) {
         index = files->by_descriptor[descriptor];
@@ -95,10 +128,11 @@ uint64_t files_open (struct files *files, int descriptor, enum rm_node kind, uin
     }
     for (index = 1; index < files->high && files->files[index].descriptors; index++)
         ;
-    if (index == FILES_MOST)
-        return 0;
-    if (index == files->high)
+    if (index == files->high) {
+        if (!has_room_for_files (files))
+            return 0;
         files->high++;
+    }
     files->files[index].kind = (uint32_t) kind;
     files->files[index].serial = ++files->serial;
     set (files, descriptor, index);
@@ -116,7 +150,7 @@ int files_descriptor (const struct files *files, uint64_t file)
 
 void files_duplicate (struct files *files, int from, int to)
 {
-    if (to < 0 || to >= FILES_DESCRIPTORS || !files->by_descriptor[from])
+    if (!files_may_know (files, from) || !has_room (files, to))
         return;
     set (files, to, files->by_descriptor[from]);
 }
@@ -157,7 +191,7 @@ static int unknown_twin (const struct files *files, int descriptor, bool *unsure
             int candidate = number (((struct entry *) (void *) (entries + at))->name), same;
 
             if (candidate < 0 || candidate == descriptor || candidate >= FILES_DESCRIPTORS ||
-                files->by_descriptor[candidate] || RAW2 (SYS_fstat, candidate, &other) != 0 ||
+                files_may_know (files, candidate) || RAW2 (SYS_fstat, candidate, &other) != 0 ||
                 other.st_dev != mine.st_dev || other.st_ino != mine.st_ino)
                 continue;
             same = same_file (descriptor, candidate);
@@ -173,15 +207,16 @@ close:
 
 uint64_t files_close (struct files *files, int descriptor)
 {
-    uint32_t index = files->by_descriptor[descriptor];
+    uint32_t index;
     bool unsure = false;
     int twin;
 
-    if (!index)
+    if (!files_may_know (files, descriptor))
         return 0;
+    index = files->by_descriptor[descriptor];
     if (files->files[index].descriptors == 1 && files->files[index].kind == RM_NODE_CONTROL) {
         twin = unknown_twin (files, descriptor, &unsure);
-        if (twin >= 0)
+        if (twin >= 0 && has_room (files, twin))
             set (files, twin, index);
     }
     unset (files, descriptor);

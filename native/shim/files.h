@@ -14,6 +14,9 @@
 
 #define FILES_DESCRIPTORS (1 << 20)
 #define FILES_MOST 4096u
+/* Room for these is there from the start: most programs never need more, and a table of megabytes costs a start dear. */
+#define FILES_FIRST_DESCRIPTORS 256u
+#define FILES_FIRST 32u
 
 struct open_file {
     uint32_t kind;        /* enum rm_node */
@@ -22,22 +25,29 @@ struct open_file {
     int32_t descriptor; /* one of them */
 };
 
+struct files_room {
+    uint32_t by_descriptor[FILES_FIRST_DESCRIPTORS];
+    struct open_file files[FILES_FIRST];
+};
+
 struct files {
     uint32_t *by_descriptor; /* index in `files`, 0: not known; NULL: no driver node was ever seen */
+    uint32_t descriptors;    /* entries of by_descriptor: set after it, and never less than before */
+    uint32_t most;           /* entries of files */
     struct open_file *files;
     uint32_t high;
     uint32_t serial;
 };
 
-/* One or two loads: may this descriptor be one of the driver's? */
+/* Some loads: may this descriptor be one of the driver's? */
 static inline bool files_may_know (const struct files *files, int descriptor)
 {
-    const uint32_t *table = LOAD_RELAXED (files->by_descriptor);
-
-    return table && descriptor >= 0 && descriptor < FILES_DESCRIPTORS && LOAD_RELAXED (table[descriptor]) != 0;
+    return (uint32_t) descriptor < __atomic_load_n (&files->descriptors, __ATOMIC_ACQUIRE) &&
+           LOAD_RELAXED (LOAD_RELAXED (files->by_descriptor)[descriptor]) != 0;
 }
 
-bool files_begin (struct files *files);
+/* room: zeros, and there as long as `files` is used. Nothing when it has begun. */
+void files_begin (struct files *files, struct files_room *room);
 /* A child's: nothing is known. */
 void files_forget (struct files *files);
 /* The name of the open file, never 0 unless there are too many. *closed: a file that is gone, since its last descriptor

@@ -33,7 +33,7 @@ static int find_gpu (void *context, const uint8_t uuid[16])
     struct process *process = context;
 
     /* Nothing is known of the share: then every GPU is one on which nothing is allowed. */
-    return process->known ? limits_find_gpu (&process->limits, uuid) : 0;
+    return process->known ? limits_find_gpu (process->limits, uuid) : 0;
 }
 
 static bool reserve (void *context, int gpu, uint64_t bytes)

@@ -2,54 +2,60 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include "plain.h"
 #include "raw.h"
 
+#ifndef PR_GET_AUXV /* Linux 6.4 */
+#define PR_GET_AUXV 0x41555856
+#endif
+
 extern char **environ __attribute__ ((weak));
 
-/* Field 22 of /proc/self/stat; the second field, in brackets, may itself hold blanks and brackets. */
-static uint64_t start_time (void)
+/* Fields 2 and 22 of /proc/self/stat; the second, the name in brackets, may itself hold blanks and brackets. */
+static void read_stat (struct region_slot *slot)
 {
-    char text[1024], *at = text, *bracket = NULL;
+    char text[1024], *at = text, *name = NULL, *bracket = NULL;
     uint64_t value = 0;
 
     raw_read_file ("/proc/self/stat", text, sizeof text);
-    for (; *at; at++)
-        if (*at == ')')
-            bracket = at;
-    if (!bracket)
-        return 0;
+    for (; *at; at++) {
+        name = *at == '(' && !name ? at + 1 : name;
+        bracket = *at == ')' ? at : bracket;
+    }
+    if (!name || !bracket)
+        return;
+    memset (slot->name, 0, sizeof slot->name);
+    for (size_t i = 0; i < sizeof slot->name - 1 && name + i < bracket; i++)
+        slot->name[i] = name[i];
     at = bracket;
     for (int field = 2; field < 22 && *at; at++)
         field += *at == ' ';
     for (; *at >= '0' && *at <= '9'; at++)
         value = value * 10 + (uint64_t) (*at - '0');
-    return value;
+    slot->start_time = value;
 }
 
 void identity_fill (struct region_slot *slot)
 {
     struct stat file;
-    char name[24];
-    long length = raw_read_file ("/proc/self/comm", name, sizeof name);
 
     if (RAW4 (SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &file, 0) == 0)
         slot->pid_namespace = file.st_ino;
     slot->pid = (uint32_t) RAW0 (SYS_getpid);
-    slot->start_time = start_time ();
-    memset (slot->name, 0, sizeof slot->name);
-    for (long i = 0; i < length && i < (long) sizeof slot->name - 1 && name[i] != '\n'; i++)
-        slot->name[i] = name[i];
+    read_stat (slot);
 }
 
 bool identity_secure (void)
 {
     uint64_t vector[2 * 64];
-    long size = raw_read_file ("/proc/self/auxv", (char *) vector, sizeof vector);
+    long size = RAW5 (SYS_prctl, PR_GET_AUXV, vector, sizeof vector, 0, 0);
 
-    for (long i = 0; i + 16 <= size; i += 16)
+    if (size < 0)
+        size = raw_read_file ("/proc/self/auxv", (char *) vector, sizeof vector);
+    for (long i = 0; i + 16 <= size && i + 16 <= (long) sizeof vector; i += 16)
         if (vector[i / 8] == AT_SECURE)
             return vector[i / 8 + 1] != 0;
     return true;

@@ -6,6 +6,7 @@
 
 #include "shim/share.h"
 
+/* The pid namespace, and of /proc/self/stat name and start time. */
 void identity_fill (struct region_slot *slot);
 /* Is this a process with more rights than its caller (set-user-ID and the like), which must not believe its
  * environment? Also true when the kernel does not say. */

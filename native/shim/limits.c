@@ -27,6 +27,45 @@ const struct limits *limits_map (const char *path, bool *there)
     return raw_failed (address) ? NULL : (const struct limits *) address;
 }
 
+/* Polynomials over two elements modulo CRC-32's, the highest bit being x to the 0. */
+#define POLYNOMIAL 0xedb88320u
+#define X_TO_THE_8 (1u << 23)
+
+static uint32_t product (uint32_t one, uint32_t other)
+{
+    uint32_t result = 0;
+
+    for (; one; one <<= 1) {
+        result ^= one >> 31 ? other : 0;
+        other = other >> 1 ^ (other & 1 ? POLYNOMIAL : 0);
+    }
+    return result;
+}
+
+/* A sum after this many bytes of zeros: each is a multiplication by x to the 8. */
+static uint32_t after_zeros (uint32_t sum, uint64_t count)
+{
+    for (uint32_t power = X_TO_THE_8; count; count >>= 1, power = product (power, power))
+        if (count & 1)
+            sum = product (power, sum);
+    return sum;
+}
+
+static uint64_t zeros (const uint8_t *bytes, uint64_t size)
+{
+    uint64_t count = 0, word;
+
+    for (; count + sizeof word <= size; count += sizeof word) {
+        __builtin_memcpy (&word, bytes + count, sizeof word);
+        if (word)
+            break;
+    }
+    return count;
+}
+
+/* A run of zeros that is worth its some dozen multiplications. */
+#define LONG_RUN 128u
+
 uint32_t limits_checksum (const void *bytes, uint64_t size)
 {
     static const uint32_t nibbles[16] = { 0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac,
@@ -36,9 +75,18 @@ uint32_t limits_checksum (const void *bytes, uint64_t size)
     const uint8_t *byte = bytes;
     uint32_t sum = ~0u;
 
-    for (; size--; byte++) {
-        sum = nibbles[(sum ^ *byte) & 15] ^ (sum >> 4);
-        sum = nibbles[(sum ^ (*byte >> 4)) & 15] ^ (sum >> 4);
+    while (size) {
+        uint64_t run = zeros (byte, size), length = run ? run : size < 8 ? size : 8;
+
+        if (run >= LONG_RUN)
+            sum = after_zeros (sum, run);
+        else
+            for (uint64_t i = 0; i < length; i++) {
+                sum = nibbles[(sum ^ byte[i]) & 15] ^ (sum >> 4);
+                sum = nibbles[(sum ^ (byte[i] >> 4)) & 15] ^ (sum >> 4);
+            }
+        byte += length;
+        size -= length;
     }
     return ~sum;
 }
@@ -62,6 +110,21 @@ bool limits_valid (const struct limits *copy)
     return ended;
 }
 
+/* Only what differs is written: most of a first copy are zeros, in a page that need not be made. */
+static void copy_over (struct limits *copy, const struct limits *shared)
+{
+    typedef uint64_t __attribute__ ((may_alias)) word;
+    word *to = (word *) (void *) copy;
+    const word *from = (const word *) (const void *) shared;
+
+    for (size_t i = 0; i < sizeof *copy / sizeof *to; i++) {
+        uint64_t value = LOAD_RELAXED (from[i]);
+
+        if (to[i] != value)
+            to[i] = value;
+    }
+}
+
 bool limits_read (const struct limits *shared, struct limits *copy)
 {
     /* A writer needs microseconds, and a tenth of a second where a busy machine does not let it run; one that died in
@@ -70,7 +133,7 @@ bool limits_read (const struct limits *shared, struct limits *copy)
         uint32_t before = __atomic_load_n (&shared->generation, __ATOMIC_ACQUIRE);
 
         if (!(before & 1)) {
-            memcpy (copy, shared, sizeof *copy);
+            copy_over (copy, shared);
             __atomic_thread_fence (__ATOMIC_ACQUIRE);
             if (LOAD_RELAXED (shared->generation) == before) {
                 if (limits_valid (copy))

@@ -24,14 +24,20 @@ void signals_restore (uint64_t signals)
     RAW4 (SYS_rt_sigprocmask, SIG_SETMASK, &signals, NULL, sizeof signals);
 }
 
-uint64_t lock_take (struct lock *lock)
+void lock_hold (struct lock *lock)
 {
-    uint64_t signals = signals_block (0);
     uint32_t expected = 0;
 
     if (!__atomic_compare_exchange_n (&lock->word, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
         while (__atomic_exchange_n (&lock->word, 2, __ATOMIC_ACQUIRE) != 0)
             RAW4 (SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, 2, NULL);
+}
+
+uint64_t lock_take (struct lock *lock)
+{
+    uint64_t signals = signals_block (0);
+
+    lock_hold (lock);
     return signals;
 }
 

@@ -12,6 +12,8 @@ struct lock {
     uint32_t word; /* 0 free, 1 held, 2 held and somebody waits */
 };
 
+/* With signals blocked already. */
+void lock_hold (struct lock *lock);
 /* Both give back, and take, the signal mask that the thread had. */
 uint64_t lock_take (struct lock *lock);
 void lock_give (struct lock *lock, uint64_t signals);

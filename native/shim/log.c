@@ -34,19 +34,18 @@ void log_note (struct process *process, const char *word, uint32_t number)
 
     if (!process->log_looked) {
         process->log_looked = true;
-        process->log[0] = '\0';
         path = identity_secure () ? NULL : identity_variable (LOG_VARIABLE);
-        if (path && strlen (path) < sizeof process->log)
-            memcpy (process->log, path, strlen (path) + 1);
+        if (path && strlen (path) < sizeof process->pages->log)
+            memcpy (process->pages->log, path, strlen (path) + 1);
     }
-    if (!process->log[0])
+    if (!process->pages->log[0])
         return;
-    descriptor = RAW4 (SYS_openat, AT_FDCWD, process->log,
+    descriptor = RAW4 (SYS_openat, AT_FDCWD, process->pages->log,
                        O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
     if (descriptor < 0)
         return;
     at = put (at, end, "nvc-shim: pid ");
-    at = put_number (at, end, process->token->pid, 10);
+    at = put_number (at, end, process->pages->token.pid, 10);
     at = put (at, end, ": ");
     at = put (at, end, word);
     at = put (at, end, " 0x");

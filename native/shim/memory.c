@@ -16,6 +16,13 @@ static unsigned class_of (size_t size)
     return class;
 }
 
+void memory_begin (struct memory *memory, void *room, size_t size)
+{
+    memset (memory, 0, sizeof *memory);
+    memory->fresh = room;
+    memory->end = memory->fresh + size;
+}
+
 void *memory_allocate (struct memory *memory, size_t size)
 {
     unsigned class = class_of (size);

@@ -11,6 +11,8 @@ struct memory {
     char *fresh, *end;          /* of the last chunk */
 };
 
+/* The first pieces come from here: zeroed, not to be given back. */
+void memory_begin (struct memory *memory, void *room, size_t size);
 /* Zeroed, or NULL. Not thread-safe: under the process's lock. */
 void *memory_allocate (struct memory *memory, size_t size);
 void memory_release (struct memory *memory, void *piece, size_t size);

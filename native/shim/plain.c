@@ -3,16 +3,27 @@
  * than this library may ask for, and importing less means loading in more places. Hidden: nobody else sees them.
  */
 #include <stddef.h>
+#include <stdint.h>
 
 #include "plain.h"
 
 #define NO_LOOP_TO_CALL __attribute__ ((optimize ("no-tree-loop-distribute-patterns")))
+
+/* Eight bytes wherever they lie, whatever they are: slots and limits are pages. */
+struct word {
+    uint64_t value;
+} __attribute__ ((packed, may_alias));
 
 NO_LOOP_TO_CALL void *memcpy (void *restrict to, const void *restrict from, size_t size)
 {
     unsigned char *target = to;
     const unsigned char *source = from;
 
+    for (; size >= sizeof (struct word); size -= sizeof (struct word)) {
+        ((struct word *) target)->value = ((const struct word *) source)->value;
+        target += sizeof (struct word);
+        source += sizeof (struct word);
+    }
     while (size--)
         *target++ = *source++;
     return to;
@@ -35,7 +46,12 @@ NO_LOOP_TO_CALL void *memmove (void *to, const void *from, size_t size)
 NO_LOOP_TO_CALL void *memset (void *to, int byte, size_t size)
 {
     unsigned char *target = to;
+    uint64_t word = (unsigned char) byte * 0x0101010101010101u;
 
+    for (; size >= sizeof (struct word); size -= sizeof (struct word)) {
+        ((struct word *) target)->value = word;
+        target += sizeof (struct word);
+    }
     while (size--)
         *target++ = (unsigned char) byte;
     return to;

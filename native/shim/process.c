@@ -13,27 +13,26 @@
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
-#define PAGE 4096u
 
 struct process shim_process;
 
-static struct token *token_of (struct process *process)
+static struct pages *pages_of (struct process *process)
 {
-    struct token *token = LOAD (process->token), *expected = NULL;
+    struct pages *pages = LOAD (process->pages), *expected = NULL;
 
-    if (token)
-        return token;
-    token = raw_pages (PAGE);
-    if (!token)
+    if (pages)
+        return pages;
+    pages = raw_pages (sizeof *pages);
+    if (!pages)
         return NULL;
-    process->wiped = RAW3 (SYS_madvise, token, PAGE, MADV_WIPEONFORK) == 0;
-    if (__atomic_compare_exchange_n (&process->token, &expected, token, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        return token;
-    RAW2 (SYS_munmap, token, PAGE);
+    process->wiped = RAW3 (SYS_madvise, pages, sizeof *pages, MADV_WIPEONFORK) == 0;
+    if (__atomic_compare_exchange_n (&process->pages, &expected, pages, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return pages;
+    RAW2 (SYS_munmap, pages, sizeof *pages);
     return expected;
 }
 
-/* A new process, perhaps a child: what is kept is the token and the mapped limits. The parent's region stays mapped,
+/* A new process, perhaps a child: what is kept are the pages' place and the mapped limits. The parent's region stays mapped,
  * and with it the lock of the parent's slot; its rm's memory is the child's copy, and of no use. */
 static void begin (struct process *process)
 {
@@ -47,62 +46,73 @@ static void begin (struct process *process)
     p->thread = THREAD_NONE;
     p->regrouped = p->capped = p->frozen = 0;
     p->own = 0;
-    memset (&p->memory, 0, sizeof p->memory);
-    memset (p->applied, 0, sizeof p->applied);
+    p->limits = &p->pages->limits;
+    p->applied = p->pages->applied;
+    p->caps = p->pages->caps;
+    p->frozen_since = p->pages->frozen_since;
+    memory_begin (&p->memory, p->pages->memory, sizeof p->pages->memory);
     host_set (&p->host);
 }
 
-static struct process *enter (struct process *process, struct token *token, uint64_t *signals)
+/* The pid tells a child of vfork. */
+static bool has_begun (const struct token *token, uint32_t pid)
 {
-    uint32_t pid = (uint32_t) RAW0 (SYS_getpid), expected = 0;
+    return LOAD (token->state) == 2 && token->pid == pid;
+}
+
+static bool begin_once (struct process *process, struct token *token, uint32_t pid)
+{
+    uint32_t expected;
 
     for (;;) {
         uint32_t state = LOAD (token->state);
 
-        if (state == 2 && token->pid == pid)
-            break;
+        if (has_begun (token, pid))
+            return true;
         if (state == 2 && process->wiped)
-            return NULL;
-        if (state == 2) { /* an old kernel, and a child of fork */
-            memset (&token->lock, 0, sizeof token->lock);
-            token->pid = 0;
-            STORE (token->state, 0u);
-        }
+            return false;
+        if (state == 2) /* an old kernel, and a child of fork: what the kernel would have done */
+            RAW3 (SYS_madvise, process->pages, sizeof *process->pages, MADV_DONTNEED);
         expected = 0;
         if (__atomic_compare_exchange_n (&token->state, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-            uint64_t before = signals_block (0);
-
             begin (process);
             token->pid = pid;
             STORE (token->state, 2u);
-            signals_restore (before);
         } else {
             raw_rest (10000);
         }
     }
-    *signals = lock_take (&token->lock);
-    return process;
 }
 
 struct process *process_enter (uint64_t *signals)
 {
-    struct token *token = token_of (&shim_process);
+    struct pages *pages = pages_of (&shim_process);
+    uint32_t pid = (uint32_t) RAW0 (SYS_getpid);
 
-    return token ? enter (&shim_process, token, signals) : NULL;
+    if (!pages)
+        return NULL;
+    *signals = signals_block (0);
+    if (!has_begun (&pages->token, pid) && !begin_once (&shim_process, &pages->token, pid)) {
+        signals_restore (*signals);
+        return NULL;
+    }
+    lock_hold (&pages->token.lock);
+    return &shim_process;
 }
 
 struct process *process_enter_known (uint64_t *signals)
 {
-    struct token *token = LOAD (shim_process.token);
+    struct pages *pages = LOAD (shim_process.pages);
 
-    if (!token || LOAD (token->state) != 2 || token->pid != (uint32_t) RAW0 (SYS_getpid))
+    if (!pages || !has_begun (&pages->token, (uint32_t) RAW0 (SYS_getpid)))
         return NULL;
-    return enter (&shim_process, token, signals);
+    *signals = lock_take (&pages->token.lock);
+    return &shim_process;
 }
 
 void process_leave (struct process *process, uint64_t signals)
 {
-    lock_give (&process->token->lock, signals);
+    lock_give (&process->pages->token.lock, signals);
 }
 
 /* The two paths: a container's, or the environment's where there is no container's file and the program has no more
@@ -127,6 +137,17 @@ static void find_limits (struct process *process)
     process->region_path = region;
 }
 
+/* Over what was good nothing is read that may not be. */
+static bool read_fresh (struct process *process)
+{
+    if (!process->fresh && !(process->fresh = raw_pages (sizeof *process->fresh)))
+        return false;
+    if (!limits_read (process->shared, process->fresh))
+        return false;
+    *process->limits = *process->fresh;
+    return true;
+}
+
 void process_look (struct process *process)
 {
     uint32_t generation;
@@ -139,12 +160,11 @@ void process_look (struct process *process)
     if (process->looked && generation == process->generation)
         return;
     process->looked = true;
-    process->usable = limits_read (process->shared, &process->fresh);
+    process->usable = process->known ? read_fresh (process) : limits_read (process->shared, process->limits);
     process->generation = generation;
     if (!process->usable)
         return;
-    process->generation = process->fresh.generation;
-    process->limits = process->fresh;
+    process->generation = process->limits->generation;
     process->known = true;
     process->regrouped = ~0u;
 }
@@ -183,7 +203,7 @@ enum rm_node process_node_kind (struct process *process, int descriptor)
 
     if (RAW2 (SYS_fstat, descriptor, &file) != 0)
         return RM_NODE_OTHER;
-    return process->known ? limits_node_kind (&process->limits, &file) : kind_without_limits (descriptor, &file);
+    return process->known ? limits_node_kind (process->limits, &file) : kind_without_limits (descriptor, &file);
 }
 
 bool process_knows_driver (struct process *process)
@@ -194,7 +214,7 @@ bool process_knows_driver (struct process *process)
     if (process->abi || process->unknown_driver)
         return process->abi != NULL;
     if (process->known) {
-        process->abi = rm_abi_find (process->limits.driver);
+        process->abi = rm_abi_find (process->limits->driver);
     } else {
         length = raw_read_file ("/sys/module/nvidia/version", version, sizeof version);
         if (length > 0 && version[length - 1] == '\n')
@@ -208,8 +228,7 @@ bool process_knows_driver (struct process *process)
 
 bool process_attach (struct process *process)
 {
-    if (!files_begin (&process->files))
-        return false;
+    files_begin (&process->files, &process->pages->files);
     if (!process->attached) {
         STORE (process->attached, region_attach (&process->region, process->region_path));
         if (process->attached && process->unknown_driver) {

@@ -1,10 +1,13 @@
 /*
- * What this library keeps in a process: one struct, in process.c. Nothing is there until a driver node is touched.
+ * What this library keeps in a process: one struct, in process.c. Nothing is there until a driver node is touched. With all
+ * else that the library writes, relocations included, it must be one page (tests/native/test_shim.py): every program of a
+ * container pays for another. What is large is in `pages`.
  *
- * The token is a page that the kernel wipes in a forked child (MADV_WIPEONFORK): its lock is free there and its state
- * 0, whatever the parent's other threads were doing, and the child begins anew with a slot of its own. What the parent
+ * What a process with a GPU has beyond that lies in pages that are mapped at once, and that the kernel wipes in a forked
+ * child (MADV_WIPEONFORK): the token's lock is free there and its state 0, whatever the parent's other threads were doing,
+ * and the child begins anew with a slot of its own. What the parent
  * had open stays open in the child, and so does the parent's slot's lock, as the driver's memory does. A child of vfork
- * shares the page, and everything: it is told by its pid, and what it does is not our business.
+ * shares the pages, and everything: it is told by its pid, and what it does is not our business.
  */
 #ifndef NVC_SHIM_PROCESS_H
 #define NVC_SHIM_PROCESS_H
@@ -26,11 +29,23 @@ struct token {
     struct lock lock;
 };
 
+/* Zeros at first, of which the first call touches two pages and a process with a context some more. */
+struct pages {
+    struct token token;
+    struct files_room files;
+    char memory[60u << 10]; /* rm's, to begin with */
+    uint32_t applied[SHARE_MAX_GPUS];
+    struct cap caps[SHARE_MAX_GPUS];
+    uint64_t frozen_since[SHARE_MAX_GPUS];
+    char log[256];
+    struct limits limits __attribute__ ((aligned (4096)));
+};
+
 enum thread_state { THREAD_NONE, THREAD_WANTED, THREAD_RUNS };
 
 struct process {
-    struct token *token;
-    bool wiped; /* the kernel wipes the token on fork */
+    struct pages *pages;
+    bool wiped; /* the kernel wipes them on fork */
 
     const struct limits *shared; /* the file, mapped; NULL: there is none */
     bool known;                  /* `limits` was good once */
@@ -38,9 +53,10 @@ struct process {
     uint32_t generation;         /* that was looked at last */
     uint64_t own;                /* what the container lowered itself, when that was looked at last */
     bool looked;
-    struct limits limits, fresh;
+    struct limits *limits; /* in `pages` */
+    struct limits *fresh;  /* where later states of the file are read to */
     const char *region_path;
-    char region_variable[256];
+    char region_variable[256]; /* a child keeps it */
 
     const struct rm_abi *abi;
     bool unknown_driver;
@@ -53,16 +69,15 @@ struct process {
     bool has_managed; /* read without the lock */
     bool in_managed;  /* what rm reserves and refunds now is managed memory */
 
-    uint32_t regrouped;               /* a bit a GPU: groups or channels came or went */
-    uint32_t applied[SHARE_MAX_GPUS]; /* timeslice, microseconds */
+    uint32_t regrouped; /* a bit a GPU: groups or channels came or went */
+    uint32_t *applied;  /* timeslices, microseconds; like the tables below, for each GPU and in `pages` */
 
     enum thread_state thread;
-    struct cap caps[SHARE_MAX_GPUS];
+    struct cap *caps;
     uint32_t capped; /* a bit a GPU: caps[] is in use */
     uint32_t frozen; /* a bit a GPU */
-    uint64_t frozen_since[SHARE_MAX_GPUS];
+    uint64_t *frozen_since;
 
-    char log[256];
     bool log_looked;
 };
 

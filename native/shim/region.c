@@ -8,8 +8,8 @@
 #include "plain.h"
 #include "raw.h"
 
-/* How far apart the slots are that processes try which start at the same moment. */
-#define CROWD 31
+/* Used slots that a process tries before it takes a new one. */
+#define TRIES 8u
 /* Own descriptors live where programs that count from 3 do not. */
 #define HIGH_DESCRIPTOR 800
 
@@ -63,40 +63,76 @@ static void clear_slot (struct region *region, struct region_slot *slot)
     STORE (slot->state, 0u);
 }
 
-static bool take_slot (struct region *region, uint32_t index)
+/* The first time that somebody has this slot: its page is made, and counted. Hundreds may want it meanwhile and, since it
+ * is locked, the next one: so this is all that is done before it is counted. */
+static bool make_slot (struct region *region, int descriptor, uint32_t index)
 {
-    struct region_slot *slot = &region->slots[index];
+    uint32_t count = LOAD (region->header->high);
     char zero = 0;
-    uint32_t count;
 
-    if (!slot_lock (region->descriptor, index, F_WRLCK))
-        return false;
     /* A file system without room says so here, not with a SIGBUS at the first store. Byte 4095 is spare. */
-    if (RAW4 (SYS_pwrite64, region->descriptor, &zero, 1, REGION_PAGE * ((uint64_t) index + 2) - 1) != 1) {
-        slot_lock (region->descriptor, index, F_UNLCK);
+    if (RAW4 (SYS_pwrite64, descriptor, &zero, 1, REGION_PAGE * ((uint64_t) index + 2) - 1) != 1)
         return false;
-    }
-    clear_slot (region, slot);
-    identity_fill (slot);
-    STORE (slot->state, 1u);
-    count = LOAD (region->header->high);
     while (count < index + 1 && !__atomic_compare_exchange_n (&region->header->high, &count, index + 1, false,
                                                               __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         ;
+    return true;
+}
+
+/* With the lock a slot is ours, whatever it says: who wrote that is dead. */
+static bool own_slot (struct region *region, uint32_t index)
+{
+    struct region_slot *slot = &region->slots[index];
+
+    if (LOAD (slot->state) != 0)
+        clear_slot (region, slot);
+    slot->pid = (uint32_t) RAW0 (SYS_getpid);
+    STORE (slot->state, 1u);
     region->index = index;
     region->slot = slot;
     return true;
 }
 
+static bool take_new_slot (struct region *region, int descriptor)
+{
+    for (uint32_t i = high (region); i < REGION_SLOTS; i++) {
+        if (!slot_lock (descriptor, i, F_WRLCK))
+            continue;
+        if (make_slot (region, descriptor, i))
+            return own_slot (region, i);
+        slot_lock (descriptor, i, F_UNLCK);
+        break;
+    }
+    return false;
+}
+
+/* Slots that the dead left come first. They are looked at by their locks alone, since each is a page to touch. A few are
+ * all tried, of many some: so there are never many more than are alive. Processes that start together have pids in a row,
+ * and begin in different places. Slots from high on are not touched: a file system without room would answer with a SIGBUS. */
+static bool find_slot (struct region *region, int descriptor)
+{
+    uint32_t count = high (region), pid = (uint32_t) RAW0 (SYS_getpid), step = count <= TRIES ? 1 : 0x9e3779b9u;
+
+    for (uint32_t i = 0; i < TRIES && i < count; i++)
+        if (slot_lock (descriptor, (pid + i * step) % count, F_WRLCK))
+            return own_slot (region, (pid + i * step) % count);
+    if (take_new_slot (region, descriptor))
+        return true;
+    for (uint32_t i = 0; i < count; i++)
+        if (slot_lock (descriptor, i, F_WRLCK))
+            return own_slot (region, i);
+    return false;
+}
+
 static bool attach_file (struct region *region, const char *path)
 {
+    long address, descriptor = RAW4 (SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+    bool found = false;
     struct stat file;
-    long address, descriptor = open_high (path);
-    size_t length = strlen (path);
 
     if (descriptor < 0)
         return false;
-    if (length >= sizeof region->path || RAW2 (SYS_fstat, descriptor, &file) != 0 || !S_ISREG (file.st_mode) ||
+    if (RAW2 (SYS_fstat, descriptor, &file) != 0 || !S_ISREG (file.st_mode) ||
         file.st_size != (off_t) REGION_SIZE)
         goto close;
     address = RAW (SYS_mmap, 0, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -104,27 +140,15 @@ static bool attach_file (struct region *region, const char *path)
         goto close;
     region->header = (struct region_header *) address;
     region->slots = (struct region_slot *) (address + REGION_PAGE);
-    region->descriptor = (int) descriptor;
     region->device = file.st_dev;
     region->inode = file.st_ino;
-    memcpy (region->path, path, length + 1);
-    if (header_good (region->header))
-        /* First what nobody has; then what somebody has, or had. Slots from high on are not looked into: a file system
-         * without room would answer with a SIGBUS. */
-        for (int pass = 0; pass < 2; pass++)
-            for (uint32_t i = 0, step = 1; i < REGION_SLOTS; i += step) {
-                step = 1;
-                if (!pass && i < high (region) && LOAD (region->slots[i].state) != 0)
-                    continue;
-                if (take_slot (region, i))
-                    return true;
-                /* Somebody is taking it just now. Hundreds that start together must not all want the next one too. */
-                step = pass ? 1 : 1 + (uint32_t) RAW0 (SYS_getpid) % CROWD;
-            }
-    RAW2 (SYS_munmap, address, REGION_SIZE);
+    region->path = path;
+    found = header_good (region->header) && find_slot (region, (int) descriptor);
+    if (!found)
+        RAW2 (SYS_munmap, address, REGION_SIZE);
 close:
     RAW1 (SYS_close, descriptor);
-    return false;
+    return found;
 }
 
 bool region_attach (struct region *region, const char *path)
@@ -142,19 +166,28 @@ bool region_attach (struct region *region, const char *path)
     region->slots = (struct region_slot *) ((char *) region->header + REGION_PAGE);
     region->slot = region->slots;
     region->header->high = 1;
-    identity_fill (region->slot);
+    region->slot->pid = (uint32_t) RAW0 (SYS_getpid);
     region->slot->state = 1;
     return true;
+}
+
+void region_identify (struct region *region)
+{
+    if (region->identified)
+        return;
+    region->identified = true;
+    identity_fill (region->slot);
+    region_descriptor (region);
 }
 
 void region_detach (struct region *region)
 {
     if (!region->header)
         return;
-    if (!region->private) {
+    if (!region->private)
         clear_slot (region, region->slot);
+    if (region->descriptor >= 0)
         RAW1 (SYS_close, region_descriptor (region));
-    }
     RAW2 (SYS_munmap, region->header, region->private ? 2 * REGION_PAGE : REGION_SIZE);
     memset (region, 0, sizeof *region);
     region->descriptor = -1;
@@ -254,10 +287,11 @@ struct region_place region_place (const struct region *region, int gpu)
     return place;
 }
 
-bool region_has_process (const struct region *region, uint32_t pid)
+bool region_has_process (struct region *region, uint32_t pid)
 {
     uint32_t count = high (region);
 
+    region_identify (region);
     for (uint32_t i = 0; i < count; i++)
         if (LOAD_RELAXED (region->slots[i].state) && region->slots[i].pid == pid &&
             region->slots[i].pid_namespace == region->slot->pid_namespace)

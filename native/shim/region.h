@@ -2,8 +2,9 @@
  * One process's place in the region that a container's processes share (share.h), and admission of memory.
  *
  * A slot is alive while its byte lock is held, and the lock belongs to an open file, which lives as long as a
- * descriptor *or the mapping* does: a program that closes every descriptor does not lose its slot. The descriptor is
- * checked before each use, and opened anew when the program took its number.
+ * descriptor *or the mapping* does: the descriptor is closed at once, and a program that closes every descriptor does not
+ * lose its slot. Another one is opened with the first memory, for locks and for the host, which knows a container's process
+ * by it; it is checked before each use, and opened anew when the program took its number.
  *
  * Without a usable region the counters are private pages: the quota then holds for this process alone.
  */
@@ -18,17 +19,21 @@
 struct region {
     int descriptor; /* -1: none */
     bool private;   /* no file: nobody else counts */
+    bool identified;
     uint32_t index; /* of the own slot */
     struct region_header *header;
     struct region_slot *slots; /* of the whole region */
     struct region_slot *slot;  /* the own one */
     uint64_t device, inode;    /* of the file */
-    char path[256];
+    const char *path;
 };
 
-/* Takes a slot of the region at `path` (NULL: none is known); private counters when that cannot be. false only when
+/* Takes a slot of the region at `path` (NULL: none is known; it must stay where it is); private counters when that cannot be. false only when
  * there is no memory at all. */
 bool region_attach (struct region *region, const char *path);
+/* Says in the slot who has it, and keeps the file open: once, before anything is written there that others look for the
+ * owner of. Reads files of /proc, which a process without memory on a GPU is spared. */
+void region_identify (struct region *region);
 /* Gives the slot back (tests; a process's slot dies with it). */
 void region_detach (struct region *region);
 /* Clears the slots of processes that are gone. Returns how many. */
@@ -50,7 +55,7 @@ struct region_place {
 };
 struct region_place region_place (const struct region *region, int gpu);
 /* Is this a process of the container, by what the slots say? */
-bool region_has_process (const struct region *region, uint32_t pid);
+bool region_has_process (struct region *region, uint32_t pid);
 void region_note (struct region *region, unsigned reason, uint32_t number);
 /* The descriptor if it is still the region's, else a new one; -1 when there is none. */
 int region_descriptor (struct region *region);

@@ -6,7 +6,7 @@
 
 uint64_t process_memory_limit (const struct process *process, int gpu)
 {
-    uint64_t host = process->limits.gpus[gpu].memory;
+    uint64_t host = process->limits->gpus[gpu].memory;
     uint64_t own = LOAD_RELAXED (process->region.header->memory[gpu]);
 
     return own && (!host || own < host) ? own : host;
@@ -14,7 +14,7 @@ uint64_t process_memory_limit (const struct process *process, int gpu)
 
 uint32_t process_cap (const struct process *process, int gpu)
 {
-    uint32_t host = process->limits.gpus[gpu].cap % 1000;
+    uint32_t host = process->limits->gpus[gpu].cap % 1000;
     uint32_t own = LOAD_RELAXED (process->region.header->cap[gpu]);
 
     own = own < 1000 ? own : 0;
@@ -23,7 +23,7 @@ uint32_t process_cap (const struct process *process, int gpu)
 
 uint32_t process_timeslice (struct process *process, int gpu)
 {
-    const struct limits_gpu *limits = &process->limits.gpus[gpu];
+    const struct limits_gpu *limits = &process->limits->gpus[gpu];
     uint32_t lowered = LOAD_RELAXED (process->region.header->weight[gpu]);
 
     return weight_timeslice (limits->weight, lowered, limits->priority, region_groups (&process->region, gpu));
@@ -34,7 +34,7 @@ uint64_t process_own (const struct process *process)
     const struct region_header *header = process->region.header;
     uint64_t own = LOAD (header->grouped);
 
-    for (unsigned gpu = 0; gpu < process->limits.gpu_count && gpu < SHARE_MAX_GPUS; gpu++)
+    for (unsigned gpu = 0; gpu < process->limits->gpu_count && gpu < SHARE_MAX_GPUS; gpu++)
         own = own * 31 + ((uint64_t) LOAD_RELAXED (header->cap[gpu]) << 32 | LOAD_RELAXED (header->weight[gpu]));
     return own;
 }
@@ -57,6 +57,8 @@ static void publish_channels (struct process *process)
     struct rm_channel channels[REGION_CHANNELS];
     unsigned count = rm_channels (process->rm, channels, REGION_CHANNELS);
 
+    if (!count && !slot->channel_count)
+        return;
     count = count > REGION_CHANNELS ? REGION_CHANNELS : count;
     __atomic_store_n (&slot->channel_version, slot->channel_version | 1, __ATOMIC_SEQ_CST);
     for (unsigned i = 0; i < REGION_CHANNELS; i++) {
@@ -77,7 +79,7 @@ static void publish_channels (struct process *process)
 
 static bool needs_thread (struct process *process, int gpu)
 {
-    return (process->limits.flags & LIMITS_PAUSED) || process_cap (process, gpu);
+    return (process->limits->flags & LIMITS_PAUSED) || process_cap (process, gpu);
 }
 
 bool process_settle (struct process *process)
@@ -93,10 +95,12 @@ bool process_settle (struct process *process)
     if (!process->known)
         return false;
     process->regrouped = 0;
-    for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++)
+    for (int gpu = 0; gpu < (int) process->limits->gpu_count; gpu++)
         if (regrouped & 1u << gpu) {
             uint32_t groups = rm_groups (process->rm, gpu), *place = &process->region.slot->groups[gpu];
 
+            if (groups)
+                region_identify (&process->region);
             other |= __atomic_exchange_n (place, groups, __ATOMIC_SEQ_CST) != groups;
         }
     if (regrouped)
@@ -105,7 +109,7 @@ bool process_settle (struct process *process)
         region_regrouped (&process->region);
         __atomic_store_n (&process->own, process_own (process), __ATOMIC_RELAXED);
     }
-    for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++) {
+    for (int gpu = 0; gpu < (int) process->limits->gpu_count; gpu++) {
         uint32_t timeslice;
 
         if (!process->region.slot->groups[gpu])

@@ -46,9 +46,9 @@ static void set_frozen (struct process *process, int gpu, bool frozen)
 /* Of a cap's on and off: the same on every GPU, and for every process of the container (ring.h). */
 static uint64_t period_of (struct process *process)
 {
-    uint64_t alone = process->limits.period ? process->limits.period * 1000ull : CAP_PERIOD_NS, longest = alone;
+    uint64_t alone = process->limits->period ? process->limits->period * 1000ull : CAP_PERIOD_NS, longest = alone;
 
-    for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++) {
+    for (int gpu = 0; gpu < (int) process->limits->gpu_count; gpu++) {
         uint32_t share = process_cap (process, gpu);
         uint64_t period = share ? ring_period (alone, share, region_place (&process->region, gpu).count) : alone;
 
@@ -61,7 +61,7 @@ static uint64_t period_of (struct process *process)
 static uint64_t turn (struct process *process, int gpu, uint64_t period)
 {
     bool groups = rm_groups (process->rm, gpu) != 0;
-    bool paused = groups && (process->limits.flags & LIMITS_PAUSED);
+    bool paused = groups && (process->limits->flags & LIMITS_PAUSED);
     uint32_t bit = 1u << gpu, share = groups ? process_cap (process, gpu) : 0;
     uint64_t now = raw_now ();
     struct cap *cap = &process->caps[gpu];
@@ -97,7 +97,7 @@ static uint64_t turns (struct process *process)
     process_look (process);
     region_sweep_sometimes (&process->region); /* those that died make no calls */
     period = period_of (process);
-    for (int gpu = 0; gpu < (int) process->limits.gpu_count; gpu++) {
+    for (int gpu = 0; gpu < (int) process->limits->gpu_count; gpu++) {
         uint64_t at = turn (process, gpu, period);
 
         if (at && (!next || at < next))

@@ -59,6 +59,45 @@ static void test_checks (void)
     tap_ok (!limits_read (&bad, &copy), "a writer that died in the middle leaves no limits, and nobody waits for long");
 }
 
+/* Bit by bit, as the polynomial is written down. */
+static uint32_t plain_checksum (const unsigned char *bytes, size_t size)
+{
+    uint32_t sum = ~0u;
+
+    for (size_t i = 0; i < size; i++) {
+        sum ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++)
+            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
+    }
+    return ~sum;
+}
+
+static void test_runs (void)
+{
+    static unsigned char bytes[9000];
+    bool same = true;
+
+    srand (1);
+    for (int turn = 0; turn < 400; turn++) {
+        size_t size = (size_t) rand () % sizeof bytes, from = (size_t) rand () % 16, at = 0;
+
+        while (at < sizeof bytes) {
+            size_t piece = 1 + (size_t) rand () % (rand () % 2 ? 2000 : 20), end = at + piece;
+            int zero = rand () % 2;
+
+            for (; at < end && at < sizeof bytes; at++)
+                bytes[at] = zero ? 0 : (unsigned char) rand ();
+        }
+        if (from + size > sizeof bytes)
+            size = sizeof bytes - from;
+        same &= limits_checksum (bytes + from, size) == plain_checksum (bytes + from, size);
+    }
+    memset (bytes, 0, sizeof bytes);
+    for (size_t size = 0; size < sizeof bytes; size += 61)
+        same &= limits_checksum (bytes, size) == plain_checksum (bytes, size);
+    tap_ok (same, "zeros, in runs of any length and place, count as they should");
+}
+
 static void test_files (void)
 {
     char path[] = "/tmp/nvc-shim-limits-XXXXXX";
@@ -130,6 +169,7 @@ static void test_race (void)
 int main (void)
 {
     test_checks ();
+    test_runs ();
     test_files ();
     test_race ();
     return tap_done ();

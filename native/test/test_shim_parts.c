@@ -49,14 +49,44 @@ static void test_requests (void)
             "nor those that share a low byte with an escape");
 }
 
+/* More than there was room for at first, and descriptors that are larger. */
+static void test_many (struct files *files)
+{
+    enum { MANY = 200 };
+    uint64_t names[MANY], gone;
+    int descriptors[MANY];
+    bool known = true, ended = true;
+
+    for (int i = 0; i < MANY; i++) {
+        int low = open ("/dev/null", O_RDWR);
+
+        descriptors[i] = fcntl (low, F_DUPFD, 150);
+        close (low);
+        names[i] = files_open (files, descriptors[i], RM_NODE_GPU, &gone);
+    }
+    for (int i = 0; i < MANY; i++)
+        known &= names[i] && files_may_know (files, descriptors[i]) &&
+                 files_descriptor (files, names[i]) == descriptors[i] &&
+                 files_open (files, descriptors[i], RM_NODE_GPU, &gone) == names[i];
+    tap_ok (known && descriptors[MANY - 1] >= (int) FILES_FIRST_DESCRIPTORS && MANY > FILES_FIRST,
+            "more open files than most programs have are known by their names");
+    for (int i = 0; i < MANY; i++) {
+        ended &= files_close (files, descriptors[i]) == names[i] && !files_may_know (files, descriptors[i]);
+        close (descriptors[i]);
+    }
+    tap_ok (ended, "and each ends by itself");
+}
+
 static void test_files (void)
 {
     struct files files = { 0 };
+    struct files_room room = { 0 };
     uint64_t gone, first, second;
     int one = open ("/dev/null", O_RDWR), other = open ("/dev/null", O_RDWR), copy;
 
     tap_ok (!files_may_know (&files, one), "nothing is known before a driver node is seen");
-    tap_ok (files_begin (&files) && !files_may_know (&files, one) && !files_may_know (&files, -1) &&
+    files_begin (&files, &room);
+    tap_ok (!files_may_know (&files, one) && !files_may_know (&files, -1) &&
                 !files_may_know (&files, 1 << 30),
             "nor of descriptors that cannot be");
     first = files_open (&files, one, RM_NODE_CONTROL, &gone);
@@ -80,6 +110,7 @@ static void test_files (void)
     tap_ok (files_open (&files, one, RM_NODE_CONTROL, &gone) != first, "a later file has another name");
     tap_ok (files_open (&files, other, RM_NODE_UVM, &gone) != second && gone == second,
             "a descriptor that became another node's behind our back ends its file");
+    test_many (&files);
     files_forget (&files);
     tap_ok (!files_may_know (&files, one) && !files_may_know (&files, other), "a child knows nothing");
     close (one);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,6 +58,19 @@ static uint64_t used (void)
     return sum;
 }
 
+/* Has this process a descriptor of the file? */
+static bool has_open (const char *name)
+{
+    struct stat wanted, found;
+
+    if (stat (name, &wanted) != 0)
+        abort ();
+    for (int descriptor = 0; descriptor < 1024; descriptor++)
+        if (fstat (descriptor, &found) == 0 && found.st_dev == wanted.st_dev && found.st_ino == wanted.st_ino)
+            return true;
+    return false;
+}
+
 static void test_one (void)
 {
     struct region region, other;
@@ -65,6 +79,9 @@ static void test_one (void)
     tap_ok (region_attach (&region, path) && !region.private && region.index == 0,
             "the first process gets the first slot");
     tap_ok (region_attach (&other, path) && other.index == 1, "the second one the second");
+    tap_ok (region.slot->pid == (uint32_t) getpid () && !region.slot->start_time && region.descriptor < 0 &&
+                !has_open (path),
+            "who has no memory yet has no file open, and reads none of /proc");
     tap_ok (region_reserve (&region, 0, 600, 1000) && region_reserve (&other, 0, 400, 1000),
             "together they reach the limit");
     tap_ok (!region_reserve (&region, 0, 1, 1000) && !region_reserve (&other, 0, 1, 1000), "and not a byte more");
@@ -80,11 +97,54 @@ static void test_one (void)
     tap_ok (region.slot->pid == (uint32_t) getpid () && region.slot->start_time && region.slot->pid_namespace &&
                 !strncmp (region.slot->name, "test_shim", 9),
             "a slot says who has it");
+    tap_ok (has_open (path), "and has the file open, by which the host knows it");
     tap_ok (region_has_process (&other, (uint32_t) getpid ()) && !region_has_process (&other, 1u << 30),
             "and others know their own");
     region_detach (&other);
     region_detach (&region);
     tap_ok (used () == 0, "nothing is left");
+}
+
+/* Processes that come and go, `together` at a time: how many slots that takes. */
+static uint32_t slots_of (int processes, int together)
+{
+    struct region_header *header;
+    int descriptor, running = 0;
+    uint32_t count;
+
+    make ();
+    descriptor = open (path, O_RDWR);
+    header = mmap (NULL, REGION_PAGE, PROT_READ, MAP_SHARED, descriptor, 0);
+    close (descriptor);
+    for (int i = 0; i < processes; i++) {
+        if (running == together && waitpid (-1, NULL, 0) > 0)
+            running--;
+        running++;
+        if (fork () == 0) {
+            struct region own;
+
+            if (!region_attach (&own, path) || own.private)
+                abort ();
+            usleep (2000);
+            if (i % 2)
+                kill (getpid (), SIGKILL);
+            _exit (0);
+        }
+    }
+    wait_all ();
+    count = header->high;
+    munmap (header, REGION_PAGE);
+    return count;
+}
+
+static void test_slots (void)
+{
+    uint32_t crowd;
+
+    tap_ok (slots_of (200, 1) == 1, "one after the other they all have the same slot, also after a kill");
+    crowd = slots_of (2000, 20);
+    printf ("# %u slots for 2000 processes, 20 at a time\n", crowd);
+    tap_ok (crowd >= 2 && crowd <= 80, "many that come and go need few more than are there at a time");
 }
 
 /* Children take pieces until they are refused, and hold them; then the sum is the limit, exactly. */
@@ -300,6 +360,7 @@ int main (void)
     close (descriptor);
     shared = mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     test_one ();
+    test_slots ();
     test_places ();
     test_race (false);
     test_race (true);

@@ -106,6 +106,18 @@ def test_is_small(elf: ELFFile) -> None:
     assert 4096 < size <= LARGEST
 
 
+@pytest.mark.parametrize("name", ["libnvc-shim.so", "libnvc-shim-managed.so"])
+def test_is_mapped_in_two_pieces_and_writes_one_page(name: str) -> None:
+    """What each program's start pays for. A third piece, a table that is write-protected, or more variables cost it."""
+    elf = ELFFile(BytesIO((build() / name).read_bytes()))
+    pieces = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
+    assert [(piece["p_flags"] & 1, piece["p_flags"] & 2) for piece in pieces] == [(1, 0), (0, 2)]
+    written = pieces[1]
+    assert written["p_vaddr"] // 4096 == (written["p_vaddr"] + written["p_memsz"] - 1) // 4096
+    assert not [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_GNU_RELRO"]
+    assert not [s for s in elf.iter_segments() if s["p_type"] == "PT_GNU_STACK" and s["p_flags"] & 1]
+
+
 def test_a_foreign_call_costs_next_to_nothing_more(library: Path, tmp_path: Path) -> None:
     program = tmp_path / "speed"
     subprocess.run(["gcc", "-O2", "-o", program, CHECKOUT / "tests/native/shim_speed.c"], check=True, timeout=60)

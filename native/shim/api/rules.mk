@@ -26,7 +26,7 @@ $(BUILD)/shim/managed/%.o: $(HERE)shim/api/%.c $(HEADERS) $(HERE)Makefile
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
 $(BUILD)/libnvc-shim-api.so: $(call objects,$(API) $(API_SHARED)) $(HERE)shim/api/exports.map
-	$(CC) $(CFLAGS) -shared -nostartfiles -Wl,-soname,libnvc-shim-api.so $(HARDENING) $(API_LINK) $(LDFLAGS) -o $@ $(filter %.o,$^)
+	$(CC) $(CFLAGS) -shared -nostartfiles -Wl,-soname,libnvc-shim-api.so $(PRELOADED) $(API_LINK) $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 $(BUILD)/libnvc-shim-managed.so: $(call objects,$(MANAGED)) $(HERE)shim/api/exports.map
-	$(CC) $(CFLAGS) -shared -nostartfiles -Wl,-soname,libnvc-shim-managed.so $(HARDENING) $(API_LINK) $(LDFLAGS) -o $@ $(filter %.o,$^)
+	$(CC) $(CFLAGS) -shared -nostartfiles -Wl,-soname,libnvc-shim-managed.so $(PRELOADED) $(API_LINK) $(LDFLAGS) -o $@ $(filter %.o,$^)

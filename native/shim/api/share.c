@@ -50,6 +50,15 @@ static void read_limits (struct api *api)
     STORE (api->answer, (uint64_t) api->generation << 32 | (active ? 2u : 0u) | 1u);
 }
 
+static void attach (struct api *api)
+{
+    const char *path = path_of (SHARE_REGION_PATH, SHARE_REGION_ENVIRONMENT);
+    bool fits = strlen (path) < sizeof (api->region_path);
+    if (fits)
+        memcpy (api->region_path, path, strlen (path) + 1);
+    api->attached = region_attach (&api->region, fits ? api->region_path : NULL);
+}
+
 static void look (struct api *api)
 {
     bool there;
@@ -62,7 +71,7 @@ static void look (struct api *api)
         read_limits (api);
     }
     if (api->counting && !api->attached)
-        api->attached = region_attach (&api->region, path_of (SHARE_REGION_PATH, SHARE_REGION_ENVIRONMENT));
+        attach (api);
 }
 
 struct api *share_lock (uint64_t *signals)

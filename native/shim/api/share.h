@@ -22,6 +22,7 @@ struct api {
     struct limits limits; /* a copy, of `generation` */
     uint32_t generation;
     struct region region;
+    char region_path[256]; /* the environment's, which may change */
     struct ledger ledger;
     uint64_t answer; /* of share_is_active: generation << 32, bit 1 yes, bit 0 that there is one; read without the lock */
 };
