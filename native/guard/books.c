@@ -137,16 +137,17 @@ void books_received (struct tenant *tenant, const struct seccomp_notif *notifica
     call->phase = PHASE_RECEIVED;
 }
 
-void books_performing (struct tenant *tenant, uint64_t serial, uint32_t head_size)
+void books_performing (struct tenant *tenant, uint64_t serial, const struct rm_call *made)
 {
     struct kept_call *call;
     uint32_t client, handle;
 
-    if (tenant->books == NULL || head_size > sizeof (call->head))
+    if (tenant->books == NULL || made->head_size > sizeof (call->head))
         return;
     call = &tenant->books->call;
-    memcpy (call->head, tenant->head, head_size);
-    call->head_size = head_size;
+    memcpy (call->head, made->head, made->head_size);
+    call->head_size = made->head_size;
+    repeat_note (call, made);
     call->serial = serial;
     call_names (call, &client, &handle);
     call->was_there = rm_has_object (tenant->rm, client, handle);
@@ -156,15 +157,24 @@ void books_performing (struct tenant *tenant, uint64_t serial, uint32_t head_siz
 
 void books_performed (struct tenant *tenant, uint32_t head_size)
 {
-    if (tenant->books != NULL && head_size <= sizeof (tenant->books->call.head))
-        memcpy (tenant->books->call.head, tenant->head, head_size);
+    if (tenant->books == NULL || head_size > sizeof (tenant->books->call.head))
+        return;
+    memcpy (tenant->books->call.head, tenant->head, head_size);
+    IN_ORDER ();
+    tenant->books->call.phase = PHASE_PERFORMED;
 }
 
 void books_answering (struct tenant *tenant, bool is_over)
 {
+    struct kept_call *call = tenant->books != NULL ? &tenant->books->call : NULL;
+
     IN_ORDER ();
-    if (tenant->books != NULL)
-        tenant->books->call.phase = is_over ? PHASE_NONE : PHASE_ANSWERED;
+    if (call != NULL && is_over)
+        call->phase = PHASE_NONE;
+    /* What was refused, or left to its thread, is made again; the head that is kept is an earlier call's. */
+    else if (call != NULL && call->phase >= PHASE_PERFORMING)
+        call->phase = PHASE_ANSWERED;
+    IN_ORDER ();
 }
 
 /* The other guard's processes get their places and serial numbers back: rm's files are named after them. */
@@ -204,6 +214,7 @@ int books_restore (struct tenant *tenant, int file, struct kept_call *call)
     if (before->magic == BOOKS_MAGIC && before->layout == (rm_layout () ^ sizeof (struct books)) &&
         !before->is_incomplete && before->used <= (uint64_t) status.st_size - RECORDS_AT) {
         restore_processes (tenant, before);
+        repeat_restore (tenant, before);
         *call = before->call;
         result = rm_restore (tenant->rm, (uint8_t *) before + RECORDS_AT, (size_t) before->used, before->address) ? 0
                                                                                                                  : -ENOMEM;

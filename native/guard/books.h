@@ -13,8 +13,12 @@ struct kept_process {
 };
 
 /* How far the call in hand came. RECEIVED: nothing was done. PERFORMING: the driver may have done it, the books may know.
- * ANSWERED: both did; its thread has the answer unless the notification still waits. */
-enum phase { PHASE_NONE, PHASE_RECEIVED, PHASE_PERFORMING, PHASE_ANSWERED };
+ * PERFORMED: it has, and the head is as it answered it. ANSWERED: both did; its thread has the answer unless the
+ * notification still waits. */
+enum phase { PHASE_NONE, PHASE_RECEIVED, PHASE_PERFORMING, PHASE_PERFORMED, PHASE_ANSWERED };
+/* Bytes of params of what the driver does once (repeat.c): NV503C_CTRL_REGISTER_VIDMEM_PARAMS. */
+#define REPEAT_PARAMS 32u
+#define BOOKS_AGAIN 4u
 struct kept_call {
     uint64_t id;
     uint64_t arguments[3];
@@ -23,6 +27,8 @@ struct kept_call {
     uint32_t phase, head_size;
     uint32_t was_there; /* the books had the object before */
     uint8_t head[REPLAY_HEAD];
+    uint32_t params_size, spare;
+    uint8_t params[REPEAT_PARAMS]; /* as its thread wrote them */
 };
 
 struct books {
@@ -32,6 +38,8 @@ struct books {
     uint32_t is_incomplete, uvm_count;
     struct known_node uvm[4];
     struct kept_call call;
+    /* Of guards that were killed, and not made again yet: the oldest first. PHASE_NONE: a free place. */
+    struct kept_call again[BOOKS_AGAIN];
     struct kept_process processes[TENANT_PROCESSES];
 };
 
@@ -43,5 +51,11 @@ int books_restore (struct tenant *tenant, int file, struct kept_call *call);
 void call_names (const struct kept_call *call, uint32_t *client, uint32_t *handle);
 /* resume.c: the call in hand of a guard that is gone, through one of the tenant's listeners. 1: it was answered. */
 int call_resume (struct tenant *tenant, struct kept_call *call, const int *listeners, uint32_t count);
+
+/* repeat.c: the params of a call that is about to be made; what an earlier guard had still to hear of; the call in hand of
+ * one that is gone, which was not answered. */
+void repeat_note (struct kept_call *kept, const struct rm_call *call);
+void repeat_restore (struct tenant *tenant, const struct books *before);
+void repeat_resume (struct tenant *tenant, const struct kept_call *call);
 
 #endif

@@ -197,6 +197,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     enum rm_verdict verdict = rm_begin (tenant->rm, call);
     struct answer answer;
     uint64_t began;
+    bool is_again;
     long result;
 
     switch (verdict) {
@@ -224,11 +225,14 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     /* What is harmless is made here too: left to the container, another thread could turn it into what is not. */
     tenant->status.performed++;
     if (verdict == RM_PERFORM) {
-        books_performing (tenant, tenant->current->serial, call->head_size);
+        books_performing (tenant, tenant->current->serial, call);
         keep_before (tenant, call);
     }
+    is_again = repeat_find (tenant, notification, call);
     began = fair_clock ();
     result = perform (tenant, call, pointers);
+    if (is_again && result == 0)
+        repeat_settle (call);
     if (verdict == RM_PERFORM)
         end (tenant, call, result);
     fair_spent (tenant, fair_clock () - began);

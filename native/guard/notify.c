@@ -78,6 +78,7 @@ bool notify_handle (struct tenant *tenant, int listener)
     }
     /* ENOENT: nobody waits any more. What was made stays in the books, and is there when the thread comes again. */
     books_answering (tenant, false);
+    repeat_over (tenant, &notification, &answer);
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
     books_answering (tenant, true);
     if (tenant->in_hand != NULL)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define FREE 0x29u
+#define CONTROL 0x2au
 #define ALLOC_MEMORY 0x27u
 #define ALLOC 0x2bu
 #define DUPLICATE 0x34u
@@ -95,6 +96,8 @@ int call_resume (struct tenant *tenant, struct kept_call *call, const int *liste
             listener = listeners[i];
     if (call->phase < PHASE_PERFORMING || (call->phase == PHASE_ANSWERED && listener < 0))
         return 0;
+    if (number == CONTROL)
+        repeat_resume (tenant, call);
     call_names (call, &client, &handle);
     is_freed = number == FREE || (number == HEAP && word_at (call, HEAP_FUNCTION) == HEAP_FREE);
     is_made = number == ALLOC || number == DUPLICATE || number == ALLOC_MEMORY ||

@@ -215,6 +215,13 @@ void replay_keep (struct tenant *tenant, const struct seccomp_notif *notificatio
 /* tenant->head: what the thread says now. */
 bool replay_find (struct tenant *tenant, const struct seccomp_notif *notification, struct answer *answer);
 
+/* repeat.c: whether an earlier guard may have made this call, and was killed before it answered. Before it is made. */
+bool repeat_find (const struct tenant *tenant, const struct seccomp_notif *notification, const struct rm_call *call);
+/* The call was made again: a refusal that says that it was made before is a success. */
+void repeat_settle (const struct rm_call *call);
+/* The thread is about to be answered. */
+void repeat_over (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer);
+
 /* managed.c: a shared mapping is being made: its process is looked at soon. */
 void managed_announced (struct tenant *tenant, struct process *process, int descriptor);
 /* Charges what processes whose time has come have mapped of the UVM node, as /proc/PID/maps says. */
@@ -265,7 +272,7 @@ void books_process (struct tenant *tenant, const struct process *process);
 void books_uvm (struct tenant *tenant);
 /* The call in hand: received, about to be made (tenant->head), made, about to be answered, answered. */
 void books_received (struct tenant *tenant, const struct seccomp_notif *notification);
-void books_performing (struct tenant *tenant, uint64_t serial, uint32_t head_size);
+void books_performing (struct tenant *tenant, uint64_t serial, const struct rm_call *call);
 void books_performed (struct tenant *tenant, uint32_t head_size);
 void books_answering (struct tenant *tenant, bool is_over);
 
