@@ -49,7 +49,7 @@ struct cuda_device {
     uint8_t uuid[16];
     bool attached;
     int node; /* calls on it are calls of our client: it is registered with the control node */
-    uint32_t device, subdevice, vaspace;
+    uint32_t device, subdevice, vaspace, third_party;
     struct CUctx_st *primary;
     unsigned int primary_references, primary_flags;
     struct CUmemPoolHandle_st *default_pool, *current_pool, *graph_pool;
@@ -159,11 +159,15 @@ uint32_t cuda_new_handle (void);
 void cuda_give_handle (uint32_t handle);
 CUresult cuda_memory_allocate (struct cuda_device *device, uint64_t size, uint32_t attributes, struct cuda_memory *memory);
 CUresult cuda_memory_describe (struct cuda_device *device, void *address, uint64_t size, struct cuda_memory *memory);
-void cuda_memory_free (struct cuda_device *device, struct cuda_memory *memory);
+/* The memory is gone whatever is answered, here and in what calls it. */
+CUresult cuda_memory_free (struct cuda_device *device, struct cuda_memory *memory);
 /* Gives memory an address, until it is freed (libcuda_external.c); the same without remembering it. */
 CUresult cuda_memory_place (const struct cuda_device *device, struct cuda_memory *memory, uint64_t address, uint64_t length);
 CUresult cuda_external_map (const struct cuda_device *device, uint64_t address, uint64_t length, uint32_t object);
 void cuda_external_unmap (uint64_t address, uint64_t length);
+/* Memory that has an address is registered for third parties, and is not any more. */
+CUresult cuda_register_memory (const struct cuda_device *device, const struct cuda_memory *memory, uint64_t address);
+CUresult cuda_unregister_memory (const struct cuda_device *device, const struct cuda_memory *memory);
 /* The device's address space becomes UVM's to fill. */
 void cuda_register_space (const struct cuda_device *device);
 /* What libcuda tells UVM of a managed allocation. */
@@ -186,9 +190,9 @@ CUresult cuda_push (CUcontext context);
 
 /* --- device memory (libcuda_memory.c, libcuda_small.c) --- */
 CUresult cuda_allocate (CUcontext context, CUdeviceptr *pointer, size_t size);
-void cuda_memory_release (struct cuda_entry *entry);
+CUresult cuda_memory_release (struct cuda_entry *entry);
 CUresult cuda_small_allocate (CUcontext context, CUdeviceptr *pointer, size_t size);
-void cuda_small_free (struct cuda_entry *entry);
+CUresult cuda_small_free (struct cuda_entry *entry);
 void cuda_small_forget (CUcontext context);
 /* The object behind cuMemAlloc's memory, and where in it the allocation starts. false: it is no such memory. */
 bool cuda_memory_behind (struct cuda_entry *entry, struct cuda_memory *memory, uint64_t *offset);
@@ -202,7 +206,7 @@ void cuda_imported_release (struct cuda_entry *entry);
 void cuda_trim_pools (struct cuda_device *device);
 
 /* Gives back what an entry stands for, whatever it is, and the entry (libcuda_release.c). */
-void cuda_release (struct cuda_entry *entry);
+CUresult cuda_release (struct cuda_entry *entry);
 
 /* --- modules, graphs --- */
 void cuda_module_release (struct cuda_entry *entry);

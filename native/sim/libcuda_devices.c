@@ -12,7 +12,7 @@
 /* NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED: UVM writes its page tables. */
 #define EXTERNALLY_OWNED 0x40u
 
-enum { CLASS_VASPACE = 0x90f1, ESCAPE_REGISTER_FD = 0xc9, UVM_REGISTER_GPU = 0x25 };
+enum { CLASS_VASPACE = 0x90f1, CLASS_THIRD_PARTY = 0x503c, REGISTER_SPACE = 0x503c0102, ESCAPE_REGISTER_FD = 0xc9, UVM_REGISTER_GPU = 0x25 };
 
 struct uvm_register_gpu {
     uint8_t uuid[16];
@@ -129,6 +129,23 @@ struct cuda_device *cuda_device (CUdevice device)
     return device >= 0 && device < cuda.device_count ? &cuda.devices[device] : NULL;
 }
 
+/* What memory is registered with for other devices to reach it, and the address space that it is found in. */
+static uint32_t add_third_party (struct cuda_device *device)
+{
+    uint32_t flags = 0; /* by BAR1 */
+    struct {
+        uint32_t space, pad;
+        uint64_t token;
+    } call = { .space = device->vaspace };
+    uint32_t status;
+
+    device->third_party = cuda_new_handle ();
+    status = rm_allocate_object (&cuda.rm, device->subdevice, device->third_party, CLASS_THIRD_PARTY, &flags);
+    if (status == RM_STATUS_OK)
+        status = rm_control (&cuda.rm, device->third_party, REGISTER_SPACE, &call, sizeof (call));
+    return status;
+}
+
 CUresult cuda_attach_device (struct cuda_device *device)
 {
     uint32_t vaspace[14] = { 0, EXTERNALLY_OWNED };
@@ -145,6 +162,8 @@ CUresult cuda_attach_device (struct cuda_device *device)
     if (!rm_attach_gpu (&cuda.rm, device->uuid, device->device, device->subdevice))
         return CUDA_ERROR_NO_DEVICE;
     rm_allocate_object (&cuda.rm, device->device, device->vaspace, CLASS_VASPACE, vaspace);
+    if (add_third_party (device) != RM_STATUS_OK)
+        return CUDA_ERROR_UNKNOWN;
     if (cuda.uvm >= 0) {
         struct uvm_register_gpu call = { .numa_node = -1, .control = control, .client = cuda.rm.client };
         memcpy (call.uuid, device->uuid, sizeof (call.uuid));

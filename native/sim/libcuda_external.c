@@ -17,6 +17,8 @@ enum {
     UVM_VALIDATE = 72,
     UVM_CREATE_EXTERNAL = 73
 };
+/* ctrl503c.h */
+enum { REGISTER_MEMORY = 0x503c0104, UNREGISTER_MEMORY = 0x503c0105 };
 #define ATTRIBUTES_SIZE 36u /* of one GPU in MAP_EXTERNAL */
 
 /* The calls whose struct is a range and a status. From 590 on FREE has no length. */
@@ -78,10 +80,34 @@ void cuda_external_unmap (uint64_t address, uint64_t length)
         range_call (UVM_FREE, address, length);
 }
 
+/* NV503C_CTRL_REGISTER_VIDMEM_PARAMS. cuMemAlloc was seen to make it when its memory is mapped, cuMemFree to take it back
+ * before anything else; that it is the same for pools and for memory of other processes is supposed. */
+CUresult cuda_register_memory (const struct cuda_device *device, const struct cuda_memory *memory, uint64_t address)
+{
+    struct {
+        uint32_t memory, pad;
+        uint64_t address, size, offset;
+    } call = { .memory = memory->object, .address = address, .size = memory->size };
+
+    return cuda_status (rm_control (&cuda.rm, device->third_party, REGISTER_MEMORY, &call, sizeof (call)));
+}
+
+CUresult cuda_unregister_memory (const struct cuda_device *device, const struct cuda_memory *memory)
+{
+    uint32_t object = memory->object;
+
+    return cuda_status (rm_control (&cuda.rm, device->third_party, UNREGISTER_MEMORY, &object, sizeof (object)));
+}
+
 CUresult cuda_memory_place (const struct cuda_device *device, struct cuda_memory *memory, uint64_t address, uint64_t length)
 {
     CUresult result = cuda_external_map (device, address, length, memory->object);
 
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuda_register_memory (device, memory, address);
+    if (result != CUDA_SUCCESS)
+        cuda_external_unmap (address, length);
     if (result == CUDA_SUCCESS) {
         memory->address = address;
         memory->length = length;

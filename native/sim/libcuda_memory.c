@@ -46,14 +46,15 @@ CUresult cuda_allocate (CUcontext context, CUdeviceptr *pointer, size_t size)
     return size < MEBIBYTE ? cuda_small_allocate (context, pointer, size) : allocate_large (context, pointer, size);
 }
 
-void cuda_memory_release (struct cuda_entry *entry)
+CUresult cuda_memory_release (struct cuda_entry *entry)
 {
     struct allocation *allocation = (struct allocation *) entry;
 
     cuda_remove (entry);
-    cuda_memory_free (entry->context->device, &allocation->memory);
+    CUresult result = cuda_memory_free (entry->context->device, &allocation->memory);
     cuda_unreserve (entry->start, allocation->reserved);
     free (allocation);
+    return result;
 }
 
 bool cuda_memory_behind (struct cuda_entry *entry, struct cuda_memory *memory, uint64_t *offset)
@@ -110,8 +111,7 @@ CUresult cuMemFree_v2 (CUdeviceptr pointer)
     CUresult result = context != NULL ? cuda_wait (context, context->submitted, true) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS || cuda_find_address (pointer) != entry)
         return CUDA_LEAVE (result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE);
-    cuda_release (entry);
-    return CUDA_LEAVE (CUDA_SUCCESS);
+    return CUDA_LEAVE (cuda_release (entry));
 }
 
 /* NULL for either answer is no error: seen with a 580 driver. */

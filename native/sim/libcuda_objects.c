@@ -95,16 +95,21 @@ CUresult cuda_memory_describe (struct cuda_device *device, void *address, uint64
     return cuda_status (status);
 }
 
-void cuda_memory_free (struct cuda_device *device, struct cuda_memory *memory)
+CUresult cuda_memory_free (struct cuda_device *device, struct cuda_memory *memory)
 {
+    CUresult result = CUDA_SUCCESS;
+
     if (memory->object == 0)
-        return;
-    if (memory->length != 0)
+        return result;
+    if (memory->length != 0) {
+        result = cuda_unregister_memory (device, memory);
         cuda_external_unmap (memory->address, memory->length);
+    }
     rm_free_object (&cuda.rm, device->device, memory->object);
     cuda_give_handle (memory->object);
     memory->object = 0;
     memory->length = 0;
+    return result;
 }
 
 uint64_t cuda_round (uint64_t size, uint64_t unit)

@@ -3,14 +3,16 @@
 
 #include <stdlib.h>
 
-void cuda_release (struct cuda_entry *entry)
+CUresult cuda_release (struct cuda_entry *entry)
 {
+    CUresult result = CUDA_SUCCESS;
+
     switch (entry->kind) {
     case KIND_MEMORY:
-        cuda_memory_release (entry);
+        result = cuda_memory_release (entry);
         break;
     case KIND_SMALL:
-        cuda_small_free (entry);
+        result = cuda_small_free (entry);
         break;
     case KIND_MANAGED:
         cuda_managed_release (entry);
@@ -44,4 +46,5 @@ void cuda_release (struct cuda_entry *entry)
         free (entry);
         break;
     }
+    return result;
 }

@@ -113,20 +113,22 @@ CUresult cuda_small_allocate (CUcontext context, CUdeviceptr *pointer, size_t si
     return CUDA_SUCCESS;
 }
 
-static void drop_block (CUcontext context, struct cuda_block *block)
+static CUresult drop_block (CUcontext context, struct cuda_block *block)
 {
     struct cuda_block **place = &context->blocks;
 
     while (*place != block)
         place = &(*place)->next;
     *place = block->next;
-    cuda_memory_free (context->device, &block->memory);
+    CUresult result = cuda_memory_free (context->device, &block->memory);
     cuda_unreserve (block->address, CUDA_BLOCK);
     free (block);
+    return result;
 }
 
-void cuda_small_free (struct cuda_entry *entry)
+CUresult cuda_small_free (struct cuda_entry *entry)
 {
+    CUresult result = CUDA_SUCCESS;
     struct small *small = (struct small *) entry;
     struct cuda_block *block = small->block;
 
@@ -137,8 +139,9 @@ void cuda_small_free (struct cuda_entry *entry)
         block->from = small->first;
     /* The last block stays, so that taking and giving one piece makes no calls of the driver. */
     if (block->used == 0 && entry->context->blocks->next != NULL)
-        drop_block (entry->context, block);
+        result = drop_block (entry->context, block);
     free (small);
+    return result;
 }
 
 bool cuda_small_behind (struct cuda_entry *entry, struct cuda_memory *memory, uint64_t *offset)

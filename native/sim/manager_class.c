@@ -40,7 +40,7 @@ static const struct class_row rows[] = {
     { 0x90F1, KIND_OTHER, KIND_DEVICE, 0, VERSION_SPACE, 0 },                   /* address space */
     { 0x2081, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },
     { 0x208F, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },
-    { 0x503C, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },                /* memory for other devices */
+    { CLASS_THIRD_PARTY, KIND_OTHER, KIND_SUBDEVICE, 4, 0, 0 },     /* memory for other devices */
     { 0x90E6, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },
     { 0x79, KIND_OTHER, KIND_ANY, 0, 0, 0 },                        /* event */
     { 0x83DE, KIND_OTHER, KIND_ANY, 0, 0, 0 },                      /* debugger */

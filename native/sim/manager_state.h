@@ -72,6 +72,7 @@ struct object {
     uint16_t share_type;
     uint32_t params_size; /* SIM_PARAMETERS */
     uint8_t params_tail[8];
+    struct registration *registrations; /* manager_peer.c: with which objects for third parties */
 };
 
 struct client {
@@ -219,16 +220,20 @@ enum status class_free (struct request *request);
 
 /* manager_control.c */
 enum status control (struct request *request);
-/* manager_information.c, manager_process.c, manager_schedule.c: what the table in manager_control.c names. */
+/* manager_information.c, manager_process.c, manager_schedule.c, manager_peer.c: what the table in manager_control.c names. */
 typedef enum status control_function (struct request *request, struct object *object);
 control_function control_build_version, control_ids, control_id_info, control_pci_info, control_address_space,
     control_inherited_share, control_gid, control_fb_info, control_fb_info_list, control_pids, control_pid_info,
     control_schedule, control_set_slice, control_get_slice, control_preempt, control_number, control_token,
-    control_disable;
+    control_disable, control_register_space, control_register_memory, control_unregister;
 /* Group or channel objects: makes what the engine needs for them. */
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
 enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type);
 void schedule_destroy (struct object *object);
+
+/* manager_peer.c: the object goes: what is registered with it, and it itself elsewhere. */
+#define CLASS_THIRD_PARTY 0x503Cu
+void peer_forget (struct object *object);
 
 /* manager_escape.c: what is neither allocation nor control. Writes the status itself where the escape has one. */
 bool escape_other (struct request *request);
