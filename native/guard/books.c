@@ -114,15 +114,6 @@ void books_process (struct tenant *tenant, const struct process *process)
     kept->serial = process->serial;
 }
 
-void books_uvm (struct tenant *tenant)
-{
-    if (tenant->books == NULL)
-        return;
-    memcpy (tenant->books->uvm, tenant->uvm, sizeof (tenant->uvm));
-    IN_ORDER ();
-    tenant->books->uvm_count = tenant->uvm_count;
-}
-
 void books_received (struct tenant *tenant, const struct seccomp_notif *notification)
 {
     struct kept_call *call;
@@ -192,9 +183,6 @@ static void restore_processes (struct tenant *tenant, const struct books *before
         if (tenant->next_serial < kept->serial / TENANT_PROCESSES)
             tenant->next_serial = kept->serial / TENANT_PROCESSES;
     }
-    memcpy (tenant->uvm, before->uvm, sizeof (tenant->uvm));
-    tenant->uvm_count = before->uvm_count <= 4 ? before->uvm_count : 0;
-    books_uvm (tenant);
 }
 
 int books_restore (struct tenant *tenant, int file, struct kept_call *call)

@@ -35,8 +35,7 @@ struct books {
     uint64_t magic, layout;
     uint64_t address; /* where the records lay */
     uint64_t used;    /* bytes of records */
-    uint32_t is_incomplete, uvm_count;
-    struct known_node uvm[4];
+    uint32_t is_incomplete, spare;
     struct kept_call call;
     /* Of guards that were killed, and not made again yet: the oldest first. PHASE_NONE: a free place. */
     struct kept_call again[BOOKS_AGAIN];

@@ -196,7 +196,6 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     uint64_t address = notification->data.args[2];
     enum rm_verdict verdict = rm_begin (tenant->rm, call);
     struct answer answer;
-    uint64_t began;
     bool is_again;
     long result;
 
@@ -229,13 +228,13 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
         keep_before (tenant, call);
     }
     is_again = repeat_find (tenant, notification, call);
-    began = fair_clock ();
+    fair_begin (tenant);
     result = perform (tenant, call, pointers);
     if (is_again && result == 0)
         repeat_settle (call);
     if (verdict == RM_PERFORM)
         end (tenant, call, result);
-    fair_spent (tenant, fair_clock () - began);
+    fair_end (tenant);
     answer = write_back (tenant, call, pointers, thread, address, result);
     answer.head_size = call->head_size;
     return answer;

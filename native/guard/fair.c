@@ -18,15 +18,6 @@
 #define RECENT_NS 100000000u
 #define MILLISECOND 1000000u
 
-/* Of this thread's own work: while it waits for others' locks it is nobody's burden. */
-uint64_t fair_clock (void)
-{
-    struct timespec now;
-
-    clock_gettime (CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
-}
-
 void fair_spent (struct tenant *tenant, uint64_t nanoseconds)
 {
     struct fair *fair = &tenant->fair;
@@ -41,6 +32,23 @@ void fair_spent (struct tenant *tenant, uint64_t nanoseconds)
     fair->debt += nanoseconds - SHORT_NS;
     if (fair->debt > BURST_NS)
         fair->until = now + (fair->debt - BURST_NS) * RATE;
+}
+
+void fair_begin (struct tenant *tenant) { tenant->fair.begun_at = guard_now (); }
+
+/* Of this thread's own work: while it waits for others' locks it is nobody's burden. That clock costs a system call, so it is
+ * read after long calls only, and what the short ones between two of them took is counted with the second. */
+void fair_end (struct tenant *tenant)
+{
+    struct fair *fair = &tenant->fair;
+    uint64_t taken = guard_now () - fair->begun_at, before = fair->cpu;
+    struct timespec now;
+
+    if (taken <= SHORT_NS)
+        return;
+    clock_gettime (CLOCK_THREAD_CPUTIME_ID, &now);
+    fair->cpu = (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
+    fair_spent (tenant, fair->cpu - before < taken ? fair->cpu - before : taken);
 }
 
 static bool others_are_there (struct tenant *tenant, uint64_t now)

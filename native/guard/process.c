@@ -126,6 +126,7 @@ static struct process *enter (struct tenant *tenant, pid_t group)
         return NULL;
     }
     books_process (tenant, process);
+    managed_watch (tenant, process);
     return process;
 }
 

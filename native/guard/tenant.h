@@ -28,7 +28,7 @@ struct process {
     uint64_t ask_at; /* CLOCK_MONOTONIC ns: when to look whether it did */
     uint64_t ask_delay;
     uint64_t used_at;
-    uint64_t look_at;   /* when to look at its mappings; 0: no need */
+    uint64_t look_at;   /* when to look at its mappings; 0: it was not seen yet */
     uint64_t look_delay;
     uint64_t managed;   /* bytes charged for its mappings */
     uint64_t truth[SHARE_MAX_GPUS];
@@ -105,11 +105,6 @@ struct tenant {
     uint64_t next_serial;
     uint64_t looked_at; /* status.notifications then */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
-    struct known_node {
-        dev_t device;
-        ino_t inode;
-    } uvm[4]; /* the UVM node as the container's processes have it open */
-    unsigned uvm_count;
     bool unreached; /* one of its processes is */
     uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
     uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
@@ -117,6 +112,7 @@ struct tenant {
     struct fair {
         uint64_t debt, counted_at; /* ns of the driver's time, at that time (CLOCK_MONOTONIC ns) */
         uint64_t until;            /* its calls wait; 0: no need */
+        uint64_t begun_at, cpu;    /* the call in hand (CLOCK_MONOTONIC ns); the thread's processor time when last read, ns */
     } fair;
     _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
     struct keep keep; /* what was freed and lives on, charged too */
@@ -228,6 +224,8 @@ void managed_announced (struct tenant *tenant, struct process *process, int desc
 void managed_refresh (struct tenant *tenant, uint64_t now);
 /* The process is looked at soon. */
 void managed_look (struct tenant *tenant, struct process *process);
+/* It is new, and looked at from time to time. */
+void managed_watch (struct tenant *tenant, struct process *process);
 /* The same for every process that has such mappings, now. */
 void managed_now (struct tenant *tenant);
 /* The process is gone, and its mappings with it. */
@@ -259,8 +257,10 @@ bool race_is_on (struct tenant *tenant, const struct process *process, uint64_t 
 void race_lost (struct tenant *tenant, struct process *process);
 
 /* fair.c: what a call took of the driver, ns. */
-uint64_t fair_clock (void);
 void fair_spent (struct tenant *tenant, uint64_t nanoseconds);
+/* Around a call of the driver: what it took is the tenant's burden. */
+void fair_begin (struct tenant *tenant);
+void fair_end (struct tenant *tenant);
 /* Milliseconds that the tenant's calls have to wait; 0: none. */
 int fair_wait (struct tenant *tenant, uint64_t now);
 
@@ -269,7 +269,6 @@ void books_close (struct tenant *tenant);
 void *books_keep (struct tenant *tenant, size_t size); /* NULL: no room, or no file */
 bool books_has (const struct tenant *tenant, const void *memory);
 void books_process (struct tenant *tenant, const struct process *process);
-void books_uvm (struct tenant *tenant);
 /* The call in hand: received, about to be made (tenant->head), made, about to be answered, answered. */
 void books_received (struct tenant *tenant, const struct seccomp_notif *notification);
 void books_performing (struct tenant *tenant, uint64_t serial, const struct rm_call *call);

@@ -4,7 +4,10 @@ Two kinds of call are announced to a listener (SCMP_ACT_NOTIFY) instead of going
 
 - ``ioctl`` whose request has one of ``ESCAPES`` as its low byte. The driver looks at nothing else of the number but the
   size (nvidia/nv.c, nvidia_ioctl), so a filter that compared the type byte would be got round with another one.
-- ``mmap`` of a file that is shared: managed memory is a shared mapping of /dev/nvidia-uvm and no ioctl at all.
+- ``mmap`` of a file that is shared, at an offset that is not 0: managed memory is a shared mapping of /dev/nvidia-uvm
+  and no ioctl at all, and that driver takes it only where the offset is the address (uvm_mmap). The other nodes of the
+  driver take no offset but 0 (nvidia_mmap_helper), so a program's hundreds of those are not announced. A mapping at
+  the address 0, which some may make, is announced as well.
 
 libseccomp keeps no conditional rule beside an unconditional one for the same system call. Where a profile allows such a
 call as a whole, the permission is written as its complement: masks that together match every other number.
@@ -26,8 +29,10 @@ if TYPE_CHECKING:
 ESCAPES = (0x27, 0x29, 0x2A, 0x2B, 0x34, 0x35, 0x4A, 0x4D, 0xD3)
 ALLOW, LOG, NOTIFY = "SCMP_ACT_ALLOW", "SCMP_ACT_LOG", "SCMP_ACT_NOTIFY"
 _PERMITS = (ALLOW, LOG)
-_MASKED = "SCMP_CMP_MASKED_EQ"
+_MASKED, _EQUAL, _OTHER = "SCMP_CMP_MASKED_EQ", "SCMP_CMP_EQ", "SCMP_CMP_NE"
 _SHARED, _ANONYMOUS = 0x01, 0x20  # mman.h: MAP_SHARED, which is also a bit of MAP_SHARED_VALIDATE; MAP_ANONYMOUS
+_FIXED, _NOREPLACE = 0x10, 0x100000  # MAP_FIXED, MAP_FIXED_NOREPLACE: the address is not a wish
+_ADDRESS, _FLAGS, _OFFSET = 0, 3, 5
 _X32 = "SCMP_ARCH_X32"
 #: The other system calls of a machine that reach the same drivers; a listener refuses their announcements.
 _SECOND = {"SCMP_ARCH_X86_64": ("SCMP_ARCH_X86",), "SCMP_ARCH_AARCH64": ("SCMP_ARCH_ARM",)}
@@ -141,15 +146,30 @@ def _covers_ioctl() -> list[list[dict[str, Any]]]:
 
 
 def _announced_mmap() -> list[list[dict[str, Any]]]:
-    return [[_masked(3, _SHARED | _ANONYMOUS, _SHARED)]]
+    file, no_offset, at_zero = _SHARED | _ANONYMOUS, _compare(_OFFSET, _EQUAL, 0), _compare(_ADDRESS, _EQUAL, 0)
+    return [
+        [_masked(_FLAGS, file, _SHARED), _compare(_OFFSET, _OTHER, 0)],
+        [_masked(_FLAGS, file | _FIXED, _SHARED | _FIXED), no_offset, at_zero],
+        [_masked(_FLAGS, file | _FIXED | _NOREPLACE, _SHARED | _NOREPLACE), no_offset, at_zero],
+    ]
 
 
 def _covers_mmap() -> list[list[dict[str, Any]]]:
-    return [[_masked(3, _SHARED, 0)], [_masked(3, _SHARED | _ANONYMOUS, _SHARED | _ANONYMOUS)]]
+    file, no_offset = _SHARED | _ANONYMOUS, _compare(_OFFSET, _EQUAL, 0)
+    return [
+        [_masked(_FLAGS, _SHARED, 0)],
+        [_masked(_FLAGS, file, file)],
+        [_masked(_FLAGS, file, _SHARED), no_offset, _compare(_ADDRESS, _OTHER, 0)],
+        [_masked(_FLAGS, file | _FIXED | _NOREPLACE, _SHARED), no_offset, _compare(_ADDRESS, _EQUAL, 0)],
+    ]
 
 
 def _rule(name: str, action: str, arguments: list[dict[str, Any]]) -> dict[str, Any]:
     return {"names": [name], "action": action, "args": arguments}
+
+
+def _compare(index: int, how: str, value: int) -> dict[str, Any]:
+    return {"index": index, "value": value, "op": how}
 
 
 def _masked(index: int, mask: int, value: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ _X32 = 0x40000000
 _ALLOW, _ANNOUNCE, _KILL = 0x7FFF0000, 0x7FC00000, 0x80000000
 _LOAD, _AND, _EQUAL, _BITS, _RETURN = 0x20, 0x54, 0x15, 0x45, 0x06
 _ARCH, _NUMBER, _ARGUMENTS = 4, 0, 16
+_ALL = 0xFFFFFFFF
 
 
 def program() -> bytes:
@@ -35,15 +36,27 @@ def program() -> bytes:
 
 
 def _rule(number: int, arguments: list[dict[str, Any]]) -> list[tuple[int, int, int, int]]:
-    """Announce a call of this number whose masked arguments are all as they should be; otherwise fall through."""
-    tests = [(_NUMBER, 0xFFFFFFFF, number)]
+    """Announce a call of this number whose arguments are all as they should be; otherwise fall through."""
+    tests = [(_NUMBER, _ALL, number, True)]
+    others = []
     for one in arguments:
-        place = _ARGUMENTS + 8 * one["index"]
+        place, value, mask = _ARGUMENTS + 8 * one["index"], one["value"], _ALL << 32 | _ALL
+        if one["op"] == "SCMP_CMP_MASKED_EQ":
+            mask, value = value, one["valueTwo"]
         for half in (0, 1):
-            mask, value = (one[key] >> 32 * half & 0xFFFFFFFF for key in ("value", "valueTwo"))
-            if mask:
-                tests.append((place + 4 * half, mask, value))
+            test = (place + 4 * half, mask >> 32 * half & _ALL, value >> 32 * half & _ALL)
+            if one["op"] == "SCMP_CMP_NE":
+                others.append((*test, False))
+            elif test[1]:
+                tests.append((*test, True))
+    # A number is another one when one of its halves is.
+    return [step for other in others or [None] for step in _announce([*tests, other] if other else tests)]
+
+
+def _announce(tests: list[tuple[int, int, int, bool]]) -> list[tuple[int, int, int, int]]:
     steps: list[tuple[int, int, int, int]] = [(_RETURN, 0, 0, _ANNOUNCE)]
-    for place, mask, value in reversed(tests):
-        steps = [(_LOAD, 0, 0, place), (_AND, 0, 0, mask), (_EQUAL, 0, len(steps), value), *steps]
+    for place, mask, value, is_equal in reversed(tests):
+        past = len(steps)
+        jump = (_EQUAL, 0, past, value) if is_equal else (_EQUAL, past, 0, value)
+        steps = [(_LOAD, 0, 0, place), (_AND, 0, 0, mask), jump, *steps]
     return steps

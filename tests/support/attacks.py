@@ -38,6 +38,7 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "uvm": (("20",), {"kept": 10}, set()),
     "uvm-tree": ((), {"kept": 3, "freed": 0}, set()),
     "uvm-heir": (("4", "6"), {"kept": 10}, set()),
+    "unseen": ((), {"mapped": 0, "pieces": 8}, {OVER}),
 }
 #: Those that go on until they are killed, and those whose excess is seen afterwards, and then ends in a freeze.
 HOLDS, LATE = ("flood",), ("class-race",)

@@ -50,7 +50,8 @@ def filter_program() -> bytes:
 
 
 def _argument(seccomp: Any, one: dict[str, Any]) -> Any:
-    return seccomp.Arg(one["index"], seccomp.MASKED_EQ, one["value"], one["valueTwo"])
+    compare = {"SCMP_CMP_MASKED_EQ": seccomp.MASKED_EQ, "SCMP_CMP_EQ": seccomp.EQ, "SCMP_CMP_NE": seccomp.NE}[one["op"]]
+    return seccomp.Arg(one["index"], compare, one["value"], one.get("valueTwo", 0))
 
 
 def build_launcher(directory: Path) -> Path:

@@ -318,6 +318,14 @@ def uvm_heir(one: Attack) -> None:
     one.go()
 
 
+def unseen(one: Attack) -> None:
+    one.begin("unseen")
+    mapped = one.get("mapped")
+    assert mapped in (0, 38), "ENOSYS: a kernel without this entry"
+    assert one.get("pieces") == (8 if mapped == 0 else 10)
+    one.go()
+
+
 EVERY = {
     function.__name__: function
     for function in (
@@ -346,6 +354,7 @@ EVERY = {
         uvm,
         uvm_tree,
         uvm_heir,
+        unseen,
     )
 }
 

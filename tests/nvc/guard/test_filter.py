@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nvc.errors import InputError
 from nvc.guard.filter import ALLOW, ESCAPES, LOG, NOTIFY, merge, prefix_cover
-from tests.support import cbpf
+from tests.support import announce, cbpf
 
 NATIVE = "SCMP_ARCH_X86_64"
 IOCTL, MMAP, GETPID, IOCTL32, MMAP2 = 16, 9, 39, 54, 192
@@ -88,19 +88,28 @@ def test_an_ioctl_is_announced_by_its_low_byte_alone(profile: dict[str, Any] | N
                 assert cbpf.run(program, cbpf.X86_64, IOCTL, (3, value)) == expected, hex(value)
 
 
-@pytest.mark.parametrize("profile", [None, DEFAULT_DENY])
-def test_a_shared_mapping_of_a_file_is_announced_and_no_other(profile: dict[str, Any] | None) -> None:
-    program = compile_profile(merged(profile))
-    for flags in range(0x40):
-        expected = "notify" if flags & 1 and not flags & 0x20 else "allow"
-        assert cbpf.run(program, cbpf.X86_64, MMAP, (0, 4096, 3, flags, 3, 0)) == expected, hex(flags)
+@pytest.mark.parametrize("filtered", ["unconfined", "default deny", "by hand"])
+def test_a_mapping_that_can_be_managed_memory_is_announced_and_no_other(filtered: str) -> None:
+    """It is shared, of a file, and its offset is the address where it comes to lie (UVM's rule)."""
+    if filtered == "by hand":
+        program = announce.program()
+    else:
+        program = compile_profile(merged(DEFAULT_DENY if filtered == "default deny" else None))
+    high = 0x7000_0000_0000
+    for low, noreplace in itertools.product(range(0x40), (0, 0x100000)):
+        flags = low | noreplace
+        is_shared, is_fixed = flags & 1 and not flags & 0x20, flags & 0x10 or noreplace
+        for address, offset in itertools.product((0, 0x1000, 1 << 32, high), (0, 0x1000, 1 << 32, high)):
+            expected = "notify" if is_shared and (offset or (address == 0 and is_fixed)) else "allow"
+            arguments = (address, 4096, 3, flags, 3, offset)
+            assert cbpf.run(program, cbpf.X86_64, MMAP, arguments) == expected, arguments
 
 
 def test_an_ioctl_by_the_32_bit_entry_is_announced_too() -> None:
     program = compile_profile(merged(DEFAULT_DENY))
     assert cbpf.run(program, cbpf.I386, IOCTL32, (3, 0xC030462B)) == "notify"
     assert cbpf.run(program, cbpf.I386, IOCTL32, (3, 0x5401)) == "allow"
-    assert cbpf.run(program, cbpf.I386, MMAP2, (0, 4096, 3, 1, 3, 0)) == "notify"
+    assert cbpf.run(program, cbpf.I386, MMAP2, (0x40000000, 4096, 3, 1, 3, 0x40000)) == "notify"
 
 
 def test_the_x32_entry_is_refused() -> None:
@@ -121,7 +130,7 @@ def test_a_profile_that_refuses_ioctl_is_not_widened() -> None:
     profile = {"defaultAction": ERRNO, "architectures": [NATIVE], "syscalls": [{"names": ["mmap"], "action": ALLOW}]}
     program = compile_profile(merged(profile))
     assert cbpf.run(program, cbpf.X86_64, IOCTL, (3, 0xC030462B)) == "errno"
-    assert cbpf.run(program, cbpf.X86_64, MMAP, (0, 0, 0, 1, 3, 0)) == "notify"
+    assert cbpf.run(program, cbpf.X86_64, MMAP, (0, 0, 0, 1, 3, 4096)) == "notify"
     refused = {"defaultAction": ALLOW, "architectures": [NATIVE], "syscalls": [{"names": ["ioctl"], "action": ERRNO}]}
     assert cbpf.run(compile_profile(merged(refused)), cbpf.X86_64, IOCTL, (3, 0xC030462B)) == "errno"
 

@@ -74,12 +74,15 @@ void hold (void);
 int send_descriptor (int socket, int descriptor);
 int receive_descriptor (int socket);
 
+/* A system call by the 32-bit entry; -errno. Of other.c, on x86-64. */
+long entry_32 (long number, long one, long two, long three);
+
 typedef void attack (int argc, char **argv);
 attack attack_type, attack_wrapped, attack_heap, attack_classes, attack_duplicate, attack_sizes, attack_pointers,
     attack_scheduling, attack_foreign;                                                            /* calls.c */
 attack attack_size_race, attack_command_race, attack_class_race, attack_storm, attack_flood;      /* races.c */
 attack attack_child, attack_passed, attack_queued, attack_exec, attack_bomb, attack_traced, attack_victim; /* processes.c */
 attack attack_entries, attack_uring, attack_churn;                                                /* other.c */
-attack attack_uvm, attack_uvm_tree, attack_uvm_heir;                                              /* uvm.c */
+attack attack_uvm, attack_uvm_tree, attack_uvm_heir, attack_unseen;                               /* uvm.c */
 
 #endif

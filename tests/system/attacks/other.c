@@ -6,7 +6,7 @@
 #include <time.h>
 
 #ifdef __x86_64__
-static long entry_32 (long number, long one, long two, long three)
+long entry_32 (long number, long one, long two, long three)
 {
     long result;
 

