@@ -88,6 +88,15 @@ static struct memory *taken (const struct rm_call *call)
     return (struct memory *) (uintptr_t) call->own.serial;
 }
 
+/* Fabric memory is a range of addresses on NVLink, none of its own. Made over a piece of video memory it holds on to it;
+ * what is attached later (ATTACH_MEM) it does not keep: its FREE takes it away (mem_fabric.c, memoryfabricUnmapFrom_IMPL). */
+static enum rm_verdict fabric_begin (struct rm *rm, struct rm_call *call)
+{
+    uint32_t handle = get32 (call->params, FABRIC_MEMORY);
+
+    return handle != 0 ? dup_source (rm, call, get32 (call->head, 0), handle) : RM_PERFORM;
+}
+
 enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
 {
     uint32_t number = get32 (call->head, 12);
@@ -125,9 +134,8 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
             return refuse (rm, call, status, STATUS_INVALID_CLASS, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_PERFORM;
     }
-    /* Fabric memory made over a piece of video memory holds on to it and is none of its own. */
-    if (number == CLASS_FABRIC && get32 (call->params, FABRIC_MEMORY) != 0)
-        return dup_source (rm, call, get32 (call->head, 0), get32 (call->params, FABRIC_MEMORY));
+    if (number == CLASS_FABRIC)
+        return fabric_begin (rm, call);
     bytes = get64 (call->params, class->size_at);
     call->own.gpu = tracker_gpu_of (rm, get32 (call->head, 0), get32 (call->head, 4));
     if (!memory_reserve (rm, call->own.gpu, bytes))
@@ -155,7 +163,6 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
     uint8_t kind = class != NULL ? class->kind : CLASS_UNKNOWN;
     uint32_t handle = get32 (call->head, 8);
     bool has_params = call->params != NULL && class != NULL && call->params_size >= class->size;
-    bool is_over_memory = call->own.number == CLASS_FABRIC && has_params && get32 (call->params, FABRIC_MEMORY) != 0;
     struct object *object;
 
     if (!done || get32 (call->head, status_at (call)) != 0) {
@@ -183,7 +190,7 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
         learn_gpu (rm, call->file, object);
         break;
     case CLASS_VIDEO_MEMORY:
-        if (is_over_memory) {
+        if (call->own.number == CLASS_FABRIC) {
             if (object != NULL)
                 object->memory = taken (call);
             break;

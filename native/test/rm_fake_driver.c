@@ -293,11 +293,9 @@ long fake_driver (struct fake *fake, uint64_t file, uint32_t request, void *head
         class = get32 (head, 12);
         if (class == 0x40 && params != NULL)
             bytes = get64 (params, 64);
-        if (class == 0xf8)
-            bytes = get64 (params, 8);
         if (status == 0)
             status = alloc (fake, file, get32 (head, 0), get32 (head, 4), head, 8, class, params,
-                            class == 0x40 || (class == 0xf8 && get32 (params, 40) == 0) ? &bytes : NULL);
+                            class == 0x40 ? &bytes : NULL);
         if (status == 0 && class == 0x40)
             set64 (params, 64, bytes);
         if (status == 0 && class == 0xf8 && get32 (params, 40) != 0) {
