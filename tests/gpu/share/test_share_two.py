@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import statistics
 import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from tests.gpu.share.conftest import Shares, Starts
 from tests.support import loose_share
 from tests.support.bed import Bed
 from tests.support.frameworks import require
+from tests.support.gpuhost import smi
 from tests.support.gpumeasure import HostGpu, used_mib
 from tests.support.loose_share import LooseShare
 from tests.support.share_kinds import GIB, MIB, OUT_OF_MEMORY, UNCOUNTED
@@ -253,6 +255,24 @@ def _measure(programs: list[Spoken], seconds: float) -> list[float]:
     return [float(program.line()) for program in programs]
 
 
+def _steps(ranks: list[Spoken], seconds: float, work: str = "cycles") -> float:
+    """A second, of all ranks together."""
+    for program in ranks:
+        program.tell(f"rate {seconds} {work}")
+    first, *_ = [float(program.line()) for program in ranks]
+    return first
+
+
+def _clocked(ranks: list[Spoken], seconds: float, work: str) -> tuple[float, int]:
+    """``_steps``, and the MHz of the first GPU's processors meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        steps = pool.submit(_steps, ranks, seconds, work)
+        found = []
+        while not steps.done():
+            found.append(int(smi("--query-gpu=clocks.sm", "--format=csv,noheader,nounits").splitlines()[0]))
+        return steps.result(), round(statistics.median(found))
+
+
 def _check(programs: list[Spoken]) -> bool:
     """Does an all-reduce give the right sum, on every rank?"""
     for program in programs:
@@ -276,36 +296,39 @@ def test_ranks_on_two_gpus_share_caps_and_make_progress(pair_share: Shares, star
     require("torch")
     before = [used_mib(gpu) for gpu in (0, 1)]
     bare = _ranks(start, None)
-    _measure(bare, SETTLE)
-    native = _measure(bare, WINDOW)[0]
+    _steps(bare, SETTLE)
+    native = _steps(bare, WINDOW)
     for program in bare:
         program.kill()
     held = pair_share({"memory": 16 * GIB}, {"memory": 16 * GIB})
     ranks = _ranks(start, held)
-    _measure(ranks, SETTLE)
+    _steps(ranks, SETTLE)
     counted = [held.used(gpu) / MIB for gpu in (0, 1)]
     real = [used_mib(gpu) - before[gpu] for gpu in (0, 1)]
     sound = _check(ranks)
 
     found: dict[tuple[int, int], float] = {}
-    solo = _measure(ranks, WINDOW)[0]
+    solo = _steps(ranks, WINDOW)
     for caps in ((500, 500), (250, 250), (500, 1000)):
-        for gpu, cap in enumerate(caps):
-            held.set(index=gpu, cap=cap)
-        _measure(ranks, SETTLE)
-        rate = _measure(ranks, CAPPED)[0]
+        _cap(held, caps)
+        _steps(ranks, SETTLE)
+        rate = _steps(ranks, CAPPED)
         sound = sound and _check(ranks)
-        for gpu in (0, 1):
-            held.set(index=gpu, cap=1000)
-        _measure(ranks, SETTLE)
-        after = _measure(ranks, WINDOW)[0]
+        _cap(held, (1000, 1000))
+        _steps(ranks, SETTLE)
+        after = _steps(ranks, WINDOW)
         found[caps] = 100 * rate / ((solo + after) / 2)
         solo = after
+    _steps(ranks, SETTLE, "products")
+    hot = _clocked(ranks, WINDOW, "products")
+    _cap(held, (500, 500))
+    _steps(ranks, SETTLE, "products")
+    cool = _clocked(ranks, WINDOW, "products")
     ends = [program.end() for program in ranks]
 
     apart = [there - here for here, there in zip(counted, real, strict=True)]
     table.add(
-        "two ranks (matrix products and NCCL all-reduces, a limit of 16 GiB each): counted; more in nvidia-smi",
+        "two ranks (kernels and NCCL all-reduces, a limit of 16 GiB each): counted; more in nvidia-smi",
         goal=f"no more than {UNCOUNTED} MiB apart",
         got=" and ".join(f"{here:.1f}; {there} MiB" for here, there in zip(counted, real, strict=True)),
         good=max(map(abs, apart)) <= UNCOUNTED,
@@ -321,9 +344,20 @@ def test_ranks_on_two_gpus_share_caps_and_make_progress(pair_share: Shares, star
             got=f"{ratio:.2f} % ({ratio - goal:+.2f})",
             good=abs(ratio - goal) <= POINTS,
         )
+    table.add(
+        "the same with products of matrices (all the power that a GPU may draw), caps 50 % and 50 %",
+        got=f"{cool[0]:.1f}/s at {cool[1]} MHz",
+        base=f"{hot[0]:.1f}/s at {hot[1]} MHz",
+        ratio=f"{100 * cool[0] / hot[0]:.2f} % of the steps, {cool[1] / hot[1]:.2f} x the clock",
+    )
     assert sound, "an all-reduce gave a wrong sum"
     assert ends == [0, 0]
     assert [held.used(gpu) for gpu in (0, 1)] == [0, 0]
     assert solo / native >= 0.95
     assert max(map(abs, apart)) <= UNCOUNTED
     assert {caps: ratio for caps, ratio in found.items() if abs(ratio - min(caps) / 10) > POINTS} == {}
+
+
+def _cap(held: LooseShare, caps: tuple[int, int]) -> None:
+    for gpu, cap in enumerate(caps):
+        held.set(index=gpu, cap=cap)

@@ -2,13 +2,17 @@
  * What single calls cost. Lines on stdin, each answered with nanoseconds per call:
  *        alloc COUNT BYTES        cuMemAlloc and cuMemFree; 8 pieces of that size stay allocated, so that small ones come
  *                                 from memory that libcuda has
- *        launch COUNT             an empty kernel
+ *        launch COUNT             an empty kernel; with the wait for all of them
+ *        burst COUNT EACH         the call alone: COUNT times EACH launches, few enough that none waits for the GPU, the
+ *                                 median of them
  */
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <ctime>
+#include <vector>
 
 #define MUST(call) must ((int) (call), #call)
 
@@ -57,16 +61,33 @@ static void launch (unsigned long count)
     printf ("%.2f\n", (double) (now_ns () - start) / (double) count);
 }
 
+static void burst (unsigned long count, unsigned long each)
+{
+    std::vector<double> found;
+    for (unsigned long i = 0; i < count; i++) {
+        MUST (cudaDeviceSynchronize ());
+        uint64_t start = now_ns ();
+        for (unsigned long k = 0; k < each; k++)
+            empty<<<1, 32>>> ();
+        found.push_back ((double) (now_ns () - start) / (double) each);
+    }
+    MUST (cudaDeviceSynchronize ());
+    std::sort (found.begin (), found.end ());
+    printf ("%.2f\n", found[found.size () / 2]);
+}
+
 int main ()
 {
     char line[128];
     MUST (cudaFree (NULL));
     launch (1000);
     for (fflush (stdout); fgets (line, sizeof line, stdin) != NULL; fflush (stdout)) {
-        unsigned long count;
+        unsigned long count, each;
         unsigned long long bytes;
         if (sscanf (line, "alloc %lu %llu", &count, &bytes) == 2)
             allocate (count, (size_t) bytes);
+        else if (sscanf (line, "burst %lu %lu", &count, &each) == 2 && count != 0 && each != 0)
+            burst (count, each);
         else if (sscanf (line, "launch %lu", &count) == 1)
             launch (count);
         else

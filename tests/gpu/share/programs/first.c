@@ -1,4 +1,5 @@
-/* CUDA begun, and one allocation. Prints nanoseconds since START_NS (herd), and since main. */
+/* CUDA begun, and one allocation. Prints nanoseconds since START_NS (herd), since main, and whether a library
+ * is preloaded (0 or 1). */
 #include "check.h"
 
 int main (void)
@@ -9,7 +10,7 @@ int main (void)
     begin_cuda ();
     MUST (cuMemAlloc (&address, 2 * MIB));
     uint64_t after = now_ns ();
-    printf ("%llu %llu\n", (unsigned long long) (after - (since != NULL ? strtoull (since, NULL, 10) : before)),
-            (unsigned long long) (after - before));
+    printf ("%llu %llu %d\n", (unsigned long long) (after - (since != NULL ? strtoull (since, NULL, 10) : before)),
+            (unsigned long long) (after - before), getenv ("LD_PRELOAD") != NULL);
     return 0;
 }

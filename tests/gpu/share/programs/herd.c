@@ -4,6 +4,8 @@
  * usage: herd COUNT LIBRARY PROGRAM [ARGUMENT...]
  *            COUNT processes wait, and execute the program when all are there. LIBRARY "-": none. The variable START_NS
  *            tells each when that was (CLOCK_MONOTONIC); what they print is theirs.
+ *        herd -mixed COUNT LIBRARY PROGRAM [ARGUMENT...]
+ *            The same, but only every other process has the library.
  *        herd -pairs COUNT LIBRARY PROGRAM [ARGUMENT...]
  *            COUNT times without the library and COUNT times with it, in turn; prints for each pair the nanoseconds from
  *            posix_spawn to the end: "WITHOUT WITH"
@@ -75,12 +77,11 @@ static int pairs (unsigned count, const char *library, char **program)
     return 0;
 }
 
-static int herd (unsigned count, const char *library, char **program)
+static int herd (unsigned count, const char *library, int mixed, char **program)
 {
     int ready[2], go[2], status, failed = 0;
     if (pipe2 (ready, O_CLOEXEC) || pipe2 (go, O_CLOEXEC))
         fail ("pipe");
-    preload (library);
     for (unsigned i = 0; i < count; i++) {
         pid_t child = fork ();
         if (child == -1)
@@ -89,6 +90,7 @@ static int herd (unsigned count, const char *library, char **program)
             continue;
         char byte = 0, start[32];
         close (go[1]);
+        preload (mixed && i % 2 == 0 ? "-" : library);
         if (write (ready[1], &byte, 1) != 1 || read (go[0], &byte, 1) != 0) /* ends when the parent closes it */
             _exit (126);
         snprintf (start, sizeof start, "%llu", (unsigned long long) now_ns ());
@@ -110,8 +112,10 @@ int main (int argc, char **argv)
 {
     if (argc >= 5 && strcmp (argv[1], "-pairs") == 0)
         return pairs ((unsigned) atoi (argv[2]), argv[3], argv + 4);
+    if (argc >= 5 && strcmp (argv[1], "-mixed") == 0)
+        return herd ((unsigned) atoi (argv[2]), argv[3], 1, argv + 4);
     if (argc >= 4)
-        return herd ((unsigned) atoi (argv[1]), argv[2], argv + 3);
-    fputs ("usage: herd [-pairs] COUNT LIBRARY PROGRAM [ARGUMENT...]\n", stderr);
+        return herd ((unsigned) atoi (argv[1]), argv[2], 0, argv + 3);
+    fputs ("usage: herd [-pairs|-mixed] COUNT LIBRARY PROGRAM [ARGUMENT...]\n", stderr);
     return 2;
 }

@@ -1,0 +1,96 @@
+"""What a program's calls cost beside the same program alone, and how far two equal ones differ.
+
+On a machine that others use as well, and where a process is faster or slower for all its life by where its memory lies,
+two sets of measurements of the same thing differ by some hundredths. So every comparison has a measure of that in it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tests.support.share_table import Table, spread
+from tests.support.spoken import Spoken
+
+MIB = 1 << 20
+#: What -> line for cost.cu. "launch" is the call alone, "queued" with the GPU's own time for it.
+CALLS = {
+    "alloc + free 4 MiB": f"alloc 150 {4 * MIB}",
+    "alloc + free 4 KiB": "alloc 4000 4096",
+    "empty launch": "burst 60 200",
+    "8000 empty launches and the wait for them, each": "launch 8000",
+}
+#: What may be asserted beside a goal where the two equal ones did not differ.
+NOISE = 0.02
+
+
+@dataclass
+class Costs:
+    """Numbers of one thing: under whatever is measured, and from one or two programs without it."""
+
+    held: list[float] = field(default_factory=list)
+    free: list[float] = field(default_factory=list)
+    again: list[float] = field(default_factory=list)
+
+    def take(self, programs: Sequence[Spoken], line: str, rounds: int) -> None:
+        """Ask the held program, the free one and perhaps another free one, each once a round, in a changing order."""
+        self.take_from([lambda program=program: float(program.ask(line)) for program in programs], rounds)  # type: ignore[misc]
+
+    def take_from(self, sources: Sequence[Callable[[], float]], rounds: int) -> None:
+        """The same, of anything that gives a number."""
+        lists = (self.held, self.free, self.again)[: len(sources)]
+        places = list(zip(lists, sources, strict=True))
+        for index in range(rounds):
+            turned = places[index % len(places) :] + places[: index % len(places)]
+            for found, source in turned if index // len(places) % 2 else turned[::-1]:
+                found.append(source())
+
+    @property
+    def ratio(self) -> float:
+        """Of the medians, against all that were free."""
+        return statistics.median(self.held) / statistics.median([*self.free, *self.again])
+
+    @property
+    def equal(self) -> float:
+        """Of the medians of the two free ones; 1 where there is one."""
+        return statistics.median(self.again) / statistics.median(self.free) if self.again else 1.0
+
+    @property
+    def noise(self) -> float:
+        """By how much a goal may be missed by chance."""
+        return max(NOISE, abs(self.equal - 1))
+
+    def add(
+        self, table: Table, what: str, goal: float | None, unit: str, *, scale: float = 1, least: bool = False
+    ) -> None:
+        """A row. goal: the most that the ratio may be, or the least. scale: of the numbers, to the unit."""
+        held, free = ([value * scale for value in values] for values in (self.held, [*self.free, *self.again]))
+        beside = f"; two without: {self.equal:.3f}" if self.again else ""
+        good = None if goal is None else self.ratio >= goal if least else self.ratio <= goal
+        table.add(
+            what,
+            goal="" if goal is None else f"{'>=' if least else '<='} {goal:g}",
+            got=f"{spread(held)} {unit}",
+            base=f"{spread(free)} {unit}",
+            ratio=f"{self.ratio:.3f} ({len(held)} each{beside})",
+            good=good,
+        )
+
+
+def calls(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> dict[str, Costs]:
+    """CALLS of cost.cu, in nanoseconds, by programs that are started anew ``starts`` times.
+
+    begin: starts the held one, the free one and another free one; they are ended here. Raises Silent.
+    """
+    found = {what: Costs() for what in CALLS}
+    for _ in range(starts):
+        programs = begin()
+        for program in programs:
+            for line in CALLS.values():
+                program.ask(line)
+        for what, line in CALLS.items():
+            found[what].take(programs, line, rounds)
+        for program in programs:
+            program.kill()
+    return found
