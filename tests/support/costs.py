@@ -14,13 +14,15 @@ from tests.support.share_table import Table, spread
 from tests.support.spoken import Spoken
 
 MIB = 1 << 20
-#: What -> line for cost.cu. "launch" is the call alone, "queued" with the GPU's own time for it.
+#: What -> line for cost.cu.
 CALLS = {
     "alloc + free 4 MiB": f"alloc 150 {4 * MIB}",
     "alloc + free 4 KiB": "alloc 4000 4096",
-    "empty launch": "burst 60 200",
-    "8000 empty launches and the wait for them, each": "launch 8000",
+    "empty launch": "launch 8000",
+    "the call of an empty launch alone, the GPU's queue not full": "burst 60 200",
 }
+#: What -> line for cost.cu that is answered with instructions.
+STEPS = {"alloc + free 4 KiB": "steps alloc", "empty launch": "steps launch"}
 #: What may be asserted beside a goal where the two equal ones did not differ.
 NOISE = 0.02
 

@@ -5,10 +5,14 @@
  *        launch COUNT             an empty kernel; with the wait for all of them
  *        burst COUNT EACH         the call alone: COUNT times EACH launches, few enough that none waits for the GPU, the
  *                                 median of them
+ *        steps WHAT               instructions that the program's own thread executes for one call: of "launch", or of
+ *                                 "alloc" (4 KiB, and its freeing); the median of 21. 0: not on this processor
  */
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <ctime>
@@ -76,6 +80,47 @@ static void burst (unsigned long count, unsigned long each)
     printf ("%.2f\n", found[found.size () / 2]);
 }
 
+static volatile unsigned long executed;
+
+static void trapped (int)
+{
+    executed = executed + 1;
+}
+
+/* The trap flag: SIGTRAP after every instruction. Not on the stack just below, which the compiler may use. */
+#ifdef __x86_64__
+#define TRAP(change)                                                                                                             \
+    __asm__ volatile("lea -128(%%rsp), %%rsp\n pushfq\n " change ", (%%rsp)\n popfq\n lea 128(%%rsp), %%rsp" ::: "cc", "memory")
+#define TRAP_ON() TRAP ("orq $0x100")
+#define TRAP_OFF() TRAP ("andq $-0x101")
+#else
+#define TRAP_ON()
+#define TRAP_OFF()
+#endif
+
+static void steps (const char *what)
+{
+    std::vector<unsigned long> found;
+    bool is_launch = strcmp (what, "launch") == 0;
+    signal (SIGTRAP, trapped);
+    for (int i = 0; i < 21; i++) {
+        CUdeviceptr address;
+        CUresult result = CUDA_SUCCESS;
+        MUST (cudaDeviceSynchronize ());
+        executed = 0;
+        TRAP_ON ();
+        if (is_launch)
+            empty<<<1, 32>>> ();
+        else if ((result = cuMemAlloc (&address, 4096)) == CUDA_SUCCESS)
+            result = cuMemFree (address);
+        TRAP_OFF ();
+        MUST (result);
+        found.push_back (executed);
+    }
+    std::sort (found.begin (), found.end ());
+    printf ("%lu\n", found[found.size () / 2]);
+}
+
 int main ()
 {
     char line[128];
@@ -84,12 +129,15 @@ int main ()
     for (fflush (stdout); fgets (line, sizeof line, stdin) != NULL; fflush (stdout)) {
         unsigned long count, each;
         unsigned long long bytes;
+        char what[16];
         if (sscanf (line, "alloc %lu %llu", &count, &bytes) == 2)
             allocate (count, (size_t) bytes);
         else if (sscanf (line, "burst %lu %lu", &count, &each) == 2 && count != 0 && each != 0)
             burst (count, each);
         else if (sscanf (line, "launch %lu", &count) == 1)
             launch (count);
+        else if (sscanf (line, "steps %15s", what) == 1)
+            steps (what);
         else
             return 2;
     }

@@ -2,8 +2,9 @@
 
 usage: torch_ranks.py RANK RANKS PORT. Lines on stdin of every rank: ``rate SECONDS WORK``, answered by the first with
 steps per second and by the others with 0. WORK is ``cycles`` (kernels that count them) or ``products`` (of matrices,
-which make a GPU draw all the power that it may, and lower its clock). ``check``, answered with 1 if an all-reduce gave the right sum. All ranks are told
-the same: they go through a line together, and the first says when a window is over, in the all-reduce of its last step.
+which make a GPU draw all the power that it may, and lower its clock). ``check``, answered with 1 if an all-reduce gave
+the right sum. All ranks are told the same: they go through a line together, and the first says when a window is over,
+in the all-reduce of its last step.
 """
 
 import datetime
