@@ -115,7 +115,8 @@ static void steps (const char *what)
             result = cuMemFree (address);
         TRAP_OFF ();
         MUST (result);
-        found.push_back (executed);
+        unsigned long count = executed;
+        found.push_back (count);
     }
     std::sort (found.begin (), found.end ());
     printf ("%lu\n", found[found.size () / 2]);
