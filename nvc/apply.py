@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from nvc.container import Located
+    from nvc.ldcache_process import Launched
     from nvc.linux.tree import Tree
     from nvc.log import Log
     from nvc.model import CgroupRef
@@ -210,7 +211,7 @@ def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Prop
     # Only now: move_mount refuses targets below a descriptor of another mount namespace.
     with _open_root(located) as root:
         place = Place(root, owner, undo, propagation, log)
-        launched: dict[UpdateLdcache, ldcache.Launched] = {}
+        launched: dict[UpdateLdcache, Launched] = {}
         try:
             for operation, opened in prepared.steps:
                 if isinstance(operation, UpdateLdcache) and opened is not None:
@@ -223,7 +224,7 @@ def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Prop
 
 
 def _steps(
-    prepared: Prepared, place: Place, group: CgroupRef | None, launched: Mapping[UpdateLdcache, ldcache.Launched]
+    prepared: Prepared, place: Place, group: CgroupRef | None, launched: Mapping[UpdateLdcache, Launched]
 ) -> int:
     done = prepared.done
     for operation, opened, is_beginning in _in_turn(prepared.steps):
@@ -233,7 +234,8 @@ def _steps(
                 assert opened is not None and group is not None
                 changed = execute.allow_devices(operation, place, group.version, opened)
             elif is_beginning and isinstance(operation, UpdateLdcache):
-                ldcache.begin(operation, place, launched[operation])
+                assert opened is not None
+                ldcache.begin(operation, place, launched[operation], opened)
                 continue
             elif isinstance(operation, UpdateLdcache):
                 changed = ldcache.finish(operation, place, launched[operation])

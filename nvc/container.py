@@ -58,6 +58,12 @@ class Located:
         self.namespace = namespace
         self.rootfs = rootfs
 
+    def close(self) -> None:
+        """Unpin it."""
+        for opened in (self.process, self.namespace):
+            if opened is not None:
+                opened.close()
+
     def reply(self) -> InspectReply:
         return InspectReply(self.container, self.compat)
 
@@ -225,6 +231,11 @@ def _directories(root: Root, config: ContainerConfig) -> dict[str, str]:
     }
 
 
+def host_ldconfig() -> str:
+    """The host's own program that updates the loader cache, "" when there is none."""
+    return next((path for path in HOST_LDCONFIG if os.path.exists(path)), "")
+
+
 def _ldconfig(text: str, log: Log) -> str:
     """The host program that updates the loader cache, "" (with a warning) when the host has none.
 
@@ -235,7 +246,7 @@ def _ldconfig(text: str, log: Log) -> str:
         return text[1:]
     if text:
         log.warn(f"not running {text} of the container: the host's ldconfig is run instead")
-    found = next((path for path in HOST_LDCONFIG if os.path.exists(path)), "")
+    found = host_ldconfig()
     if not found:
         log.warn(f"the loader cache is not updated: the host has neither {' nor '.join(HOST_LDCONFIG)}")
     return found

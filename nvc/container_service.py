@@ -98,6 +98,14 @@ class Handlers:
         self._located = inspect(request, self._log)
         return self._located.reply()
 
+    def let_go(self) -> None:
+        """Of everything that is the caller's or the container's: what is left of this process is its memory."""
+        if self._located is not None:
+            self._located.close()
+        os.chdir("/")
+        os.closerange(0, 3)
+        self._log.close()
+
     def get_ready(self) -> None:
         """While the caller plans: what ``apply`` will need whatever the plan is. Importing is most of it."""
         import nvc.apply  # noqa: F401 -- so that it is there when apply is called
@@ -128,6 +136,7 @@ def fork(handlers: Handlers, log: Log, *, prepare: Callable[[], None], deadline:
         deadline=deadline,
         translate=translate,
         idle=handlers.get_ready,
+        farewell=handlers.let_go,
     )
 
 

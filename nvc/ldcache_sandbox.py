@@ -9,16 +9,20 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import stat
 import sys
 
-from nvc.linux import const, process, rights, seccomp, syscalls
+from nvc.linux import const, memory, process, rights, seccomp, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
+from rpc import codec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
+
+    from rpc.channel import Channel
 
 #: (soft and hard) limits of specification 7.2. Address space: libraries are mapped one at a time, 2 GiB refuses some
 #: real ones (libtensorflow_cc.so), so it is larger than the reference's.
@@ -31,6 +35,9 @@ _LIMITS = (
 )
 _EARLY_NAMESPACES = const.CLONE_NEWNET | const.CLONE_NEWIPC | const.CLONE_NEWUTS
 _HIDDEN = const.MS_NOSUID | const.MS_NODEV | const.MS_NOEXEC | const.MS_RDONLY
+_HIDDEN_ATTRIBUTES = (
+    const.MOUNT_ATTR_NOSUID | const.MOUNT_ATTR_NODEV | const.MOUNT_ATTR_NOEXEC | const.MOUNT_ATTR_RDONLY
+)
 #: What ldconfig needs beyond its user's rights: distributions ship /usr/lib without write permission for root.
 _KEPT = frozenset((rights.CAP_DAC_OVERRIDE,))
 #: Where the program's descriptor is when everything behind it is closed.
@@ -40,46 +47,48 @@ _PROGRAM = 3
 class Sandbox:
     """How to run one program.
 
-    The process is started before the container's mounts are made, and does meanwhile what does not depend on them; it
-    goes on when a byte comes through ``go``, (read end, write end) of a pipe, and ends when its last writer is gone.
+    The process is started before the container's mounts are made, and does meanwhile what does not depend on them: its
+    namespaces, of which that of the mounts has an empty, read-only file system as its only root by then, and the copy
+    of the program. It goes on when it is told through ``end`` (``Launched.go``), and ends when nobody can tell it.
 
-    root: the container's root directory, opened in the mount namespace that the process is in.
-    program: the program's file on the host, of which a sealed copy in memory is executed. output, report: write ends of
+    other_end: of ``end``, which it must not hold. program: the program's file on the host, of which a sealed copy in
+    memory is executed. root: the container's root directory, opened in the mount namespace that the process is in;
+    None where the kernel can give it the container's tree later (``mounts.modern``). output, report: write ends of
     pipes for what the program prints, and for the one line that says which step before it failed. null: /dev/null,
-    which the container's may not be.
+    which the container's may not be. is_early: started when nobody waits.
     """
 
     def __init__(
         self,
         *,
-        root: Fd,
+        end: Channel,
+        other_end: Channel,
         program: Fd,
-        arguments: tuple[str, ...],
-        uid: int,
-        gid: int,
+        root: Fd | None,
         no_pivot: bool,
         output: int,
         report: int,
         null: int,
-        go: tuple[int, int],
+        is_early: bool,
     ) -> None:
-        self.root = root
+        self.end = end
+        self.other_end = other_end
         self.program = program
-        self.arguments = arguments
-        self.uid = uid
-        self.gid = gid
+        self.root = root
         self.no_pivot = no_pivot
         self.output = output
         self.report = report
         self.null = null
-        self.go = go
+        self.is_early = is_early
+        self.arguments: tuple[str, ...] = ()
+        self.uid = self.gid = 0
+        self._tree: Fd | None = None
+        self._ground: Fd | None = None
+        self._covers: list[tuple[str, Fd]] = []
 
-    def leave_writer(self) -> None:
-        """Close the inherited write end of ``go``, in every process forked for this: else the end is never seen."""
-        read, write = self.go
-        if write >= 0:
-            os.close(write)
-            self.go = read, -1
+    def leave_other_end(self) -> None:
+        """Close the inherited other end, in every process forked for this: else the end is never seen."""
+        self.other_end.close()
 
     def run(self) -> int:
         """Become the program. Runs in a forked child that is process 1 of a pid namespace; returns on failure only."""
@@ -93,42 +102,87 @@ class Sandbox:
         return 1
 
     def _steps(self) -> tuple[tuple[str, Callable[[], None]], ...]:
-        return (
+        first: tuple[tuple[str, Callable[[], None]], ...] = (
             ("process set-up failed", self._detach),
             ("namespaces", lambda: syscalls.unshare(_EARLY_NAMESPACES)),
             ("privilege change failed", _bound),
             ("memory allocation failed", self._copy),
-            ("process set-up failed", self._wait),
-            ("namespaces", lambda: syscalls.unshare(const.CLONE_NEWNS)),
-            ("process confinement failed", self._change_root),
-            ("process confinement failed", self._hide),
+        )
+        last: tuple[tuple[str, Callable[[], None]], ...] = (
             ("resource limiting failed", _limit),
             ("privilege change failed", self._drop),
             ("syscall limiting failed", seccomp.install),
             ("exec", self._execute),
         )
+        alone = ("namespaces", lambda: syscalls.unshare(const.CLONE_NEWNS))
+        wait = ("process set-up failed", self._wait)
+        if self.root is None:
+            confine = "process confinement failed"
+            return (*first, alone, (confine, self._stand), wait, (confine, self._enter), *last)
+        change = (("process confinement failed", self._change_root), ("process confinement failed", self._hide))
+        return (*first, wait, alone, *change, *last)
 
     def _detach(self) -> None:
-        self.leave_writer()
+        self.leave_other_end()
         rights.set_name("nvc:[ldconfig]")
         # The parent is outside of this pid namespace: its number is 0 here.
         rights.parent_death_signal(0)
         os.dup2(self.null, 0)
         os.dup2(self.output, 1)
         os.dup2(self.output, 2)
-        # The working directory follows into the new mount namespace; a descriptor would stay in the old one.
-        os.fchdir(self.root.fileno())
+        if self.is_early:
+            # What it was forked from ends when nobody holds the other side of what it has open.
+            process.close_all_but(0, 1, 2, self.end.fileno(), self.report, self.program.fileno())
+        if self.root is not None:
+            # The working directory follows into the new mount namespace; a descriptor would stay in the old one.
+            os.fchdir(self.root.fileno())
 
     def _copy(self) -> None:
         # A write after this is a write into the copy of this container: see sealed_copy.
-        self.program = process.sealed_copy(self.program, "ldconfig")
+        with self.program as source:
+            self.program = process.sealed_copy(source, "ldconfig")
         seccomp.filter_of(seccomp.LDCONFIG)
 
+    def _stand(self) -> None:
+        """Have an empty root and nothing else, and at hand what will hide the container's own /proc, /sys and /dev."""
+        if self.is_early:
+            memory.settle()
+        syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
+        # Before the root goes: in a user namespace a new procfs may show no more than one that is seen.
+        self._covers = [("/proc", _new_proc()), ("/sys", _new("tmpfs")), ("/dev", _new("tmpfs"))]
+        self._ground = _new("tmpfs")
+        with Fd(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), "/") as here:
+            syscalls.move_mount(self._ground, here)
+        os.fchdir(self._ground.fileno())
+        if not self.no_pivot:
+            _pivot()
+        os.chroot(".")
+        os.chdir("/")
+
     def _wait(self) -> None:
-        if not os.read(self.go[0], 1):
+        received = self.end.receive()
+        if received is None:
             os._exit(1)  # not wanted any more; there may be nobody to tell
+        request, descriptors = codec.loads(received[0]), received[1]
+        self.arguments = tuple(request["arguments"])
+        self.uid, self.gid = request["uid"], request["gid"]
+        if self.root is None:
+            self._tree = Fd(descriptors.pop(0), "rootfs")
+        if not request["copied"]:
+            self.program = process.sealed_copy(Fd(descriptors.pop(0), "ldconfig"), "ldconfig")
+
+    def _enter(self) -> None:
+        """The container's tree on top of the empty root, which is all that lies below it."""
+        assert self._tree is not None and self._ground is not None
+        syscalls.move_mount(self._tree, self._ground)
+        os.fchdir(self._tree.fileno())
+        os.chroot(".")
+        for path, cover in self._covers:
+            _cover_with(cover, path)
 
     def _change_root(self) -> None:
+        """For kernels without the mount API of ``nvc.linux.mounts``."""
+        assert self.root is not None
         syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
         with Fd(os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), "rootfs") as here:
             try:
@@ -144,9 +198,7 @@ class Sandbox:
         if self.no_pivot:
             syscalls.mount(".", "/", None, const.MS_MOVE)
         else:
-            # The old root lands on top of the new one and is then what "." names: pivot_root(2), last note.
-            syscalls.pivot_root(".", ".")
-            syscalls.umount2(".", const.MNT_DETACH)
+            _pivot()
         os.chroot(".")
         os.chdir("/")
 
@@ -171,11 +223,49 @@ class Sandbox:
         syscalls.capset(kept, kept, inheritable & kept)
         rights.no_new_privs()
         rights.parent_death_signal(0)  # changing ids cleared it
-        os.dup2(self.program.fileno(), _PROGRAM, inheritable=False)
+        if self.program.fileno() != _PROGRAM:
+            os.dup2(self.program.fileno(), _PROGRAM, inheritable=False)
         process.close_from(_PROGRAM + 1)
 
     def _execute(self) -> NoReturn:
         os.execve(_PROGRAM, self.arguments, {})
+
+
+def _pivot() -> None:
+    """Have the working directory as the root, and what was the root away."""
+    # The old root lands on top of the new one and is then what "." names: pivot_root(2), last note.
+    syscalls.pivot_root(".", ".")
+    syscalls.umount2(".", const.MNT_DETACH)
+
+
+def _new(filesystem: str) -> Fd:
+    """A detached mount of a new, read-only file system."""
+    with syscalls.fsopen(filesystem) as context:
+        syscalls.fsconfig_string(context, "source", filesystem)
+        syscalls.fsconfig_flag(context, "ro")
+        syscalls.fsconfig_create(context)
+        return syscalls.fsmount(context, _HIDDEN_ATTRIBUTES)
+
+
+def _new_proc() -> Fd:
+    """A procfs of our own pid namespace, or an empty file system where none may be mounted."""
+    try:
+        return _new("proc")
+    except SyscallError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES, errno.EBUSY):
+            raise
+        return _new("tmpfs")
+
+
+def _cover_with(mount: Fd, path: str) -> None:
+    """Attach ``mount`` at ``path``, if that is a directory."""
+    try:
+        target = Fd(os.open(path, os.O_PATH | os.O_CLOEXEC), path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with target:
+        if stat.S_ISDIR(target.stat().st_mode):
+            syscalls.move_mount(mount, target)
 
 
 def _bound() -> None:

@@ -42,6 +42,7 @@ class Client:
         self._number = 0
         self._broken: RemoteError | None = None
         self._waiting = False
+        self._lingers = False
 
     @property
     def pid(self) -> int:
@@ -65,6 +66,10 @@ class Client:
     def allow(self, seconds: float) -> None:
         """From now on a call may take so long unless it says otherwise."""
         self._deadline = seconds
+
+    def linger(self) -> None:
+        """Let ``close`` return when the helper has said farewell, before it ends; ``reap`` waits for that."""
+        self._lingers = True
 
     def call(self, verb: str, request: Message, fds: Sequence[int] = (), deadline: float | None = None) -> Any:
         """The reply of ``verb``, of the type its row says.
@@ -192,9 +197,30 @@ class Client:
         if self.closed:
             return
         self._channel.finish()
+        if self._lingers and self._has_left():
+            self._channel.close()
+            return
         self._process.wait(PATIENCE)
         self._channel.close()
         self._end_process()
+
+    def _has_left(self) -> bool:
+        """Wait for the helper to close its end, which it does when it has let go of everything."""
+        until = time.monotonic() + PATIENCE
+        try:
+            while (received := self._channel.receive(until)) is not None:
+                channel.close_all(received[1])  # an answer that nobody took
+        except ConnectionResetError:
+            return True  # of which it has not read the question
+        except (ChannelError, OSError):
+            return False
+        return True
+
+    def reap(self) -> None:
+        """Wait for the end of a helper that lingers after ``close``, and end it when it does not come."""
+        if self.closed:
+            self._process.wait(PATIENCE)
+            self._end_process()
 
     def disown(self) -> None:
         """Forget the helper without ending it: in a process forked after it, whose child it is not."""

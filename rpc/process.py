@@ -129,13 +129,15 @@ def start(
     deadline: float = 10.0,
     translate: Translate | None = None,
     idle: Callable[[], None] | None = None,
+    farewell: Callable[[], None] | None = None,
 ) -> Client:
     """Fork a helper that offers ``service``, and return the way to call it.
 
     prepare: run in the helper before the first request (parent-death signal, name, rights). What it raises is the
         answer to every request.
     deadline: seconds a call may take unless it says otherwise.
-    translate: see ``rpc.server.Translate``. idle: see ``rpc.server.serve``.
+    translate: see ``rpc.server.Translate``. idle: see ``rpc.server.serve``. farewell: run in the helper when its caller
+        needs it no more: lets go of what others could wait for, see ``Client.linger``.
     Raises ValueError for handlers that are not the service's and for a deadline that is not positive, OSError when
     there is no process or descriptor left.
     """
@@ -147,7 +149,7 @@ def start(
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     try:
         # fork answers 0 in the helper, which never comes back from _child.
-        pid = os.fork() or _child(service, handlers, theirs, ours, prepare, translate, idle)
+        pid = os.fork() or _child(service, handlers, theirs, ours, prepare, translate, idle, farewell)
     except BaseException:
         ours.close()
         raise
@@ -168,6 +170,7 @@ def _child(
     prepare: Callable[[], None] | None,
     translate: Translate | None,
     idle: Callable[[], None] | None,
+    farewell: Callable[[], None] | None,
 ) -> NoReturn:
     """The helper's life. Never returns into the caller's code, whatever is raised."""
     status = 1
@@ -186,6 +189,9 @@ def _child(
         except Exception as error:
             failure = error
         serve(service, handlers, end, translate=translate, failure=failure, idle=idle)
+        if farewell is not None:
+            farewell()
+        end.close()
         status = 0
     except Stop:
         status = _STOPPED

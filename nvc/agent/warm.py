@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 MODULES = """
 encodings.ascii nvc.api nvc.apply nvc.cli.configure
 nvc.cli.dryrun nvc.container
-nvc.execute nvc.ldcache nvc.ldcache_sandbox nvc.requirements nvc.driver.inventory nvc.driver.runtime nvc.driver.served
+nvc.execute nvc.ldcache nvc.ldcache_process nvc.ldcache_sandbox nvc.requirements
+nvc.driver.inventory nvc.driver.runtime nvc.driver.served
 nvc.driver.service nvc.share.inject nvc.driver.kmods nvc.linux.cgroup nvc.linux.devices_v1 nvc.linux.devices_v2
 nvc.linux.mounts nvc.sim
 """.split()  # noqa: SIM905 -- reads better

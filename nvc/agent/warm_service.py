@@ -8,16 +8,33 @@ descriptors, limits, OOM score and niceness from outside (``warm_caller.adopt``)
 from __future__ import annotations
 
 import os
+import time
 
-from nvc import container_service
+from nvc import container, container_service, ldcache, ldcache_process
+from nvc.errors import LdcacheError
 from nvc.linux import memory
 from nvc.linux.fd import Fd
 from nvc.log import Log
 from rpc import channel, process
+from rpc.errors import ChannelError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rpc.client import Client
+
+
+#: Seconds until the service has its process for ldconfig: a fork.
+_PATIENCE = 2.0
+
+
+class _Handlers(container_service.Handlers):
+    """Ends what was prepared for nothing, too."""
+
+    def let_go(self) -> None:
+        super().let_go()
+        unused = ldcache_process.take()
+        if unused is not None:
+            unused.close()
 
 
 class Early:
@@ -27,7 +44,7 @@ class Early:
         """Raises OSError when there is no process or descriptor left."""
         self._end, self._other = channel.pair()
         self._log = Log()
-        self._handlers = container_service.Handlers(self._log)
+        self._handlers = _Handlers(self._log)
         try:
             # The deadline is that of whoever takes it.
             self._client = container_service.fork(self._handlers, self._log, prepare=self._prepare, deadline=1.0)
@@ -38,6 +55,8 @@ class Early:
             self._other.close()
         process.private.add(self._end.fileno())
         self._taken = False
+        #: The process that will be ldconfig, 0 when there is none.
+        self.sandbox = 0
         container_service.in_advance = self.take
 
     @property
@@ -54,6 +73,7 @@ class Early:
         self._end.close()
         self._handlers.prepare()
         self._handlers.get_ready()
+        self._other.send(b"%d" % _sandbox())
         memory.settle()
         received = self._other.receive()
         self._other.close()
@@ -81,7 +101,20 @@ class Early:
         finally:
             self._close_end()
         self._client.allow(deadline)
+        self._client.linger()
         return self._client
+
+    def listen(self) -> None:
+        """Wait until the service has told which process will be ldconfig: ``sandbox``. If it died, nothing is known."""
+        try:
+            received = self._end.receive(time.monotonic() + _PATIENCE)
+        except (ChannelError, OSError):
+            received = None
+        self.sandbox = int(received[0]) if received is not None else 0
+
+    def reap(self) -> None:
+        """Wait for the end of the service, which has let go of everything when ``close`` returned."""
+        self._client.reap()
 
     def close(self) -> None:
         """End it unless it was taken; then it is its caller's. Harmless when done twice."""
@@ -93,3 +126,13 @@ class Early:
     def _close_end(self) -> None:
         process.private.discard(self._end.fileno())
         self._end.close()
+
+
+def _sandbox() -> int:
+    """In the service: have a process wait for being ldconfig; its number, 0 when there is none."""
+    path = container.host_ldconfig()
+    try:
+        with ldcache.open_program(path) as program:
+            return ldcache_process.in_advance(program)
+    except LdcacheError:
+        return 0  # told when one is asked for

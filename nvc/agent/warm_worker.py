@@ -143,6 +143,7 @@ def _wait(end: socket.socket, ours: Manner, programs: Programs) -> int:
     early = warm_service.Early()
     try:
         memory.settle()
+        early.listen()
         packet, ancillary, flags, _ = end.recvmsg(LIMIT + 4096, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
         if not packet:
             return 0  # nothing came: the warm process goes
@@ -160,8 +161,9 @@ def _wait(end: socket.socket, ours: Manner, programs: Programs) -> int:
     # The caller may unmount its directory, or wait for the end of our output, once it has the answer.
     os.chdir("/")
     os.closerange(0, 3)
-    _close_all_but(end.fileno())
+    _close_all_but(end.fileno(), *early.descriptors())
     end.send(_OUTCOME.pack(status), socket.MSG_NOSIGNAL)
+    early.reap()
     return status
 
 
@@ -190,7 +192,7 @@ def _become(request: Request, descriptors: Sequence[int], manner: Manner, ours: 
         for descriptor in descriptors:
             os.close(descriptor)
         try:
-            warm_caller.adopt(manner, ours, early.pid)
+            _lend(manner, ours, early)
         except OSError:
             early.close()  # it has died; there will be another
     os.umask(request.mask)
@@ -204,6 +206,18 @@ def _become(request: Request, descriptors: Sequence[int], manner: Manner, ours: 
         signal.signal(one, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _lend(manner: Manner, ours: Manner, early: Early) -> None:
+    """Give the service, and the process that will be ldconfig, the caller's manner. Raises OSError."""
+    if manner == ours:
+        return
+    warm_caller.adopt(manner, ours, early.pid)
+    if early.sandbox:
+        try:
+            warm_caller.adopt(manner, ours, early.sandbox)
+        except ProcessLookupError:
+            pass  # the service starts another, which is as the service is
 
 
 def _close_all_but(*keep: int) -> None:

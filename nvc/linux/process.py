@@ -77,6 +77,16 @@ def close_from(first: int) -> None:
         os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
+def close_all_but(*keep: int) -> None:
+    """Close every descriptor that is not among ``keep``."""
+    lowest = 0
+    for number in sorted(set(keep)):
+        if number > lowest:  # for Python 3.11 closerange(0, 0) is everything
+            os.closerange(lowest, number)
+        lowest = number + 1
+    close_from(lowest)
+
+
 def sealed_copy(source: Fd, name: str) -> Fd:
     """A copy of the file in memory that nobody can change, for execution by descriptor.
 

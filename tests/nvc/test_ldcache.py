@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from nvc import ldcache_process
 from nvc.apply import apply
 from nvc.container import HOST_LDCONFIG, Located
 from nvc.errors import LdcacheError
 from nvc.ldcache import open_program
+from nvc.linux import syscalls
 from nvc.log import Log
 from nvc.operations import UpdateLdcache
 from tests.support import injection
@@ -108,16 +110,31 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(
-    located: Located, program: Path | str, *directories: str, limit: float = 20.0, no_pivot: bool = False
+    located: Located,
+    program: Path | str,
+    *directories: str,
+    limit: float = 20.0,
+    no_pivot: bool = False,
+    early: Path | str | None = None,
 ) -> list[str]:
+    """early: what a process waits to be, started before anything is known of the container."""
     log = Kept()
+    if early is not None:
+        with open_program(str(early)) as waiting:
+            pid = ldcache_process.in_advance(waiting)
+        assert pid
     apply(located, "/", (UpdateLdcache(str(program), directories or ("/usr/lib64",), no_pivot, limit),), log)
     return log.lines
 
 
 @root
-@pytest.mark.parametrize("no_pivot", [False, True], ids=["pivot_root", "no-pivot"])
-def test_what_the_program_sees(probe: Path, rootfs: Path, no_pivot: bool) -> None:
+@pytest.mark.parametrize("way", ["now", "no pivot", "old kernel", "in advance", "another in advance"])
+def test_what_the_program_sees(probe: Path, rootfs: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_pivot = way == "no pivot"
+    early = {"in advance": probe, "another in advance": "/sbin/ldconfig"}.get(way)
+    if way == "old kernel":
+        monkeypatch.setattr(syscalls, "unavailable", {"mount_setattr", "open_tree", "move_mount", "fsopen"})
+
     @isolated
     def check() -> None:
         # A descriptor that somebody forgot to mark close-on-exec.
@@ -125,7 +142,7 @@ def test_what_the_program_sees(probe: Path, rootfs: Path, no_pivot: bool) -> Non
         with container(rootfs) as pid:
             injection.inside(pid, rootfs, "/dev/device").touch()
             namespaces = {os.readlink(f"/proc/{own}/ns/{kind}") for own in ("self", pid) for kind in KINDS}
-            seen = run(locate(pid, rootfs), probe, "/usr/lib64", "/usr/lib32", no_pivot=no_pivot)
+            seen = run(locate(pid, rootfs), probe, "/usr/lib64", "/usr/lib32", no_pivot=no_pivot, early=early)
 
         arguments = ["-f", "/etc/ld.so.conf", "-C", "/etc/ld.so.cache", "/usr/lib64", "/usr/lib32"]
         assert [line[4:] for line in seen if line.startswith("arg=")] == [str(probe), *arguments]
@@ -181,6 +198,34 @@ def test_nothing_is_left_behind(probe: Path, rootfs: Path) -> None:
 
         assert mountinfo(pid) == mounts
         assert mountinfo() == ours
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@root
+@isolated
+def test_what_is_hidden_from_it_is_not_hidden_from_the_container(probe: Path, rootfs: Path) -> None:
+    """Where the container's mounts are shared, a mount on a clone of one is a mount on that one too."""
+    with container(rootfs) as pid:
+        subprocess.run(["nsenter", "-t", str(pid), "-m", "mount", "--make-rshared", str(rootfs)], check=True)
+        before = mountinfo(pid)
+        assert any(" shared " in line for line in before)
+        seen = run(locate(pid, rootfs), probe)
+
+        assert "/dev=0" in seen
+        assert mountinfo(pid) == before
+
+
+@root
+@isolated
+def test_one_that_died_while_it_waited_is_not_missed(rootfs: Path) -> None:
+    with open_program("/sbin/ldconfig") as waiting:
+        pid = ldcache_process.in_advance(waiting)
+        assert pid == ldcache_process.in_advance(waiting)  # the same one
+    os.kill(pid, 9)
+    with container(rootfs) as first:
+        run(locate(first, rootfs), "/sbin/ldconfig")
+        assert injection.inside(first, rootfs, "/etc/ld.so.cache").exists()
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 

@@ -410,3 +410,27 @@ def test_a_signal_to_a_process_that_is_gone_is_nothing() -> None:
     child.terminate()
     child.kill()
     assert "the helper ended (exit status 0)" == child.ending()
+
+
+def test_a_helper_that_lingers_is_not_waited_for_until_it_is_reaped(
+    running: Callable[..., Client], tmp_path: Path
+) -> None:
+    def farewell() -> None:
+        time.sleep(0.1)
+        (tmp_path / "said").touch()
+        # What comes behind this nobody waits for.
+        end = os._exit
+        os._exit = lambda status: (time.sleep(0.5), end(status))  # type: ignore[assignment]
+
+    client = running(telling(lambda: "yes"), farewell=farewell)
+    client.call("run", Question())
+    client.linger()
+    start = time.monotonic()
+    client.close()
+
+    assert (tmp_path / "said").exists()
+    assert 0.1 <= time.monotonic() - start < 0.5
+    assert client.closed
+    client.reap()
+    assert time.monotonic() - start >= 0.5
+    assert is_reaped(client.pid)

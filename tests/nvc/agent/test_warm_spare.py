@@ -165,14 +165,57 @@ def test_it_holds_nothing_of_another_request(process: Process) -> None:
     worker, service = spare(process)  # forked while three clients had handed over their streams
     for client in others:
         client.close()
-    for pid, most in ((worker, 4), (service, 3)):
+    for pid, most in ((worker, 4), (service, 4)):
         for number in os.listdir(f"/proc/{pid}/fd"):
             if int(number) > 2:
                 target = os.readlink(f"/proc/{pid}/fd/{number}")
-                assert target.startswith(("socket:", "anon_inode:[pidfd]", "/proc/", "/")), target
+                # The pipes are those of the process that will be ldconfig.
+                kinds = ("socket:", "anon_inode:[pidfd]", "/proc/", "/", *(("pipe:",) if pid == service else ()))
+                assert target.startswith(kinds), target
                 assert "/tmp/tmp" not in target
         sockets = [n for n in os.listdir(f"/proc/{pid}/fd") if os.readlink(f"/proc/{pid}/fd/{n}").startswith("socket:")]
         assert len(sockets) <= most
+
+
+def test_the_process_of_ldconfig_holds_nothing_but_what_it_needs(process: Process) -> None:
+    """It waits in namespaces of its own, with an empty root, and ends with the service."""
+    _, service = spare(process)
+    until(lambda: waiting(service))
+    (sandbox,) = waiting(service)
+    links = {number: os.readlink(f"/proc/{sandbox}/fd/{number}") for number in os.listdir(f"/proc/{sandbox}/fd")}
+
+    assert links.pop("0") == "/dev/null"
+    assert sorted(target.split(":")[0] for target in links.values() if target != "/") == [
+        "/memfd", "pipe", "pipe", "pipe", "socket"
+    ]  # fmt: skip
+    assert sum(target == "/" for target in links.values()) == 4  # /proc, /sys, /dev and its root
+    assert os.listdir(f"/proc/{sandbox}/root") == []
+    assert len(Path(f"/proc/{sandbox}/mountinfo").read_text().splitlines()) == 1
+    for kind in ("mnt", "pid", "net", "ipc", "uts"):
+        assert os.readlink(f"/proc/{sandbox}/ns/{kind}") != os.readlink(f"/proc/{service}/ns/{kind}")
+    assert status_of(sandbox, "CapBnd") == 0
+    os.kill(service, signal.SIGKILL)
+    until(lambda: is_gone(sandbox))
+
+
+def test_another_takes_the_place_of_a_process_of_ldconfig_that_died(process: Process) -> None:
+    _, service = spare(process)
+    until(lambda: waiting(service))
+    (sandbox,) = waiting(service)
+    os.kill(sandbox, signal.SIGKILL)
+    until(lambda: is_gone(sandbox))
+    assert not is_gone(service)
+
+
+def waiting(service: int) -> list[int]:
+    """The process that will be ldconfig, once it is ready."""
+    children = [int(word) for word in Path(f"/proc/{service}/task/{service}/children").read_text().split()]
+    return [child for child in children if os.listdir(f"/proc/{child}/root") == []]
+
+
+def status_of(pid: int, name: str) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition(f"\n{name}:")[2].split()[0], 16)
 
 
 LOOK = f"""
@@ -196,7 +239,9 @@ def look():
         helper.inspect(InspectRequest(ContainerConfig(LAST, "/nowhere"), True, False, False))
     except ContainerError:
         pass  # it has answered, so it has taken everything over
+    (sandbox,) = [int(n) for n in open(f"/proc/{{pid}}/task/{{pid}}/children").read().split()]
     seen = dict(
+        sandbox=warm_caller.manner_of(sandbox) == warm_caller.manner_of(os.getpid()),
         same=warm_caller.manner_of(pid) == warm_caller.manner_of(os.getpid()),
         limits=warm_caller.manner_of(pid).limits[1],
         oom=warm_caller.manner_of(pid).oom_score,
@@ -244,6 +289,7 @@ def test_worker_and_service_become_as_the_caller_is(tmp_path: Path) -> None:
 
     assert status == 7
     assert seen == {
+        "sandbox": True,
         "same": True,
         "limits": [1, 4096, 8192],
         "oom": min(1000, oom + 7),
