@@ -56,13 +56,13 @@ static void allocate (unsigned long count, size_t bytes)
         MUST (cuMemFree (kept[i]));
 }
 
-static void launch (unsigned long count)
+static double launch (unsigned long count)
 {
     uint64_t start = now_ns ();
     for (unsigned long i = 0; i < count; i++)
         empty<<<1, 32>>> ();
     MUST (cudaDeviceSynchronize ());
-    printf ("%.2f\n", (double) (now_ns () - start) / (double) count);
+    return (double) (now_ns () - start) / (double) count;
 }
 
 static void burst (unsigned long count, unsigned long each)
@@ -136,7 +136,7 @@ int main ()
         else if (sscanf (line, "burst %lu %lu", &count, &each) == 2 && count != 0 && each != 0)
             burst (count, each);
         else if (sscanf (line, "launch %lu", &count) == 1)
-            launch (count);
+            printf ("%.2f\n", launch (count));
         else if (sscanf (line, "steps %15s", what) == 1)
             steps (what);
         else
