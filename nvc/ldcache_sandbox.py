@@ -12,7 +12,7 @@ import resource
 import stat
 import sys
 
-from nvc.linux import const, memory, process, rights, seccomp, syscalls
+from nvc.linux import const, process, rights, seccomp, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
 from rpc import codec
@@ -145,8 +145,6 @@ class Sandbox:
 
     def _stand(self) -> None:
         """Have an empty root and nothing else, and at hand what will hide the container's own /proc, /sys and /dev."""
-        if self.is_early:
-            memory.settle()
         syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
         # Before the root goes: in a user namespace a new procfs may show no more than one that is seen.
         self._covers = [("/proc", _new_proc()), ("/sys", _new("tmpfs")), ("/dev", _new("tmpfs"))]

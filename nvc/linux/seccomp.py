@@ -15,7 +15,7 @@ from nvc.linux.seccomp_numbers import NUMBERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
 #: What ldconfig may do: read, map and rename files, make links, end.
 LDCONFIG = (
@@ -50,7 +50,9 @@ SKIPPED = ("fdatasync", "fsync")
 _LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
 _JEQ = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
 _JGE = 0x35  # BPF_JMP | BPF_JGE | BPF_K
+_JUMP = 0x05  # BPF_JMP | BPF_JA
 _RETURN = 0x06  # BPF_RET | BPF_K
+_LONGEST = 255
 # struct seccomp_data {int nr; u32 arch; ...} in linux/seccomp.h
 _NR, _ARCH = 0, 4
 #: __X32_SYSCALL_BIT in asm/unistd.h: calls of x32 carry x86-64's architecture word and this bit.
@@ -80,16 +82,38 @@ def assemble(
     program.append(_statement(_LOAD, _NR))
     if machine == "x86_64":
         program += [_statement(_JGE, _X32, 0, 1), kill]
-    allowed, missing = _numbers(names, machine), _numbers(absent, machine)
-    # Each call skips one return: no jump is longer than that, so no list is too long for its 8 bits.
-    for number in sorted(allowed):
-        program += [_statement(_JEQ, number, 0, 1), _statement(_RETURN, const.SECCOMP_RET_ALLOW)]
-    for number in sorted(missing - allowed):
-        program += [_statement(_JEQ, number, 0, 1), _statement(_RETURN, const.SECCOMP_RET_ERRNO | errno.ENOSYS)]
-    for number in sorted(_numbers(skipped, machine) - allowed):
-        program += [_statement(_JEQ, number, 0, 1), _statement(_RETURN, const.SECCOMP_RET_ERRNO | 0)]
-    program.append(_statement(_RETURN, const.SECCOMP_RET_ERRNO | errno.EPERM))
-    return b"".join(program)
+    answers = dict.fromkeys(_numbers(skipped, machine), const.SECCOMP_RET_ERRNO | 0)
+    answers |= dict.fromkeys(_numbers(absent, machine), const.SECCOMP_RET_ERRNO | errno.ENOSYS)
+    answers |= dict.fromkeys(_numbers(names, machine), const.SECCOMP_RET_ALLOW)
+    return b"".join([*program, *_search(_ranges(answers, const.SECCOMP_RET_ERRNO | errno.EPERM))])
+
+
+def _ranges(answers: Mapping[int, int], other: int) -> list[tuple[int, int]]:
+    """(first number, answer) of each range of calls with one answer, from 0 on; other: for what is not in the table."""
+    ranges = [(0, other)]
+    for number in sorted(answers):
+        for first, answer in ((number, answers[number]), (number + 1, answers.get(number + 1, other))):
+            if ranges[-1][0] == first:
+                ranges.pop()
+            if not ranges or ranges[-1][1] != answer:
+                ranges.append((first, answer))
+    return ranges
+
+
+def _search(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Halve the ranges until one is left.
+
+    When a filter is installed, the kernel runs it for every call that there is (seccomp_cache_prepare() in
+    kernel/seccomp.c): with a row for each call that was a third of a millisecond.
+    """
+    if len(ranges) == 1:
+        return [_statement(_RETURN, ranges[0][1])]
+    middle = len(ranges) // 2
+    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    if len(below) > _LONGEST:
+        # A conditional jump has 8 bits.
+        return [_statement(_JGE, ranges[middle][0], 0, 1), _statement(_JUMP, len(below)), *below, *above]
+    return [_statement(_JGE, ranges[middle][0], len(below), 0), *below, *above]
 
 
 def install(names: Iterable[str] = LDCONFIG) -> None:
