@@ -6,7 +6,8 @@
  *        burst COUNT EACH         the call alone: COUNT times EACH launches, few enough that none waits for the GPU, the
  *                                 median of them
  *        steps WHAT               instructions that the program's own thread executes for one call: of "launch", or of
- *                                 "alloc" (4 KiB, and its freeing); the median of 21. 0: not on this processor
+ *                                 "alloc" (4 KiB from memory that libcuda has, and its freeing); the median of 21. 0: not on
+ *                                 this processor
  */
 #include <algorithm>
 #include <csignal>
@@ -102,6 +103,8 @@ static void steps (const char *what)
 {
     std::vector<unsigned long> found;
     bool is_launch = strcmp (what, "launch") == 0;
+    CUdeviceptr kept;
+    MUST (cuMemAlloc (&kept, 4096));
     signal (SIGTRAP, trapped);
     for (int i = 0; i < 21; i++) {
         CUdeviceptr address;
@@ -118,6 +121,7 @@ static void steps (const char *what)
         unsigned long count = executed;
         found.push_back (count);
     }
+    MUST (cuMemFree (kept));
     std::sort (found.begin (), found.end ());
     printf ("%lu\n", found[found.size () / 2]);
 }
