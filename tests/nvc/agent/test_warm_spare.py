@@ -198,13 +198,14 @@ def test_the_process_of_ldconfig_holds_nothing_but_what_it_needs(process: Proces
     until(lambda: is_gone(sandbox))
 
 
-def test_another_takes_the_place_of_a_process_of_ldconfig_that_died(process: Process) -> None:
+def test_the_service_outlives_its_process_of_ldconfig(process: Process) -> None:
     _, service = spare(process)
     until(lambda: waiting(service))
     (sandbox,) = waiting(service)
     os.kill(sandbox, signal.SIGKILL)
     until(lambda: is_gone(sandbox))
-    assert not is_gone(service)
+    time.sleep(0.1)
+    assert not is_gone(service)  # which starts another when it is needed (tests/nvc/test_ldcache.py)
 
 
 def waiting(service: int) -> list[int]:
