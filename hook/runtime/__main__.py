@@ -34,13 +34,16 @@ def main(argv: Sequence[str], program: str, own: str) -> int:
         journal.add(chosen.log, as_json=chosen.log_format == "json", level="warning")
         config, problem = _settings(program)
         journal.add(config.runtime_debug, as_json=False, level="debug" if chosen.debug else config.log_level)
+        guarded = False
         if chosen.edits:
-            _edit(chosen, config, problem, own, journal)
+            guarded = _edit(chosen, config, problem, own, journal)
         elif problem is not None:
             journal.warn(str(problem))
         elif chosen.version and not chosen.name:
             _version(program)
         target = real.find(config.runtimes, os.environ.get("PATH", ""), own)
+        if guarded or chosen.name == "exec":
+            _close_entry(guarded, journal)
         journal.debug(f"executing {target}: {' '.join(argv)}")
         real.become(target, argv)
     except NvcError as error:
@@ -69,8 +72,8 @@ def _settings(program: str) -> tuple[HookConfig, InputError | None]:
     return config, problem
 
 
-def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: str, journal: Journal) -> None:
-    """Change config.json if the container asks for GPUs. Raises NvcError; the file is then as it was."""
+def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: str, journal: Journal) -> bool:
+    """Change config.json if the container asks for GPUs. Is it guarded? Raises NvcError: nothing is changed."""
     # Joined, not normalised: ".." behind a link is where the kernel says it is.
     directory = chosen.bundle if chosen.bundle.startswith("/") else os.path.join(os.getcwd(), chosen.bundle)
     content = spec.read(directory)
@@ -81,7 +84,7 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
         journal.debug("the container asks for no GPU")
         if problem is not None:
             journal.warn(str(problem))
-        return
+        return False
     if problem is not None:
         raise problem
     if config.unknown:
@@ -90,8 +93,22 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
     from hook.runtime.modify import modify
 
     changed = modify(content, found, env, config, own, directory, journal)
-    if guard.add(content, found, env, config, directory, journal) or changed:
+    guarded = guard.add(content, found, env, config, directory, journal)
+    if guarded or changed:
         spec.write(directory, content)
+    return guarded or found.guarded
+
+
+def _close_entry(guarded: bool, journal: Journal) -> None:
+    """A process that is put into a container later may be of a guarded one. Raises NvcError where it is known to be."""
+    from hook.runtime import entry32
+
+    try:
+        entry32.close()
+    except NvcError as error:
+        if guarded:
+            raise
+        journal.debug(str(error))
 
 
 def _version(program: str) -> None:

@@ -112,7 +112,8 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
         if (process->serial == 0 || process->look_at == 0)
             continue;
         if (process->look_at <= now) {
-            uint64_t bytes = process->client_count == 0 && process->managed == 0 ? 0 : mapped (process);
+            bool is_routine = process->look_delay >= LAST_LOOK_NS && process->client_count == 0 && process->managed == 0;
+            uint64_t bytes = is_routine ? 0 : mapped (process);
 
             if (bytes != process->managed)
                 charge (tenant, process, bytes);

@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,12 @@ from nvc.agent.protocol import Client
 from nvc.errors import InputError
 from tests.support import leftovers
 from tests.support.agentbed import Held, RunningAgent, build_rawalloc
+from tests.support.attacks import SOURCES as ATTACKS
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
 from tests.support.runtimes import OciRuntime
 from tests.support.served import served_machine
+from tests.support.tenants import build_static
 from tests.support.wrapped import Wrapped
 
 pytestmark = pytest.mark.system
@@ -98,6 +101,24 @@ def test_a_process_put_into_the_container_is_under_the_same_quota_which_changes_
         assert (one.code, "failed=0 passed=0" in one.out) == (0, True), one.text
         assert len(agent.of("listener")) == 4
         assert {event["status"] for event in agent.of("listener")} == {"creating", "running"}
+    assert empty(agent)
+
+
+@pytest.mark.parametrize(("name", "view"), [("runc", "hybrid"), ("crun", "v1")])
+def test_no_program_in_a_container_reaches_the_mmap_that_no_filter_sees(
+    bed: Bed, ask: Callable[[str, str], OciRuntime], agent: RunningAgent, tree: Path, name: str, view: str
+) -> None:
+    """Neither its own nor one that is put into it. With that entry managed memory would not be announced."""
+    build_static(ATTACKS[0], tree / "usr/bin/attack", *map(str, ATTACKS[1:]))
+    wrapped = behind(bed, ask(name, view), agent)
+    container = replace(tenant(tree, share="mem=4Gi"), args=["attack", "unseen"])
+    with Held(wrapped, container) as held:
+        assert held.line() == "mapped=38", "ENOSYS"
+        assert held.line() == "pieces=4"
+    with Held(wrapped, tenant(tree, "1", "1024", "0")) as held:
+        assert held.line() == "held"
+        later = held.execute("attack", "unseen")
+        assert later.out.startswith("mapped=38\n"), later.text
     assert empty(agent)
 
 

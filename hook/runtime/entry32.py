@@ -1,0 +1,46 @@
+"""The one way to managed memory that a guarded container's own filter cannot see is closed before the runtime starts.
+
+The first mmap of the 32-bit entry (number 90 there) has its arguments in memory, and an OCI profile has no rule for one
+architecture alone. So a second filter, which whatever is executed from here inherits, answers that call with ENOSYS.
+C libraries have used mmap2 since Linux 2.4; 32-bit programs run as before. Sources: syscall_32.tbl (arch/x86/entry),
+seccomp(2): filters are preserved across execve.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+
+from nvc.errors import NvcError
+from nvc.linux import const, syscalls
+
+_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06  # BPF_LD | BPF_W | BPF_ABS; BPF_JMP | BPF_JEQ | BPF_K; BPF_RET | BPF_K
+_NUMBER_AT, _ARCH_AT = 0, 4  # struct seccomp_data
+_I386, _OLD_MMAP = 0x40000003, 90  # AUDIT_ARCH_I386; __NR_mmap of that architecture
+
+
+def program() -> bytes:
+    """struct sock_filter, one after another: the old mmap of i386 is ENOSYS, everything else is allowed. Pure."""
+    steps = (
+        (_LOAD, 0, 0, _ARCH_AT),
+        (_EQUAL, 0, 3, _I386),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        (_EQUAL, 0, 1, _OLD_MMAP),
+        (_RETURN, 0, 0, const.SECCOMP_RET_ERRNO | errno.ENOSYS),
+        (_RETURN, 0, 0, const.SECCOMP_RET_ALLOW),
+    )
+    return b"".join(struct.pack(const.SOCK_FILTER, *step) for step in steps)
+
+
+def close() -> None:
+    """For this process and all that it executes, for good. Raises NvcError where the kernel refuses the filter."""
+    if os.uname().machine != "x86_64":
+        return
+    try:
+        syscalls.seccomp_filter(program())
+    except OSError as error:
+        raise NvcError(
+            f"guard: cannot close the 32-bit mmap to the container: {error.strerror or error}",
+            hint="start it with CAP_SYS_ADMIN, as engines do, on a kernel with seccomp filters",
+        ) from error
