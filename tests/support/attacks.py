@@ -45,4 +45,4 @@ HOLDS, LATE = ("flood",), ("class-race",)
 #: Those that the guard does not hold yet, and why: tests of them are expected to fail.
 OPEN: dict[str, str] = {}
 #: Words of the program that are tools of other tests.
-TOOLS = ("victim", "churn")
+TOOLS = ("victim", "churn", "uvm-child")

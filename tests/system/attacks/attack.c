@@ -16,7 +16,7 @@ static const struct {
     { "bomb", attack_bomb },           { "traced", attack_traced },             { "victim", attack_victim },
     { "entries", attack_entries },     { "uring", attack_uring },               { "uvm", attack_uvm },
     { "churn", attack_churn },         { "uvm-tree", attack_uvm_tree },         { "uvm-heir", attack_uvm_heir },
-    { "unseen", attack_unseen },
+    { "unseen", attack_unseen },       { "uvm-child", attack_uvm_child },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }

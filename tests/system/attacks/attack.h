@@ -83,6 +83,6 @@ attack attack_type, attack_wrapped, attack_heap, attack_classes, attack_duplicat
 attack attack_size_race, attack_command_race, attack_class_race, attack_storm, attack_flood;      /* races.c */
 attack attack_child, attack_passed, attack_queued, attack_exec, attack_bomb, attack_traced, attack_victim; /* processes.c */
 attack attack_entries, attack_uring, attack_churn;                                                /* other.c */
-attack attack_uvm, attack_uvm_tree, attack_uvm_heir, attack_unseen;                               /* uvm.c */
+attack attack_uvm, attack_uvm_tree, attack_uvm_heir, attack_unseen, attack_uvm_child;             /* uvm.c */
 
 #endif

@@ -1,6 +1,8 @@
 /* Memory that UVM keeps: it takes a duplicate of what it maps. Numbers and layouts: uvm_ioctl.h, nvos.h. */
 #include "attack.h"
 
+#include <signal.h>
+
 #define BASE 0x700000000000u
 /* VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED, ENABLE_PAGE_FAULTING */
 #define EXTERNAL 0x48
@@ -204,5 +206,39 @@ void attack_unseen (int argc, char **argv)
     while (pieces < 20 && bed_memory (&bed, &handle, GIB) == 0)
         pieces++;
     say ("pieces", pieces);
+    hold ();
+}
+
+/* uvm-child: a child that makes no call of its own maps 1.5 GiB on its parent's UVM file, and stays. What can the parent have? */
+void attack_uvm_child (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct uvm uvm = begin (&bed, false);
+    unsigned pieces = 0;
+    uint32_t handle;
+    int told[2], byte;
+
+    (void) argc, (void) argv;
+    if (pipe (told) != 0)
+        exit (4);
+    pid_t child = fork ();
+    if (child == 0) {
+        void *place = mmap ((void *) BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) BASE);
+
+        byte = place == MAP_FAILED ? errno : 0;
+        if (write (told[1], &byte, sizeof (byte)) != sizeof (byte))
+            _exit (5);
+        for (;;)
+            pause ();
+    }
+    if (read (told[0], &byte, sizeof (byte)) != sizeof (byte))
+        exit (5);
+    say ("mapped", (uint64_t) byte);
+    usleep (300000);
+    while (pieces < 20 && bed_memory (&bed, &handle, GIB) == 0)
+        pieces++;
+    say ("pieces", pieces);
+    kill (child, SIGKILL);
+    waitpid (child, NULL, 0);
     hold ();
 }

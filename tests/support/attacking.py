@@ -1,0 +1,75 @@
+"""A hostile tenant beside another one, on a simulated GPU: tests/system/attacks, a step at a time."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.simgpu import SimGpu, with_gpu
+from tests.support.tenants import Tenants
+
+GIB = 1 << 30
+LIMIT = 10 * GIB
+
+
+class Attack:
+    """One attack of tenant 1 while tenant 2 holds 2 GiB; afterwards tenant 2 is as it was."""
+
+    def __init__(self, tenants: Tenants, place: Path) -> None:
+        self.tenants, self.place = tenants, place
+        tenants.add(1, memory=LIMIT)
+        tenants.add(2, memory=4 * GIB)
+        self.victim = self.start("victim", tenant=2)
+        assert self.said(self.victim, "memory") == 0
+        self.client, self.handle = self.said(self.victim, "client"), self.said(self.victim, "handle")
+        self.main: subprocess.Popen[str] | None = None
+
+    def start(self, *words: object, tenant: int = 1) -> subprocess.Popen[str]:
+        return self.tenants.start(self.place / "attack", *map(str, words), tenant=tenant)
+
+    def begin(self, *words: object) -> None:
+        self.main = self.start(*words)
+
+    def said(self, process: subprocess.Popen[str], key: str) -> int:
+        assert process.stdout
+        line = process.stdout.readline()
+        assert line.startswith(f"{key}="), (key, line, process.poll())
+        return int(line.partition("=")[2])
+
+    def get(self, key: str) -> int:
+        assert self.main
+        return self.said(self.main, key)
+
+    def go(self) -> None:
+        assert self.main
+        assert self.main.stdin
+        self.main.stdin.write("\n")
+        self.main.stdin.flush()
+
+    def memory(self) -> int:
+        return self.tenants.of(1).memory
+
+    def end(self) -> None:
+        """The attacker goes, and everything is as before."""
+        assert self.main
+        if self.main.stdin:
+            self.main.stdin.close()
+        self.main.wait(10)
+        self.tenants.settle(1)
+        assert self.tenants.of(2).memory == 2 * GIB
+        assert self.tenants.reasons(2) == {}
+        assert self.victim.stdin
+        self.victim.stdin.write("\n")
+        self.victim.stdin.flush()
+        assert self.said(self.victim, "freed") == 0
+
+
+def attack(place: Path, function: Callable[[Attack], None]) -> None:
+    def inside(gpu: SimGpu) -> None:
+        with Tenants(gpu, place) as tenants:
+            one = Attack(tenants, place)
+            function(one)
+            one.end()
+
+    with_gpu(place, inside)
