@@ -1,45 +1,41 @@
 /* Finding rows: a branch's own differences first, then its parent's. */
 #include "abi.h"
 
-/* Every row begins with its number, of one byte or four. */
-static const void *find_row (const void *rows, unsigned count, size_t row_size, bool is_byte, uint32_t number)
+/* Every row begins with its number. What a branch changes is few rows, mostly close together: most numbers are none of them,
+ * which its first and last row say. */
+static inline const void *find_row (const void *rows, unsigned count, size_t row_size, uint32_t number)
 {
-    unsigned low = 0, high = count;
+    const uint8_t *low = rows, *high = low + count * row_size;
 
-    while (low < high) {
-        unsigned middle = (low + high) / 2;
-        const uint8_t *row = (const uint8_t *) rows + middle * row_size;
-        uint32_t here;
+#define NUMBER_OF(row) (*(const uint32_t *) (const void *) (row))
+    if (count == 0 || number < NUMBER_OF (low) || number > NUMBER_OF (high - row_size))
+        return NULL;
+    for (unsigned left = count; left > 1;) {
+        unsigned half = left / 2;
 
-        if (is_byte)
-            here = *row;
-        else
-            __builtin_memcpy (&here, row, sizeof (here));
-        if (here == number)
-            return row;
-        if (here < number)
-            low = middle + 1;
-        else
-            high = middle;
+        if (NUMBER_OF (low + half * row_size) <= number)
+            low += half * row_size;
+        left -= half;
     }
-    return NULL;
+    return NUMBER_OF (low) == number ? low : NULL;
 }
 
-const struct rm_escape *rm_abi_escape (const struct rm_abi *abi, uint32_t number)
+const struct rm_escape *rm_abi_varying_escape (const struct rm_abi *abi, uint32_t number)
 {
-    for (; abi != NULL; abi = abi->parent) {
-        const struct rm_escape *row = find_row (abi->escapes, abi->escape_count, sizeof (*row), true, number);
+    const struct rm_escape *row = &rm_abi_escapes[number];
 
-        if (row != NULL)
-            return row->kind != ESCAPE_UNKNOWN ? row : NULL;
-    }
-    return NULL;
+    for (bool is_found = false; !is_found && abi != &rm_abi_535; abi = abi->parent)
+        for (unsigned i = 0; !is_found && i < abi->escape_count; i++) {
+            is_found = abi->escapes[i].number == number;
+            row = is_found ? &abi->escapes[i] : row;
+        }
+    return row->kind != ESCAPE_UNKNOWN ? row : NULL;
 }
 
 const struct rm_class *rm_abi_class (const struct rm_abi *abi, uint32_t number)
 {
     for (; abi != NULL; abi = abi->parent) {
-        const struct rm_class *row = find_row (abi->classes, abi->class_count, sizeof (*row), false, number);
+        const struct rm_class *row = find_row (abi->classes, abi->class_count, sizeof (*row), number);
 
         if (row != NULL)
             return row->kind != CLASS_UNKNOWN ? row : NULL;
@@ -57,7 +53,7 @@ const struct rm_control *rm_abi_control (const struct rm_abi *abi, uint32_t numb
     static const struct rm_control legacy = {0, CONTROL_PLAIN, 0};
 
     for (; abi != NULL; abi = abi->parent) {
-        const struct rm_control *row = find_row (abi->controls, abi->control_count, sizeof (*row), false, number);
+        const struct rm_control *row = find_row (abi->controls, abi->control_count, sizeof (*row), number);
 
         if (row != NULL)
             return row->kind != CONTROL_UNKNOWN ? row : NULL;
@@ -65,32 +61,17 @@ const struct rm_control *rm_abi_control (const struct rm_abi *abi, uint32_t numb
     return (number & LEGACY_MASK) == LEGACY_SUBDEVICE ? &legacy : NULL;
 }
 
-bool rm_abi_takes_size (const struct rm_escape *escape, uint32_t size)
-{
-    if (escape->size == 0)
-        return true;
-    if (escape->array != 0)
-        return size % escape->size == 0;
-    return size == escape->size || (escape->other != 0 && size == escape->other);
-}
-
 /* uvm_ioctl.h */
-static const struct rm_uvm uvm[] = {
-    {UVM_MAP_EXTERNAL, 1200, 1196, 0, 550}, {UVM_MAP_EXTERNAL, 9264, 9260, 550, 0}, /* of 32 GPUs, of 256 */
-    {UVM_FREE, 24, 16, 0, 590},             {UVM_FREE, 16, 8, 590, 0},
-    {UVM_CREATE_EXTERNAL, 24, 16, 590, 0},  {UVM_UNMAP_EXTERNAL, 40, 32, 0, 0},
-    {UVM_MAP_SPARSE, 40, 32, 0, 0},         {UVM_UNREGISTER_SPACE, 20, 16, 0, 0},
-    {UVM_REGISTER_GPU, 40, 36, 0, 0},       {UVM_UNREGISTER_GPU, 20, 16, 0, 0},
+const struct rm_uvm rm_abi_uvm_calls[UVM_LAST + 1][2] = {
+    [UVM_MAP_EXTERNAL] = {{1200, 1196, 0, 550}, {9264, 9260, 550, 0}}, /* of 32 GPUs, of 256 */
+    [UVM_FREE] = {{24, 16, 0, 590}, {16, 8, 590, 0}},
+    [UVM_CREATE_EXTERNAL] = {{24, 16, 590, 0}},
+    [UVM_UNMAP_EXTERNAL] = {{40, 32, 0, 0}},
+    [UVM_MAP_SPARSE] = {{40, 32, 0, 0}},
+    [UVM_UNREGISTER_SPACE] = {{20, 16, 0, 0}},
+    [UVM_REGISTER_GPU] = {{40, 36, 0, 0}},
+    [UVM_UNREGISTER_GPU] = {{20, 16, 0, 0}},
 };
-
-const struct rm_uvm *rm_abi_uvm (const struct rm_abi *abi, uint32_t request)
-{
-    for (size_t i = 0; i < sizeof (uvm) / sizeof (uvm[0]); i++)
-        if (uvm[i].number == request && abi->branch >= uvm[i].since &&
-            (uvm[i].before == 0 || abi->branch < uvm[i].before))
-            return &uvm[i];
-    return NULL;
-}
 
 bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request)
 {

@@ -14,7 +14,7 @@ enum rm_escape_kind {
     ESCAPE_UNKNOWN,
     ESCAPE_PLAIN,      /* harmless whatever it holds */
     ESCAPE_DESCRIPTOR, /* names a descriptor of the caller: only the caller can make it */
-    ESCAPE_FORBIDDEN,
+    ESCAPE_FORBIDDEN, /* from here on rm has something to do */
     ESCAPE_ALLOC,
     ESCAPE_FREE,
     ESCAPE_CONTROL,
@@ -29,6 +29,7 @@ struct rm_escape {
     uint16_t size;  /* the struct's, in bytes; 0: any */
     uint16_t other; /* a second size that the driver takes, or 0 */
     uint8_t array;  /* size is that of an element: any number of them */
+    uint8_t varies; /* in the first branch's rows: a later branch has another */
 };
 
 enum rm_class_kind {
@@ -82,7 +83,9 @@ struct rm_control {
     uint16_t size; /* of its params where rm reads them; 0: rm does not */
 };
 
-/* Rows are sorted by number. A row with kind *_UNKNOWN takes an inherited one away. */
+/* Rows are sorted by number. A row with kind *_UNKNOWN takes an inherited one away. The first branch has a row for each
+ * escape that there can be, for every call on the driver asks for its own; it says which ones differ later. */
+#define RM_ESCAPES 256u
 struct rm_abi {
     unsigned branch; /* 580: this major version and those up to the next branch */
     const struct rm_abi *parent;
@@ -100,12 +103,28 @@ extern const struct rm_abi rm_abi_535; /* the first */
 extern const struct rm_abi *const rm_abi_branches[];
 extern const unsigned rm_abi_branch_count;
 
+extern const struct rm_escape rm_abi_escapes[RM_ESCAPES]; /* of the first branch */
+/* Of one that varies; the same as below. */
+const struct rm_escape *rm_abi_varying_escape (const struct rm_abi *abi, uint32_t number);
 /* NULL: no row. */
-const struct rm_escape *rm_abi_escape (const struct rm_abi *abi, uint32_t number);
+static inline const struct rm_escape *rm_abi_escape (const struct rm_abi *abi, uint32_t number)
+{
+    const struct rm_escape *row = number < RM_ESCAPES ? &rm_abi_escapes[number] : NULL;
+
+    if (row != NULL && row->varies)
+        return rm_abi_varying_escape (abi, number);
+    return row != NULL && row->kind != ESCAPE_UNKNOWN ? row : NULL;
+}
 const struct rm_class *rm_abi_class (const struct rm_abi *abi, uint32_t number);
 const struct rm_control *rm_abi_control (const struct rm_abi *abi, uint32_t number);
 /* Does the driver take this size for the escape? */
-bool rm_abi_takes_size (const struct rm_escape *escape, uint32_t size);
+static inline bool rm_abi_takes_size (const struct rm_escape *escape, uint32_t size)
+{
+    if (escape->size == 0 || size == escape->size)
+        return true;
+    return escape->array != 0 ? size % escape->size == 0 : escape->other != 0 && size == escape->other;
+}
+#define ESCAPE_NUMBER_CONTROL 0x2au /* RM_CONTROL */
 /* The number of the escape in a request, and its size. */
 static inline uint32_t rm_request_number (uint32_t request) { return request & 0xff; }
 static inline uint32_t rm_request_size (uint32_t request) { return (request >> 16) & 0x3fff; }
@@ -121,13 +140,23 @@ static inline uint32_t rm_request_size (uint32_t request) { return (request >> 1
 #define UVM_UNMAP_EXTERNAL 66u
 #define UVM_CREATE_EXTERNAL 73u
 #define UVM_MAP_SPARSE 74u
-/* A call of UVM that rm has a use for, in these branches. */
+/* A call of UVM that rm has a use for, in these branches: two rows a number, where the second begins where the first ends.
+ * size 0: none. */
 struct rm_uvm {
-    uint16_t number, size, status; /* where the status stands in its struct */
+    uint16_t size, status; /* where the status stands in its struct */
     uint16_t since, before;        /* branches; 0: no bound */
 };
+#define UVM_LAST UVM_MAP_SPARSE
+extern const struct rm_uvm rm_abi_uvm_calls[UVM_LAST + 1][2];
 /* NULL: it has none for it. */
-const struct rm_uvm *rm_abi_uvm (const struct rm_abi *abi, uint32_t request);
+static inline const struct rm_uvm *rm_abi_uvm (const struct rm_abi *abi, uint32_t request)
+{
+    const struct rm_uvm *row = request <= UVM_LAST ? rm_abi_uvm_calls[request] : NULL;
+
+    if (row != NULL && row->before != 0 && abi->branch >= row->before)
+        row++;
+    return row != NULL && row->size != 0 && abi->branch >= row->since ? row : NULL;
+}
 /* FREE says where a range begins and not how long it is: CREATE_EXTERNAL_RANGE does. */
 static inline bool rm_abi_has_ranges (const struct rm_abi *abi) { return abi->branch >= 590; }
 bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request);

@@ -6,34 +6,37 @@
 #define COUNT(rows) (sizeof (rows) / sizeof ((rows)[0]))
 
 /* nv_escape.h, nv-ioctl-numbers.h, nv-ioctl-numa.h; sizes of the structs in nv-ioctl.h and nvos.h */
-static const struct rm_escape escapes[] = {
-    {0x27, ESCAPE_MEMORY, 56, 0, 0},      /* RM_ALLOC_MEMORY: NVOS02 and a descriptor */
-    {0x29, ESCAPE_FREE, 16, 0, 0},        /* RM_FREE: NVOS00 */
-    {0x2a, ESCAPE_CONTROL, 32, 0, 0},     /* RM_CONTROL: NVOS54 */
-    {0x2b, ESCAPE_ALLOC, 48, 32, 0},      /* RM_ALLOC: NVOS64, NVOS21 */
-    {0x34, ESCAPE_DUP, 28, 0, 0},         /* RM_DUP_OBJECT: NVOS55 */
-    {0x35, ESCAPE_PLAIN, 24, 0, 0},       /* RM_SHARE: NVOS57 */
-    {0x41, ESCAPE_PLAIN, 56, 0, 0},       /* RM_IDLE_CHANNELS: NVOS30 */
-    {0x4a, ESCAPE_HEAP, 184, 0, 0},       /* RM_VID_HEAP_CONTROL: NVOS32 */
-    {0x4d, ESCAPE_FORBIDDEN, 0, 0, 0},    /* RM_ACCESS_REGISTRY */
-    {0x4e, ESCAPE_DESCRIPTOR, 56, 0, 0},  /* RM_MAP_MEMORY: NVOS33 and a descriptor */
-    {0x4f, ESCAPE_PLAIN, 32, 0, 0},       /* RM_UNMAP_MEMORY: NVOS34 */
-    {0x54, ESCAPE_PLAIN, 56, 0, 0},       /* RM_ALLOC_CONTEXT_DMA2: NVOS39 */
-    {0x57, ESCAPE_PLAIN, 56, 0, 0},       /* RM_MAP_MEMORY_DMA: NVOS46 */
-    {0x58, ESCAPE_PLAIN, 40, 0, 0},       /* RM_UNMAP_MEMORY_DMA: NVOS47 */
-    {0x5e, ESCAPE_PLAIN, 40, 0, 0},       /* RM_UPDATE_DEVICE_MAPPING_INFO: NVOS56 */
-    {0xc8, ESCAPE_PLAIN, 72, 0, 1},       /* CARD_INFO */
-    {0xc9, ESCAPE_DESCRIPTOR, 4, 0, 0},   /* REGISTER_FD */
-    {0xce, ESCAPE_DESCRIPTOR, 16, 0, 0},  /* ALLOC_OS_EVENT */
-    {0xcf, ESCAPE_DESCRIPTOR, 16, 0, 0},  /* FREE_OS_EVENT */
-    {0xd1, ESCAPE_PLAIN, 12, 0, 0},       /* STATUS_CODE */
-    {0xd2, ESCAPE_PLAIN, 72, 0, 0},       /* CHECK_VERSION_STR */
-    {0xd3, ESCAPE_FORBIDDEN, 0, 0, 0},    /* IOCTL_XFER_CMD: any other escape, wrapped */
-    {0xd4, ESCAPE_PLAIN, 4, 0, 1},        /* ATTACH_GPUS_TO_FD */
-    {0xd6, ESCAPE_PLAIN, 8, 0, 0},        /* SYS_PARAMS */
-    {0xd7, ESCAPE_PLAIN, 560, 0, 0},      /* NUMA_INFO */
-    {0xd8, ESCAPE_FORBIDDEN, 0, 0, 0},    /* SET_NUMA_STATUS */
-    {0xd9, ESCAPE_DESCRIPTOR, 2600, 0, 0} /* EXPORT_TO_DMABUF_FD */
+#define ROW(number, kind, size, other, array) [number] = {number, kind, size, other, array, 0}
+#define VARIES(number, kind, size, other, array) [number] = {number, kind, size, other, array, 1}
+const struct rm_escape rm_abi_escapes[RM_ESCAPES] = {
+    ROW (0x27, ESCAPE_MEMORY, 56, 0, 0),      /* RM_ALLOC_MEMORY: NVOS02 and a descriptor */
+    ROW (0x29, ESCAPE_FREE, 16, 0, 0),        /* RM_FREE: NVOS00 */
+    ROW (ESCAPE_NUMBER_CONTROL, ESCAPE_CONTROL, 32, 0, 0),     /* RM_CONTROL: NVOS54 */
+    ROW (0x2b, ESCAPE_ALLOC, 48, 32, 0),      /* RM_ALLOC: NVOS64, NVOS21 */
+    ROW (0x34, ESCAPE_DUP, 28, 0, 0),         /* RM_DUP_OBJECT: NVOS55 */
+    ROW (0x35, ESCAPE_PLAIN, 24, 0, 0),       /* RM_SHARE: NVOS57 */
+    ROW (0x41, ESCAPE_PLAIN, 56, 0, 0),       /* RM_IDLE_CHANNELS: NVOS30 */
+    ROW (0x4a, ESCAPE_HEAP, 184, 0, 0),       /* RM_VID_HEAP_CONTROL: NVOS32 */
+    ROW (0x4d, ESCAPE_FORBIDDEN, 0, 0, 0),    /* RM_ACCESS_REGISTRY */
+    ROW (0x4e, ESCAPE_DESCRIPTOR, 56, 0, 0),  /* RM_MAP_MEMORY: NVOS33 and a descriptor */
+    ROW (0x4f, ESCAPE_PLAIN, 32, 0, 0),       /* RM_UNMAP_MEMORY: NVOS34 */
+    ROW (0x54, ESCAPE_PLAIN, 56, 0, 0),       /* RM_ALLOC_CONTEXT_DMA2: NVOS39 */
+    VARIES (0x57, ESCAPE_PLAIN, 56, 0, 0),       /* RM_MAP_MEMORY_DMA: NVOS46 */
+    VARIES (0x58, ESCAPE_PLAIN, 40, 0, 0),       /* RM_UNMAP_MEMORY_DMA: NVOS47 */
+    ROW (0x5e, ESCAPE_PLAIN, 40, 0, 0),       /* RM_UPDATE_DEVICE_MAPPING_INFO: NVOS56 */
+    ROW (0xc8, ESCAPE_PLAIN, 72, 0, 1),       /* CARD_INFO */
+    ROW (0xc9, ESCAPE_DESCRIPTOR, 4, 0, 0),   /* REGISTER_FD */
+    ROW (0xce, ESCAPE_DESCRIPTOR, 16, 0, 0),  /* ALLOC_OS_EVENT */
+    ROW (0xcf, ESCAPE_DESCRIPTOR, 16, 0, 0),  /* FREE_OS_EVENT */
+    ROW (0xd1, ESCAPE_PLAIN, 12, 0, 0),       /* STATUS_CODE */
+    ROW (0xd2, ESCAPE_PLAIN, 72, 0, 0),       /* CHECK_VERSION_STR */
+    ROW (0xd3, ESCAPE_FORBIDDEN, 0, 0, 0),    /* IOCTL_XFER_CMD: any other escape, wrapped */
+    ROW (0xd4, ESCAPE_PLAIN, 4, 0, 1),        /* ATTACH_GPUS_TO_FD */
+    ROW (0xd6, ESCAPE_PLAIN, 8, 0, 0),        /* SYS_PARAMS */
+    ROW (0xd7, ESCAPE_PLAIN, 560, 0, 0),      /* NUMA_INFO */
+    ROW (0xd8, ESCAPE_FORBIDDEN, 0, 0, 0),    /* SET_NUMA_STATUS */
+    VARIES (0xd9, ESCAPE_DESCRIPTOR, 2600, 0, 0), /* EXPORT_TO_DMABUF_FD */
+    VARIES (0xda, ESCAPE_UNKNOWN, 0, 0, 0),
 };
 
 /* rmapi/resource_list.h and class/; what only the kernel or root can allocate is forbidden where it reaches memory */
@@ -138,8 +141,8 @@ static const struct rm_class classes[] = {
 const struct rm_abi rm_abi_535 = {
     .branch = 535,
     .parent = NULL,
-    .escapes = escapes,
-    .escape_count = COUNT (escapes),
+    .escapes = rm_abi_escapes,
+    .escape_count = COUNT (rm_abi_escapes),
     .classes = classes,
     .class_count = COUNT (classes),
     .controls = controls,

@@ -27,8 +27,8 @@ static const struct rm_abi abi_545 = {
 
 /* 550 */
 static const struct rm_escape escapes_550[] = {
-    {0x58, ESCAPE_PLAIN, 48, 0, 0}, /* RM_UNMAP_MEMORY_DMA */
-    {0xda, ESCAPE_PLAIN, 8, 0, 0}, /* WAIT_OPEN_COMPLETE */
+    {0x58, ESCAPE_PLAIN, 48, 0, 0, 0}, /* RM_UNMAP_MEMORY_DMA */
+    {0xda, ESCAPE_PLAIN, 8, 0, 0, 0}, /* WAIT_OPEN_COMPLETE */
 };
 static const struct rm_class classes_550[] = {
     {0x0050, CLASS_FORBIDDEN, 24, 0}, /* NV_CE_UTILS */
@@ -68,7 +68,7 @@ static const struct rm_abi abi_560 = {
 
 /* 570 */
 static const struct rm_escape escapes_570[] = {
-    {0xd9, ESCAPE_DESCRIPTOR, 2608, 0, 0}, /* EXPORT_TO_DMABUF_FD */
+    {0xd9, ESCAPE_DESCRIPTOR, 2608, 0, 0, 0}, /* EXPORT_TO_DMABUF_FD */
 };
 static const struct rm_class classes_570[] = {
     {0x906f, CLASS_CHANNEL, 368, 0}, /* GF100_CHANNEL_GPFIFO */
@@ -104,7 +104,7 @@ static const struct rm_abi abi_570 = {
 
 /* 580 */
 static const struct rm_escape escapes_580[] = {
-    {0x57, ESCAPE_PLAIN, 64, 0, 0}, /* RM_MAP_MEMORY_DMA: flags2 and kindOverride */
+    {0x57, ESCAPE_PLAIN, 64, 0, 0, 0}, /* RM_MAP_MEMORY_DMA: flags2 and kindOverride */
 };
 static const struct rm_class classes_580[] = {
     {0x90f1, CLASS_PLAIN, 56, 0}, /* FERMI_VASPACE_A */

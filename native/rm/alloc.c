@@ -106,6 +106,7 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
     uint64_t bytes;
 
     call->own.number = number;
+    call->own.class = class;
     if (class == NULL || class->kind == CLASS_FORBIDDEN) {
         enum rm_reason reason = class == NULL ? RM_UNKNOWN_CLASS : RM_FORBIDDEN_CLASS;
 
@@ -146,7 +147,7 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
 
 void alloc_continued (struct rm *rm, struct rm_call *call)
 {
-    const struct rm_class *class = rm_abi_class (rm->abi, call->own.number);
+    const struct rm_class *class = call->own.class;
     struct object *object;
 
     /* Whether there is such a device shows when something is made below it: until then it is only a name. */
@@ -159,7 +160,7 @@ void alloc_continued (struct rm *rm, struct rm_call *call)
 
 void alloc_end (struct rm *rm, struct rm_call *call, bool done)
 {
-    const struct rm_class *class = rm_abi_class (rm->abi, call->own.number);
+    const struct rm_class *class = call->own.class;
     uint8_t kind = class != NULL ? class->kind : CLASS_UNKNOWN;
     uint32_t handle = get32 (call->head, 8);
     bool has_params = call->params != NULL && class != NULL && call->params_size >= class->size;
@@ -209,6 +210,7 @@ enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call)
     const struct rm_class *class = rm_abi_class (rm->abi, number);
 
     call->own.number = number;
+    call->own.class = class;
     /* 0x3f is registers of the device here; only the caller can map what the driver hands out. */
     if (class == NULL || (class->kind != CLASS_VIDEO_MEMORY && class->kind != CLASS_SYSTEM_MEMORY && number != 0x71)) {
         if (is_guard (rm))
@@ -225,7 +227,7 @@ enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call)
 
 void alloc_memory_end (struct rm *rm, struct rm_call *call, bool done)
 {
-    const struct rm_class *class = rm_abi_class (rm->abi, call->own.number);
+    const struct rm_class *class = call->own.class;
     uint32_t client = get32 (call->head, 0);
     struct rm_numbers numbers;
     uint64_t limit;

@@ -16,6 +16,9 @@ static const struct handler handlers[CALL_KINDS] = {
     [CALL_UVM] = {uvm_begin, uvm_end},
 };
 
+/* Of NVOS54. */
+#define CONTROL_COMMAND 8u
+
 static enum call_kind call_kind_of (const struct rm_escape *escape)
 {
     switch (escape->kind) {
@@ -36,48 +39,81 @@ static enum call_kind call_kind_of (const struct rm_escape *escape)
     }
 }
 
+static bool is_of_interest (const struct rm_escape *escape)
+{
+    return escape != NULL && escape->kind >= ESCAPE_FORBIDDEN;
+}
+
 bool rm_is_interesting (const struct rm_abi *abi, enum rm_node node, uint32_t request)
 {
-    const struct rm_escape *escape;
-
     if (node == RM_NODE_UVM)
         return rm_abi_uvm (abi, request) != NULL;
     if (node != RM_NODE_CONTROL && node != RM_NODE_GPU)
         return false;
+    return is_of_interest (rm_abi_escape (abi, rm_request_number (request)));
+}
+
+/* Controls that control_begin has something to do about for a tenant that is trusted. */
+static bool is_control_of_interest (const struct rm_abi *abi, uint32_t number)
+{
+    const struct rm_control *control = rm_abi_control (abi, number);
+
+    if (control == NULL)
+        return true; /* it is counted */
+    switch (control->kind) {
+    case CONTROL_PLAIN:
+    case CONTROL_POINTER:
+    case CONTROL_DESCRIPTOR:
+    case CONTROL_SCHEDULING:
+        return false;
+    default:
+        return true;
+    }
+}
+
+bool rm_shim_passes (const struct rm_abi *abi, uint32_t request, const void *head)
+{
+    const struct rm_escape *escape;
+
+    if (rm_abi_uvm (abi, request) != NULL)
+        return false;
     escape = rm_abi_escape (abi, rm_request_number (request));
-    return escape != NULL && (escape->kind == ESCAPE_FORBIDDEN || call_kind_of (escape) != CALL_NONE);
+    if (!is_of_interest (escape))
+        return true;
+    return escape->kind == ESCAPE_CONTROL && head != NULL && rm_abi_takes_size (escape, rm_request_size (request)) &&
+           !is_control_of_interest (abi, get32 (head, CONTROL_COMMAND));
+}
+
+/* The row of a request on the control node or a GPU's, if the driver takes its size. */
+static inline const struct rm_escape *sized_escape (const struct rm_abi *abi, enum rm_node node, uint32_t request)
+{
+    const struct rm_escape *escape = NULL;
+
+    if (node == RM_NODE_CONTROL || node == RM_NODE_GPU)
+        escape = rm_abi_escape (abi, rm_request_number (request));
+    return escape != NULL && rm_abi_takes_size (escape, rm_request_size (request)) ? escape : NULL;
 }
 
 uint32_t rm_head_size (const struct rm_abi *abi, enum rm_node node, uint32_t request)
 {
-    const struct rm_escape *escape;
-
     if (node == RM_NODE_UVM) {
         const struct rm_uvm *row = rm_abi_uvm (abi, request);
 
         return row != NULL ? row->size : 0;
     }
-    if (node != RM_NODE_CONTROL && node != RM_NODE_GPU)
-        return 0;
-    escape = rm_abi_escape (abi, rm_request_number (request));
-    if (escape == NULL || !rm_abi_takes_size (escape, rm_request_size (request)))
-        return 0;
-    return rm_request_size (request);
+    return sized_escape (abi, node, request) != NULL ? rm_request_size (request) : 0;
 }
 
 /* The driver takes no params longer than this (RMAPI_PARAM_COPY_MAX_PARAMS_SIZE). */
 #define PARAMS_MAX (1u << 20)
 
-struct rm_wanted rm_params_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head)
-{
-    const struct rm_escape *escape = NULL;
-    const struct rm_class *class;
-    struct rm_wanted wanted = {0, 0};
+static const struct rm_wanted nothing = {0, 0};
 
-    if (head != NULL && rm_head_size (abi, node, request) != 0 && node != RM_NODE_UVM)
-        escape = rm_abi_escape (abi, rm_request_number (request));
-    if (escape == NULL)
-        return wanted;
+static struct rm_wanted params_of (const struct rm_abi *abi, const struct rm_escape *escape, const void *head)
+{
+    const struct rm_class *class;
+    struct rm_wanted wanted = nothing;
+
     if (escape->kind == ESCAPE_CONTROL) {
         wanted.address = get64 (head, 16);
         wanted.size = get32 (head, 24);
@@ -86,9 +122,14 @@ struct rm_wanted rm_params_wanted (const struct rm_abi *abi, enum rm_node node, 
         wanted.address = get64 (head, 16);
         wanted.size = class != NULL ? class->size : 0;
     }
-    if (wanted.address == 0 || wanted.size == 0 || wanted.size > PARAMS_MAX)
-        wanted = (struct rm_wanted) {0, 0};
-    return wanted;
+    return wanted.address == 0 || wanted.size == 0 || wanted.size > PARAMS_MAX ? nothing : wanted;
+}
+
+struct rm_wanted rm_params_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head)
+{
+    const struct rm_escape *escape = sized_escape (abi, node, request);
+
+    return escape != NULL && rm_request_size (request) != 0 && head != NULL ? params_of (abi, escape, head) : nothing;
 }
 
 /* The driver's own bound on a list of FB_GET_INFO. */
@@ -97,18 +138,19 @@ struct rm_wanted rm_params_wanted (const struct rm_abi *abi, enum rm_node node, 
 struct rm_wanted rm_list_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head,
                                  const void *params)
 {
+    const struct rm_escape *escape = sized_escape (abi, node, request);
     const struct rm_control *control;
-    struct rm_wanted wanted = rm_params_wanted (abi, node, request, head);
-    const struct rm_escape *escape = rm_abi_escape (abi, rm_request_number (request));
+    struct rm_wanted wanted;
 
-    if (params == NULL || wanted.size == 0 || escape == NULL || escape->kind != ESCAPE_CONTROL)
-        return (struct rm_wanted) {0, 0};
-    control = rm_abi_control (abi, get32 (head, 8));
+    if (params == NULL || head == NULL || escape == NULL || escape->kind != ESCAPE_CONTROL)
+        return nothing;
+    control = rm_abi_control (abi, get32 (head, CONTROL_COMMAND));
+    wanted = params_of (abi, escape, head);
     if (control == NULL || control->kind != CONTROL_FB_INFO_LIST || wanted.size < control->size)
-        return (struct rm_wanted) {0, 0};
+        return nothing;
     wanted.size = get32 (params, 0) > LIST_MAX ? 0 : get32 (params, 0) * 8;
     wanted.address = wanted.size != 0 ? get64 (params, 8) : 0;
-    return wanted.address != 0 ? wanted : (struct rm_wanted) {0, 0};
+    return wanted.address != 0 ? wanted : nothing;
 }
 
 static enum rm_verdict unknown (struct rm *rm, enum rm_reason reason, uint32_t number)

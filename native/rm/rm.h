@@ -37,6 +37,7 @@
 #define RM_FREEZE_MAX 64
 
 struct rm_abi; /* abi.h */
+struct rm_class;
 struct rm;     /* one tenant's (shim: one process's) objects */
 
 /* Which of the driver's nodes a descriptor is open on. */
@@ -88,6 +89,7 @@ struct rm_call {
         uint64_t reserved; /* bytes taken from the quota; timeslices: what the owner asked for */
         uint64_t serial;   /* of the object that the call is about: handles are used again */
         uint32_t number;   /* class, control or function, as rm_begin read it */
+        const struct rm_class *class; /* its row, of an allocation; NULL: none */
     } own;
 };
 
@@ -162,6 +164,12 @@ void rm_destroy (struct rm *rm);
 /* Cheap: can this request be one that rm_begin does something about? (escape byte only; also false for nodes that it
  * ignores, and for what no row knows: a user that refuses by default asks rm_begin about everything) */
 bool rm_is_interesting (const struct rm_abi *abi, enum rm_node node, uint32_t request);
+/*
+ * Is this, on whatever node and whatever rm has kept, a call that a user of RM_POSTURE_SHIM lets through: not interesting,
+ * or a control that rm_begin passes without a word? Told by the request, and for RM_CONTROL by its command, for which
+ * `head` is read once; NULL: it cannot be read, and nothing is said of controls.
+ */
+bool rm_shim_passes (const struct rm_abi *abi, uint32_t request, const void *head);
 /* Bytes of head that the driver reads for this request, 0 when it would refuse the size (or, UVM: no need of head). */
 uint32_t rm_head_size (const struct rm_abi *abi, enum rm_node node, uint32_t request);
 /* What head points at, once head is there; and what params point at, once params are. */

@@ -41,7 +41,7 @@ static void changed (struct rm *rm, const struct object *object)
 }
 
 /* The host may call rm_set_timeslice and the like from groups_changed: only when nothing is half done. */
-void schedule_tell (struct rm *rm)
+void schedule_tell_changed (struct rm *rm)
 {
     uint32_t gpus = rm->changed;
 

@@ -176,7 +176,12 @@ long schedule_control (struct rm *rm, uint64_t file, uint32_t client, uint32_t o
                        uint32_t size);
 void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size);
 void schedule_removed (struct rm *rm, struct object *object);
-void schedule_tell (struct rm *rm);
+void schedule_tell_changed (struct rm *rm);
+static inline void schedule_tell (struct rm *rm)
+{
+    if (rm->changed != 0)
+        schedule_tell_changed (rm);
+}
 
 /* uvm.c */
 void uvm_registered (struct rm *rm, uint64_t file, const uint8_t *uuid, bool on);

@@ -292,7 +292,8 @@ void uvm_release (struct rm *rm)
 
 enum rm_verdict uvm_begin (struct rm *rm, struct rm_call *call)
 {
-    uint32_t size = rm_head_size (rm->abi, RM_NODE_UVM, call->request);
+    const struct rm_uvm *row = rm_abi_uvm (rm->abi, call->request);
+    uint32_t size = row != NULL ? row->size : 0;
 
     /* Who keeps what is the driver's word for the guard (guard/keep.c): mappings are the caller's own. */
     if (is_guard (rm) && call->request != UVM_REGISTER_GPU && call->request != UVM_UNREGISTER_GPU)

@@ -39,9 +39,14 @@ static void versions (void)
 
 static bool is_sorted (const struct rm_abi *abi)
 {
-    for (unsigned i = 1; i < abi->escape_count; i++)
+    for (unsigned i = 0; abi->parent == NULL && i < abi->escape_count; i++)
+        if (abi->escapes[i].number != (abi->escapes[i].kind != ESCAPE_UNKNOWN || abi->escapes[i].varies ? i : 0))
+            return false;
+    for (unsigned i = 1; abi->parent != NULL && i < abi->escape_count; i++)
         if (abi->escapes[i - 1].number >= abi->escapes[i].number)
             return false;
+    if (abi->parent == NULL && abi->escape_count != RM_ESCAPES)
+        return false;
     for (unsigned i = 1; i < abi->class_count; i++)
         if (abi->classes[i - 1].number >= abi->classes[i].number)
             return false;
@@ -64,9 +69,39 @@ static bool is_different (const struct rm_abi *abi)
     return true;
 }
 
+/* What the first branch says of the later ones' escapes. */
+static bool varies (unsigned number)
+{
+    for (unsigned i = 1; i < rm_abi_branch_count; i++)
+        for (unsigned row = 0; row < rm_abi_branches[i]->escape_count; row++)
+            if (rm_abi_branches[i]->escapes[row].number == number)
+                return true;
+    return false;
+}
+
+/* Every row is found, by whoever inherits it and where it is not taken away. */
+static bool are_found (const struct rm_abi *abi)
+{
+    for (const struct rm_abi *at = abi; at != NULL; at = at->parent) {
+        for (unsigned i = 0; at->parent != NULL && at == abi && i < at->escape_count; i++)
+            if (rm_abi_escape (abi, at->escapes[i].number) != &at->escapes[i])
+                return false;
+        for (unsigned i = 0; i < at->class_count; i++) {
+            const struct rm_class *row = rm_abi_class (abi, at->classes[i].number);
+
+            if (row == NULL || row->number != at->classes[i].number || (at == abi && row != &at->classes[i]))
+                return false;
+        }
+        for (unsigned i = 0; i < at->control_count; i++)
+            if (rm_abi_control (abi, at->controls[i].number) != &at->controls[i])
+                return false;
+    }
+    return true;
+}
+
 static void tables (void)
 {
-    bool is_good = true;
+    bool is_good = true, is_said = true, is_found = true;
 
     for (unsigned i = 0; i < rm_abi_branch_count; i++) {
         const struct rm_abi *abi = rm_abi_branches[i];
@@ -75,6 +110,18 @@ static void tables (void)
         is_good = is_good && (i == 0 ? abi->parent == NULL : abi->parent == rm_abi_branches[i - 1]);
     }
     tap_ok (is_good, "rows are sorted, and every branch differs from its parent where it says so");
+    for (unsigned number = 0; number < RM_ESCAPES; number++)
+        is_said = is_said && (rm_abi_535.escapes[number].varies != 0) == varies (number);
+    tap_ok (is_said, "the first branch says which escapes differ in others");
+    for (unsigned i = 0; i < rm_abi_branch_count; i++) {
+        const struct rm_class *last = &rm_abi_535.classes[rm_abi_535.class_count - 1];
+
+        is_found = is_found && are_found (rm_abi_branches[i]);
+        is_found = is_found && rm_abi_class (rm_abi_branches[i], last->number + 1) == NULL;
+        is_found = is_found && rm_abi_class (rm_abi_branches[i], UINT32_MAX) == NULL;
+        is_found = is_found && rm_abi_escape (rm_abi_branches[i], RM_ESCAPES) == NULL;
+    }
+    tap_ok (is_found, "and every row is found");
 }
 
 static uint32_t class_size (const char *version, uint32_t number)
