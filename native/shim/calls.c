@@ -28,25 +28,35 @@ static void *wanted_memory (struct rm_wanted wanted, uint32_t *size)
 static bool prepare (struct process *process, int descriptor, uint32_t request, void *argument, struct rm_call *call)
 {
     enum rm_node kind = process_node_kind (process, descriptor);
+    bool is_ready = process->settled; /* it has tables, a slot and an rm */
     uint64_t gone;
 
     if (kind == RM_NODE_OTHER)
         return false;
-    if (!process_knows_driver (process)) {
+    if (!is_ready && !process_knows_driver (process)) {
         process_attach (process);
         return false;
     }
-    if (!rm_is_interesting (process->abi, kind, request) || !process_attach (process))
+    call->head_size = rm_head_size (process->abi, kind, request);
+    if (kind == RM_NODE_UVM ? !call->head_size : !rm_is_interesting (process->abi, kind, request))
+        return false;
+    if (!is_ready && !process_attach (process))
         return false;
     call->node = kind;
     call->request = request;
-    call->file = files_open (&process->files, descriptor, kind, &gone);
-    if (gone)
-        rm_close_file (process->rm, gone);
+    call->file = files_known (&process->files, descriptor, kind);
+    if (!call->file) {
+        call->file = files_open (&process->files, descriptor, kind, &gone);
+        if (gone)
+            rm_close_file (process->rm, gone);
+    }
     call->head = argument;
-    call->head_size = rm_head_size (process->abi, kind, request);
+    call->params = call->list = NULL;
+    call->params_size = call->list_size = 0;
     if (!call->file || !call->head_size || !readable (argument))
         return false;
+    if (kind == RM_NODE_UVM) /* points at nothing that rm reads */
+        return true;
     call->params = wanted_memory (rm_params_wanted (process->abi, kind, request, argument), &call->params_size);
     if (call->params)
         call->list = wanted_memory (rm_list_wanted (process->abi, kind, request, argument, call->params),
@@ -63,12 +73,21 @@ static void leave_and_start (struct process *process, uint64_t signals)
         thread_start (process);
 }
 
-/* Ranges are made as often as memory, and the driver's version says whether that matters: no lock for it. */
-static bool is_needless (unsigned long request)
+/* Calls that rm passes whatever it has kept, as most controls, and ranges of UVM: no lock for them, where nothing else is
+ * to be done. The descriptor may be anything by now: whatever it is, the call is made. */
+static __attribute__ ((noinline)) bool is_needless (int descriptor, uint32_t request, const void *argument)
 {
-    const struct rm_abi *abi = request == UVM_CREATE_EXTERNAL ? LOAD_RELAXED (shim_process.abi) : NULL;
+    const struct process *process = &shim_process;
+    const struct rm_abi *abi = LOAD_RELAXED (process->abi);
 
-    return abi && !rm_abi_has_ranges (abi);
+    return abi && files_may_know (&process->files, descriptor) &&
+           rm_shim_passes (abi, request, readable (argument) ? argument : NULL) && process_is_settled (process);
+}
+
+/* Only these can be: the rest is not worth the questions. */
+static bool may_be_needless (uint32_t request)
+{
+    return request == UVM_CREATE_EXTERNAL || rm_request_number (request) == ESCAPE_NUMBER_CONTROL;
 }
 
 /* Calls of UVM that end something: nothing is to be done before them, so both halves are made after them. */
@@ -80,7 +99,7 @@ static bool is_end (unsigned long request)
 
 static __attribute__ ((noinline)) int end_ioctl (int descriptor, unsigned long request, void *argument)
 {
-    struct rm_call call = { .node = RM_NODE_OTHER };
+    struct rm_call call;
     int result = next_ioctl (descriptor, request, argument), after = errno;
     uint64_t signals;
     struct process *process = process_enter_known (&signals);
@@ -98,7 +117,7 @@ static __attribute__ ((noinline)) int end_ioctl (int descriptor, unsigned long r
 
 static __attribute__ ((noinline)) int both_ioctl (int descriptor, unsigned long request, void *argument)
 {
-    struct rm_call call = { .node = RM_NODE_OTHER };
+    struct rm_call call;
     enum rm_verdict verdict = RM_PASS;
     uint64_t signals;
     int before = errno, result;
@@ -109,29 +128,26 @@ static __attribute__ ((noinline)) int both_ioctl (int descriptor, unsigned long 
     process_look (process);
     if (prepare (process, descriptor, (uint32_t) request, argument, &call))
         verdict = rm_begin (process->rm, &call);
-    if (verdict == RM_CONTINUE || verdict == RM_PERFORM)
-        process_leave (process, signals);
-    else
+    if (verdict != RM_CONTINUE && verdict != RM_PERFORM) {
         leave_and_start (process, signals);
-    errno = before;
-    if (verdict == RM_ANSWERED || verdict == RM_REFUSED)
-        return 0;
-    result = next_ioctl (descriptor, request, argument);
-    if (verdict != RM_CONTINUE && verdict != RM_PERFORM)
-        return result;
-    before = errno;
-    process = process_enter (&signals);
-    if (process) {
-        rm_end (process->rm, &call, result < 0 ? -before : 0);
-        leave_and_start (process, signals);
+        errno = before;
+        return verdict == RM_ANSWERED || verdict == RM_REFUSED ? 0 : next_ioctl (descriptor, request, argument);
     }
+    process_unlock (process);
+    errno = before;
+    result = next_ioctl (descriptor, request, argument);
+    before = errno;
+    process_lock (process);
+    rm_end (process->rm, &call, result < 0 ? -before : 0);
+    leave_and_start (process, signals);
     errno = before;
     return result;
 }
 
 int call_ioctl (int descriptor, unsigned long request, void *argument)
 {
-    if (!call_size_may_matter (request) || is_needless (request))
+    if (!call_size_may_matter (request) ||
+        (may_be_needless ((uint32_t) request) && is_needless (descriptor, (uint32_t) request, argument)))
         return next_ioctl (descriptor, request, argument);
     return (is_end (request) ? end_ioctl : both_ioctl) (descriptor, request, argument);
 }
@@ -140,7 +156,7 @@ void call_follow (void)
 {
     uint64_t signals;
     int before = errno;
-    struct process *process = process_enter_known (&signals);
+    struct process *process = process_enter_own (&signals);
 
     if (!process)
         return;
@@ -222,37 +238,54 @@ static uint64_t whole_pages (uint64_t length)
     return (length + 4095) & ~(uint64_t) 4095;
 }
 
+/* Takes what a mapping of the UVM node needs. false: it is none (NULL in *process), or there is not enough; then all is left. */
+static bool begin_mapping (struct process **process, int descriptor, uint64_t place, uint64_t size,
+                           struct rm_mapping *mapping, uint64_t *signals)
+{
+    bool granted;
+
+    *process = process_enter_known (signals);
+    if (!*process)
+        return false;
+    if (!(*process)->rm || process_node_kind (*process, descriptor) != RM_NODE_UVM) {
+        process_leave (*process, *signals);
+        *process = NULL;
+        return false;
+    }
+    (*process)->in_managed = true;
+    granted = rm_mapping_begin ((*process)->rm, wished_gpu (*process), place, size, mapping);
+    has_changed (*process);
+    if (!granted)
+        process_leave (*process, *signals);
+    return granted;
+}
+
 void *call_mmap (enum next which, void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
 {
     bool fixed = flags & MAP_FIXED, shared = (flags & MAP_TYPE) != MAP_PRIVATE && !(flags & MAP_ANONYMOUS), uvm;
     /* UVM takes a mapping only where its offset says: the address is known before the mapping is there. */
     uint64_t signals, size = whole_pages (length), place = fixed ? (uint64_t) address : (uint64_t) offset;
-    struct process *process = process_enter_known (&signals);
+    struct process *process = NULL;
     struct rm_mapping mapping;
     int before = errno;
     void *result;
 
-    if (!process)
-        return next_mmap (which, address, length, protection, flags, descriptor, offset);
-    uvm = process->rm && shared && process_node_kind (process, descriptor) == RM_NODE_UVM && length;
-    if (uvm) {
-        bool granted;
-
-        process->in_managed = true;
-        granted = rm_mapping_begin (process->rm, wished_gpu (process), place, size, &mapping);
-        has_changed (process);
-        if (!granted) {
-            process_leave (process, signals);
-            refused_set ((uint32_t) RAW0 (SYS_gettid));
-            errno = ENOMEM;
-            return MAP_FAILED;
-        }
+    uvm = shared && length && begin_mapping (&process, descriptor, place, size, &mapping, &signals);
+    if (process && !uvm) {
+        refused_set ((uint32_t) RAW0 (SYS_gettid));
+        errno = ENOMEM;
+        return MAP_FAILED;
     }
-    process_leave (process, signals);
+    if (uvm)
+        process_unlock (process);
     errno = before;
     result = next_mmap (which, address, length, protection, flags, descriptor, offset);
     before = errno;
-    if ((uvm || fixed) && length && (process = process_enter_known (&signals))) {
+    if (uvm)
+        process_lock (process);
+    else if (fixed && length)
+        process = process_enter_known (&signals);
+    if (process) {
         if (uvm) {
             process->in_managed = true;
             if (result == MAP_FAILED)
@@ -292,7 +325,7 @@ int call_munmap (void *address, size_t length)
 static uint64_t closing (int descriptor)
 {
     uint64_t signals, file = 0;
-    struct process *process = process_enter_known (&signals);
+    struct process *process = process_enter_own (&signals);
 
     if (!process)
         return 0;
@@ -305,7 +338,7 @@ static uint64_t closing (int descriptor)
 static void closed (uint64_t file)
 {
     uint64_t signals;
-    struct process *process = file ? process_enter_known (&signals) : NULL;
+    struct process *process = file ? process_enter_own (&signals) : NULL;
 
     if (!process)
         return;
@@ -328,7 +361,7 @@ int call_close (int descriptor)
 static void duplicated (int from, int to)
 {
     uint64_t signals;
-    struct process *process = process_enter_known (&signals);
+    struct process *process = process_enter_own (&signals);
 
     if (!process)
         return;

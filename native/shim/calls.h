@@ -15,9 +15,16 @@ static inline bool call_may_matter (unsigned long request)
 {
     return call_low_bytes[(request & 0xff) / 32] >> (request & 31) & 1;
 }
+/* One of UVM's whole numbers? */
+bool call_is_of_uvm (uint32_t request);
 /* The second look: TCGETS2 and its kind have escapes' low bytes and the size of no struct of the driver (44 bytes, or
  * none said). */
-bool call_size_may_matter (unsigned long request);
+static inline bool call_size_may_matter (unsigned long request)
+{
+    uint32_t number = (uint32_t) request, size = number >> 16 & 0x3fff;
+
+    return size ? size != 44 : call_is_of_uvm (number);
+}
 
 int call_ioctl (int descriptor, unsigned long request, void *argument);
 /* which: the function of these that the program called. */

@@ -46,6 +46,15 @@ static inline bool files_may_know (const struct files *files, int descriptor)
            LOAD_RELAXED (LOAD_RELAXED (files->by_descriptor)[descriptor]) != 0;
 }
 
+/* The same as files_open, where the descriptor is known to be of an open file of that kind; 0: it is not. */
+static inline uint64_t files_known (const struct files *files, int descriptor, enum rm_node kind)
+{
+    uint32_t index = (uint32_t) descriptor < files->descriptors ? files->by_descriptor[descriptor] : 0;
+
+    return index && files->files[index].kind == (uint32_t) kind ? (uint64_t) files->files[index].serial << 32 | index
+                                                                 : 0;
+}
+
 /* room: zeros, and there as long as `files` is used. Nothing when it has begun. */
 void files_begin (struct files *files, struct files_room *room);
 /* A child's: nothing is known. */

@@ -41,9 +41,14 @@ uint64_t lock_take (struct lock *lock)
     return signals;
 }
 
-void lock_give (struct lock *lock, uint64_t signals)
+void lock_release (struct lock *lock)
 {
     if (__atomic_exchange_n (&lock->word, 0, __ATOMIC_RELEASE) == 2)
         RAW3 (SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1);
+}
+
+void lock_give (struct lock *lock, uint64_t signals)
+{
+    lock_release (lock);
     signals_restore (signals);
 }

@@ -17,6 +17,8 @@ void lock_hold (struct lock *lock);
 /* Both give back, and take, the signal mask that the thread had. */
 uint64_t lock_take (struct lock *lock);
 void lock_give (struct lock *lock, uint64_t signals);
+/* Signals stay blocked. */
+void lock_release (struct lock *lock);
 
 /* Blocks what can come from outside: not the faults a thread makes itself, which must reach the program's handlers.
  * reserved: also leave libc's own signals (32 to 34), without which setuid() in a threaded program never ends. */

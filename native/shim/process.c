@@ -40,7 +40,7 @@ static void begin (struct process *process)
 
     files_forget (&p->files);
     p->looked = p->known = p->usable = p->unknown_driver = p->attached = p->has_managed = p->in_managed = false;
-    p->log_looked = false;
+    p->log_looked = p->settled = false;
     p->abi = NULL;
     p->rm = NULL;
     p->thread = THREAD_NONE;
@@ -54,29 +54,28 @@ static void begin (struct process *process)
     host_set (&p->host);
 }
 
-/* The pid tells a child of vfork. */
-static bool has_begun (const struct token *token, uint32_t pid)
+static bool is_of (const struct token *token)
 {
-    return LOAD (token->state) == 2 && token->pid == pid;
+    return token->pid == (uint32_t) RAW0 (SYS_getpid);
 }
 
-static bool begin_once (struct process *process, struct token *token, uint32_t pid)
+/* In a child of fork it has not: its token is wiped. */
+static bool has_begun (const struct process *process, const struct token *token)
+{
+    return LOAD (token->state) == 2 && (process->wiped || is_of (token));
+}
+
+static void begin_once (struct process *process, struct token *token)
 {
     uint32_t expected;
 
-    for (;;) {
-        uint32_t state = LOAD (token->state);
-
-        if (has_begun (token, pid))
-            return true;
-        if (state == 2 && process->wiped)
-            return false;
-        if (state == 2) /* an old kernel, and a child of fork: what the kernel would have done */
+    while (!has_begun (process, token)) {
+        if (LOAD (token->state) == 2) /* an old kernel, and a child of fork: what the kernel would have done */
             RAW3 (SYS_madvise, process->pages, sizeof *process->pages, MADV_DONTNEED);
         expected = 0;
         if (__atomic_compare_exchange_n (&token->state, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
             begin (process);
-            token->pid = pid;
+            token->pid = (uint32_t) RAW0 (SYS_getpid);
             STORE (token->state, 2u);
         } else {
             raw_rest (10000);
@@ -87,15 +86,11 @@ static bool begin_once (struct process *process, struct token *token, uint32_t p
 struct process *process_enter (uint64_t *signals)
 {
     struct pages *pages = pages_of (&shim_process);
-    uint32_t pid = (uint32_t) RAW0 (SYS_getpid);
 
     if (!pages)
         return NULL;
     *signals = signals_block (0);
-    if (!has_begun (&pages->token, pid) && !begin_once (&shim_process, &pages->token, pid)) {
-        signals_restore (*signals);
-        return NULL;
-    }
+    begin_once (&shim_process, &pages->token);
     lock_hold (&pages->token.lock);
     return &shim_process;
 }
@@ -104,15 +99,37 @@ struct process *process_enter_known (uint64_t *signals)
 {
     struct pages *pages = LOAD (shim_process.pages);
 
-    if (!pages || !has_begun (&pages->token, (uint32_t) RAW0 (SYS_getpid)))
+    if (!pages || !has_begun (&shim_process, &pages->token))
         return NULL;
     *signals = lock_take (&pages->token.lock);
     return &shim_process;
 }
 
+struct process *process_enter_own (uint64_t *signals)
+{
+    struct pages *pages = LOAD (shim_process.pages);
+
+    return pages && is_of (&pages->token) ? process_enter_known (signals) : NULL;
+}
+
 void process_leave (struct process *process, uint64_t signals)
 {
     lock_give (&process->pages->token.lock, signals);
+}
+
+void process_unlock (struct process *process)
+{
+    lock_release (&process->pages->token.lock);
+}
+
+void process_lock (struct process *process)
+{
+    lock_hold (&process->pages->token.lock);
+}
+
+bool process_is_itself (const struct process *process)
+{
+    return is_of (&process->pages->token);
 }
 
 /* The two paths: a container's, or the environment's where there is no container's file and the program has no more
@@ -148,7 +165,7 @@ static bool read_fresh (struct process *process)
     return true;
 }
 
-void process_look (struct process *process)
+void process_look_closely (struct process *process)
 {
     uint32_t generation;
 
@@ -157,9 +174,8 @@ void process_look (struct process *process)
     if (!process->shared)
         return;
     generation = LOAD (process->shared->generation);
-    if (process->looked && generation == process->generation)
-        return;
     process->looked = true;
+    STORE (process->settled, false);
     process->usable = process->known ? read_fresh (process) : limits_read (process->shared, process->limits);
     process->generation = generation;
     if (!process->usable)

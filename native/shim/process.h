@@ -7,7 +7,9 @@
  * child (MADV_WIPEONFORK): the token's lock is free there and its state 0, whatever the parent's other threads were doing,
  * and the child begins anew with a slot of its own. What the parent
  * had open stays open in the child, and so does the parent's slot's lock, as the driver's memory does. A child of vfork
- * shares the pages, and everything: it is told by its pid, and what it does is not our business.
+ * shares the pages, and everything but its descriptors: closing and duplicating those is not our business, and there it is
+ * told by its pid. Memory that it maps or takes on an open file of the driver is its parent's. Nobody else asks for a pid,
+ * except where the kernel does not wipe (before 4.14).
  */
 #ifndef NVC_SHIM_PROCESS_H
 #define NVC_SHIM_PROCESS_H
@@ -53,6 +55,7 @@ struct process {
     uint32_t generation;         /* that was looked at last */
     uint64_t own;                /* what the container lowered itself, when that was looked at last */
     bool looked;
+    bool settled; /* what was looked at last is applied; read without the lock */
     struct limits *limits; /* in `pages` */
     struct limits *fresh;  /* where later states of the file are read to */
     const char *region_path;
@@ -83,19 +86,41 @@ struct process {
 
 extern struct process shim_process;
 
-/* The process, locked, for a driver call; NULL when this is none of ours (no memory, a child of vfork). */
+/* The process, locked, for a driver call; NULL when there is no memory for it. */
 struct process *process_enter (uint64_t *signals);
-/* Only if there is something already: for close, dup, munmap. */
+/* Only if there is something already: for mmap, munmap. */
 struct process *process_enter_known (uint64_t *signals);
+/* The same, but NULL in a child of vfork: for close, dup. */
+struct process *process_enter_own (uint64_t *signals);
 void process_leave (struct process *process, uint64_t signals);
+/*
+ * Unlocked for the driver's work between the two halves of a call, and locked again after it. Signals stay blocked: a
+ * handler between the halves could do nothing that it cannot do after them, and to block twice was a third of what a call
+ * cost. The program does not notice, for the driver's work was no place where handlers ran before: it waits on semaphores
+ * that no signal ends (os_acquire_mutex and the rest of os-interface.c, uvm_lock.h), but for the moment when the machine
+ * goes to sleep (nv_system_pm_lock). SIGKILL, SIGSTOP and the faults that a thread makes itself are never blocked. A fork
+ * by another thread meanwhile does not matter: its child has not this thread.
+ */
+void process_unlock (struct process *process);
+void process_lock (struct process *process);
+/* Is this the process itself, and no child that shares its memory? */
+bool process_is_itself (const struct process *process);
 
 /* Has the host or the container changed the share since? Without the lock, some loads. */
 bool process_is_behind (const struct process *process);
+/* Has it begun, has what it needs, and applied the share as it is now? Then a call that rm passes leaves nothing to do.
+ * Without the lock, some loads. */
+bool process_is_settled (const struct process *process);
 
 /* --- the rest with the process locked --- */
 
 /* Looks whether the limits changed. */
-void process_look (struct process *process);
+void process_look_closely (struct process *process);
+static inline void process_look (struct process *process)
+{
+    if (!process->looked || LOAD (process->shared->generation) != process->generation)
+        process_look_closely (process);
+}
 enum rm_node process_node_kind (struct process *process, int descriptor);
 /* Tables for the driver: false when it is unknown (the region says so then). */
 bool process_knows_driver (struct process *process);

@@ -14,13 +14,9 @@ const uint32_t call_low_bytes[8] = {
     [6] = 1u << (0xd3 - 0xc0),
 };
 
-bool call_size_may_matter (unsigned long request)
+bool call_is_of_uvm (uint32_t request)
 {
-    uint32_t number = (uint32_t) request, size = number >> 16 & 0x3fff;
-
-    if (size)
-        return size != 44;
-    switch (number) {
+    switch (request) {
     case UVM_UNREGISTER_SPACE:
     case UVM_MAP_EXTERNAL:
     case UVM_FREE:

@@ -50,6 +50,13 @@ bool process_is_behind (const struct process *process)
            process_own (process) != LOAD_RELAXED (process->own);
 }
 
+bool process_is_settled (const struct process *process)
+{
+    const struct pages *pages = LOAD_RELAXED (process->pages);
+
+    return pages && LOAD (pages->token.state) == 2 && LOAD (process->settled) && !process_is_behind (process);
+}
+
 static void publish_channels (struct process *process)
 {
     static const struct region_channel none = { 0 };
@@ -82,13 +89,13 @@ static bool needs_thread (struct process *process, int gpu)
     return (process->limits->flags & LIMITS_PAUSED) || process_cap (process, gpu);
 }
 
-bool process_settle (struct process *process)
+static __attribute__ ((noinline)) bool settle_anew (struct process *process, uint64_t own)
 {
     uint32_t regrouped = process->regrouped;
     bool wanted = false, other = false;
 
     if (process->attached)
-        __atomic_store_n (&process->own, process_own (process), __ATOMIC_RELAXED);
+        __atomic_store_n (&process->own, own, __ATOMIC_RELAXED);
     if (!process->rm)
         return false;
     __atomic_store_n (&process->has_managed, rm_has_managed (process->rm), __ATOMIC_RELAXED);
@@ -122,8 +129,22 @@ bool process_settle (struct process *process)
             rm_freeze (process->rm, gpu, true);
         wanted |= needs_thread (process, gpu);
     }
+    /* A child of vfork ends, and a thread of its own with it: the next call of the process itself starts one. */
+    if (wanted && process->thread == THREAD_NONE && !process_is_itself (process))
+        return false;
+    STORE (process->settled, true);
     if (!wanted || process->thread != THREAD_NONE)
         return false;
     process->thread = THREAD_WANTED;
     return true;
+}
+
+bool process_settle (struct process *process)
+{
+    uint64_t own = process->attached ? process_own (process) : 0;
+
+    /* What it decided then it would decide again. */
+    if (process->settled && !process->regrouped && own == process->own)
+        return false;
+    return settle_anew (process, own);
 }

@@ -125,6 +125,7 @@ static void *run (void *argument)
             return NULL;
         next = turns (process);
         process->thread = next ? THREAD_RUNS : THREAD_NONE;
+        STORE (process->settled, false);
         if (process_settle (process)) { /* this thread will do */
             process->thread = THREAD_RUNS;
             next = raw_now ();
@@ -163,6 +164,7 @@ void thread_start (struct process *process)
         process = process_enter_known (&signals);
         if (process) {
             process->thread = THREAD_NONE;
+            STORE (process->settled, false); /* the next call tries again */
             log_note (process, "no-thread", (uint32_t) failed);
             process_leave (process, signals);
         }

@@ -86,6 +86,20 @@ def test_a_program_that_makes_no_call_on_the_driver_follows_too(machine: Path) -
     with_gpu(machine, followed)
 
 
+def controlled(gpu: SimGpu) -> None:
+    probe = gpu.started(cap=1000)
+    assert probe.control() > 0
+    gpu.share(cap=300)
+    time.sleep(0.2)
+    assert "nvc-shim" not in probe.threads(), "nobody polls, and nothing was called"
+    assert probe.control() > 0
+    assert "nvc-shim" in probe.threads()
+
+
+def test_a_call_that_nobody_follows_takes_up_a_changed_share(machine: Path) -> None:
+    with_gpu(machine, controlled)
+
+
 def slices(gpu: SimGpu, probe: Probe) -> set[int]:
     """Microseconds that a process's compute groups have, from outside."""
     slot = next(slot for slot in gpu.region().slots if slot.pid == probe.process.pid)

@@ -147,6 +147,11 @@ static void child (void)
     }
     CHECK (waitpid (other, &status, 0) == other && status == 0);
     CHECK (take (control, 0x5c000012, 1) == 0x51);
+    other = vfork ();
+    if (other == 0) /* what it takes lies on its parent's open file, so it counts there */
+        _exit (take (control, 0x5c000012, 1) == 0x51 && give (control, 0x5c000011) == 0 ? 0 : 3);
+    CHECK (waitpid (other, &status, 0) == other && status == 0);
+    CHECK (take (control, 0x5c000011, 400) == 0 && take (control, 0x5c000012, 1) == 0x51);
     other = (pid_t) syscall (SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL); /* a fork that libc does not know of */
     if (other == 0) {
         close (control);
@@ -204,6 +209,40 @@ static void threads (void)
     CHECK (take (control, 0x5c000010, 1000) == 0);
 }
 
+static volatile int handled, harmed;
+
+/* Comes amid a call of its own thread: before its first half, between the halves, or after. */
+static void allocating_handler (int number)
+{
+    uint32_t object = 0x5c010000 + (uint32_t) syscall (SYS_gettid) % 0x10000;
+    int before = errno;
+
+    (void) number;
+    handled++;
+    if (take (control, object, 1) == 0)
+        harmed += give (control, object) != 0;
+    errno = before;
+}
+
+static void handlers (void)
+{
+    pthread_t all[2];
+    void *result;
+
+    signal (SIGUSR1, allocating_handler);
+    for (uintptr_t i = 0; i < 2; i++)
+        CHECK (pthread_create (&all[i], NULL, churn, (void *) i) == 0);
+    for (int i = 0; i < 4000; i++) {
+        CHECK (pthread_kill (all[i % 2], SIGUSR1) == 0);
+        usleep (100);
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++)
+        CHECK (pthread_join (all[i], &result) == 0 && result == NULL);
+    CHECK (handled > 100 && harmed == 0);
+    CHECK (take (control, 0x5c000010, 1000) == 0);
+}
+
 int main (int argc, char **argv)
 {
     alarm (40);
@@ -217,6 +256,8 @@ int main (int argc, char **argv)
         child ();
     else if (!strcmp (argv[1], "threads"))
         threads ();
+    else if (!strcmp (argv[1], "handlers"))
+        handlers ();
     puts ("ok");
     return 0;
 }
