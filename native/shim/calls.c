@@ -2,15 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 
-#include "limits.h"
 #include "next.h"
 #include "process.h"
 #include "raw.h"
-#include "refused.h"
 #include "rm/abi.h"
-#include "rm/managed.h"
 
 /* Addresses that no program has: the driver will say EFAULT. */
 static bool readable (const void *address)
@@ -163,160 +159,6 @@ void call_follow (void)
     process_look (process);
     leave_and_start (process, signals);
     errno = before;
-}
-
-/* --- managed memory --- */
-
-#define WISHES 16
-static struct {
-    uint32_t thread; /* 0: free */
-    uint8_t uuid[16];
-} wishes[WISHES];
-static uint32_t wish_count;
-
-void call_next_managed (const uint8_t uuid[16])
-{
-    uint32_t thread = (uint32_t) RAW0 (SYS_gettid), nobody;
-
-    for (int pass = 0; pass < 2; pass++) /* the thread's own entry first */
-        for (int i = 0; i < WISHES; i++) {
-            nobody = 0;
-            if (pass == 0 ? LOAD (wishes[i].thread) != thread
-                          : !__atomic_compare_exchange_n (&wishes[i].thread, &nobody, thread, false, __ATOMIC_SEQ_CST,
-                                                          __ATOMIC_SEQ_CST))
-                continue;
-            for (int byte = 0; byte < 16; byte++)
-                wishes[i].uuid[byte] = uuid[byte];
-            if (pass == 1)
-                __atomic_add_fetch (&wish_count, 1, __ATOMIC_SEQ_CST);
-            return;
-        }
-}
-
-static int wished_gpu (struct process *process)
-{
-    uint32_t thread;
-    int gpu = RM_NO_GPU;
-
-    if (!LOAD (wish_count))
-        return gpu;
-    thread = (uint32_t) RAW0 (SYS_gettid);
-    for (int i = 0; i < WISHES; i++)
-        if (LOAD (wishes[i].thread) == thread) {
-            gpu = limits_find_gpu (process->limits, wishes[i].uuid);
-            __atomic_sub_fetch (&wish_count, 1, __ATOMIC_SEQ_CST);
-            STORE (wishes[i].thread, 0u);
-        }
-    return gpu;
-}
-
-static void has_changed (struct process *process)
-{
-    process->in_managed = false;
-    __atomic_store_n (&process->has_managed, rm_has_managed (process->rm), __ATOMIC_RELAXED);
-}
-
-static void discharge (struct process *process, uint64_t address, uint64_t length)
-{
-    process->in_managed = true;
-    rm_unmap (process->rm, address, length);
-    has_changed (process);
-}
-
-/* A mapping at a fixed address failed. What was mapped there is still there, or gone as a whole: kernels differ in whether
- * they take it away before they ask the driver. */
-static void discharge_if_gone (struct process *process, uint64_t address, uint64_t length)
-{
-    uint64_t managed = rm_managed_from (process->rm, address, length);
-
-    if (managed != UINT64_MAX && RAW3 (SYS_msync, managed, 4096, MS_ASYNC) == -ENOMEM)
-        discharge (process, address, length);
-}
-
-static uint64_t whole_pages (uint64_t length)
-{
-    return (length + 4095) & ~(uint64_t) 4095;
-}
-
-/* Takes what a mapping of the UVM node needs. false: it is none (NULL in *process), or there is not enough; then all is left. */
-static bool begin_mapping (struct process **process, int descriptor, uint64_t place, uint64_t size,
-                           struct rm_mapping *mapping, uint64_t *signals)
-{
-    bool granted;
-
-    *process = process_enter_known (signals);
-    if (!*process)
-        return false;
-    if (!(*process)->rm || process_node_kind (*process, descriptor) != RM_NODE_UVM) {
-        process_leave (*process, *signals);
-        *process = NULL;
-        return false;
-    }
-    (*process)->in_managed = true;
-    granted = rm_mapping_begin ((*process)->rm, wished_gpu (*process), place, size, mapping);
-    has_changed (*process);
-    if (!granted)
-        process_leave (*process, *signals);
-    return granted;
-}
-
-void *call_mmap (enum next which, void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
-{
-    bool fixed = flags & MAP_FIXED, shared = (flags & MAP_TYPE) != MAP_PRIVATE && !(flags & MAP_ANONYMOUS), uvm;
-    /* UVM takes a mapping only where its offset says: the address is known before the mapping is there. */
-    uint64_t signals, size = whole_pages (length), place = fixed ? (uint64_t) address : (uint64_t) offset;
-    struct process *process = NULL;
-    struct rm_mapping mapping;
-    int before = errno;
-    void *result;
-
-    uvm = shared && length && begin_mapping (&process, descriptor, place, size, &mapping, &signals);
-    if (process && !uvm) {
-        refused_set ((uint32_t) RAW0 (SYS_gettid));
-        errno = ENOMEM;
-        return MAP_FAILED;
-    }
-    if (uvm)
-        process_unlock (process);
-    errno = before;
-    result = next_mmap (which, address, length, protection, flags, descriptor, offset);
-    before = errno;
-    if (uvm)
-        process_lock (process);
-    else if (fixed && length)
-        process = process_enter_known (&signals);
-    if (process) {
-        if (uvm) {
-            process->in_managed = true;
-            if (result == MAP_FAILED)
-                rm_mapping_refused (process->rm, &mapping);
-            else
-                rm_mapping_made (process->rm, &mapping, (uint64_t) result);
-            has_changed (process);
-        }
-        if (fixed && process->rm && result == MAP_FAILED)
-            discharge_if_gone (process, place, size);
-        else if (fixed && process->rm && !uvm)
-            discharge (process, place, size);
-        process_leave (process, signals);
-    }
-    errno = before;
-    return result;
-}
-
-int call_munmap (void *address, size_t length)
-{
-    uint64_t signals;
-    struct process *process = NULL;
-
-    if (length && ((unsigned long) address & 4095) == 0)
-        process = process_enter_known (&signals);
-    if (process) {
-        if (process->rm)
-            discharge (process, (uint64_t) address, whole_pages (length));
-        process_leave (process, signals);
-    }
-    return next_munmap (address, length);
 }
 
 /* --- descriptors --- */
