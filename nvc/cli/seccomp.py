@@ -21,7 +21,8 @@ _NATIVE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 @click.option("--profile", metavar="FILE", default="", help="Add to this profile.  [default: one that allows all]")
 @click.option("--listener", metavar="PATH", default=LISTEN, show_default=True, help="The agent's socket.")
 @click.option("--metadata", metavar="TEXT", default="nvc", show_default=True, help="What the agent is told with it.")
-def seccomp(profile: str, listener: str, metadata: str) -> None:
+@click.option("--no-32-bit", is_flag=True, help="End programs that use the 32-bit system calls.")
+def seccomp(profile: str, listener: str, metadata: str, no_32_bit: bool) -> None:
     """Print a seccomp profile with which a container's calls of the GPU driver are announced to the agent.
 
     For those who keep their own OCI runtime; nvc-runtime does this by itself. The container needs nvc-hook and a share
@@ -30,6 +31,10 @@ def seccomp(profile: str, listener: str, metadata: str) -> None:
     FILE is what the container would have without it, in the form of Docker, Podman or config.json's linux.seccomp.
     Podman's is /usr/share/containers/seccomp.json; Docker's is in its sources (profiles/seccomp/default.json).
     Without FILE the profile refuses nothing, which is less than engines do by themselves.
+
+    The first mmap of the 32-bit entry is out of any profile's sight: managed memory that is mapped by it is charged a
+    second late, and not at all when a process that never calls the driver maps it for another one. nvc-runtime closes
+    that entry; --no-32-bit closes all of it.
 
     \b
         nvc-py seccomp --profile /usr/share/containers/seccomp.json > gpu.json
@@ -41,7 +46,7 @@ def seccomp(profile: str, listener: str, metadata: str) -> None:
     if native is None:
         raise InputError(f"no filter is known for {platform.machine()}")
     content = _read(profile) if profile else None
-    click.echo(json.dumps(merge(content, listener, metadata, native), indent=2))
+    click.echo(json.dumps(merge(content, listener, metadata, native, second=not no_32_bit), indent=2))
 
 
 def _read(path: str) -> dict[str, object]:

@@ -39,14 +39,18 @@ _SECOND = {"SCMP_ARCH_X86_64": ("SCMP_ARCH_X86",), "SCMP_ARCH_AARCH64": ("SCMP_A
 _HINT = "let the engine use its default profile, or one without rules of its own for ioctl and mmap"
 
 
-def merge(profile: Mapping[str, Any] | None, listener: str, metadata: str, native: str) -> dict[str, Any]:
+def merge(
+    profile: Mapping[str, Any] | None, listener: str, metadata: str, native: str, *, second: bool = True
+) -> dict[str, Any]:
     """``profile`` (linux.seccomp of a config.json, or an engine's profile; None: unconfined) with the calls announced.
 
     listener: absolute path of the unix socket that gets the filter's descriptor. metadata: text that goes with it.
     native: the machine's own "SCMP_ARCH_...". Nothing that the profile refuses becomes possible, and nothing that it
-    permits becomes impossible, except for the x32 system calls, which are refused.
+    permits becomes impossible, except for the x32 system calls, which are refused, and, without ``second``, those of
+    the 32-bit entry: its first mmap has its arguments in memory, where no rule can look (docs/guard.md).
     Raises InputError for a profile that has a listener already, or whose own conditions cannot be kept beside ours.
     """
+    refused = (_X32,) if second else (_X32, *_SECOND.get(native, ()))
     if profile is None:
         profile = {"defaultAction": ALLOW, "architectures": [native, *_SECOND.get(native, ())]}
     if not isinstance(profile, dict):
@@ -76,9 +80,9 @@ def merge(profile: Mapping[str, Any] | None, listener: str, metadata: str, nativ
         added += [_rule(name, NOTIFY, arguments) for arguments in announced]
     merged = {**profile, "syscalls": [*kept, *added], "listenerPath": listener, "listenerMetadata": metadata}
     if isinstance(merged.get("architectures"), list):
-        merged["architectures"] = [word for word in merged["architectures"] if word != _X32]
+        merged["architectures"] = [word for word in merged["architectures"] if word not in refused]
     if isinstance(merged.get("archMap"), list):
-        merged["archMap"] = [_without_x32(entry) for entry in merged["archMap"]]
+        merged["archMap"] = [_without(entry, refused) for entry in merged["archMap"]]
     return merged
 
 
@@ -177,7 +181,7 @@ def _masked(index: int, mask: int, value: int) -> dict[str, Any]:
     return {"index": index, "value": mask, "valueTwo": value, "op": _MASKED}
 
 
-def _without_x32(entry: object) -> object:
+def _without(entry: object, refused: Sequence[str]) -> object:
     if not isinstance(entry, dict) or not isinstance(entry.get("subArchitectures"), list):
         return entry
-    return {**entry, "subArchitectures": [word for word in entry["subArchitectures"] if word != _X32]}
+    return {**entry, "subArchitectures": [word for word in entry["subArchitectures"] if word not in refused]}

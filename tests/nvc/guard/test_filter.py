@@ -118,6 +118,16 @@ def test_the_x32_entry_is_refused() -> None:
         assert cbpf.run(program, cbpf.X86_64, 0x40000000 | 514, (3, 0xC030462B)).startswith("kill")
 
 
+@pytest.mark.parametrize("profile", [None, DEFAULT_DENY])
+def test_the_32_bit_entry_is_refused_on_demand(profile: dict[str, Any] | None) -> None:
+    program = compile_profile(merge(profile, "/run/nvc/agent/listen", "share", NATIVE, second=False))
+    assert cbpf.run(program, cbpf.I386, 90, ()).startswith("kill")
+    assert cbpf.run(program, cbpf.X86_64, IOCTL, (3, 0xC030462B)) == "notify"
+    sub = {"archMap": [{"architecture": NATIVE, "subArchitectures": ["SCMP_ARCH_X86", "SCMP_ARCH_X32"]}]}
+    engine = merge({**DEFAULT_DENY, **sub}, "/x", "", NATIVE, second=False)
+    assert engine["archMap"] == [{"architecture": NATIVE, "subArchitectures": []}]
+
+
 def test_what_a_profile_refuses_stays_refused_and_what_it_permits_permitted() -> None:
     program = compile_profile(merged(DEFAULT_DENY))
     assert cbpf.run(program, cbpf.X86_64, GETPID, ()) == "allow"
