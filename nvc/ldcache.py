@@ -78,7 +78,7 @@ def launch(operation: UpdateLdcache, place: Place, program: Fd) -> Launched:
     """Start the process that will be ldconfig. Raises LdcacheError; the caller closes the result in any case."""
     rights.use("ldcache")
     try:
-        launched = ldcache_process.take() if not operation.no_pivot else None
+        launched = ldcache_process.take(_arguments(operation)) if not operation.no_pivot else None
         root = None if mounts.modern() else place.root.fd
         return launched or ldcache_process.start(program, root=root, no_pivot=operation.no_pivot)
     except OSError as error:
@@ -96,8 +96,7 @@ def begin(operation: UpdateLdcache, place: Place, launched: Launched, program: F
         raise LdcacheError(f"{place.root.path}{CACHE} cannot be read: {reason(error)}") from error
     place.undo.push(snapshot.restore)
     try:
-        arguments = (operation.ldconfig, "-f", _CONFIGURATION, "-C", CACHE, *operation.directories)
-        launched.go(program, arguments, owner, place.root.fd if mounts.modern() else None)
+        launched.go(program, _arguments(operation), owner, place.root.fd if mounts.modern() else None)
     except OSError as error:
         raise _not_started(operation, error) from error
 
@@ -124,6 +123,10 @@ def finish(operation: UpdateLdcache, place: Place, launched: Launched) -> bool:
     if status != 0:
         raise _failure(operation.ldconfig, status, lines)
     return True
+
+
+def _arguments(operation: UpdateLdcache) -> tuple[str, ...]:
+    return (operation.ldconfig, "-f", _CONFIGURATION, "-C", CACHE, *operation.directories)
 
 
 def _not_started(operation: UpdateLdcache, error: OSError) -> LdcacheError:

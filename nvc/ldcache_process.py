@@ -10,11 +10,11 @@ import os
 import select
 import time
 
-from nvc.ldcache_sandbox import Sandbox
+from nvc.ldcache_sandbox import Sandbox, packed
 from nvc.linux import const, mounts, process, procfd, rights, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
-from rpc import channel, codec
+from rpc import channel
 from rpc.errors import ChannelError
 
 TYPE_CHECKING = False
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _OUTPUT_LIMIT = 256 << 10
 #: Seconds that it may take to read what it is told: it does nothing else, and the packet fits its socket.
 _PATIENCE = 5.0
+#: For one that was started in advance: native/syscall/standby.c.
+_MOST_ARGUMENTS, _MOST_BYTES = 1024, 32 << 10
 
 
 class Launched:
@@ -54,22 +56,25 @@ class Launched:
         has none yet; only its mounts of this moment are seen.
         """
         is_known = identity(program) == self._program
-        request = codec.dumps({"arguments": list(arguments), "uid": owner[0], "gid": owner[1], "copied": is_known})
-        tree = None
+        request = packed(owner, arguments)
+        tree = copy = None
         if root is not None:
             tree = syscalls.open_tree(root, recursive=True)
             # What is covered in the sandbox must not be covered in the container: a clone is a peer of its original.
             syscalls.mount_setattr(tree, 0, propagation=const.MS_PRIVATE)
         try:
-            carried = [*([tree] if tree is not None else []), *([] if is_known else [program])]
-            self._end.send(request, [one.fileno() for one in carried], time.monotonic() + _PATIENCE)
+            if not is_known:
+                copy = process.sealed_copy(program, "ldconfig")
+            carried = [one.fileno() for one in (tree, copy) if one is not None]
+            self._end.send(request, carried, time.monotonic() + _PATIENCE)
         except (BrokenPipeError, ConnectionResetError):
             pass  # it ended already, and ``finish`` says why
         except ChannelError as error:
             raise TimeoutError(errno.ETIMEDOUT, str(error)) from error
         finally:
-            if tree is not None:
-                tree.close()
+            for one in (tree, copy):
+                if one is not None:
+                    one.close()
 
     def finish(self, limit: float) -> tuple[int, bytes, str]:
         """Wait for it: (exit status or minus the signal, what it printed, which step before it failed or "").
@@ -89,7 +94,7 @@ class Launched:
             if not isinstance(error, TimeoutError) or not _gone(child):
                 _kill(child)
             raise
-        return status, text, problem.decode("utf-8", "replace")
+        return status, text, _told(problem)
 
     def close(self) -> None:
         """End it if it did not run. May be called twice."""
@@ -122,11 +127,12 @@ def in_advance(program: Fd) -> int:
     return _spare.pid if _spare is not None else 0
 
 
-def take() -> Launched | None:
-    """What was started in advance, once, if it still is there; the caller closes it."""
+def take(arguments: tuple[str, ...] = ()) -> Launched | None:
+    """What was started in advance, once, if it still is there and can take them; the caller closes it."""
     global _spare
     spare, _spare = _spare, None
-    if spare is not None and not spare.running:
+    is_long = len(arguments) > _MOST_ARGUMENTS or len(packed((0, 0), arguments)) > _MOST_BYTES
+    if spare is not None and (is_long or not spare.running):
         spare.close()
         return None
     return spare
@@ -196,6 +202,13 @@ def _between(sandbox: Sandbox) -> int:
     if status < 0:
         os.kill(os.getpid(), -status)
     return status
+
+
+def _told(problem: bytes) -> str:
+    """The line that says what went wrong; native/syscall/standby.c puts a null and an error number behind it."""
+    text, mark, number = problem.partition(b"\0")
+    reason = f": {os.strerror(number[0]).lower()}" if mark and number else ""
+    return text.decode("utf-8", "replace") + reason
 
 
 def _gone(child: int) -> bool:

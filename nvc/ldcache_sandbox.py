@@ -2,20 +2,22 @@
 
 Between fork and exec this is Python that must not import anything: once the root has changed, a module would be
 loaded from the container. So everything is imported above, and the import system is switched off first thing.
+One that was started in advance is Python until it waits: the rest is native/syscall/standby.c, where that was built.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import stat
+import struct
 import sys
 
-from nvc.linux import const, process, rights, seccomp, syscalls
+from nvc.linux import const, memory, process, rights, seccomp, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
-from rpc import codec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +42,17 @@ _HIDDEN_ATTRIBUTES = (
 )
 #: What ldconfig needs beyond its user's rights: distributions ship /usr/lib without write permission for root.
 _KEPT = frozenset((rights.CAP_DAC_OVERRIDE,))
-#: Where the program's descriptor is when everything behind it is closed.
-_PROGRAM = 3
+#: Where the program's descriptor is, and the one to say what failed, when everything behind them is closed.
+_PROGRAM, _REPORT = 3, 4
+#: What it is told: the owner's uid and gid, then the program's arguments, each with a null behind it.
+_OWNER = struct.Struct("=II")
+#: struct standby_orders and struct standby_range of native/syscall/standby.h.
+_ORDERS, _RANGE = struct.Struct(f"=8iQ{2 * len(_LIMITS)}Q"), struct.Struct("=2Q")
+
+
+def packed(owner: tuple[int, int], arguments: tuple[str, ...]) -> bytes:
+    """The word to go on."""
+    return _OWNER.pack(*owner) + b"".join([os.fsencode(argument) + b"\0" for argument in arguments])
 
 
 class Sandbox:
@@ -85,6 +96,8 @@ class Sandbox:
         self._tree: Fd | None = None
         self._ground: Fd | None = None
         self._covers: list[tuple[str, Fd]] = []
+        self._memory: list[tuple[int, int, str, str]] = []
+        self._may_set_groups = False
 
     def leave_other_end(self) -> None:
         """Close the inherited other end, in every process forked for this: else the end is never seen."""
@@ -118,7 +131,8 @@ class Sandbox:
         wait = ("process set-up failed", self._wait)
         if self.root is None:
             confine = "process confinement failed"
-            return (*first, alone, (confine, self._stand), wait, (confine, self._enter), *last)
+            early = (("process set-up failed", self._stand_by),) if self.is_early else ()
+            return (*first, alone, (confine, self._stand), *early, wait, (confine, self._enter), *last)
         change = (("process confinement failed", self._change_root), ("process confinement failed", self._hide))
         return (*first, wait, alone, *change, *last)
 
@@ -145,6 +159,8 @@ class Sandbox:
 
     def _stand(self) -> None:
         """Have an empty root and nothing else, and at hand what will hide the container's own /proc, /sys and /dev."""
+        if self.is_early:
+            self._look()
         syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
         # Before the root goes: in a user namespace a new procfs may show no more than one that is seen.
         self._covers = [("/proc", _new_proc()), ("/sys", _new("tmpfs")), ("/dev", _new("tmpfs"))]
@@ -157,17 +173,38 @@ class Sandbox:
         os.chroot(".")
         os.chdir("/")
 
+    def _look(self) -> None:
+        """What ``_stand_by`` asks /proc, while there is one."""
+        self._may_set_groups = _setgroups_allowed()
+        try:
+            self._memory = memory.mappings()
+        except OSError:
+            pass  # then it keeps it
+
+    def _stand_by(self) -> None:
+        """Wait, and go on, without this process's memory, whose end nobody is to wait for later.
+
+        Returns, and nothing has been done, where that cannot be.
+        """
+        assert self._ground is not None
+        ranges = [_RANGE.pack(one[0], one[1]) for one in self._memory if not one[3].startswith(memory.SKIPPED)]
+        descriptors = (self.end.fileno(), self.report, self.program.fileno(), self._ground.fileno())
+        covers = [cover.fileno() for _, cover in self._covers]
+        limits = [number for limit in _LIMITS for number in limit]
+        orders = _ORDERS.pack(*descriptors, *covers, self._may_set_groups, rights.mask(_KEPT), *limits)
+        syscalls.standby(orders, seccomp.filter_of(seccomp.LDCONFIG), b"".join(ranges))
+
     def _wait(self) -> None:
         received = self.end.receive()
         if received is None:
             os._exit(1)  # not wanted any more; there may be nobody to tell
-        request, descriptors = codec.loads(received[0]), received[1]
-        self.arguments = tuple(request["arguments"])
-        self.uid, self.gid = request["uid"], request["gid"]
+        request, descriptors = received
+        self.uid, self.gid = _OWNER.unpack_from(request)
+        self.arguments = tuple(os.fsdecode(word) for word in request[_OWNER.size :].split(b"\0")[:-1])
         if self.root is None:
             self._tree = Fd(descriptors.pop(0), "rootfs")
-        if not request["copied"]:
-            self.program = process.sealed_copy(Fd(descriptors.pop(0), "ldconfig"), "ldconfig")
+        if descriptors:
+            self.program = Fd(descriptors.pop(0), "ldconfig")  # another than was copied: sealed already
 
     def _enter(self) -> None:
         """The container's tree on top of the empty root, which is all that lies below it."""
@@ -221,9 +258,12 @@ class Sandbox:
         syscalls.capset(kept, kept, inheritable & kept)
         rights.no_new_privs()
         rights.parent_death_signal(0)  # changing ids cleared it
+        report = fcntl.fcntl(self.report, fcntl.F_DUPFD_CLOEXEC, _REPORT + 1)
         if self.program.fileno() != _PROGRAM:
             os.dup2(self.program.fileno(), _PROGRAM, inheritable=False)
-        process.close_from(_PROGRAM + 1)
+        os.dup2(report, _REPORT, inheritable=False)
+        self.report = _REPORT
+        process.close_from(_REPORT + 1)
 
     def _execute(self) -> NoReturn:
         os.execve(_PROGRAM, self.arguments, {})

@@ -1,6 +1,6 @@
-/* nvc.linux._raw: syscall(2) for Python, and nothing else. The stable ABI: one file serves every Python from 3.11 on.
+/* nvc.linux._raw: syscall(2) for Python, and standby.h. The stable ABI: one file serves every Python from 3.11 on.
  *
- * nvc.linux.raw_ctypes does the same where this was not built. It is here because starting ctypes costs a container's
+ * nvc.linux.raw_ctypes does the first where this was not built. It is here because starting ctypes costs a container's
  * start more than all of its system calls together. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <stdint.h>
 #include <unistd.h>
+
+#include "syscall/standby.h"
 
 enum { MAX_ARGUMENTS = 6 };
 
@@ -71,11 +73,27 @@ static PyObject *raw_address(PyObject *self, PyObject *buffer)
     return result;
 }
 
+static PyObject *raw_standby(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    const char *orders, *filter, *ranges;
+    Py_ssize_t sizes[3];
+    if (!PyArg_ParseTuple(arguments, "y#y#y#", &orders, &sizes[0], &filter, &sizes[1], &ranges, &sizes[2]))
+        return NULL;
+    if (sizes[0] != sizeof(struct standby_orders) || sizes[2] % (Py_ssize_t)sizeof(struct standby_range) != 0) {
+        PyErr_SetString(PyExc_ValueError, "orders or ranges of another size");
+        return NULL;
+    }
+    return PyLong_FromLong(standby(orders, filter, (size_t)sizes[1], ranges, (size_t)sizes[2] / sizeof(struct standby_range)));
+}
+
 static PyMethodDef methods[] = {
     {"call", raw_call, METH_VARARGS,
      "call(number, *arguments): the result, or minus errno. Integers, buffers (their address) and None (0)."},
     {"address", raw_address, METH_O,
      "address(bytearray): where it lies; good while it lives and keeps its length."},
+    {"standby", raw_standby, METH_VARARGS,
+     "standby(orders, filter, ranges): wait to become a program, without memory; minus errno where that cannot be."},
     {NULL, NULL, 0, NULL},
 };
 

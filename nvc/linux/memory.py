@@ -1,4 +1,4 @@
-"""Page faults before somebody waits for them: a fork's copies are made in one go."""
+"""The pages of this process: faults before somebody waits for them, and what of it can go."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from nvc.linux.syscalls import SyscallError
 #: Nothing of ours is larger; what is was reserved rather than used.
 _LARGEST = 16 << 20
 #: Not for us to touch: the kernel's own, and the stack, which grows.
-_SKIPPED = ("[vvar", "[vdso]", "[vsyscall]", "[stack]")
+SKIPPED = ("[vvar", "[vdso]", "[vsyscall]", "[stack]")
+
+
+def mappings() -> list[tuple[int, int, str, str]]:
+    """Of this process: first address, the one behind the last, "rwxp", name or "". Raises OSError without /proc."""
+    with open("/proc/self/maps", "rb", buffering=0) as file:
+        text = b"".join(iter(lambda: file.read(1 << 16), b""))
+    found = []
+    for line in text.splitlines():
+        fields = line.split(None, 5)
+        start, end = (int(number, 16) for number in fields[0].split(b"-"))
+        found.append((start, end, fields[1].decode(), os.fsdecode(fields[5]) if len(fields) > 5 else ""))
+    return found
 
 
 def settle() -> None:
@@ -21,18 +33,14 @@ def settle() -> None:
     nothing on kernels before 5.14, or without /proc.
     """
     try:
-        with open("/proc/self/maps", "rb", buffering=0) as file:
-            text = b"".join(iter(lambda: file.read(1 << 16), b""))
+        found = mappings()
     except OSError:
         return
-    for line in text.splitlines():
-        fields = line.split(None, 5)
-        start, end = (int(number, 16) for number in fields[0].split(b"-"))
-        name = os.fsdecode(fields[5]) if len(fields) > 5 else ""
-        if fields[1][3:4] != b"p" or fields[1][:1] != b"r" or end - start > _LARGEST or name.startswith(_SKIPPED):
+    for start, end, access, name in found:
+        if access[3] != "p" or access[0] != "r" or end - start > _LARGEST or name.startswith(SKIPPED):
             continue
         try:
-            advice = const.MADV_POPULATE_WRITE if fields[1][1:2] == b"w" else const.MADV_POPULATE_READ
+            advice = const.MADV_POPULATE_WRITE if access[1] == "w" else const.MADV_POPULATE_READ
             syscalls.madvise(start, end - start, advice)
         except SyscallError as error:
             if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EPERM):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ def call(number: int, *arguments: Argument) -> int:
 def address(buffer: bytearray) -> int:
     """Where a bytearray lies; good while it lives and keeps its length."""
     return ctypes.addressof((ctypes.c_char * len(buffer)).from_buffer(buffer))
+
+
+def standby(orders: bytes, filter: bytes, ranges: bytes) -> int:
+    """Wait to become a program, without this process's memory (native/syscall/standby.h): here it cannot be."""
+    return -errno.ENOSYS
 
 
 def _word(argument: Argument) -> object:

@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from nvc.linux.raw_ctypes import Argument
     from nvc.linux.raw_ctypes import address as address
     from nvc.linux.raw_ctypes import call as call
+    from nvc.linux.raw_ctypes import standby as standby
 else:
     try:
         from nvc.linux._raw import address, call
+        from nvc.linux._raw import standby as standby
     except ImportError:  # not built: no compiler or no Python headers
         from nvc.linux.raw_ctypes import address, call
+        from nvc.linux.raw_ctypes import standby as standby
 
 #: Calls that this kernel (or the seccomp filter around us) does not have. A call that answered ENOSYS is put here
 #: and not tried again; tests put names here to take the path of an old kernel.

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from nvc import ldcache_process
-from nvc.apply import apply
-from nvc.container import HOST_LDCONFIG, Located
+from nvc.container import HOST_LDCONFIG
 from nvc.errors import LdcacheError
 from nvc.ldcache import open_program
 from nvc.linux import syscalls
-from nvc.log import Log
-from nvc.operations import UpdateLdcache
 from tests.support import injection
 from tests.support.injection import container, isolated, locate, mountinfo, tree
+from tests.support.ldconfig import EARLY, TWO, run
 
 root = pytest.mark.root
+IGNORED = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
 KINDS = ("ipc", "mnt", "net", "pid", "uts")
 #: Lines of /proc/PID/limits and the most that each may say (specification 7.2; address space: see nvc.ldcache_sandbox).
 LIMITS = {
@@ -30,108 +30,12 @@ LIMITS = {
     "Max open files": 64,
     "Max address space": 8 << 30,
 }
-PROBE = r"""
-#define _GNU_SOURCE
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
-extern char **environ;
-static void count(const char *path) {
-    DIR *d = opendir(path); int n = 0; struct dirent *e;
-    if (!d) { printf("%s=%s\n", path, strerror(errno)); return; }
-    while ((e = readdir(d))) n += e->d_name[0] != '.';
-    printf("%s=%d\n", path, n);
-}
-static void copy(const char *path, const char *tag) {
-    char line[4096]; FILE *f = fopen(path, "r");
-    while (f && fgets(line, sizeof line, f)) printf("%s=%s", tag, line);
-}
-static void kind(const char *name) {
-    char path[64], text[128] = ""; snprintf(path, sizeof path, "/proc/self/ns/%s", name);
-    if (readlink(path, text, sizeof text - 1) > 0) printf("namespace=%s\n", text);
-}
-static void show(const char *path) {
-    char line[4096]; FILE *f = fopen(path, "r");
-    if (!f) { printf("%s=%s\n", path, strerror(errno)); return; }
-    while (fgets(line, sizeof line, f))
-        if (!strncmp(line, "Cap", 3) || !strncmp(line, "NoNewPrivs", 10) || !strncmp(line, "Seccomp:", 8))
-            printf("%s", line);
-    fclose(f);
-}
-int main(int argc, char **argv) {
-    setvbuf(stdout, NULL, _IONBF, 0);
-    if (argc > 5 && !strcmp(argv[5], "/hang")) for (;;) pause();
-    if (argc > 5 && !strcmp(argv[5], "/crash")) abort();
-    if (argc > 5 && !strcmp(argv[5], "/noise")) for (int i = 0; i < 100000; i++) puts("noise noise noise noise");
-    for (int i = 0; i < argc; i++) printf("arg=%s\n", argv[i]);
-    char exe[128] = ""; readlink("/proc/self/exe", exe, sizeof exe - 1);
-    int self = open("/proc/self/exe", O_RDONLY);
-    printf("exe=%s %d\n", exe, fcntl(self, F_GET_SEALS));
-    close(self);
-    printf("pid=%d uid=%d gid=%d cwd=%s\n", getpid(), getuid(), getgid(), getcwd(NULL, 0));
-    printf("environment=%d\n", environ[0] != NULL);
-    printf("socket=%s\n", socket(AF_INET, SOCK_STREAM, 0) < 0 ? strerror(errno) : "made");
-    printf("mount=%s\n", unlink("/host-marker") < 0 ? strerror(errno) : "unlinked");
-    struct stat st;
-    for (int fd = 0; fd < 64; fd++) if (!fstat(fd, &st)) printf("fd=%d\n", fd);
-    count("/dev"); count("/sys"); count("/"); count("/.."); show("/proc/1/status");
-    copy("/proc/self/limits", "limit"); copy("/proc/self/mountinfo", "mount-line");
-    kind("ipc"); kind("mnt"); kind("net"); kind("pid"); kind("uts");
-    return 0;
-}
-"""
-
-
-class Kept(Log):
-    """A log that keeps its warnings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.lines.append(text)
-
-
-@pytest.fixture(scope="module")
-def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A static program that tells what it sees instead of making a cache."""
-    directory = tmp_path_factory.mktemp("probe")
-    source = directory / "probe.c"
-    source.write_text(PROBE)
-    subprocess.run(["gcc", "-static", "-w", "-o", str(directory / "probe"), str(source)], check=True)
-    return directory / "probe"
-
-
-def run(
-    located: Located,
-    program: Path | str,
-    *directories: str,
-    limit: float = 20.0,
-    no_pivot: bool = False,
-    early: Path | str | None = None,
-) -> list[str]:
-    """early: what a process waits to be, started before anything is known of the container."""
-    log = Kept()
-    if early is not None:
-        with open_program(str(early)) as waiting:
-            pid = ldcache_process.in_advance(waiting)
-        assert pid
-    apply(located, "/", (UpdateLdcache(str(program), directories or ("/usr/lib64",), no_pivot, limit),), log)
-    return log.lines
 
 
 @root
-@pytest.mark.parametrize("way", ["now", "no pivot", "old kernel", "in advance", "another in advance"])
+@pytest.mark.parametrize("way", ["now", "no pivot", "old kernel", *EARLY], indirect=True)
 def test_what_the_program_sees(probe: Path, rootfs: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     no_pivot = way == "no pivot"
-    early = {"in advance": probe, "another in advance": "/sbin/ldconfig"}.get(way)
     if way == "old kernel":
         monkeypatch.setattr(syscalls, "unavailable", {"mount_setattr", "open_tree", "move_mount", "fsopen"})
 
@@ -142,7 +46,7 @@ def test_what_the_program_sees(probe: Path, rootfs: Path, way: str, monkeypatch:
         with container(rootfs) as pid:
             injection.inside(pid, rootfs, "/dev/device").touch()
             namespaces = {os.readlink(f"/proc/{own}/ns/{kind}") for own in ("self", pid) for kind in KINDS}
-            seen = run(locate(pid, rootfs), probe, "/usr/lib64", "/usr/lib32", no_pivot=no_pivot, early=early)
+            seen = run(locate(pid, rootfs), probe, "/usr/lib64", "/usr/lib32", no_pivot=no_pivot, way=way)
 
         arguments = ["-f", "/etc/ld.so.conf", "-C", "/etc/ld.so.cache", "/usr/lib64", "/usr/lib32"]
         assert [line[4:] for line in seen if line.startswith("arg=")] == [str(probe), *arguments]
@@ -173,28 +77,41 @@ def test_what_the_program_sees(probe: Path, rootfs: Path, way: str, monkeypatch:
         assert status["CapBnd"] == "0000000000000000"
         assert status["NoNewPrivs"] == "1"
         assert status["Seccomp"] == "2"
+        assert status.get("Seccomp_filters", "1") == "1"  # since Linux 5.9
+        assert status["Uid"].split() == status["Gid"].split() == ["0"] * 4
+        assert "dumpable-by=0" in seen
+        # Nothing is handled or blocked; ignored: SIGPIPE and SIGXFSZ, as Python does, which answers EPIPE and EFBIG.
+        assert {status[name] for name in ("SigCgt", "SigBlk", "SigPnd")} == {"0" * 16}
+        assert int(status["SigIgn"], 16) & IGNORED == IGNORED
 
     check()
 
 
 @root
+@pytest.mark.parametrize("way", ["now", *TWO], indirect=True)
 @isolated
-def test_runs_as_the_containers_owner(probe: Path, rootfs: Path) -> None:
+def test_runs_as_the_containers_owner(probe: Path, rootfs: Path, way: str) -> None:
     with container(rootfs) as pid:
         located = locate(pid, rootfs)
         located.container = located.container.replace(owner_uid=100_000, owner_gid=100_001)
-        seen = run(located, probe)
+        os.setgroups([0, 4, 20])
+        seen = run(located, probe, way=way)
 
         assert "pid=1 uid=100000 gid=100001 cwd=/" in seen
+        status = {line.split(":")[0]: line.split(":")[1].split() for line in seen if ":\t" in line}
+        assert (status["Uid"], status["Gid"]) == (["100000"] * 4, ["100001"] * 4)
+        assert status["Groups"] == ["100001"]
+        assert "dumpable-by=100000" in seen
         assert any(line.startswith("CapEff:") and line.endswith("0000000000000002") for line in seen)
 
 
 @root
+@pytest.mark.parametrize("way", ["now", *TWO], indirect=True)
 @isolated
-def test_nothing_is_left_behind(probe: Path, rootfs: Path) -> None:
+def test_nothing_is_left_behind(probe: Path, rootfs: Path, way: str) -> None:
     with container(rootfs) as pid:
         mounts, ours = mountinfo(pid), mountinfo()
-        run(locate(pid, rootfs), probe)
+        run(locate(pid, rootfs), probe, way=way)
 
         assert mountinfo(pid) == mounts
         assert mountinfo() == ours
@@ -203,36 +120,46 @@ def test_nothing_is_left_behind(probe: Path, rootfs: Path) -> None:
 
 
 @root
+@pytest.mark.parametrize("way", ["now", *TWO], indirect=True)
 @isolated
-def test_what_is_hidden_from_it_is_not_hidden_from_the_container(probe: Path, rootfs: Path) -> None:
+def test_what_is_hidden_from_it_is_not_hidden_from_the_container(probe: Path, rootfs: Path, way: str) -> None:
     """Where the container's mounts are shared, a mount on a clone of one is a mount on that one too."""
     with container(rootfs) as pid:
         subprocess.run(["nsenter", "-t", str(pid), "-m", "mount", "--make-rshared", str(rootfs)], check=True)
         before = mountinfo(pid)
         assert any(" shared " in line for line in before)
-        seen = run(locate(pid, rootfs), probe)
+        seen = run(locate(pid, rootfs), probe, way=way)
 
         assert "/dev=0" in seen
         assert mountinfo(pid) == before
 
 
 @root
-@isolated
-def test_one_that_died_while_it_waited_is_not_missed(rootfs: Path) -> None:
-    with open_program("/sbin/ldconfig") as waiting:
-        pid = ldcache_process.in_advance(waiting)
-        assert pid == ldcache_process.in_advance(waiting)  # the same one
-    os.kill(pid, 9)
-    with container(rootfs) as first:
-        run(locate(first, rootfs), "/sbin/ldconfig")
-        assert injection.inside(first, rootfs, "/etc/ld.so.cache").exists()
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+@pytest.mark.parametrize("way", ["now", *EARLY], indirect=True)
+def test_a_program_that_cannot_be_executed_is_told(rootfs: Path, tmp_path: Path, way: str) -> None:
+    header = bytearray(
+        Path("/sbin/ldconfig.real" if os.path.exists("/sbin/ldconfig.real") else "/sbin/ldconfig").read_bytes()[:64]
+    )
+    header[56:58] = b"\0\0"  # e_phnum
+    (tmp_path / "empty").write_bytes(header)
+
+    @isolated
+    def check() -> None:
+        with container(rootfs) as pid, pytest.raises(LdcacheError) as caught:
+            run(locate(pid, rootfs), tmp_path / "empty", way=way)
+
+        assert "exec: " in caught.value.message
+        assert os.strerror(errno.ENOEXEC).lower() in caught.value.message.lower()
+        with pytest.raises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+
+    check()
 
 
 @root
+@pytest.mark.parametrize("way", ["now", *TWO], indirect=True)
 @pytest.mark.parametrize("missing", ["dev", "sys", "proc", "etc/ld.so.conf", "usr/lib64", "var/cache"])
-def test_an_image_may_lack_directories(rootfs: Path, missing: str) -> None:
+def test_an_image_may_lack_directories(rootfs: Path, missing: str, way: str) -> None:
     @isolated
     def check() -> None:
         path = rootfs / missing
@@ -241,7 +168,7 @@ def test_an_image_may_lack_directories(rootfs: Path, missing: str) -> None:
         else:
             path.unlink()
         with container(rootfs, with_proc=missing != "proc", with_dev=missing != "dev") as pid:
-            run(locate(pid, rootfs), "/sbin/ldconfig")
+            run(locate(pid, rootfs), "/sbin/ldconfig", way=way)
             assert injection.inside(pid, rootfs, "/etc/ld.so.cache").exists()
 
     check()
@@ -254,15 +181,16 @@ FAILURES = [
 
 
 @root
+@pytest.mark.parametrize("way", ["now", *TWO], indirect=True)
 @pytest.mark.parametrize(("mode", "message", "hint"), FAILURES)
-def test_a_program_that_fails(probe: Path, rootfs: Path, mode: str, message: str, hint: str) -> None:
+def test_a_program_that_fails(probe: Path, rootfs: Path, mode: str, message: str, hint: str, way: str) -> None:
     @isolated
     def check() -> None:
         with container(rootfs) as pid:
             located = locate(pid, rootfs)
             before, start = tree(rootfs), time.monotonic()
             with pytest.raises(LdcacheError) as caught:
-                run(located, probe, mode, limit=0.3)
+                run(located, probe, mode, limit=0.3, way=way)
 
             assert f"process {probe} {message}" in caught.value.message
             assert hint in caught.value.hint
@@ -275,17 +203,19 @@ def test_a_program_that_fails(probe: Path, rootfs: Path, mode: str, message: str
 
 
 @root
+@pytest.mark.parametrize("way", ["now", *TWO], indirect=True)
 @isolated
-def test_much_output_neither_blocks_nor_fills_memory(probe: Path, rootfs: Path) -> None:
+def test_much_output_neither_blocks_nor_fills_memory(probe: Path, rootfs: Path, way: str) -> None:
     with container(rootfs) as pid:
-        seen = run(locate(pid, rootfs), probe, "/noise")
+        seen = run(locate(pid, rootfs), probe, "/noise", way=way)
 
         assert 0 < sum(len(line) for line in seen) <= 256 << 10
 
 
 @root
+@pytest.mark.parametrize("way", ["now", *TWO], indirect=True)
 @isolated
-def test_exit_status_and_last_words_are_told(rootfs: Path) -> None:
+def test_exit_status_and_last_words_are_told(rootfs: Path, way: str) -> None:
     # A directory where the cache goes: the rename fails after links were made. They are taken back.
     (rootfs / "etc/ld.so.cache").mkdir()
     (rootfs / "etc/ld.so.cache/full").touch()
@@ -294,7 +224,7 @@ def test_exit_status_and_last_words_are_told(rootfs: Path) -> None:
         located = locate(pid, rootfs)
         before = tree(rootfs)
         with pytest.raises(LdcacheError) as caught:
-            run(located, "/sbin/ldconfig")
+            run(located, "/sbin/ldconfig", way=way)
 
         assert caught.value.message == "process /sbin/ldconfig failed with error code: 1"
         assert "ld.so.cache" in caught.value.hint

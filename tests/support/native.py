@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import importlib.machinery
+import importlib.util
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BUILD = CHECKOUT / "build" / "native"
@@ -26,3 +31,16 @@ def build(*targets: str) -> Path:
         )
     assert done.returncode == 0, done.stderr
     return BUILD
+
+
+def extension() -> Any:
+    """``nvc.linux._raw`` as it was built; skips the test where there is none."""
+    path = build() / "_raw.abi3.so"
+    if not path.exists():
+        pytest.skip("not built: no Python headers")
+    loader = importlib.machinery.ExtensionFileLoader("nvc.linux._raw", str(path))
+    spec = importlib.util.spec_from_loader("nvc.linux._raw", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module

@@ -368,3 +368,29 @@ def test_everything_that_the_work_imports_is_there(
     assert held.release().code == 0
     assert sorted(report.read_text().splitlines()) == ["0", "0", "0"][: len(report.read_text().splitlines())]
     assert len(report.read_text().splitlines()) >= 2  # the helper, and the process itself
+
+
+def test_the_process_of_ldconfig_has_no_memory_to_speak_of(warm: WarmBed) -> None:
+    """Who waits for ldconfig does not wait for the end of a Python process's memory."""
+    if not (warm.library / "nvc/linux/_raw.abi3.so").exists():
+        pytest.skip("no Python headers to build it with")
+    until = time.monotonic() + 20
+    while (found := waiting_for_ldconfig(warm.pid)) is None:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    status = Path(f"/proc/{found}/status").read_text()
+
+    assert int(status.partition("VmRSS:")[2].split()[0]) < 1000  # kB
+    assert "python" not in Path(f"/proc/{found}/maps").read_text()
+
+
+def waiting_for_ldconfig(pid: int) -> int | None:
+    """The process below ``pid`` that waits to be ldconfig, once it is in recvmsg."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        below = waiting_for_ldconfig(int(child))
+        if below is not None:
+            return below
+        name, call = (Path(f"/proc/{child}/{file}").read_text().split()[0] for file in ("comm", "syscall"))
+        if name == "nvc:[ldconfig]" and call == {"x86_64": "47", "aarch64": "212"}.get(os.uname().machine):
+            return int(child)
+    return None

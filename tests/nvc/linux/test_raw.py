@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import importlib.machinery
-import importlib.util
 import os
 import platform
 import struct
@@ -21,21 +19,9 @@ NUMBERS = {"x86_64": (39, 0, 1, 157), "aarch64": (172, 63, 64, 167)}
 GETPID, READ, WRITE, PRCTL = NUMBERS.get(platform.machine(), (-1,) * 4)
 
 
-def extension() -> Any:
-    path = native.build() / "_raw.abi3.so"
-    if not path.exists():
-        pytest.skip("not built: no Python headers")
-    loader = importlib.machinery.ExtensionFileLoader("nvc.linux._raw", str(path))
-    spec = importlib.util.spec_from_loader("nvc.linux._raw", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(params=["extension", "ctypes"])
 def raw(request: pytest.FixtureRequest) -> Any:
-    return extension() if request.param == "extension" else raw_ctypes
+    return native.extension() if request.param == "extension" else raw_ctypes
 
 
 def test_result(raw: Any) -> None:

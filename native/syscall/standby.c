@@ -1,0 +1,340 @@
+#include "syscall/standby.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <linux/securebits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "shim/raw.h"
+
+/* asm/unistd.h of Linux 5.2 and 5.9; older headers build this too. */
+#ifndef SYS_move_mount
+#define SYS_move_mount 429
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+enum {
+    MOST_INSTRUCTIONS = 1024,
+    MOST_RANGES = 1024,
+    MOST_ARGUMENTS = 1024,
+    /* What rpc.channel puts into a packet: INLINE. */
+    MOST_TEXT = 64 << 10,
+    /* The container's tree, and a program. */
+    MOST_DESCRIPTORS = 2,
+    /* Where the descriptors are that stay until the program is executed. */
+    PROGRAM = 3,
+    REPORT = 4,
+    MOST_OPEN = 1024,
+    /* aarch64 may have pages of 64 KiB. */
+    LARGEST_PAGE = 64 << 10,
+    /* linux/mount.h, which libc's sys/mount.h does not go with: MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH */
+    BY_DESCRIPTORS = 0x44,
+    /* linux/prctl.h of Linux 6.13 */
+    GET_SHADOW_STACK_STATUS = 74,
+};
+/* Names of calls and steps are arrays, not pointers, so that nothing of this is relocated. */
+static const char COVERED[STANDBY_COVERS][8] = {"/proc", "/sys", "/dev"};
+
+/* The packet, behind the byte that says how rpc.channel sent it: `go` of nvc/ldcache_process.py. */
+struct word {
+    uint32_t uid, gid;
+};
+
+/* struct user_msghdr of the kernel. */
+struct packet {
+    void *name;
+    int32_t namelen;
+    struct iovec *parts;
+    size_t count;
+    void *control;
+    size_t controllen;
+    uint32_t flags;
+};
+
+static struct standby_orders orders;
+static struct sock_filter filter[MOST_INSTRUCTIONS];
+static struct standby_range ranges[MOST_RANGES];
+static struct word word;
+static char text[MOST_TEXT];
+static char *arguments[MOST_ARGUMENTS + 1];
+static int32_t tree;
+
+/* Where this library lies: the linker's own names. */
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern const char _end[] __attribute__((visibility("hidden")));
+
+static void copy(void *to, const void *from, size_t size)
+{
+    for (size_t index = 0; index < size; index++)
+        ((volatile char *)to)[index] = ((const char *)from)[index];
+}
+
+/* The thread's block: the kernel writes to what is registered in it (rseq) whenever this process is interrupted. */
+static uint64_t thread_block(void)
+{
+    uint64_t place;
+#if defined(__x86_64__)
+    __asm__ volatile("mov %%fs:0, %0" : "=r"(place));
+#else
+    __asm__ volatile("mrs %0, tpidr_el0" : "=r"(place));
+#endif
+    return place;
+}
+
+/* A second stack, which cannot be told from other memory. */
+static bool has_shadow_stack(void)
+{
+    uint64_t status = 0;
+#if defined(__x86_64__)
+    __asm__ volatile("rdsspq %0" : "+r"(status));
+    return status != 0;
+#else
+    return RAW5(SYS_prctl, GET_SHADOW_STACK_STATUS, &status, 0, 0, 0) == 0 && status != 0;
+#endif
+}
+
+/* What a range is kept for, and what of the range is kept. */
+struct keep {
+    uint64_t first, last;
+    struct standby_range pages;
+};
+
+static struct keep keep_around(uint64_t first, uint64_t last, uint64_t room)
+{
+    struct keep kept;
+    kept.first = first;
+    kept.last = last;
+    kept.pages.start = (first - room) & ~(uint64_t)(LARGEST_PAGE - 1);
+    kept.pages.end = ((last + room) | (LARGEST_PAGE - 1)) + 1;
+    return kept;
+}
+
+static void unmap(uint64_t start, uint64_t end)
+{
+    if (start < end)
+        RAW2(SYS_munmap, start, end - start);
+}
+
+/* A range may hold more than what it is kept for: the kernel joins neighbours that are alike. */
+static void forget(size_t count)
+{
+    uint64_t block = thread_block(), stack = (uint64_t)(uintptr_t)__builtin_frame_address(0);
+    const struct keep kept[] = {
+        keep_around((uint64_t)(uintptr_t)__ehdr_start, (uint64_t)(uintptr_t)_end, 0),
+        keep_around(block, block, LARGEST_PAGE),
+        keep_around(stack, stack, LARGEST_PAGE),
+    };
+    enum { KEPT = sizeof kept / sizeof kept[0] };
+    for (size_t index = 0; index < count; index++) {
+        const struct standby_range *range = &ranges[index];
+        uint64_t start = range->start, end = range->end;
+        while (start < end) {
+            /* Up to the next one that is kept, then on behind it. */
+            uint64_t next = end, behind = end;
+            for (size_t one = 0; one < KEPT; one++)
+                if (kept[one].first < range->end && kept[one].last >= range->start &&
+                    kept[one].pages.end > start && kept[one].pages.start < next) {
+                    next = kept[one].pages.start > start ? kept[one].pages.start : start;
+                    behind = kept[one].pages.end;
+                }
+            unmap(start, next);
+            start = behind;
+        }
+    }
+}
+
+/* No handler: its function goes. What is ignored stays so. */
+static void unhandle(void)
+{
+    /* struct kernel_sigaction: function, flags, then restorer (not everywhere) and mask; all of it is long. */
+    unsigned long action[4];
+    for (int number = 1; number < 65; number++) {
+        if (RAW4(SYS_rt_sigaction, number, NULL, action, sizeof(uint64_t)) != 0 || action[0] == (unsigned long)SIG_IGN ||
+            action[0] == (unsigned long)SIG_DFL)
+            continue;
+        action[0] = (unsigned long)SIG_DFL;
+        RAW4(SYS_rt_sigaction, number, action, NULL, sizeof(uint64_t));
+    }
+}
+
+static __attribute__((noreturn)) void leave(void)
+{
+    for (;;)
+        RAW1(SYS_exit_group, 1);
+}
+
+/* `what`: the step, and the call. The number goes behind a null: nvc/ldcache_process.py makes words of it. */
+static __attribute__((noreturn)) void fail(const char *what, long error)
+{
+    char line[128];
+    size_t length = 0;
+    for (; what[length] != '\0' && length < sizeof line - 2; length++)
+        ((volatile char *)line)[length] = what[length];
+    line[length++] = '\0';
+    line[length++] = (char)-error;
+    RAW3(SYS_write, orders.report, line, length);
+    leave();
+}
+
+static long must(long result, const char *what)
+{
+    if (raw_failed(result))
+        fail(what, result);
+    return result;
+}
+
+/* The word to go on: false when it will not come. */
+static bool receive(void)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int32_t))];
+    } control;
+    char kind = 0;
+    struct iovec parts[] = {{&kind, 1}, {&word, sizeof word}, {text, sizeof text - 1}};
+    struct packet message = {NULL, 0, parts, 3, &control, sizeof control, 0};
+    long got = RAW3(SYS_recvmsg, orders.end, &message, MSG_CMSG_CLOEXEC);
+    if (got == 0)
+        return false;
+    must(got, "process set-up failed: recvmsg");
+    size_t before = 1 + sizeof word, size = (size_t)got;
+    const struct cmsghdr *header = &control.header;
+    if (kind != 'J' || size <= before || (message.flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ||
+        message.controllen < CMSG_LEN(sizeof(int32_t)) || header->cmsg_type != SCM_RIGHTS)
+        fail("process set-up failed: recvmsg", -EPROTO);
+    const char *sent = (const char *)&control + CMSG_LEN(0);
+    copy(&tree, sent, sizeof tree);
+    if (header->cmsg_len >= CMSG_LEN(2 * sizeof(int32_t)))
+        copy(&orders.program, sent + sizeof tree, sizeof tree);
+    /* One after another, each with a null behind it. */
+    size_t count = 0;
+    bool is_first = true;
+    for (size_t index = 0; index < size - before; index++) {
+        if (is_first && count == MOST_ARGUMENTS)
+            fail("process set-up failed: recvmsg", -E2BIG);
+        if (is_first)
+            arguments[count++] = text + index;
+        is_first = text[index] == '\0';
+    }
+    return true;
+}
+
+/* The container's tree on top of the empty root, which is all that lies below it. */
+static void enter(void)
+{
+    must(RAW5(SYS_move_mount, tree, "", orders.ground, "", BY_DESCRIPTORS), "process confinement failed: move_mount");
+    must(RAW1(SYS_fchdir, tree), "process confinement failed: fchdir");
+    must(RAW1(SYS_chroot, "."), "process confinement failed: chroot");
+    for (size_t index = 0; index < STANDBY_COVERS; index++) {
+        long target = RAW4(SYS_openat, AT_FDCWD, COVERED[index], O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+        if (target == -ENOENT || target == -ENOTDIR)
+            continue;
+        must(target, "process confinement failed: openat");
+        must(RAW5(SYS_move_mount, orders.covers[index], "", target, "", BY_DESCRIPTORS),
+             "process confinement failed: move_mount");
+        RAW1(SYS_close, target);
+    }
+}
+
+static void limit(void)
+{
+    /* struct rlimit64 of the kernel; ~0 is no limit. */
+    struct {
+        uint64_t soft, hard;
+    } both;
+    for (size_t index = 0; index < STANDBY_LIMITS; index++) {
+        uint64_t kind = orders.limits[index].kind, value = orders.limits[index].value;
+        must(RAW4(SYS_prlimit64, 0, kind, NULL, &both), "resource limiting failed: getrlimit");
+        both.soft = both.hard = value < both.hard ? value : both.hard;
+        must(RAW4(SYS_prlimit64, 0, kind, &both, NULL), "resource limiting failed: setrlimit");
+    }
+}
+
+static void become(void)
+{
+    uint32_t group = 0;
+    if (word.uid != 0) {
+        /* Without it the kernel takes the capabilities away with uid 0, DAC_OVERRIDE included. */
+        long result = RAW5(SYS_prctl, PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
+        if (result != -EPERM)
+            must(result, "privilege change failed: prctl");
+    }
+    /* 0: none; 1: one, perhaps that one; an error: more than one. */
+    long groups = RAW2(SYS_getgroups, 1, &group);
+    if (orders.may_set_groups && groups != 0 && !(groups == 1 && group == word.gid)) {
+        group = word.gid;
+        must(RAW2(SYS_setgroups, 1, &group), "privilege change failed: setgroups");
+    }
+    must(RAW3(SYS_setresgid, word.gid, word.gid, word.gid), "privilege change failed: setresgid");
+    must(RAW3(SYS_setresuid, word.uid, word.uid, word.uid), "privilege change failed: setresuid");
+}
+
+static void drop(void)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
+    must(RAW2(SYS_capget, &header, sets), "privilege change failed: capget");
+    for (unsigned half = 0; half < _LINUX_CAPABILITY_U32S_3; half++) {
+        uint32_t kept = (uint32_t)(orders.kept >> (32 * half)) & sets[half].permitted;
+        sets[half].effective = sets[half].permitted = kept;
+        sets[half].inheritable &= kept;
+    }
+    must(RAW2(SYS_capset, &header, sets), "privilege change failed: capset");
+    must(RAW5(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "privilege change failed: prctl");
+    /* Changing ids cleared it. The parent is outside of this pid namespace: its number is 0 here. */
+    must(RAW5(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "privilege change failed: prctl");
+    if (RAW0(SYS_getppid) != 0)
+        leave();
+}
+
+/* Nothing stays open for the program but its streams; closed when it is executed: itself, and where to say that it was not. */
+static void keep_open(void)
+{
+    long report = must(RAW3(SYS_fcntl, orders.report, F_DUPFD_CLOEXEC, REPORT + 1), "privilege change failed: fcntl");
+    orders.report = (int32_t)report;
+    if (orders.program != PROGRAM)
+        must(RAW3(SYS_dup3, orders.program, PROGRAM, O_CLOEXEC), "privilege change failed: dup3");
+    must(RAW3(SYS_dup3, report, REPORT, O_CLOEXEC), "privilege change failed: dup3");
+    orders.report = REPORT;
+    if (RAW3(SYS_close_range, REPORT + 1, ~0U, 0) != 0)
+        for (int number = REPORT + 1; number < MOST_OPEN; number++)
+            RAW1(SYS_close, number);
+}
+
+static __attribute__((noreturn)) void execute(size_t instructions)
+{
+    char *environment[] = {NULL};
+    struct sock_fprog program = {(unsigned short)instructions, filter};
+    must(RAW3(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), "syscall limiting failed: seccomp");
+    fail("exec", RAW5(SYS_execveat, PROGRAM, "", arguments, environment, AT_EMPTY_PATH));
+}
+
+long standby(const void *given, const void *instructions, size_t length, const void *given_ranges, size_t count)
+{
+    if (length > sizeof filter || count > MOST_RANGES)
+        return -ENOSPC;
+    if (has_shadow_stack())
+        return -ENOTSUP;
+    copy(&orders, given, sizeof orders);
+    copy(filter, instructions, length);
+    copy(ranges, given_ranges, count * sizeof ranges[0]);
+    unhandle();
+    forget(count);
+    if (!receive())
+        leave(); /* not wanted any more */
+    enter();
+    limit();
+    become();
+    drop();
+    keep_open();
+    execute(length / sizeof filter[0]);
+}
