@@ -8,7 +8,6 @@ One that was started in advance is Python until it waits: the rest is native/sys
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import resource
 import stat
@@ -258,10 +257,13 @@ class Sandbox:
         syscalls.capset(kept, kept, inheritable & kept)
         rights.no_new_privs()
         rights.parent_death_signal(0)  # changing ids cleared it
-        report = fcntl.fcntl(self.report, fcntl.F_DUPFD_CLOEXEC, _REPORT + 1)
+        # More may be open than the limit allows by now: only numbers below it can be had, whatever was there.
+        spare = _REPORT + (2 if self.program.fileno() == _REPORT + 1 else 1)
+        if self.report != spare:
+            os.dup2(self.report, spare, inheritable=False)
         if self.program.fileno() != _PROGRAM:
             os.dup2(self.program.fileno(), _PROGRAM, inheritable=False)
-        os.dup2(report, _REPORT, inheritable=False)
+        os.dup2(spare, _REPORT, inheritable=False)
         self.report = _REPORT
         process.close_from(_REPORT + 1)
 

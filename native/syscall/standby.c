@@ -299,11 +299,14 @@ static void drop(void)
 /* Nothing stays open for the program but its streams; closed when it is executed: itself, and where to say that it was not. */
 static void keep_open(void)
 {
-    long report = must(RAW3(SYS_fcntl, orders.report, F_DUPFD_CLOEXEC, REPORT + 1), "privilege change failed: fcntl");
-    orders.report = (int32_t)report;
+    /* Only numbers below the limit can be had, whatever was there. */
+    int32_t spare = orders.program == REPORT + 1 ? REPORT + 2 : REPORT + 1;
+    if (orders.report != spare)
+        must(RAW3(SYS_dup3, orders.report, spare, O_CLOEXEC), "privilege change failed: dup3");
+    orders.report = spare;
     if (orders.program != PROGRAM)
         must(RAW3(SYS_dup3, orders.program, PROGRAM, O_CLOEXEC), "privilege change failed: dup3");
-    must(RAW3(SYS_dup3, report, REPORT, O_CLOEXEC), "privilege change failed: dup3");
+    must(RAW3(SYS_dup3, spare, REPORT, O_CLOEXEC), "privilege change failed: dup3");
     orders.report = REPORT;
     if (RAW3(SYS_close_range, REPORT + 1, ~0U, 0) != 0)
         for (int number = REPORT + 1; number < MOST_OPEN; number++)
