@@ -27,12 +27,12 @@ pytestmark = pytest.mark.root
 
 KEY = "c1"
 GPU = ResolvedGpu("GPU-11111111-2222-3333-4444-555555555555", 0, 1 << 30)
-#: Maps a file shared, which is announced, for every line that it reads.
+#: Maps a file shared, not from its beginning, which is announced, for every line that it reads.
 PROGRAM = """
 import mmap, sys
 file = open(sys.argv[1], "r+b")
 for line in sys.stdin:
-    mmap.mmap(file.fileno(), 4096).close()
+    mmap.mmap(file.fileno(), 4096, offset=4096).close()
     print("mapped", flush=True)
 """
 
@@ -50,7 +50,7 @@ def tenant(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     launcher = build_launcher(tmp_path)
     message = {"fds": ["seccompFd"], "pid": "@", "state": {"id": KEY, "status": "creating", "pid": 0}}
     (tmp_path / "message").write_text(json.dumps(message).replace('"@"', "PID"))
-    (tmp_path / "mapped").write_bytes(bytes(4096))
+    (tmp_path / "mapped").write_bytes(bytes(8192))
     words = [launcher, tmp_path / "agent/listen", tmp_path / "filter", tmp_path / "message"]
     process = subprocess.Popen(
         [*words, "/usr/bin/python3", "-c", PROGRAM, tmp_path / "mapped"],
