@@ -18,6 +18,7 @@ REASONS = (
     "too-many",
     "unreachable",
     "raced",
+    "stuck",
 )
 
 

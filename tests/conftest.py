@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +26,9 @@ def missing(marker: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell ignores it for what it starts in the background, and so would every program that a test interrupts.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("usepdb"):
         config.stash[_WATCHDOG] = Watchdog()
 

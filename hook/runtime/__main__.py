@@ -42,7 +42,7 @@ def main(argv: Sequence[str], program: str, own: str) -> int:
         elif chosen.version and not chosen.name:
             _version(program)
         target = real.find(config.runtimes, os.environ.get("PATH", ""), own)
-        if guarded or chosen.name == "exec":
+        if guarded or chosen.executes:
             _close_entry(guarded, journal)
         journal.debug(f"executing {target}: {' '.join(argv)}")
         real.become(target, argv)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Commands before which the container does not exist and after which its config.json has been read.
 EDITED = ("create", "run")
+#: The command that starts a process in a container that is there.
+EXECUTE = "exec"
 _COMMANDS = frozenset(
     """checkpoint create delete events exec features init kill list pause ps restore resume run spec start state update
     help version completion info mounts""".split()  # noqa: SIM905
@@ -41,6 +43,11 @@ class Command(Record):
         """Whether this makes a container."""
         return self.name in EDITED
 
+    @property
+    def executes(self) -> bool:
+        """Whether this starts a process in a container."""
+        return self.name == EXECUTE
+
 
 def parse(argv: Sequence[str]) -> Command:
     """Raises UsageError for a --bundle without a value."""
@@ -56,7 +63,7 @@ def parse(argv: Sequence[str]) -> Command:
     if name and name not in _COMMANDS:
         # An option that is not known here took a value; look for the command as the toolkit does.
         name = next((word for before, word in zip(["", *words], words, strict=False)
-                     if word in EDITED and before not in ("-b", "--bundle", "-bundle")), name)  # fmt: skip
+                     if word in (*EDITED, EXECUTE) and before not in ("-b", "--bundle", "-bundle")), name)  # fmt: skip
     return Command(
         name=name,
         bundle=_bundle(words) if name in EDITED else "",

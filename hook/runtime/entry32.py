@@ -8,29 +8,17 @@ seccomp(2): filters are preserved across execve.
 
 from __future__ import annotations
 
-import errno
 import os
-import struct
 
 from nvc.errors import NvcError
-from nvc.linux import const, syscalls
+from nvc.linux import seccomp, syscalls
 
-_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06  # BPF_LD | BPF_W | BPF_ABS; BPF_JMP | BPF_JEQ | BPF_K; BPF_RET | BPF_K
-_NUMBER_AT, _ARCH_AT = 0, 4  # struct seccomp_data
-_I386, _OLD_MMAP = 0x40000003, 90  # AUDIT_ARCH_I386; __NR_mmap of that architecture
+_OLD_MMAP = 90  # __NR_mmap of i386
 
 
 def program() -> bytes:
     """struct sock_filter, one after another: the old mmap of i386 is ENOSYS, everything else is allowed. Pure."""
-    steps = (
-        (_LOAD, 0, 0, _ARCH_AT),
-        (_EQUAL, 0, 3, _I386),
-        (_LOAD, 0, 0, _NUMBER_AT),
-        (_EQUAL, 0, 1, _OLD_MMAP),
-        (_RETURN, 0, 0, const.SECCOMP_RET_ERRNO | errno.ENOSYS),
-        (_RETURN, 0, 0, const.SECCOMP_RET_ALLOW),
-    )
-    return b"".join(struct.pack(const.SOCK_FILTER, *step) for step in steps)
+    return seccomp.assemble_without("i386", _OLD_MMAP)
 
 
 def close() -> None:

@@ -1,4 +1,5 @@
-/* Processes that are scheduled without being guarded: their channels, stopped and started through copies of descriptors. */
+/* Processes that are scheduled without being guarded: their channels,
+ * stopped and started through copies of descriptors. */
 #ifndef NVC_GUARD_ATTACHED_H
 #define NVC_GUARD_ATTACHED_H
 

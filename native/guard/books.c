@@ -1,7 +1,7 @@
 /*
- * A tenant's books in a mapped file, so that they outlive this process: rm's records (host->keep), the processes that they
- * belong to, and the call in hand. Kill this process between any two stores: who takes over believes only what was entered
- * (native/rm/restore.c), and finishes or undoes the call in hand (resume.c).
+ * A tenant's books in a mapped file, so that they outlive this process: rm's records (host->keep), the processes that
+ * they belong to, and the call in hand. Kill this process between any two stores: who takes over believes only what was
+ * entered (native/rm/restore.c), and finishes or undoes the call in hand (resume.c).
  */
 #include "books.h"
 
@@ -19,7 +19,8 @@
 #define RECORDS_MOST ((size_t) 384 << 20)
 #define IN_ORDER() __asm__ volatile ("" ::: "memory")
 
-/* Room is taken before it is written: a full /run would be told by SIGBUS. Without it the books are not to be believed. */
+/* Room is taken before it is written: a full /run would be told by SIGBUS.
+ * Without it the books are not to be believed. */
 static bool take_room (struct tenant *tenant, size_t at, size_t size)
 {
     if (posix_fallocate (tenant->books_file, (off_t) at, (off_t) size) == 0)
@@ -185,6 +186,38 @@ static void restore_processes (struct tenant *tenant, const struct books *before
     }
 }
 
+/* Not by mapping the file: to look at a hole of it takes room, which a full /run has not, and the answer would be SIGBUS. */
+static bool read_all (int file, void *to, size_t size, size_t at)
+{
+    while (size > 0) {
+        ssize_t done = pread (file, to, size, (off_t) at);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return false;
+        to = (uint8_t *) to + done;
+        at += (size_t) done;
+        size -= (size_t) done;
+    }
+    return true;
+}
+
+/* A private copy of the other guard's books, which is written to; NULL: with errno. */
+static struct books *read_books (int file, size_t size)
+{
+    struct books *before = mmap (NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (before == MAP_FAILED)
+        return NULL;
+    errno = EINVAL;
+    if (read_all (file, before, RECORDS_AT, 0) && before->used <= (uint64_t) size - RECORDS_AT &&
+        read_all (file, (uint8_t *) before + RECORDS_AT, (size_t) before->used, RECORDS_AT))
+        return before;
+    munmap (before, size);
+    return NULL;
+}
+
 int books_restore (struct tenant *tenant, int file, struct kept_call *call)
 {
     struct stat status;
@@ -195,12 +228,10 @@ int books_restore (struct tenant *tenant, int file, struct kept_call *call)
         return -errno;
     if (status.st_size < (off_t) RECORDS_AT)
         return -EINVAL;
-    /* A private copy of what is written to, and no more. */
-    before = mmap (NULL, (size_t) status.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
-    if (before == MAP_FAILED)
+    before = read_books (file, (size_t) status.st_size);
+    if (before == NULL)
         return -errno;
-    if (before->magic == BOOKS_MAGIC && before->layout == (rm_layout () ^ sizeof (struct books)) &&
-        !before->is_incomplete && before->used <= (uint64_t) status.st_size - RECORDS_AT) {
+    if (before->magic == BOOKS_MAGIC && before->layout == (rm_layout () ^ sizeof (struct books)) && !before->is_incomplete) {
         restore_processes (tenant, before);
         repeat_restore (tenant, before);
         *call = before->call;

@@ -12,8 +12,8 @@ struct kept_process {
     struct known_client clients[PROCESS_CLIENTS];
 };
 
-/* How far the call in hand came. RECEIVED: nothing was done. PERFORMING: the driver may have done it, the books may know.
- * PERFORMED: it has, and the head is as it answered it. ANSWERED: both did; its thread has the answer unless the
+/* How far the call in hand came. RECEIVED: nothing was done. PERFORMING: the driver may have done it, the books may
+ * know. PERFORMED: it has, and the head is as it answered it. ANSWERED: both did; its thread has the answer unless the
  * notification still waits. */
 enum phase { PHASE_NONE, PHASE_RECEIVED, PHASE_PERFORMING, PHASE_PERFORMED, PHASE_ANSWERED };
 /* Bytes of params of what the driver does once (repeat.c): NV503C_CTRL_REGISTER_VIDMEM_PARAMS. */
@@ -50,9 +50,11 @@ int books_restore (struct tenant *tenant, int file, struct kept_call *call);
 void call_names (const struct kept_call *call, uint32_t *client, uint32_t *handle);
 /* resume.c: the call in hand of a guard that is gone, through one of the tenant's listeners. 1: it was answered. */
 int call_resume (struct tenant *tenant, struct kept_call *call, const int *listeners, uint32_t count);
+/* The FREE in hand is done: its thread is told so, unless its memory keeps who tells it waiting. */
+bool resume_answer (const struct kept_call *call, int listener);
 
-/* repeat.c: the params of a call that is about to be made; what an earlier guard had still to hear of; the call in hand of
- * one that is gone, which was not answered. */
+/* repeat.c: the params of a call that is about to be made; what an earlier guard had still to hear of; the call in hand
+ * of one that is gone, which was not answered. */
 void repeat_note (struct kept_call *kept, const struct rm_call *call);
 void repeat_restore (struct tenant *tenant, const struct books *before);
 void repeat_resume (struct tenant *tenant, const struct kept_call *call);

@@ -15,6 +15,7 @@
 
 /* Where structs of the resource manager hold pointers (nvos.h): NVOS21 and NVOS64 pAllocParms and, in the longer one,
  * pRightsRequested; NVOS54 params. */
+#define ALLOC_MEMORY 0x27u
 #define ALLOC 0x2bu
 #define CONTROL 0x2au
 #define POINTER_AT 16u
@@ -81,7 +82,7 @@ static int gather_embedded (struct tenant *tenant, struct rm_call *call, pid_t t
     for (unsigned i = 0; i < embedded->count; i++) {
         const struct rm_wanted *wanted = &embedded->pieces[i].wanted;
 
-        if (!memory_read (thread, wanted->address, place, wanted->size))
+        if (!memory_read (tenant, thread, wanted->address, place, wanted->size))
             return EFAULT;
         pointers->pieces[i] = place;
         place += (wanted->size + 15u) & ~15u;
@@ -115,14 +116,14 @@ static int gather (struct tenant *tenant, struct rm_call *call, pid_t thread, st
         return EFAULT;
     if (!whole) {
         memset (tenant->params, 0, UNKNOWN_PARAMS);
-        pointers->params_size = (uint32_t) memory_read_some (thread, pointers->params, tenant->params, UNKNOWN_PARAMS);
-    } else if (!memory_read (thread, pointers->params, tenant->params, pointers->params_size))
+        pointers->params_size = (uint32_t) memory_read_some (tenant, thread, pointers->params, tenant->params, UNKNOWN_PARAMS);
+    } else if (!memory_read_params (tenant, thread, pointers->params, pointers->params_size))
         return EFAULT;
     call->params = pointers->params_size ? tenant->params : NULL;
     call->params_size = pointers->params_size;
     if (number == ALLOC && call->head_size == LONG_ALLOC) {
         pointers->rights = get64 (tenant->head + RIGHTS_AT);
-        if (pointers->rights && !memory_read (thread, pointers->rights, tenant->rights, RIGHTS_SIZE))
+        if (pointers->rights && !memory_read (tenant, thread, pointers->rights, tenant->rights, RIGHTS_SIZE))
             return EFAULT;
     }
     return number == CONTROL ? gather_embedded (tenant, call, thread, pointers) : 0;
@@ -168,12 +169,17 @@ static struct answer write_back (struct tenant *tenant, const struct rm_call *ca
     }
     pieces[count++] = (struct memory_piece) { pointers->params, tenant->params, pointers->params_size };
     pieces[count++] = (struct memory_piece) { address, tenant->head, call->head_size };
-    return memory_write_all (thread, pieces, count) ? (struct answer) { .value = 0, .error = (int32_t) result }
-                                                    : failed (EFAULT);
+    return memory_write_all (tenant, thread, pieces, count) ? (struct answer) { .value = 0, .error = (int32_t) result }
+                                                            : failed (EFAULT);
 }
 
+/* Whether a call of this number, which the caller cannot change, could become one that takes video memory. Of whatever
+ * class NVOS02 is, it makes system memory, a descriptor of the caller's, or a name for nothing
+ * (rmapi_deprecated_allocmemory.c of the open kernel modules, rmAllocMemoryTable). */
+static bool can_become_memory (uint32_t request) { return rm_request_number (request) != ALLOC_MEMORY; }
+
 /* Whom the calls that only the caller can make are left to: the kernel reads the struct again, and what was decided may not
- * be what is done. truth.c looks afterwards at what it came to. */
+ * be what is done. verdict.c looks afterwards at what it came to. */
 static struct answer leave (struct tenant *tenant)
 {
     tenant->status.continued++;
@@ -189,26 +195,52 @@ static void end (struct tenant *tenant, struct rm_call *call, long result)
         keep_hold (tenant, call);
 }
 
+/* What is charged may be gone by now: if the call is refused for that, or asks about it, that is looked at. The call is begun
+ * again then, with what it said. */
+static enum rm_verdict begin (struct tenant *tenant, struct rm_call *call)
+{
+    bool may_look = host_may_look (tenant);
+    enum rm_verdict verdict;
+
+    tenant->wants_look = false;
+    if (!may_look)
+        return rm_begin (tenant->rm, call);
+    memcpy (tenant->said, tenant->head, call->head_size);
+    memcpy (tenant->said_params, tenant->params, call->params_size);
+    verdict = rm_begin (tenant->rm, call);
+    if (tenant->wants_look) {
+        rm_end (tenant->rm, call, -EAGAIN);
+        host_look (tenant);
+        memcpy (tenant->head, tenant->said, call->head_size);
+        memcpy (tenant->params, tenant->said_params, call->params_size);
+        verdict = rm_begin (tenant->rm, call);
+    } else if (verdict == RM_PERFORM && rm_tells_numbers (tenant->rm, call))
+        host_look (tenant);
+    return verdict;
+}
+
 static struct answer decide (struct tenant *tenant, struct rm_call *call, struct pointers *pointers,
                              const struct seccomp_notif *notification)
 {
     pid_t thread = (pid_t) notification->pid;
     uint64_t address = notification->data.args[2];
-    enum rm_verdict verdict = rm_begin (tenant->rm, call);
+    enum rm_verdict verdict = begin (tenant, call);
     struct answer answer;
     bool is_again;
     long result;
 
     switch (verdict) {
     case RM_CONTINUE:
-        if (!race_left (tenant, tenant->current, notification)) {
-            rm_end (tenant->rm, call, -EAGAIN);
-            return failed (EAGAIN);
+        if (can_become_memory (call->request)) {
+            if (!race_left (tenant, tenant->current, notification)) {
+                rm_end (tenant->rm, call, -EAGAIN);
+                return failed (EAGAIN);
+            }
+            truth_ask_at (tenant, tenant->current, guard_now () + LOOK_AFTER_NS);
         }
         rm_forget_call (tenant->rm, call);
         if (rm_request_number (call->request) == ALLOC && get32 (tenant->head + CLASS_AT) == CLASS_DEVICE_0)
             fair_spent (tenant, DEVICE_NS);
-        truth_ask_at (tenant, tenant->current, guard_now () + LOOK_AFTER_NS);
         return leave (tenant);
     case RM_ANSWERED:
     case RM_REFUSED:
@@ -257,15 +289,15 @@ static struct answer handle (struct tenant *tenant, struct rm_call *call, struct
 
         /* CUDA makes some calls on a GPU's node, of the same client. And what the call says is not known to be true: a
          * descriptor that is known already is given up only when the scheduler finds that it is wrong (reach.c). */
-        if (call->node == RM_NODE_CONTROL && process_descriptor_of (process, client) < 0) {
-            process_remember_client (process, client, (int) notification->data.args[0]);
+        if (call->node == RM_NODE_CONTROL && process_descriptor_of (process, client) < 0 &&
+            process_remember_client (tenant, process, client, (int) notification->data.args[0])) {
             tenant->channels_changed = true;
             books_process (tenant, process);
         }
         answer = decide (tenant, call, &pointers, notification);
     }
     if (pointers.descriptor_copy >= 0)
-        close (pointers.descriptor_copy);
+        wait_close (tenant, process->pid, pointers.descriptor_copy);
     tenant->current = NULL;
     return answer;
 }
@@ -285,8 +317,9 @@ struct answer call_ioctl (struct tenant *tenant, int listener, const struct secc
     if (rm_head_size (tenant->abi, RM_NODE_CONTROL, request) == 0 && rm_head_size (tenant->abi, RM_NODE_GPU, request) == 0)
         return leave (tenant);
     tenant->copy = process_copy (tenant, process, (int) notification->data.args[0], &call.node);
+    /* Never left to the kernel: the descriptor may be there a moment later. */
     if (tenant->copy < 0)
-        return failed (-tenant->copy); /* never left to the kernel: the descriptor may be there a moment later */
+        return (struct answer) { .error = tenant->copy, .is_stale = tenant->copy == -ESRCH };
     if (ioctl (listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) != 0)
         answer = failed (EINTR); /* nobody waits for it */
     else if (call.node != RM_NODE_CONTROL && call.node != RM_NODE_GPU)
@@ -299,12 +332,12 @@ struct answer call_ioctl (struct tenant *tenant, int listener, const struct secc
         call.head_size = rm_head_size (tenant->abi, call.node, request);
         if (call.head_size == 0 || call.head_size > sizeof (tenant->head))
             answer = failed (EINVAL);
-        else if (!memory_read (thread, address, tenant->head, call.head_size))
+        else if (!memory_read_head (tenant, thread, address, request, call.head_size))
             answer = failed (EFAULT);
         else if (!replay_find (tenant, notification, &answer))
             answer = handle (tenant, &call, process, notification);
     }
-    close (tenant->copy);
+    wait_close (tenant, process->pid, tenant->copy);
     tenant->copy = -1;
     return answer;
 }

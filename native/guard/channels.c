@@ -1,6 +1,6 @@
 /*
- * The list of a tenant's compute channels, for whoever starts them when this process is gone (nvc/agent/thaw.py). A mapped
- * file: its version is odd while it is written. Written before channels are stopped, and when they come and go.
+ * The list of a tenant's compute channels, for whoever starts them when this process is gone (nvc/agent/thaw.py). A
+ * mapped file: its version is odd while it is written. Written before channels are stopped, and when they come and go.
  */
 #include "tenant.h"
 

@@ -1,7 +1,10 @@
 /*
- * The driver has locks that all processes share, and some calls hold them for milliseconds: whoever makes nothing but such
- * calls holds up everybody. So a tenant has an allowance of such time. What it takes beyond it while others call the driver
- * too, it waits for: its calls stay with the kernel until then. Nothing is refused.
+ * The driver has locks that all processes share, and some calls hold them for milliseconds: whoever makes nothing but
+ * such calls holds up everybody. So a tenant has an allowance of such time. What it takes beyond it while others call
+ * the driver too, it waits for: its calls stay with the kernel until then. Nothing is refused.
+ *
+ * What a process had is given back when the last copy of its file is closed, mostly by the guard (keep_files.c): that is
+ * the tenant's burden too, or whoever starts one process after the other would have it for nothing.
  */
 #include "tenant.h"
 
@@ -9,45 +12,69 @@
 
 /* Calls up to this long are nobody's burden: others come in between. */
 #define SHORT_NS 200000u
-/* What a tenant may take at once, and of all time in the long run (1 / RATE): a context or three; some seven a second. */
+/* What a tenant may take at once, and of all time in the long run (1 / RATE):
+ * a context or three; some seven a second. */
 #define BURST_NS 150000000u
 #define RATE 7u
+/* Nobody has to wait for longer than RATE times this: many processes that end at once can have had a lot. */
+#define MOST_DEBT_NS 1000000000u
 /* One wait, before it is looked again whether anybody else is there. */
 #define MOST_NS 20000000u
 /* Who made a call within this time is there. */
 #define RECENT_NS 100000000u
 #define MILLISECOND 1000000u
 
-void fair_spent (struct tenant *tenant, uint64_t nanoseconds)
+static void count (struct fair *fair, uint64_t now, uint64_t nanoseconds)
 {
-    struct fair *fair = &tenant->fair;
-    uint64_t now, back;
+    uint64_t back = (now - fair->counted_at) / RATE;
 
-    if (nanoseconds <= SHORT_NS)
-        return;
-    now = guard_now ();
-    back = (now - fair->counted_at) / RATE;
     fair->debt = fair->debt > back ? fair->debt - back : 0;
     fair->counted_at = now;
-    fair->debt += nanoseconds - SHORT_NS;
+    fair->debt += nanoseconds;
+    if (fair->debt > BURST_NS + MOST_DEBT_NS)
+        fair->debt = BURST_NS + MOST_DEBT_NS;
     if (fair->debt > BURST_NS)
         fair->until = now + (fair->debt - BURST_NS) * RATE;
 }
 
+void fair_spent (struct tenant *tenant, uint64_t nanoseconds)
+{
+    if (nanoseconds > SHORT_NS)
+        count (&tenant->fair, guard_now (), nanoseconds - SHORT_NS);
+}
+
+void fair_closed (struct guard *guard, uint32_t id, uint64_t nanoseconds)
+{
+    if (nanoseconds <= SHORT_NS)
+        return;
+    /* The tenant may be gone by now. */
+    pthread_mutex_lock (&guard->lock);
+    for (unsigned i = 0; i < guard->tenant_count; i++)
+        if (guard->tenants[i]->id == id)
+            atomic_fetch_add (&guard->tenants[i]->fair.closed, nanoseconds - SHORT_NS);
+    pthread_mutex_unlock (&guard->lock);
+}
+
+uint64_t fair_cpu (void)
+{
+    struct timespec now;
+
+    clock_gettime (CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
+}
+
 void fair_begin (struct tenant *tenant) { tenant->fair.begun_at = guard_now (); }
 
-/* Of this thread's own work: while it waits for others' locks it is nobody's burden. That clock costs a system call, so it is
- * read after long calls only, and what the short ones between two of them took is counted with the second. */
+/* Of this thread's own work: while it waits for others' locks it is nobody's burden. That clock costs a system call, so
+ * it is read after long calls only, and what the short ones between two of them took is counted with the second. */
 void fair_end (struct tenant *tenant)
 {
     struct fair *fair = &tenant->fair;
     uint64_t taken = guard_now () - fair->begun_at, before = fair->cpu;
-    struct timespec now;
 
     if (taken <= SHORT_NS)
         return;
-    clock_gettime (CLOCK_THREAD_CPUTIME_ID, &now);
-    fair->cpu = (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
+    fair->cpu = fair_cpu ();
     fair_spent (tenant, fair->cpu - before < taken ? fair->cpu - before : taken);
 }
 
@@ -68,6 +95,8 @@ int fair_wait (struct tenant *tenant, uint64_t now)
     struct fair *fair = &tenant->fair;
     uint64_t rest;
 
+    if (atomic_load_explicit (&fair->closed, memory_order_relaxed) != 0)
+        count (fair, now, atomic_exchange (&fair->closed, 0));
     if (fair->until <= now || !others_are_there (tenant, now))
         return 0;
     rest = fair->until - now < MOST_NS ? fair->until - now : MOST_NS;

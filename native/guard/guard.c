@@ -40,13 +40,29 @@ struct guard *guard_create (const char *device_directory)
 
 int guard_sees_driver (const struct guard *guard) { return guard->truth != NULL; }
 
+/* The one that nobody finds any more from now on; NULL: there is none. */
+static struct tenant *take_last (struct guard *guard)
+{
+    struct tenant *tenant;
+
+    pthread_mutex_lock (&guard->lock);
+    tenant = guard->tenant_count > 0 ? guard->tenants[--guard->tenant_count] : NULL;
+    pthread_mutex_unlock (&guard->lock);
+    return tenant;
+}
+
 void guard_destroy (struct guard *guard)
 {
+    struct tenant *tenant;
+    bool is_over = !guard->is_needed;
+
     /* Calls about tenants come to an end; no new ones may be made. */
     pthread_rwlock_wrlock (&guard->calls);
     pthread_rwlock_unlock (&guard->calls);
-    for (unsigned i = 0; i < guard->tenant_count; i++)
-        tenant_destroy (guard->tenants[i]);
+    while ((tenant = take_last (guard)) != NULL)
+        is_over &= tenant_destroy (tenant);
+    if (!is_over)
+        return; /* a thread still needs it, which ends with this process */
     keep_stop_closing (guard);
     truth_close (guard->truth);
     witness_close (guard->witness);
@@ -60,10 +76,15 @@ void guard_destroy (struct guard *guard)
 
 int guard_event_descriptor (const struct guard *guard) { return guard->event_descriptor; }
 
+/* Events of one tenant that wait to be read: it shall not fill the table, which is everybody's. */
+#define EVENTS_OF_ONE 64u
+
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid)
 {
     struct guard *guard = tenant->guard;
     struct timespec now;
+    bool is_end = reason == RM_RACED || reason == RM_UNREACHABLE;
+    unsigned own = 0;
     uint64_t one = 1;
 
     if ((unsigned) reason < GUARD_REASONS)
@@ -79,8 +100,10 @@ void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, 
             pthread_mutex_unlock (&guard->lock);
             return;
         }
+        own += event->tenant == tenant->id;
     }
-    if (guard->event_count < GUARD_EVENTS)
+    /* Each of these cost a process its life. */
+    if ((own < EVENTS_OF_ONE || is_end) && guard->event_count < GUARD_EVENTS)
         guard->events[guard->event_count++] =
             (struct guard_event) { .when_ns = (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec,
                                    .tenant = tenant->id,
@@ -158,11 +181,11 @@ int guard_tenant_remove (struct guard *guard, uint32_t id)
     pthread_mutex_unlock (&guard->lock);
     if (tenant == NULL)
         return -ENOENT;
-    /* Whoever is in the middle of a call about it comes to an end; nobody else finds it. Not under the lock: its thread may
-     * be writing an event. */
+    /* Whoever is in the middle of a call about it comes to an end; nobody else finds it. Not under the lock: its thread
+     * may be writing an event. */
     pthread_rwlock_wrlock (&guard->calls);
     pthread_rwlock_unlock (&guard->calls);
-    tenant_destroy (tenant);
+    guard->is_needed |= !tenant_destroy (tenant);
     return 0;
 }
 
@@ -250,7 +273,7 @@ int guard_tenant_keep (struct guard *guard, uint32_t id, int file, int before, c
     if (result != 0)
         return release (guard, tenant, result);
     result = call_resume (tenant, &call, listeners, count);
-    keep_restore (tenant);
+    tenant->wants_files = true; /* by its thread: to copy descriptors can take long */
     /* Whoever was off may have been thawed since. */
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         rm_freeze (tenant->rm, (int) gpu, false);
@@ -277,6 +300,7 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
 
     if (tenant == NULL)
         return -ENOENT;
+    wait_check (tenant, guard_now ());
     *status = tenant->status;
     status->listeners = tenant->listener_count;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)

@@ -1,11 +1,13 @@
 /*
  * libnvc-guard.so: keeps containers inside their shares from outside, by seccomp user notification.
  *
- * The agent (nvc/agent) loads it through ctypes, configures it and reads it; nothing of a container's calls passes through
- * Python. One thread a tenant, so that a tenant that floods its listener delays nobody else. A tenant is described by the
- * same `struct limits` as the shim's file (native/shim/share.h); native/rm makes every decision, in posture GUARD.
+ * The agent (nvc/agent) loads it through ctypes, configures it and reads it; nothing of a container's calls passes
+ * through Python. One thread a tenant, so that a tenant that floods its listener delays nobody else. A tenant is
+ * described by the same `struct limits` as the shim's file (native/shim/share.h); native/rm makes every decision, in
+ * posture GUARD.
  *
- * Every function may be called from any thread; none blocks for longer than a call of the driver takes. Numbers are
+ * Every function may be called from any thread; none blocks for longer than a call of the driver takes, whatever a container does
+ * (guard_tenant_remove and guard_destroy: a second more for each thread that waits for a process of a container). Numbers are
  * returned as 0 or -errno unless said otherwise.
  */
 #ifndef NVC_GUARD_H
@@ -26,7 +28,7 @@ struct guard;
 struct guard_status {
     uint64_t memory[SHARE_MAX_GPUS];  /* bytes charged, managed memory included */
     uint64_t managed[SHARE_MAX_GPUS]; /* of them, mappings of managed memory */
-    uint64_t truth[SHARE_MAX_GPUS];   /* what the driver itself says that the tenant's processes hold; 0: not asked yet */
+    uint64_t truth[SHARE_MAX_GPUS];   /* what the driver says that the tenant's processes hold; 0: not asked yet */
     uint32_t groups[SHARE_MAX_GPUS];  /* compute groups */
     uint32_t slice[SHARE_MAX_GPUS];   /* microseconds, as last written; 0: libcuda's own */
     uint32_t frozen[SHARE_MAX_GPUS];  /* 1: its channels are off now */
@@ -71,23 +73,26 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
 int guard_tenant_listen (struct guard *guard, uint32_t id, int listener);
 /*
  * A file of at least 8 bytes for the id of the notification in hand, 0 while there is none: what outlives this process
- * tells the next one which call nobody will answer (docs/guard.md, "When the reader dies"). The caller keeps and closes its
- * own descriptor. Before guard_tenant_listen. -errno of mmap.
+ * tells the next one which call nobody will answer (docs/guard.md, "When the reader dies"). The caller keeps and closes
+ * its own descriptor. Before guard_tenant_listen. -errno of mmap.
  */
 int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file);
 /*
- * A file, empty and of the caller's, for the list of the tenant's compute channels (channels.c): who outlives this process
- * starts them by it. The caller keeps and closes its own descriptor. Before guard_tenant_listen.
+ * A file, empty and of the caller's, for the list of the tenant's compute channels (channels.c): who outlives this
+ * process starts them by it. The caller keeps and closes its own descriptor. Before guard_tenant_listen.
  */
 int guard_tenant_channels (struct guard *guard, uint32_t id, int file);
 /*
  * The tenant's books, in an empty file of the caller's, so that they outlive this process (books.c). before: those of a
- * guard that was killed, -1: none; they are read, and the call that it had in hand is finished or undone. listeners: the
- * tenant's, to answer it through. 1: it was answered; 0: if anybody waits for it he must be told to try again. -EINVAL,
- * -ENOMEM: `before` cannot be believed. The caller keeps and closes all descriptors. Before guard_tenant_listen.
+ * guard that was killed, -1: none; they are read, and the call that it had in hand is finished or undone. listeners:
+ * the tenant's, to answer it through. 1: it was answered; 0: if anybody waits for it he must be told to try again.
+ * -EINVAL, -ENOMEM: `before` cannot be believed. The caller keeps and closes all descriptors. Before
+ * guard_tenant_listen.
  */
 int guard_tenant_keep (struct guard *guard, uint32_t id, int file, int before, const int *listeners, uint32_t count);
 int guard_tenant_remove (struct guard *guard, uint32_t id);
+/* To be called every some 100 ms: a tenant whose thread has waited for two seconds for something of a process, such as memory
+ * in a file that does not answer, is frozen until it goes on, for nobody sees what the tenant does meanwhile. */
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status);
 int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity);
 /* 1 when every listener has hung up, no process is left, and no memory that lives on without one. */
@@ -99,9 +104,10 @@ int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t
 int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen);
 
 /*
- * Phases: tenants with a cap are on in their part of a period and off in the rest of it (phase_keeper.c, phase.h). One thread
- * a GPU keeps the time. Who makes plans must come again before `valid` milliseconds are over: else everybody is thawed and
- * the thread idles until the next plan. While a tenant is in a plan, nobody else calls guard_tenant_freeze for it.
+ * Phases: tenants with a cap are on in their part of a period and off in the rest of it (phase_keeper.c, phase.h). One
+ * thread a GPU keeps the time. Who makes plans must come again before `valid` milliseconds are over: else everybody is
+ * thawed and the thread idles until the next plan. While a tenant is in a plan, nobody else calls guard_tenant_freeze
+ * for it.
  */
 struct guard_phase {
     uint32_t tenant, gpu;  /* its number, and the GPU's index in its limits */
@@ -130,7 +136,8 @@ void guard_phases_destroy (struct guard_phases *phases);
  * -EAGAIN (no thread), -ENOSPC (more than 32 GPUs). */
 int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint32_t period, const struct guard_phase *plan,
                       uint32_t count, uint32_t valid);
-/* All plans that are in force hold for `valid` milliseconds more. -ESTALE: one had ended for want of it; make them anew. */
+/* All plans that are in force hold for `valid` milliseconds more. -ESTALE:
+ * one had ended for want of it; make them anew. */
 int guard_phases_renew (struct guard_phases *phases, uint32_t valid);
 /* One more process; pidfd is duplicated. node: the control node, as in limits. Channels of one descriptor, client and
  * subdevice lie side by side. */

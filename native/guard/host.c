@@ -37,7 +37,7 @@ static long host_ioctl (void *context, uint64_t file, uint32_t request, void *ar
     if (tenant->current != NULL && tenant->current == process && tenant->copy >= 0 &&
         memcmp (argument, tenant->head, sizeof (uint32_t)) == 0)
         return ioctl (tenant->copy, request, argument) < 0 ? -errno : 0;
-    if (process == NULL || process->dead)
+    if (process == NULL)
         return -ESRCH;
     return reach_ioctl (tenant, process, request, argument);
 }
@@ -59,27 +59,41 @@ static bool has_room (const struct tenant *tenant, int gpu, uint64_t bytes)
     return limit == 0 || (used <= limit && bytes <= limit - used);
 }
 
-/* Nothing tells when managed memory is unmapped, nor when what only the driver knew of, or UVM kept, is gone: before that is held against
- * anybody, or said, it is looked at again: once a call, at the cost of who makes it. */
-static bool look_again (struct tenant *tenant, int gpu)
+/* Nothing tells when managed memory is unmapped, nor when what only the driver knew of, or UVM kept, is gone: before
+ * that is held against anybody, or said, it is looked at again: once a call, at the cost of who makes it. */
+bool host_may_look (const struct tenant *tenant)
 {
-    if ((tenant->managed[gpu] == 0 && tenant->excess[gpu] == 0 && tenant->keep.bytes[gpu] == 0) ||
-        tenant->looked_at == tenant->status.notifications)
+    if (tenant->looked_at == tenant->status.notifications)
         return false;
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        if (tenant->managed[gpu] != 0 || tenant->excess[gpu] != 0 || tenant->keep.bytes[gpu] != 0)
+            return true;
+    return false;
+}
+
+void host_look (struct tenant *tenant)
+{
+    bool is_excess = false;
+
     tenant->looked_at = tenant->status.notifications;
+    tenant->wants_look = false;
     managed_now (tenant);
     keep_look (tenant, 0);
-    if (tenant->excess[gpu] != 0)
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        is_excess |= tenant->excess[gpu] != 0;
+    if (is_excess)
         truth_now (tenant);
-    return true;
 }
 
 static bool host_reserve (void *context, int gpu, uint64_t bytes)
 {
     struct tenant *tenant = context;
 
-    if (!has_room (tenant, gpu, bytes) && (!look_again (tenant, gpu) || !has_room (tenant, gpu, bytes)))
+    if (!has_room (tenant, gpu, bytes)) {
+        /* Not here: to look can take long, and rm is in the middle of something. Whoever began the call begins it again. */
+        tenant->wants_look |= tenant->current != NULL && host_may_look (tenant);
         return false;
+    }
     tenant->used[gpu] += bytes;
     return true;
 }
@@ -101,10 +115,8 @@ static void host_charge (void *context, int gpu, uint64_t bytes)
 
 static struct rm_numbers host_numbers (void *context, int gpu)
 {
-    struct tenant *tenant = context;
+    const struct tenant *tenant = context;
 
-    if (tenant->current != NULL)
-        look_again (tenant, gpu);
     return (struct rm_numbers) { .limit = tenant->limits.gpus[gpu].memory,
                                  .used = tenant_used (tenant, (uint32_t) gpu) };
 }
@@ -140,6 +152,8 @@ static void host_note (void *context, enum rm_reason reason, uint32_t number)
 {
     struct tenant *tenant = context;
 
+    if (reason == RM_OVER_QUOTA && tenant->wants_look)
+        return; /* perhaps not, when it was looked */
     guard_note (tenant, reason, number, tenant->current ? tenant->current->pid : 0);
 }
 

@@ -25,7 +25,7 @@
 #define HEAP_FUNCTION 8u
 #define HEAP_HANDLE 44u
 
-#define CERTAIN_BYTES ((uint64_t) 16 << 20)
+#define CERTAIN_BYTES ((uint64_t) 32 << 20)
 #define FIRST_LOOK_NS 5000000u
 #define LAST_LOOK_NS 1000000000u
 /* Of pieces that one look is about. */
@@ -360,6 +360,9 @@ void keep_release (struct tenant *tenant)
 
     while (tenant->keep.file_count > 0)
         keep_let_go (tenant, tenant->keep.files[0].client);
+    /* A tenant that never began goes under guard->lock. */
+    if (tenant->keep.pieces == NULL && tenant->keep.dormant == NULL)
+        return;
     pthread_mutex_lock (&tenant->guard->witness_lock);
     while ((kept = tenant->keep.pieces) != NULL || (kept = tenant->keep.dormant) != NULL) {
         *(tenant->keep.pieces != NULL ? &tenant->keep.pieces : &tenant->keep.dormant) = kept->next;

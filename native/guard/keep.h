@@ -1,6 +1,6 @@
 /*
- * Memory that lives on when its handle is freed, because UVM (or whoever else) still has a duplicate of it. A piece is given
- * back to the quota only when the guard's own duplicate is the last one. Under the tenant's lock.
+ * Memory that lives on when its handle is freed, because UVM (or whoever else) still has a duplicate of it. A piece is
+ * given back to the quota only when the guard's own duplicate is the last one. Under the tenant's lock.
  */
 #ifndef NVC_GUARD_KEEP_H
 #define NVC_GUARD_KEEP_H
@@ -25,16 +25,16 @@ struct kept {
 };
 
 /* A copy of an open file of the control node, so that what its clients have does not go before it is looked at. */
-#define KEEP_FILES 256u
+#define KEEP_FILES 1024u
 struct held_file {
     uint32_t client;
     int file;
-    uint64_t serial; /* of the process that used it first */
+    uint64_t serial; /* of the process that made the client; if that is gone, of the one that uses it */
 };
 
 struct keep {
-    struct kept *called; /* duplicates of what the call in hand frees: one on the stand, guard->witness_lock being held, or */
-    bool is_stored;      /* any number in the store */
+    struct kept *called; /* duplicates of what the call in hand frees: one on the stand, guard->witness_lock held, */
+    bool is_stored;      /* or any number in the store */
     struct kept *pieces; /* that somebody else held, when it was last looked */
     uint64_t bytes[SHARE_MAX_GPUS]; /* their sum */
     struct kept *dormant; /* of processes that ended; rm charges them until their file is closed everywhere */
@@ -50,8 +50,13 @@ struct keep {
 /* Around the driver's part of a call: what it frees is duplicated before it, and asked about after it. */
 void keep_before (struct tenant *tenant, const struct rm_call *call);
 void keep_after (struct tenant *tenant, bool is_made);
-/* keep_files.c: the call in hand was made. If it gave its client memory, or a handle to some, the client's file is held. */
+/* keep_files.c: the call in hand was made. If it gave its client memory, a handle to some, or a channel, the client's file is
+ * held. */
 void keep_hold (struct tenant *tenant, const struct rm_call *call);
+/* The file of a client that is held; -1: none is. */
+int keep_file_of (const struct tenant *tenant, uint32_t client);
+/* Holds it, and closes it in the end; at once if it is held already. serial: of the process that uses it. */
+void keep_file (struct tenant *tenant, uint32_t client, int file, uint64_t serial);
 /* The tenant's books were another guard's: the files that it held are held again. */
 void keep_restore (struct tenant *tenant);
 /* A client is gone: its file need not be held for it. */
@@ -65,7 +70,8 @@ struct guard;
 bool keep_start_closing (struct guard *guard);
 void keep_stop_closing (struct guard *guard);
 
-/* keep.c, for keep_files.c: the pieces of this list are in the store; those that nobody else holds go, the rest is charged. */
+/* keep.c, for keep_files.c: the pieces of this list are in the store;
+ * those that nobody else holds go, the rest is charged. */
 void keep_settle (struct tenant *tenant, struct kept *stored);
 bool keep_is_looked_at (struct keep *keep, uint64_t bytes);
 struct kept *keep_call (struct tenant *tenant, const struct rm_piece *piece, int file, enum witness_place to);

@@ -1,15 +1,19 @@
 /*
- * Memory of a process that ends without freeing it goes with its open file, and UVM may still have it: its file can live on in
- * another process. So the guard holds a copy of the file until it has duplicates of what the file's clients have. Then it lets
- * go; and when the driver says that the clients are gone, whoever else has a piece shows as ever (keep.c).
+ * Files of clients that have memory or compute channels are held, so that the scheduler reaches them (reach.c), and for this:
+ * Memory of a process that ends without freeing it goes with its open file, and UVM may still have it: its file can
+ * live on in another process. So the guard holds a copy of the file until it has duplicates of what the file's clients
+ * have. Then it lets go; and when the driver says that the clients are gone, whoever else has a piece shows as ever
+ * (keep.c).
  */
 #include "tenant.h"
 
 #include "rm/abi.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -24,15 +28,36 @@
 #define IMPORT_OBJECT 0x3d06u
 #define IMPORT_OBJECTS 0x3d0cu
 
-/* Not under any lock: the last close of a file can take a tenth of a second. */
+/* NVOS00: hRoot, hObjectParent, hObjectOld, status. */
+#define FREE_REQUEST 0xc0104629u
+
+struct closing {
+    int file;
+    uint32_t tenant;
+    uint32_t client; /* given back first; 0: none */
+};
+
+/* Not under any lock: the last close of a file can take a tenth of a second, in which the driver gives back all that its
+ * clients have. */
 static void *close_all (void *argument)
 {
-    const struct guard *guard = argument;
-    int file;
+    struct guard *guard = argument;
+    struct closing closing;
 
     prctl (PR_SET_NAME, "nvc-guard-close");
-    while (read (guard->closing[0], &file, sizeof (file)) == sizeof (file))
-        close (file);
+    for (;;) {
+        ssize_t size = read (guard->closing[0], &closing, sizeof (closing));
+        uint64_t begun = fair_cpu ();
+
+        if (size < 0 && errno == EINTR)
+            continue;
+        if (size != sizeof (closing))
+            break;
+        if (closing.client != 0)
+            (void) ioctl (closing.file, FREE_REQUEST, (uint32_t[4]) { closing.client, 0, closing.client, 0 });
+        close (closing.file);
+        fair_closed (guard, closing.tenant, fair_cpu () - begun);
+    }
     return NULL;
 }
 
@@ -59,36 +84,49 @@ void keep_stop_closing (struct guard *guard)
     close (guard->closing[0]);
 }
 
-static void close_later (const struct guard *guard, int file)
+/* client: freed before it, if whoever else has the file could use it; 0: not. */
+static void close_later (const struct tenant *tenant, int file, uint32_t client)
 {
-    if (write (guard->closing[1], &file, sizeof (file)) != sizeof (file))
+    struct closing closing = { file, tenant->id, client };
+
+    if (write (tenant->guard->closing[1], &closing, sizeof (closing)) != sizeof (closing))
         close (file);
 }
 
-static void drop (struct tenant *tenant, unsigned place)
+static void drop (struct tenant *tenant, unsigned place, uint32_t client)
 {
     struct keep *keep = &tenant->keep;
 
-    close_later (tenant->guard, keep->files[place].file);
+    close_later (tenant, keep->files[place].file, client);
     keep->files[place] = keep->files[--keep->file_count];
 }
 
-static int file_of (const struct keep *keep, uint32_t client)
+static bool is_scheduled (const struct tenant *tenant, uint32_t client)
 {
+    return rm_is_scheduled (tenant->rm, rm_file_of (tenant->rm, client), client);
+}
+
+int keep_file_of (const struct tenant *tenant, uint32_t client)
+{
+    const struct keep *keep = &tenant->keep;
+
     for (unsigned i = 0; i < keep->file_count; i++)
         if (keep->files[i].client == client)
             return keep->files[i].file;
     return -1;
 }
 
-/* Duplicates what is in the list, as far as a file of its client is held and the dice say so, and it has not been already. */
+/* Duplicates what is in the list, as far as a file of its client is held and the dice say so,
+ * and it has not been already. */
 static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_piece *pieces, size_t count)
 {
     struct keep *keep = &tenant->keep;
 
+    if (tenant->guard->witness == NULL)
+        return;
     pthread_mutex_lock (&tenant->guard->witness_lock);
     for (size_t i = 0; i < count; i++) {
-        int file = file_of (keep, pieces[i].client);
+        int file = keep_file_of (tenant, pieces[i].client);
         struct kept *kept;
 
         if (file < 0 || !keep_is_looked_at (keep, pieces[i].bytes))
@@ -111,12 +149,13 @@ static uint32_t word_at (const struct tenant *tenant, unsigned at)
     return word;
 }
 
-/* Whether the call in hand may have given its client a handle to memory. */
-static bool gives_memory (const struct tenant *tenant, const struct rm_call *call)
+/* Whether the call in hand may have given its client a handle to memory, or a compute channel. */
+static bool is_reason (const struct tenant *tenant, const struct rm_call *call)
 {
     switch (rm_request_number (call->request)) {
     case ALLOC:
-        return rm_pieces (tenant->rm, word_at (tenant, 0), word_at (tenant, ALLOC_HANDLE), NULL, 0) != 0;
+        return rm_pieces (tenant->rm, word_at (tenant, 0), word_at (tenant, ALLOC_HANDLE), NULL, 0) != 0 ||
+               is_scheduled (tenant, word_at (tenant, 0));
     case HEAP:
         return rm_pieces (tenant->rm, word_at (tenant, 0), word_at (tenant, HEAP_HANDLE), NULL, 0) != 0;
     case DUPLICATE:
@@ -128,39 +167,58 @@ static bool gives_memory (const struct tenant *tenant, const struct rm_call *cal
     }
 }
 
-void keep_hold (struct tenant *tenant, const struct rm_call *call)
+/* More clients than any program has: as if the process of the oldest had ended, of those without channels if there is one. */
+static void make_room (struct tenant *tenant)
 {
     struct keep *keep = &tenant->keep;
+    struct rm_piece *pieces;
+    unsigned place = 0;
+    size_t count;
+
+    for (unsigned i = keep->file_count; i-- > 0;)
+        if (!is_scheduled (tenant, keep->files[i].client))
+            place = i;
+    count = rm_pieces (tenant->rm, keep->files[place].client, keep->files[place].client, NULL, 0);
+    pieces = calloc (count + 1, sizeof (*pieces));
+    if (pieces != NULL)
+        duplicate (tenant, keep->files[place].serial, pieces,
+                   rm_pieces (tenant->rm, keep->files[place].client, keep->files[place].client, pieces, count));
+    free (pieces);
+    close_later (tenant, keep->files[place].file, 0);
+    keep->file_count--;
+    memmove (keep->files + place, keep->files + place + 1, (keep->file_count - place) * sizeof (keep->files[0]));
+}
+
+void keep_file (struct tenant *tenant, uint32_t client, int file, uint64_t serial)
+{
+    struct keep *keep = &tenant->keep;
+    const struct process *owner;
+
+    if (keep_file_of (tenant, client) >= 0) {
+        close (file);
+        return;
+    }
+    if (keep->file_count == KEEP_FILES)
+        make_room (tenant);
+    owner = process_by_serial (tenant, rm_file_of (tenant->rm, client));
+    keep->files[keep->file_count++] =
+        (struct held_file) { client, file, owner != NULL && !owner->dead ? owner->serial : serial };
+}
+
+void keep_hold (struct tenant *tenant, const struct rm_call *call)
+{
     uint32_t client = word_at (tenant, 0);
     int file;
 
-    if (tenant->guard->witness == NULL || tenant->guard->closing[1] < 0 || call->node != RM_NODE_CONTROL ||
-        !gives_memory (tenant, call) || file_of (keep, client) >= 0)
+    if (call->node != RM_NODE_CONTROL || keep_file_of (tenant, client) >= 0 || !is_reason (tenant, call))
         return;
-    if (keep->file_count == KEEP_FILES) {
-        /* More clients with memory than any program has: as if the oldest one's process had ended. */
-        uint32_t oldest = keep->files[0].client;
-        uint64_t serial = keep->files[0].serial;
-        size_t count = rm_pieces (tenant->rm, oldest, oldest, NULL, 0);
-        struct rm_piece *pieces = calloc (count + 1, sizeof (*pieces));
-
-        if (pieces != NULL)
-            duplicate (tenant, serial, pieces, rm_pieces (tenant->rm, oldest, oldest, pieces, count));
-        free (pieces);
-        close_later (tenant->guard, keep->files[0].file);
-        memmove (keep->files, keep->files + 1, --keep->file_count * sizeof (keep->files[0]));
-    }
     file = fcntl (tenant->copy, F_DUPFD_CLOEXEC, 0);
     if (file >= 0)
-        keep->files[keep->file_count++] = (struct held_file) { client, file, tenant->current->serial };
+        keep_file (tenant, client, file, tenant->current->serial);
 }
 
 void keep_restore (struct tenant *tenant)
 {
-    struct keep *keep = &tenant->keep;
-
-    if (tenant->guard->witness == NULL || tenant->guard->closing[1] < 0)
-        return;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
         const struct process *process = &tenant->processes[i];
 
@@ -169,13 +227,13 @@ void keep_restore (struct tenant *tenant)
             enum rm_node node = RM_NODE_OTHER;
             int copy;
 
-            if (keep->file_count == KEEP_FILES || rm_pieces (tenant->rm, client, client, NULL, 0) == 0)
+            if (rm_pieces (tenant->rm, client, client, NULL, 0) == 0 && !is_scheduled (tenant, client))
                 continue;
             copy = process_copy (tenant, process, process->clients[k].descriptor, &node);
             if (copy >= 0 && node == RM_NODE_CONTROL)
-                keep->files[keep->file_count++] = (struct held_file) { client, copy, process->serial };
+                keep_file (tenant, client, copy, process->serial);
             else if (copy >= 0)
-                close (copy);
+                wait_close (tenant, process->pid, copy);
         }
     }
 }
@@ -184,7 +242,7 @@ void keep_let_go (struct tenant *tenant, uint32_t client)
 {
     for (unsigned i = tenant->keep.file_count; i-- > 0;)
         if (tenant->keep.files[i].client == client)
-            drop (tenant, i);
+            drop (tenant, i, 0);
 }
 
 void keep_ended (struct tenant *tenant, uint64_t serial)
@@ -200,9 +258,10 @@ void keep_ended (struct tenant *tenant, uint64_t serial)
     if (pieces != NULL && count > 0)
         duplicate (tenant, serial, pieces, rm_file_pieces (tenant->rm, serial, pieces, count));
     free (pieces);
+    /* Its channels would go on, and nothing could stop them, as long as a child of its has the file. */
     for (unsigned i = keep->file_count; i-- > 0;)
         if (keep->files[i].serial == serial)
-            drop (tenant, i);
+            drop (tenant, i, is_scheduled (tenant, keep->files[i].client) ? keep->files[i].client : 0);
 }
 
 void keep_finish (struct tenant *tenant, uint64_t serial)

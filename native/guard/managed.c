@@ -1,72 +1,88 @@
 /*
  * Managed memory: a shared mapping of the UVM node, which only the container itself can make. It is let through, and then
- * charged by what /proc/PID/maps shows, so that swapping the descriptor meanwhile, or mapping from a child, gains nothing.
+ * charged by what /proc/PID/maps shows, so that swapping the descriptor meanwhile, or mapping from a child, gains nothing: what
+ * the descriptor is when the mapping is announced is not asked.
  * Who is over the quota by it has its channels frozen until it is not: nothing else can take such memory back.
  *
- * One way is not announced: the first mmap of the 32-bit entry has its arguments in memory, where no filter reads. So everybody is
- * looked at from time to time.
+ * One way is not announced: the first mmap of the 32-bit entry has its arguments in memory, where no filter reads. So
+ * everybody who has a client is looked at from time to time.
  */
 #include "tenant.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define FIRST_LOOK_NS 1000000u /* the mapping is made after the answer */
 #define LAST_LOOK_NS 1000000000u
 /* So many processes are looked at a second when nothing is announced: more of them each wait longer. */
 #define LOOKS_A_SECOND 32u
+/* No more than this part of the time (1 / PART) goes into looking at one process; and after a look that took so long others
+ * come first, who wait for the tenant's lock. */
+#define PART 8u
+#define LONG_LOOK_NS 2000000u
+
+static void look_in (struct tenant *tenant, struct process *process, uint64_t delay)
+{
+    uint64_t at = guard_now () + delay;
+
+    if (at < process->look_not_before)
+        at = process->look_not_before;
+    /* Whoever makes mappings without end puts nothing off: what is made after the next look is there at the one after. */
+    if (process->look_at == 0 || at < process->look_at)
+        process->look_at = at;
+    process->look_delay = delay;
+    if (tenant->look_at == 0 || process->look_at < tenant->look_at)
+        tenant->look_at = process->look_at;
+}
 
 void managed_look (struct tenant *tenant, struct process *process)
 {
-    process->look_delay = FIRST_LOOK_NS;
-    process->look_at = guard_now () + process->look_delay;
-    if (tenant->look_at == 0 || process->look_at < tenant->look_at)
-        tenant->look_at = process->look_at;
+    process->has_mapped = true;
+    look_in (tenant, process, FIRST_LOOK_NS);
 }
 
-void managed_watch (struct tenant *tenant, struct process *process)
+void managed_watch (struct tenant *tenant, struct process *process) { look_in (tenant, process, LAST_LOOK_NS); }
+
+bool managed_was_seen (const struct process *process)
 {
-    if (process->look_at != 0)
-        return;
-    process->look_delay = LAST_LOOK_NS;
-    process->look_at = guard_now () + process->look_delay;
-    if (tenant->look_at == 0 || process->look_at < tenant->look_at)
-        tenant->look_at = process->look_at;
+    return process->managed == 0 && (process->look_at == 0 || process->look_delay >= LAST_LOOK_NS);
 }
 
-void managed_announced (struct tenant *tenant, struct process *process, int descriptor)
+/* Adds what a thread's process has mapped of the UVM node: such a mapping is shared, and its offset in the node is its
+ * address, or UVM refuses it (uvm_mmap, kernel-open/nvidia-uvm/uvm.c). The node itself may have any name and number.
+ * true: the thread has no mappings at all; it has ended, and others may go on. */
+static bool add_mapped (const struct process *process, pid_t thread, void *context)
 {
-    enum rm_node node = RM_NODE_OTHER;
-    int copy = process_copy (tenant, process, descriptor, &node);
-
-    if (copy >= 0)
-        close (copy);
-    /* A process that never called the driver has no mapping that could count, unless this is its first. */
-    if (node == RM_NODE_UVM || process->client_count != 0)
-        managed_look (tenant, process);
-}
-
-/* Bytes that the process has mapped of the UVM node: such a mapping is shared, and its offset in the node is its address, or
- * UVM refuses it (uvm_mmap, kernel-open/nvidia-uvm/uvm.c). The node itself may have any name and number. */
-static uint64_t mapped (const struct process *process)
-{
+    uint64_t *bytes = context;
     char path[64], line[512];
-    uint64_t bytes = 0;
+    bool is_empty = true;
     FILE *file;
 
-    snprintf (path, sizeof (path), "/proc/%d/maps", (int) process->pid);
+    snprintf (path, sizeof (path), "/proc/%d/task/%d/maps", (int) process->pid, (int) thread);
     file = fopen (path, "re");
     if (file == NULL)
-        return 0;
+        return true;
     while (fgets (line, sizeof (line), file) != NULL) {
         unsigned long long from, to, offset;
         char rights[5];
 
+        is_empty = false;
         if (sscanf (line, "%llx-%llx %4s %llx", &from, &to, rights, &offset) == 4 && rights[3] == 's' && offset == from)
-            bytes += to - from;
+            *bytes += to - from;
     }
     fclose (file);
+    return is_empty;
+}
+
+/* Bytes. */
+static uint64_t mapped (struct tenant *tenant, const struct process *process)
+{
+    struct process *current = wait_begin (tenant, process->pid);
+    uint64_t bytes = 0;
+
+    if (add_mapped (process, process->pid, &bytes))
+        process_threads (process, add_mapped, &bytes);
+    wait_end (tenant, current);
     return bytes;
 }
 
@@ -99,27 +115,35 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
 {
     uint64_t next = 0, seldom = LAST_LOOK_NS;
     unsigned count = 0;
+    bool is_long = false;
 
     if (tenant->look_at == 0 || tenant->look_at > now)
         return;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         count += tenant->processes[i].serial != 0;
     if (count > LOOKS_A_SECOND)
-        seldom = LAST_LOOK_NS / LOOKS_A_SECOND * count;
+        seldom = (uint64_t) LAST_LOOK_NS / LOOKS_A_SECOND * count;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
         struct process *process = &tenant->processes[i];
 
         if (process->serial == 0 || process->look_at == 0)
             continue;
-        if (process->look_at <= now) {
-            bool is_routine = process->look_delay >= LAST_LOOK_NS && process->client_count == 0 && process->managed == 0;
-            uint64_t bytes = is_routine ? 0 : mapped (process);
+        if (process->look_at <= now && !is_long) {
+            /* Who has no client can have mapped only what it announced, on a file of another one's. */
+            bool is_routine = !process->has_mapped && process->client_count == 0 && process->managed == 0;
+            uint64_t begun = fair_cpu (), bytes = is_routine ? 0 : mapped (tenant, process), spent = fair_cpu () - begun;
 
             if (bytes != process->managed)
                 charge (tenant, process, bytes);
             /* Nothing tells of an unmapping, so whoever has such memory is looked at again, ever more rarely. */
             process->look_delay = process->look_delay >= LAST_LOOK_NS / 4 ? LAST_LOOK_NS : process->look_delay * 4;
             process->look_at = now + (process->look_delay < LAST_LOOK_NS ? process->look_delay : seldom);
+            /* Tens of thousands of mappings take long to read. */
+            process->look_not_before = guard_now () + spent * PART;
+            if (process->look_at < process->look_not_before)
+                process->look_at = process->look_not_before;
+            fair_spent (tenant, spent);
+            is_long = spent > LONG_LOOK_NS;
         }
         if (process->look_at != 0 && (next == 0 || process->look_at < next))
             next = process->look_at;
@@ -133,6 +157,6 @@ void managed_now (struct tenant *tenant)
         struct process *process = &tenant->processes[i];
 
         if (process->serial != 0 && process->managed != 0 && !process->dead)
-            charge (tenant, process, mapped (process));
+            charge (tenant, process, mapped (tenant, process));
     }
 }

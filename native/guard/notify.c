@@ -35,13 +35,13 @@ static struct answer decide (struct tenant *tenant, int listener, const struct s
         if (!process_is_there (process))
             process = process_of_thread_again (tenant, (pid_t) notification->pid);
         if (process != NULL)
-            managed_announced (tenant, process, (int) notification->data.args[4]);
+            managed_look (tenant, process);
         return (struct answer) { .keep_on = true };
     }
     if (notification->data.nr != SYS_ioctl)
         return (struct answer) { .keep_on = true };
     answer = call_ioctl (tenant, listener, notification, process);
-    if (answer.error == -ESRCH && (process = process_of_thread_again (tenant, (pid_t) notification->pid)) != NULL)
+    if (answer.is_stale && (process = process_of_thread_again (tenant, (pid_t) notification->pid)) != NULL)
         answer = call_ioctl (tenant, listener, notification, process);
     return answer;
 }

@@ -65,8 +65,8 @@ static void forget (struct phase_plan *plan, uint32_t place)
     plan->entries[place] = plan->entries[--plan->count];
 }
 
-/* Another part of the period, or of another period. What is owed by now stays owed; but of what a tenant had by another share,
- * only as much as an ordinary phase may be ahead or behind: to go from 70 % to 10 % is no debt. */
+/* Another part of the period, or of another period. What is owed by now stays owed; but of what a tenant had by another
+ * share, only as much as an ordinary phase may be ahead or behind: to go from 70 % to 10 % is no debt. */
 static void move (struct phase_entry *entry, uint64_t period, uint64_t offset, uint32_t share, uint64_t now)
 {
     struct cap *cap = &entry->cap;

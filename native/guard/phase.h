@@ -1,11 +1,12 @@
 /*
- * When the tenants of a GPU are on and off so that each is on in its own part of a period: pure arithmetic on given times,
- * no clock, no call, no lock. One `struct phase_plan` a GPU; phase_keeper.c runs it.
+ * When the tenants of a GPU are on and off so that each is on in its own part of a period: pure arithmetic on given
+ * times, no clock, no call, no lock. One `struct phase_plan` a GPU; phase_keeper.c runs it.
  *
- * Each tenant has a `struct cap` (native/shim/cap.h), whose times are shifted so that its on-phases begin where its part
- * does: what a phase was too long or too short by is made up for by the next ones, also across changes of the plan.
- * Where one tenant's part ends and another's begins, the next one is let in first, just before the call that stops the
- * first: whoever runs goes on until that takes effect, so the GPU is not idle in between, and both count from there.
+ * Each tenant has a `struct cap` (native/shim/cap.h), whose times are shifted so that its on-phases begin where its
+ * part does: what a phase was too long or too short by is made up for by the next ones, also across changes of the
+ * plan. Where one tenant's part ends and another's begins, the next one is let in first, just before the call that
+ * stops the first: whoever runs goes on until that takes effect, so the GPU is not idle in between, and both count from
+ * there.
  */
 #ifndef NVC_GUARD_PHASE_H
 #define NVC_GUARD_PHASE_H

@@ -4,6 +4,7 @@
  */
 #include "tenant.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,6 +15,13 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* include/uapi/linux/pidfd.h since 6.9. */
+#ifndef PIDFD_THREAD
+#define PIDFD_THREAD O_EXCL
+#endif
+/* Threads that are tried for a descriptor when the first one has ended. */
+#define MOST_TRIED 64u
 
 bool process_is_there (const struct process *process)
 {
@@ -86,8 +94,9 @@ static struct process *free_place (struct tenant *tenant)
 
         if (process->serial == 0)
             return process;
-        /* Without clients there is nothing to remember about it. */
-        if (process->client_count == 0 && !process->dead && (oldest == NULL || process->used_at < oldest->used_at))
+        /* Without clients there is nothing to remember about it, once it was seen what it mapped. */
+        if (process->client_count == 0 && !process->dead && !process->is_suspect && managed_was_seen (process) &&
+            (oldest == NULL || process->used_at < oldest->used_at))
             oldest = process;
     }
     if (oldest != NULL)
@@ -175,8 +184,20 @@ struct process *process_of_thread_again (struct tenant *tenant, pid_t thread)
     return process_of_thread (tenant, thread);
 }
 
-bool process_remember_client (struct process *process, uint32_t client, int descriptor)
+/* Its files are needed to stop what computes, so what does goes last; and what a call says of its client need not be so. */
+static unsigned client_to_forget (const struct tenant *tenant, const struct process *process)
 {
+    unsigned place = 0;
+
+    while (place < PROCESS_CLIENTS && rm_is_scheduled (tenant->rm, process->serial, process->clients[place].client))
+        place++;
+    return place;
+}
+
+bool process_remember_client (const struct tenant *tenant, struct process *process, uint32_t client, int descriptor)
+{
+    unsigned place;
+
     for (unsigned i = 0; i < process->client_count; i++)
         if (process->clients[i].client == client) {
             bool is_other = process->clients[i].descriptor != descriptor;
@@ -184,9 +205,15 @@ bool process_remember_client (struct process *process, uint32_t client, int desc
             process->clients[i].descriptor = descriptor;
             return is_other;
         }
-    if (process->client_count == PROCESS_CLIENTS)
-        memmove (process->clients, process->clients + 1, sizeof (process->clients) - sizeof (process->clients[0]));
-    else
+    if (process->client_count == PROCESS_CLIENTS) {
+        place = client_to_forget (tenant, process);
+        if (place == PROCESS_CLIENTS && !rm_is_scheduled (tenant->rm, process->serial, client))
+            return false;
+        if (place == PROCESS_CLIENTS)
+            place = 0;
+        memmove (process->clients + place, process->clients + place + 1,
+                 (PROCESS_CLIENTS - place - 1) * sizeof (process->clients[0]));
+    } else
         process->client_count++;
     process->clients[process->client_count - 1].client = client;
     process->clients[process->client_count - 1].descriptor = descriptor;
@@ -213,13 +240,68 @@ static enum rm_node node_of (const struct limits *limits, const struct stat *sta
     return RM_NODE_OTHER;
 }
 
+void process_threads (const struct process *process, bool (*each) (const struct process *process, pid_t thread, void *context),
+                      void *context)
+{
+    bool goes_on = true;
+    struct dirent *entry;
+    char path[64];
+    DIR *directory;
+
+    snprintf (path, sizeof (path), "/proc/%d/task", (int) process->pid);
+    directory = opendir (path);
+    if (directory == NULL)
+        return;
+    for (unsigned tried = 0; goes_on && tried < MOST_TRIED && (entry = readdir (directory)) != NULL;) {
+        pid_t thread = (pid_t) atoi (entry->d_name);
+
+        if (thread <= 0 || thread == process->pid)
+            continue;
+        tried++;
+        goes_on = each (process, thread, context);
+    }
+    closedir (directory);
+}
+
+struct wanted_copy {
+    int descriptor, copy; /* copy: -errno */
+};
+
+static bool copy_of_thread (const struct process *process, pid_t thread, void *context)
+{
+    int pidfd = (int) syscall (SYS_pidfd_open, thread, PIDFD_THREAD), copy = -1;
+    struct wanted_copy *wanted = context;
+
+    if (pidfd < 0 && errno == ESRCH)
+        return true;
+    /* Neither number means another one by now. */
+    if (pidfd >= 0 && syscall (SYS_tgkill, process->pid, thread, 0) == 0 && process_is_there (process))
+        copy = (int) syscall (SYS_pidfd_getfd, pidfd, wanted->descriptor, 0);
+    /* Threads are there and it is not to be had from them (before 6.9, never): that is not the end of the process. */
+    if (copy >= 0 || errno != ESRCH)
+        wanted->copy = copy >= 0 ? copy : -EBADF;
+    if (pidfd >= 0)
+        close (pidfd);
+    return wanted->copy < 0;
+}
+
 int process_copy (struct tenant *tenant, const struct process *process, int descriptor, enum rm_node *node)
 {
-    struct stat status;
+    struct process *current = wait_begin (tenant, process->pid);
     int copy = (int) syscall (SYS_pidfd_getfd, process->pidfd, descriptor, 0);
+    struct stat status;
 
+    /* Its first thread has ended, and others may go on. */
+    if (copy < 0 && errno == ESRCH) {
+        struct wanted_copy wanted = { descriptor, -ESRCH };
+
+        process_threads (process, copy_of_thread, &wanted);
+        copy = wanted.copy;
+    } else if (copy < 0)
+        copy = -errno;
+    wait_end (tenant, current);
     if (copy < 0)
-        return -errno;
+        return copy;
     *node = fstat (copy, &status) == 0 ? node_of (&tenant->limits, &status) : RM_NODE_OTHER;
     return copy;
 }

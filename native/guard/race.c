@@ -1,10 +1,10 @@
 /*
- * Calls that only their own thread can make are read again by the kernel after the guard looked at them, and can have become
- * others: an event can have become video memory, of any size. Which ones are still under way is kept here, so that the driver
- * is asked often enough meanwhile (truth.c), and who is responsible for what it says.
+ * Calls that only their own thread can make are read again by the kernel after the guard looked at them, and can have
+ * become others: an OS descriptor can have become video memory, of any size. Which ones are still under way is kept
+ * here, so that the driver is asked often enough meanwhile (verdict.c), and who is responsible for what it says.
  *
- * A thread has come back from such a call when it makes another one, or is seen outside of it. It can be held in the call by a
- * page fault for as long as it likes.
+ * A thread has come back from such a call when it makes another one, or is seen outside of it. It can be held in the
+ * call by a page fault for as long as it likes.
  */
 #include "tenant.h"
 
@@ -17,11 +17,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A thread that runs, in the kernel or outside, is not seen; nothing that it waits for is its own doing. */
-#define RUNNING_NS 100000000u
+/* A thread that runs, in the kernel or outside, is not seen, nor one that has yet to be given a processor: a program
+ * can see to it that this takes long. */
+#define RUNNING_NS 2000000000u
 
-static bool is_under_way (const struct left_call *left, uint64_t now)
+static bool is_under_way (struct tenant *tenant, const struct left_call *left, uint64_t now)
 {
+    struct process *current;
     unsigned long long number, arguments[3];
     char path[64], text[256];
     int file;
@@ -31,7 +33,9 @@ static bool is_under_way (const struct left_call *left, uint64_t now)
     file = open (path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return false; /* it ended */
+    current = wait_begin (tenant, left->thread);
     size = read (file, text, sizeof (text) - 1);
+    wait_end (tenant, current);
     close (file);
     text[size > 0 ? size : 0] = '\0';
     if (strncmp (text, "running", 7) == 0)
@@ -49,7 +53,7 @@ bool race_left (struct tenant *tenant, struct process *process, const struct sec
 
     if (tenant->left_count == TENANT_LEFT)
         for (unsigned i = tenant->left_count; i-- > 0;)
-            if (!is_under_way (&tenant->left[i], now))
+            if (!is_under_way (tenant, &tenant->left[i], now))
                 forget (tenant, i);
     if (tenant->left_count == TENANT_LEFT)
         return false;
@@ -76,7 +80,7 @@ bool race_is_on (struct tenant *tenant, const struct process *process, uint64_t 
     for (unsigned i = tenant->left_count; i-- > 0;) {
         if (tenant->left[i].serial != process->serial)
             continue;
-        if (is_under_way (&tenant->left[i], now))
+        if (is_under_way (tenant, &tenant->left[i], now))
             is_on = true;
         else
             forget (tenant, i);

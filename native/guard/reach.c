@@ -1,8 +1,10 @@
 /*
- * Ioctls of rm's own are made on the file that the client belongs to, through a copy of a descriptor that its process has:
- * the files that keep_files.c holds are those of clients with memory, and not of all. So a process can put its descriptor
- * elsewhere, or keep the file by a mapping alone, and go on computing where no freeze reaches it. Whoever is not reached is looked for, by the tenant's
- * own thread; whoever is not found, or moves again and again, is ended: CUDA itself never moves a descriptor.
+ * Ioctls of rm's own are made on the file that the client belongs to. It is held (keep_files.c) from the first channel or
+ * piece of memory on, so wherever its process puts the descriptor, or closes it and keeps the file by a mapping, its
+ * channels are reached; and a process that execs for seconds, when nobody gets a descriptor of it, keeps nobody waiting.
+ *
+ * A file that is not held, because the guard had none free or is a new one, is looked for by the tenant's own thread.
+ * A living process whose file is found nowhere is ended: nothing could stop its channels.
  */
 #include "tenant.h"
 
@@ -19,9 +21,8 @@
 #define REQUEST_CONTROL 0xc020462au /* _IOWR ('F', 0x2a, 32 bytes), NVOS54 */
 #define CONTROL_GROUP_GET_TIMESLICE 0xa06c0104u
 #define INVALID_CLIENT 0x23u /* NV_ERR_INVALID_CLIENT: of another file (rmclientValidate, open-gpu-kernel-modules) */
-/* What a process may have open before its file, that it moved it is no accident, and how long it may be unreachable. */
+/* What a process may have open before its file, and how long it may be unreachable. */
 #define MOST_LOOKED_AT 4096u
-#define MOST_MOVES 8u
 #define PATIENCE_NS 200000000u
 #define AGAIN_NS 20000000u
 
@@ -32,18 +33,12 @@ struct control {
 };
 _Static_assert (sizeof (struct control) == 32, "NVOS54");
 
-/* 0 when the driver was reached through it; -errno. */
-static long through (struct tenant *tenant, const struct process *process, int descriptor, uint32_t request, void *argument)
+/* 0 when the driver was reached through it; -errno, EBADF: it is not the client's file. */
+static long through (int file, uint32_t request, void *argument)
 {
     const struct control *control = argument;
-    enum rm_node node;
-    int copy = process_copy (tenant, process, descriptor, &node);
-    long result;
+    long result = ioctl (file, request, argument) < 0 ? -errno : 0;
 
-    if (copy < 0)
-        return copy;
-    result = node != RM_NODE_CONTROL ? -EBADF : ioctl (copy, request, argument) < 0 ? -errno : 0;
-    close (copy);
     return result == 0 && request == REQUEST_CONTROL && control->status == INVALID_CLIENT ? -EBADF : result;
 }
 
@@ -51,13 +46,19 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
 {
     uint64_t one = 1;
     uint32_t client;
-    int descriptor;
     long result;
+    int file;
 
     memcpy (&client, argument, sizeof (client)); /* hClient is the first field of every such struct */
-    descriptor = process_descriptor_of (process, client);
-    result = descriptor < 0 ? -EBADF : through (tenant, process, descriptor, request, argument);
-    if (result != -EBADF || process->unreached_since != 0)
+    file = keep_file_of (tenant, client);
+    result = file < 0 ? -EBADF : through (file, request, argument);
+    if (result != -EBADF)
+        return result;
+    if (file >= 0)
+        keep_let_go (tenant, client);
+    if (process->dead)
+        return -ESRCH;
+    if (process->unreached_since != 0)
         return result;
     process->unreached_since = guard_now ();
     process->unreached_client = client;
@@ -67,8 +68,9 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
     return result;
 }
 
-/* Asks for what no client has: the driver looks at the client first. */
-static bool is_of (struct tenant *tenant, const struct process *process, int descriptor, uint32_t client)
+/* A copy of the descriptor, if it is the client's file: it is asked for what no client has, and the driver looks at the
+ * client first. -1: it is not. */
+static int copy_of (struct tenant *tenant, const struct process *process, int descriptor, uint32_t client)
 {
     uint64_t slice = 0;
     struct control control = { .client = client,
@@ -76,31 +78,62 @@ static bool is_of (struct tenant *tenant, const struct process *process, int des
                                .command = CONTROL_GROUP_GET_TIMESLICE,
                                .params = (uint64_t) (uintptr_t) &slice,
                                .params_size = sizeof (slice) };
+    enum rm_node node;
+    int copy = process_copy (tenant, process, descriptor, &node);
 
-    return through (tenant, process, descriptor, REQUEST_CONTROL, &control) == 0;
+    if (copy < 0)
+        return -1;
+    if (node == RM_NODE_CONTROL && through (copy, REQUEST_CONTROL, &control) == 0)
+        return copy;
+    wait_close (tenant, process->pid, copy);
+    return -1;
 }
 
-static int find (struct tenant *tenant, const struct process *process, uint32_t client)
+struct search {
+    struct tenant *tenant;
+    uint32_t client;
+    unsigned looked;
+    int descriptor, copy;
+};
+
+/* true: not among the descriptors of this thread. */
+static bool find_of_thread (const struct process *process, pid_t thread, void *context)
 {
+    struct search *search = context;
     struct dirent *entry;
-    unsigned looked = 0;
-    int found = -1;
     char path[64];
     DIR *directory;
 
-    snprintf (path, sizeof (path), "/proc/%d/fd", process->pid);
+    snprintf (path, sizeof (path), "/proc/%d/task/%d/fd", process->pid, thread);
     directory = opendir (path);
     if (directory == NULL)
-        return -1;
-    while (found < 0 && looked < MOST_LOOKED_AT && (entry = readdir (directory)) != NULL) {
+        return true;
+    while (search->copy < 0 && search->looked < MOST_LOOKED_AT && (entry = readdir (directory)) != NULL) {
         if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
             continue;
-        looked++;
-        if (is_of (tenant, process, atoi (entry->d_name), client))
-            found = atoi (entry->d_name);
+        search->looked++;
+        search->descriptor = atoi (entry->d_name);
+        search->copy = copy_of (search->tenant, process, search->descriptor, search->client);
     }
     closedir (directory);
-    return found;
+    return search->copy < 0;
+}
+
+static int find (struct tenant *tenant, struct process *process, uint32_t client)
+{
+    struct search search = { .tenant = tenant, .client = client, .copy = -1 };
+
+    search.descriptor = process_descriptor_of (process, client);
+    if (search.descriptor >= 0)
+        search.copy = copy_of (tenant, process, search.descriptor, client);
+    /* A first thread that has ended has none. */
+    if (search.copy < 0 && find_of_thread (process, process->pid, &search) && search.looked == 0)
+        process_threads (process, find_of_thread, &search);
+    if (search.copy >= 0 && process_remember_client (tenant, process, client, search.descriptor)) {
+        tenant->channels_changed = true;
+        books_process (tenant, process);
+    }
+    return search.copy;
 }
 
 /* As if it had just come: what was not reached is written again. */
@@ -117,22 +150,20 @@ static void apply_again (struct tenant *tenant)
 static bool look_for (struct tenant *tenant, struct process *process, uint64_t now)
 {
     uint32_t client = process->unreached_client;
-    int descriptor = process->dead ? -1 : find (tenant, process, client);
+    bool is_held = keep_file_of (tenant, client) >= 0;
+    int file = is_held || process->dead ? -1 : find (tenant, process, client);
 
-    if (process->dead || !process_is_there (process)) {
+    if (file >= 0) {
+        keep_file (tenant, client, file, process->serial);
+        is_held = true;
+    }
+    if (process->dead || !process_is_there (process) || is_held) {
         process->unreached_since = 0;
+        if (is_held)
+            apply_again (tenant);
         return false;
     }
-    /* A client that was forgotten, because the process has many, has not moved. */
-    if (descriptor >= 0 && (process_descriptor_of (process, client) < 0 || process->moves++ < MOST_MOVES)) {
-        process->unreached_since = 0;
-        process_remember_client (process, client, descriptor);
-        tenant->channels_changed = true;
-        books_process (tenant, process);
-        apply_again (tenant);
-        return false;
-    }
-    if (descriptor < 0 && now < process->unreached_since + PATIENCE_NS)
+    if (now < process->unreached_since + PATIENCE_NS)
         return true;
     guard_note (tenant, RM_UNREACHABLE, client, process->pid);
     syscall (SYS_pidfd_send_signal, process->pidfd, SIGKILL, NULL, 0);

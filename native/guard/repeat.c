@@ -1,12 +1,13 @@
 /*
- * Controls that the driver does once. A guard that is killed between the driver's work and the answer leaves a thread that
- * makes its call again, and the driver says that it was made already, which CUDA takes for an unknown error. Nothing asks
- * the driver what is registered, so the next guard remembers the call, and makes of that one refusal what it means: it is
- * done. Only for the first call that the thread makes then, only if it is the same to the last byte, and only for the
- * statuses below. What has an answer that was lost with the guard is undone instead, and then made anew.
+ * Controls that the driver does once. A guard that is killed between the driver's work and the answer leaves a thread
+ * that makes its call again, and the driver says that it was made already, which CUDA takes for an unknown error.
+ * Nothing asks the driver what is registered, so the next guard remembers the call, and makes of that one refusal what
+ * it means: it is done. Only for the first call that the thread makes then, only if it is the same to the last byte,
+ * and only for the statuses below. What has an answer that was lost with the guard is undone instead, and then made
+ * anew.
  *
- * What it can get wrong: a program that registers the same twice in any case, and whose second call was in hand, is told
- * that it is registered, which it is.
+ * What it can get wrong: a program that registers the same twice in any case, and whose second call was in hand, is
+ * told that it is registered, which it is.
  */
 #include "books.h"
 

@@ -1,12 +1,12 @@
 /*
  * A thread that waits for the guard can be interrupted by a signal (before Linux 5.19 and without a flag of the filter,
- * by any). Its system call then starts again, or libcuda makes it again: what was made already must not be made twice, for
- * the handle of an allocation is taken and that of a freed object is gone. Sending the answer does not always tell: the
- * kernel takes an answer for a thread that a signal has woken and that has not looked yet, and drops it.
+ * by any). Its system call then starts again, or libcuda makes it again: what was made already must not be made twice,
+ * for the handle of an allocation is taken and that of a freed object is gone. Sending the answer does not always tell:
+ * the kernel takes an answer for a thread that a signal has woken and that has not looked yet, and drops it.
  *
  * The answer lies in the container's memory, so only that it is the same call has to be seen: the last one of the same
- * thread, the same arguments, the struct as it was answered. Where it is not certain that the answer was lost, the books
- * say whether making the call again could mean anything.
+ * thread, the same arguments, the struct as it was answered. Where it is not certain that the answer was lost, the
+ * books say whether making the call again could mean anything.
  */
 #include "tenant.h"
 
@@ -45,7 +45,8 @@ void replay_keep (struct tenant *tenant, const struct seccomp_notif *notificatio
     memcpy (replay->head, tenant->head, answer->head_size);
 }
 
-/* An object that is there cannot be what a freeing that was answered was about, nor one that is not there what was made. */
+/* An object that is there cannot be what a freeing that was answered was about,
+ * nor one that is not there what was made. */
 static bool is_done (const struct tenant *tenant, const struct replay *replay)
 {
     uint32_t words[3]; /* client, parent, handle: of all three calls */

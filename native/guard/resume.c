@@ -1,13 +1,17 @@
 /*
- * The call that a guard had in hand when it was killed. What was made is undone, and its thread told to try again; what was
- * freed is freed. Whether anybody waits is known by the notification: an answer that was sent is not sent twice.
+ * The call that a guard had in hand when it was killed. What was made is undone, and its thread told to try again; what
+ * was freed is freed. Whether anybody waits is known by the notification: an answer that was sent is not sent twice.
  */
 #include "books.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/seccomp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FREE 0x29u
@@ -24,6 +28,8 @@
 #define HEAP_HANDLE 44u
 #define HEAP_FREE 3u
 #define HEAP_INFO 5u
+/* A page that has to be read from a disk is there by then. */
+#define PATIENCE_S 1
 /* nvstatuscodes.h: INVALID_CLIENT, INVALID_OBJECT, INVALID_OBJECT_HANDLE, OBJECT_NOT_FOUND. */
 static const uint32_t not_there[] = { 0x23, 0x31, 0x33, 0x57 };
 
@@ -62,7 +68,7 @@ static bool free_object (struct tenant *tenant, const struct kept_call *call, ui
     int copy;
 
     if (process == NULL || process->dead)
-        return false; /* with its file, or by the driver's own word (truth.c) */
+        return false; /* with its file, or by the driver's own word (verdict.c) */
     copy = process_copy (tenant, process, (int) call->arguments[0], &node);
     if (copy < 0)
         return false;
@@ -74,15 +80,63 @@ static bool free_object (struct tenant *tenant, const struct kept_call *call, ui
     return is_gone;
 }
 
-static bool answer_free (const struct kept_call *call, int listener)
-{
-    struct seccomp_notif_resp response = { .id = call->id };
-    uint32_t good = 0;
-    struct memory_piece piece = { call->arguments[2] + FREE_STATUS * 4, &good, sizeof (good) };
+struct late_answer {
+    struct kept_call call;
+    int listener;
+    sem_t done;
+    atomic_bool is_answered;
+    atomic_int holders; /* who waits, and who answers */
+};
 
-    if (listener < 0 || !memory_write_all (call->thread, &piece, 1))
+static void let_go (struct late_answer *answer)
+{
+    if (atomic_fetch_sub (&answer->holders, 1) != 1)
+        return;
+    close (answer->listener);
+    sem_destroy (&answer->done);
+    free (answer);
+}
+
+static void *give (void *argument)
+{
+    struct late_answer *answer = argument;
+    struct seccomp_notif_resp response = { .id = answer->call.id };
+    uint32_t good = 0;
+    struct memory_piece piece = { answer->call.arguments[2] + FREE_STATUS * 4, &good, sizeof (good) };
+
+    prctl (PR_SET_NAME, "nvc-guard-late");
+    if (tenant_drop_rights () && memory_write_all (NULL, answer->call.thread, &piece, 1))
+        atomic_store (&answer->is_answered, ioctl (answer->listener, SECCOMP_IOCTL_NOTIF_SEND, &response) == 0);
+    sem_post (&answer->done);
+    let_go (answer);
+    return NULL;
+}
+
+/* By a thread of its own, which can be kept waiting for as long as the container likes: this one takes over all tenants. */
+bool resume_answer (const struct kept_call *call, int listener)
+{
+    struct late_answer *answer = listener >= 0 ? calloc (1, sizeof (*answer)) : NULL;
+    struct timespec until;
+    bool is_answered;
+    pthread_t thread;
+
+    if (answer == NULL)
         return false;
-    return ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) == 0;
+    answer->call = *call;
+    answer->listener = fcntl (listener, F_DUPFD_CLOEXEC, 0);
+    sem_init (&answer->done, 0, 0);
+    answer->holders = 2;
+    clock_gettime (CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    if (answer->listener >= 0 && pthread_create (&thread, NULL, give, answer) == 0) {
+        pthread_detach (thread);
+        while (sem_timedwait (&answer->done, &until) != 0 && errno == EINTR)
+            continue;
+    } else
+        answer->holders = 1;
+    is_answered = atomic_load (&answer->is_answered);
+    let_go (answer);
+    return is_answered;
 }
 
 int call_resume (struct tenant *tenant, struct kept_call *call, const int *listeners, uint32_t count)
@@ -107,5 +161,5 @@ int call_resume (struct tenant *tenant, struct kept_call *call, const int *liste
     if (!free_object (tenant, call, client, handle))
         return 0;
     rm_drop (tenant->rm, client, handle);
-    return number == FREE && answer_free (call, listener);
+    return number == FREE && resume_answer (call, listener);
 }

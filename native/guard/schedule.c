@@ -1,9 +1,11 @@
-/* A tenant's channels on one GPU, as they should be: off when the scheduler or the quota says so, with the share's slice. */
+/* A tenant's channels on one GPU, as they should be: off when the scheduler or the quota says so,
+ * with the share's slice. */
 #include "tenant.h"
 
 void schedule_apply (struct tenant *tenant, uint32_t gpu)
 {
-    bool off = tenant->wished_frozen[gpu] || tenant->over[gpu] || (tenant->limits.flags & LIMITS_PAUSED) != 0;
+    bool off = !atomic_load (&tenant->stop) &&
+               (tenant->wished_frozen[gpu] || tenant->over[gpu] || tenant->is_stuck || (tenant->limits.flags & LIMITS_PAUSED) != 0);
     uint64_t now = guard_now ();
 
     if (off)

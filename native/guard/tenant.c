@@ -15,8 +15,11 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+/* That a tenant's thread may take to end. */
+#define STOP_SECONDS 1
 #define WAKE_TAG ((uint64_t) 1 << 61)
 /* include/uapi/linux/seccomp.h since 6.6; older headers do not have it. */
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
@@ -24,8 +27,8 @@
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
 #endif
 
-/* The driver takes privilege from whoever makes the call. This thread makes the container's calls, so it keeps only what it
- * needs to reach the container's memory and descriptors. Capabilities are a thread's own. */
+/* The driver takes privilege from whoever makes the call. This thread makes the container's calls, so it keeps only
+ * what it needs to reach the container's memory and descriptors. Capabilities are a thread's own. */
 bool tenant_drop_rights (void)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
@@ -76,6 +79,9 @@ static int sleep_for (struct tenant *tenant)
     uint64_t now = guard_now (), next, again;
 
     pthread_mutex_lock (&tenant->lock);
+    if (tenant->wants_files)
+        keep_restore (tenant);
+    tenant->wants_files = false;
     managed_refresh (tenant, now);
     truth_check (tenant, now);
     again = reach_check (tenant, now);
@@ -125,10 +131,41 @@ static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int *tim
     return count;
 }
 
+static void tenant_free (struct tenant *tenant)
+{
+    for (unsigned i = 0; i < tenant->listener_count; i++)
+        close (tenant->listeners[i]);
+    if (tenant->rm != NULL)
+        rm_destroy (tenant->rm);
+    keep_release (tenant);
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0)
+            close (tenant->processes[i].pidfd);
+    if (tenant->in_hand != NULL)
+        munmap ((void *) tenant->in_hand, sizeof (*tenant->in_hand));
+    channels_close (tenant);
+    books_close (tenant);
+    if (tenant->epoll >= 0)
+        close (tenant->epoll);
+    if (tenant->wake >= 0)
+        close (tenant->wake);
+    sem_destroy (&tenant->ready);
+    pthread_mutex_destroy (&tenant->lock);
+    free (tenant);
+}
+
+/* Nobody stops it any more (schedule.c). */
+static void thaw (struct tenant *tenant)
+{
+    for (uint32_t gpu = 0; tenant->rm != NULL && gpu < tenant->limits.gpu_count; gpu++)
+        schedule_apply (tenant, gpu);
+}
+
 static void *run (void *argument)
 {
     struct tenant *tenant = argument;
     struct pollfd waited[1 + TENANT_LISTENERS];
+    bool is_given_up;
 
     prctl (PR_SET_NAME, "nvc-guard");
     atomic_store (&tenant->start_error, tenant_drop_rights () ? 0 : -EPERM);
@@ -148,6 +185,12 @@ static void *run (void *argument)
             if (waited[i].revents != 0 && ((waited[i].revents & POLLIN) == 0 || !notify_handle (tenant, waited[i].fd)))
                 listener_done (tenant, waited[i].fd);
     }
+    pthread_mutex_lock (&tenant->lock);
+    tenant->has_ended = true;
+    is_given_up = tenant->is_given_up;
+    pthread_mutex_unlock (&tenant->lock);
+    if (is_given_up)
+        tenant_free (tenant);
     return NULL;
 }
 
@@ -190,37 +233,41 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     return NULL;
 }
 
-void tenant_destroy (struct tenant *tenant)
+/* Whether its thread has ended; if not, it frees the tenant when it does. */
+static bool stop (struct tenant *tenant)
 {
-    if (tenant->started) {
-        uint64_t one = 1;
+    struct timespec until;
+    uint64_t one = 1;
+    bool has_ended;
 
-        atomic_store (&tenant->stop, true);
-        if (write (tenant->wake, &one, sizeof (one)) == sizeof (one))
-            pthread_join (tenant->runner, NULL);
+    atomic_store (&tenant->stop, true);
+    if (!tenant->started)
+        return true;
+    clock_gettime (CLOCK_REALTIME, &until);
+    until.tv_sec += STOP_SECONDS;
+    if (write (tenant->wake, &one, sizeof (one)) > 0 && pthread_timedjoin_np (tenant->runner, NULL, &until) == 0)
+        return true;
+    pthread_mutex_lock (&tenant->lock);
+    has_ended = tenant->has_ended;
+    tenant->is_given_up = !has_ended;
+    if (!has_ended) {
+        thaw (tenant);
+        keep_release (tenant);
+        pthread_detach (tenant->runner);
     }
-    for (uint32_t gpu = 0; tenant->rm != NULL && gpu < tenant->limits.gpu_count; gpu++)
-        if (tenant->frozen[gpu])
-            rm_freeze (tenant->rm, (int) gpu, false);
-    for (unsigned i = 0; i < tenant->listener_count; i++)
-        close (tenant->listeners[i]);
-    if (tenant->rm != NULL)
-        rm_destroy (tenant->rm);
-    keep_release (tenant);
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0)
-            close (tenant->processes[i].pidfd);
-    if (tenant->in_hand != NULL)
-        munmap ((void *) tenant->in_hand, sizeof (*tenant->in_hand));
-    channels_close (tenant);
-    books_close (tenant);
-    if (tenant->epoll >= 0)
-        close (tenant->epoll);
-    if (tenant->wake >= 0)
-        close (tenant->wake);
-    sem_destroy (&tenant->ready);
-    pthread_mutex_destroy (&tenant->lock);
-    free (tenant);
+    pthread_mutex_unlock (&tenant->lock);
+    if (has_ended)
+        pthread_join (tenant->runner, NULL);
+    return has_ended;
+}
+
+bool tenant_destroy (struct tenant *tenant)
+{
+    if (!stop (tenant))
+        return false;
+    thaw (tenant);
+    tenant_free (tenant);
+    return true;
 }
 
 int tenant_listen (struct tenant *tenant, int listener)

@@ -29,7 +29,8 @@ struct process {
     uint64_t ask_delay;
     uint64_t used_at;
     uint64_t look_at;   /* when to look at its mappings; 0: it was not seen yet */
-    uint64_t look_delay;
+    uint64_t look_delay, look_not_before;
+    bool has_mapped;    /* it announced a mapping, which it may make at any time */
     uint64_t managed;   /* bytes charged for its mappings */
     uint64_t truth[SHARE_MAX_GPUS];
     struct known_client {
@@ -40,10 +41,9 @@ struct process {
     uint64_t unreached_since; /* an ioctl on this client's file found no descriptor; 0: none did */
     uint32_t unreached_client;
     bool is_suspect; /* a call was left to it that may have become another */
-    bool is_cleared; /* by the look in hand */
-    bool was_asked;  /* the driver, about it */
+    bool is_due, is_on, is_cleared; /* of the look in hand: it is about this one; calls of its are under way, or over */
+    uint64_t asked_at; /* the driver, about it, last (CLOCK_MONOTONIC ns); 0: never */
     uint64_t truth_before[SHARE_MAX_GPUS], excess_before[SHARE_MAX_GPUS]; /* before that */
-    unsigned moves; /* times that a descriptor was found elsewhere */
 };
 
 #define REPLAY_HEAD 192u /* the longest announced struct (NVOS32) is 184 bytes */
@@ -62,6 +62,13 @@ struct thread_entry {
     struct replay replay;
 };
 
+#define TENANT_GUESSES 64u
+/* Where the params of a call lay the last time that its struct lay there. */
+struct params_guess {
+    uint64_t address, params; /* in the container: of the struct, of the params */
+    uint32_t request, size;   /* size 0: nothing here */
+};
+
 #define TENANT_LEFT 64 /* calls of one tenant that are under way without the guard */
 struct left_call {
     int32_t thread;
@@ -78,7 +85,7 @@ struct tenant {
     uint32_t id;
     pthread_t runner;
     bool started;
-    atomic_bool stop;
+    atomic_bool stop; /* nobody stops its channels any more */
     sem_t ready; /* posted once, by the thread: start_error is known */
     atomic_int start_error;
     int epoll, wake;
@@ -104,8 +111,14 @@ struct tenant {
     unsigned left_count;
     uint64_t next_serial;
     uint64_t looked_at; /* status.notifications then */
+    bool wants_look;    /* what may have been given back by now was held against the call in hand */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     bool unreached; /* one of its processes is */
+    bool wants_files; /* keep_restore is to be called */
+    bool has_ended, is_given_up; /* its thread has; nobody waits for its thread, which frees the tenant */
+    uint64_t waits_since; /* for something of a process, without the lock (CLOCK_MONOTONIC ns); 0: it does not */
+    pid_t waits_for;
+    bool is_stuck; /* for too long: frozen until it goes on */
     uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
     uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
     uint64_t excess[SHARE_MAX_GPUS]; /* truth above the books, charged too */
@@ -113,6 +126,7 @@ struct tenant {
         uint64_t debt, counted_at; /* ns of the driver's time, at that time (CLOCK_MONOTONIC ns) */
         uint64_t until;            /* its calls wait; 0: no need */
         uint64_t begun_at, cpu;    /* the call in hand (CLOCK_MONOTONIC ns); the thread's processor time when last read, ns */
+        _Atomic uint64_t closed;   /* ns that closing its files took, and that are not counted yet */
     } fair;
     _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
     struct keep keep; /* what was freed and lives on, charged too */
@@ -126,7 +140,9 @@ struct tenant {
     /* The call in hand: rm's own ioctls on its file go through this copy. */
     struct process *current;
     int copy;
+    struct params_guess guesses[TENANT_GUESSES], guessed; /* guessed: what lies in params of the call in hand */
     uint8_t head[4096], params[SCRATCH_SIZE], list[SCRATCH_SIZE], rights[16];
+    uint8_t said[4096], said_params[SCRATCH_SIZE]; /* of them, before rm began the call */
 };
 
 #define GUARD_TENANTS 4096
@@ -144,6 +160,7 @@ struct guard {
     struct truth *truth; /* NULL: no device node could be opened */
     pthread_mutex_t witness_lock; /* after a tenant's lock */
     struct witness *witness; /* NULL as well */
+    bool is_needed; /* by the thread of a tenant that was removed, and waits for something of a process */
     pthread_t closer;
     int closing[2]; /* descriptors for it; -1: none */
 };
@@ -163,28 +180,49 @@ uint64_t process_start_time (pid_t pid);
 struct process *process_by_serial (struct tenant *tenant, uint64_t serial);
 /* A process that another guard knew, in the place that its serial number says; dead if it is gone. */
 void process_restore (struct tenant *tenant, uint64_t serial, pid_t pid, uint64_t start_time);
-/* Whether that is new. */
-bool process_remember_client (struct process *process, uint32_t client, int descriptor);
+/* Whether that is new. Not done where there is no room, and it has nothing to be scheduled. */
+bool process_remember_client (const struct tenant *tenant, struct process *process, uint32_t client, int descriptor);
 int process_descriptor_of (const struct process *process, uint32_t client); /* -1: none */
 bool process_is_there (const struct process *process);
 void process_forget (struct tenant *tenant, struct process *process);
+/* Calls `each` for threads beside the first one while it says true: when that one has ended, the kernel tells mappings and
+ * descriptors by the others alone. */
+void process_threads (const struct process *process, bool (*each) (const struct process *process, pid_t thread, void *context),
+                      void *context);
 /* A copy of a descriptor of the process that is one of the driver's nodes, of which kind; -errno. The caller closes it. */
 int process_copy (struct tenant *tenant, const struct process *process, int descriptor, enum rm_node *node);
 
-/* memory.c: all of it or an error. */
-bool memory_read (pid_t thread, uint64_t address, void *to, size_t size);
+/* memory.c: all of it or an error. tenant: under its lock, which others can have meanwhile; NULL: no lock is held. */
+bool memory_read (struct tenant *tenant, pid_t thread, uint64_t address, void *to, size_t size);
+/* The struct of a call into tenant->head and, in the same system call, what it most likely points at into
+ * tenant->params. */
+bool memory_read_head (struct tenant *tenant, pid_t thread, uint64_t address, uint32_t request, size_t size);
+/* What it does point at, into tenant->params: nothing is left to do if that was foreseen. */
+bool memory_read_params (struct tenant *tenant, pid_t thread, uint64_t params, uint32_t size);
 struct memory_piece {
     uint64_t address;
     const void *from;
     size_t size;
 };
 /* Up to 8 pieces, in one system call. */
-bool memory_write_all (pid_t thread, const struct memory_piece *pieces, unsigned count);
+bool memory_write_all (struct tenant *tenant, pid_t thread, const struct memory_piece *pieces, unsigned count);
 /* As much as can be read; bytes. */
-size_t memory_read_some (pid_t thread, uint64_t address, void *to, size_t size);
+size_t memory_read_some (struct tenant *tenant, pid_t thread, uint64_t address, void *to, size_t size);
 
 /* host.c: what rm needs. */
 extern const struct rm_host guard_host;
+/* Whether something is charged that may have been given back unseen, and was not looked at during this call. */
+bool host_may_look (const struct tenant *tenant);
+void host_look (struct tenant *tenant);
+
+/* wait.c: around whatever a process of the container can make last: its memory, its mappings, its descriptors. Others can
+ * have the tenant's lock meanwhile; never in the middle of one of rm's halves. What is returned goes to wait_end. */
+struct process *wait_begin (struct tenant *tenant, pid_t pid);
+void wait_end (struct tenant *tenant, struct process *current);
+/* Closes a copy of a descriptor of the container's, whatever file it may be. */
+void wait_close (struct tenant *tenant, pid_t pid, int file);
+/* Under the lock: freezes the tenant while it has waited for too long. */
+void wait_check (struct tenant *tenant, uint64_t now);
 
 /* reach.c: an ioctl of rm's own on the file of a client, whose handle the struct begins with. 0 or -errno. */
 long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t request, void *argument);
@@ -199,6 +237,7 @@ struct answer {
     int64_t value;
     int32_t error; /* 0 or -errno */
     bool keep_on;
+    bool is_stale; /* the process is not the thread's */
     uint32_t head_size; /* not 0: the call was made, and its answer lies in the container's memory and in tenant->head */
 };
 struct seccomp_notif;
@@ -218,12 +257,12 @@ void repeat_settle (const struct rm_call *call);
 /* The thread is about to be answered. */
 void repeat_over (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer);
 
-/* managed.c: a shared mapping is being made: its process is looked at soon. */
-void managed_announced (struct tenant *tenant, struct process *process, int descriptor);
 /* Charges what processes whose time has come have mapped of the UVM node, as /proc/PID/maps says. */
 void managed_refresh (struct tenant *tenant, uint64_t now);
-/* The process is looked at soon. */
+/* managed.c: a mapping is being made, or was: the process is looked at soon. */
 void managed_look (struct tenant *tenant, struct process *process);
+/* Whether nothing of it is charged, and all that it announced was looked at. */
+bool managed_was_seen (const struct process *process);
 /* It is new, and looked at from time to time. */
 void managed_watch (struct tenant *tenant, struct process *process);
 /* The same for every process that has such mappings, now. */
@@ -237,14 +276,14 @@ struct truth *truth_open (const char *device_directory);
 void truth_close (struct truth *truth);
 /* Bytes of video memory of clients that this (host) process made, a GPU by its UUID; -errno. */
 long truth_of_process (struct truth *truth, const uint8_t uuid[16], pid_t pid, uint64_t *bytes);
-/* The process is asked about at this time. */
+/* verdict.c: the process is asked about at this time. */
 void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at);
 /* Asks about the processes whose time has come: dead ones that the driver has let go of are refunded, and what a process
  * holds beyond the books is charged. */
 void truth_check (struct tenant *tenant, uint64_t now);
 /* The same about all living processes, now. */
 void truth_now (struct tenant *tenant);
-/* What the process holds before a call of its is left to it. */
+/* What the tenant's processes hold before a call is left to this one. */
 void truth_begin (struct tenant *tenant, struct process *process);
 
 /* race.c: a call is left to its thread. false: too many of the tenant's are under way. */
@@ -258,6 +297,9 @@ void race_lost (struct tenant *tenant, struct process *process);
 
 /* fair.c: what a call took of the driver, ns. */
 void fair_spent (struct tenant *tenant, uint64_t nanoseconds);
+/* Closing a file of a tenant (its number in the guard, which need not be there any more) took so long, by fair_cpu. */
+void fair_closed (struct guard *guard, uint32_t id, uint64_t nanoseconds);
+uint64_t fair_cpu (void); /* of the calling thread, ns */
 /* Around a call of the driver: what it took is the tenant's burden. */
 void fair_begin (struct tenant *tenant);
 void fair_end (struct tenant *tenant);
@@ -294,7 +336,8 @@ static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
 /* For good, of the calling thread: what it does not need to reach a container's memory and descriptors. */
 bool tenant_drop_rights (void);
 struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error);
-void tenant_destroy (struct tenant *tenant);
+/* false: its thread waits for something of a process, and will free the tenant when it ends. The guard has to stay. */
+bool tenant_destroy (struct tenant *tenant);
 /* Under the tenant's lock. 0 or -errno. */
 int tenant_listen (struct tenant *tenant, int listener);
 

@@ -1,7 +1,7 @@
 /*
- * The guard's own client of the driver, asked for what the books cannot know: how much video memory the clients of a process
- * hold. A process may be dead and its open file live on in a child, in a socket's queue or in a ring of io_uring; and a call
- * that only the container can make may have been another one than was decided about.
+ * The guard's own client of the driver, asked for what the books cannot know: how much video memory the clients of a
+ * process hold. A process may be dead and its open file live on in a child, in a socket's queue or in a ring of
+ * io_uring; and a call that only the container can make may have been another one than was decided about.
  *
  * The client is made as nvidia-smi makes its own: nvidiactl, the GPUs' nodes registered with it, device, subdevice.
  */
@@ -32,9 +32,6 @@
 #define DEVICE_PARAMS_SIZE 56u
 #define HANDLE_DEVICE 0xcaf00000u
 #define HANDLE_SUBDEVICE 0xcaf01000u
-
-#define FIRST_ASK_NS 5000000u
-#define LAST_ASK_NS 1000000000u
 
 struct alloc {
     uint32_t root, parent, object, number;
@@ -170,154 +167,4 @@ long truth_of_process (struct truth *truth, const uint8_t uuid[16], pid_t pid, u
         return 0;
     }
     return -ENODEV;
-}
-
-/* What the driver says of one process, into process->truth. */
-static bool look (struct tenant *tenant, struct process *process)
-{
-    bool known = false;
-
-    pthread_mutex_lock (&tenant->guard->truth_lock);
-    for (uint32_t gpu = 0; tenant->guard->truth != NULL && gpu < tenant->limits.gpu_count; gpu++)
-        known |= truth_of_process (tenant->guard->truth, tenant->limits.gpus[gpu].uuid, process->pid,
-                                   &process->truth[gpu]) == 0;
-    pthread_mutex_unlock (&tenant->guard->truth_lock);
-    return known;
-}
-
-static bool holds_nothing (const struct tenant *tenant, const struct process *process)
-{
-    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
-        if (process->truth[gpu] != 0)
-            return false;
-    return true;
-}
-
-static void look_at_all (struct tenant *tenant)
-{
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0 && !tenant->processes[i].dead)
-            look (tenant, &tenant->processes[i]);
-}
-
-static bool is_over (const struct tenant *tenant, uint32_t gpu)
-{
-    uint64_t limit = tenant->limits.gpus[gpu].memory;
-
-    return limit != 0 && tenant_used (tenant, gpu) > limit && (tenant->excess[gpu] != 0 || tenant->over[gpu]);
-}
-
-/* What the processes hold beyond what the books say. Whether that is above a quota that was kept before. */
-static bool sum_up (struct tenant *tenant)
-{
-    bool any = false;
-
-    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
-        uint64_t sum = 0;
-
-        for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-            sum += tenant->processes[i].serial ? tenant->processes[i].truth[gpu] : 0;
-        tenant->status.truth[gpu] = sum;
-        tenant->excess[gpu] = sum > tenant->used[gpu] ? sum - tenant->used[gpu] : 0;
-        any |= is_over (tenant, gpu) && !tenant->over[gpu];
-    }
-    return any;
-}
-
-/* Who made a call that had to be left to it, and holds more by now than anybody granted. */
-static void judge (struct tenant *tenant, uint32_t gpu)
-{
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
-        struct process *process = &tenant->processes[i];
-
-        if (process->serial != 0 && !process->dead && process->is_suspect &&
-            process->truth[gpu] > process->truth_before[gpu] && tenant->excess[gpu] > process->excess_before[gpu])
-            race_lost (tenant, process);
-    }
-}
-
-/* What is held beyond the books counts too. */
-static void compare (struct tenant *tenant)
-{
-    /* Who was not asked lately may have given back what it had: before that is held against anybody all are asked. */
-    if (sum_up (tenant)) {
-        look_at_all (tenant);
-        sum_up (tenant);
-    }
-    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
-        bool over = is_over (tenant, gpu);
-
-        if (over && !tenant->over[gpu])
-            guard_note (tenant, RM_OVER_QUOTA, 0, 0);
-        if (over)
-            judge (tenant, gpu);
-        if (over != tenant->over[gpu]) {
-            tenant->over[gpu] = over;
-            schedule_apply (tenant, gpu);
-        }
-    }
-}
-
-void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at)
-{
-    process->ask_at = at;
-    process->ask_delay = 0;
-    if (tenant->ask_at == 0 || at < tenant->ask_at)
-        tenant->ask_at = at;
-}
-
-void truth_check (struct tenant *tenant, uint64_t now)
-{
-    uint64_t next = 0;
-    bool looked = false;
-
-    if (tenant->ask_at == 0 || tenant->ask_at > now)
-        return;
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
-        struct process *process = &tenant->processes[i];
-
-        if (process->serial == 0 || process->ask_at == 0)
-            continue;
-        if (process->ask_at <= now) {
-            /* Before it is asked about: what came back by then is in the answer. */
-            bool is_on = process->is_suspect && race_is_on (tenant, process, now), known = look (tenant, process);
-
-            looked = true;
-            process->is_cleared = process->is_suspect && !is_on;
-            process->ask_delay = process->ask_delay == 0 || is_on       ? FIRST_ASK_NS
-                                 : process->ask_delay > LAST_ASK_NS / 2 ? LAST_ASK_NS
-                                                                        : process->ask_delay * 2;
-            process->ask_at = now + process->ask_delay;
-            if (process->dead && (!known || holds_nothing (tenant, process))) {
-                keep_finish (tenant, process->serial);
-                rm_close_file (tenant->rm, process->serial);
-                managed_forget (tenant, process);
-                process_forget (tenant, process);
-                continue;
-            }
-        }
-        if (next == 0 || process->ask_at < next)
-            next = process->ask_at;
-    }
-    tenant->ask_at = next;
-    if (looked)
-        compare (tenant);
-    for (unsigned i = 0; looked && i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].is_cleared)
-            tenant->processes[i].is_suspect = tenant->processes[i].is_cleared = false;
-}
-
-void truth_now (struct tenant *tenant)
-{
-    look_at_all (tenant);
-    compare (tenant);
-}
-
-void truth_begin (struct tenant *tenant, struct process *process)
-{
-    if (!process->was_asked)
-        process->was_asked = look (tenant, process);
-    sum_up (tenant);
-    memcpy (process->truth_before, process->truth, sizeof (process->truth));
-    memcpy (process->excess_before, tenant->excess, sizeof (process->excess_before));
 }

@@ -1,4 +1,5 @@
-/* See witness.h. Clients are made as nvidia-smi makes its own: nvidiactl, the GPUs' nodes registered with it, devices. */
+/* See witness.h. Clients are made as nvidia-smi makes its own: nvidiactl,
+ * the GPUs' nodes registered with it, devices. */
 #include "witness.h"
 
 #include "rm/abi.h"
@@ -112,8 +113,8 @@ static uint32_t make_root (int control)
     return call (control, ALLOC_REQUEST, head, 40) == 0 ? head[2] : 0;
 }
 
-/* A device and a subdevice for each GPU, under the same handles in both places. Made by the process that made the client:
- * the driver asserts it on the way to the GPU's firmware (device.c). */
+/* A device and a subdevice for each GPU, under the same handles in both places. Made by the process that made the
+ * client: the driver asserts it on the way to the GPU's firmware (device.c). */
 static void furnish (const struct place *place)
 {
     for (uint32_t i = 0; i < place->node_count; i++) {

@@ -1,8 +1,8 @@
 /* Finding rows: a branch's own differences first, then its parent's. */
 #include "abi.h"
 
-/* Every row begins with its number. What a branch changes is few rows, mostly close together: most numbers are none of them,
- * which its first and last row say. */
+/* Every row begins with its number. What a branch changes is few rows, mostly close together: most numbers are none of
+ * them, which its first and last row say. */
 static inline const void *find_row (const void *rows, unsigned count, size_t row_size, uint32_t number)
 {
     const uint8_t *low = rows, *high = low + count * row_size;

@@ -140,8 +140,8 @@ static inline uint32_t rm_request_size (uint32_t request) { return (request >> 1
 #define UVM_UNMAP_EXTERNAL 66u
 #define UVM_CREATE_EXTERNAL 73u
 #define UVM_MAP_SPARSE 74u
-/* A call of UVM that rm has a use for, in these branches: two rows a number, where the second begins where the first ends.
- * size 0: none. */
+/* A call of UVM that rm has a use for, in these branches: two rows a number, where the second begins where the first
+ * ends. size 0: none. */
 struct rm_uvm {
     uint16_t size, status; /* where the status stands in its struct */
     uint16_t since, before;        /* branches; 0: no bound */

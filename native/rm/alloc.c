@@ -88,8 +88,9 @@ static struct memory *taken (const struct rm_call *call)
     return (struct memory *) (uintptr_t) call->own.serial;
 }
 
-/* Fabric memory is a range of addresses on NVLink, none of its own. Made over a piece of video memory it holds on to it;
- * what is attached later (ATTACH_MEM) it does not keep: its FREE takes it away (mem_fabric.c, memoryfabricUnmapFrom_IMPL). */
+/* Fabric memory is a range of addresses on NVLink, none of its own. Made over a piece of video memory it holds on to
+ * it; what is attached later (ATTACH_MEM) it does not keep: its FREE takes it away (mem_fabric.c,
+ * memoryfabricUnmapFrom_IMPL). */
 static enum rm_verdict fabric_begin (struct rm *rm, struct rm_call *call)
 {
     uint32_t handle = get32 (call->params, FABRIC_MEMORY);

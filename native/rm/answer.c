@@ -85,6 +85,14 @@ static void hide_other_processes (struct rm *rm, uint8_t *params, uint32_t size)
             __builtin_memset (params + 8 + 72 * i + 16, 0, 48);
 }
 
+bool rm_tells_numbers (const struct rm *rm, const struct rm_call *call)
+{
+    const struct rm_control *control = call->own.kind == CALL_CONTROL ? rm_abi_control (rm->abi, call->own.number) : NULL;
+
+    return call->own.kind == CALL_HEAP ||
+           (control != NULL && (control->kind == CONTROL_FB_INFO || control->kind == CONTROL_FB_INFO_LIST));
+}
+
 void answer_control (struct rm *rm, const struct rm_control *control, struct rm_call *call)
 {
     int gpu = tracker_gpu_of (rm, get32 (call->head, 0), get32 (call->head, 4));

@@ -10,6 +10,11 @@ static enum rm_verdict end_here (struct rm_call *call, uint32_t status, enum rm_
     return verdict;
 }
 
+static bool is_import (const struct rm_control *control)
+{
+    return control->kind == CONTROL_IMPORT_OBJECT || control->kind == CONTROL_IMPORT_OBJECTS;
+}
+
 static struct object *compute_group (const struct rm *rm, const struct rm_call *call)
 {
     struct object *object = tracker_find (rm, get32 (call->head, 0), get32 (call->head, 4));
@@ -82,6 +87,10 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
     if (is_guard (rm) && get32 (call->head, CONTROL_FLAGS) != 0) {
         note (rm, RM_FORBIDDEN_CONTROL, number);
         return end_here (call, STATUS_INSUFFICIENT_PERMISSIONS, RM_REFUSED);
+    }
+    if (is_guard (rm) && is_import (control) && rm->objects.count >= OBJECTS_MAX) {
+        note (rm, RM_TOO_MANY, rm_request_number (call->request));
+        return end_here (call, STATUS_INSUFFICIENT_RESOURCES, RM_REFUSED);
     }
     switch (control->kind) {
     case CONTROL_PLAIN:

@@ -7,20 +7,38 @@
 #define EXPORT_OBJECTS 76u
 #define EXPORT_MAX 512u
 
-/* Where nobody knows the descriptor's file the charge stays until the exporting file is closed: rather too long. */
-static uint64_t file_behind (struct rm *rm, const struct rm_call *call, uint32_t descriptor)
-{
-    uint64_t file = rm->host->file_of != NULL ? rm->host->file_of (rm->context, (int) descriptor) : 0;
+/* More processes than export one piece. */
+#define EXPORTERS_MAX 4u
 
-    return file != 0 ? file : call->file;
+/* 0: nobody knows. */
+static uint64_t file_behind (struct rm *rm, uint32_t descriptor)
+{
+    return rm->host->file_of != NULL ? rm->host->file_of (rm->context, (int) descriptor) : 0;
+}
+
+/* Where nobody knows the descriptor's file the charge stays until the exporting file is closed: rather too long. For that
+ * one record is enough, however often it is exported; and whoever is beyond all measure is charged for good. */
+static void export_to_nobody (struct rm *rm, const struct rm_call *call, struct memory *memory, uint32_t slot)
+{
+    if (memory->exporter == call->file || memory->exporters > EXPORTERS_MAX)
+        return;
+    memory->exporter = call->file;
+    if (memory->exporters++ < EXPORTERS_MAX)
+        tracker_export (rm, call->file, memory, slot);
+    else
+        memory->references++;
 }
 
 static void export_one (struct rm *rm, const struct rm_call *call, uint64_t file, uint32_t handle, uint32_t slot)
 {
     struct object *object = handle != 0 ? tracker_find (rm, get32 (call->head, 0), handle) : NULL;
 
-    if (object != NULL && object->memory != NULL)
+    if (object == NULL || object->memory == NULL)
+        return;
+    if (file != 0)
         tracker_export (rm, file, object->memory, slot);
+    else
+        export_to_nobody (rm, call, object->memory, slot);
 }
 
 /* EXPORT_OBJECT: 0 type, 4 hDevice, 8 hParent, 12 hObject, 16 fd.
@@ -32,10 +50,10 @@ void share_export (struct rm *rm, const struct rm_control *control, struct rm_ca
     uint64_t file;
 
     if (control->kind == CONTROL_EXPORT_OBJECT) {
-        export_one (rm, call, file_behind (rm, call, get32 (params, 16)), get32 (params, 12), 0);
+        export_one (rm, call, file_behind (rm, get32 (params, 16)), get32 (params, 12), 0);
         return;
     }
-    file = file_behind (rm, call, get32 (params, 0));
+    file = file_behind (rm, get32 (params, 0));
     count = get16 (params, 2124);
     first = get16 (params, 2126);
     for (uint32_t i = 0; i < count && i < EXPORT_MAX; i++)

@@ -1,11 +1,11 @@
 /*
- * Memory that UVM keeps. libcuda gives memory its addresses by MAP_EXTERNAL_ALLOCATION, for which UVM duplicates the memory
- * into a client of the kernel's own: a piece lives until its last handle is freed and its last mapping is gone
- * (uvm_map_external.c of the open kernel modules). A mapping ends with an unmap or whatever else is mapped there, with its
- * range's FREE, with its GPU's registration, or with the file.
+ * Memory that UVM keeps. libcuda gives memory its addresses by MAP_EXTERNAL_ALLOCATION, for which UVM duplicates the
+ * memory into a client of the kernel's own: a piece lives until its last handle is freed and its last mapping is gone
+ * (uvm_map_external.c of the open kernel modules). A mapping ends with an unmap or whatever else is mapped there, with
+ * its range's FREE, with its GPU's registration, or with the file.
  *
- * Mappings are kept in a tree by file, GPU and address (a treap: every allocation of CUDA makes one). Without memory for
- * a record the piece is given back with its last handle: too early, but no call fails.
+ * Mappings are kept in a tree by file, GPU and address (a treap: every allocation of CUDA makes one). Without memory
+ * for a record the piece is given back with its last handle: too early, but no call fails.
  */
 #include "state.h"
 

@@ -1,6 +1,6 @@
 /*
- * Records of a process that is gone, entered again. It may have been killed between any two stores, so nothing is believed
- * but cells in use and what each says of itself: tables, lists, counts and sums are made anew.
+ * Records of a process that is gone, entered again. It may have been killed between any two stores, so nothing is
+ * believed but cells in use and what each says of itself: tables, lists, counts and sums are made anew.
  */
 #include "state.h"
 
@@ -190,6 +190,8 @@ static bool restore_export (struct rm *rm, const struct records *records, void *
         return found (records, old->memory, POOL_MEMORIES) == NULL;
     memory->references--; /* tracker_export counts it */
     tracker_export (rm, old->file, memory, old->slot);
+    memory->exporter = old->file;
+    memory->exporters++;
     return true;
 }
 

@@ -60,7 +60,8 @@ enum rm_reason {
     RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
     RM_TOO_MANY,         /* more objects than rm keeps for a tenant; number: escape */
     RM_UNREACHABLE,      /* a process hid its descriptors, so that nothing can stop its channels; number: client */
-    RM_RACED,            /* a call that its own thread had to make became memory beyond the quota; its process was ended */
+    RM_RACED,            /* a call its own thread had to make became memory beyond the quota; its process was ended */
+    RM_STUCK,            /* what a process keeps from being read kept its tenant's guard waiting; frozen meanwhile */
     RM_REASONS
 };
 
@@ -132,8 +133,8 @@ struct rm_host {
     void (*groups_changed) (void *context, int gpu);
     /* Something worth a counter or a log line. */
     void (*note) (void *context, enum rm_reason reason, uint32_t number);
-    /* Like allocate, for records that shall outlive this process: pieces of one mapped file, one behind the other, which
-     * rm_restore of another process reads. NULL: allocate. */
+    /* Like allocate, for records that shall outlive this process: pieces of one mapped file, one behind the other,
+     * which rm_restore of another process reads. NULL: allocate. */
     void *(*keep) (void *context, size_t size);
 };
 
@@ -151,8 +152,8 @@ struct rm *rm_create (const struct rm_abi *abi, enum rm_posture posture, const s
 /*
  * Into an rm that is new: what another process's had, from a private copy of the `size` bytes that its host->keep gave
  * out, which lay at `address` there. They are written to. It may have been killed at any moment: only what had been
- * entered is believed, and sums are made again (host->charge). What it was about to enter or to drop is for the caller to
- * know. Channels count as stopped: a thaw starts them. false: no memory, nothing can be said; destroy the rm.
+ * entered is believed, and sums are made again (host->charge). What it was about to enter or to drop is for the caller
+ * to know. Channels count as stopped: a thaw starts them. false: no memory, nothing can be said; destroy the rm.
  */
 bool rm_restore (struct rm *rm, void *records, size_t size, uint64_t address);
 /* Changes whenever records of one build cannot be read by another. */
@@ -165,9 +166,9 @@ void rm_destroy (struct rm *rm);
  * ignores, and for what no row knows: a user that refuses by default asks rm_begin about everything) */
 bool rm_is_interesting (const struct rm_abi *abi, enum rm_node node, uint32_t request);
 /*
- * Is this, on whatever node and whatever rm has kept, a call that a user of RM_POSTURE_SHIM lets through: not interesting,
- * or a control that rm_begin passes without a word? Told by the request, and for RM_CONTROL by its command, for which
- * `head` is read once; NULL: it cannot be read, and nothing is said of controls.
+ * Is this, on whatever node and whatever rm has kept, a call that a user of RM_POSTURE_SHIM lets through: not
+ * interesting, or a control that rm_begin passes without a word? Told by the request, and for RM_CONTROL by its
+ * command, for which `head` is read once; NULL: it cannot be read, and nothing is said of controls.
  */
 bool rm_shim_passes (const struct rm_abi *abi, uint32_t request, const void *head);
 /* Bytes of head that the driver reads for this request, 0 when it would refuse the size (or, UVM: no need of head). */
@@ -194,6 +195,8 @@ bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params,
                   struct rm_embedded *embedded);
 
 enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call);
+/* Whether rm_end will answer this call, which rm_begin left to the driver, with host->numbers. */
+bool rm_tells_numbers (const struct rm *rm, const struct rm_call *call);
 /* result: what the ioctl returned, 0 or -errno. head and params hold what the driver wrote. */
 void rm_end (struct rm *rm, struct rm_call *call, long result);
 /* Nobody will know the outcome: what was reserved stays (RM_CONTINUE) or goes back (RM_PERFORM). */
@@ -217,6 +220,10 @@ long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds);
 /* Calls of the driver that these two have made, ever. */
 uint64_t rm_controls (const struct rm *rm);
 bool rm_has_object (const struct rm *rm, uint32_t client, uint32_t handle);
+/* Whether it is a client of this file that has compute channels or groups. */
+bool rm_is_scheduled (const struct rm *rm, uint64_t file, uint32_t client);
+/* The open file that the client was made on; 0: it is not known. */
+uint64_t rm_file_of (const struct rm *rm, uint32_t client);
 /* Compute groups with at least one channel that is set up. */
 unsigned rm_groups (const struct rm *rm, int gpu);
 
@@ -236,8 +243,8 @@ struct rm_piece {
     int32_t gpu;
     bool is_below_subdevice; /* otherwise below a device */
 };
-/* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export. Up to `capacity`;
- * returns how many there are. */
+/* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export. Up to
+ * `capacity`; returns how many there are. */
 size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct rm_piece *pieces, size_t capacity);
 /* The same of all clients of a file. */
 size_t rm_file_pieces (const struct rm *rm, uint64_t file, struct rm_piece *pieces, size_t capacity);

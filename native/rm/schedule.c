@@ -71,11 +71,11 @@ static const struct object *subdevice_of (const struct rm *rm, const struct clie
     return NULL;
 }
 
-/* Stops or starts up to RM_FREEZE_MAX channels of one GPU by one call on the file and the subdevice of `by`. They may be of
- * several clients, also of other processes: the driver does not ask whose they are (subdeviceCtrlCmdFifoDisableChannels; seen on
- * an H200, 580.159.04, where a call for two processes took at most a quarter longer than for one). The driver counts: what is
- * stopped twice must be started twice, while starting what runs does nothing. So a channel is stopped only once, and stays
- * marked until a start has succeeded. */
+/* Stops or starts up to RM_FREEZE_MAX channels of one GPU by one call on the file and the subdevice of `by`. They may
+ * be of several clients, also of other processes: the driver does not ask whose they are
+ * (subdeviceCtrlCmdFifoDisableChannels; seen on an H200, 580.159.04, where a call for two processes took at most a
+ * quarter longer than for one). The driver counts: what is stopped twice must be started twice, while starting what
+ * runs does nothing. So a channel is stopped only once, and stays marked until a start has succeeded. */
 static long switch_channels (struct rm *rm, const struct client *by, struct object *const *channels, uint32_t count, int gpu,
                              bool frozen)
 {
@@ -98,12 +98,12 @@ static long switch_channels (struct rm *rm, const struct client *by, struct obje
     /* A stop that failed may have stopped some; one that did not reach the driver stopped none. */
     if (frozen ? result >= 0 : result == 0)
         for (uint32_t i = 0; i < count; i++)
-            channels[i]->is_stopped = frozen;
+            channels[i]->is_stopped = frozen, channels[i]->is_unsure = false;
     return result;
 }
 
-/* All of them at once; where that fails, each client's by itself: one may be unreachable, or ending. What a failed stop did is
- * undone first. */
+/* All of them at once; where that fails, each client's by itself: one may be unreachable, or ending. What a failed stop
+ * did is undone first. */
 static long switch_all (struct rm *rm, struct object *const *channels, uint32_t count, int gpu, bool frozen)
 {
     const struct client *by = NULL;
@@ -130,18 +130,16 @@ static long switch_all (struct rm *rm, struct object *const *channels, uint32_t 
     return problem;
 }
 
-long rm_freeze (struct rm *rm, int gpu, bool frozen)
+/* Those of the GPU that are not so already; unsure: only those of which that is not known. */
+static long switch_gpu (struct rm *rm, int gpu, bool frozen, bool unsure)
 {
     struct object *channels[RM_FREEZE_MAX];
     uint32_t count = 0;
     long problem = 0, result;
 
-    if (gpu < 0 || gpu >= RM_MAX_GPUS)
-        return NO_DEVICE;
-    rm->frozen = frozen ? rm->frozen | 1u << gpu : rm->frozen & ~(1u << gpu);
     for (struct client *client = rm->clients; client != NULL; client = client->after)
         for (struct object *at = client->channels; at != NULL; at = at->role_after) {
-            if (tracker_gpu (rm, at) != gpu || at->is_stopped == frozen)
+            if (tracker_gpu (rm, at) != gpu || at->is_stopped == frozen || (unsure && !at->is_unsure))
                 continue;
             channels[count++] = at;
             if (count < RM_FREEZE_MAX)
@@ -151,6 +149,19 @@ long rm_freeze (struct rm *rm, int gpu, bool frozen)
             count = 0;
         }
     result = count > 0 ? switch_all (rm, channels, count, gpu, frozen) : 0;
+    return problem == 0 ? result : problem;
+}
+
+long rm_freeze (struct rm *rm, int gpu, bool frozen)
+{
+    long problem, result;
+
+    if (gpu < 0 || gpu >= RM_MAX_GPUS)
+        return NO_DEVICE;
+    rm->frozen = frozen ? rm->frozen | 1u << gpu : rm->frozen & ~(1u << gpu);
+    /* What may be stopped or may run is started before it is stopped: the driver counts. */
+    problem = frozen ? switch_gpu (rm, gpu, false, true) : 0;
+    result = switch_gpu (rm, gpu, frozen, false);
     return problem == 0 ? result : problem;
 }
 
@@ -174,6 +185,21 @@ long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds)
 }
 
 uint64_t rm_controls (const struct rm *rm) { return rm->controls; }
+
+bool rm_is_scheduled (const struct rm *rm, uint64_t file, uint32_t client)
+{
+    const struct object *object = tracker_find (rm, client, client);
+
+    return object != NULL && object->kind == CLASS_CLIENT && object->client->file->link.key == file &&
+           (object->client->channels != NULL || object->client->groups != NULL);
+}
+
+uint64_t rm_file_of (const struct rm *rm, uint32_t client)
+{
+    const struct object *object = tracker_find (rm, client, client);
+
+    return object != NULL ? object->client->file->link.key : 0;
+}
 
 unsigned rm_groups (const struct rm *rm, int gpu)
 {
@@ -261,7 +287,7 @@ void schedule_restored (struct rm *rm, struct object *object)
         group = group_of (object);
         if (group != NULL)
             group->channels++;
-        object->is_stopped = true;
+        object->is_stopped = object->is_unsure = true;
         changed (rm, object);
     }
 }

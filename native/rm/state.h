@@ -45,13 +45,15 @@ struct pool {
     void *free;
 };
 
-/* A piece of video memory: lives until its last handle is freed, the last file that it was exported to is closed, and UVM
- * has its last mapping no more. */
+/* A piece of video memory: lives until its last handle is freed, the last file that it was exported to is closed, and
+ * UVM has its last mapping no more. */
 struct memory {
     uint64_t bytes;
     int32_t gpu; /* who is charged; GPU_UNKNOWN: nobody yet, bytes wait */
     uint32_t references;
     uint32_t seen; /* by rm_pieces */
+    uint32_t exporters; /* files that exported it to nobody knows where, one after the other, */
+    uint64_t exporter;  /* and the last of them */
 };
 
 struct object {
@@ -70,6 +72,7 @@ struct object {
     uint8_t kind;      /* enum rm_class_kind */
     bool is_compute;   /* group, channel */
     bool is_stopped;   /* channel: by rm_freeze */
+    bool is_unsure;    /* channel: whether it is stopped, until it was started once (rm_restore) */
     bool has_asked;    /* group */
 };
 

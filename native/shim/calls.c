@@ -69,8 +69,8 @@ static void leave_and_start (struct process *process, uint64_t signals)
         thread_start (process);
 }
 
-/* Calls that rm passes whatever it has kept, as most controls, and ranges of UVM: no lock for them, where nothing else is
- * to be done. The descriptor may be anything by now: whatever it is, the call is made. */
+/* Calls that rm passes whatever it has kept, as most controls, and ranges of UVM: no lock for them, where nothing else
+ * is to be done. The descriptor may be anything by now: whatever it is, the call is made. */
 static __attribute__ ((noinline)) bool is_needless (int descriptor, uint32_t request, const void *argument)
 {
     const struct process *process = &shim_process;

@@ -42,14 +42,14 @@ void cap_begin (struct cap *cap, uint64_t period, uint32_t share, uint64_t now);
 void cap_change (struct cap *cap, uint64_t period, uint32_t share, uint64_t now);
 /* Brings the balance to `now`. */
 void cap_settle (struct cap *cap, uint64_t now);
-/* As cap_change, for a place in the middle of others' period: from now on it is on and off as if it had been there since
- * the period began, whatever it did so far. After cap_change, with offset and lost set. */
+/* As cap_change, for a place in the middle of others' period: from now on it is on and off as if it had been there
+ * since the period began, whatever it did so far. After cap_change, with offset and lost set. */
 void cap_join (struct cap *cap);
 /* What comes next. A time that is over means: at once. */
 struct cap_step cap_next (const struct cap *cap);
 /*
- * A call was made. The GPU comes back when the call returns, and was gone when half of the call was over: with that, caps of
- * 10 to 90 % were kept within 0.15 points on an H200; counting to the end of both, 0.5 points were missing.
+ * A call was made. The GPU comes back when the call returns, and was gone when half of the call was over: with that,
+ * caps of 10 to 90 % were kept within 0.15 points on an H200; counting to the end of both, 0.5 points were missing.
  */
 void cap_done (struct cap *cap, bool frozen, uint64_t began, uint64_t ended);
 

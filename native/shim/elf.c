@@ -73,8 +73,8 @@ static bool read_tables (const struct link_map *object, struct tables *tables)
     return tables->symbols != NULL && tables->strings != NULL;
 }
 
-/* The program's own pointer to the list, for a libc that does not export _r_debug. Not by getauxval, which is newer than
- * what libnvc-shim.so may ask of libc. */
+/* The program's own pointer to the list, for a libc that does not export _r_debug. Not by getauxval, which is newer
+ * than what libnvc-shim.so may ask of libc. */
 static const struct r_debug *program_debug (void)
 {
     ElfW (auxv_t) entries[64] = { 0 };

@@ -14,7 +14,8 @@
 
 #define FILES_DESCRIPTORS (1 << 20)
 #define FILES_MOST 4096u
-/* Room for these is there from the start: most programs never need more, and a table of megabytes costs a start dear. */
+/* Room for these is there from the start: most programs never need more,
+ * and a table of megabytes costs a start dear. */
 #define FILES_FIRST_DESCRIPTORS 256u
 #define FILES_FIRST 32u
 

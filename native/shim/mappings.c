@@ -66,8 +66,8 @@ static void discharge (struct process *process, uint64_t address, uint64_t lengt
     has_changed (process);
 }
 
-/* A mapping at a fixed address failed. What was mapped there is still there, or gone as a whole: kernels differ in whether
- * they take it away before they ask the driver. */
+/* A mapping at a fixed address failed. What was mapped there is still there, or gone as a whole: kernels differ in
+ * whether they take it away before they ask the driver. */
 static void discharge_if_gone (struct process *process, uint64_t address, uint64_t length)
 {
     uint64_t managed = rm_managed_from (process->rm, address, length);
@@ -81,7 +81,8 @@ static uint64_t whole_pages (uint64_t length)
     return (length + 4095) & ~(uint64_t) 4095;
 }
 
-/* Takes what a mapping of the UVM node needs. false: it is none (NULL in *process), or there is not enough; then all is left. */
+/* Takes what a mapping of the UVM node needs. false: it is none (NULL in *process),
+ * or there is not enough; then all is left. */
 static bool begin_mapping (struct process **process, int descriptor, uint64_t place, uint64_t size,
                            struct rm_mapping *mapping, uint64_t *signals)
 {

@@ -1,5 +1,5 @@
-/* The functions that this library's wrappers stand before: the next of that name in the program's order of libraries, which
- * is libc's or another wrapper's (a sanitizer's, an emulator of devices). */
+/* The functions that this library's wrappers stand before: the next of that name in the program's order of libraries,
+ * which is libc's or another wrapper's (a sanitizer's, an emulator of devices). */
 #ifndef NVC_SHIM_NEXT_H
 #define NVC_SHIM_NEXT_H
 

@@ -32,8 +32,8 @@ static struct pages *pages_of (struct process *process)
     return expected;
 }
 
-/* A new process, perhaps a child: what is kept are the pages' place and the mapped limits. The parent's region stays mapped,
- * and with it the lock of the parent's slot; its rm's memory is the child's copy, and of no use. */
+/* A new process, perhaps a child: what is kept are the pages' place and the mapped limits. The parent's region stays
+ * mapped, and with it the lock of the parent's slot; its rm's memory is the child's copy, and of no use. */
 static void begin (struct process *process)
 {
     struct process *p = process;

@@ -1,15 +1,15 @@
 /*
- * What this library keeps in a process: one struct, in process.c. Nothing is there until a driver node is touched. With all
- * else that the library writes, relocations included, it must be one page (tests/native/test_shim.py): every program of a
- * container pays for another. What is large is in `pages`.
+ * What this library keeps in a process: one struct, in process.c. Nothing is there until a driver node is touched. With
+ * all else that the library writes, relocations included, it must be one page (tests/native/test_shim.py): every
+ * program of a container pays for another. What is large is in `pages`.
  *
- * What a process with a GPU has beyond that lies in pages that are mapped at once, and that the kernel wipes in a forked
- * child (MADV_WIPEONFORK): the token's lock is free there and its state 0, whatever the parent's other threads were doing,
- * and the child begins anew with a slot of its own. What the parent
- * had open stays open in the child, and so does the parent's slot's lock, as the driver's memory does. A child of vfork
- * shares the pages, and everything but its descriptors: closing and duplicating those is not our business, and there it is
- * told by its pid. Memory that it maps or takes on an open file of the driver is its parent's. Nobody else asks for a pid,
- * except where the kernel does not wipe (before 4.14).
+ * What a process with a GPU has beyond that lies in pages that are mapped at once, and that the kernel wipes in a
+ * forked child (MADV_WIPEONFORK): the token's lock is free there and its state 0, whatever the parent's other threads
+ * were doing, and the child begins anew with a slot of its own. What the parent had open stays open in the child, and
+ * so does the parent's slot's lock, as the driver's memory does. A child of vfork shares the pages, and everything but
+ * its descriptors: closing and duplicating those is not our business, and there it is told by its pid. Memory that it
+ * maps or takes on an open file of the driver is its parent's. Nobody else asks for a pid, except where the kernel does
+ * not wipe (before 4.14).
  */
 #ifndef NVC_SHIM_PROCESS_H
 #define NVC_SHIM_PROCESS_H
@@ -95,11 +95,11 @@ struct process *process_enter_own (uint64_t *signals);
 void process_leave (struct process *process, uint64_t signals);
 /*
  * Unlocked for the driver's work between the two halves of a call, and locked again after it. Signals stay blocked: a
- * handler between the halves could do nothing that it cannot do after them, and to block twice was a third of what a call
- * cost. The program does not notice, for the driver's work was no place where handlers ran before: it waits on semaphores
- * that no signal ends (os_acquire_mutex and the rest of os-interface.c, uvm_lock.h), but for the moment when the machine
- * goes to sleep (nv_system_pm_lock). SIGKILL, SIGSTOP and the faults that a thread makes itself are never blocked. A fork
- * by another thread meanwhile does not matter: its child has not this thread.
+ * handler between the halves could do nothing that it cannot do after them, and to block twice was a third of what a
+ * call cost. The program does not notice, for the driver's work was no place where handlers ran before: it waits on
+ * semaphores that no signal ends (os_acquire_mutex and the rest of os-interface.c, uvm_lock.h), but for the moment when
+ * the machine goes to sleep (nv_system_pm_lock). SIGKILL, SIGSTOP and the faults that a thread makes itself are never
+ * blocked. A fork by another thread meanwhile does not matter: its child has not this thread.
  */
 void process_unlock (struct process *process);
 void process_lock (struct process *process);

@@ -28,8 +28,8 @@ void *raw_pages (size_t size)
 
     if (raw_failed (address))
         return NULL;
-    /* Of a table of megabytes a few entries are used. A huge page for each is zeroed by the kernel, and fetched by a virtual
-     * machine's host: milliseconds of a program's start. */
+    /* Of a table of megabytes a few entries are used. A huge page for each is zeroed by the kernel, and fetched by a
+     * virtual machine's host: milliseconds of a program's start. */
     if (size >= HUGE_PAGE)
         RAW3 (SYS_madvise, address, size, MADV_NOHUGEPAGE);
     return (void *) address;

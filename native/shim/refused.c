@@ -4,8 +4,8 @@
 
 #define NO_SUCH_PROCESS (-3) /* ESRCH */
 
-/* Thread numbers, 0: free. Threads of a program have numbers in a row, so the remainder spreads them; an entry is in its own
- * place or in any after it. */
+/* Thread numbers, 0: free. Threads of a program have numbers in a row, so the remainder spreads them; an entry is in
+ * its own place or in any after it. */
 static uint32_t threads[REFUSED_THREADS];
 /* Not less than there are entries: added before an entry is, and taken away after. A child of fork has its parent's
  * entries, which no thread of its own asks for until they are used again. */

@@ -1,5 +1,5 @@
-/* Threads that have just been refused managed memory: one entry a thread. No thread-local storage, which a preloaded library
- * may not have (its room at a program's start is small) and which is not there yet for early calls. */
+/* Threads that have just been refused managed memory: one entry a thread. No thread-local storage, which a preloaded
+ * library may not have (its room at a program's start is small) and which is not there yet for early calls. */
 #ifndef NVC_SHIM_REFUSED_H
 #define NVC_SHIM_REFUSED_H
 

@@ -63,8 +63,8 @@ static void clear_slot (struct region *region, struct region_slot *slot)
     STORE (slot->state, 0u);
 }
 
-/* The first time that somebody has this slot: its page is made, and counted. Hundreds may want it meanwhile and, since it
- * is locked, the next one: so this is all that is done before it is counted. */
+/* The first time that somebody has this slot: its page is made, and counted. Hundreds may want it meanwhile and, since
+ * it is locked, the next one: so this is all that is done before it is counted. */
 static bool make_slot (struct region *region, int descriptor, uint32_t index)
 {
     uint32_t count = LOAD (region->header->high);
@@ -106,9 +106,10 @@ static bool take_new_slot (struct region *region, int descriptor)
     return false;
 }
 
-/* Slots that the dead left come first. They are looked at by their locks alone, since each is a page to touch. A few are
- * all tried, of many some: so there are never many more than are alive. Processes that start together have pids in a row,
- * and begin in different places. Slots from high on are not touched: a file system without room would answer with a SIGBUS. */
+/* Slots that the dead left come first. They are looked at by their locks alone, since each is a page to touch. A few
+ * are all tried, of many some: so there are never many more than are alive. Processes that start together have pids in
+ * a row, and begin in different places. Slots from high on are not touched:
+ * a file system without room would answer with a SIGBUS. */
 static bool find_slot (struct region *region, int descriptor)
 {
     uint32_t count = high (region), pid = (uint32_t) RAW0 (SYS_getpid), step = count <= TRIES ? 1 : 0x9e3779b9u;

@@ -2,9 +2,9 @@
  * One process's place in the region that a container's processes share (share.h), and admission of memory.
  *
  * A slot is alive while its byte lock is held, and the lock belongs to an open file, which lives as long as a
- * descriptor *or the mapping* does: the descriptor is closed at once, and a program that closes every descriptor does not
- * lose its slot. Another one is opened with the first memory, for locks and for the host, which knows a container's process
- * by it; it is checked before each use, and opened anew when the program took its number.
+ * descriptor *or the mapping* does: the descriptor is closed at once, and a program that closes every descriptor does
+ * not lose its slot. Another one is opened with the first memory, for locks and for the host, which knows a container's
+ * process by it; it is checked before each use, and opened anew when the program took its number.
  *
  * Without a usable region the counters are private pages: the quota then holds for this process alone.
  */
@@ -28,8 +28,8 @@ struct region {
     const char *path;
 };
 
-/* Takes a slot of the region at `path` (NULL: none is known; it must stay where it is); private counters when that cannot be. false only when
- * there is no memory at all. */
+/* Takes a slot of the region at `path` (NULL: none is known; it must stay where it is); private counters when that
+ * cannot be. false only when there is no memory at all. */
 bool region_attach (struct region *region, const char *path);
 /* Says in the slot who has it, and keeps the file open: once, before anything is written there that others look for the
  * owner of. Reads files of /proc, which a process without memory on a GPU is spared. */
@@ -38,9 +38,9 @@ void region_identify (struct region *region);
 void region_detach (struct region *region);
 /* Clears the slots of processes that are gone. Returns how many. */
 unsigned region_sweep (struct region *region);
-/* Likewise, but where there are many, only if nobody has just done so: hundreds of processes that ask for memory's numbers
- * at once would do nothing else. What a process that died had is then seen for that much longer by questions; admission
- * always sweeps. */
+/* Likewise, but where there are many, only if nobody has just done so: hundreds of processes that ask for memory's
+ * numbers at once would do nothing else. What a process that died had is then seen for that much longer by questions;
+ * admission always sweeps. */
 #define REGION_FEW 16u
 #define REGION_FRESH_NS 5000000u
 void region_sweep_sometimes (struct region *region);

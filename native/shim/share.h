@@ -46,8 +46,8 @@ struct limits_gpu {
     uint8_t spare[24];
 }; /* 64 bytes */
 
-/* How a node of the driver is recognised by fstat. inode 0: a character device with number `device` (st_rdev); otherwise a
- * file with this st_dev and st_ino (the simulated machine). */
+/* How a node of the driver is recognised by fstat. inode 0: a character device with number `device` (st_rdev);
+ * otherwise a file with this st_dev and st_ino (the simulated machine). */
 struct limits_node {
     uint32_t kind; /* enum rm_node */
     uint32_t minor;
@@ -83,10 +83,10 @@ struct limits {
 #define REGION_SLOTS 8192u
 #define REGION_SIZE ((uint64_t) REGION_PAGE * (1u + REGION_SLOTS))
 /*
- * Locks are byte locks on the region, beyond its end. Slot i is alive while somebody holds an open-file-description lock
- * (F_OFD_SETLK, exclusive) on byte REGION_LOCKS + i: the kernel frees it with the last descriptor of the open file, which
- * is when the driver frees what was allocated too (a forked child keeps both). The order of admission is a process lock
- * (F_SETLKW) on byte REGION_ADMISSION.
+ * Locks are byte locks on the region, beyond its end. Slot i is alive while somebody holds an open-file-description
+ * lock (F_OFD_SETLK, exclusive) on byte REGION_LOCKS + i: the kernel frees it with the last descriptor of the open
+ * file, which is when the driver frees what was allocated too (a forked child keeps both). The order of admission is a
+ * process lock (F_SETLKW) on byte REGION_ADMISSION.
  */
 #define REGION_LOCKS ((uint64_t) 1 << 40)
 #define REGION_ADMISSION (((uint64_t) 1 << 40) - 1)

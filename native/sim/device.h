@@ -1,7 +1,7 @@
 /*
- * What the simulated driver's user space asks of the simulated kernel side beyond the real interface: work that takes time
- * on a channel, the clock, and how much managed memory lies on a GPU. Low bytes that no escape of the real driver has, on
- * any of the manager's nodes; the type byte is 'S'. Served by native/sim's manager (manager.h) through FUSE.
+ * What the simulated driver's user space asks of the simulated kernel side beyond the real interface: work that takes
+ * time on a channel, the clock, and how much managed memory lies on a GPU. Low bytes that no escape of the real driver
+ * has, on any of the manager's nodes; the type byte is 'S'. Served by native/sim's manager (manager.h) through FUSE.
  */
 #ifndef NVC_SIM_DEVICE_H
 #define NVC_SIM_DEVICE_H
@@ -56,8 +56,8 @@ struct sim_fault {
     uint32_t status, after;
 };
 
-/* What an object was made with: how long its parameters are in this release, and the last 8 bytes of them (fewer where there
- * are fewer) as they arrived. For tests of who stands between a program and the driver. */
+/* What an object was made with: how long its parameters are in this release, and the last 8 bytes of them (fewer where
+ * there are fewer) as they arrived. For tests of who stands between a program and the driver. */
 struct sim_parameters {
     uint32_t client, object;
     uint32_t size;

@@ -55,7 +55,8 @@ static void open_node (struct server *server, const struct fuse_in_header *heade
     const struct node *node = node_of (server, header->nodeid);
     struct manager_file *file = node != NULL ? manager_open (server->manager, node->kind, node->gpu) : NULL;
     /* NOFLUSH: closing a file must not wait for an answer, which not even SIGKILL would end. A server that is killed
-     * while it closes a copy of such a file would stay, holding the connection open for ever, and its callers with it. */
+     * while it closes a copy of such a file would stay, holding the connection open for ever,
+     * and its callers with it. */
     struct fuse_open_out out = { .fh = (uint64_t) (uintptr_t) file, .open_flags = FOPEN_KEEP_CACHE | FOPEN_NOFLUSH };
 
     if (file == NULL)

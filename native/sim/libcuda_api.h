@@ -1,4 +1,5 @@
-/* The functions that the simulated libcuda exports under their own names (flavours of them: CUDA_ALIAS, beside each). */
+/* The functions that the simulated libcuda exports under their own names
+ * (flavours of them: CUDA_ALIAS, beside each). */
 #ifndef NVC_SIM_LIBCUDA_API_H
 #define NVC_SIM_LIBCUDA_API_H
 

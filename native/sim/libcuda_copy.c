@@ -1,7 +1,7 @@
 /*
- * Copies and fills. They take no simulated time, and wait for the work before them. Device memory has contents as far as
- * copies and fills of up to 1 MiB put them there: its address space is opened for the moment. Larger ones are checked and
- * otherwise do nothing.
+ * Copies and fills. They take no simulated time, and wait for the work before them. Device memory has contents as far
+ * as copies and fills of up to 1 MiB put them there: its address space is opened for the moment. Larger ones are
+ * checked and otherwise do nothing.
  */
 #include "libcuda.h"
 #include "libcuda_api.h"

@@ -1,7 +1,7 @@
 /*
- * Where the GPU finds memory: libcuda gives each piece an address through UVM (a range of addresses, and the memory mapped
- * into it), not through the resource manager's own mappings. UVM keeps a duplicate meanwhile: a range is freed before the
- * memory in it, or the memory stays.
+ * Where the GPU finds memory: libcuda gives each piece an address through UVM (a range of addresses, and the memory
+ * mapped into it), not through the resource manager's own mappings. UVM keeps a duplicate meanwhile: a range is freed
+ * before the memory in it, or the memory stays.
  */
 #include "libcuda.h"
 #include "versions.h"
@@ -80,8 +80,8 @@ void cuda_external_unmap (uint64_t address, uint64_t length)
         range_call (UVM_FREE, address, length);
 }
 
-/* NV503C_CTRL_REGISTER_VIDMEM_PARAMS. cuMemAlloc was seen to make it when its memory is mapped, cuMemFree to take it back
- * before anything else; that it is the same for pools and for memory of other processes is supposed. */
+/* NV503C_CTRL_REGISTER_VIDMEM_PARAMS. cuMemAlloc was seen to make it when its memory is mapped, cuMemFree to take it
+ * back before anything else; that it is the same for pools and for memory of other processes is supposed. */
 CUresult cuda_register_memory (const struct cuda_device *device, const struct cuda_memory *memory, uint64_t address)
 {
     struct {

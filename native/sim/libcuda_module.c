@@ -1,6 +1,6 @@
 /*
- * Modules and kernels. An image that is text of lines "sim kernel NAME nanoseconds=N" says how long its kernels take; any
- * other image has every kernel that is asked for, and each takes 1 us. The grid's size does not matter.
+ * Modules and kernels. An image that is text of lines "sim kernel NAME nanoseconds=N" says how long its kernels take;
+ * any other image has every kernel that is asked for, and each takes 1 us. The grid's size does not matter.
  */
 #include "libcuda.h"
 #include "libcuda_api.h"

@@ -1,4 +1,5 @@
-/* Calls of the resource manager: see libcuda_rm.h. libc's own names on purpose, so that a preloaded library sees them. */
+/* Calls of the resource manager: see libcuda_rm.h. libc's own names on purpose,
+ * so that a preloaded library sees them. */
 #include "libcuda_rm.h"
 #include "versions.h"
 

@@ -1,6 +1,6 @@
 /*
- * Types and numbers of the public CUDA driver API, as far as the simulated library and the test programs need them. Names
- * and values are those of the API reference; sizes are checked where a caller's memory depends on them.
+ * Types and numbers of the public CUDA driver API, as far as the simulated library and the test programs need them.
+ * Names and values are those of the API reference; sizes are checked where a caller's memory depends on them.
  */
 #ifndef NVC_SIM_LIBCUDA_TYPES_H
 #define NVC_SIM_LIBCUDA_TYPES_H

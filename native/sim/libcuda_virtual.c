@@ -1,4 +1,5 @@
-/* Memory and address space apart: cuMemCreate, cuMemMap and what belongs to them; handing memory to others by descriptor. */
+/* Memory and address space apart: cuMemCreate, cuMemMap and what belongs to them;
+ * handing memory to others by descriptor. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 #include "versions.h"

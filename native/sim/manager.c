@@ -145,8 +145,8 @@ static uint32_t ordered_fault (struct request *request, uint32_t number)
     return 0;
 }
 
-/* Sizes of the heads of the four escapes that this file serves; the other ones look for themselves. 0: another size, or the
- * wrong kind of node (escape.c): ALLOC_MEMORY is made on a GPU's, events on either, the rest on nvidiactl. */
+/* Sizes of the heads of the four escapes that this file serves; the other ones look for themselves. 0: another size, or
+ * the wrong kind of node (escape.c): ALLOC_MEMORY is made on a GPU's, events on either, the rest on nvidiactl. */
 static size_t status_offset (const struct request *request)
 {
     bool on_gpu = request->file->node == MANAGER_GPU;

@@ -133,8 +133,8 @@ static enum status os_event (struct request *request)
 }
 
 /*
- * From here on calls on this file are calls on that control file: the GPU's node works with the clients of nvidiactl. Once,
- * no chains; and it holds the control file, so that closing that alone ends no client.
+ * From here on calls on this file are calls on that control file: the GPU's node works with the clients of nvidiactl.
+ * Once, no chains; and it holds the control file, so that closing that alone ends no client.
  */
 static bool register_file (struct request *request)
 {

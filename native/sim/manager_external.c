@@ -116,8 +116,8 @@ enum status external_create (struct request *request)
     return STATUS_OK;
 }
 
-/* The memory that hClient and hMemory name. The descriptor beside them is looked at by nobody: it is the calling process
- * that the share policy is asked about. */
+/* The memory that hClient and hMemory name. The descriptor beside them is looked at by nobody: it is the calling
+ * process that the share policy is asked about. */
 static enum status source_of (struct request *request, size_t handles_at, struct object **source)
 {
     struct client *client = client_find (request->manager, get32 (request->head, handles_at));

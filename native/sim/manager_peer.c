@@ -1,8 +1,8 @@
 /*
  * The object for third parties that reach into video memory (class 0x503C): which address spaces and which memory are
- * registered with it, by handle. A handle is registered once (0x19), and what is not registered cannot be taken out (0x57);
- * a registration ends with its memory, its address space or the object (third_party_p2p.c). Addresses are not compared,
- * which the real one does: two pieces at one address are refused there, with 0x19 too.
+ * registered with it, by handle. A handle is registered once (0x19), and what is not registered cannot be taken out
+ * (0x57); a registration ends with its memory, its address space or the object (third_party_p2p.c). Addresses are not
+ * compared, which the real one does: two pieces at one address are refused there, with 0x19 too.
  */
 #include "manager_state.h"
 

@@ -123,7 +123,8 @@ enum status control_token (struct request *request, struct object *object)
 
 /*
  * FIFO_DISABLE_CHANNELS: 0 disable, 4 count, 8 only scheduling, 16 an event of the kernel's, 24 clients, 280 channels.
- * Clients may be anybody's: the driver does not ask (seen on an H200, 580.159.04). Every channel must be on the subdevice's GPU.
+ * Clients may be anybody's: the driver does not ask (seen on an H200, 580.159.04). Every channel must be on the
+ * subdevice's GPU.
  */
 enum status control_disable (struct request *request, struct object *object)
 {

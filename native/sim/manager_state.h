@@ -50,8 +50,8 @@ struct piece {
     bool video;
 };
 
-/* What keeps a piece: in a ring with the piece's other holders. One of them owns it; when that one goes, the next one in
- * the ring does (mem.c, memDestructCommon). */
+/* What keeps a piece: in a ring with the piece's other holders. One of them owns it; when that one goes, the next one
+ * in the ring does (mem.c, memDestructCommon). */
 struct holder {
     struct piece *piece; /* NULL: holds nothing */
     struct holder *previous, *next;
@@ -220,7 +220,8 @@ enum status class_free (struct request *request);
 
 /* manager_control.c */
 enum status control (struct request *request);
-/* manager_information.c, manager_process.c, manager_schedule.c, manager_peer.c: what the table in manager_control.c names. */
+/* manager_information.c, manager_process.c, manager_schedule.c, manager_peer.c:
+ * what the table in manager_control.c names. */
 typedef enum status control_function (struct request *request, struct object *object);
 control_function control_build_version, control_ids, control_id_info, control_pci_info, control_address_space,
     control_inherited_share, control_gid, control_fb_info, control_fb_info_list, control_pids, control_pid_info,

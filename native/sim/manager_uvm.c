@@ -31,8 +31,8 @@ struct uvm_row {
     int since, until; /* releases; 0: no bound */
 };
 
-/* Compiled from uvm_ioctl.h of 535.104.05, 545.29.06, 550.163.01, 560.35.03, 570.148.08, 575.64.05, 580.142, 590.48.01 and
- * 595.45.04. */
+/* Compiled from uvm_ioctl.h of 535.104.05, 545.29.06, 550.163.01, 560.35.03, 570.148.08, 575.64.05, 580.142, 590.48.01
+ * and 595.45.04. */
 static const struct uvm_row rows[] = {
     { UVM_INITIALIZE, 16, 8, 0, 0 },
     { UVM_DEINITIALIZE, 0, 0, 0, 0 },

@@ -2,8 +2,8 @@
  * What differs between the driver's releases, for the simulated driver's both sides: sizes of structs.
  *
  * Not taken from native/rm: compiled from the headers of the open kernel modules (nvos.h, nv-ioctl.h, alloc/, class/,
- * ctrl/) of 535.104.05, 545.29.06, 550.163.01, 555.42.02, 560.28.03, 565.57.01, 570.86.16, 575.51.02, 580.65.06, 590.48.01
- * and 595.45.04, so that tests of the one against the other say something. UVM's are in manager_uvm.c.
+ * ctrl/) of 535.104.05, 545.29.06, 550.163.01, 555.42.02, 560.28.03, 565.57.01, 570.86.16, 575.51.02, 580.65.06,
+ * 590.48.01 and 595.45.04, so that tests of the one against the other say something. UVM's are in manager_uvm.c.
  */
 #ifndef NVC_SIM_VERSIONS_H
 #define NVC_SIM_VERSIONS_H

@@ -296,7 +296,8 @@ static void drop(void)
         leave();
 }
 
-/* Nothing stays open for the program but its streams; closed when it is executed: itself, and where to say that it was not. */
+/* Nothing stays open for the program but its streams; closed when it is executed: itself,
+ * and where to say that it was not. */
 static void keep_open(void)
 {
     /* Only numbers below the limit can be had, whatever was there. */

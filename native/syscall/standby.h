@@ -1,8 +1,8 @@
-/* The end of the process that waits to be ldconfig (nvc/ldcache_sandbox.py): what it does from its last line of Python on.
+/* What the process that waits to be ldconfig does from its last line of Python on (nvc/ldcache_sandbox.py).
  *
- * It gives its memory back first, while nobody waits: executing a program in a Python process means freeing thousands of
- * pages, and who waits for the program waits for that. So nothing here may use libc, or anything else that lies in other
- * pages than this file's own, the stack and the thread's block. */
+ * It gives its memory back first, while nobody waits: executing a program in a Python process means freeing thousands
+ * of pages, and who waits for the program waits for that. So nothing here may use libc, or anything else that lies in
+ * other pages than this file's own, the stack and the thread's block. */
 #ifndef NVC_SYSCALL_STANDBY_H
 #define NVC_SYSCALL_STANDBY_H
 
@@ -30,9 +30,9 @@ struct standby_range {
     uint64_t start, end;
 };
 
-/* orders: struct standby_orders; filter: `length` bytes of struct sock_filter; ranges: `count` struct standby_range. Of any
- * alignment. Unmaps `ranges`, but for what it stands on itself; waits, and becomes the program: does not return. Where it cannot, it returns
- * -errno and nothing has been done. */
+/* orders: struct standby_orders; filter: `length` bytes of struct sock_filter; ranges: `count` struct standby_range. Of
+ * any alignment. Unmaps `ranges`, but for what it stands on itself; waits, and becomes the program: does not return.
+ * Where it cannot, it returns -errno and nothing has been done. */
 long standby(const void *orders, const void *filter, size_t length, const void *ranges, size_t count);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * cuda_burn SECONDS NANOSECONDS: launches kernels of about NANOSECONDS for SECONDS, both of the GPU's own time (events),
- * and prints how many a second were finished. On a simulated GPU a kernel takes exactly that long alone; on a real one it
- * does a fixed amount of arithmetic, so that only the relation between two runs says something.
+ * cuda_burn SECONDS NANOSECONDS: launches kernels of about NANOSECONDS for SECONDS, both of the GPU's own time
+ * (events), and prints how many a second were finished. On a simulated GPU a kernel takes exactly that long alone; on a
+ * real one it does a fixed amount of arithmetic, so that only the relation between two runs says something.
  */
 #include "cuda_api.h"
 

@@ -1,9 +1,9 @@
 /*
- * cuda_churn SECONDS [MEBIBYTES]: takes and gives back memory all the time, and holds every answer to what it must be. It
- * may use what is free when it begins (nobody else of its share may allocate meanwhile): a piece that fits must be granted,
- * one that does not (by MEBIBYTES more, 64) must be refused with CUDA_ERROR_OUT_OF_MEMORY. Prints key=value lines:
- * grants, refusals, wrongly_refused, wrongly_granted, the first wrong error, the longest call in microseconds, KiB free at
- * start and end. "started=1" comes when it begins.
+ * cuda_churn SECONDS [MEBIBYTES]: takes and gives back memory all the time, and holds every answer to what it must be.
+ * It may use what is free when it begins (nobody else of its share may allocate meanwhile): a piece that fits must be
+ * granted, one that does not (by MEBIBYTES more, 64) must be refused with CUDA_ERROR_OUT_OF_MEMORY. Prints key=value
+ * lines: grants, refusals, wrongly_refused, wrongly_granted, the first wrong error, the longest call in microseconds,
+ * KiB free at start and end. "started=1" comes when it begins.
  */
 #include "cuda_api.h"
 

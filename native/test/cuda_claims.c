@@ -1,6 +1,6 @@
 /*
- * cuda_claims: what a program may expect of libcuda, one claim a line: "ok NAME" or "not ok NAME (line)". Public API only,
- * so that a real driver can be held to the same claims as the simulated one.
+ * cuda_claims: what a program may expect of libcuda, one claim a line: "ok NAME" or "not ok NAME (line)". Public API
+ * only, so that a real driver can be held to the same claims as the simulated one.
  */
 #define CUDA_WANTED(ROW)                                                                                               \
     ROW (cuInit) ROW (cuDeviceGet) ROW (cuDeviceGetUuid) ROW (cuDeviceTotalMem_v2) ROW (cuCtxCreate_v2)                \

@@ -8,7 +8,8 @@
  *     plan PERIOD [T SINCE UNTIL]...
  *     run MICROSECONDS          prints "T:BUSY_NS ..." of those that are there, since they arrived
  *     frozen                    prints the tenants that are off
- *     calls FREEZE THAW SPREAD LATE   microseconds: how long calls last, by how much that differs, how late the thread wakes
+ *     calls FREEZE THAW SPREAD LATE   microseconds: how long calls last, by how much that differs,
+ *                                     how late the thread wakes
  *
  * A stop takes effect at half of its call and a thaw at its end, as measured on an H200.
  */

@@ -52,6 +52,18 @@ int main (void)
     tap_ok (fair_wait (&storm, clock_now) == 0, "alone nobody waits");
 
     again ();
+    storm.id = 7;
+    atomic_store (&neighbour.called_at, clock_now);
+    fair_closed (&guard, 7, 160 * MILLISECOND);
+    tap_ok (fair_wait (&storm, clock_now) > 0 && fair_wait (&neighbour, clock_now) == 0,
+            "what its processes had is given back at its cost");
+    again ();
+    atomic_store (&neighbour.called_at, clock_now);
+    fair_closed (&guard, 8, 160 * MILLISECOND);
+    tap_ok (fair_wait (&storm, clock_now) == 0 && fair_wait (&neighbour, clock_now) == 0,
+            "and at nobody's if the tenant is gone");
+
+    again ();
     for (uint64_t end = clock_now + UINT64_C (10000) * MILLISECOND; clock_now < end; clock_now += 1 * MILLISECOND) {
         atomic_store (&neighbour.called_at, clock_now);
         if (fair_wait (&storm, clock_now) == 0) {

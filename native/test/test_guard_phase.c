@@ -46,8 +46,8 @@ static void count_time (uint64_t at)
     nobody_since = together_since = at;
 }
 
-/* The plan is run until `end`; a stop takes effect in the middle of its call, a thaw at its end: of several calls, the tenant
- * is on from the first thaw to the last stop. */
+/* The plan is run until `end`; a stop takes effect in the middle of its call, a thaw at its end: of several calls, the
+ * tenant is on from the first thaw to the last stop. */
 static void run_until (uint64_t end)
 {
     for (;;) {

@@ -1,6 +1,6 @@
 /*
- * Controls that the driver does once, in the books of a guard that was killed (repeat.c): a process is stopped after each
- * of its instructions while it enters such a call, and what it would have left is read by another guard.
+ * Controls that the driver does once, in the books of a guard that was killed (repeat.c): a process is stopped after
+ * each of its instructions while it enters such a call, and what it would have left is read by another guard.
  */
 #include "guard/books.h"
 #include "tap.h"
@@ -109,20 +109,6 @@ static void make (struct tenant *tenant, pid_t thread, struct call call, uint32_
     books_answering (tenant, true);
 }
 
-/* The guard after the one whose books these are. */
-static struct tenant *successor (int before)
-{
-    int file = new_file ();
-    struct tenant *tenant = guard_of (file);
-    struct kept_call call = { .phase = PHASE_NONE };
-
-    if (books_restore (tenant, before, &call) != 0)
-        abort ();
-    call_resume (tenant, &call, NULL, 0);
-    close (file);
-    return tenant;
-}
-
 static int copy_of (const struct tenant *tenant)
 {
     size_t size = offsetof (struct books, processes) + sizeof (struct kept_process);
@@ -134,6 +120,21 @@ static int copy_of (const struct tenant *tenant)
     return file;
 }
 
+/* The guard after this one, were it killed now. */
+static struct tenant *successor (const struct tenant *killed)
+{
+    int before = copy_of (killed), file = new_file ();
+    struct tenant *tenant = guard_of (file);
+    struct kept_call call = { .phase = PHASE_NONE };
+
+    if (books_restore (tenant, before, &call) != 0)
+        abort ();
+    call_resume (tenant, &call, NULL, 0);
+    close (file);
+    close (before);
+    return tenant;
+}
+
 static struct seen {
     unsigned states, known[DONE + 1], unknown[DONE + 1], torn;
 } seen;
@@ -141,8 +142,7 @@ static struct seen {
 /* It was killed here. */
 static void look (const struct tenant *tenant, uint32_t command)
 {
-    int before = copy_of (tenant);
-    struct tenant *next = successor (before);
+    struct tenant *next = successor (tenant);
     struct call other = call_of (command);
     bool is_known = knows (next, getpid (), call_of (command));
 
@@ -155,7 +155,6 @@ static void look (const struct tenant *tenant, uint32_t command)
     other.object++;
     seen.torn += knows (next, getpid (), other) || knows (next, getpid () + 1, call_of (command));
     end (next);
-    close (before);
 }
 
 /* Every instruction of a process that makes the call, as if it were its last. */
@@ -190,7 +189,6 @@ static void killed_anywhere (void)
 {
     int file = new_file ();
     struct tenant *tenant = guard_of (file), *next;
-    int before;
 
     process_restore (tenant, TENANT_PROCESSES, getpid (), process_start_time (getpid ()));
     books_process (tenant, &tenant->processes[0]);
@@ -208,11 +206,9 @@ static void killed_anywhere (void)
             "what answers a token is not remembered: it is undone");
     walk (tenant, 0x2080014a, 0);
     tap_ok (seen.unknown[MADE] > 0 && seen.known[ENTERED] + seen.known[MADE] == 0, "nor what may be asked again");
-    before = copy_of (tenant);
-    next = successor (before);
+    next = successor (tenant);
     tap_ok (!knows (next, getpid (), call_of (REGISTER)), "nothing is left of calls that were answered");
     end (next);
-    close (before);
     end (tenant);
     close (file);
 }
@@ -224,7 +220,6 @@ static struct tenant *died_with (struct tenant *tenant, pid_t thread, uint32_t c
     struct call call = call_of (command);
     struct rm_call made = rm_call_of (tenant, &call);
     struct tenant *next;
-    int before;
 
     books_received (tenant, &notification);
     books_performing (tenant, tenant->processes[0].serial, &made);
@@ -232,9 +227,7 @@ static struct tenant *died_with (struct tenant *tenant, pid_t thread, uint32_t c
         memcpy (tenant->head + 28, &status, sizeof (status));
         books_performed (tenant, 32);
     }
-    before = copy_of (tenant);
-    next = successor (before);
-    close (before);
+    next = successor (tenant);
     end (tenant);
     return next;
 }
@@ -296,23 +289,18 @@ static void refused (void)
 {
     struct tenant *tenant = died_with (first (), getpid (), REGISTER, 0), *next;
     struct seccomp_notif notification = notification_of (getpid ());
-    int before;
 
     /* Its thread comes with another call, which is refused; the guard is killed before it has said so. */
     books_received (tenant, &notification);
     books_answering (tenant, false);
     tap_ok (tenant->books->call.phase == PHASE_RECEIVED, "a call that was not performed is one that can be made again");
-    before = copy_of (tenant);
-    tenant->books->again[0].params_size = REPEAT_PARAMS + 1;
-    next = successor (before);
+    next = successor (tenant);
     tap_ok (knows (next, getpid (), call_of (REGISTER)), "and loses nothing of what came before it");
     end (next);
-    close (before);
-    before = copy_of (tenant);
-    next = successor (before);
+    tenant->books->again[0].params_size = REPEAT_PARAMS + 1;
+    next = successor (tenant);
     tap_ok (!knows (next, getpid (), call_of (REGISTER)), "what cannot be is not believed");
     end (next);
-    close (before);
     end (tenant);
 }
 

@@ -164,6 +164,56 @@ static void exports (void)
     tap_ok (fake_charged (fake, 0) == before, "until the descriptor's file is closed");
 }
 
+static void export_again (uint64_t file, uint32_t handle)
+{
+    uint8_t head[32] = {0}, params[24] = {0};
+    struct rm_call call = {.node = RM_NODE_CONTROL,
+                           .file = file,
+                           .request = REQUEST (0x2a, 32),
+                           .head = head,
+                           .head_size = 32,
+                           .params = params,
+                           .params_size = 24};
+
+    set32 (params, 12, handle);
+    set32 (params, 16, 5); /* nobody knows which file that is */
+    set32 (head, 0, client);
+    set32 (head, 4, client);
+    set32 (head, 8, 0x3d05);
+    set32 (head, 24, 24);
+    if (rm_begin (fake->rm, &call) == RM_PERFORM)
+        rm_end (fake->rm, &call, 0);
+}
+
+static void endless_exports (void)
+{
+    uint64_t bytes = 3 * MIB, before = fake_charged (fake, 0);
+    uint32_t handle = 0;
+    long blocks;
+
+    fake_memory (fake, FILE_A, client, device, &handle, &bytes);
+    export_again (77, handle);
+    blocks = fake->blocks;
+    for (unsigned i = 0; i < 100000; i++)
+        export_again (77, handle);
+    tap_ok (fake->blocks <= blocks + 1, "who exports the same without end takes no more of the guard's memory");
+    fake_free (fake, FILE_A, client, handle);
+    tap_ok (fake_charged (fake, 0) == before + 3 * MIB, "it stays charged");
+    rm_close_file (fake->rm, 77);
+    tap_ok (fake_charged (fake, 0) == before, "until the process is gone");
+
+    handle = 0;
+    fake_memory (fake, FILE_A, client, device, &handle, &bytes);
+    blocks = fake->blocks;
+    for (unsigned i = 0; i < 100000; i++)
+        export_again (200 + i % 2, handle);
+    tap_ok (fake->blocks <= blocks + 3, "nor do two in turn");
+    fake_free (fake, FILE_A, client, handle);
+    rm_close_file (fake->rm, 200);
+    rm_close_file (fake->rm, 201);
+    tap_ok (fake_charged (fake, 0) == before + 3 * MIB, "what so many exported is charged for good");
+}
+
 static void too_many (void)
 {
     uint8_t head[48] = {0};
@@ -182,6 +232,13 @@ static void too_many (void)
     }
     tap_ok (fake->notes[RM_TOO_MANY] == 1 && get32 (head, 40) == 0x1a && fake->rm->objects.count == OBJECTS_MAX,
             "a tenant has so many objects and no more");
+    {
+        uint8_t params[660] = {0};
+
+        tap_ok (fake_control (fake, FILE_A, client, client, 0x3d06, params, 24) == 0x1a && fake->verdict == RM_REFUSED &&
+                    fake_control (fake, FILE_A, client, client, 0x3d0c, params, sizeof (params)) == 0x1a,
+                "nor are any imported");
+    }
 }
 
 static void nameless (void)
@@ -234,6 +291,7 @@ int main (void)
     classes ();
     controls ();
     exports ();
+    endless_exports ();
     nameless ();
     too_many ();
     tap_ok (fake_close (fake), "nothing is left");

@@ -1,4 +1,5 @@
-/* Long histories of memory, handles and mappings by UVM, at random from fixed seeds: what is charged is what is there. */
+/* Long histories of memory, handles and mappings by UVM, at random from fixed seeds:
+ * what is charged is what is there. */
 #include "rm_fake_uvm.h"
 #include "tap.h"
 

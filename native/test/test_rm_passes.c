@@ -1,4 +1,5 @@
-/* Which calls a user that lets unknown things pass need not ask rm about: never one that rm would have said a word about. */
+/* Which calls a user that lets unknown things pass need not ask rm about:
+ * never one that rm would have said a word about. */
 #include "rm_fake.h"
 #include "tap.h"
 

@@ -57,6 +57,15 @@ static struct fake *restored (const uint8_t *records, bool *good)
     return other;
 }
 
+/* How often more the driver was told to stop the channel than to start it; and more times more. */
+static unsigned times_stopped (struct fake *driver, uint32_t channel, unsigned more)
+{
+    for (unsigned i = 0; i < driver->object_count; i++)
+        if (driver->objects[i].live && driver->objects[i].handle == channel)
+            return driver->objects[i].frozen += more;
+    return 99;
+}
+
 static bool same (const struct rm *one, const struct rm *two)
 {
     struct rm_totals first, second;
@@ -104,6 +113,21 @@ int main (void)
                 before[0].subdevice == after[0].subdevice && before[0].group == after[0].group &&
                 before[0].file == after[0].file && rm_groups (other->rm, 0) == 1,
             "channels with their group, subdevice and file");
+    is_right = true;
+    for (unsigned was_stopped = 0; was_stopped < 2; was_stopped++) {
+        struct fake *stopped = restored (arena, &good);
+
+        memcpy (stopped->objects, fake->objects, sizeof (fake->objects));
+        stopped->object_count = fake->object_count;
+        is_right &= times_stopped (stopped, before[0].channel, was_stopped) == was_stopped;
+        is_right &= rm_freeze (stopped->rm, 0, true) == 0 && times_stopped (stopped, before[0].channel, 0) == 1;
+        is_right &= rm_freeze (stopped->rm, 0, true) == 0 && times_stopped (stopped, before[0].channel, 0) == 1;
+        is_right &= rm_freeze (stopped->rm, 0, false) == 0 && times_stopped (stopped, before[0].channel, 0) == 0;
+        rm_close_file (stopped->rm, FILE_A);
+        rm_close_file (stopped->rm, FILE_B);
+        fake_close (stopped);
+    }
+    tap_ok (is_right, "whether they run or not, a stop stops them once");
     rm_drop (other->rm, client, copy);
     tap_ok (other->used[0] == bytes, "a duplicate's memory is refunded with its last handle");
     rm_close_file (other->rm, FILE_A);

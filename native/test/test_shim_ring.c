@@ -1,7 +1,7 @@
 /*
  * One cap for several processes of a container, on a model of the driver: one call at a time, in the order in which
- * they come; a stop takes about 0.6 ms and works in the middle of that, a start about 0.33 ms and works at its end (measured
- * on an H200). The GPU's rate depends on how many compute, since it switches between them.
+ * they come; a stop takes about 0.6 ms and works in the middle of that, a start about 0.33 ms and works at its end
+ * (measured on an H200). The GPU's rate depends on how many compute, since it switches between them.
  */
 #include <string.h>
 

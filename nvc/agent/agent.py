@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nvc.agent.part import Part
     from nvc.agent.settings import AgentSettings
     from nvc.agent.status import StatusTenant
-    from nvc.agent.tenants import Tenant
+    from nvc.agent.tenant import Tenant
     from nvc.model import Gpu
 
 #: Seconds between two words to the keeper, two looks at tenants, two readings of events; for another agent to end;
@@ -161,6 +161,8 @@ class Agent:
         while True:
             await asyncio.sleep(LOOK)
             self.tenants.look()
+            for part in self.parts:
+                part.look()
 
     def _events(self) -> None:
         # The guard counts what is repeated meanwhile: a tenant that tries ten thousand times a second makes few lines.
@@ -212,8 +214,13 @@ class Agent:
             self.journal.write("problem", what=str(error), hint=error.hint)
 
     def reload(self) -> None:
-        """Read the configuration again; a broken one changes nothing. Raises InputError."""
+        """Read the configuration again; a broken one changes nothing. Raises InputError, AgentError."""
         self.settings = load(self.options.config)
+        control = f"{self.options.directory}/control"
+        try:
+            self._set_mode("control", control)
+        except OSError as error:
+            raise AgentError(f"{control}: {reason(error)}", hint=tenant_files.advice(error)) from None
         for part in self.parts:
             part.reload()
         self.journal.write("reload")

@@ -17,12 +17,12 @@ from nvc.linux.guard import ATTACHED, GpuStatus, TenantStatus
 from nvc.record import Record
 from nvc.share import store
 from nvc.share.limits import Limits
-from nvc.share.model import WHOLE_CAP, ResolvedGpu
+from nvc.share.model import PROBES, WHOLE_CAP, ResolvedGpu
 from nvc.share.words import parse_gpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from typing import Any
 
     from nvc.agent.scheduler import Scheduler
@@ -88,12 +88,22 @@ class Attachments:
     # For the agent.
 
     async def attach(
-        self, scheduler: Scheduler, pid: int | None, container: str | None, weight: int, cap: str
+        self,
+        scheduler: Scheduler,
+        pid: int | None,
+        container: str | None,
+        weight: int,
+        cap: str,
+        probes: int = PROBES,
+        guarded: Collection[int] = (),
     ) -> list[dict[str, Any]]:
-        """Find and schedule; what the command prints of each process. Raises NvcError, OSError."""
+        """Find and schedule; what the command prints of each process. guarded: processes that must not be attached.
+
+        Raises NvcError, OSError; then nothing is attached by this name.
+        """
         begin = time.monotonic()
         percent = parse_gpu(f"cap={cap}").cap if cap else WHOLE_CAP
-        found = await asyncio.to_thread(self._find, pid, container)
+        found = await asyncio.to_thread(self._find, pid, container, probes, guarded)
         uuids = {process.uuid for process in found}
         if len(uuids) != 1 or "" in uuids:
             raise ContainerError(
@@ -108,8 +118,12 @@ class Attachments:
         kept = tuple(attach.save(process.replace(capped=percent < WHOLE_CAP), self._directory) for process in found)
         gpu = ResolvedGpu(uuids.pop(), -1, cap=percent, weight=weight)
         self._tenants[number] = AttachedTenant(number, name, round(time.time(), 3), gpu, kept)
-        for process in kept:
-            self._add(number, process)
+        try:
+            for process in kept:
+                self._add(number, process)
+        except BaseException:
+            self._forget(scheduler, number, restore=True)
+            raise
         scheduler.tenant(number, Limits((gpu,)))
         scheduler.update()
         took = round((time.monotonic() - begin) * 1000, 1)
@@ -126,7 +140,7 @@ class Attachments:
         ]
 
     def detach(self, scheduler: Scheduler, pid: int | None, container: str | None) -> list[int]:
-        """Leave them as they were; their pids. Raises InputError."""
+        """Leave them as they were, whoever attached them; their pids. Raises NvcError, OSError."""
         name = container or f"pid {pid}"
         found = [
             one
@@ -134,7 +148,10 @@ class Attachments:
             if one.name == name or (pid is not None and pid in [process.pid for process in one.processes])
         ]
         if not found:
-            raise InputError(f"nothing is attached as {name}", hint="nvc-py top shows what is")
+            left = [each for each in self._pids(pid, container) if attach.restore(each, self._directory)]
+            if not left:
+                raise InputError(f"nothing is attached as {name}", hint="nvc-py top shows what is")
+            return left
         pids = [process.pid for one in found for process in one.processes]
         for one in found:
             self._forget(scheduler, one.number, restore=True)
@@ -155,13 +172,21 @@ class Attachments:
         for number in list(self._tenants):
             self._forget(scheduler, number, restore=True)
 
-    def _find(self, pid: int | None, container: str | None) -> list[AttachedProcess]:
+    def _pids(self, pid: int | None, container: str | None) -> tuple[int, ...]:
+        return (pid,) if pid is not None else attach.of_container(container or "", self._shares)
+
+    def _find(
+        self, pid: int | None, container: str | None, probes: int, guarded: Collection[int]
+    ) -> list[AttachedProcess]:
         """In a thread: descriptors of others are copied. Raises NvcError, OSError."""
-        pids = (pid,) if pid is not None else attach.of_container(container or "", self._shares)
+        pids = self._pids(pid, container)
+        for each in pids:
+            if each in guarded:
+                raise InputError(f"process {each} is of a container with a share", hint="nvc-py share set changes that")
         found, problems = [], []
         for each in pids:
             try:
-                found.append(attach.find(each, self._devices, self._shares))
+                found.append(attach.find(each, self._devices, self._shares, probes=probes))
             except NvcError as error:
                 problems.append(error)
         if not found:
@@ -192,9 +217,11 @@ class Attachments:
                     attach.reweigh(process, 0)
                 except (OSError, ContainerError):
                     pass  # it ended
-                attach.remove(process.pid, process.start_time, self._directory)
-            elif not attach.is_alive(process):
-                attach.remove(process.pid, process.start_time, self._directory)
+            if restore or not attach.is_alive(process):
+                try:
+                    attach.remove(process.pid, process.start_time, self._directory)
+                except OSError:
+                    pass  # /run is read-only; the next agent removes what is of nobody's
         self._tenants.pop(number)
         self._slices.pop(number, None)
 

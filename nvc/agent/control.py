@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 
 from nvc.agent import peer, protocol
 from nvc.errors import AgentError, NvcError, PrivilegeError
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     #: A request (checked) and who says it, to the fields of the reply. Raises NvcError.
     Handler = Callable[[dict[str, Any], Peer], Awaitable[dict[str, Any]]]
 
-#: Connections at a time; one more is closed at once.
+#: Connections at a time, of root and of all others each: one more is closed at once.
 CONNECTIONS = 256
 #: Events that wait for a slow reader; then it is told how many it missed.
 _WAITING = 1024
+#: The name in the file system is whoever's who made the socket. From Python 3.13 on asyncio removes it otherwise.
+_STAYS: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 
 class ControlSocket:
@@ -41,42 +44,64 @@ class ControlSocket:
         self._journal = journal
         self._group = group
         self._seconds = seconds
-        self._count = 0
+        #: Connections of root, and of others.
+        self._counts = {True: 0, False: 0}
+        self._crowded = False
 
     async def serve(self) -> None:
         self._server.setblocking(False)
-        server = await asyncio.start_unix_server(self._connection, sock=self._server, limit=protocol.LIMIT)
+        server = await asyncio.start_unix_server(self._connection, sock=self._server, limit=protocol.LIMIT, **_STAYS)
         try:
             await server.serve_forever()
         finally:
             server.close()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._count += 1
         try:
-            if self._count > CONNECTIONS:
-                return
             who = peer.of(writer.get_extra_info("socket"))
-            lines = _Lines(reader, self._seconds)
-            while (line := await lines.next()) is not None:
-                request: dict[str, Any] = {}
-                try:
-                    request = protocol.decode(line)
-                    verb = protocol.check(request)
-                    self._may(verb, who)
-                    if verb.name == "events":
-                        await self._events(reader, writer)
-                        return
-                    reply = await self._answer(verb.name, request, who)
-                except NvcError as error:
-                    reply = protocol.failure(error)
-                await self._send(writer, reply)
+        except OSError:
+            writer.close()
+            return
+        is_root = who.uid == 0
+        self._counts[is_root] += 1
+        try:
+            if self._has_room(is_root=is_root):
+                await self._requests(reader, writer, who)
+            writer.close()
+            async with asyncio.timeout(self._seconds):
+                await writer.wait_closed()
         except (NvcError, OSError, TimeoutError) as error:
+            writer.transport.abort()  # what it did not read would keep the connection open
             if not isinstance(error, ConnectionError):
                 self._journal.write("problem", what=f"control: {error or 'the client does not read'}")
         finally:
-            self._count -= 1
+            self._counts[is_root] -= 1
             writer.close()
+
+    def _has_room(self, *, is_root: bool) -> bool:
+        crowded = self._counts[is_root] > CONNECTIONS
+        if crowded and not self._crowded:
+            whose = "root" if is_root else "others than root"
+            self._journal.write("problem", what=f"control: {CONNECTIONS} connections of {whose}")
+        self._crowded = crowded
+        return not crowded
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, who: Peer) -> None:
+        """Until the client goes. Raises AgentError, OSError, TimeoutError."""
+        lines = _Lines(reader, self._seconds)
+        while (line := await lines.next()) is not None:
+            try:
+                request = protocol.decode(line)
+                verb = protocol.check(request)
+                self._may(verb, who)
+                if verb.name == "events":
+                    await self._events(reader, writer)
+                    return
+                reply = await self._answer(verb.name, request, who)
+            except NvcError as error:
+                reply = protocol.failure(error)
+            await self._send(writer, reply)
+            await asyncio.sleep(0)  # nothing above waits when many lines have come at once
 
     async def _answer(self, verb: str, request: dict[str, Any], who: Peer) -> dict[str, Any]:
         handler = self._handlers.get(verb)

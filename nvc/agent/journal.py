@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 
 from rpc.codec import dumps
@@ -16,15 +17,22 @@ if TYPE_CHECKING:
 
     Listener = Callable[[dict[str, object]], None]
 
+#: Bytes that are written without waiting to what is said to take some: PIPE_BUF of linux/limits.h.
+_PIECE = 4096
+
 
 class Journal:
     """Lines to a descriptor, and to listeners in this process. descriptor -1: only to those."""
 
     def __init__(self, descriptor: int = 2) -> None:
         self._descriptor = descriptor
+        self._poll = select.poll()
+        if descriptor >= 0:
+            self._poll.register(descriptor, select.POLLOUT)
         self._listeners: list[Listener] = []
         #: Lines that could not be written: the disk is full, or nobody reads the pipe.
         self.lost = 0
+        self._is_cut = False
 
     def listen(self, listener: Listener) -> None:
         """Call it with every event from now on."""
@@ -34,12 +42,25 @@ class Journal:
         self._listeners.remove(listener)
 
     def write(self, event: str, **fields: object) -> None:
-        """Tell of something; fields are what JSON can carry. Raises nothing: the agent goes on without its log."""
+        """Tell of something; fields are what JSON can carry. Waits for nobody and raises nothing.
+
+        The agent goes on without its log.
+        """
         told = {"time": round(time.time(), 3), "event": event, **fields}
         if self._descriptor >= 0:
             try:
-                os.write(self._descriptor, dumps(told) + b"\n")
+                self._put(dumps(told) + b"\n")
             except (OSError, ValueError):
                 self.lost += 1
         for listener in tuple(self._listeners):
             listener(told)
+
+    def _put(self, line: bytes) -> None:
+        """Raises OSError, also when the reader is behind: the descriptor is others' too, so it stays one that waits."""
+        if self._is_cut:
+            line = b"\n" + line
+        while line:
+            if not self._poll.poll(0):
+                raise BlockingIOError
+            line = line[os.write(self._descriptor, line[:_PIECE]) :]
+            self._is_cut = bool(line)

@@ -110,12 +110,11 @@ class _Endpoint:
             else:
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
                 answer = await self._page(head)
-            writer.write(answer)
-            await asyncio.wait_for(writer.drain(), PATIENCE)
+            await _last(writer, answer)
         except asyncio.LimitOverrunError:
-            writer.write(_answer(431, b"the request is too long\n"))
-        except (TimeoutError, asyncio.IncompleteReadError, OSError):
-            pass  # whoever asked does not listen
+            await _last(writer, _answer(431, b"the request is too long\n"))
+        except (asyncio.IncompleteReadError, TimeoutError, OSError):
+            pass  # whoever asked has gone, or has asked for nothing
         finally:
             self._open -= 1
             writer.close()
@@ -143,6 +142,16 @@ class _Endpoint:
             # Whatever it is: the reader is told, and the agent goes on.
             return _answer(500, f"no metrics: {type(error).__name__}: {error}\n".encode())
         return _answer(200, page, kind, empty=method == "HEAD")
+
+
+async def _last(writer: asyncio.StreamWriter, answer: bytes) -> None:
+    """Send it and end the connection, also of whoever does not read."""
+    writer.write(answer)
+    writer.close()
+    try:
+        await asyncio.wait_for(writer.wait_closed(), PATIENCE)
+    except (TimeoutError, OSError):
+        writer.transport.abort()
 
 
 def _family(row: Row, status: AgentStatus) -> Metric:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from nvc.agent.agent import Agent
     from nvc.agent.control import Handler
     from nvc.agent.status import StatusTenant
-    from nvc.agent.tenants import Tenant
+    from nvc.agent.tenant import Tenant
 
 
 class Part:
@@ -30,6 +30,9 @@ class Part:
 
     def gone(self, tenant: Tenant) -> None:
         """A tenant is gone; the guard knows it no more."""
+
+    def look(self) -> None:
+        """Every quarter of a second: what ends by itself. Raises nothing."""
 
     def reload(self) -> None:
         """``agent.settings`` are new."""

@@ -11,8 +11,8 @@ from nvc.agent.part import Part
 from nvc.agent.protocol import DIRECTORY
 from nvc.agent.scheduler import Scheduler
 from nvc.agent.warming import Warming
-from nvc.errors import AgentError, InputError, NvcError
-from nvc.share.model import WEIGHT_LIMIT
+from nvc.errors import AgentError, InputError, NvcError, reason
+from nvc.share.model import PROBES, PROBES_LIMIT, WEIGHT_LIMIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nvc.agent.control import Handler
     from nvc.agent.peer import Peer
     from nvc.agent.status import StatusTenant
-    from nvc.agent.tenants import Tenant
+    from nvc.agent.tenant import Tenant
 
 
 class Scheduling(Part):
@@ -60,25 +60,34 @@ class Scheduling(Part):
         guarded = {known for tenant in self._agent.tenants for known, _ in self._agent.guard.processes(tenant.number)}
         if (pid is None) == (container is None):
             raise InputError("attach needs pid or container, and not both")
-        if pid in guarded:
-            raise InputError(f"process {pid} is of a container with a share", hint="nvc-py share set changes that")
         weight, cap = request.get("weight", 0), request.get("cap", "")
         if not 0 <= weight <= WEIGHT_LIMIT:
             raise InputError(f"weight is not a number from 1 to {WEIGHT_LIMIT}")
+        probes = request.get("probes", PROBES)
+        if not 0 <= probes <= PROBES_LIMIT:
+            raise InputError(f"probes is not a number from 0 to {PROBES_LIMIT}")
         try:
-            done = await self._attachments.attach(self._scheduler, pid, container, weight, cap)
+            done = await self._attachments.attach(self._scheduler, pid, container, weight, cap, probes, guarded)
         except OSError as error:
-            raise AgentError(f"attach: {error}") from error
+            raise AgentError(f"attach: {error.filename or error}: {reason(error)}") from error
         self._agent.journal.write("attach", pids=[one["pid"] for one in done], weight=weight, cap=cap, by=who.pid)
         return {"processes": done}
 
     async def _detach(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
-        pids = self._attachments.detach(self._scheduler, request.get("pid"), request.get("container"))
+        pid, container = request.get("pid"), request.get("container")
+        if (pid is None) == (container is None):
+            raise InputError("detach needs pid or container, and not both")
+        try:
+            pids = self._attachments.detach(self._scheduler, pid, container)
+        except OSError as error:
+            raise AgentError(f"detach: {error.filename or error}: {reason(error)}") from error
         self._agent.journal.write("detach", pids=pids, by=who.pid)
         return {"pids": pids}
 
-    def attached(self) -> Sequence[StatusTenant]:
+    def look(self) -> None:
         self._attachments.look(self._scheduler)
+
+    def attached(self) -> Sequence[StatusTenant]:
         return self._attachments.report(self._scheduler)
 
     async def _policy(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
@@ -129,18 +138,48 @@ class Metrics(Part):
 
     _server: asyncio.Server | None = None
     _agent: Agent
+    #: Address, and whether HAMi's names are served there too.
+    _served: tuple[str, bool] = ("", False)
+    _changing: asyncio.Task[None] | None = None
 
     async def start(self, agent: Agent) -> None:
         self._agent = agent
-        settings = agent.settings
-        if settings.metrics:
-            self._server = await metrics.serve(
-                settings.metrics, lambda: report.status(agent), hami=settings.metrics_hami
-            )
+        await self._change()
 
-    async def stop(self) -> None:
+    def reload(self) -> None:
+        self._changing = asyncio.ensure_future(self._reload(self._changing))
+
+    async def _reload(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await before
+        try:
+            await self._change()
+        except NvcError as error:
+            self._agent.journal.write("problem", what=str(error), hint=error.hint)
+
+    async def _change(self) -> None:
+        """Raises NvcError; then the one before serves on, if it is at another address."""
+        settings = self._agent.settings
+        wanted = settings.metrics, settings.metrics_hami
+        if wanted == self._served:
+            return
+        if wanted[0] == self._served[0]:
+            self._close()
+        made = None
+        if settings.metrics:
+            made = await metrics.serve(settings.metrics, lambda: report.status(self._agent), hami=settings.metrics_hami)
+        self._close()
+        self._server, self._served = made, wanted
+
+    def _close(self) -> None:
         if self._server is not None:
             self._server.close()
+        self._server, self._served = None, ("", False)
+
+    async def stop(self) -> None:
+        if self._changing is not None:
+            self._changing.cancel()
+        self._close()
 
 
 class Warm(Part):

@@ -64,7 +64,7 @@ VERBS = {
         Verb("resume", False, _CONTAINER),
         # policy: a name or number of nvc.guard.schedule; gpu: a UUID, or all.
         Verb("policy", False, {"policy": "str"}, {"gpu": "str"}),
-        Verb("attach", False, {}, {**_TARGET, "weight": "int", "cap": "str"}),
+        Verb("attach", False, {}, {**_TARGET, "weight": "int", "cap": "str", "probes": "int"}),
         Verb("detach", False, {}, _TARGET),
         Verb("reload", False),
         # The rest of its fields are nvc/agent/warm.py's.

@@ -9,7 +9,7 @@ from nvc.share.model import WHOLE_CAP
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.agent.agent import Agent
-    from nvc.agent.tenants import Tenant
+    from nvc.agent.tenant import Tenant
 
 
 def status(agent: Agent) -> AgentStatus:

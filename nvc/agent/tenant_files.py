@@ -36,6 +36,8 @@ def advice(error: OSError) -> str:
     """What to do about a file of the agent's that cannot be made."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "make room in /run"
+    if error.errno == errno.ENOENT:
+        return "somebody removed it; restart nvc-agent, which makes its directories"
     return "the agent's directory must be writable" if error.errno == errno.EROFS else "the agent runs as root"
 
 
@@ -100,8 +102,12 @@ def load(directory: str) -> tuple[list[TenantRecord], list[str]]:
 
 
 def remove(directory: str, number: int) -> None:
-    """Everything of a tenant's, the guard's files too."""
-    for name in os.listdir(f"{directory}/{TENANTS}"):
+    """Everything of a tenant's, the guard's files too. Raises nothing: what stays, the next agent removes."""
+    try:
+        names = os.listdir(f"{directory}/{TENANTS}")
+    except OSError:
+        return
+    for name in names:
         if name.partition(".")[0] == str(number):
             _unlink(f"{directory}/{TENANTS}/{name}")
 
@@ -109,5 +115,5 @@ def remove(directory: str, number: int) -> None:
 def _unlink(name: str) -> None:
     try:
         os.unlink(name)
-    except FileNotFoundError:
-        pass
+    except OSError:
+        pass  # it is gone, or its directory cannot be written: then that is told by whoever writes

@@ -7,11 +7,13 @@ first process installed its filter: runc and crun both run prestart, createRunti
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import time
 
 from nvc.agent import books, channels, in_hand, tenant_files
+from nvc.agent.tenant import Tenant
 from nvc.agent.tenant_files import TenantRecord
 from nvc.agent.waiting import Waiting
 from nvc.errors import AgentError, ContainerError, InputError, NvcError, reason
@@ -33,34 +35,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a container's entry may come after its listener: a hook of the engine's own may be slow.
 ENTRY_SECONDS = 3.0
-
-
-class Tenant:
-    """A container under the guard. listeners: kept name -> descriptor, ours."""
-
-    def __init__(self, record: TenantRecord, limits: Limits) -> None:
-        self.record = record
-        self.limits = limits
-        self.listeners: dict[str, int] = {}
-        self.generation = -1
-        self._serial = 0
-
-    @property
-    def number(self) -> int:
-        return self.record.number
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return self.record.container or self.record.key
-
-    def next_name(self) -> str:
-        """A name for one more listener that the keeper has not."""
-        while True:
-            self._serial += 1
-            name = f"{self.number}-{self._serial}"
-            if name not in self.listeners:
-                return name
+#: Of a container at a time (TENANT_LISTENERS of native/guard/tenant.h).
+LISTENERS = 64
 
 
 class Tenants:
@@ -110,6 +86,7 @@ class Tenants:
 
         connection: what the keeper calls the one that it came on, which need not be kept any more once the listener is.
         """
+        pinned = _pin(process.pid)  # before anything is waited for: its number can come to mean another one
         try:
             try:
                 entry = await self._entry(process)
@@ -120,11 +97,14 @@ class Tenants:
                 raise AgentError(f"container {process.container}: {error.strerror or error}") from error
         except NvcError as error:
             os.close(listener)  # its calls of the driver fail from now on, ENOSYS
-            self._refuse(process, error)
+            self._refuse(process, pinned, error)
             return
         except BaseException:
             os.close(listener)
             raise
+        finally:
+            if pinned >= 0:
+                os.close(pinned)
         self._journal.write(
             "listener",
             container=tenant.name,
@@ -219,7 +199,7 @@ class Tenants:
             part.added(tenant)
 
     def _listen(self, tenant: Tenant, name: str, listener: int, connection: str) -> None:
-        """Raises OSError; a tenant without any listener ends by itself."""
+        """Raises ContainerError, OSError; a tenant without any listener ends by itself."""
         try:
             self._keeping.put(name, listener, connection)
         except AgentError as error:
@@ -227,14 +207,20 @@ class Tenants:
             self._journal.write("problem", what=str(error), container=tenant.name)
         try:
             self._guard.listen(tenant.number, listener)
-        except BaseException:
+        except BaseException as error:
             self._keeping.drop(name)
+            if isinstance(error, OSError) and error.errno == errno.EMFILE and len(tenant.listeners) >= LISTENERS:
+                raise ContainerError(
+                    f"container {tenant.name}: {LISTENERS} processes that were put into it are there, and it can have "
+                    "no more",
+                    hint="execute this one when some have ended",
+                ) from error
             raise
         tenant.listeners[name] = listener
 
-    def _refuse(self, process: ContainerProcess, error: NvcError) -> None:
+    def _refuse(self, process: ContainerProcess, pinned: int, error: NvcError) -> None:
         """Say why, and end the process: without its listener it would run with a GPU that answers nothing."""
-        ended = _kill(process.pid)
+        ended = _kill(process.pid, pinned)
         self._journal.write(
             "refused",
             container=process.container,
@@ -247,7 +233,10 @@ class Tenants:
     # Taking over.
 
     def take_over(self, kept: dict[str, int]) -> None:
-        """The tenants of an agent that ended, with the listeners that were kept: name -> descriptor, ours now."""
+        """The tenants of an agent that ended, with the listeners that were kept: name -> descriptor, ours now.
+
+        Raises AgentError when their files cannot be written: their calls wait for an agent that can.
+        """
         records, problems = tenant_files.load(self._directory)
         for problem in problems:
             self._journal.write("problem", what=problem)
@@ -262,7 +251,7 @@ class Tenants:
                 entry = entries.get(record.key) if record is not None else None
                 try:
                     if record is None or entry is None:
-                        raise AgentError(f"nobody knows whose listener {name} is")
+                        raise ContainerError(f"nobody knows whose listener {name} is")
                     tenant = self._by_number.get(record.number)
                     if tenant is None:
                         tenant = Tenant(record, _limits(entry))
@@ -270,6 +259,8 @@ class Tenants:
                         self._add(tenant, listeners, waiting)
                     self._guard.listen(tenant.number, listener)
                     tenant.listeners[name] = listener
+                except AgentError:
+                    raise
                 except (NvcError, OSError) as error:
                     self._journal.write("problem", what=f"taking over {name}: {error}")
                     os.close(listener)
@@ -315,12 +306,15 @@ class Tenants:
             os.close(descriptor)
 
     def look(self) -> None:
-        """What is due every now and then: tenants that are gone, limits files that somebody changed."""
+        """What is due every now and then: processes and tenants that are gone, limits files that somebody changed."""
         for tenant in self:
             try:
                 if self._guard.gone(tenant.number):
                     self._end(tenant)
                     continue
+                # Of processes that were put into a container: guard and keeper have let go of theirs by themselves.
+                for name in tenant.hung_up():
+                    os.close(tenant.listeners.pop(name))
                 self.refresh(tenant)
             except (NvcError, OSError) as error:
                 if store.start_time(tenant.record.pid) == tenant.record.start_time:
@@ -360,8 +354,6 @@ def _limits(entry: Entry) -> Limits:
 
 
 def _not_added(tenant: Tenant, error: OSError) -> NvcError:
-    import errno
-
     if error.errno == errno.EOPNOTSUPP:
         return ContainerError(
             f"container {tenant.name}: driver {tenant.limits.driver} is not known to the guard",
@@ -377,19 +369,21 @@ def _words(limits: Limits) -> list[str]:
     return [f"{gpu.uuid} {format_gpu(as_wish(gpu))}" for gpu in limits.gpus]
 
 
-def _kill(pid: int) -> bool:
-    """End a process that has a filter; False when there is none."""
+def _pin(pid: int) -> int:
+    """A pidfd, which the caller closes; -1: there is no such process."""
     try:
-        process = os.pidfd_open(pid)
+        return os.pidfd_open(pid)
     except OSError:
-        return False
+        return -1
+
+
+def _kill(pid: int, pinned: int) -> bool:
+    """End a process that has a filter; False when there is none."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             filtered = any(line.split() == ["Seccomp:", "2"] for line in file)
         if filtered:
-            signal.pidfd_send_signal(process, signal.SIGKILL)
+            signal.pidfd_send_signal(pinned, signal.SIGKILL)
         return filtered
     except OSError:
         return False
-    finally:
-        os.close(process)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nvc.agent.agent import Agent
     from nvc.agent.control import Handler
     from nvc.agent.peer import Peer
-    from nvc.agent.tenants import Tenant
+    from nvc.agent.tenant import Tenant
     from nvc.share.limits import Limits
 
 

@@ -17,6 +17,7 @@ from nvc.agent import warm_caller, warm_request, warm_service
 from nvc.agent.warm_caller import Manner
 from nvc.agent.warm_request import CONFIGURE, DESCRIPTORS, LIMIT
 from nvc.linux import memory, rights
+from nvc.linux.process import close_all_but
 from rpc import process
 
 TYPE_CHECKING = False
@@ -221,9 +222,6 @@ def _lend(manner: Manner, ours: Manner, early: Early) -> None:
 
 
 def _close_all_but(*keep: int) -> None:
-    """The streams of other callers, the socket, the processes; but the modules' file stays."""
-    lowest = 3
-    for number in sorted({*keep, *(finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno"))}):
-        os.closerange(lowest, number)
-        lowest = number + 1
-    os.closerange(lowest, max(1 << 16, lowest))
+    """The streams of other callers, the socket, the processes; but our own streams and the modules' file stay."""
+    finders = (finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno"))
+    close_all_but(0, 1, 2, *keep, *finders)

@@ -12,6 +12,7 @@ from nvc.agent.agent import Agent, AgentOptions
 from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
 from nvc.agent.parts import Metrics, Scheduling, Warm
+from nvc.agent.settings import load
 from nvc.cli.settings import Settings
 from nvc.errors import NvcError, PrivilegeError
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--directory", metavar="DIR", default=AgentOptions().directory, show_default=True, help="Its sockets.")
+@click.option("--directory", metavar="DIR", default="", help="Its sockets.  [default: its settings', /run/nvc/agent]")
 @click.option("--store", metavar="DIR", default=AgentOptions().shares, show_default=True, help="Where shares are kept.")
 @click.option("--config", metavar="FILE", default="", help="Its settings.  [default: /etc/nvc/config.toml]")
 @click.pass_obj
@@ -44,6 +45,7 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
     journal = Journal()
     general = settings or Settings()
     devices = f"{os.path.realpath(general.sim)}/dev" if general.sim else "/dev"
+    directory = directory or load(config).directory
     options = AgentOptions(os.path.realpath(directory), os.path.realpath(store), devices, config)
     # Before anything of ours has threads: it forks.
     inventory = _inventory(general, journal)

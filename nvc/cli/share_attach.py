@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nvc.errors import ContainerError, InputError, UsageError
-from nvc.share.model import DEFAULT_WEIGHT, WEIGHT_LIMIT, ResolvedGpu
+from nvc.share.model import DEFAULT_WEIGHT, PROBES, PROBES_LIMIT, WEIGHT_LIMIT, ResolvedGpu
 from nvc.share.words import parse_gpu
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ _AGENT = click.option("--agent", default="", hidden=True)
 @_CONTAINER
 @click.option("--weight", type=click.IntRange(1, WEIGHT_LIMIT), help="Its part of the time; 10 is everybody's.")
 @click.option("--cap", metavar="PERCENT", default="", help="Never more than this: 1% to 100%. Needs the agent.")
-@click.option("--probes", type=click.IntRange(0, 65536), default=512, show_default=True, help="Clients to try at most.")
+@click.option(
+    "--probes", type=click.IntRange(0, PROBES_LIMIT), default=PROBES, show_default=True, help="Clients to try at most."
+)
 @_DEVICES
 @_DIRECTORY
 @_AGENT
@@ -56,7 +58,7 @@ def attach(
         raise UsageError("attach takes --weight, --cap or both", hint="nvc-py share attach --pid 4711 --weight 30")
     if cap:
         parse_gpu(f"cap={cap}")
-    reply = _by_agent("attach", agent, pid, container, weight=weight, cap=cap or None)
+    reply = _by_agent("attach", agent, pid, container, weight=weight, cap=cap or None, probes=probes)
     if reply is not None:
         _say(reply.get("processes", ()))
         return
@@ -111,14 +113,7 @@ def detach(pid: int | None, container: str | None, directory: str, agent: str) -
     from nvc.guard import attach as attaching
 
     place = directory or attaching.DIRECTORY
-    done = []
-    for each in _pids(pid, container):
-        process = attaching.load(each, place)
-        if process is None:
-            continue
-        attaching.reweigh(process, 0)
-        attaching.remove(process.pid, process.start_time, place)
-        done.append(each)
+    done = [each for each in _pids(pid, container) if attaching.restore(each, place)]
     if not done:
         raise InputError("nothing there is attached", hint="nvc-py share attach does it")
     click.echo(f"detached: {', '.join(map(str, done))}")

@@ -20,6 +20,7 @@ from nvc.linux.fd import Fd
 from nvc.record import Record
 from nvc.share import limits as limits_file
 from nvc.share import processes, region, store
+from nvc.share.model import PROBES
 from rpc.codec import dumps, loads
 
 TYPE_CHECKING = False
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 DIRECTORY = "/run/nvc/attach"
 #: Where handles begin: clients as the driver numbers them, objects as libcuda does (both seen on drivers 535 to 595).
 CLIENTS, CLIENTS_MASK, OBJECTS = 0xC1D00000, 0xFFFFF, 0x5C000000
-#: How many are tried: clients for each process, neighbours of a client that was found, objects of a client.
-PROBES, NEIGHBOURS, OBJECTS_TRIED = 512, 8, 0x400
+#: How many are tried: neighbours of a client that was found, objects of a client.
+NEIGHBOURS, OBJECTS_TRIED = 8, 0x400
 #: The slice of copy groups, which libcuda leaves as the driver made it; compute groups get 2048.
 COPY_SLICE = 1024
 _INVALID_CLIENT = (0x23, 0x1B, 0x1C)
@@ -102,16 +103,19 @@ def of_container(word: str, shares: str = store.DIRECTORY, proc: str = "/proc") 
 
     Raises InputError, ContainerError.
     """
+    import re  # takes long, and few ask
+
+    wanted = re.compile(rf"(?<![0-9A-Za-z]){re.escape(word)}")
     if len(word) < 12 or not word.isalnum():
         with store.find(word, shares) as entry:
-            word = entry.name
+            wanted = re.compile(rf"(?<![0-9A-Za-z]){re.escape(entry.name)}(?![0-9A-Za-z])")
     found = []
     for name in os.listdir(proc):
         if not name.isdigit():
             continue
         try:
             with open(f"{proc}/{name}/cgroup", encoding="utf-8", errors="replace") as file:
-                if word in file.read():
+                if wanted.search(file.read()):
                     found.append(int(name))
         except OSError:
             continue
@@ -324,10 +328,27 @@ def save(found: AttachedProcess, directory: str = DIRECTORY) -> AttachedProcess:
         found = found.replace(groups=groups, capped=found.capped or before.capped)
     path = _path(directory, found.pid, found.start_time)
     descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(dumps(found.as_data()))
-    os.rename(f"{path}.new", path)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(dumps(found.as_data()))
+        os.rename(f"{path}.new", path)
+    except BaseException:
+        os.unlink(f"{path}.new")
+        raise
     return found
+
+
+def restore(pid: int, directory: str = DIRECTORY) -> bool:
+    """Give a process the timeslices that it had, and forget it; False: it is not attached.
+
+    Raises ContainerError, OSError.
+    """
+    process = load(pid, directory)
+    if process is None:
+        return False
+    reweigh(process, 0)
+    remove(process.pid, process.start_time, directory)
+    return True
 
 
 def load_all(directory: str = DIRECTORY) -> list[AttachedProcess]:
@@ -337,10 +358,7 @@ def load_all(directory: str = DIRECTORY) -> list[AttachedProcess]:
         pid, _, started = name.removesuffix(".json").partition("-")
         if not (pid.isdigit() and started.isdigit()):
             continue
-        try:
-            process = load(int(pid), directory)
-        except ValueError:
-            process = None
+        process = load(int(pid), directory)
         if process is not None and process.start_time == int(started):
             found.append(process)
         else:
@@ -362,11 +380,11 @@ def thaw_left(directory: str = DIRECTORY) -> int:
 
 
 def load(pid: int, directory: str = DIRECTORY) -> AttachedProcess | None:
-    """What was written down of this process; None when it is not attached. Raises OSError, ValueError."""
+    """What was written down of this process; None when that is nothing, or cannot be read. Raises OSError."""
     try:
         with open(_path(directory, pid, store.start_time(pid)), "rb") as file:
             return AttachedProcess.from_data(loads(file.read(_SIZE_LIMIT), limit=_SIZE_LIMIT))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return None
 
 

@@ -230,17 +230,27 @@ def _beside(lengths: dict[str, int], period: int, before: tuple[Phase, ...]) -> 
         kept = Phase(phase.name, phase.since, phase.since + length)
         if all(_apart(kept, other, period) for other in places.values()):
             places[phase.name] = kept
+    # Where another one ends, there may be room: handing over is as cheap as can be.
+    room = _room(tuple(places.values()), period)
     for name, length in lengths.items():
         if name in places:
             continue
-        # Where another one ends, there may be room: handing over is as cheap as can be.
-        ends = [other.until % period for other in places.values()] or [0]
-        new = (Phase(name, since, since + length) for since in ends)
-        fitting = [one for one in new if all(_apart(one, other, period) for other in places.values())]
-        if not fitting:
+        since = next((end for end, free in room.items() if free >= length), -1)
+        if since < 0:
             return ()
-        places[name] = fitting[0]
+        places[name] = Phase(name, since, since + length)
+        left = room.pop(since) - length
+        if left:
+            room[(since + length) % period] = left
     return tuple(places[name] for name in lengths)
+
+
+def _room(phases: tuple[Phase, ...], period: int) -> dict[int, int]:
+    """The end of each -> microseconds until another one begins; 0 is an end where there is none."""
+    begins = sorted(phase.since for phase in phases)
+    after = dict(zip(begins, [*begins[1:], *(begin + period for begin in begins[:1])], strict=True))
+    free = {phase.until % period: after[phase.since] - phase.until for phase in phases} or {0: period}
+    return {end: length for end, length in free.items() if length}
 
 
 def _apart(first: Phase, second: Phase, period: int) -> bool:

@@ -1,8 +1,8 @@
-"""An allow-list of system calls, as classic BPF assembled here: no library is needed where ldconfig runs.
+"""Filters of system calls, as classic BPF assembled here: no library is needed where ldconfig runs.
 
-The list is the reference's for its ldconfig sandbox (its specification, 7.2) and what glibc since 2.33 calls besides.
-Everything else answers EPERM, and the calls that glibc has an older substitute for answer ENOSYS, upon which it
-takes the substitute. Calls of another architecture (32-bit, x32) end the process, as with the reference.
+The allow-list is the reference's for its ldconfig sandbox (its specification, 7.2) and what glibc since 2.33 calls
+besides. Everything else answers EPERM, and the calls that glibc has an older substitute for answer ENOSYS, upon which
+it takes the substitute. Calls of another architecture (32-bit, x32) end the process, as with the reference.
 """
 
 from __future__ import annotations
@@ -86,6 +86,22 @@ def assemble(
     answers |= dict.fromkeys(_numbers(absent, machine), const.SECCOMP_RET_ERRNO | errno.ENOSYS)
     answers |= dict.fromkeys(_numbers(names, machine), const.SECCOMP_RET_ALLOW)
     return b"".join([*program, *_search(_ranges(answers, const.SECCOMP_RET_ERRNO | errno.EPERM))])
+
+
+def assemble_without(arch: str, number: int) -> bytes:
+    """A filter program to which one call of ``arch`` is ENOSYS, and everything else allowed. Pure.
+
+    arch: a key of ``const.AUDIT_ARCH``; a machine has the calls of several.
+    """
+    rows = (
+        _statement(_LOAD, _ARCH),
+        _statement(_JEQ, const.AUDIT_ARCH[arch], 0, 3),
+        _statement(_LOAD, _NR),
+        _statement(_JEQ, number, 0, 1),
+        _statement(_RETURN, const.SECCOMP_RET_ERRNO | errno.ENOSYS),
+        _statement(_RETURN, const.SECCOMP_RET_ALLOW),
+    )
+    return b"".join(rows)
 
 
 def _ranges(answers: Mapping[int, int], other: int) -> list[tuple[int, int]]:

@@ -12,6 +12,8 @@ WHOLE_MEMORY = 1_000_000
 WEIGHT_LIMIT = 1000
 #: What a container has that does not say: libcuda's own timeslice.
 DEFAULT_WEIGHT = 10
+#: How many of the driver's clients are tried for a process that is attached: usually, and at most.
+PROBES, PROBES_LIMIT = 512, 65536
 
 
 class GpuShare(Record):

@@ -21,6 +21,8 @@ from nvc.sim import host as simulated_host
 PLACE = "run/nvc-sim"
 _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
+#: How often the list of mounts is read until nothing is in it.
+_LOOKS = 3
 
 
 def start(directory: str, *, die_with_parent: bool = False) -> subprocess.Popen[bytes]:
@@ -65,8 +67,9 @@ def stop(directory: str) -> bool:
     try:
         if mounted:
             _abort(mounted[0])
-        for place in reversed(_mounts(root)):
-            syscalls.umount2(place, const.MNT_DETACH)
+        # The list is read in pieces while others mount and unmount: it can have a line twice, or miss one.
+        for place in (place for _ in range(_LOOKS) for place in reversed(_mounts(root))):
+            _detach(place)
     except OSError as error:
         raise MountError(f"unmounting in {directory}: {reason(error)}") from error
     if mounted:
@@ -172,7 +175,15 @@ def _abort(place: str) -> None:
     try:
         syscalls.umount2(place, const.MNT_FORCE)
     except OSError as error:
-        if error.errno != errno.EBUSY:
+        if error.errno not in (errno.EBUSY, errno.EINVAL):
+            raise
+
+
+def _detach(place: str) -> None:
+    try:
+        syscalls.umount2(place, const.MNT_DETACH)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # it is no mount any more
             raise
 
 

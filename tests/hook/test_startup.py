@@ -63,7 +63,8 @@ def test_imports_of_a_container_without_a_gpu(bundle: Any) -> None:
 def seconds(command: list[str], state: Path) -> float:
     with open(state, "rb") as stdin:
         start = time.perf_counter()
-        subprocess.run(command, stdin=stdin, check=True, timeout=20)
+        # With a timeout Python would look for its end after 1, 3, 7 and 15 ms only.
+        subprocess.run(command, stdin=stdin, check=True)
         return time.perf_counter() - start
 
 

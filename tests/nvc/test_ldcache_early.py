@@ -31,6 +31,7 @@ def test_one_that_died_while_it_waited_is_not_missed(rootfs: Path) -> None:
         pid = ldcache_process.in_advance(waiting)
         assert pid == ldcache_process.in_advance(waiting)  # the same one
     os.kill(pid, 9)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a signal that was sent has not ended it yet
     with container(rootfs) as first:
         run(locate(first, rootfs), "/sbin/ldconfig")
         assert injection.inside(first, rootfs, "/etc/ld.so.cache").exists()

@@ -1,4 +1,4 @@
-"""Real helpers: what they inherit, what they must not, how they start and how they always end."""
+"""Real helpers: how they start, what they inherit and what they must not."""
 
 from __future__ import annotations
 
@@ -8,52 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rpc.process
 from rpc.client import Client
 from rpc.errors import RemoteError
-from rpc.method import Service
-from rpc.process import Process, start
-from tests.support.demo_service import (
-    SERVICE,
-    UNWINDING,
-    Answer,
-    Question,
-    handlers,
-    is_reaped,
-    open_descriptors,
-    sleeping,
-)
+from rpc.process import start
+from tests.support.demo_service import SERVICE, Answer, Question, gone, handlers, is_reaped, open_descriptors, telling
 
-
-@pytest.fixture
-def running() -> Iterator[Callable[..., Client]]:
-    """``start`` that closes at the end of the test."""
-    clients: list[Client] = []
-
-    def begin(run: Any = sleeping, service: Service = SERVICE, **options: Any) -> Client:
-        clients.append(start(service, handlers(run), **options))
-        return clients[-1]
-
-    yield begin
-    for client in clients:
-        client.close()
-
-
-def telling(function: Callable[[], str]) -> Callable[[Question, list[int]], Answer]:
-    return lambda request, fds: Answer(function())
-
-
-def gone(pid: int, seconds: float = 5) -> bool:
-    until = time.monotonic() + seconds
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
-        time.sleep(0.01)
-    return not os.path.exists(f"/proc/{pid}")
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_call_runs_in_another_process(running: Callable[..., Client]) -> None:
@@ -71,21 +37,6 @@ def test_large_requests_replies_and_descriptors_cross(running: Callable[..., Cli
     assert not any(os.get_inheritable(fd) for fd in fds)
     for fd in fds:
         os.close(fd)
-
-
-def test_close_leaves_neither_process_nor_descriptor() -> None:
-    before = open_descriptors()
-    with start(SERVICE, handlers()) as client:
-        client.call("double", Question("a"))
-    assert is_reaped(client.pid)
-    assert before == open_descriptors()
-
-
-def test_sixty_starts_leave_nothing() -> None:
-    before = open_descriptors()
-    for _ in range(60):
-        start(SERVICE, handlers()).close()
-    assert before == open_descriptors()
 
 
 def test_the_helper_has_only_its_own_socket(running: Callable[..., Client]) -> None:
@@ -107,14 +58,6 @@ def test_the_helper_has_only_its_own_socket(running: Callable[..., Client]) -> N
 
 def _is_open(fd: str) -> bool:
     return os.path.lexists(f"/proc/self/fd/{fd}")
-
-
-def test_an_earlier_service_ends_while_a_later_one_lives(running: Callable[..., Client]) -> None:
-    first, second = running(), running()
-    begin = time.monotonic()
-    first.close()
-    assert time.monotonic() - begin < 0.5
-    assert Answer("aa") == second.call("double", Question("a"))
 
 
 def test_what_is_private_is_not_the_helpers(running: Callable[..., Client]) -> None:
@@ -152,10 +95,6 @@ def test_a_channel_on_a_standard_stream_survives(closed: tuple[int, ...]) -> Non
     assert 0 == os.waitpid(child, 0)[1]
 
 
-def _repository() -> Path:
-    return Path(__file__).parents[2]
-
-
 def test_signal_handlers_of_the_caller_do_not_run_in_the_helper(running: Callable[..., Client]) -> None:
     def handlers_now() -> str:
         return repr([signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP)])
@@ -171,12 +110,6 @@ def test_signal_handlers_of_the_caller_do_not_run_in_the_helper(running: Callabl
     assert repr([default, ignore, default, default]) == client.call("run", Question()).text
     assert "set()" == blocked.call("run", Question()).text
     assert set() == signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
-def test_interrupting_the_terminal_does_not_end_the_helper(running: Callable[..., Client]) -> None:
-    client = running()
-    os.kill(client.pid, signal.SIGINT)
-    assert Answer("aa") == client.call("double", Question("a"))
 
 
 def test_prepare_runs_in_the_helper_before_the_first_call(tmp_path: Path, running: Callable[..., Client]) -> None:
@@ -235,77 +168,9 @@ def test_no_exit_handler_and_no_finally_of_the_caller_runs_in_the_helper(tmp_pat
         "finally:\n"
         f"    open({str(tmp_path / 'log')!r}, 'a').write('finally ')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30, cwd=_repository())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30, cwd=ROOT)
     assert (b"", b"unflushed ") == (done.stderr, done.stdout)
     assert "finally exit " == (tmp_path / "log").read_text()
-
-
-def test_the_helper_ends_when_its_caller_is_killed() -> None:
-    code = (
-        "import os, sys, time\n"
-        "from tests.support.demo_service import *\nfrom rpc.process import start\n"
-        "client = start(SERVICE, handlers())\n"
-        "print(client.pid, flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=_repository()) as caller:
-        assert caller.stdout is not None
-        pid = int(caller.stdout.readline())
-        assert not gone(pid, 0.1)
-        caller.kill()
-    assert gone(pid)
-
-
-def test_a_hung_call_to_a_service_that_unwinds_is_taken_back(tmp_path: Path, running: Callable[..., Client]) -> None:
-    """SIGTERM raises in the handler, also while it sleeps in a system call."""
-
-    def run(request: Question, fds: list[int]) -> Answer:
-        (tmp_path / "half").touch()
-        try:
-            time.sleep(600)
-        except Exception:
-            (tmp_path / "swallowed").touch()
-        finally:
-            (tmp_path / "half").unlink()
-            (tmp_path / "undone").touch()
-        return Answer("")
-
-    client = running(run, UNWINDING)
-    with pytest.raises(RemoteError, match="careful rpc error: timed out: run: no answer"):
-        client.call("run", Question(), deadline=0.3)
-    assert ["undone"] == os.listdir(tmp_path)
-    assert is_reaped(client.pid)
-
-
-def test_unwinding_is_not_interrupted_by_a_second_signal(tmp_path: Path, running: Callable[..., Client]) -> None:
-    def run(request: Question, fds: list[int]) -> Answer:
-        try:
-            time.sleep(600)
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
-            (tmp_path / "undone").touch()
-        return Answer("")
-
-    client = running(run, UNWINDING)
-    with pytest.raises(RemoteError):
-        client.call("run", Question(), deadline=0.3)
-    assert ["undone"] == os.listdir(tmp_path)
-
-
-def test_a_service_without_undo_dies_at_once(running: Callable[..., Client]) -> None:
-    """Foreign code that never returns would keep a Python signal handler from running."""
-    client = running()
-    os.kill(client.pid, signal.SIGTERM)
-    with pytest.raises(RemoteError, match=r"the helper died \(signal 15, terminated\)"):
-        client.call("double", Question())
-
-
-def test_ending_an_idle_service_that_unwinds(running: Callable[..., Client]) -> None:
-    client = running(service=UNWINDING)
-    client.call("double", Question())
-    os.kill(client.pid, signal.SIGTERM)
-    with pytest.raises(RemoteError, match=r"the helper ended \(exit status 143\)"):
-        client.call("double", Question())
 
 
 @pytest.mark.parametrize("deadline", [0, -1, float("nan")])
@@ -317,14 +182,6 @@ def test_a_deadline_must_be_positive(deadline: float) -> None:
 def test_handlers_must_be_the_services() -> None:
     with pytest.raises(ValueError, match="verbs and handlers differ"):
         start(SERVICE, {})
-
-
-def test_the_calls_own_deadline_wins(running: Callable[..., Client]) -> None:
-    client = running(deadline=60)
-    begin = time.monotonic()
-    with pytest.raises(RemoteError, match=r"no answer in 0\.1 s"):
-        client.call("run", Question(), deadline=0.1)
-    assert time.monotonic() - begin < 2
 
 
 def test_a_fork_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,81 +213,3 @@ def test_no_descriptor_left_is_an_error_and_leaves_nothing() -> None:
         for fd in filler:
             os.close(fd)
     assert before == open_descriptors()
-
-
-def forked(function: Callable[[], None]) -> Process:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            function()
-        finally:
-            os._exit(0)
-    return Process(pid)
-
-
-def test_without_a_pidfd_the_number_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux before 5.3, or no descriptor left."""
-
-    def no_pidfd(pid: int) -> int:
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr(os, "pidfd_open", no_pidfd)
-    child = forked(lambda: time.sleep(600))
-    assert not child.wait(0.01)
-    child.terminate()
-    assert child.wait(5)
-    assert "the helper died (signal 15, terminated)" == child.ending()
-    child.kill()
-    child.terminate()
-    assert is_reaped(child.pid)
-
-
-def test_a_child_that_somebody_else_reaped_is_gone() -> None:
-    child = forked(lambda: None)
-    os.waitpid(child.pid, 0)
-    assert child.wait(1)
-    assert "the helper died" == child.ending()
-
-
-def test_a_caller_that_inherited_sigchld_ignored() -> None:
-    """Then the kernel reaps: waiting and closing must still end."""
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        client = start(SERVICE, handlers())
-        assert Answer("aa") == client.call("double", Question("a"))
-        client.close()
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-    assert gone(client.pid)
-
-
-def test_a_signal_to_a_process_that_is_gone_is_nothing() -> None:
-    child = forked(lambda: None)
-    select.select([child._pidfd], [], [], 5)
-    child.terminate()
-    child.kill()
-    assert "the helper ended (exit status 0)" == child.ending()
-
-
-def test_a_helper_that_lingers_is_not_waited_for_until_it_is_reaped(
-    running: Callable[..., Client], tmp_path: Path
-) -> None:
-    def farewell() -> None:
-        time.sleep(0.1)
-        (tmp_path / "said").touch()
-        # What comes behind this nobody waits for.
-        end = os._exit
-        os._exit = lambda status: (time.sleep(0.5), end(status))  # type: ignore[assignment]
-
-    client = running(telling(lambda: "yes"), farewell=farewell)
-    client.call("run", Question())
-    client.linger()
-    start = time.monotonic()
-    client.close()
-
-    assert (tmp_path / "said").exists()
-    assert 0.1 <= time.monotonic() - start < 0.5
-    assert client.closed
-    client.reap()
-    assert time.monotonic() - start >= 0.5
-    assert is_reaped(client.pid)

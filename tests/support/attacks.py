@@ -25,6 +25,8 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "size-race": (("500",), {}, {OVER}),
     "command-race": (("500",), {}, set()),
     "class-race": (("1000",), {}, set()),
+    "heir-race": (("1000",), {}, set()),
+    "event-race": (("1000",), {}, set()),
     "storm": (("1000", "0"), {"bad": 0}, set()),
     "child": ((), {"parent": 0, "child": 9}, {OVER}),
     "passed": ((), {"sibling": 10}, {OVER}),
@@ -38,11 +40,22 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "uvm": (("20",), {"kept": 10}, set()),
     "uvm-tree": ((), {"kept": 3, "freed": 0}, set()),
     "uvm-heir": (("4", "6"), {"kept": 10}, set()),
+    "uvm-busy": ((), {"mapped": 0, "pieces": 8}, {OVER}),
+    "uvm-thread": ((), {"memory": 0, "mapped": 0, "pieces": 6}, {OVER}),
+    "stalled": ((), {}, set()),
+    "reused": ((), {"written": 0}, set()),
+    "uvm-heap": ((), {"memory": 0, "map": 0, "other": 0, "freed": 0}, set()),
+    "uvm-clone": ((), {"mapped": 0, "pieces": 8}, {OVER}),
+    "uvm-slow": ((), {"mapped": 0, "pieces": 8}, {OVER}),
     "unseen": ((), {"mapped": 0, "pieces": 8}, {OVER}),
 }
 #: Those that go on until they are killed, and those whose excess is seen afterwards, and then ends in a freeze.
-HOLDS, LATE = ("flood",), ("class-race",)
+HOLDS, LATE = ("flood", "stalled"), ("class-race", "heir-race")
+#: Those that make calls, or clients, without end.
+FLOODS = ("flood", "bomb", "storm", "command-race", "size-race", "scheduling", "type")
 #: Those that the guard does not hold yet, and why: tests of them are expected to fail.
-OPEN: dict[str, str] = {}
+OPEN: dict[str, str] = {
+    "uvm-clone": "an address space that is shared by clone can outlive whoever mapped managed memory there",
+}
 #: Words of the program that are tools of other tests.
 TOOLS = ("victim", "churn", "uvm-child")

@@ -138,6 +138,7 @@ class Bed:
         plain = {"PATH": os.environ.get("PATH", "/usr/bin:/bin:/usr/sbin:/sbin"), **self.env, **(env or {})}
         result = runtimes.execute(command, env=plain)
         if check and result.code != 0:
+            print(result.err)  # the exception does not show it
             raise subprocess.CalledProcessError(result.code, command, result.out, result.err)
         return result
 

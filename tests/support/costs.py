@@ -6,8 +6,9 @@ two sets of measurements of the same thing differ by some hundredths. So every c
 
 from __future__ import annotations
 
+import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.support.share_table import Table, spread
@@ -41,12 +42,12 @@ class Costs:
 
     def take_from(self, sources: Sequence[Callable[[], float]], rounds: int) -> None:
         """The same, of anything that gives a number."""
-        lists = (self.held, self.free, self.again)[: len(sources)]
-        places = list(zip(lists, sources, strict=True))
-        for index in range(rounds):
-            turned = places[index % len(places) :] + places[: index % len(places)]
-            for found, source in turned if index // len(places) % 2 else turned[::-1]:
-                found.append(source())
+        for place in _turns(len(sources), rounds):
+            self.add_one(place, sources[place]())
+
+    def add_one(self, place: int, number: float) -> None:
+        """A number of the held one (place 0), the free one (1) or the other free one (2)."""
+        (self.held, self.free, self.again)[place].append(number)
 
     @property
     def ratio(self) -> float:
@@ -62,6 +63,10 @@ class Costs:
     def noise(self) -> float:
         """By how much a goal may be missed by chance."""
         return max(NOISE, abs(self.equal - 1))
+
+    def misses(self, goal: float | None) -> bool:
+        """Whether the ratio is more than ``goal`` by more than chance; None: there is no goal."""
+        return goal is not None and self.ratio > goal + self.noise
 
     def add(
         self, table: Table, what: str, goal: float | None, unit: str, *, scale: float = 1, least: bool = False
@@ -86,8 +91,9 @@ def calls(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> di
     begin: starts the held one, the free one and another free one; they are ended here. Raises Silent.
     """
     found = {what: Costs() for what in CALLS}
-    for _ in range(starts):
+    for start in range(starts):
         programs = begin()
+        on_one_processor(programs, start)
         for program in programs:
             for line in CALLS.values():
                 program.ask(line)
@@ -96,3 +102,38 @@ def calls(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> di
         for program in programs:
             program.kill()
     return found
+
+
+def contexts(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> tuple[Costs, Costs]:
+    """What making a context costs, and making it and giving it back, by context.c, in nanoseconds; begin: as above."""
+    made, whole = Costs(), Costs()
+    for start in range(starts):
+        programs = begin()
+        on_one_processor(programs, start)
+        for program in programs:
+            program.ask("context 1")
+        for place in _turns(len(programs), rounds):
+            of_making, of_both = map(float, programs[place].ask("context 2").split())
+            made.add_one(place, of_making)
+            whole.add_one(place, of_both)
+        for program in programs:
+            program.kill()
+    return made, whole
+
+
+def on_one_processor(programs: Sequence[Spoken], index: int) -> None:
+    """Let the main threads of programs that work in turn run on the same processor, on another one for another index.
+
+    In a virtual machine some processors are faster than others: whoever gets one keeps it.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    for program in programs:
+        os.sched_setaffinity(program.process.pid, {allowed[index % len(allowed)]})
+
+
+def _turns(count: int, rounds: int) -> Iterator[int]:
+    """Each of so many once a round, in a changing order."""
+    places = list(range(count))
+    for index in range(rounds):
+        turned = places[index % count :] + places[: index % count]
+        yield from turned if index // count % 2 else turned[::-1]

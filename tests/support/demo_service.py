@@ -53,6 +53,11 @@ def sleeping(request: Question, fds: list[int]) -> Answer:
     return Answer("late")
 
 
+def telling(function: Callable[[], str]) -> Callable[[Question, list[int]], Answer]:
+    """A handler whose answer is what ``function`` says in the helper."""
+    return lambda request, fds: Answer(function())
+
+
 def helper(behave: Callable[[Channel], None], service: Service = SERVICE, deadline: float = 5.0) -> Client:
     """A client whose helper is a real process that runs ``behave`` instead of an honest loop."""
     ours, theirs = channel.pair()
@@ -88,6 +93,14 @@ def is_reaped(pid: int) -> bool:
     except ChildProcessError:
         return True
     return False
+
+
+def gone(pid: int, seconds: float = 5) -> bool:
+    """Whether ``pid`` is within that time, whoever reaps it."""
+    until = time.monotonic() + seconds
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
+        time.sleep(0.01)
+    return not os.path.exists(f"/proc/{pid}")
 
 
 def open_descriptors() -> set[str]:

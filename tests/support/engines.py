@@ -126,7 +126,10 @@ class Lxc:
         directory.mkdir(parents=True)
         text = _LXC_CONF.format(name=self.name, rootfs=self.rootfs, offset=self.offset)
         (directory / "config").write_text(text + "".join(f"{key} = {value}\n" for key, value in settings))
-        (self.place / "subid").write_text(f"root:{self.offset}:65536\n")
+        over = self.place / "etc"
+        over.mkdir()
+        for name in ("subuid", "subgid"):
+            (over / name).write_text(f"root:{self.offset}:65536\n")
 
     @property
     def log(self) -> Path:
@@ -134,9 +137,11 @@ class Lxc:
         return self.place / f"{self.name}.log"
 
     def execute(self, command: Sequence[str]) -> Result:
-        """``lxc-execute``. newuidmap must find the range in /etc/subuid, so this namespace sees one that has it."""
-        subid = self.place / "subid"
-        script = f'mount --bind {subid} /etc/subuid && mount --bind {subid} /etc/subgid && exec "$@"'
+        """``lxc-execute``. newuidmap must find the range in /etc/subuid, so this namespace sees one that has it.
+
+        Not by a mount on the file: useradd elsewhere renames another one over it, which takes the mount away.
+        """
+        script = f'mount -t overlay etc -o lowerdir={self.place}/etc:/etc /etc && exec "$@"'
         wrap = ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "lxc"]
         lxc = [
             "lxc-execute",

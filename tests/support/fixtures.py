@@ -38,7 +38,8 @@ def whole_bed() -> Iterator[Bed]:
 def bed(whole_bed: Bed) -> Iterator[Bed]:
     """The bed, with the same promise for one test."""
     yield whole_bed
-    assert leftovers.everything(whole_bed.token) == []
+    left = leftovers.everything(whole_bed.token)
+    assert left == [], "the test left this on the machine:\n" + "\n".join(left)
 
 
 @pytest.fixture

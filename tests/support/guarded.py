@@ -154,11 +154,20 @@ class Guarding:
     """A guard in this process, its tenants, and a thread that decides again when their groups change.
 
     place: an empty directory. uuid: of the GPU that all share. launcher: of ``build_launcher``. devices: where the
-    driver's nodes are.
+    driver's nodes are. look: seconds between looks at tenants' groups; each look waits for a tenant's call in hand, and
+    the tenant's next one then for it. An agent looks every ``nvc.agent.scheduler.LOOK``.
     """
 
     def __init__(
-        self, place: Path, uuid: str, nodes: Sequence[LimitsNode], driver: str, launcher: Path, devices: str = "/dev"
+        self,
+        place: Path,
+        uuid: str,
+        nodes: Sequence[LimitsNode],
+        driver: str,
+        launcher: Path,
+        devices: str = "/dev",
+        *,
+        look: float = LOOK,
     ) -> None:
         build("libnvc-guard.so")
         self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
@@ -167,7 +176,7 @@ class Guarding:
         self.problems: list[str] = []
         self.scheduler = Scheduler(self.guard, problem=self.problems.append)
         self._lock, self._stop = threading.Lock(), threading.Event()
-        self._renewed = 0.0
+        self._renewed, self._pause = 0.0, look
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
 
@@ -208,5 +217,5 @@ class Guarding:
         assert self.problems == []
 
     def _look(self) -> None:
-        while not self._stop.wait(LOOK):
+        while not self._stop.wait(self._pause):
             self.decide()

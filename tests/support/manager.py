@@ -5,11 +5,15 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import signal
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from nvc.sim.description import load
+from nvc.sim.machine_text import machine_text
 from tests.support import fuse
 from tests.support.native import build
 
@@ -99,3 +103,15 @@ def serve(machine: Path, place: Path, *options: str) -> subprocess.Popen[bytes]:
     with open(ready, "rb") as pipe:
         assert pipe.read(1) == b"\0", "the manager did not start"
     return started
+
+
+def with_manager(directory: Path, body: Callable[[Path], Any]) -> Any:
+    """What ``body`` returns for the directory of a machine's nodes, which are served below ``directory`` until then."""
+    (directory / "machine").write_text(machine_text(load("h200"), nodes=True))
+    manager = serve(directory / "machine", directory / "nodes")
+    try:
+        return body(directory / "nodes")
+    finally:
+        manager.send_signal(signal.SIGTERM)
+        assert manager.wait(20) == 0
+        assert os.listdir(directory / "nodes") == [], "the mount is gone"

@@ -1,13 +1,14 @@
 /* rawalloc QUOTA_PIECES MIB SECONDS: a tenant without any library, by the driver's own calls. Static.
 
    Round for round until SECONDS are over: QUOTA_PIECES pieces of MIB must be given, two more must be refused, and all are
-   given back. With SECONDS 0: one round, then it says "held" with its pieces and waits for the end of its stdin. Prints
-   rounds=, failed= (refused, but should have been given), passed= (given beyond the quota), again= (asked to try again),
-   longest= (milliseconds of the call that took longest).
+   given back. SECONDS "once": one round. 0: one round, in which it says "held" with its pieces and waits for the end of its
+   stdin. Prints rounds=, failed= (refused, but should have been given), passed= (given beyond the quota), again= (asked to
+   try again), longest= (milliseconds of the call that took longest).
    A call that answers EAGAIN or EINTR is made again, as NVIDIA's libraries do. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +95,8 @@ main (int argc, char **argv)
   uint32_t client = 0, device = 1, subdevice = 2, zeros[14] = { 0 };
   int quota = argc > 1 ? atoi (argv[1]) : 1;
   uint64_t bytes = (argc > 2 ? strtoull (argv[2], NULL, 0) : 1) << 20;
-  double end = now () + (argc > 3 ? atof (argv[3]) : 0);
+  bool is_once = argc > 3 && strcmp (argv[3], "once") == 0;
+  double seconds = argc > 3 && !is_once ? atof (argv[3]) : 0, end = now () + seconds;
   unsigned long rounds = 0, failed = 0, passed = 0;
   uint32_t odd = 0;
   char byte;
@@ -120,7 +122,7 @@ main (int argc, char **argv)
           odd = i < quota ? (status ? status : odd) : (status != 0 && status != 0x51 ? status : odd);
         }
       rounds++;
-      if (argc <= 3 || atof (argv[3]) == 0)
+      if (seconds == 0 && !is_once)
         {
           printf ("held\n");
           fflush (stdout);

@@ -58,7 +58,7 @@ def test_a_gpu_that_is_lost(bed: Bed, runc: OciRuntime, agent: RunningAgent, tre
         assert held.line() == "held"
         with lost(agent):
             # What the driver says to every call reaches the program, whatever its quota is.
-            other = held.execute("rawalloc", "1", "1024", "0.05")
+            other = held.execute("rawalloc", "1", "1024", "once")
             assert (other.code, other.out) == (1, "errno=0\n"), other.text
             assert used(agent, held) == 2 * GIB
             # One after the other: agents that never saw the GPU take over, too.
@@ -87,14 +87,14 @@ def test_calls_of_the_driver_that_fail_are_charged_to_nobody(
         agent.call("set", container=held.name, words="mem=4Gi")
         # The second allocation fails: the program hears of it, and the share has as much room as before.
         fault(agent, ALLOC, VIDEO_MEMORY, TIMEOUT, after=2)
-        failed = held.execute("rawalloc", "3", "1024", "0.001")
+        failed = held.execute("rawalloc", "3", "1024", "once")
         assert "failed=1 passed=1 " in failed.out, failed.text
         assert leftovers.until(lambda: used(agent, held) == GIB, seconds=5)
         again = held.execute("rawalloc", "3", "1024", "0.05")
         assert (again.code, "failed=0 passed=0" in again.out) == (0, True), again.text
         # A freeing fails: the memory stays charged until its process ends.
         fault(agent, FREE, 0, TIMEOUT, after=1)
-        kept = held.execute("rawalloc", "3", "1024", "0.001")
+        kept = held.execute("rawalloc", "3", "1024", "once")
         assert "failed=1 passed=0" in kept.out, kept.text
         assert leftovers.until(lambda: used(agent, held) == GIB, seconds=5)
         code, said = held.end()

@@ -194,7 +194,7 @@ def test_a_cap_of_a_process_without_us_is_kept_and_nobody_stays_frozen(machine: 
 
 @contextmanager
 def an_agent(gpu: SimGpu, place: Path) -> Iterator[subprocess.Popen[bytes]]:
-    place.mkdir()
+    place.mkdir(exist_ok=True)
     config = place / "config.toml"
     config.touch()
     words = ["--directory", f"{place}/agent", "--store", f"{place}/shares", "--config", str(config)]
@@ -232,6 +232,30 @@ def test_a_killed_agent_leaves_nobody_frozen(machine: Path) -> None:
     with_gpu(machine, by_an_agent_that_dies)
 
 
+def by_an_agent_that_did_not_attach(gpu: SimGpu) -> None:
+    # It said that nothing was attached, and the command asks it alone: the process kept its timeslice for ever.
+    place = gpu.work / "run"
+    probe = working(gpu)
+    pid = probe.process.pid
+    with an_agent(gpu, place) as agent, Client(f"{place}/agent/control") as client:
+        client.call("attach", pid=pid, weight=30, cap="50%")
+        agent.kill()
+        agent.wait()
+    found = attach.load(pid, f"{place}/attach")
+    assert found is not None
+    attach.reweigh(found, 5000)
+    with an_agent(gpu, place), Client(f"{place}/agent/control") as client:
+        assert client.call("detach", pid=pid) == {"pids": [pid]}
+        assert slices(found) == {2048}
+        with pytest.raises(InputError, match="nothing is attached"):
+            client.call("detach", pid=pid)
+    assert os.listdir(f"{place}/attach") == []
+
+
+def test_a_process_that_another_agent_attached_is_detached(machine: Path) -> None:
+    with_gpu(machine, by_an_agent_that_did_not_attach)
+
+
 def answers(place: Path) -> bool:
     try:
         with Client(f"{place}/agent/control") as client:
@@ -261,9 +285,24 @@ def with_agent(gpu: SimGpu, place: Path) -> None:
         assert slices(processes[0]) == {2048}
         assert [one["container"] for one in client.call("status")["tenants"]] == [f"pid {second.process.pid}"]
         second.kill()
-        wait_until(lambda: client.call("status")["tenants"] == [])
+        wait_until(lambda: os.listdir(f"{place}/attach") == [])  # nobody has to ask
+        assert client.call("status")["tenants"] == []
         with pytest.raises(InputError, match="nothing is attached"):
             client.call("detach", pid=first.process.pid)
+        # The command's --probes are the agent's too.
+        opened = os.open("/dev/nvidiactl", os.O_RDWR)
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "nvc", "share", "attach", "--agent", f"{place}/agent/control"),
+                *("--pid", str(os.getpid()), "--weight", "3", "--probes", "7"),
+            ],
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        os.close(opened)
+        assert "no compute groups that can be found (7 clients tried)" in done.stderr
     assert first.rate(300) > 100
     assert os.listdir(f"{place}/attach") == []
 

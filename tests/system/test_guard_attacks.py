@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from tests.support.tenants import build_static, prepare, until
 
 pytestmark = pytest.mark.root
 MIB = 1 << 20
+#: Those of which the table says everything.
+TOLD = ("uvm-busy", "uvm-thread", "uvm-heap", "uvm-clone", "reused")
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +136,33 @@ def class_race(one: Attack) -> None:
     else:
         assert one.main.wait(10) == -signal.SIGKILL
         assert {"over-quota", "raced"} <= reasons(one)
+
+
+def heir_race(one: Attack) -> None:
+    """So it does when another process than the one that is counted won it."""
+    one.begin("heir-race", 3000)
+    assert one.main
+    assert one.main.stdout
+    if not one.main.stdout.readline():
+        assert one.main.wait(10) == -signal.SIGKILL
+        assert {"over-quota", "raced"} <= reasons(one)
+        return
+    until(lambda: one.tenants.of(1).truth <= one.memory(), "the driver's word counts")
+    assert one.memory() <= LIMIT
+    one.go()
+
+
+def event_race(one: Attack) -> None:
+    """An event is made for its process: what it is cannot change any more."""
+    before = one.tenants.status(1).continued
+    one.begin("event-race", 3000)
+    assert one.get("given") > 0
+    assert one.tenants.status(1).continued - before <= 2
+    assert one.memory() <= LIMIT
+    assert one.tenants.of(1).truth <= one.memory()
+    assert reasons(one) <= {"over-quota"}
+    one.go()
+    assert one.get("more") != 0
 
 
 def storm(one: Attack) -> None:
@@ -252,6 +283,42 @@ def uvm_heir(one: Attack) -> None:
     one.go()
 
 
+def answered(one: Attack, name: str) -> None:
+    """As on a real driver: what the table says."""
+    one.begin(name, *ATTACKS[name][0])
+    for key, value in ATTACKS[name][1].items():
+        assert one.get(key) == value, key
+    one.go()
+
+
+def uvm_slow(one: Attack) -> None:
+    """Whoever keeps the guard waiting, so that it does not see what he mapped, does not compute with it."""
+    one.begin("uvm-slow")
+    assert one.get("mapped") == 0
+    until(lambda: one.tenants.of(1).frozen, "nobody sees what it does", seconds=3)
+    one.go()
+    assert one.get("pieces") == 8, "of 10, less 1.5 GiB"
+    one.go()
+
+
+def stalled(one: Attack) -> None:
+    """While its memory cannot be read, others do not wait for it, and nobody computes whom nobody watches."""
+    one.begin("stalled")
+    is_for_ever = one.get("page")
+    before = time.monotonic()
+    while time.monotonic() - before < 1:
+        begin = time.monotonic()
+        one.tenants.guard.freeze(1, 0, True)
+        one.tenants.guard.freeze(1, 0, False)
+        one.memory()
+        assert time.monotonic() - begin < 1, "who schedules does not wait"
+    assert not one.tenants.of(1).frozen
+    if not is_for_ever:
+        return
+    until(lambda: one.tenants.of(1).frozen, "nobody sees what it does", seconds=3)
+    assert one.tenants.reasons(1) == {"stuck": 1}
+
+
 def unseen(one: Attack) -> None:
     one.begin("unseen")
     mapped = one.get("mapped")
@@ -275,6 +342,8 @@ EVERY = {
         size_race,
         command_race,
         class_race,
+        heir_race,
+        event_race,
         storm,
         child,
         passed,
@@ -288,9 +357,11 @@ EVERY = {
         uvm,
         uvm_tree,
         uvm_heir,
+        stalled,
+        uvm_slow,
         unseen,
     )
-}
+} | {name.replace("-", "_"): partial(answered, name=name) for name in TOLD}
 
 
 #: Name of a function -> the program's word, where they are not the same.
@@ -316,32 +387,3 @@ def case(name: str) -> Any:
 @pytest.mark.parametrize("name", [case(name) for name in EVERY])
 def test_nothing_gets_round_the_guard(place: Path, name: str) -> None:
     attack(place, EVERY[name])
-
-
-def test_what_a_process_without_a_client_maps_counts(place: Path) -> None:
-    """UVM may be shared by processes; the parent's GPU uses what its child maps."""
-
-    def child_maps(one: Attack) -> None:
-        one.begin("uvm-child")
-        assert one.get("mapped") == 0
-        assert one.get("pieces") == 8, "of 10, less 1.5 GiB"
-        one.go()
-
-    attack(place, child_maps)
-
-
-def test_of_small_pieces_few_can_be_kept(place: Path) -> None:
-    """Of pieces of 1 MiB one in 16 is looked at when it is freed, and all when one of them was kept."""
-
-    def small(one: Attack) -> None:
-        one.begin("uvm", 600, 1)
-        for _ in range(7):
-            assert one.main
-            assert one.main.stdout
-            one.main.stdout.readline()
-        assert one.get("kept") == 600
-        # 256 pieces in a row that nobody looks at: once in fifteen million.
-        assert one.memory() >= (600 - 256) * MIB
-        assert one.memory() <= 600 * MIB
-
-    attack(place, small)

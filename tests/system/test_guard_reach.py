@@ -1,11 +1,15 @@
-"""A tenant that puts its descriptors where the scheduler does not look: found, and if it cannot be found, ended."""
+"""A tenant that puts its descriptors where nobody looks is stopped all the same; by a new guard, if it is found."""
 
 from __future__ import annotations
 
+import os
+import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests.support.simgpu import Probe
 from tests.support.tenants import Tenants, guarded, prepare, until
 
 pytestmark = pytest.mark.root
@@ -31,7 +35,7 @@ def moved(tenants: Tenants) -> None:
     assert probe.work(3000) == 0
     assert probe.rate(300) < 5, "its channels are off"
     tenants.guard.freeze(1, 0, False)
-    until(lambda: probe.rate(100) > 20, "found a second time, it computes again")
+    until(lambda: probe.rate(100) > 20, "it computes again")
     assert "unreachable" not in tenants.reasons()
 
 
@@ -39,21 +43,27 @@ def test_channels_of_a_moved_descriptor_are_stopped_and_started(place: Path) -> 
     guarded(place, moved)
 
 
+def is_off(probe: Probe) -> bool:
+    """Whether its channels are: it computes nothing, though it has its descriptors again."""
+    assert probe.work(3000) == 0
+    probe.rate(50)
+    return probe.rate(150) < 5
+
+
 def restless(tenants: Tenants) -> None:
     tenants.add(memory=GIB)
     probe = tenants.probe()
-    for turn in range(40):
-        assert (probe.back if turn % 2 else probe.move)() > 0
-        tenants.guard.freeze(1, 0, turn % 2 == 0)
-        try:
-            probe.rate(60)
-        except AssertionError:
-            break
-    assert tenants.reasons()["unreachable"] == 1
-    assert probe.process.wait(5) == -9
+    for _ in range(10):
+        assert probe.move() > 0
+        tenants.guard.freeze(1, 0, True)
+        assert probe.back() > 0
+        assert is_off(probe)
+        tenants.guard.freeze(1, 0, False)
+        until(lambda: probe.rate(50) > 20, "it computes again")
+    assert "unreachable" not in tenants.reasons()
 
 
-def test_who_moves_its_descriptors_again_and_again_is_ended(place: Path) -> None:
+def test_who_moves_its_descriptors_again_and_again_gains_nothing(place: Path) -> None:
     guarded(place, restless)
 
 
@@ -65,15 +75,64 @@ def hidden(tenants: Tenants) -> None:
     assert probe.hide() > 0
     for tenant in (1, 2):
         tenants.guard.slice(tenant, 0, 4000)
-    assert probe.process.wait(5) == -9
-    assert tenants.reasons(1)["unreachable"] == 1
+    tenants.guard.freeze(1, 0, True)
+    assert probe.show() > 0
+    assert is_off(probe)
+    assert neighbour.rate(100) > 20
+    assert probe.hide() > 0
+    tenants.guard.freeze(1, 0, False)
+    assert probe.show() > 0
+    assert not is_off(probe)
+    assert tenants.reasons(1) == tenants.reasons(2) == {}
+    probe.kill()
     until(lambda: tenants.of(1).memory == 0, "what it had is refunded")
-    assert neighbour.rate(200) > 20
-    assert "unreachable" not in tenants.reasons(2)
 
 
-def test_who_keeps_a_file_without_a_descriptor_is_ended(place: Path) -> None:
+def test_who_keeps_a_file_without_a_descriptor_is_stopped_all_the_same(place: Path) -> None:
     guarded(place, hidden)
+
+
+def late(tenants: Tenants) -> None:
+    """A guard that takes over has no files: it looks for them, and ends whose file is nowhere."""
+    with tempfile.TemporaryFile() as first, tempfile.TemporaryFile() as second:
+        tenants.add(1, memory=8 * GIB)
+        assert not tenants.guard.keep(1, first.fileno(), -1, [])
+        moved, hidden, plain = (tenants.probe() for _ in range(3))
+        assert moved.work(3000) == hidden.work(3000) == plain.work(3000) == 0
+        assert moved.move() > 0
+        assert hidden.hide() > 0
+        tenants.add(2, memory=8 * GIB)
+        tenants.guard.keep(2, second.fileno(), first.fileno(), [])
+        tenants.guard.freeze(2, 0, True)
+        assert hidden.process.wait(5) == -9
+        assert dict(tenants.guard.status(2).reasons) == {"unreachable": 1}
+        assert moved.back() > 0
+        assert is_off(moved)
+        assert is_off(plain)
+        tenants.guard.freeze(2, 0, False)
+        until(lambda: moved.rate(50) > 20 and plain.rate(50) > 20, "they compute again")
+
+
+def test_a_guard_that_takes_over_looks_for_the_files(place: Path) -> None:
+    guarded(place, late)
+
+
+def inherited(tenants: Tenants) -> None:
+    """What a process has on the GPU would go on without it, and out of reach, as long as a child has its file."""
+    tenants.add(memory=GIB)
+    probe = tenants.probe()
+    assert probe.work(3000) == 0
+    assert tenants.of().groups > 0
+    child = os.pidfd_open(probe.leave(30))
+    probe.kill()
+    until(lambda: tenants.of().memory == 0, "what it had is refunded")
+    assert tenants.of().groups == 0
+    signal.pidfd_send_signal(child, signal.SIGKILL)  # it was there all the time
+    os.close(child)
+
+
+def test_channels_end_with_the_process_that_made_them(place: Path) -> None:
+    guarded(place, inherited)
 
 
 def many(tenants: Tenants) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import leftovers
 from tests.support.guarded import Guarding, build_launcher
 from tests.support.native import build
 from tests.support.simgpu import DRIVER, UUID, SimGpu, make_machine, with_gpu
@@ -61,7 +62,10 @@ def burn(gpu: SimGpu) -> None:
         try:
             for program in programs:
                 assert program.line() == "started=1"
-            assert [guarded.guard.status(number).gpus[0].slice for number in (1, 2)] == [9000, 1000]
+            # Both have groups now; who schedules looks every 5 ms.
+            assert leftovers.until(
+                lambda: [guarded.guard.status(number).gpus[0].slice for number in (1, 2)] == [9000, 1000], seconds=0.3
+            )
             done = [dict([program.line().split("=") for _ in range(3)]) for program in programs]
         finally:
             for program in programs:

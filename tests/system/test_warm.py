@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -110,7 +111,9 @@ def both(
             texts = [word.format(pid=held.pid, tree=held.tree) for word in words.split()]
             code, out, err = call(bed, path, *sim, *texts, env=env)
             served |= warm.served() != before
-            seen = [text.replace(str(held.tree), "TREE").replace(str(held.pid), "PID") for text in (out, err)]
+            # Not in a GPU's UUID.
+            number = re.compile(rf"(?<![\w-]){held.pid}(?![\w-])")
+            seen = [number.sub("PID", text.replace(str(held.tree), "TREE")) for text in (out, err)]
             answers.append((code, *seen))
             if code == 0 and "dry-run" not in words and program != "nvc-hook" and "configure" in words:
                 mounted = Path(f"/proc/{held.pid}/mountinfo").read_text()

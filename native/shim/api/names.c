@@ -1,4 +1,5 @@
-/* The rows as a table, and the row of a name: one pass over the name and one comparison, however many rows there are. */
+/* The rows as a table, and the row of a name: one pass over the name and one comparison,
+ * however many rows there are. */
 #include "wrap.h"
 
 #include "names.h" /* made by names.py from rows.def */

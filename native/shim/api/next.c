@@ -145,9 +145,9 @@ driver_function next_function (enum row row)
     return (driver_function) (row_facts[row].library == LIBRARY_CUDA ? no_cuda_function : no_nvml_function);
 }
 
-/* The rest of the global scope, or that of a library which was opened with RTLD_LOCAL: there may be a tracer of somebody
- * else's, or a stub that loads the driver when it is first called. Only who reaches the driver is remembered: other
- * libraries may be unloaded. */
+/* The rest of the global scope, or that of a library which was opened with RTLD_LOCAL: there may be a tracer of
+ * somebody else's, or a stub that loads the driver when it is first called. Only who reaches the driver is remembered:
+ * other libraries may be unloaded. */
 driver_function next_in_scope (enum row row, const void *caller)
 {
     _Atomic (const void *) *site = &sites[(uintptr_t) caller * 0x9e3779b97f4a7c15u >> (64 - SITES_BITS)];

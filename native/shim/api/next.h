@@ -1,5 +1,5 @@
-/* The real functions: of the loader, and of the driver's libraries. Nothing here calls a function of libc that others may
- * stand before: sanitizers look names up when their own functions are not ready yet. */
+/* The real functions: of the loader, and of the driver's libraries. Nothing here calls a function of libc that others
+ * may stand before: sanitizers look names up when their own functions are not ready yet. */
 #ifndef NVC_API_NEXT_H
 #define NVC_API_NEXT_H
 

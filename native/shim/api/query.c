@@ -11,7 +11,8 @@ static unsigned int narrow (uint64_t bytes)
     return bytes > UINT_MAX ? UINT_MAX : (unsigned int) bytes;
 }
 
-/* What the current device has for this container; false: the driver's answer stays. A program may ask for one number. */
+/* What the current device has for this container; false: the driver's answer stays.
+ * A program may ask for one number. */
 static bool current_numbers (struct share_numbers *numbers)
 {
     size_t free = 0, total = 0;

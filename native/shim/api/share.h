@@ -24,7 +24,7 @@ struct api {
     struct region region;
     char region_path[256]; /* the environment's, which may change */
     struct ledger ledger;
-    uint64_t answer; /* of share_is_active: generation << 32, bit 1 yes, bit 0 that there is one; read without the lock */
+    uint64_t answer; /* of share_is_active: generation << 32, bit 1 yes, bit 0 there is one; read without the lock */
 };
 
 /* What a call may do on one GPU. Zeroed: nothing to do for us, the driver's own way. */

@@ -1,6 +1,6 @@
 /*
- * The rows of rows.def (API_ROWS: of managed.def) as prototypes, function types and numbers. A row without a function does not link, a function
- * with another signature does not compile, a function without a row is not exported.
+ * The rows of rows.def (API_ROWS: of managed.def) as prototypes, function types and numbers. A row without a function
+ * does not link, a function with another signature does not compile, a function without a row is not exported.
  */
 #ifndef NVC_API_WRAP_H
 #define NVC_API_WRAP_H
@@ -12,9 +12,10 @@
 #define EXPORTED __attribute__ ((visibility ("default")))
 
 /*
- * Two libraries are made of these files. libnvc-shim-managed.so is in every program of a container with a limit of memory,
- * and so keeps away from whoever has a function of the same name: what it exports is for programs that are linked with
- * the driver and passes on to what they would have reached (next_in_scope), what look-ups answer is another function.
+ * Two libraries are made of these files. libnvc-shim-managed.so is in every program of a container with a limit of
+ * memory, and so keeps away from whoever has a function of the same name: what it exports is for programs that are
+ * linked with the driver and passes on to what they would have reached (next_in_scope), what look-ups answer is another
+ * function.
  */
 #ifdef API_MANAGED
 #define API_ROWS "managed.def"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import leftovers, loose_share
-from tests.support.attacks import ATTACKS, HOLDS, LATE, OPEN, SOURCES, Answers
+from tests.support.attacks import ATTACKS, FLOODS, HOLDS, LATE, OPEN, SOURCES, Answers
 from tests.support.bed import Bed
 from tests.support.gpumeasure import first_gpu, nodes, used_mib
 from tests.support.guarded import Guarding
@@ -33,7 +33,10 @@ WINDOW, LIMIT = 1.0, 10.0
 #: How long the neighbour is measured before each.
 BEFORE = 0.5
 ALLOCATE = f"alloc 40 {4 * MIB}"
-LOST, LATENCY = 2.0, 3.0
+#: Points that the neighbour may lose, and how many times as long its allocations may take: beside those that make calls
+#: without end, and beside those that start processes without end, fill them with memory and leave it to the driver to
+#: give that back, which holds everybody up, also without us (native/guard/fair.c bounds it).
+LOST, LATENCY, LATENCY_BESIDE_STARTS = 2.0, 3.0, 4.0
 
 
 class Neighbour:
@@ -167,11 +170,12 @@ def test_an_attack_has_no_effect(neighbour: Neighbour, attack: Path, table: Tabl
     lost, slower = 100 * (1 - rate / rate_before), latency / latency_before
     refused = tenant.refused()
     missing = counted - set(refused)
-    good = not attacker.wrong and lost <= LOST and slower < LATENCY and empty and settled and not missing
+    most = LATENCY if name in FLOODS else LATENCY_BESIDE_STARTS
+    good = not attacker.wrong and lost <= LOST and slower < most and empty and settled and not missing
     good = good and (used <= QUOTA or name in LATE)
     table.add(
         name,
-        goal=f"refused, counted; neighbour loses <= {LOST:g} points, its allocations < {LATENCY:g} x; nothing stays",
+        goal=f"refused, counted; neighbour loses <= {LOST:g} points, its allocations < {most:g} x; nothing stays",
         got=f"{attacker.runs} runs, {len(attacker.wrong)} wrong, last: {attacker.last[:120]}; counted: "
         f"{', '.join(f'{word} {count}' for word, count in sorted(refused.items())) or 'nothing'}; "
         f"at most {used >> 20} MiB; refunded: {empty and settled}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import subprocess
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,18 @@ def _herd(bed: Bed, programs: Path, held: LooseShare, count: int, program: str, 
     return times
 
 
+def _herds(
+    bed: Bed, programs: Path, held: LooseShare, count: int, program: str, rounds: int
+) -> tuple[list[list[float]], list[list[float]]]:
+    """What _herd returns with the library and without, once a round each; neither comes first more often."""
+    under: list[list[float]] = []
+    alone: list[list[float]] = []
+    for index in range(rounds):
+        for shared in (index % 2 == 0, index % 2 != 0):
+            (under if shared else alone).append(_herd(bed, programs, held, count, program, shared=shared))
+    return under, alone
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("count", "rounds"),
@@ -44,15 +57,10 @@ def test_many_at_once_call_the_driver_as_soon(
     bed: Bed, share: Shares, programs: Path, table: Table, count: int, rounds: int
 ) -> None:
     held = share(memory=64 << 30)
-    with_share: list[float] = []
-    without: list[float] = []
-    for index in range(rounds):
-        for shared in (index % 2 == 0, index % 2 != 0):
-            times = _herd(bed, programs, held, count, "attach", shared=shared)
-            (with_share if shared else without).extend(times)
+    found = [list(chain.from_iterable(herds)) for herds in _herds(bed, programs, held, count, "attach", rounds)]
 
-    tails = [percentile(times, 0.99) for times in (with_share, without)]
-    middles = [statistics.median(times) for times in (with_share, without)]
+    tails = [percentile(times, 0.99) for times in found]
+    middles = [statistics.median(times) for times in found]
     added = tails[0] - tails[1]
     table.add(
         f"{count} at once, first call of the driver, {rounds} times: p99",
@@ -72,19 +80,16 @@ def test_many_at_once_call_the_driver_as_soon(
 def test_many_at_once_begin_cuda_as_soon(bed: Bed, share: Shares, programs: Path, table: Table, count: int) -> None:
     """The driver makes their contexts one after the other, in seconds: what each adds is in the last one's time."""
     held = share(memory=64 << 30)
-    tails: dict[bool, list[float]] = {True: [], False: []}
-    for index in range(CUDA_ROUNDS):
-        # Neither comes first more often.
-        for shared in (index % 2 == 0, index % 2 != 0):
-            tails[shared].append(percentile(_herd(bed, programs, held, count, "first", shared=shared), 0.99))
+    found = _herds(bed, programs, held, count, "first", CUDA_ROUNDS)
 
-    under, alone = (statistics.median(tails[shared]) for shared in (True, False))
+    tails = [[percentile(times, 0.99) for times in herds] for herds in found]
+    under, alone = (statistics.median(column) for column in tails)
     each = (under - alone) / count
     table.add(
         f"{count} at once, cuInit, context, allocation, {CUDA_ROUNDS} rounds of each: p99",
         goal=f"less than {ADDED_MS:g} ms more each",
-        got=f"{spread(tails[True], 0)} ms",
-        base=f"{spread(tails[False], 0)} ms",
+        got=f"{spread(tails[0], 0)} ms",
+        base=f"{spread(tails[1], 0)} ms",
         ratio=f"{under - alone:+.0f} ms, {each:+.1f} ms each ({under / alone:.3f})",
         good=each < ADDED_MS,
     )

@@ -28,6 +28,8 @@ CONTAINERD = "--root /run/containerd/runc/default --log /b/log.json --log-format
         pytest.param("--root run kill create 9", "kill", "", id="kill"),
         pytest.param("--new-option value create -b /b id", "create", "/b", id="an option of tomorrow"),
         pytest.param("--new-option value start create", "create", "", id="which costs at most a look at a bundle"),
+        pytest.param(f"{CONTAINERD} exec --process /p --detach c2", "exec", "", id="exec"),
+        pytest.param("--new-option value exec c2 sh", "exec", "", id="exec behind an option of tomorrow"),
         pytest.param("features", "features", "", id="features"),
         pytest.param("--version", "", "", id="version"),
         pytest.param("", "", "", id="nothing"),
@@ -38,6 +40,7 @@ def test_command_and_bundle(line: str, name: str, bundle: str) -> None:
 
     assert (found.name, found.bundle) == (name, bundle)
     assert found.edits is (name in ("create", "run"))
+    assert found.executes is (name == "exec")
 
 
 def test_log_options() -> None:

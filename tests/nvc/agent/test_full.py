@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from nvc.agent.keeping import Keeping
 from nvc.agent.notify import Systemd
 from nvc.agent.tenant_files import TENANTS, prepare
 from nvc.agent.tenants import Tenants
+from nvc.errors import AgentError
 from nvc.linux.guard import Guard
 from nvc.share import store
 from nvc.share.limits import Limits
@@ -92,6 +94,63 @@ def refused_and_then_not(tenants: Tenants, told: list[dict[str, object]], direct
 
 def test_a_container_is_refused_with_the_reason_and_the_next_is_not(tmp_path: Path) -> None:
     in_namespaces(with_tenants, tmp_path, refused_and_then_not, pid=True)
+
+
+def ends_after_its_files(tenants: Tenants, told: list[dict[str, object]], directory: Path) -> None:
+    admit(tenants)
+    shutil.rmtree(directory / TENANTS)
+    assert leftovers.until(lambda: looked(tenants) == 0, seconds=5)
+    assert [event["event"] for event in told] == ["tenant", "listener", "gone"], told
+    admit(tenants)
+    assert told[-1]["event"] == "refused" and f"{TENANTS}/2.json: no such file" in str(told[-1]["message"])
+    assert "restart nvc-agent" in str(told[-1]["hint"])
+
+
+def taken_over_later(place: Path, size: str) -> None:
+    directory, shares, own = place / "agent", str(place / "share"), os.getpid()
+    small(directory, f"size={size}")
+    prepare(str(directory))
+    limits = Limits((GPU,), (), "580.105.08", KEY)
+    store.create(StoredShare(KEY, KEY, own, store.start_time(own)), limits, b"", directory=shares)
+    told: list[dict[str, object]] = []
+    journal = Journal(-1)
+    journal.listen(told.append)
+    keeping = Keeping(str(directory), Systemd({}))
+    listener, _other = os.pipe()
+
+    def tenants(guard: Guard) -> Tenants:
+        return Tenants(guard, keeping, journal, str(directory), shares, [])
+
+    with Guard(str(place)) as guard:
+        process = ContainerProcess(KEY, own, own, "creating", "nvc", "", 0)
+        asyncio.run(tenants(guard).admit(process, listener))
+    filler = fill(directory)
+    with Guard(str(place)) as guard, pytest.raises(AgentError, match="no space left on device") as raised:
+        tenants(guard).take_over(keeping.get())
+    assert "make room in /run" in raised.value.hint
+    filler.unlink()
+    with Guard(str(place)) as guard:
+        again = tenants(guard)
+        again.take_over(keeping.get())
+        assert len(again) == 1, told
+    keeping.leave()
+
+
+@pytest.mark.parametrize("size", ["1m", "128k"])
+def test_a_container_waits_for_an_agent_that_has_room_for_its_books(tmp_path: Path, size: str) -> None:
+    # Its listener was closed instead: every call of it was answered ENOSYS from then on. Where little room was left,
+    # the agent got SIGBUS from holes of the books before it.
+    in_namespaces(taken_over_later, tmp_path, size, pid=True)
+
+
+def looked(tenants: Tenants) -> int:
+    tenants.look()
+    return len(tenants)
+
+
+def test_a_container_is_gone_also_where_somebody_removed_its_files(tmp_path: Path) -> None:
+    # Half of it was done: the scheduler was not told, and kept its weight and cap.
+    in_namespaces(with_tenants, tmp_path, ends_after_its_files, pid=True)
 
 
 def agent(place: Path, inodes: int) -> tuple[int, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -258,6 +260,33 @@ def test_readers_that_say_nothing_are_let_go_and_keep_nobody_out(monkeypatch: py
         assert (await ask(b"GET /metrics HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 200")
 
     serving(check, lambda: status(), limit=2)
+
+
+def test_readers_that_do_not_read_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each kept its connection and a page in the agent's memory, and did not count: any user of the machine may connect.
+    monkeypatch.setattr(metrics, "PATIENCE", 0.2)
+    many = status(*(tenant(number) for number in range(TENANTS)))
+
+    async def run() -> None:
+        server = await metrics.serve("127.0.0.1:0", lambda: many)
+        loop = asyncio.get_running_loop()
+        server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        before, accepted = len(os.listdir("/proc/self/fd")), False
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.setblocking(False)
+            await loop.sock_connect(deaf, server.sockets[0].getsockname())
+            await loop.sock_sendall(deaf, b"GET /metrics HTTP/1.1\r\n\r\n")
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                accepted |= len(os.listdir("/proc/self/fd")) == before + 2
+                if accepted and len(os.listdir("/proc/self/fd")) == before + 1:
+                    break  # ours alone
+            else:
+                raise AssertionError("its connection stays")
+        server.close()
+
+    asyncio.run(run())
 
 
 def test_an_address_in_use_is_an_error_with_advice() -> None:

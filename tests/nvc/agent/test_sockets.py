@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import nvc
 from nvc.agent import protocol
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.control import CONNECTIONS, ControlSocket
@@ -40,7 +44,7 @@ def listening(path: Path) -> socket.socket:
     return made
 
 
-def with_control(path: Path, told: Told, act: Callable[[], Awaitable[None]]) -> None:
+def with_control(path: Path, told: Told, act: Callable[[], Awaitable[None]], mode: int = 0o600) -> None:
     async def status(request: dict[str, Any], who: Peer) -> dict[str, Any]:
         return {"uid": who.uid}
 
@@ -53,6 +57,7 @@ def with_control(path: Path, told: Told, act: Callable[[], Awaitable[None]]) -> 
     async def run() -> None:
         handlers = {"status": status, "pause": pause, "policy": policy}
         server = ControlSocket(listening(path), handlers, told.journal, lambda: -1, SECONDS)
+        path.chmod(mode)
         task = asyncio.ensure_future(server.serve())
         try:
             await asyncio.wait_for(act(), 20)
@@ -133,6 +138,122 @@ def test_many_connections_are_a_limit_and_no_end(tmp_path: Path) -> None:
             raise AssertionError("nobody is served any more")
 
     with_control(path, told, act)
+
+
+@pytest.mark.root
+def test_who_is_not_root_cannot_keep_root_out(tmp_path: Path) -> None:
+    # Members of the group may connect; whoever had all connections, and said nothing, had the socket for himself.
+    told, path = Told(), tmp_path / "control"
+    holder = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+held = [socket.socket(socket.AF_UNIX) for _ in range(int(sys.argv[1]))]
+for one in held:
+    one.connect("control")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+    async def act() -> None:
+        made = await asyncio.create_subprocess_exec(
+            *(os.path.realpath(sys.executable), "-IS", "-c", holder, str(2 * CONNECTIONS)),
+            cwd=tmp_path,
+            user=65534,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert made.stdout is not None
+        assert await made.stdout.readline() == b"held\n"
+        try:
+            assert (await ask(path, b'{"verb":"status"}\n'))[0]["uid"] == 0
+        finally:
+            await made.communicate(b"")
+
+    tmp_path.chmod(0o711)
+    with_control(path, told, act, mode=0o666)
+    assert [event["what"] for event in told.events] == [f"control: {CONNECTIONS} connections of others than root"]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("ends", [False, True], ids=["goes on", "has said all"])
+def test_who_does_not_read_answers_is_let_go(tmp_path: Path, ends: bool) -> None:
+    told, path = Told(), tmp_path / "control"
+
+    async def act() -> None:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            await asyncio.sleep(0.05)
+            before = len(os.listdir("/proc/self/fd"))
+            client.setblocking(False)
+            # More than the socket holds, and with ``ends`` less than the agent waits for.
+            wanted = b'{"verb":"policy","policy":"x"}\n' * (1600 if ends else 20000)
+            try:
+                await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(client, wanted), 5)
+            except (TimeoutError, OSError):
+                pass
+            if ends:
+                client.shutdown(socket.SHUT_WR)
+            for _ in range(200):
+                if len(os.listdir("/proc/self/fd")) < before:
+                    return
+                await asyncio.sleep(0.01)
+            raise AssertionError("its connection stays")
+
+    with_control(path, told, act)
+
+
+@pytest.mark.root
+def test_between_two_lines_it_is_the_turn_of_others(tmp_path: Path) -> None:
+    # Lines that had come together were answered in one go: up to seconds in which nobody told the keeper that all is
+    # well, and it thaws everybody after half a second.
+    told, path = Told(), tmp_path / "control"
+    lines = 2000
+
+    async def act() -> None:
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(b"\n" * lines)
+        turns = answers = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(others())
+        while answers < lines:
+            answers += (await asyncio.wait_for(reader.read(65536), 5)).count(b"\n")
+        task.cancel()
+        writer.close()
+        assert turns >= lines
+
+    with_control(path, told, act)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("python", [sys.executable, "python3.13", "python3.14"], ids=["this", "3.13", "3.14"])
+def test_the_sockets_name_stays(tmp_path: Path, python: str) -> None:
+    # systemd's socket unit made it. From 3.13 on asyncio removes what it served, unless it is told not to.
+    if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode if shutil.which(python) else 1:
+        pytest.skip(f"no {python} here")
+    script = """
+import asyncio, socket, sys
+from nvc.agent.control import ControlSocket
+from nvc.agent.journal import Journal
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[1])
+server.listen(8)
+async def run():
+    serving = asyncio.ensure_future(ControlSocket(server, {}, Journal(-1), lambda: -1).serve())
+    await asyncio.sleep(0.1)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+asyncio.run(run())
+"""
+    library = Path(nvc.__file__).parents[1]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(library), "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([python, "-c", script, str(tmp_path / "control")], env=environment, check=True)
+    assert (tmp_path / "control").is_socket()
 
 
 def with_listener(path: Path, told: Told, act: Callable[[], Awaitable[None]]) -> list[ContainerProcess]:

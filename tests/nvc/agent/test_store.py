@@ -106,7 +106,7 @@ def test_what_the_store_has_outlives_agent_and_keeper(
         enter(tenant, shares)
         say(tenant)
         assert answer(tenant) == "mapped\n", manager.log.read_text()
-        assert list(manager.store) == ["1-1"]
+        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=10)
         for _ in range(2):
             # The agent first: with a connection to the keeper it would start another.
             manager.kill()
@@ -116,14 +116,14 @@ def test_what_the_store_has_outlives_agent_and_keeper(
             assert answer(tenant) == "mapped\n", manager.log.read_text()
             with Client(str(directory / "control")) as client:
                 assert [one["container"] for one in client.call("status")["tenants"]] == [KEY]
-        assert list(manager.store) == ["1-1"]
+        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=10)
         # The keeper has what only the store had, and then the other way round: a stop empties the store.
         manager.kill()
         os.close(manager.store.pop("1-1"))
         manager.start(*words)
         say(tenant)
         assert answer(tenant) == "mapped\n", manager.log.read_text()
-        assert list(manager.store) == ["1-1"]
+        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=10)
         tenant.kill()
         assert leftovers.until(lambda: not manager.store, seconds=10), "the store lets go of a container that ended"
     kill_keeper(directory)
@@ -151,7 +151,7 @@ def test_a_listener_on_its_way_is_not_lost_with_an_agent(
         manager.start(*words)
         assert answer(tenant) == "mapped\n", manager.log.read_text()
         assert manager.log.read_text().count('"event":"listener"') == 1
-        assert list(manager.store) == ["1-1"]
+        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=10)
         # Nothing of the connection is left.
         manager.kill()
         manager.start(*words)

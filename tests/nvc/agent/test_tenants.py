@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import time
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -14,11 +17,15 @@ from nvc.agent.keeping import Keeping
 from nvc.agent.notify import Systemd
 from nvc.agent.tenant_files import TENANTS, prepare
 from nvc.agent.tenants import Tenants
+from nvc.errors import ContainerError
+from nvc.linux import seccomp
 from nvc.linux.guard import Guard
 from nvc.share import store
 from nvc.share.entry import StoredShare
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
+from tests.support import leftovers
+from tests.support.isolation import in_namespaces
 
 #: In one test: registered, hung up, gone.
 CONTAINERS, AT_ONCE = 2000, 100
@@ -39,26 +46,49 @@ def resident() -> int:
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
 
 
+KEY, OWN = "c1", os.getpid()
+FIRST = ContainerProcess(KEY, OWN, OWN, "creating", "nvc", "", 0)
+
+
+def hung_up() -> int:
+    """As the listener of a process that ended: the read end of a pipe."""
+    end, other = os.pipe()
+    os.close(other)
+    return end
+
+
+class Place:
+    """Tenants with one container's share, what they tell, and the keeper. A context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.directory = str(path / "agent")
+        shares = str(path / "share")
+        prepare(self.directory)
+        limits = Limits((GPU,), (), "580.105.08", KEY)
+        store.create(StoredShare(KEY, KEY, OWN, store.start_time(OWN)), limits, b"", directory=shares)
+        self.told: list[dict[str, object]] = []
+        journal = Journal(-1)
+        journal.listen(self.told.append)
+        self.keeping = Keeping(self.directory, Systemd({}))
+        self._guard = Guard(str(path))
+        self.tenants = Tenants(self._guard, self.keeping, journal, self.directory, shares, [])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._guard.close()
+        self.keeping.leave()
+
+
 @pytest.mark.root
 def test_containers_that_are_gone_leave_nothing(tmp_path: Path) -> None:
-    directory, shares = str(tmp_path / "agent"), str(tmp_path / "share")
-    prepare(directory)
-    key, own = "c1", os.getpid()
-    limits = Limits((GPU,), (), "580.105.08", key)
-    store.create(StoredShare(key, key, own, store.start_time(own)), limits, b"", directory=shares)
-    told: list[dict[str, object]] = []
-    journal = Journal(-1)
-    journal.listen(told.append)
-    keeping = Keeping(directory, Systemd({}))
-    with Guard(str(tmp_path)) as guard:
-        tenants = Tenants(guard, keeping, journal, directory, shares, [])
+    with Place(tmp_path) as place:
+        tenants = place.tenants
 
         async def some(count: int) -> None:
             for _ in range(count):
-                # Hung up from the beginning, as that of a container which ended: the read end of a pipe.
-                end, other = os.pipe()
-                os.close(other)
-                await tenants.admit(ContainerProcess(key, own, own, "creating", "nvc", "", 0), end)
+                await tenants.admit(FIRST, hung_up())
                 tenants.look()
                 for _ in range(500):
                     if not len(tenants):
@@ -66,13 +96,101 @@ def test_containers_that_are_gone_leave_nothing(tmp_path: Path) -> None:
                     await asyncio.sleep(0.0005)
                     tenants.look()
 
+        own = threads()
         asyncio.run(some(AT_ONCE))
-        before = threads(), descriptors(), resident()
+        # A thread that was waited for is there until the kernel has ended it.
+        assert leftovers.until(lambda: threads() == own, seconds=5)
+        before = descriptors(), resident()
         asyncio.run(some(CONTAINERS - AT_ONCE))
-        assert (threads(), descriptors()) == before[:2]
-        assert resident() < before[2] + 4096
+        assert leftovers.until(lambda: threads() == own, seconds=5)
+        assert descriptors() == before[0]
+        assert resident() < before[1] + 4096
         assert len(tenants) == 0
-    assert [event["event"] for event in told].count("gone") == CONTAINERS
-    assert os.listdir(f"{directory}/{TENANTS}") == []
-    assert keeping.get() == {}
-    keeping.leave()
+        assert [event["event"] for event in place.told].count("gone") == CONTAINERS
+        assert os.listdir(f"{place.directory}/{TENANTS}") == []
+        assert place.keeping.get() == {}
+
+
+@pytest.mark.root
+def test_processes_put_into_a_container_that_stays_leave_nothing(tmp_path: Path) -> None:
+    # Their listeners stayed open until the container ended: a probe that is executed every few seconds used up the
+    # agent's descriptors within days.
+    with Place(tmp_path) as place:
+        tenants = place.tenants
+        first, other = os.pipe()
+        asyncio.run(tenants.admit(FIRST, first))
+        before = descriptors()
+        for _ in range(100):
+            asyncio.run(tenants.admit(FIRST.replace(status="running"), hung_up()))
+            for _ in range(500):
+                if descriptors() == before:
+                    break
+                time.sleep(0.002)
+                tenants.look()
+            assert descriptors() == before
+        (tenant,) = tenants
+        assert list(tenant.listeners.values()) == [first]
+        kept = place.keeping.get()
+        assert list(kept) == list(tenant.listeners)
+        for descriptor in (*kept.values(), other):
+            os.close(descriptor)
+
+
+@pytest.mark.root
+def test_too_many_processes_in_a_container_at_once_are_told_as_that(tmp_path: Path) -> None:
+    with Place(tmp_path) as place:
+        others = []
+        for _ in range(65):
+            listener, other = os.pipe()
+            others.append(other)
+            asyncio.run(place.tenants.admit(FIRST, listener))
+        (refused,) = (event for event in place.told if event["event"] == "refused")
+        assert "64 processes that were put into it are there, and it can have no more" in str(refused["message"])
+        assert "when some have ended" in str(refused["hint"])
+        for other in others:
+            os.close(other)
+
+
+def filtered() -> int:
+    """A process that has a filter and does nothing but sleep."""
+    ready, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        seccomp.install()
+        os.write(told, b"x")
+        time.sleep(60)
+        os._exit(0)
+    os.close(told)
+    assert os.read(ready, 1) == b"x"
+    os.close(ready)
+    return child
+
+
+def strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether who got the number of a process that is refused, and ended while its share was waited for, lives."""
+    with Place(path) as place:
+        number = filtered()
+        found = []
+
+        async def end(tenants: Tenants, process: ContainerProcess) -> None:
+            os.kill(number, signal.SIGKILL)
+            os.waitpid(number, 0)
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(number - 1))
+            found.append(filtered())
+            raise ContainerError("no share")
+
+        monkeypatch.setattr(Tenants, "_entry", end)
+        asyncio.run(place.tenants.admit(FIRST.replace(pid=number), hung_up()))
+        assert found == [number]
+        lives = os.waitpid(number, os.WNOHANG) == (0, 0)
+        if lives:
+            os.kill(number, signal.SIGKILL)
+            os.waitpid(number, 0)
+        return lives
+
+
+@pytest.mark.root
+def test_who_gets_the_number_of_a_process_that_is_refused_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert in_namespaces(strangers, tmp_path, monkeypatch, pid=True)

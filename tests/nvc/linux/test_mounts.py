@@ -18,6 +18,7 @@ from nvc.linux.fd import Fd, same_file
 from nvc.linux.root import Root
 from nvc.linux.syscalls import SyscallError
 from nvc.linux.undo import Undo
+from tests.support import leftovers
 from tests.support.isolation import in_namespaces
 
 pytestmark = pytest.mark.root
@@ -365,6 +366,8 @@ def test_entering_with_threads_is_refused_with_einval(tmp_path: Path) -> None:
         finally:
             stop.set()
             thread.join()
+        # The kernel's thread ends a little after Python's.
+        assert leftovers.until(lambda: len(os.listdir("/proc/self/task")) == 1, seconds=5)
         namespaces.enter("/proc/self/ns/mnt", "mnt")
 
     isolated(run, tmp_path)

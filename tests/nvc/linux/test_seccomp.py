@@ -140,6 +140,13 @@ def test_misspelt_name_is_a_mistake() -> None:
         seccomp.assemble(["read"], machine="riscv64")
 
 
+def test_one_call_of_one_architecture_is_absent() -> None:
+    program = seccomp.assemble_without("i386", 90)
+    i386, native = (const.AUDIT_ARCH[name] for name in ("i386", "x86_64"))
+    assert decide(program, i386, 90) == ENOSYS
+    assert {decide(program, arch, number) for arch, number in ((i386, 89), (i386, 91), (native, 90))} == {ALLOW}
+
+
 @pytest.mark.parametrize("machine", NUMBERS)
 def test_numbers_are_libseccomp_s(machine: str) -> None:
     pyseccomp = pytest.importorskip("pyseccomp")

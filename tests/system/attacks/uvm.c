@@ -1,7 +1,10 @@
 /* Memory that UVM keeps: it takes a duplicate of what it maps. Numbers and layouts: uvm_ioctl.h, nvos.h. */
 #include "attack.h"
 
+#include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 
 #define BASE 0x700000000000u
 /* VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED, ENABLE_PAGE_FAULTING */
@@ -179,8 +182,6 @@ void attack_unseen (int argc, char **argv)
 {
     struct bed bed = bed_open ();
     struct uvm uvm = begin (&bed, false);
-    unsigned pieces = 0;
-    uint32_t handle;
     long mapped = -ENOSYS;
 
     (void) argc, (void) argv;
@@ -202,10 +203,9 @@ void attack_unseen (int argc, char **argv)
     mapped = (uint32_t) mapped == place ? 0 : mapped;
 #endif
     say ("mapped", (uint64_t) -mapped);
-    usleep (3000000);
-    while (pieces < 20 && bed_memory (&bed, &handle, GIB) == 0)
-        pieces++;
-    say ("pieces", pieces);
+    if (mapped == 0)
+        usleep (3000000);
+    say ("pieces", bed_fill (&bed));
     hold ();
 }
 
@@ -214,8 +214,6 @@ void attack_uvm_child (int argc, char **argv)
 {
     struct bed bed = bed_open ();
     struct uvm uvm = begin (&bed, false);
-    unsigned pieces = 0;
-    uint32_t handle;
     int told[2], byte;
 
     (void) argc, (void) argv;
@@ -235,10 +233,155 @@ void attack_uvm_child (int argc, char **argv)
         exit (5);
     say ("mapped", (uint64_t) byte);
     usleep (300000);
-    while (pieces < 20 && bed_memory (&bed, &handle, GIB) == 0)
-        pieces++;
-    say ("pieces", pieces);
+    say ("pieces", bed_fill (&bed));
     kill (child, SIGKILL);
     waitpid (child, NULL, 0);
+    hold ();
+}
+
+static void *mapping (void *argument)
+{
+    int file = *(int *) argument;
+
+    for (;;) {
+        void *place = mmap (NULL, 4096, PROT_READ, MAP_SHARED, file, 4096);
+
+        if (place == MAP_FAILED || munmap (place, 4096) != 0)
+            exit (4);
+    }
+}
+
+/* uvm-busy: 1.5 GiB of managed memory, while threads make other shared mappings without end, each of which is announced.
+ * How many pieces of 1 GiB can be had meanwhile? */
+void attack_uvm_busy (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct uvm uvm = begin (&bed, false);
+    int file = memfd_create ("mapped", MFD_CLOEXEC);
+    pthread_t thread;
+    void *place;
+
+    (void) argc, (void) argv;
+    if (file < 0 || ftruncate (file, 8192) != 0)
+        exit (4);
+    for (unsigned i = 0; i < 4; i++)
+        if (pthread_create (&thread, NULL, mapping, &file) != 0)
+            exit (4);
+    usleep (100000);
+    place = mmap ((void *) BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) BASE);
+    say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
+    usleep (300000);
+    say ("pieces", bed_fill (&bed));
+    hold ();
+}
+
+struct first {
+    struct bed bed;
+    struct uvm uvm;
+    pid_t pid;
+};
+
+static void *without_first (void *argument)
+{
+    struct first *first = argument;
+    char path[64], state = 0;
+    uint32_t handle;
+
+    /* The first thread has ended when the process looks like a zombie. */
+    snprintf (path, sizeof (path), "/proc/%d/stat", first->pid);
+    while (state != 'Z') {
+        FILE *file = fopen (path, "re");
+
+        if (file == NULL || fscanf (file, "%*d (%*[^)]) %c", &state) != 1)
+            exit (4);
+        fclose (file);
+    }
+    say ("memory", bed_memory (&first->bed, &handle, 2 * GIB));
+    void *place = mmap ((void *) BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, first->uvm.file, (off_t) BASE);
+    say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
+    usleep (300000);
+    say ("pieces", bed_fill (&first->bed));
+    hold ();
+    exit (0);
+}
+
+/* uvm-thread: the process's first thread ends, and another one goes on: 2 GiB, 1.5 GiB of managed memory, and how many pieces
+ * of 1 GiB? Of its first thread alone the kernel tells neither descriptors nor mappings any more. */
+void attack_uvm_thread (int argc, char **argv)
+{
+    static struct first first;
+    pthread_t thread;
+
+    (void) argc, (void) argv;
+    first.bed = bed_open ();
+    first.uvm = begin (&first.bed, false);
+    first.pid = getpid ();
+    if (pthread_create (&thread, NULL, without_first, &first) != 0)
+        exit (4);
+    syscall (SYS_exit, 0);
+}
+
+struct slow {
+    struct bed bed;
+    void *page;
+    atomic_bool is_mapped;
+};
+
+static void *call_with_slow_memory (void *argument)
+{
+    struct slow *slow = argument;
+
+    while (!atomic_load (&slow->is_mapped))
+        continue;
+    ioctl (slow->bed.file, REQUEST (0x2a, sizeof (struct control)), slow->page);
+    return NULL;
+}
+
+/* uvm-slow: 1.5 GiB of managed memory, and at once a call whose struct lies in a page that does not come until it is wanted: who
+ * reads it waits. Where that takes a right that is not there, the page comes at once. How many pieces of 1 GiB? */
+void attack_uvm_slow (int argc, char **argv)
+{
+    static struct slow slow;
+    struct uvm uvm;
+    struct uffdio_api api = { .api = UFFD_API };
+    struct uffdio_register range = { .range.len = 4096, .mode = UFFDIO_REGISTER_MODE_MISSING };
+    int faults = (int) syscall (SYS_userfaultfd, O_CLOEXEC);
+    pthread_t thread;
+    void *place;
+
+    (void) argc, (void) argv;
+    slow.bed = bed_open ();
+    uvm = begin (&slow.bed, false);
+    slow.page = mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    range.range.start = (uintptr_t) slow.page;
+    if (slow.page == MAP_FAILED || pthread_create (&thread, NULL, call_with_slow_memory, &slow) != 0)
+        exit (4);
+    if (faults >= 0 && (ioctl (faults, UFFDIO_API, &api) != 0 || ioctl (faults, UFFDIO_REGISTER, &range) != 0))
+        exit (4);
+    place = mmap ((void *) BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) BASE);
+    atomic_store (&slow.is_mapped, true);
+    say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
+    hold ();
+    if (faults >= 0)
+        close (faults);
+    pthread_join (thread, NULL);
+    usleep (300000);
+    say ("pieces", bed_fill (&slow.bed));
+    hold ();
+}
+
+/* uvm-heap: UVM keeps one piece, and another one is freed on the old way, whose answer says how much memory there is. */
+void attack_uvm_heap (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct uvm uvm = begin (&bed, false);
+    uint32_t head[46] = { bed.client, bed.device, 3, [5] = 0xffff }, handle;
+
+    (void) argc, (void) argv;
+    say ("memory", bed_memory (&bed, &handle, GIB));
+    say ("map", map (&uvm, &bed, 0, handle, GIB));
+    bed_free (&bed, handle);
+    say ("other", bed_memory (&bed, &head[11], 64 * MIB));
+    say ("freed", call (bed.file, REQUEST (0x4a, sizeof (head)), head, 20));
     hold ();
 }

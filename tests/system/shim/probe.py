@@ -196,6 +196,14 @@ class Probe:
             os._exit(0)
         return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
 
+    def leave(self, seconds: int) -> int:
+        """A forked child that keeps every descriptor and does nothing; its process id."""
+        child = os.fork()
+        if child == 0:
+            time.sleep(seconds)
+            os._exit(0)
+        return child
+
     def spawn(self) -> int:
         """Programs started with vfork, which close every descriptor first."""
         import subprocess
@@ -228,9 +236,21 @@ class Probe:
         numbers = self.open_on(path)
         socket.send_fds(here, [b"x"], numbers)
         self.queue = here, there
+        self.hidden = numbers
         for number in numbers:
             os.close(number)
         return len(numbers)
+
+    def show(self) -> int:
+        """Take what was hidden back, under the numbers that it had."""
+        _, found, _, _ = socket.recv_fds(self.queue[1], 1, len(self.hidden))
+        for place, copy in enumerate(found):
+            os.dup2(copy, 500 + place)
+            os.close(copy)
+        for place, number in enumerate(self.hidden):
+            os.dup2(500 + place, number)
+            os.close(500 + place)
+        return len(found)
 
     def clients(self, count: int) -> int:
         """Make clients of the driver's that do nothing, on a descriptor that stays open; how many were made."""

@@ -1,0 +1,260 @@
+/*
+ * What the driver says that processes hold (truth.c), beside what the books say: what is held beyond the books is
+ * charged, dead processes are refunded when the driver has let go of them, and whoever won a race is ended.
+ *
+ * The driver counts memory to the process that made its client, also when another one made the call: a child on a
+ * descriptor that it has from its parent. So when calls that were left to anybody may have become others, it is asked
+ * about all.
+ */
+#include "tenant.h"
+
+#include <string.h>
+
+#define FIRST_ASK_NS 5000000u
+#define LAST_ASK_NS 1000000000u
+/* An answer takes the driver a millisecond: of more processes with clients each waits longer, up to SELDOM_NS. */
+#define ASKS_A_SECOND 4u
+#define SELDOM_NS UINT64_C (8000000000)
+/* So old an answer is as good as a new one. */
+#define RECENT_NS 100000000u
+/* No more than this part of the time (1 / PART) goes into asking. */
+#define PART 8u
+
+/* What the driver says of one process, into process->truth; the tenant's burden. */
+static bool look (struct tenant *tenant, struct process *process)
+{
+    uint64_t begun = fair_cpu ();
+    bool known = false;
+
+    pthread_mutex_lock (&tenant->guard->truth_lock);
+    for (uint32_t gpu = 0; tenant->guard->truth != NULL && gpu < tenant->limits.gpu_count; gpu++)
+        known |= truth_of_process (tenant->guard->truth, tenant->limits.gpus[gpu].uuid, process->pid,
+                                   &process->truth[gpu]) == 0;
+    pthread_mutex_unlock (&tenant->guard->truth_lock);
+    process->asked_at = guard_now ();
+    fair_spent (tenant, fair_cpu () - begun);
+    return known;
+}
+
+static bool holds_nothing (const struct tenant *tenant, const struct process *process)
+{
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        if (process->truth[gpu] != 0)
+            return false;
+    return true;
+}
+
+/* Who never had a client holds nothing. */
+static bool may_hold (const struct tenant *tenant, const struct process *process)
+{
+    return process->serial != 0 && !process->dead && (process->client_count != 0 || !holds_nothing (tenant, process));
+}
+
+static void look_at_all (struct tenant *tenant)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (may_hold (tenant, &tenant->processes[i]))
+            look (tenant, &tenant->processes[i]);
+}
+
+static bool is_over (const struct tenant *tenant, uint32_t gpu)
+{
+    uint64_t limit = tenant->limits.gpus[gpu].memory;
+
+    return limit != 0 && tenant_used (tenant, gpu) > limit && (tenant->excess[gpu] != 0 || tenant->over[gpu]);
+}
+
+/* What the processes hold beyond what the books say. Whether that is above a quota that was kept before. */
+static bool sum_up (struct tenant *tenant)
+{
+    bool any = false;
+
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
+        uint64_t sum = 0;
+
+        for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+            sum += tenant->processes[i].serial ? tenant->processes[i].truth[gpu] : 0;
+        tenant->status.truth[gpu] = sum;
+        tenant->excess[gpu] = sum > tenant->used[gpu] ? sum - tenant->used[gpu] : 0;
+        any |= is_over (tenant, gpu) && !tenant->over[gpu];
+    }
+    return any;
+}
+
+enum guilt { SUSPECT_THAT_GREW, WHO_GREW, SUSPECT };
+
+static bool is_guilty (const struct process *process, uint32_t gpu, enum guilt of)
+{
+    bool grew = process->truth[gpu] > process->truth_before[gpu];
+
+    return process->serial != 0 && !process->dead && (of == WHO_GREW || process->is_suspect) && (of == SUSPECT || grew);
+}
+
+/* Calls were left to processes of the tenant, and it holds more by now than anybody granted. Ended are those of them that
+ * hold more than before; if none does, whoever else does, for whom they made it; and if nobody does, the numbers are old,
+ * and it was a call of theirs all the same. */
+static void judge (struct tenant *tenant, uint32_t gpu)
+{
+    bool is_suspected = false, is_found = false;
+
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        is_suspected |= tenant->processes[i].is_suspect && tenant->excess[gpu] > tenant->processes[i].excess_before[gpu];
+    for (enum guilt of = SUSPECT_THAT_GREW; is_suspected && !is_found && of <= SUSPECT; of++)
+        for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+            if (is_guilty (&tenant->processes[i], gpu, of)) {
+                race_lost (tenant, &tenant->processes[i]);
+                is_found = true;
+            }
+}
+
+/* What is held beyond the books counts too. */
+static void compare (struct tenant *tenant)
+{
+    /* Who was not asked lately may have given back what it had: before that is held against anybody all are asked. */
+    if (sum_up (tenant)) {
+        look_at_all (tenant);
+        sum_up (tenant);
+    }
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
+        bool over = is_over (tenant, gpu);
+
+        if (over && !tenant->over[gpu])
+            guard_note (tenant, RM_OVER_QUOTA, 0, 0);
+        if (over)
+            judge (tenant, gpu);
+        if (over != tenant->over[gpu]) {
+            tenant->over[gpu] = over;
+            schedule_apply (tenant, gpu);
+        }
+    }
+}
+
+void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at)
+{
+    /* Whoever makes such calls without end puts nothing off. */
+    if (process->ask_at == 0 || at < process->ask_at)
+        process->ask_at = at;
+    process->ask_delay = 0;
+    if (tenant->ask_at == 0 || process->ask_at < tenant->ask_at)
+        tenant->ask_at = process->ask_at;
+}
+
+static bool is_stopped (const struct tenant *tenant)
+{
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        if (tenant->over[gpu])
+            return true;
+    return false;
+}
+
+/* When to ask about a process again: soon while calls of its are under way, ever more rarely while its memory is waited
+ * for, and otherwise to be sure. spent: ns of the questions that were asked now. */
+static void ask_again (const struct tenant *tenant, struct process *process, uint64_t now, uint64_t seldom, uint64_t spent)
+{
+    uint64_t delay = seldom;
+
+    if (!process->is_on && !process->dead && !is_stopped (tenant))
+        process->ask_delay = 0;
+    else {
+        if (process->is_on || process->ask_delay == 0)
+            delay = FIRST_ASK_NS;
+        else
+            delay = process->ask_delay > LAST_ASK_NS / 2 ? LAST_ASK_NS : process->ask_delay * 2;
+        process->ask_delay = delay;
+    }
+    process->ask_at = now + (delay < spent * PART ? spent * PART : delay);
+}
+
+static uint64_t how_seldom (const struct tenant *tenant)
+{
+    uint64_t count = 0, seldom = LAST_ASK_NS;
+
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        count += may_hold (tenant, &tenant->processes[i]);
+    if (count > ASKS_A_SECOND)
+        seldom = LAST_ASK_NS / ASKS_A_SECOND * count;
+    return seldom < SELDOM_NS ? seldom : SELDOM_NS;
+}
+
+/* Asks about those whose time has come. Whether anybody's calls that were left to it are over. */
+static bool ask_due (struct tenant *tenant, uint64_t now)
+{
+    bool any_cleared = false;
+
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        struct process *process = &tenant->processes[i];
+        bool known;
+
+        process->is_due = process->serial != 0 && process->ask_at != 0 && process->ask_at <= now;
+        if (!process->is_due)
+            continue;
+        /* Before it is asked about: what came back by then is in the answer. */
+        process->is_on = process->is_suspect && race_is_on (tenant, process, now);
+        process->is_cleared = process->is_suspect && !process->is_on;
+        any_cleared |= process->is_suspect;
+        known = look (tenant, process);
+        if (process->dead && (!known || holds_nothing (tenant, process))) {
+            keep_finish (tenant, process->serial);
+            rm_close_file (tenant->rm, process->serial);
+            managed_forget (tenant, process);
+            process_forget (tenant, process);
+        }
+    }
+    return any_cleared;
+}
+
+void truth_check (struct tenant *tenant, uint64_t now)
+{
+    uint64_t begun = guard_now (), seldom, spent;
+
+    if (tenant->ask_at == 0 || tenant->ask_at > now)
+        return;
+    /* A number that is too low would hide what was won, and one that is too high keep the tenant stopped. */
+    if (ask_due (tenant, now) || is_stopped (tenant))
+        look_at_all (tenant);
+    compare (tenant);
+    seldom = how_seldom (tenant);
+    spent = guard_now () - begun;
+    tenant->ask_at = 0;
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        struct process *process = &tenant->processes[i];
+
+        if (process->serial == 0 || process->ask_at == 0)
+            continue;
+        if (process->is_due) {
+            ask_again (tenant, process, now, seldom, spent);
+            if (process->is_cleared)
+                process->is_suspect = process->is_cleared = false;
+            process->is_due = false;
+        }
+        if (tenant->ask_at == 0 || process->ask_at < tenant->ask_at)
+            tenant->ask_at = process->ask_at;
+    }
+}
+
+void truth_now (struct tenant *tenant)
+{
+    look_at_all (tenant);
+    compare (tenant);
+}
+
+void truth_begin (struct tenant *tenant, struct process *process)
+{
+    bool is_first = true;
+
+    for (unsigned i = 0; i < TENANT_PROCESSES && is_first; i++)
+        is_first = !tenant->processes[i].is_suspect;
+    if (process->asked_at == 0)
+        look (tenant, process);
+    /* Others may be made to hold what it wins, and what they hold already is not to be taken for that. */
+    for (unsigned i = 0; i < TENANT_PROCESSES && is_first; i++) {
+        struct process *other = &tenant->processes[i];
+
+        if (may_hold (tenant, other) && other->asked_at + RECENT_NS < guard_now ())
+            look (tenant, other);
+        memcpy (other->truth_before, other->truth, sizeof (other->truth));
+    }
+    sum_up (tenant);
+    memcpy (process->excess_before, tenant->excess, sizeof (process->excess_before));
+    memcpy (process->truth_before, process->truth, sizeof (process->truth));
+}

@@ -1,0 +1,68 @@
+/*
+ * Waiting for what a process of the container can make last as long as it likes: its memory can be a file's that does not
+ * answer, a fork or an exec of a large one holds its locks for seconds, and the last close of a file of its can linger. The
+ * tenant's thread waits without the tenant's lock, so that whoever schedules, or asks what the tenant has, does not wait with
+ * it. That nobody looks at the tenant meanwhile shall be no gain: after PATIENCE_NS its channels are off, until its thread
+ * goes on.
+ */
+#include "tenant.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#define PATIENCE_NS 2000000000u
+
+/* guard_now to some milliseconds, at a fifth of its cost: this is done several times a call. */
+static uint64_t now_about (void)
+{
+    struct timespec now;
+
+    clock_gettime (CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
+}
+
+struct process *wait_begin (struct tenant *tenant, pid_t pid)
+{
+    struct process *current = tenant->current;
+
+    /* Whoever has the lock now makes calls of its own, not those of the call in hand. */
+    tenant->current = NULL;
+    tenant->waits_for = pid;
+    tenant->waits_since = now_about ();
+    pthread_mutex_unlock (&tenant->lock);
+    return current;
+}
+
+static void apply (struct tenant *tenant)
+{
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        schedule_apply (tenant, gpu);
+}
+
+void wait_end (struct tenant *tenant, struct process *current)
+{
+    pthread_mutex_lock (&tenant->lock);
+    tenant->waits_since = 0;
+    tenant->current = current;
+    if (tenant->is_stuck) {
+        tenant->is_stuck = false;
+        apply (tenant);
+    }
+}
+
+void wait_close (struct tenant *tenant, pid_t pid, int file)
+{
+    struct process *current = wait_begin (tenant, pid);
+
+    close (file);
+    wait_end (tenant, current);
+}
+
+void wait_check (struct tenant *tenant, uint64_t now)
+{
+    if (tenant->is_stuck || tenant->waits_since == 0 || now < tenant->waits_since + PATIENCE_NS)
+        return;
+    tenant->is_stuck = true;
+    guard_note (tenant, RM_STUCK, 0, tenant->waits_for);
+    apply (tenant);
+}

@@ -1,0 +1,58 @@
+/* A guard that ends while files of ended processes wait to be closed, and a tenant that does not begin (guard/guard.c, keep.c,
+ * keep_files.c). */
+#include "guard/tenant.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define FILES 200
+#define SIZE ((size_t) 4 << 20)
+
+/* What keep_files.c writes into guard->closing. */
+struct closing {
+    int file;
+    uint32_t tenant, client;
+};
+
+/* Closing it takes more time than is for nothing. */
+static int large_file (void)
+{
+    int file = memfd_create ("large", MFD_CLOEXEC);
+    void *memory = ftruncate (file, SIZE) == 0 ? mmap (NULL, SIZE, PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+
+    if (memory == MAP_FAILED)
+        return -1;
+    memset (memory, 1, SIZE);
+    munmap (memory, SIZE);
+    return file;
+}
+
+int main (void)
+{
+    struct limits limits = { .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .driver = "580.159.04" };
+    struct guard *guard = guard_create ("/nowhere");
+    struct closing closing[FILES];
+    bool is_written = true;
+
+    tap_ok (guard != NULL && guard_tenant_add (guard, 1, &limits) == 0, "a guard with a tenant");
+    /* Whoever has it may wait for guard->lock, to tell something. */
+    pthread_mutex_lock (&guard->witness_lock);
+    memcpy (limits.driver, "1.2", 4);
+    alarm (10);
+    tap_ok (guard_tenant_add (guard, 2, &limits) == -EOPNOTSUPP, "a tenant that cannot be waits for no other one");
+    alarm (0);
+    pthread_mutex_unlock (&guard->witness_lock);
+    for (unsigned i = 0; i < FILES; i++) {
+        closing[i] = (struct closing) { large_file (), 1, 0 };
+        is_written &= closing[i].file >= 0;
+    }
+    is_written &= write (guard->closing[1], closing, sizeof (closing)) == sizeof (closing);
+    tap_ok (is_written, "files that wait to be closed");
+    guard_destroy (guard);
+    tap_ok (fcntl (3, F_GETFD) < 0, "all are closed, and nobody looks for a tenant that is gone");
+    return tap_done ();
+}

@@ -1,0 +1,69 @@
+/* A tenant's thread that a container's memory keeps waiting (guard/tenant.c, guard/guard.c): nobody else waits for it. */
+#include "guard/tenant.h"
+#include "caller.h"
+#include "tap.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define SECOND UINT64_C (1000000000)
+
+static void *missing;
+
+/* Makes a FREE on what is said to be the driver's node, whose struct does not come. */
+static void child (int told, int node)
+{
+    caller_begin (missing, told);
+    ioctl (node, CALLER_REQUEST, missing);
+    _exit (0);
+}
+
+static bool waits_long (struct tenant *tenant)
+{
+    uint64_t since;
+
+    pthread_mutex_lock (&tenant->lock);
+    since = tenant->waits_since;
+    pthread_mutex_unlock (&tenant->lock);
+    return since != 0 && since + SECOND / 10 < guard_now ();
+}
+
+int main (void)
+{
+    struct limits limits = { .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .driver = "580.159.04", .node_count = 1 };
+    static struct guard *guard; /* what is given up is no leak */
+    struct guard_status state = { 0 };
+    int told[2], listener, node = open ("/dev/null", O_RDWR | O_CLOEXEC);
+    struct stat status;
+    uint64_t begun;
+    pid_t pid;
+
+    guard = guard_create ("/nowhere");
+    missing = caller_page ();
+    if (guard == NULL || fstat (node, &status) != 0 || pipe2 (told, O_CLOEXEC) != 0 || (pid = fork ()) < 0)
+        return 1;
+    if (pid == 0)
+        child (told[1], node);
+    listener = caller_listener (pid, told);
+    if (listener < 0) {
+        puts (CALLER_SKIP);
+        return 0;
+    }
+    limits.nodes[0].kind = RM_NODE_CONTROL;
+    limits.nodes[0].device = status.st_rdev;
+    tap_ok (guard_tenant_add (guard, 1, &limits) == 0 && guard_tenant_listen (guard, 1, listener) == 0, "a tenant");
+    alarm (20);
+    while (!waits_long (guard->tenants[0]))
+        usleep (1000);
+    tap_ok (guard_tenant_status (guard, 1, &state) == 0 && state.notifications == 1, "its state can be had while its thread waits");
+    begun = guard_now ();
+    tap_ok (guard_tenant_remove (guard, 1) == 0 && guard_now () - begun < 5 * SECOND, "it can be removed");
+    begun = guard_now ();
+    guard_destroy (guard);
+    tap_ok (guard_now () - begun < 5 * SECOND, "and the guard can end");
+    kill (pid, SIGKILL);
+    waitpid (pid, NULL, 0);
+    usleep (200000); /* its thread finds everything that it needs, and ends */
+    tap_ok (fcntl (listener, F_GETFD) >= 0, "it does no harm later");
+    return tap_done ();
+}

@@ -1,0 +1,88 @@
+/* When the driver is asked what a process holds (guard/truth.c), with a driver that says nothing. */
+#include "guard/tenant.h"
+#include "tap.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define MILLISECOND UINT64_C (1000000)
+#define SECOND (1000 * MILLISECOND)
+
+static struct tenant *tenant;
+
+static struct process *process_at (unsigned place)
+{
+    struct process *process = &tenant->processes[place];
+
+    *process = (struct process) { .serial = TENANT_PROCESSES + place, .pid = getpid (), .pidfd = -1, .client_count = 1 };
+    return process;
+}
+
+int main (void)
+{
+    static struct guard guard;
+    struct process *process;
+    uint64_t now = guard_now ();
+
+    pthread_mutex_init (&guard.truth_lock, NULL);
+    tenant = calloc (1, sizeof (*tenant));
+    pthread_mutex_init (&tenant->lock, NULL);
+    pthread_mutex_lock (&tenant->lock); /* as whoever calls what is tested */
+    tenant->guard = &guard;
+    tenant->abi = rm_abi_find ("580.159.04");
+    tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
+    tenant->epoll = epoll_create1 (0);
+    tenant->limits.gpu_count = 1;
+    process = process_at (0);
+
+    truth_ask_at (tenant, process, now + MILLISECOND);
+    truth_ask_at (tenant, process, now + 2 * MILLISECOND);
+    tap_ok (process->ask_at == now + MILLISECOND && tenant->ask_at == process->ask_at,
+            "who gives a reason again and again puts nothing off");
+    truth_ask_at (tenant, process, now);
+    tap_ok (process->ask_at == now && tenant->ask_at == now, "a reason to ask sooner counts");
+
+    truth_check (tenant, now);
+    tap_ok (process->ask_at == now + SECOND && tenant->ask_at == process->ask_at,
+            "when nothing of its is under way, it is asked about a second later");
+    truth_check (tenant, now + MILLISECOND);
+    tap_ok (process->ask_at == now + SECOND, "and not before");
+
+    for (unsigned i = 1; i < 16; i++)
+        process_at (i)->ask_at = now + SECOND;
+    truth_check (tenant, now + SECOND);
+    tap_ok (process->ask_at == now + 5 * SECOND, "of sixteen processes each is asked about every four seconds");
+    truth_ask_at (tenant, process, now + SECOND);
+    tap_ok (process->ask_at == now + SECOND, "and at once where there is a reason");
+    for (unsigned i = 16; i < TENANT_PROCESSES; i++)
+        process_at (i)->client_count = i < 64;
+    truth_check (tenant, now + SECOND);
+    tap_ok (process->ask_at == now + 9 * SECOND, "of any number, every eight seconds");
+    for (unsigned i = 4; i < TENANT_PROCESSES; i++)
+        tenant->processes[i].client_count = 0;
+    truth_check (tenant, now + 9 * SECOND);
+    tap_ok (process->ask_at == now + 10 * SECOND, "those that have no client do not count");
+    now += 9 * SECOND;
+    for (unsigned i = 16; i < TENANT_PROCESSES; i++)
+        tenant->processes[i] = (struct process) { 0 };
+    truth_ask_at (tenant, process, now);
+
+    tenant->limits.gpus[0].memory = 1;
+    tenant->used[0] = 2;
+    tenant->over[0] = true;
+    truth_check (tenant, now);
+    tap_ok (process->ask_at == now + 5 * MILLISECOND, "a tenant that is stopped is asked about soon");
+    truth_check (tenant, process->ask_at);
+    tap_ok (process->ask_delay == 10 * MILLISECOND, "and less and less");
+    for (unsigned i = 0; i < 20; i++)
+        truth_check (tenant, process->ask_at);
+    tap_ok (process->ask_delay == SECOND, "down to once a second");
+
+    for (unsigned i = 0; i < 16; i++)
+        tenant->processes[i] = (struct process) { 0 };
+    rm_destroy (tenant->rm);
+    close (tenant->epoll);
+    free (tenant);
+    return tap_done ();
+}

@@ -1,0 +1,125 @@
+/* A tenant's thread that waits for a process's memory keeps nobody else waiting, and gains its tenant nothing (guard/wait.c). */
+#include "guard/tenant.h"
+#include "caller.h"
+#include "tap.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#define SECOND UINT64_C (1000000000)
+
+static struct tenant *tenant;
+static pid_t child;
+static uintptr_t address;
+static bool was_read;
+
+/* A process with a page that nobody brings. false: this kernel lets nobody make one. */
+static bool begin (void)
+{
+    int pipes[2];
+
+    if (pipe (pipes) != 0)
+        return false;
+    child = fork ();
+    if (child == 0) {
+        void *page = caller_page ();
+
+        if (!caller_hide (page) || write (pipes[1], &page, sizeof (page)) != sizeof (page))
+            _exit (1);
+        close (pipes[1]);
+        for (;;)
+            pause ();
+    }
+    close (pipes[1]);
+    return read (pipes[0], &address, sizeof (address)) == sizeof (address);
+}
+
+static void *read_it (void *argument)
+{
+    uint8_t byte;
+
+    pthread_mutex_lock (&tenant->lock);
+    tenant->current = &tenant->processes[0];
+    was_read = memory_read (tenant, child, address, &byte, 1);
+    was_read &= tenant->current == &tenant->processes[0];
+    tenant->current = NULL;
+    pthread_mutex_unlock (&tenant->lock);
+    return argument;
+}
+
+static bool is_waiting (void)
+{
+    bool found = false;
+
+    for (unsigned i = 0; i < 500 && !found; i++) {
+        usleep (10000);
+        pthread_mutex_lock (&tenant->lock);
+        found = tenant->waits_since != 0 && tenant->current == NULL;
+        pthread_mutex_unlock (&tenant->lock);
+    }
+    return found;
+}
+
+/* From this process, whose memory can be read, for one that is gone. */
+static bool read_late (void)
+{
+    uint8_t byte = 1, copy = 0;
+    bool is_read;
+
+    pthread_mutex_lock (&tenant->lock);
+    tenant->current = &tenant->processes[0];
+    is_read = memory_read (tenant, getpid (), (uintptr_t) &byte, &copy, 1);
+    tenant->current = NULL;
+    pthread_mutex_unlock (&tenant->lock);
+    return is_read;
+}
+
+int main (void)
+{
+    static struct guard guard;
+    struct guard_event event = { 0 };
+    pthread_t reader;
+
+    if (!begin ()) {
+        puts (CALLER_SKIP);
+        return 0;
+    }
+    pthread_mutex_init (&guard.lock, NULL);
+    guard.event_descriptor = -1;
+    tenant = calloc (1, sizeof (*tenant));
+    pthread_mutex_init (&tenant->lock, NULL);
+    tenant->guard = &guard;
+    tenant->limits.gpu_count = 1;
+    tenant->abi = rm_abi_find ("580.159.04");
+    tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
+    tenant->processes[0] = (struct process) { .pid = child, .pidfd = (int) syscall (SYS_pidfd_open, child, 0) };
+    pthread_create (&reader, NULL, read_it, NULL);
+    tap_ok (is_waiting (), "who asks about the tenant does not wait with its thread, and sees no call in hand");
+
+    pthread_mutex_lock (&tenant->lock);
+    wait_check (tenant, tenant->waits_since + SECOND);
+    tap_ok (!tenant->is_stuck && !tenant->frozen[0], "a second is nothing");
+    wait_check (tenant, tenant->waits_since + 2 * SECOND);
+    wait_check (tenant, tenant->waits_since + 3 * SECOND);
+    tap_ok (tenant->is_stuck && tenant->frozen[0], "after two its channels are off");
+    schedule_apply (tenant, 0);
+    tap_ok (tenant->frozen[0], "whatever the scheduler wishes");
+    pthread_mutex_unlock (&tenant->lock);
+    guard_events (&guard, &event, 1);
+    tap_ok (event.reason == RM_STUCK && event.pid == (uint32_t) child && event.repeated == 0, "which is told once, with the process");
+
+    kill (child, SIGKILL);
+    pthread_join (reader, NULL);
+    tap_ok (was_read, "when the process is gone the thread goes on with its call");
+    tap_ok (!tenant->is_stuck && !tenant->frozen[0] && tenant->waits_since == 0, "and its channels are on");
+    pthread_mutex_lock (&tenant->lock);
+    wait_check (tenant, guard_now () + 10 * SECOND);
+    tap_ok (!tenant->is_stuck, "who does not wait is never stuck");
+    pthread_mutex_unlock (&tenant->lock);
+
+    waitpid (child, NULL, 0);
+    tap_ok (read_late () == false, "whose number may be a stranger's by now, long after its call, is not read");
+    rm_destroy (tenant->rm);
+    free (tenant);
+    return tap_done ();
+}

@@ -1,0 +1,106 @@
+"""Every key of [agent] counts, when the agent starts and when it reads its file again."""
+
+from __future__ import annotations
+
+import grp
+import socket
+import stat
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nvc.agent.protocol import Client
+from nvc.errors import NvcError
+from tests.support import leftovers
+
+pytestmark = pytest.mark.root
+
+MAIN = "import sys; from nvc.cli.main import main; sys.exit(main(sys.argv[1:], 'nvc-py'))"
+
+
+@contextmanager
+def agent(place: Path) -> Iterator[Path]:
+    """One that is told nothing but its file. Its control socket."""
+    control = place / "run/agent/control"
+    words = [
+        sys.executable,
+        "-c",
+        MAIN,
+        "agent",
+        "--config",
+        str(place / "config.toml"),
+        "--store",
+        str(place / "share"),
+    ]
+    log = place / "log"
+    (place / "run").mkdir(exist_ok=True)
+    with log.open("wb") as file:
+        process = subprocess.Popen(words, stderr=file)
+    try:
+        assert leftovers.until(lambda: '"ready"' in log.read_text() or process.poll() is not None, seconds=15)
+        assert process.poll() is None, log.read_text()
+        yield control
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def configure(place: Path, *lines: str) -> None:
+    text = "\n".join(["[agent]", f'directory = "{place}/run/agent"', *lines, ""])
+    (place / "config.toml").write_text(text)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def reads(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            return b"nvc_agent_info" in page.read()
+    except OSError:
+        return False
+
+
+def test_the_directory_is_the_files(tmp_path: Path) -> None:
+    # nvc-runtime looked where the file says, and the agent was elsewhere.
+    configure(tmp_path)
+    with agent(tmp_path) as control, Client(str(control)) as client:
+        assert client.call("status")["policy"] == "weighted"
+
+
+def test_reload_takes_the_group_and_the_address_of_metrics(tmp_path: Path) -> None:
+    group = grp.getgrgid(1)
+    first, second = free_port(), free_port()
+    configure(tmp_path, 'group = "nobody-is-in-it"', f'metrics = "127.0.0.1:{first}"')
+    with agent(tmp_path) as control, Client(str(control)) as client:
+        assert stat.S_IMODE(control.stat().st_mode) == 0o600
+        assert reads(first)
+        configure(tmp_path, f'group = "{group.gr_name}"', f'metrics = "127.0.0.1:{second}"', "slots = 4")
+        client.call("reload")
+        found = control.stat()
+        assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, group.gr_gid)
+        assert leftovers.until(lambda: reads(second), seconds=5)
+        assert not reads(first)
+        # An address that cannot be had: told, and the one before stays.
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            configure(tmp_path, f'metrics = "127.0.0.1:{other.getsockname()[1]}"')
+            client.call("reload")
+            assert leftovers.until(lambda: "in use" in (tmp_path / "log").read_text(), seconds=5)
+        assert reads(second)
+        configure(tmp_path)
+        client.call("reload")
+        assert leftovers.until(lambda: not reads(second), seconds=5)
+        configure(tmp_path, "slots = 0")
+        with pytest.raises(NvcError, match=r"agent\.slots is not a number from 1 to 1000"):
+            client.call("reload")

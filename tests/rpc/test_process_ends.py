@@ -1,0 +1,214 @@
+"""Real helpers and how they always end: closed, by a signal, a deadline or their caller's death; with their undoing."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rpc.client import Client
+from rpc.errors import RemoteError
+from rpc.process import Process, start
+from tests.support.demo_service import (
+    SERVICE,
+    UNWINDING,
+    Answer,
+    Question,
+    gone,
+    handlers,
+    is_reaped,
+    open_descriptors,
+    telling,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_close_leaves_neither_process_nor_descriptor() -> None:
+    before = open_descriptors()
+    with start(SERVICE, handlers()) as client:
+        client.call("double", Question("a"))
+    assert is_reaped(client.pid)
+    assert before == open_descriptors()
+
+
+def test_sixty_starts_leave_nothing() -> None:
+    before = open_descriptors()
+    for _ in range(60):
+        start(SERVICE, handlers()).close()
+    assert before == open_descriptors()
+
+
+def test_an_earlier_service_ends_while_a_later_one_lives(running: Callable[..., Client]) -> None:
+    first, second = running(), running()
+    begin = time.monotonic()
+    first.close()
+    assert time.monotonic() - begin < 0.5
+    assert Answer("aa") == second.call("double", Question("a"))
+
+
+def test_interrupting_the_terminal_does_not_end_the_helper(running: Callable[..., Client]) -> None:
+    client = running()
+    os.kill(client.pid, signal.SIGINT)
+    assert Answer("aa") == client.call("double", Question("a"))
+
+
+def test_the_helper_ends_when_its_caller_is_killed() -> None:
+    code = (
+        "import os, sys, time\n"
+        "from tests.support.demo_service import *\nfrom rpc.process import start\n"
+        "client = start(SERVICE, handlers())\n"
+        "print(client.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT) as caller:
+        assert caller.stdout is not None
+        pid = int(caller.stdout.readline())
+        assert not gone(pid, 0.1)
+        caller.kill()
+    assert gone(pid)
+
+
+def test_a_hung_call_to_a_service_that_unwinds_is_taken_back(tmp_path: Path, running: Callable[..., Client]) -> None:
+    """SIGTERM raises in the handler, also while it sleeps in a system call."""
+
+    def run(request: Question, fds: list[int]) -> Answer:
+        (tmp_path / "half").touch()
+        try:
+            time.sleep(600)
+        except Exception:
+            (tmp_path / "swallowed").touch()
+        finally:
+            (tmp_path / "half").unlink()
+            (tmp_path / "undone").touch()
+        return Answer("")
+
+    client = running(run, UNWINDING)
+    with pytest.raises(RemoteError, match="careful rpc error: timed out: run: no answer"):
+        client.call("run", Question(), deadline=0.3)
+    assert ["undone"] == os.listdir(tmp_path)
+    assert is_reaped(client.pid)
+
+
+def test_unwinding_is_not_interrupted_by_a_second_signal(tmp_path: Path, running: Callable[..., Client]) -> None:
+    def run(request: Question, fds: list[int]) -> Answer:
+        try:
+            time.sleep(600)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            (tmp_path / "undone").touch()
+        return Answer("")
+
+    client = running(run, UNWINDING)
+    with pytest.raises(RemoteError):
+        client.call("run", Question(), deadline=0.3)
+    assert ["undone"] == os.listdir(tmp_path)
+
+
+def test_a_service_without_undo_dies_at_once(running: Callable[..., Client]) -> None:
+    """Foreign code that never returns would keep a Python signal handler from running."""
+    client = running()
+    os.kill(client.pid, signal.SIGTERM)
+    with pytest.raises(RemoteError, match=r"the helper died \(signal 15, terminated\)"):
+        client.call("double", Question())
+
+
+def test_ending_an_idle_service_that_unwinds(running: Callable[..., Client]) -> None:
+    client = running(service=UNWINDING)
+    client.call("double", Question())
+    os.kill(client.pid, signal.SIGTERM)
+    with pytest.raises(RemoteError, match=r"the helper ended \(exit status 143\)"):
+        client.call("double", Question())
+
+
+def test_the_calls_own_deadline_wins(running: Callable[..., Client]) -> None:
+    client = running(deadline=60)
+    begin = time.monotonic()
+    with pytest.raises(RemoteError, match=r"no answer in 0\.1 s"):
+        client.call("run", Question(), deadline=0.1)
+    assert time.monotonic() - begin < 2
+
+
+def forked(function: Callable[[], None]) -> Process:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            function()
+        finally:
+            os._exit(0)
+    return Process(pid)
+
+
+def test_without_a_pidfd_the_number_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux before 5.3, or no descriptor left."""
+
+    def no_pidfd(pid: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", no_pidfd)
+    child = forked(lambda: time.sleep(600))
+    assert not child.wait(0.01)
+    child.terminate()
+    assert child.wait(5)
+    assert "the helper died (signal 15, terminated)" == child.ending()
+    child.kill()
+    child.terminate()
+    assert is_reaped(child.pid)
+
+
+def test_a_child_that_somebody_else_reaped_is_gone() -> None:
+    child = forked(lambda: None)
+    os.waitpid(child.pid, 0)
+    assert child.wait(1)
+    assert "the helper died" == child.ending()
+
+
+def test_a_caller_that_inherited_sigchld_ignored() -> None:
+    """Then the kernel reaps: waiting and closing must still end."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        client = start(SERVICE, handlers())
+        assert Answer("aa") == client.call("double", Question("a"))
+        client.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert gone(client.pid)
+
+
+def test_a_signal_to_a_process_that_is_gone_is_nothing() -> None:
+    child = forked(lambda: None)
+    select.select([child._pidfd], [], [], 5)
+    child.terminate()
+    child.kill()
+    assert "the helper ended (exit status 0)" == child.ending()
+
+
+def test_a_helper_that_lingers_is_not_waited_for_until_it_is_reaped(
+    running: Callable[..., Client], tmp_path: Path
+) -> None:
+    def farewell() -> None:
+        time.sleep(0.1)
+        (tmp_path / "said").touch()
+        # What comes behind this nobody waits for.
+        end = os._exit
+        os._exit = lambda status: (time.sleep(0.5), end(status))  # type: ignore[assignment]
+
+    client = running(telling(lambda: "yes"), farewell=farewell)
+    client.call("run", Question())
+    client.linger()
+    start = time.monotonic()
+    client.close()
+
+    assert (tmp_path / "said").exists()
+    assert 0.1 <= time.monotonic() - start < 0.5
+    assert client.closed
+    client.reap()
+    assert time.monotonic() - start >= 0.5
+    assert is_reaped(client.pid)
