@@ -32,6 +32,8 @@ struct guard *guard_create (const char *device_directory)
     pthread_mutex_init (&guard->truth_lock, NULL);
     pthread_rwlock_init (&guard->calls, NULL);
     pthread_mutex_init (&guard->witness_lock, NULL);
+    guard->exec_watch = space_watch_exec (0);
+    guard->sees_exec = guard->exec_watch >= 0;
     guard->truth = truth_open (device_directory);
     keep_start_closing (guard);
     guard->witness = guard->truth != NULL ? witness_open (device_directory) : NULL;
@@ -39,6 +41,8 @@ struct guard *guard_create (const char *device_directory)
 }
 
 int guard_sees_driver (const struct guard *guard) { return guard->truth != NULL; }
+
+int guard_sees_exec (const struct guard *guard) { return guard->sees_exec; }
 
 /* The one that nobody finds any more from now on; NULL: there is none. */
 static struct tenant *take_last (struct guard *guard)
@@ -66,6 +70,8 @@ void guard_destroy (struct guard *guard)
     keep_stop_closing (guard);
     truth_close (guard->truth);
     witness_close (guard->witness);
+    if (guard->sees_exec)
+        close (guard->exec_watch);
     close (guard->event_descriptor);
     pthread_mutex_destroy (&guard->truth_lock);
     pthread_mutex_destroy (&guard->witness_lock);
@@ -346,7 +352,8 @@ int guard_tenant_gone (struct guard *guard, uint32_t id)
         return -ENOENT;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         gone &= tenant->processes[i].serial == 0;
-    return release (guard, tenant, gone && tenant->listener_count == 0 && tenant->keep.pieces == NULL);
+    gone &= tenant->listener_count == 0 && tenant->keep.pieces == NULL && tenant->left_space_count == 0;
+    return release (guard, tenant, gone);
 }
 
 int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds)

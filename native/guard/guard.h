@@ -59,6 +59,9 @@ struct guard_process {
 struct guard *guard_create (const char *device_directory);
 /* 1 when the guard has a client of the driver of its own; without one, memory of dead processes is refunded at once. */
 int guard_sees_driver (const struct guard *guard);
+/* 1 when the kernel tells of an execve of processes that map managed memory (perf_event_open(2)); without that, what such a
+ * process mapped before an execve counts for nobody if others share its address space. */
+int guard_sees_exec (const struct guard *guard);
 /* Ends the threads; listeners that guard owns are closed, everything frozen is thawed first. */
 void guard_destroy (struct guard *guard);
 /* Readable (eventfd) when events wait. */

@@ -48,14 +48,18 @@ bool managed_was_seen (const struct process *process)
     return process->managed == 0 && (process->look_at == 0 || process->look_delay >= LAST_LOOK_NS);
 }
 
+struct mappings {
+    uint64_t bytes;
+    bool is_empty;
+};
+
 /* Adds what a thread's process has mapped of the UVM node: such a mapping is shared, and its offset in the node is its
  * address, or UVM refuses it (uvm_mmap, kernel-open/nvidia-uvm/uvm.c). The node itself may have any name and number.
  * true: the thread has no mappings at all; it has ended, and others may go on. */
 static bool add_mapped (const struct process *process, pid_t thread, void *context)
 {
-    uint64_t *bytes = context;
+    struct mappings *found = context;
     char path[64], line[512];
-    bool is_empty = true;
     FILE *file;
 
     snprintf (path, sizeof (path), "/proc/%d/task/%d/maps", (int) process->pid, (int) thread);
@@ -66,54 +70,90 @@ static bool add_mapped (const struct process *process, pid_t thread, void *conte
         unsigned long long from, to, offset;
         char rights[5];
 
-        is_empty = false;
+        found->is_empty = false;
         if (sscanf (line, "%llx-%llx %4s %llx", &from, &to, rights, &offset) == 4 && rights[3] == 's' && offset == from)
-            *bytes += to - from;
+            found->bytes += to - from;
     }
     fclose (file);
-    return is_empty;
+    return found->is_empty;
 }
 
-/* Bytes. */
-static uint64_t mapped (struct tenant *tenant, const struct process *process)
+/* Bytes. false: the process ended, and nothing, or not everything, was there to be read. */
+static bool mapped (struct tenant *tenant, const struct process *process, uint64_t *bytes)
 {
     struct process *current = wait_begin (tenant, process->pid);
-    uint64_t bytes = 0;
+    struct mappings found = { .is_empty = true };
 
-    if (add_mapped (process, process->pid, &bytes))
-        process_threads (process, add_mapped, &bytes);
+    if (add_mapped (process, process->pid, &found))
+        process_threads (process, add_mapped, &found);
     wait_end (tenant, current);
-    return bytes;
+    *bytes = found.bytes;
+    return !found.is_empty && process_is_there (process);
 }
 
-static void charge (struct tenant *tenant, struct process *process, uint64_t bytes)
+void managed_charge (struct tenant *tenant, uint64_t *held, uint64_t bytes, pid_t pid)
 {
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         uint64_t limit = tenant->limits.gpus[gpu].memory;
         bool over;
 
-        tenant->managed[gpu] -= process->managed;
+        tenant->managed[gpu] -= *held;
         tenant->managed[gpu] += bytes;
         over = limit != 0 && tenant_used (tenant, gpu) > limit;
-        if (over && bytes > process->managed)
-            guard_note (tenant, RM_OVER_QUOTA, 0, process->pid);
+        if (over && bytes > *held)
+            guard_note (tenant, RM_OVER_QUOTA, 0, pid);
         if (over != tenant->over[gpu]) {
             tenant->over[gpu] = over;
             schedule_apply (tenant, gpu);
         }
     }
-    process->managed = bytes;
+    *held = bytes;
 }
 
 void managed_forget (struct tenant *tenant, struct process *process)
 {
     if (process->managed != 0)
-        charge (tenant, process, 0);
+        managed_charge (tenant, &process->managed, 0, process->pid);
+}
+
+static void look_at (struct tenant *tenant, struct process *process)
+{
+    uint64_t bytes, now = guard_now ();
+
+    if (!mapped (tenant, process, &bytes))
+        return; /* what it left is seen when the kernel says that it ended */
+    if (process->space.is_held && !space_is_current (process))
+        space_leave (tenant, process);
+    if (bytes != 0 && !process->space.is_held)
+        (void) space_hold (tenant, process, process->pid); /* it was mapped unseen, or an earlier guard saw it */
+    if (bytes != process->managed)
+        managed_charge (tenant, &process->managed, bytes, process->pid);
+    space_seen (process, now);
+}
+
+void managed_look_at_left (struct tenant *tenant)
+{
+    tenant->spaces_delay = FIRST_LOOK_NS;
+    tenant->spaces_at = guard_now () + FIRST_LOOK_NS;
+    if (tenant->look_at == 0 || tenant->spaces_at < tenant->look_at)
+        tenant->look_at = tenant->spaces_at;
+}
+
+/* The time after which others are looked at. */
+static uint64_t later (uint64_t delay) { return delay >= LAST_LOOK_NS / 4 ? LAST_LOOK_NS : delay * 4; }
+
+static void refresh_left (struct tenant *tenant, uint64_t now)
+{
+    if (tenant->spaces_at == 0 || tenant->spaces_at > now)
+        return;
+    space_check (tenant);
+    tenant->spaces_delay = later (tenant->spaces_delay);
+    tenant->spaces_at = tenant->left_space_count != 0 ? now + tenant->spaces_delay : 0;
 }
 
 void managed_refresh (struct tenant *tenant, uint64_t now)
 {
-    uint64_t next = 0, seldom = LAST_LOOK_NS;
+    uint64_t next, seldom = LAST_LOOK_NS;
     unsigned count = 0;
     bool is_long = false;
 
@@ -131,12 +171,13 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
         if (process->look_at <= now && !is_long) {
             /* Who has no client can have mapped only what it announced, on a file of another one's. */
             bool is_routine = !process->has_mapped && process->client_count == 0 && process->managed == 0;
-            uint64_t begun = fair_cpu (), bytes = is_routine ? 0 : mapped (tenant, process), spent = fair_cpu () - begun;
+            uint64_t begun = fair_cpu (), spent;
 
-            if (bytes != process->managed)
-                charge (tenant, process, bytes);
+            if (!is_routine)
+                look_at (tenant, process);
+            spent = fair_cpu () - begun;
             /* Nothing tells of an unmapping, so whoever has such memory is looked at again, ever more rarely. */
-            process->look_delay = process->look_delay >= LAST_LOOK_NS / 4 ? LAST_LOOK_NS : process->look_delay * 4;
+            process->look_delay = later (process->look_delay);
             process->look_at = now + (process->look_delay < LAST_LOOK_NS ? process->look_delay : seldom);
             /* Tens of thousands of mappings take long to read. */
             process->look_not_before = guard_now () + spent * PART;
@@ -145,7 +186,13 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
             fair_spent (tenant, spent);
             is_long = spent > LONG_LOOK_NS;
         }
-        if (process->look_at != 0 && (next == 0 || process->look_at < next))
+    }
+    refresh_left (tenant, now);
+    next = tenant->spaces_at;
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        const struct process *process = &tenant->processes[i];
+
+        if (process->serial != 0 && process->look_at != 0 && (next == 0 || process->look_at < next))
             next = process->look_at;
     }
     tenant->look_at = next;
@@ -157,6 +204,7 @@ void managed_now (struct tenant *tenant)
         struct process *process = &tenant->processes[i];
 
         if (process->serial != 0 && process->managed != 0 && !process->dead)
-            charge (tenant, process, mapped (tenant, process));
+            look_at (tenant, process);
     }
+    space_check (tenant);
 }

@@ -34,8 +34,12 @@ static struct answer decide (struct tenant *tenant, int listener, const struct s
         /* It must land in the container's own memory, so only the container can make it. */
         if (!process_is_there (process))
             process = process_of_thread_again (tenant, (pid_t) notification->pid);
-        if (process != NULL)
-            managed_look (tenant, process);
+        if (process == NULL)
+            return (struct answer) { .error = -EAGAIN };
+        if (!space_hold (tenant, process, (pid_t) notification->pid))
+            return (struct answer) { .error = -ENOMEM };
+        space_announced (process, notification->data.args[1]);
+        managed_look (tenant, process);
         return (struct answer) { .keep_on = true };
     }
     if (notification->data.nr != SYS_ioctl)

@@ -81,6 +81,7 @@ void process_forget (struct tenant *tenant, struct process *process)
 {
     epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, process->pidfd, NULL);
     close (process->pidfd);
+    space_close (process);
     memset (process, 0, sizeof (*process));
     books_process (tenant, process);
 }

@@ -28,7 +28,8 @@
 #endif
 
 /* The driver takes privilege from whoever makes the call. This thread makes the container's calls, so it keeps only
- * what it needs to reach the container's memory and descriptors. Capabilities are a thread's own. */
+ * what it needs to reach the container's memory and descriptors. Capabilities are a thread's own. One is only permitted,
+ * and in force while space.c needs it: to the driver it is a privilege (os_check_access, RS_ACCESS_PERFMON). */
 bool tenant_drop_rights (void)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
@@ -39,7 +40,8 @@ bool tenant_drop_rights (void)
         return false;
     data[0].permitted &= kept;
     data[0].effective = data[0].permitted;
-    data[0].inheritable = data[1].permitted = data[1].effective = data[1].inheritable = 0;
+    data[1].permitted &= TENANT_SELDOM;
+    data[0].inheritable = data[1].effective = data[1].inheritable = 0;
     return syscall (SYS_capset, &header, data) == 0;
 }
 
@@ -65,6 +67,7 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
         epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, process->pidfd, NULL);
         process->dead = true;
         process->look_at = 0;
+        space_leave (tenant, process);
         truth_ask_at (tenant, process, guard_now ());
         keep_ended (tenant, serial);
         keep_soon (tenant);
@@ -138,6 +141,7 @@ static void tenant_free (struct tenant *tenant)
     if (tenant->rm != NULL)
         rm_destroy (tenant->rm);
     keep_release (tenant);
+    space_release (tenant);
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0)
             close (tenant->processes[i].pidfd);

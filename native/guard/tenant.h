@@ -18,6 +18,23 @@
 #define PROCESS_CLIENTS 32   /* descriptors remembered for clients */
 #define SCRATCH_SIZE (64u * 1024)
 
+/* The address space of a process that maps managed memory (space.c); all zero: it is not held. */
+struct space {
+    bool is_held;
+    int memory;  /* its /proc/PID/mem */
+    int watch;   /* a counter that says when the process executes something */
+    void *page;  /* of that; NULL: there is none */
+    uint64_t announced, announced_at; /* bytes that may be mapped and were not seen yet; CLOCK_MONOTONIC ns */
+};
+
+#define TENANT_SPACES 64u
+/* One that its process left, by ending or by execve, and that others use. */
+struct left_space {
+    int memory;
+    pid_t pid; /* who left it */
+    uint64_t bytes;
+};
+
 /* A process of the container that called the driver. */
 struct process {
     uint64_t serial; /* what rm calls a file; 0: this place is free */
@@ -32,6 +49,7 @@ struct process {
     uint64_t look_delay, look_not_before;
     bool has_mapped;    /* it announced a mapping, which it may make at any time */
     uint64_t managed;   /* bytes charged for its mappings */
+    struct space space;
     uint64_t truth[SHARE_MAX_GPUS];
     struct known_client {
         uint32_t client;
@@ -121,6 +139,9 @@ struct tenant {
     bool is_stuck; /* for too long: frozen until it goes on */
     uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
     uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
+    struct left_space left_spaces[TENANT_SPACES], left_for_good; /* the last: all for which there was no room */
+    unsigned left_space_count;
+    uint64_t spaces_at, spaces_delay; /* when to look at them (CLOCK_MONOTONIC ns) */
     uint64_t excess[SHARE_MAX_GPUS]; /* truth above the books, charged too */
     struct fair {
         uint64_t debt, counted_at; /* ns of the driver's time, at that time (CLOCK_MONOTONIC ns) */
@@ -160,6 +181,8 @@ struct guard {
     struct truth *truth; /* NULL: no device node could be opened */
     pthread_mutex_t witness_lock; /* after a tenant's lock */
     struct witness *witness; /* NULL as well */
+    int exec_watch; /* a counter as those of space.c, on this process: the first one of a machine takes 10 ms */
+    bool sees_exec;
     bool is_needed; /* by the thread of a tenant that was removed, and waits for something of a process */
     pthread_t closer;
     int closing[2]; /* descriptors for it; -1: none */
@@ -269,6 +292,28 @@ void managed_watch (struct tenant *tenant, struct process *process);
 void managed_now (struct tenant *tenant);
 /* The process is gone, and its mappings with it. */
 void managed_forget (struct tenant *tenant, struct process *process);
+/* So many bytes in the place of `held`. */
+void managed_charge (struct tenant *tenant, uint64_t *held, uint64_t bytes, pid_t pid);
+/* Somebody left an address space. */
+void managed_look_at_left (struct tenant *tenant);
+
+/* space.c. -errno, or a descriptor that tells when the process executes something. */
+int space_watch_exec (pid_t pid);
+/* A thread of the process is about to map something: its address space is held. false: it could not be, and a mapping might
+ * be lost sight of. */
+bool space_hold (struct tenant *tenant, struct process *process, pid_t thread);
+/* Whether what is held is what the process has now. */
+bool space_is_current (const struct process *process);
+/* It may map so many bytes from now on. */
+void space_announced (struct process *process, uint64_t bytes);
+/* What it has mapped was looked at. */
+void space_seen (struct process *process, uint64_t now);
+/* It ended, or executed something: what it had mapped is charged as long as others use its address space. */
+void space_leave (struct tenant *tenant, struct process *process);
+/* Gives back what lay in address spaces that nobody uses any more. */
+void space_check (struct tenant *tenant);
+void space_close (struct process *process);
+void space_release (struct tenant *tenant);
 
 /* truth.c: the guard's own client of the driver, and what it says that processes hold. */
 struct truth;
@@ -333,6 +378,8 @@ static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
 }
 
 /* tenant.c */
+/* CAP_PERFMON in the second word (linux/capability.h since 5.8). */
+#define TENANT_SELDOM (1u << (38 - 32))
 /* For good, of the calling thread: what it does not need to reach a container's memory and descriptors. */
 bool tenant_drop_rights (void);
 struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error);

@@ -117,7 +117,8 @@ class Agent:
             loop.add_signal_handler(number, act)
         coroutines = (listening.serve(), control.serve(), self._beat(), self._look(), self._end.wait())
         tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-        self.journal.write("ready", tenants=len(self.tenants), sees_driver=self.guard.sees_driver, pid=os.getpid())
+        sees = {"sees_driver": self.guard.sees_driver, "sees_exec": self.guard.sees_exec}
+        self.journal.write("ready", tenants=len(self.tenants), **sees, pid=os.getpid())
         systemd.tell("READY=1", f"STATUS={len(self.tenants)} containers taken over")
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -171,6 +171,11 @@ class Guard:
         return bool(self._library.guard_sees_driver(self._guard))
 
     @property
+    def sees_exec(self) -> bool:
+        """Whether the kernel tells of an execve of processes that map managed memory (guard.h)."""
+        return bool(self._library.guard_sees_exec(self._guard))
+
+    @property
     def event_descriptor(self) -> int:
         """Readable when ``events`` has something."""
         return int(self._library.guard_event_descriptor(self._guard))
@@ -313,6 +318,7 @@ def declare(library: Any) -> None:
     for name, result, arguments in (
         ("guard_create", pointer, (ctypes.c_char_p,)),
         ("guard_sees_driver", signed, (pointer,)),
+        ("guard_sees_exec", signed, (pointer,)),
         ("guard_destroy", None, (pointer,)),
         ("guard_event_descriptor", signed, (pointer,)),
         ("guard_events", signed, (pointer, pointer, number)),

@@ -46,6 +46,8 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "reused": ((), {"written": 0}, set()),
     "uvm-heap": ((), {"memory": 0, "map": 0, "other": 0, "freed": 0}, set()),
     "uvm-clone": ((), {"mapped": 0, "pieces": 8}, {OVER}),
+    "uvm-exec": ((), {"mapped": 0, "pieces": 8}, {OVER}),
+    "uvm-exec-thread": ((), {"mapped": 0, "pieces": 8}, {OVER}),
     "uvm-slow": ((), {"mapped": 0, "pieces": 8}, {OVER}),
     "unseen": ((), {"mapped": 0, "pieces": 8}, {OVER}),
 }
@@ -54,8 +56,6 @@ HOLDS, LATE = ("flood", "stalled"), ("class-race", "heir-race")
 #: Those that make calls, or clients, without end.
 FLOODS = ("flood", "bomb", "storm", "command-race", "size-race", "scheduling", "type")
 #: Those that the guard does not hold yet, and why: tests of them are expected to fail.
-OPEN: dict[str, str] = {
-    "uvm-clone": "an address space that is shared by clone can outlive whoever mapped managed memory there",
-}
+OPEN: dict[str, str] = {}
 #: Words of the program that are tools of other tests.
-TOOLS = ("victim", "churn", "uvm-child")
+TOOLS = ("victim", "churn", "uvm-child", "idle")

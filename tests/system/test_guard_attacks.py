@@ -18,7 +18,7 @@ from tests.support.tenants import build_static, prepare, until
 pytestmark = pytest.mark.root
 MIB = 1 << 20
 #: Those of which the table says everything.
-TOLD = ("uvm-busy", "uvm-thread", "uvm-heap", "uvm-clone", "reused")
+TOLD = ("uvm-busy", "uvm-thread", "uvm-heap", "uvm-clone", "uvm-exec", "uvm-exec-thread", "reused")
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ static const struct {
     { "uvm-busy", attack_uvm_busy },   { "heir-race", attack_heir_race },       { "uvm-thread", attack_uvm_thread },
     { "uvm-slow", attack_uvm_slow },   { "reused", attack_reused },               { "uvm-heap", attack_uvm_heap },
     { "stalled", attack_stalled },     { "uvm-clone", attack_uvm_clone },
+    { "uvm-exec", attack_uvm_exec },   { "uvm-exec-thread", attack_uvm_exec_thread }, { "idle", attack_idle },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }

@@ -87,7 +87,7 @@ attack attack_child, attack_passed, attack_queued, attack_exec, attack_bomb, att
 attack attack_entries, attack_uring, attack_churn;                                                /* other.c */
 attack attack_uvm, attack_uvm_tree, attack_uvm_heir, attack_unseen, attack_uvm_child, attack_uvm_busy,
     attack_uvm_thread, attack_uvm_slow, attack_uvm_heap; /* uvm.c */
-attack attack_uvm_clone; /* heirs.c */
+attack attack_uvm_clone, attack_uvm_exec, attack_uvm_exec_thread, attack_idle; /* heirs.c */
 attack attack_stalled; /* stalls.c */
 
 #endif

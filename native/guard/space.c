@@ -1,0 +1,199 @@
+/*
+ * Address spaces that outlive the process that mapped managed memory there. A child can share its parent's (CLONE_VM, vfork):
+ * what it maps stays when it ends or calls execve, with a process that may never have made a call, and nothing in /proc tells
+ * who shares an address space. So the guard holds the address space itself of whoever announces such a mapping, by an open
+ * file of /proc/PID/mem: the kernel keeps it apart from the process, and by it tells whether anybody uses it still
+ * (mem_rw, mmget_not_zero, fs/proc/base.c). What was mapped in one that is used by others counts until nobody does.
+ *
+ * An execve is not announced, because then no program could be executed while the agent is not there. The kernel tells of
+ * it by a counter of the process's first thread that it switches on at execve (enable_on_exec of perf_event_open(2)), or that it closes
+ * when another thread's execve takes the first one's place.
+ */
+#include "tenant.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/perf_event.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define TRIES 4u
+/* Nobody has memory there: more than the address space of a process (52 bits on aarch64, 56 on x86), and a place in a file. */
+#define NOWHERE ((off_t) 1 << 62)
+#define MOST (UINT64_C (1) << 50) /* bytes; what is announced need not be possible */
+#define SETTLED_NS 1000000000u
+
+static void set_right (bool is_on)
+{
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
+    struct __user_cap_data_struct data[2] = { { 0 }, { 0 } };
+
+    if (syscall (SYS_capget, &header, data) != 0)
+        return;
+    data[1].effective &= ~TENANT_SELDOM;
+    data[1].effective |= is_on ? data[1].permitted & TENANT_SELDOM : 0;
+    (void) syscall (SYS_capset, &header, data);
+}
+
+int space_watch_exec (pid_t pid)
+{
+    struct perf_event_attr wish = { .type = PERF_TYPE_SOFTWARE,
+                                    .size = sizeof (wish),
+                                    .config = PERF_COUNT_SW_DUMMY,
+                                    .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED,
+                                    .disabled = 1,
+                                    .enable_on_exec = 1,
+                                    .exclude_kernel = 1,
+                                    .exclude_hv = 1 };
+    int watch = (int) syscall (SYS_perf_event_open, &wish, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+
+    return watch < 0 ? -errno : watch;
+}
+
+/* Whether the process has executed something since it is watched, or its first thread has ended. */
+static bool has_executed (const struct space *space)
+{
+    struct pollfd asked = { .fd = space->watch };
+    uint64_t said[2]; /* count, ns switched on */
+
+    if (space->page == NULL)
+        return false;
+    return read (space->watch, said, sizeof (said)) != sizeof (said) || said[1] != 0 || poll (&asked, 1, 0) < 0 ||
+           (asked.revents & POLLHUP) != 0;
+}
+
+static void watch (struct space *space, pid_t pid)
+{
+    void *page;
+
+    set_right (true);
+    space->watch = space_watch_exec (pid);
+    set_right (false);
+    if (space->watch < 0)
+        return;
+    /* Without it the kernel does not say that the thread has ended. */
+    page = mmap (NULL, (size_t) sysconf (_SC_PAGESIZE), PROT_READ, MAP_SHARED, space->watch, 0);
+    if (page == MAP_FAILED)
+        close (space->watch);
+    else
+        space->page = page;
+}
+
+void space_close (struct process *process)
+{
+    struct space *space = &process->space;
+
+    if (space->page != NULL) {
+        munmap (space->page, (size_t) sysconf (_SC_PAGESIZE));
+        close (space->watch);
+    }
+    if (space->is_held)
+        close (space->memory);
+    *space = (struct space) { 0 };
+}
+
+bool space_hold (struct tenant *tenant, struct process *process, pid_t thread)
+{
+    struct space *space = &process->space;
+    struct process *current;
+    char path[64];
+
+    if (space_is_current (process))
+        return true;
+    space_leave (tenant, process);
+    /* An execve of another of its threads holds this up. */
+    current = wait_begin (tenant, process->pid);
+    for (unsigned i = 0; i < TRIES && !space->is_held; i++) {
+        /* The first thread has ended, or is about to be another one. */
+        pid_t who = i % 2 == 0 ? process->pid : thread;
+
+        watch (space, who);
+        snprintf (path, sizeof (path), "/proc/%d/task/%d/mem", (int) process->pid, (int) who);
+        if (space->page != NULL || !tenant->guard->sees_exec)
+            space->is_held = (space->memory = open (path, O_RDONLY | O_CLOEXEC)) >= 0;
+        /* Watched before it was opened: what was executed between the two would not be known. */
+        if (!space_is_current (process))
+            space_close (process);
+    }
+    wait_end (tenant, current);
+    return space->is_held;
+}
+
+bool space_is_current (const struct process *process) { return process->space.is_held && !has_executed (&process->space); }
+
+void space_announced (struct process *process, uint64_t bytes)
+{
+    struct space *space = &process->space;
+
+    space->announced = bytes < MOST - space->announced ? space->announced + bytes : MOST;
+    space->announced_at = guard_now ();
+}
+
+void space_seen (struct process *process, uint64_t now)
+{
+    /* The kernel makes a mapping when it has the lock, some time after it was let through. */
+    if (process->space.announced_at + SETTLED_NS < now)
+        process->space.announced = 0;
+}
+
+/* Whether any process uses it. */
+static bool is_used (struct tenant *tenant, pid_t pid, int memory)
+{
+    /* Whoever asks last takes it down, if its processes ended meanwhile. */
+    struct process *current = wait_begin (tenant, pid);
+    char byte;
+    bool used = pread (memory, &byte, sizeof (byte), NOWHERE) != 0; /* EIO: nothing lies there; 0: it is nobody's */
+
+    wait_end (tenant, current);
+    return used;
+}
+
+void space_leave (struct tenant *tenant, struct process *process)
+{
+    struct space *space = &process->space;
+    uint64_t announced = space->announced;
+
+    if (space->is_held && process->managed + announced != 0 && is_used (tenant, process->pid, space->memory)) {
+        struct left_space *left = &tenant->left_for_good;
+
+        if (tenant->left_space_count < TENANT_SPACES) {
+            left = &tenant->left_spaces[tenant->left_space_count++];
+            *left = (struct left_space) { .memory = space->memory, .pid = process->pid };
+            space->is_held = false; /* the file is that one's now */
+        }
+        left->bytes += process->managed; /* which is charged */
+        process->managed = 0;
+        managed_charge (tenant, &left->bytes, left->bytes + announced, process->pid);
+        managed_look_at_left (tenant);
+    }
+    space_close (process);
+}
+
+void space_check (struct tenant *tenant)
+{
+    for (unsigned i = 0; i < tenant->left_space_count;) {
+        struct left_space *left = &tenant->left_spaces[i];
+
+        if (is_used (tenant, left->pid, left->memory)) {
+            i++;
+            continue;
+        }
+        managed_charge (tenant, &left->bytes, 0, left->pid);
+        close (left->memory);
+        *left = tenant->left_spaces[--tenant->left_space_count];
+    }
+}
+
+void space_release (struct tenant *tenant)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        space_close (&tenant->processes[i]);
+    for (unsigned i = 0; i < tenant->left_space_count; i++)
+        close (tenant->left_spaces[i].memory);
+    tenant->left_space_count = 0;
+}
