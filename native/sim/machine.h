@@ -65,6 +65,9 @@ struct machine_fault {
     uint32_t value; /* NVML error number, or milliseconds */
 };
 
+/* Whether ordinary memory of a program can lie in video memory (PAGEABLE_MEM_ACCESS of UVM), and by what. */
+enum machine_pageable { PAGEABLE_OFF, PAGEABLE_HMM, PAGEABLE_ATS };
+
 struct machine {
     char name[64];
     char driver[80];
@@ -72,7 +75,8 @@ struct machine {
     char control[64]; /* node without which there is no driver; "": /dev/nvidiactl */
     char store[192];  /* WSL's driver store; "" on other machines */
     uint32_t cuda;    /* 13000 is 13.0 */
-    uint32_t nodes; /* 1: a GPU is there only if its device node can be used */
+    uint32_t nodes;   /* 1: a GPU is there only if its device node can be used */
+    uint32_t pageable; /* enum machine_pageable */
     uint32_t gpu_count;
     uint32_t fault_count;
     struct machine_gpu gpus[MACHINE_MAX_GPUS];

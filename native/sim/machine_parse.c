@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum scope { SCOPE_SYSTEM, SCOPE_GPU, SCOPE_MIG, SCOPES };
-enum kind { KIND_TEXT, KIND_U32, KIND_FLAG, KIND_U64 };
+enum kind { KIND_TEXT, KIND_U32, KIND_FLAG, KIND_U64, KIND_PAGEABLE };
 
 struct field {
     const char *key;
@@ -30,6 +30,7 @@ static const struct field fields[] = {
     SYSTEM (KIND_TEXT, store, false),
     SYSTEM (KIND_U32, cuda, true),
     SYSTEM (KIND_FLAG, nodes, true),
+    SYSTEM (KIND_PAGEABLE, pageable, false),
     GPU (KIND_TEXT, uuid, true),
     GPU (KIND_TEXT, model, true),
     GPU (KIND_TEXT, node, true),
@@ -58,13 +59,13 @@ static const struct field fields[] = {
 };
 
 #define FIELDS (sizeof (fields) / sizeof (fields[0]))
-_Static_assert (FIELDS <= 32, "the set of seen keys is a 32-bit mask");
+_Static_assert (FIELDS <= 64, "the set of seen keys is a 64-bit mask");
 
 struct reader {
     struct machine *machine;
     enum scope scope;
     void *objects[SCOPES]; /* what the keys of each scope are written to; NULL before the first */
-    uint32_t seen[SCOPES]; /* one bit a field, of the open object of each scope */
+    uint64_t seen[SCOPES]; /* one bit a field, of the open object of each scope */
     const char *problem;
     bool begun;
     bool ended;
@@ -110,6 +111,25 @@ static bool text_value (struct reader *reader, char *target, size_t room, const 
     return true;
 }
 
+static bool equals (const char *text, size_t size, const char *word)
+{
+    return strlen (word) == size && memcmp (text, word, size) == 0;
+}
+
+/* In the order of enum machine_pageable. */
+static bool pageable (struct reader *reader, const char *text, size_t size, uint64_t *result)
+{
+    static const char *const words[] = { "off", "hmm", "ats" };
+
+    for (size_t i = 0; i < sizeof (words) / sizeof (words[0]); i++) {
+        if (equals (text, size, words[i])) {
+            *result = i;
+            return true;
+        }
+    }
+    return fail (reader, "pageable is one of: off, hmm, ats");
+}
+
 static bool store (struct reader *reader, const struct field *field, const char *text, size_t size)
 {
     char *target = (char *) reader->objects[field->scope] + field->offset;
@@ -118,7 +138,8 @@ static bool store (struct reader *reader, const struct field *field, const char 
     if (field->kind == KIND_TEXT)
         return text_value (reader, target, field->size, text, size);
     uint64_t limit = field->kind == KIND_FLAG ? 1 : field->kind == KIND_U32 ? UINT32_MAX : (uint64_t) INT64_MAX;
-    if (!number (reader, text, size, limit, &value))
+    if (!(field->kind == KIND_PAGEABLE ? pageable (reader, text, size, &value)
+                                       : number (reader, text, size, limit, &value)))
         return false;
     if (field->kind == KIND_U64) {
         memcpy (target, &value, sizeof (value));
@@ -135,7 +156,7 @@ static bool close_scope (struct reader *reader, enum scope scope)
     if (reader->objects[scope] == NULL)
         return true;
     for (size_t i = 0; i < FIELDS; i++) {
-        if (fields[i].scope == scope && fields[i].required && !(reader->seen[scope] & (UINT32_C (1) << i)))
+        if (fields[i].scope == scope && fields[i].required && !(reader->seen[scope] & (UINT64_C (1) << i)))
             return fail (reader, "a key is missing in the part that ends here");
     }
     return true;
@@ -188,11 +209,6 @@ static bool begin_mig (struct reader *reader, const char *text, size_t size)
         return false;
     gpu->mig_count++;
     return true;
-}
-
-static bool equals (const char *text, size_t size, const char *word)
-{
-    return strlen (word) == size && memcmp (text, word, size) == 0;
 }
 
 /* "FUNCTION hang", "FUNCTION crash", "FUNCTION error N", "FUNCTION slow MILLISECONDS". */
@@ -281,9 +297,9 @@ static bool key_value (struct reader *reader, const char *key, size_t key_size, 
     for (size_t i = 0; i < FIELDS; i++) {
         if (fields[i].scope != reader->scope || !equals (key, key_size, fields[i].key))
             continue;
-        if (reader->seen[reader->scope] & (UINT32_C (1) << i))
+        if (reader->seen[reader->scope] & (UINT64_C (1) << i))
             return fail (reader, "a key is given twice");
-        reader->seen[reader->scope] |= UINT32_C (1) << i;
+        reader->seen[reader->scope] |= UINT64_C (1) << i;
         return store (reader, &fields[i], value, value_size);
     }
     return fail (reader, "unknown key");

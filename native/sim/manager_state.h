@@ -96,6 +96,7 @@ struct manager_file {
     uint32_t export_count;
     uint8_t export_metadata[64];
     bool uvm_initialized;
+    uint64_t uvm_flags; /* of INITIALIZE */
     uint32_t uvm_gpus, uvm_spaces;       /* a bit a GPU: registered, and with an address space */
     struct external_range *ranges;       /* manager_external.c */
     uint64_t resident[MANAGER_MAX_GPUS]; /* bytes of managed memory */

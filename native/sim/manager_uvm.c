@@ -1,7 +1,7 @@
 /*
  * The node of managed memory. Its requests are plain numbers with nothing about sizes or directions in them; the status
- * is the last field of each struct (uvm_ioctl.h). Only what others depend on is kept: whether a file is initialised,
- * which GPUs it registered, what of its memory lies on them. The rest is taken and answered with success.
+ * is the last field of each struct (uvm_ioctl.h). Only what others depend on is kept: whether and how a file is
+ * initialised, which GPUs it registered, what of its memory lies on them. The rest is taken and answered with success.
  */
 #include "manager_state.h"
 
@@ -25,6 +25,10 @@ enum uvm_number {
     UVM_SEMAPHORE_POOL = 68,
     UVM_MM_INITIALIZE = 75,
 };
+
+/* Flags of INITIALIZE (uvm_types.h): no HMM for this file; it is used by several processes, and follows none's memory. */
+#define NO_HMM 1u
+#define NO_PROCESS 2u
 
 struct uvm_row {
     uint32_t number, size, status;
@@ -178,16 +182,40 @@ static enum status free_range (struct request *request)
     return external_free (request, length);
 }
 
+/* What is initialised already may be so again, with the same flags (uvm_api_initialize). */
+static enum status initialize (struct request *request)
+{
+    struct manager_file *file = request->file;
+    uint64_t flags = get64 (request->head, 0);
+
+    if (file->uvm_initialized ? flags != file->uvm_flags : (flags & ~(uint64_t) (NO_HMM | NO_PROCESS)) != 0)
+        return STATUS_INVALID_ARGUMENT;
+    file->uvm_flags = flags;
+    file->uvm_initialized = true;
+    return STATUS_OK;
+}
+
+/* uvm_va_space_pageable_mem_access_supported: where there is ATS there is no HMM. */
+static bool pageable (const struct request *request)
+{
+    uint64_t flags = request->file->uvm_flags;
+
+    switch (request->manager->machine->pageable) {
+    case PAGEABLE_HMM:
+        return (flags & (NO_HMM | NO_PROCESS)) == 0;
+    case PAGEABLE_ATS:
+        return (flags & NO_PROCESS) == 0;
+    default:
+        return false;
+    }
+}
+
 static enum status serve (struct request *request)
 {
     struct manager_file *file = request->file;
 
-    if (request->number == UVM_INITIALIZE) {
-        if (file->uvm_initialized)
-            return STATUS_INVALID_STATE;
-        file->uvm_initialized = true;
-        return STATUS_OK;
-    }
+    if (request->number == UVM_INITIALIZE)
+        return initialize (request);
     if (request->number == UVM_MM_INITIALIZE) /* on a file of its own, which names the initialised one */
         return request->named != NULL && request->named->uvm_initialized ? STATUS_OK : STATUS_INVALID_ARGUMENT;
     if (!file->uvm_initialized)
@@ -218,7 +246,7 @@ static enum status serve (struct request *request)
         put64 (request->head, 0, ++request->manager->next_number);
         return STATUS_OK;
     case UVM_PAGEABLE:
-        request->head[0] = 0;
+        request->head[0] = pageable (request);
         return STATUS_OK;
     default:
         return STATUS_OK;

@@ -52,6 +52,11 @@ static void takes (void)
     tap_ok (good (HEAD "fault=nvmlInit_v2 error 18\nfault=f hang\nfault=g crash\nfault=h slow 20\nend=0\n") &&
                 machine.fault_count == 4 && machine.faults[0].value == 18 && machine.faults[3].kind == FAULT_SLOW,
             "the four kinds of fault");
+    tap_ok (good (HEAD "end=0\n") && machine.pageable == PAGEABLE_OFF && good (HEAD "pageable=off\nend=0\n") &&
+                machine.pageable == PAGEABLE_OFF && good (HEAD "pageable=hmm\nend=0\n") &&
+                machine.pageable == PAGEABLE_HMM && good (HEAD "pageable=ats\nend=0\n") &&
+                machine.pageable == PAGEABLE_ATS,
+            "ordinary memory in video memory: not, by HMM, by ATS");
 }
 
 static void refuses (void)
@@ -65,6 +70,7 @@ static void refuses (void)
     refused (HEAD "end=0\nmore=1\n", "after the end", "text after the end is refused");
     refused (HEAD "colour=1\nend=0\n", "unknown key", "an unknown key is refused");
     refused (HEAD "cuda=1\nend=0\n", "twice", "a key given twice is refused");
+    refused (HEAD "pageable=hm\nend=0\n", "one of", "another word for ordinary memory is refused");
     refused (HEAD "minor=1\nend=0\n", "unknown key", "a GPU's key outside a GPU is refused");
     refused (HEAD "mig=0\nend=0\n", "follow its GPU", "a MIG device without a GPU is refused");
     refused (HEAD "gpu=0\nend=1\n", "missing", "a GPU without its keys is refused");

@@ -128,6 +128,48 @@ static void managed_node (struct manager_file *file, uint32_t client)
     manager_release (node);
 }
 
+/* What a new file says of ordinary memory when it is initialised with these flags; 2: it was refused. */
+static uint32_t pageable (enum machine_pageable kind, uint64_t flags)
+{
+    struct manager_file *node = manager_open (bed, MANAGER_UVM, 0);
+    struct {
+        uint64_t flags;
+        uint32_t status, spare;
+    } initialize = { flags, 0xee, 0 };
+    struct {
+        uint8_t pageable, spare[3];
+        uint32_t status;
+    } question = { 0xee, { 0 }, 0xee };
+
+    bed_machine.pageable = kind;
+    bed_ioctl (node, 0x30000001, &initialize);
+    bed_ioctl (node, 39, &question);
+    bed_machine.pageable = PAGEABLE_OFF;
+    manager_release (node);
+    return initialize.status != 0 || question.status != 0 ? 2 : question.pageable;
+}
+
+static void ordinary_memory (void)
+{
+    struct manager_file *node = manager_open (bed, MANAGER_UVM, 0);
+    uint32_t call[4] = { 1, 0, 0xee, 0 };
+
+    tap_ok (pageable (PAGEABLE_OFF, 0) == 0 && pageable (PAGEABLE_OFF, 1) == 0,
+            "ordinary memory stays where it is on most machines");
+    tap_ok (pageable (PAGEABLE_HMM, 0) == 1 && pageable (PAGEABLE_HMM, 1) == 0,
+            "with HMM it can go to video memory, but not for a file that wants none of it (flag 1)");
+    tap_ok (pageable (PAGEABLE_ATS, 0) == 1 && pageable (PAGEABLE_ATS, 1) == 1, "with ATS whatever the file wants");
+    tap_ok (pageable (PAGEABLE_HMM, 2) == 0 && pageable (PAGEABLE_ATS, 2) == 0,
+            "and never for a file of several processes (flag 2)");
+    tap_ok (pageable (PAGEABLE_HMM, 4) == 2, "a flag that nobody knows is refused");
+    tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0 && bed_ioctl (node, 0x30000001, call) == 0 &&
+                call[2] == 0,
+            "a file can be initialised again in the same way");
+    call[0] = 0;
+    tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0x1F, "but in no other (0x1F)");
+    manager_release (node);
+}
+
 static void faults (struct manager_file *file, uint32_t client)
 {
     struct sim_fault fault = { .escape = 0x2B, .number = 0x40, .status = 0x65, .after = 2 };
@@ -233,6 +275,7 @@ int main (void)
     pointers (file, client);
     processes (file, client);
     managed_node (file, client);
+    ordinary_memory ();
     faults (file, client);
     garbage ();
     waiting (file, client);

@@ -7,7 +7,7 @@ import re
 from nvc.driver.tables import STORE_FILES
 from nvc.model import TEGRA, WSL
 from nvc.record import DecodeError
-from nvc.sim.description import DAMAGES, GpuDescription, MachineDescription
+from nvc.sim.description import DAMAGES, PAGEABLE, GpuDescription, MachineDescription
 from nvc.sim.files import EXTRA_BINARIES, LIBRARIES, known_names
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -47,6 +47,8 @@ def check(machine: MachineDescription) -> None:
             _range(range(1 << 32), getattr(model, field), f"gpu_models.{name}.{field}")
         _range(range(1 << 40), model.memory, f"gpu_models.{name}.memory")
         _range(range(model.memory + 1), model.memory_reserved, f"gpu_models.{name}.memory_reserved")
+    if machine.pageable not in PAGEABLE:
+        raise DecodeError(f"pageable: {machine.pageable!r} is none of {', '.join(PAGEABLE)}")
     _check_gpus(machine)
     _check_files(machine)
 

@@ -20,6 +20,9 @@ DAMAGES = {
     "garbage": "the file is no ELF file",
 }
 
+#: enum machine_pageable of native/sim/machine.h, in its words.
+PAGEABLE = ("off", "hmm", "ats")
+
 
 class GpuModel(Record):
     """What all GPUs of a kind share. brand: NVML's number; memory: MiB; pci_id: device << 16 | vendor."""
@@ -97,6 +100,7 @@ class MachineDescription(Record):
     nodes of ``nvc.sim.platforms`` and none of the rows above. store: below WSL, name of the driver store.
     faults: what goes wrong in NVML: "nvmlInit hang", "nvmlShutdown crash", "nvmlDeviceGetCount error 15",
     "nvmlInit slow 500" (milliseconds).
+    pageable: whether ordinary memory of programs can lie in video memory: one of PAGEABLE.
     """
 
     name: str
@@ -123,6 +127,7 @@ class MachineDescription(Record):
     faults: tuple[str, ...] = ()
     platform: str = ""
     store: str = ""
+    pageable: str = "off"
 
     @property
     def nvml_version(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nvc.errors import InputError
 from nvc.sim.caps import ci_access, gi_access
-from nvc.sim.description import GpuDescription, MachineDescription, MigLayout
+from nvc.sim.description import PAGEABLE, GpuDescription, MachineDescription, MigLayout
 from nvc.sim.platforms import CONTROL, store
 
 FORMAT = 1
@@ -26,6 +26,8 @@ def machine_text(machine: MachineDescription, *, nodes: bool) -> str:
         f"cuda={machine.cuda_version}",
         f"nodes={int(nodes)}",
     ]
+    if machine.pageable != PAGEABLE[0]:
+        lines.append(f"pageable={machine.pageable}")
     if machine.platform:
         lines.append(f"control={CONTROL[machine.platform][0]}")
     if machine.store:

@@ -50,6 +50,7 @@ CHANGES = [
     ("imex_channels", [-1], "imex_channels"),
     ("faults", ["nvmlInit_v2 sulk"], "faults"),
     ("faults", ["a hang"] * 9, "number of faults"),
+    ("pageable", "on", "pageable"),
     ("colour", "red", "unknown field 'colour'"),
 ]
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nvc.sim.description import load, names
+from nvc.sim.description import PAGEABLE, load, names
 from nvc.sim.machine_text import LIMIT, machine_text
 from tests.support.native import CHECKOUT
 
 #: No machine has all keys; this is the text of none that can be.
-EVERYTHING = load("a100-mig-dev").replace(faults=("nvmlInit slow 3",), platform="wsl", store="nv")
+EVERYTHING = load("a100-mig-dev").replace(faults=("nvmlInit slow 3",), platform="wsl", store="nv", pageable="ats")
 WHOLE = machine_text(EVERYTHING, nodes=True).encode()
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -38,6 +38,11 @@ def test_both_sides_know_the_same_keys() -> None:
     known = set(re.findall(r"^    (?:SYSTEM|GPU|MIG) \(KIND_\w+, (\w+),", source, re.MULTILINE))
     known |= {"nvc-sim-machine", "gpu", "mig", "fault", "end"}
     assert known == {line.split("=")[0] for line in WHOLE.decode().splitlines()}
+
+
+@pytest.mark.parametrize("word", PAGEABLE)
+def test_both_sides_know_the_same_words_for_pageable_memory(templates: Path, word: str) -> None:
+    assert parse(templates, machine_text(load("h200").replace(pageable=word), nodes=True).encode()) == "ok"
 
 
 def test_both_sides_know_the_same_limit() -> None:

@@ -161,8 +161,8 @@ def _managed(place: Path) -> list[int]:
     """UVM's requests are plain numbers, of which the kernel copies nothing."""
     file = os.open(place / "nvidia-uvm", os.O_RDWR)
     told = []
-    for number, size, at in ((37, 40, 36), (0x30000001, 16, 8), (37, 40, 36), (73, 24, 16)):
-        call = ctypes.create_string_buffer(b"\xee" * size, size)
+    for number, size, at, flags in ((37, 40, 36, 0xEE), (0x30000001, 16, 8, 0), (37, 40, 36, 0xEE), (73, 24, 16, 0xEE)):
+        call = ctypes.create_string_buffer(bytes([flags]) * at + b"\xee" * (size - at), size)
         ioctl(file, number, call)
         told.append(struct.unpack_from("<I", call, at)[0])
     with mmap.mmap(file, 1 << 21, mmap.MAP_SHARED, offset=0x7F0000000000) as mapped:
