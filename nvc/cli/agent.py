@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nvc.agent import pageable
 from nvc.agent.agent import Agent, AgentOptions
 from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
 from nvc.agent.parts import Metrics, Scheduling, Warm
 from nvc.agent.settings import load
 from nvc.cli.settings import Settings
+from nvc.driver.pageable import ask
 from nvc.errors import NvcError, PrivilegeError
+from nvc.model import Host
+from nvc.sim import host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +53,7 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
     options = AgentOptions(os.path.realpath(directory), os.path.realpath(store), devices, config)
     # Before anything of ours has threads: it forks.
     inventory = _inventory(general, journal)
+    pageable.tell(lambda: ask(host(general.sim) if general.sim else Host()), journal)
     made = Agent(options, journal, inventory, (Scheduling(), Metrics(), Warm()))
     asyncio.run(made.run(Systemd(os.environ)))
 

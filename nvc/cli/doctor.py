@@ -9,6 +9,7 @@ from nvc.cli.settings import Settings
 from nvc.doctor import cgroup, kernel, report, runner, table
 from nvc.doctor.finding import worst
 from nvc.doctor.probe import Probe
+from nvc.driver import pageable
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,6 +55,7 @@ def doctor(
             ask=context.inventory,
             kernel_calls=kernel.try_calls,
             ask_filters=cgroup.ask_filters,
+            ask_pageable=pageable.ask,
             libraries=preload.directory(),
         )
         found = list(runner.run(table.choose(areas, engines), probe, general.timeout))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nvc.doctor.finding import Finding, error, note, ok, warning
 from nvc.driver.nvcaps import MIG_MINORS
+from nvc.driver.pageable import ADVICE
 from nvc.driver.places import DRIVER, IMEX_MAJOR, platform
 from nvc.driver.tables import FIRMWARE_DIRECTORY
 from nvc.errors import NvcError
@@ -94,6 +95,26 @@ def modules(probe: Probe) -> Iterator[Finding]:
         yield error("the module nvidia-uvm is not loaded", LOAD)
     else:
         yield ok(f"nvidia-uvm has device major {known['nvidia-uvm']}")
+
+
+def memory(probe: Probe) -> Iterator[Finding]:
+    """Whether the driver lets programs have video memory that no quota counts."""
+    if not version(probe):
+        return
+    try:
+        found = probe.ask_pageable(probe.host)
+    except FileNotFoundError:
+        return  # without the module or its node; other checks tell
+    except PermissionError:
+        raise
+    except OSError as problem:
+        yield note(f"nvidia-uvm does not say whether programs' ordinary memory can lie in video memory: {problem}")
+        return
+    advice = ADVICE.get(found)
+    if advice is None:
+        yield ok("the driver moves no ordinary memory of programs into video memory")
+    else:
+        yield warning(advice.what, advice.mend)
 
 
 def answers(probe: Probe) -> Iterator[Finding]:

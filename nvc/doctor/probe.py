@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from nvc.driver.locate import host_path, read_bytes, resolve
 from nvc.errors import NvcError
+from nvc.linux.uvm import OFF
 
 if TYPE_CHECKING:
     from nvc.model import Host, Inventory
@@ -30,7 +31,8 @@ class Probe:
     host: the driver root (/dev, libraries, /proc/driver/nvidia) and the system (/etc, /run, /sys, /proc/devices), as
     everywhere. kernel: where the running kernel's /proc and /sys are; "/" also for a simulated machine. ask: finds
     the inventory, NVML included; raises NvcError. kernel_calls: feature -> "" or why it is not there.
-    ask_filters: asks for the device filters of a cgroup by its path; raises OSError. uid: of the caller. search: the
+    ask_filters: asks for the device filters of a cgroup by its path; raises OSError. ask_pageable: whether ordinary
+    memory can lie in video memory, as ``nvc.driver.pageable.ask``; raises OSError. uid: of the caller. search: the
     directories of programs. libraries: of the preloaded libraries of shares, "" when they are nowhere.
     """
 
@@ -42,6 +44,7 @@ class Probe:
         ask: Callable[[], Inventory] | None = None,
         kernel_calls: Callable[[], dict[str, str]] = dict,
         ask_filters: Callable[[str], None] = lambda path: None,
+        ask_pageable: Callable[[Host], str] = lambda host: OFF,
         uid: int | None = None,
         search: tuple[str, ...] = PATH,
         libraries: str = "",
@@ -54,6 +57,7 @@ class Probe:
         self._ask = ask
         self.kernel_calls = kernel_calls
         self.ask_filters = ask_filters
+        self.ask_pageable = ask_pageable
         self._answer: Inventory | NvcError | None = None
 
     # Three roots, the same four questions.

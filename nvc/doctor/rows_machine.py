@@ -29,6 +29,14 @@ MACHINE = (
         ("C18",),
     ),
     Check(
+        "driver-memory",
+        "driver",
+        driver.memory,
+        "nvidia-uvm, asked whether programs' ordinary memory can lie in video memory (HMM, ATS)",
+        "a container with a share of memory can take more, by memory that is neither the driver's nor UVM's; "
+        "whoever gives no shares can leave it so",
+    ),
+    Check(
         "driver-nvml",
         "driver",
         driver.answers,

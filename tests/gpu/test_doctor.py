@@ -57,6 +57,8 @@ def test_the_driver_is_seen(bed: Bed) -> None:
     assert version in well["driver-loaded"]
     assert {"driver-gpus", "driver-nvml", "ldcache-readable", "libraries-version", "libraries-needed"} <= set(well)
     assert {"nodes-present", "nodes-numbers", "nodes-permissions"} <= set(well)
+    (memory,) = [row for row in data["findings"] if row["check"] == "driver-memory"]
+    assert memory["level"] == "warning" or "moves no ordinary memory" in memory["what"], "the driver answers"
 
 
 def test_text_and_json_agree(bed: Bed) -> None:

@@ -7,7 +7,8 @@ import os
 import shutil
 
 from nvc.errors import InitializationError
-from nvc.model import Inventory
+from nvc.linux.uvm import ATS, HMM
+from nvc.model import Host, Inventory
 from tests.support.doctor_cases_software import PRIVATE, Change, cdi_hooks, other_driver
 from tests.support.doctor_tree import MOUNTINFO_V2, Tree
 
@@ -57,6 +58,18 @@ def no_filters(tree: Tree, number: int) -> None:
     tree.filters = ask
 
 
+def pageable(tree: Tree, answer: str | int) -> None:
+    """What nvidia-uvm answers, or an error number."""
+
+    def ask(host: Host) -> str:
+        assert host == tree.host
+        if isinstance(answer, int):
+            raise OSError(answer, os.strerror(answer), "/dev/nvidia-uvm")
+        return answer
+
+    tree.pageable = ask
+
+
 def no_remarks(tree: Tree) -> None:
     inventory = tree.ask().replace(warnings=())
     tree.ask = lambda: inventory
@@ -67,6 +80,7 @@ MACHINE_QUIET: dict[str, Change | None] = {
     "driver-loaded": None,
     "driver-gpus": None,
     "driver-uvm": None,
+    "driver-memory": None,
     "driver-nvml": no_remarks,
     "driver-firmware": None,
     "driver-persistence": None,
@@ -113,6 +127,11 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "did not take GPU 0000:99:00.0",
     ),
     "no uvm": ("driver-uvm", lambda t: t.replace("proc/devices", "238 nvidia-uvm\n", ""), "error", "nvidia-uvm"),
+    "HMM": ("driver-memory", lambda t: pageable(t, HMM), "warning", "memory can move into video memory (HMM)"),
+    "ATS": ("driver-memory", lambda t: pageable(t, ATS), "warning", "a NUMA node (ATS)"),
+    "UVM refuses": ("driver-memory", lambda t: pageable(t, errno.EIO), "note", "does not say whether"),
+    "UVM out of reach": ("driver-memory", lambda t: pageable(t, errno.EACCES), "note", "permission denied"),
+    "UVM not there": ("driver-memory", lambda t: pageable(t, errno.ENOENT), "ok", "nothing to look at"),
     "NVML fails": ("driver-nvml", failing, "error", "nvml error: driver not loaded"),
     "no firmware": (
         "driver-firmware",

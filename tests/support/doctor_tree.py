@@ -13,6 +13,7 @@ from nvc.api import Config, Context
 from nvc.doctor import runner, table
 from nvc.doctor.finding import Finding
 from nvc.doctor.probe import Probe
+from nvc.linux.uvm import OFF
 from nvc.log import Log
 from nvc.model import Host, Inventory
 from nvc.sim.create import create
@@ -32,6 +33,7 @@ class Tree:
         self.uid = 0
         self.libraries = ""
         self.filters: Callable[[str], None] = lambda path: None
+        self.pageable: Callable[[Host], str] = lambda host: OFF
         self.ask: Callable[[], Inventory] = self._ask
         self.write("proc/self/mountinfo", MOUNTINFO_V2)
 
@@ -115,6 +117,7 @@ class Tree:
             ask=self.ask,
             kernel_calls=lambda: self.calls,
             ask_filters=self.filters,
+            ask_pageable=self.pageable,
             uid=self.uid,
             libraries=self.libraries,
         )

@@ -249,3 +249,16 @@ def test_without_an_agent_the_library_holds_the_share(
     assert "libnvc-shim" not in behind(bed, runc, agent).run(look).out, "the guard needs no library"
     agent.stop()
     assert "libnvc-shim" in behind(bed, runc, agent).run(look).out
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"), [("hmm", "uvm_disable_hmm=1"), ("ats", "NVreg_CoherentGPUMemoryMode=driver")]
+)
+def test_ordinary_memory_that_no_quota_counts_is_told_at_each_start(bed: Bed, kind: str, remedy: str) -> None:
+    with served_machine(bed, f"pageable={kind}") as name, RunningAgent(bed, name) as agent:
+        (told,) = agent.of("problem")
+        assert f"({kind.upper()})" in told["what"]
+        assert remedy in told["hint"]
+        agent.kill()
+        agent.start()
+        assert len(agent.of("problem")) == 2

@@ -16,6 +16,7 @@ from nvc.cli.main import main
 from nvc.doctor import kernel, report, table
 from nvc.doctor.finding import error, note, ok, warning
 from nvc.record import Record
+from tests.support import fuse
 from tests.support.doctor_tree import Tree
 from tests.support.native import build
 from tests.support.readable import search_path
@@ -76,6 +77,42 @@ def test_an_error(doctor: Callable[..., Ran], make_tree: Callable[[str], Tree]) 
 
     assert code == 3
     assert "error    nodes-present: /dev/nvidia-uvm is missing" in out
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("word", "level", "words"),
+    [
+        ("off", "ok", "moves no ordinary memory"),
+        ("hmm", "warning", "uvm_disable_hmm=1"),
+        ("ats", "warning", "NVreg_CoherentGPUMemoryMode=driver"),
+    ],
+)
+def test_the_driver_is_asked_about_ordinary_memory(
+    make_tree: Callable[[str], Tree], word: str, level: str, words: str
+) -> None:
+    fuse.needed()
+    tree = make_tree("h200").replace("etc/nvc-sim/machine", "\nnodes=", f"\npageable={word}\nnodes=")
+    nvc, root = [sys.executable, "-m", "nvc"], str(tree.root)
+    command = [*nvc, "sim", "run", root, "--", *nvc, f"--sim={root}", "doctor", "--json", "--only=driver"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT)
+    findings = json.loads(ran.stdout)["findings"]
+    (found,) = [finding for finding in findings if finding["check"] == "driver-memory"]
+
+    assert ran.returncode == report.EXIT_CODES[level]
+    assert found["level"] == level
+    assert words in found["what"] + found["mend"]
+
+
+@pytest.mark.root
+def test_the_node_of_a_machine_that_nobody_serves_is_not_opened(
+    doctor: Callable[..., Ran], make_tree: Callable[[str], Tree]
+) -> None:
+    """It could be a real driver's."""
+    code, out, _ = doctor(make_tree("h200"), "--only", "driver")
+
+    assert code == 0
+    assert "ok       driver-memory: nothing to look at here" in out
 
 
 def test_nvml_that_hangs(

@@ -1,0 +1,74 @@
+"""Whether the driver moves ordinary memory of programs into video memory, and what an operator does about it.
+
+Such memory is neither an allocation of the resource manager nor a mapping of nvidia-uvm, and only those are counted by
+the guard and the preloaded library. Read in the open kernel modules' source (docs/guard.md, "What it cannot see").
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from nvc.driver.locate import host_path, read_text, resolve
+from nvc.formats.procfs import char_majors
+from nvc.linux import uvm
+from nvc.linux.uvm import ATS, HMM, OFF
+from nvc.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.model import Host
+
+_NODE, _MODULE = "/dev/nvidia-uvm", "nvidia-uvm"
+_PARAMS = "/proc/driver/nvidia/params"
+#: With ATS: video memory is no NUMA node, and what a GPU touches stays on the CPU's (``ats_batch_select_residency``,
+#: since 580).
+_APART = 'CoherentGPUMemoryMode: "driver"'
+
+
+class Advice(Record):
+    """what: is so, in one line. mend: the command."""
+
+    what: str
+    mend: str
+
+
+_CONFIGURATION = "/etc/modprobe.d/nvc-quotas.conf"
+ADVICE = {
+    HMM: Advice(
+        what="programs' ordinary memory can move into video memory (HMM); no quota counts it there",
+        mend=f"echo options nvidia-uvm uvm_disable_hmm=1 | sudo tee {_CONFIGURATION}; "
+        "sudo rmmod nvidia_uvm; sudo modprobe nvidia-uvm  # or reboot",
+    ),
+    ATS: Advice(
+        what="programs' ordinary memory can lie in video memory, a NUMA node (ATS); no quota counts it there",
+        mend=f"echo options nvidia NVreg_CoherentGPUMemoryMode=driver | sudo tee {_CONFIGURATION}; "
+        "sudo reboot  # needs driver 580",
+    ),
+}
+
+
+def ask(host: Host) -> str:
+    """OFF, HMM or ATS. Raises OSError; FileNotFoundError when there is nobody to ask.
+
+    Only nvidia-uvm's own node is opened: a stale one is another driver's device, and a simulated machine's is a real
+    driver's unless a simulated one serves it.
+    """
+    major = char_majors(read_text(host_path(host.system, "/proc/devices"))).get(_MODULE)
+    node = host_path(host.root, resolve(host.root, _NODE))
+    found = os.stat(node)
+    served = bool(host.simulated) and stat.S_ISREG(found.st_mode)
+    if major is None or (host.simulated and not served):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), _MODULE)
+    if not served and (not stat.S_ISCHR(found.st_mode) or found.st_rdev != os.makedev(major, 0)):
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), _NODE)
+    answer = uvm.pageable(node)
+    return OFF if answer == ATS and _is_apart(host) else answer
+
+
+def _is_apart(host: Host) -> bool:
+    try:
+        return _APART in read_text(host_path(host.root, _PARAMS)).splitlines()
+    except OSError:
+        return False
