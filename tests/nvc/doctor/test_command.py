@@ -84,8 +84,8 @@ def test_an_error(doctor: Callable[..., Ran], make_tree: Callable[[str], Tree]) 
     ("word", "level", "words"),
     [
         ("off", "ok", "moves no ordinary memory"),
-        ("hmm", "warning", "uvm_disable_hmm=1"),
-        ("ats", "warning", "NVreg_CoherentGPUMemoryMode=driver"),
+        ("hmm", "note", "uvm_disable_hmm=1"),
+        ("ats", "note", "NVreg_CoherentGPUMemoryMode=driver"),
     ],
 )
 def test_the_driver_is_asked_about_ordinary_memory(
