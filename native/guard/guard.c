@@ -32,8 +32,7 @@ struct guard *guard_create (const char *device_directory)
     pthread_mutex_init (&guard->truth_lock, NULL);
     pthread_rwlock_init (&guard->calls, NULL);
     pthread_mutex_init (&guard->witness_lock, NULL);
-    guard->exec_watch = space_watch_exec (0);
-    guard->sees_exec = guard->exec_watch >= 0;
+    space_begin (guard);
     guard->truth = truth_open (device_directory);
     keep_start_closing (guard);
     guard->witness = guard->truth != NULL ? witness_open (device_directory) : NULL;
@@ -70,8 +69,7 @@ void guard_destroy (struct guard *guard)
     keep_stop_closing (guard);
     truth_close (guard->truth);
     witness_close (guard->witness);
-    if (guard->sees_exec)
-        close (guard->exec_watch);
+    space_end (guard);
     close (guard->event_descriptor);
     pthread_mutex_destroy (&guard->truth_lock);
     pthread_mutex_destroy (&guard->witness_lock);

@@ -28,19 +28,21 @@
 #define MOST (UINT64_C (1) << 50) /* bytes; what is announced need not be possible */
 #define SETTLED_NS 1000000000u
 
-static void set_right (bool is_on)
+static void set_rights (bool are_on)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
     struct __user_cap_data_struct data[2] = { { 0 }, { 0 } };
 
     if (syscall (SYS_capget, &header, data) != 0)
         return;
-    data[1].effective &= ~TENANT_SELDOM;
-    data[1].effective |= is_on ? data[1].permitted & TENANT_SELDOM : 0;
+    for (unsigned i = 0; i < 2; i++) {
+        data[i].effective &= ~tenant_seldom[i];
+        data[i].effective |= are_on ? data[i].permitted & tenant_seldom[i] : 0;
+    }
     (void) syscall (SYS_capset, &header, data);
 }
 
-int space_watch_exec (pid_t pid)
+static int open_watch (pid_t pid)
 {
     struct perf_event_attr wish = { .type = PERF_TYPE_SOFTWARE,
                                     .size = sizeof (wish),
@@ -69,19 +71,47 @@ static bool has_executed (const struct space *space)
 
 static void watch (struct space *space, pid_t pid)
 {
-    void *page;
+    void *page = MAP_FAILED;
 
-    set_right (true);
-    space->watch = space_watch_exec (pid);
-    set_right (false);
-    if (space->watch < 0)
-        return;
+    set_rights (true);
+    space->watch = open_watch (pid);
     /* Without it the kernel does not say that the thread has ended. */
-    page = mmap (NULL, (size_t) sysconf (_SC_PAGESIZE), PROT_READ, MAP_SHARED, space->watch, 0);
-    if (page == MAP_FAILED)
-        close (space->watch);
-    else
+    if (space->watch >= 0)
+        page = mmap (NULL, (size_t) sysconf (_SC_PAGESIZE), PROT_READ, MAP_SHARED, space->watch, 0);
+    set_rights (false);
+    if (page != MAP_FAILED)
         space->page = page;
+    else if (space->watch >= 0)
+        close (space->watch);
+}
+
+/* As a tenant's thread, on itself. */
+static void *try_watching (void *argument)
+{
+    struct guard *guard = argument;
+    struct process own = { 0 };
+
+    if (tenant_drop_rights ()) {
+        watch (&own.space, (pid_t) syscall (SYS_gettid));
+        guard->sees_exec = own.space.page != NULL;
+        space_close (&own);
+    }
+    return NULL;
+}
+
+void space_begin (struct guard *guard)
+{
+    pthread_t thread;
+
+    guard->exec_watch = open_watch (0);
+    if (guard->exec_watch >= 0 && pthread_create (&thread, NULL, try_watching, guard) == 0)
+        pthread_join (thread, NULL);
+}
+
+void space_end (struct guard *guard)
+{
+    if (guard->exec_watch >= 0)
+        close (guard->exec_watch);
 }
 
 void space_close (struct process *process)

@@ -28,8 +28,8 @@
 #endif
 
 /* The driver takes privilege from whoever makes the call. This thread makes the container's calls, so it keeps only
- * what it needs to reach the container's memory and descriptors. Capabilities are a thread's own. One is only permitted,
- * and in force while space.c needs it: to the driver it is a privilege (os_check_access, RS_ACCESS_PERFMON). */
+ * what it needs to reach the container's memory and descriptors. Capabilities are a thread's own. Two are only permitted,
+ * and in force while space.c needs them: one is a privilege to the driver (os_check_access, RS_ACCESS_PERFMON). */
 bool tenant_drop_rights (void)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
@@ -38,9 +38,9 @@ bool tenant_drop_rights (void)
 
     if (syscall (SYS_capget, &header, data) != 0)
         return false;
-    data[0].permitted &= kept;
-    data[0].effective = data[0].permitted;
-    data[1].permitted &= TENANT_SELDOM;
+    data[0].permitted &= kept | tenant_seldom[0];
+    data[0].effective = data[0].permitted & kept;
+    data[1].permitted &= tenant_seldom[1];
     data[0].inheritable = data[1].effective = data[1].inheritable = 0;
     return syscall (SYS_capset, &header, data) == 0;
 }

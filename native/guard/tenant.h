@@ -297,8 +297,9 @@ void managed_charge (struct tenant *tenant, uint64_t *held, uint64_t bytes, pid_
 /* Somebody left an address space. */
 void managed_look_at_left (struct tenant *tenant);
 
-/* space.c. -errno, or a descriptor that tells when the process executes something. */
-int space_watch_exec (pid_t pid);
+/* space.c: finds out whether the kernel tells of an execve. */
+void space_begin (struct guard *guard);
+void space_end (struct guard *guard);
 /* A thread of the process is about to map something: its address space is held. false: it could not be, and a mapping might
  * be lost sight of. */
 bool space_hold (struct tenant *tenant, struct process *process, pid_t thread);
@@ -378,8 +379,8 @@ static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
 }
 
 /* tenant.c */
-/* CAP_PERFMON in the second word (linux/capability.h since 5.8). */
-#define TENANT_SELDOM (1u << (38 - 32))
+/* Rights that its thread has only while it uses them, by words: CAP_IPC_LOCK; CAP_PERFMON (linux/capability.h since 5.8). */
+static const uint32_t tenant_seldom[2] = { 1u << 14, 1u << (38 - 32) };
 /* For good, of the calling thread: what it does not need to reach a container's memory and descriptors. */
 bool tenant_drop_rights (void);
 struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error);
