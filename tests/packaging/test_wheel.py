@@ -50,6 +50,21 @@ def test_installed_commands_work(environment: Path, tmp_path: Path) -> None:
         assert os.access(environment / name, os.X_OK), name
 
 
+@pytest.mark.root
+def test_the_agent_runs_from_it(environment: Path, tmp_path: Path) -> None:
+    """The guard's library was staged and then left out of the wheel."""
+    words = ["agent", "--directory", str(tmp_path / "agent"), "--store", str(tmp_path / "share")]
+    with subprocess.Popen([environment / "nvc-py", *words], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = ""
+        while '"event":"ready"' not in told and (line := process.stderr.readline()):
+            told += line
+        process.terminate()
+        rest = process.stderr.read()
+    assert '"event":"ready"' in told, told + rest
+    assert 0 == process.returncode, rest
+
+
 def test_nothing_but_nvc_lands_in_site_packages(environment: Path) -> None:
     told = run(
         environment / "python",
@@ -57,6 +72,13 @@ def test_nothing_but_nvc_lands_in_site_packages(environment: Path) -> None:
         "import importlib.util as u; print([name for name in ('nvc', 'hook', 'rpc') if u.find_spec(name)])",
     )
     assert "['nvc']\n" == told
+
+
+def test_every_native_file_is_in_it(wheel: Path) -> None:
+    """The guard's library was staged and then left out: no agent started from a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {f"{place}/{name}" for name, place in build_wheel.BUILT.items()} <= names
 
 
 def test_every_module_can_be_imported(environment: Path) -> None:
