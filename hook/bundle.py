@@ -80,7 +80,7 @@ def look(config: dict[str, Any], path: str) -> Bundle:
         raise InputError(f"{name}: ociVersion is missing or not a string")
     process = _object(config, "process", name)
     root = _object(config, "root", name).get("path")
-    if root is not None and (not isinstance(root, str) or "\0" in root):
+    if root is not None and (not isinstance(root, str) or not files.can_be_a_path(root)):
         raise InputError(f"{name}: root.path is not a path")
     return Bundle(
         path,

@@ -1,4 +1,4 @@
-"""Reading a file that somebody else wrote: never more than a limit, never waiting."""
+"""Reading a file that somebody else wrote, or named: never more than a limit, never waiting."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ import os
 import stat
 
 from nvc.errors import InputError
+
+
+def can_be_a_path(text: str) -> bool:
+    """Whether the kernel can be asked for it: no NUL, and no half of a surrogate pair, which JSON can spell."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def read(name: str, limit: int) -> bytes:

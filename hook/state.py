@@ -10,6 +10,7 @@ import os
 import select
 import time
 
+from hook import files
 from nvc.errors import ContainerError, InputError
 from nvc.record import Record
 from rpc.codec import loads
@@ -160,6 +161,8 @@ def _path(state: dict[str, Any], key: str) -> str:
     path = _text(state, key)
     if "\0" in path:
         raise InputError(f"container state: {key} contains a NUL character")
+    if not files.can_be_a_path(path):
+        raise InputError(f"container state: {key} cannot be a path: {path!r}")
     return path
 
 

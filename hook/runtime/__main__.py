@@ -13,7 +13,7 @@ from hook import bundle, environment, swarm
 from hook.config import HookConfig, load
 from hook.runtime import command, real, spec
 from hook.runtime.journal import Journal
-from nvc.errors import InputError, NvcError
+from nvc.errors import InputError, NvcError, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _SUFFIXES = {".legacy": "legacy", ".cdi": "cdi"}
 
 
 def main(argv: Sequence[str], program: str, own: str) -> int:
-    """Run; returns only on failure, 1. own: the real path of this program."""
+    """Run; returns only on failure, 1, or 130 when interrupted. own: the real path of this program."""
     journal = Journal()
     try:
         chosen = command.parse(argv)
@@ -48,6 +48,9 @@ def main(argv: Sequence[str], program: str, own: str) -> int:
         real.become(target, argv)
     except NvcError as error:
         return _fail(program, error, journal)
+    except KeyboardInterrupt:
+        _fail(program, NvcError("interrupted"), journal)
+        return 130
     except Exception as error:
         from hook.report import internal
 
@@ -75,7 +78,7 @@ def _settings(program: str) -> tuple[HookConfig, InputError | None]:
 def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: str, journal: Journal) -> bool:
     """Change config.json if the container asks for GPUs. Is it guarded? Raises NvcError: nothing is changed."""
     # Joined, not normalised: ".." behind a link is where the kernel says it is.
-    directory = chosen.bundle if chosen.bundle.startswith("/") else os.path.join(os.getcwd(), chosen.bundle)
+    directory = chosen.bundle if chosen.bundle.startswith("/") else os.path.join(_here(), chosen.bundle)
     content = spec.read(directory)
     found = bundle.look(content, directory)
     env = environment.parse(found.env)
@@ -97,6 +100,13 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
     if guarded or changed:
         spec.write(directory, content)
     return guarded or found.guarded
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise InputError(f"working directory: {reason(error)}", hint="name the bundle with --bundle") from error
 
 
 def _close_entry(guarded: bool, journal: Journal) -> None:

@@ -155,6 +155,9 @@ BAD_STATES = [
     pytest.param(b"[]", "input error: container state on stdin is not a JSON object", id="list"),
     pytest.param(b'{"pid":"1","bundle":"/b"}', "input error: container state: pid is a string", id="wrong type"),
     pytest.param(
+        b'{"bundle":"/\\ud800"}', "input error: container state: bundle cannot be a path: '/\\ud800'", id="no path"
+    ),
+    pytest.param(
         b'{"id":"c","status":"stopped","bundle":"/b"}', "container error: container c is stopped", id="stopped"
     ),
     pytest.param(
@@ -207,6 +210,11 @@ def test_pid_is_not_needed_without_a_gpu(bundle: Any, serve: Serve) -> None:
             b'{"ociVersion":"1","process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]},"root":{"path":"/"}}',
             "invalid rootfs directory: '/' is the root of the host",
             id="rootfs is the host's",
+        ),
+        pytest.param(
+            b'{"ociVersion":"1","process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]},"root":{"path":"\\ud800"}}',
+            "config.json: root.path is not a path",
+            id="rootfs that no file can be",
         ),
     ],
 )
@@ -297,8 +305,10 @@ def check_no_surprise(outcome: Any) -> None:
 FUZZ = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
 )
+#: Also halves of surrogate pairs, which JSON can spell and no path can have.
+TEXT = st.text(max_size=20) | st.text(st.characters(categories=["Cs", "Ll"]), max_size=5)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=20,
 )

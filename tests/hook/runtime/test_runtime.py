@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -274,3 +276,28 @@ def test_csv_mode_leaves_tegras_lists_to_the_hook(bench: Bench) -> None:
     assert "" == bench.create().stderr
     (hook,) = bench.content["hooks"]["prestart"]
     assert "NVC_MODE=legacy" in hook["env"]
+
+
+def test_a_working_directory_that_is_gone_is_an_error(bench: Bench) -> None:
+    gone = bench.path / "gone"
+    gone.mkdir()
+    script = 'cd "$1" && rmdir "$1" && exec "$2" create c1'
+
+    words = ["sh", "-c", script, "sh", str(gone), str(bench.bin / "nvc-runtime")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+
+    expected = "nvc-runtime: input error: working directory: no such file or directory\n"
+    assert (1, expected) == (done.returncode, done.stderr.partition("nvc-runtime: hint")[0])
+
+
+def test_interrupted(capfd: pytest.CaptureFixture[str]) -> None:
+    from hook.runtime.__main__ import main
+
+    class Words(tuple[str, ...]):
+        """A command line that is being read when the signal comes."""
+
+        def __iter__(self) -> Iterator[str]:
+            raise KeyboardInterrupt
+
+    assert main(Words(("create",)), "nvc-runtime", "/bin/nvc-runtime") == 130
+    assert capfd.readouterr().err == "nvc-runtime: interrupted\n"
