@@ -165,6 +165,23 @@ def test_an_engine_file_with_mistakes_does_not_stop_the_removal(machine: Machine
     assert '{"debug": tru' == daemon.read_text()
 
 
+def test_settings_that_are_no_shell_script_do_not_stop_the_removal(machine: Machine, deb: Path) -> None:
+    install(machine, deb)
+    (machine.root / _DEFAULT[1:]).write_text('NVC_OPTIONS="--root /run\n')
+
+    assert "CDI specification away by hand" in machine.run("dpkg", "-r", "nvc-py")
+
+
+def test_removal_says_which_containers_wait(machine: Machine, deb: Path) -> None:
+    install(machine, deb)
+    assert "guard" not in machine.run("dpkg", "-r", "nvc-py")
+    install(machine, deb)
+    (machine.root / "run/nvc/agent/tenants").mkdir(parents=True)
+    (machine.root / "run/nvc/agent/tenants/1.json").write_text("{}")
+
+    assert "containers under the guard still run" in machine.run("dpkg", "-r", "nvc-py")
+
+
 def test_the_refresh_writes_what_changed_and_nothing_else(machine: Machine, deb: Path) -> None:
     install(machine, deb)
     simulate(machine)
