@@ -59,14 +59,13 @@ build: native
 native:
 	@$(MAKE) -s -C native all PYTHON='$(PYTHON)'
 
-## install        into PREFIX (and DESTDIR for packages)
+## install        into PREFIX (and DESTDIR for packages): commands, manual pages, completion, units; enables nothing
 install: bootstrap-venv native
 	@PYTHON='$(PYTHON)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' tools/install
 
-## uninstall      remove what install put there
+## uninstall      remove what install put there, unless an engine names it
 uninstall:
-	rm -rf '$(DESTDIR)$(PREFIX)/lib/nvc-py'
-	cd '$(DESTDIR)$(PREFIX)/bin' && rm -f nvc-py nvidia-container-cli nvc-hook nvidia-container-runtime-hook nvidia-container-toolkit nvc-cdi-hook nvc-runtime nvidia-container-runtime nvidia-container-runtime.legacy nvidia-container-runtime.cdi
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' tools/uninstall
 
 ## deb            a Debian package in dist/ (VERSION=... for another version)
 deb: bootstrap native

@@ -1,6 +1,8 @@
 """Writes the manual pages, from the same rows and click commands that the command line is made from.
 
-usage: PYTHONPATH=. python packaging/manual.py DIR      makes DIR/man1 and DIR/man8
+usage: PYTHONPATH=. python packaging/manual.py DIR [DOCUMENTS]      makes DIR/man1 and DIR/man8
+
+DOCUMENTS: where docs/ will be, which the pages name.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from nvc.cli.main import OUR_PROGRAM
 
 Rows = Iterable[tuple[str, str]]
 
-_SEE_ALSO = "The directory /usr/share/doc/nvc-py has more, a page for each engine among it."
+_SEE_ALSO = "The directory {} has more, a page for each engine among it."
+_DOCUMENTS = "/usr/share/doc/nvc-py"
 # groff turns these into typographic signs, which nobody can paste into a shell.
 _SIGNS = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti"}
 
@@ -72,7 +75,7 @@ def page(name: str, section: int, summary: str, synopsis: Iterable[str], parts: 
     for line in synopsis:
         program, _, rest = line.partition(" ")
         lines += [".PP", f"\\fB{escape(program)}\\fR {escape(rest)}".rstrip()]
-    lines += [*parts, ".SH SEE ALSO", prose(also), ".PP", prose(_SEE_ALSO)]
+    lines += [*parts, ".SH SEE ALSO", prose(also), ".PP", prose(_SEE_ALSO.format(_DOCUMENTS))]
     return "\n".join(lines) + "\n"
 
 
@@ -224,8 +227,9 @@ def _upper(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def main(directory: str) -> int:
-    pages = dict([*commands(), *services()])
+def main(directory: str, documents: str = _DOCUMENTS) -> int:
+    usual, ours = (prose(_SEE_ALSO.format(place)) for place in (_DOCUMENTS, documents))
+    pages = {name: text.replace(usual, ours) for name, text in (*commands(), *services())}
     sections = {name[:-2]: name[-1] for name in pages}
     for name, own in own_names().items():
         if name != own:
@@ -238,4 +242,4 @@ def main(directory: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Slurm's runtime command by itself: what it makes of a bundle, and of one that is none (tests/engines has a cluster)."""
+"""Slurm's runtime command alone: what it makes of a bundle, and of one that is none. tests/engines has a cluster."""
 
 from __future__ import annotations
 

@@ -42,11 +42,62 @@ def test_every_requirement_has_its_debian_package() -> None:
     assert set(debian.PACKAGES) == {name for name, _ in debian.requirements()}
 
 
-def test_what_a_service_starts_is_installed() -> None:
+def test_the_refresh_may_open_the_gpus_nodes() -> None:
     unit = (CHECKOUT / "packaging/systemd/nvc-cdi-refresh.service").read_text()
-    assert "ExecStart=/usr/lib/nvc-py/cdi-refresh\n" in unit
     # DeviceAllow= and what implies it would shut the GPUs' nodes out.
     assert not re.search(r"^(Device|ProtectClock|PrivateDevices)", unit, re.MULTILINE)
+
+
+#: What the agent does -> the directives that would keep it from that.
+HINDERED_BY = {
+    "opens the GPUs' nodes": ("DeviceAllow", "DevicePolicy", "PrivateDevices", "ProtectClock"),
+    "reads containers' processes in /proc": ("ProtectProc", "ProcSubset", "PrivatePIDs", "PrivateUsers"),
+    "pidfd_getfd, ptrace, kcmp, perf_event_open, bpf": (
+        "SystemCallFilter",
+        "SystemCallArchitectures",
+        "CapabilityBoundingSet",
+        "AmbientCapabilities",
+        "User",
+        "DynamicUser",
+        "ProtectKernelTunables",
+    ),
+    "mounts into containers": (
+        "ProtectSystem",
+        "ProtectHome",
+        "PrivateTmp",
+        "PrivateMounts",
+        "MountFlags",
+        "ReadOnlyPaths",
+        "TemporaryFileSystem",
+        "InaccessiblePaths",
+        "BindPaths",
+        "RootDirectory",
+        "RestrictNamespaces",
+        "ProtectKernelLogs",
+        "ProtectHostname",
+    ),
+    "writes containers' device cgroups": ("ProtectControlGroups", "PrivateNetwork", "RestrictFileSystems"),
+    "loads the driver's modules": ("ProtectKernelModules",),
+    "maps the driver's code": ("MemoryDenyWriteExecute",),
+}
+
+
+def test_the_agents_unit_takes_nothing_that_the_agent_needs() -> None:
+    unit = (CHECKOUT / "packaging/systemd/nvc-agent.service").read_text()
+    said = set(re.findall(r"^(\w+)=", unit, re.MULTILINE))
+    assert {} == {what: said & set(names) for what, names in HINDERED_BY.items() if said & set(names)}
+    # What outlives it: the keeper in its group, the descriptors in the store. And systemd usually stops a service of
+    # which the kernel ended one process for memory.
+    for line in ("KillMode=process", "FileDescriptorStoreMax=8192", "Restart=always", "OOMPolicy=continue"):
+        assert f"\n{line}\n" in unit, line
+    assert "\nOOMScoreAdjust=-" in unit
+
+
+def test_units_come_before_the_same_engines() -> None:
+    """Podman's containers that start with the machine were left out of the agent's."""
+    units = (CHECKOUT / "packaging/systemd").glob("nvc-*")
+    before = {unit.name: re.findall(r"^Before=(.*)$", unit.read_text(), re.MULTILINE) for unit in units}
+    assert 1 == len({tuple(lines) for lines in before.values() if lines}), before
 
 
 def test_maintainer_scripts_can_be_executed() -> None:

@@ -70,6 +70,7 @@ def refresh(bed: Bed, node: Node) -> Callable[[], Path]:
         script = REFRESH.read_text().replace("NVC_CDI_OUTPUT=/var/run/cdi/nvidia.yaml\n", "", 1)
         script = script.replace('NVC_CDI_OPTIONS=""\nNVC_OPTIONS=""\n', 'NVC_CDI_OPTIONS=""\n', 1)
         copy = output.with_name("refresh")
+        script = script.replace("/usr/bin/nvc-py", str(bed.commands.nvc))
         copy.write_text(script.replace("/etc/default/nvc-cdi-refresh", "/nonexistent"))
         done = execute(["sh", str(copy)], env=env)
         assert done.code == 0, done.text

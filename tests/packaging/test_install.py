@@ -1,0 +1,166 @@
+"""make install and make uninstall: all that belongs to the program, below PREFIX and DESTDIR, for everybody to read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from commands import CHECKOUT, commands
+
+SCRIPTS = CHECKOUT / "tools"
+
+
+def script(
+    name: str, prefix: str, destdir: str = "", cwd: Path = CHECKOUT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run tools/NAME. What the program requires is this environment's: nothing is fetched."""
+    settings = {
+        "PATH": os.environ["PATH"],
+        "PYTHON": sys.executable,
+        "PREFIX": prefix,
+        "DESTDIR": destdir,
+        "REQUIREMENTS": "# none",
+        "SITE": sysconfig.get_path("purelib"),
+        **environment,
+    }
+    command = ["sh", "-c", 'umask 077 && exec "$0"', str(SCRIPTS / name)]
+    return subprocess.run(command, cwd=cwd, env=settings, capture_output=True, text=True, timeout=100, check=False)
+
+
+def install(prefix: str, destdir: str = "", cwd: Path = CHECKOUT) -> None:
+    done = script("install", prefix, destdir, cwd)
+    assert 0 == done.returncode, done.stdout + done.stderr
+
+
+def files(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prefix that was installed into, by root with a umask of its own."""
+    made = tmp_path_factory.mktemp("prefix") / "opt"
+    install(str(made))
+    return made
+
+
+def test_everybody_may_read_and_start_what_root_installed(prefix: Path) -> None:
+    """With root's umask 077 nobody else could."""
+    for path in (prefix, *prefix.rglob("*")):
+        mode = path.stat().st_mode
+        wanted = 0o005 if path.is_dir() or mode & stat.S_IXUSR else 0o004
+        assert mode & wanted == wanted, path
+
+
+def test_the_commands_work(prefix: Path) -> None:
+    done = subprocess.run([prefix / "bin/nvc-py", "--version"], capture_output=True, text=True, timeout=30, check=False)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "lib-version" in done.stdout
+
+
+def test_all_that_belongs_to_it_is_there(prefix: Path) -> None:
+    found = files(prefix)
+
+    assert {f"bin/{name}" for name, _ in commands()} <= found
+    pages = {f"share/man/man{section}/{name}.{section}" for name, _ in commands() for section in "18"}
+    assert len(commands()) == len(pages & found)
+    for program in ("nvc-py", "nvidia-container-cli"):
+        assert {
+            f"share/bash-completion/completions/{program}",
+            f"share/zsh/site-functions/_{program}",
+            f"share/fish/vendor_completions.d/{program}.fish",
+        } <= found
+    units = {f"lib/systemd/system/{path.name}" for path in (CHECKOUT / "packaging/systemd").glob("nvc-*.[pst]*")}
+    assert 5 == len(units) == len(units & found)
+    assert {f"share/doc/nvc-py/{name}" for name in ("LICENSE", "README.md", "docs/installing.md")} <= found
+    examples = ("hooks.d/nvc.json", "grafana/nvc-py.json", "slurm/nvc-slurm-run", "nvc-cdi-refresh.default")
+    assert {f"share/nvc-py/{name}" for name in examples} <= found
+
+
+def test_what_names_a_program_names_one_of_this_prefix(prefix: Path) -> None:
+    named = {json.loads((prefix / "share/nvc-py/hooks.d/nvc.json").read_text())["hook"]["path"]}
+    for unit in (prefix / "lib/systemd/system").iterdir():
+        named |= set(re.findall(r"^ExecStart=(\S+)", unit.read_text(), re.MULTILINE))
+    named |= set(re.findall(r"\S+/nvc-py(?= \$NVC_OPTIONS)", (prefix / "lib/nvc-py/cdi-refresh").read_text()))
+
+    assert {"nvc-hook", "nvc-py", "cdi-refresh"} == {os.path.basename(path) for path in named}
+    for path in named:
+        assert path.startswith(f"{prefix}/") and os.access(path, os.X_OK), path
+    assert (prefix / "share/nvc-py/slurm/nvc-slurm-run").read_text().startswith(f"#!{sys.executable} -IS\n")
+    assert f"{prefix}/share/doc/nvc-py" in (prefix / "share/man/man1/nvc-py.1").read_text().replace("\\-", "-")
+
+
+def test_a_relative_destdir_is_that_of_who_installs(tmp_path: Path) -> None:
+    """Native files landed below native/, and the rest in the checkout."""
+    install("/opt/nvc", "stage", cwd=tmp_path)
+
+    stage = tmp_path / "stage/opt/nvc"
+    assert (stage / "lib/nvc-py/nvc/linux/libnvc-guard.so").exists()
+    assert not (CHECKOUT / "stage").exists() and not (CHECKOUT / "native/stage").exists()
+    place = str(tmp_path).encode()
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert place not in path.read_bytes(), f"{path} names DESTDIR"
+    assert ["opt"] == os.listdir(tmp_path / "stage")
+
+    assert 0 == script("uninstall", "/opt/nvc", "stage", cwd=tmp_path).returncode
+    assert set() == files(tmp_path)
+
+
+def test_uninstall_and_install_again(tmp_path: Path) -> None:
+    root = tmp_path / "usr"
+    (root / "bin").mkdir(parents=True)
+    (root / "bin/other").write_text("somebody else's")
+    install(str(root))
+    engines = tmp_path / "etc"
+    engines.mkdir()
+    # What an older version had, and this one has not.
+    with open(root / "lib/nvc-py/files", "a") as listed:
+        listed.write("share/man/man1/old.1\n")
+    (root / "share/man/man1/old.1").write_text("")
+    install(str(root))
+    assert not (root / "share/man/man1/old.1").exists()
+
+    (engines / "daemon.json").write_text(json.dumps({"runtimes": {"nvidia": {"path": f"{root}/bin/nvc-runtime"}}}))
+    done = script("uninstall", str(root), ENGINES=str(engines))
+    assert 1 == done.returncode
+    assert f"{engines}/daemon.json" in done.stderr and "runtime configure" in done.stderr
+    assert (root / "bin/nvc-py").exists()
+
+    (engines / "daemon.json").write_text("{}")
+    done = script("uninstall", str(root), ENGINES=str(engines))
+    assert (0, "") == (done.returncode, done.stderr)
+    assert {"bin/other"} == files(root)
+    assert not (root / "lib/nvc-py").exists() and not (root / "share/nvc-py").exists()
+
+    done = script("uninstall", str(root), ENGINES=str(engines))
+    assert (0, f"uninstall: nothing of nvc-py is in {root}\n") == (done.returncode, done.stderr)
+
+
+def test_an_installation_that_fails_leaves_the_old_one(prefix: Path) -> None:
+    """Everything was taken away before pip was asked for what may not be had."""
+    before = files(prefix)
+
+    done = script("install", str(prefix), REQUIREMENTS="./nothing-here")
+
+    assert 1 == done.returncode
+    assert "could not install the dependencies" in done.stderr
+    assert before == files(prefix)
+    assert ["nvc-py", "systemd"] == sorted(os.listdir(prefix / "lib"))
+
+
+@pytest.mark.parametrize("prefix", ["usr", "", "/opt/a b", "/opt/$(x)", "/opt/a|b", "/opt/a\nb"])
+def test_a_prefix_that_cannot_be_is_refused(prefix: str, tmp_path: Path) -> None:
+    done = script("install", prefix, str(tmp_path))
+
+    assert 2 == done.returncode
+    assert "PREFIX must" in done.stderr
+    assert [] == os.listdir(tmp_path)
