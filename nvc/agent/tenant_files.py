@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 
 from nvc.errors import AgentError, reason
 from nvc.record import Record
 from rpc.codec import dumps, loads
 
 TENANTS = "tenants"
+#: What names of files begin with that were no record of a tenant; they stay for whoever wants to know why.
+DAMAGED = "damaged-"
 _SUFFIX = ".json"
 _LIMIT = 64 << 10
 
@@ -81,7 +84,7 @@ def save(directory: str, record: TenantRecord) -> None:
 
 
 def load(directory: str) -> tuple[list[TenantRecord], list[str]]:
-    """Every tenant that was written down, and what could not be read."""
+    """Every tenant that was written down, and what could not be read. What is damaged is set aside: it is told once."""
     found, problems = [], []
     for name in sorted(os.listdir(f"{directory}/{TENANTS}")):
         place = f"{directory}/{TENANTS}/{name}"
@@ -94,11 +97,28 @@ def load(directory: str) -> tuple[list[TenantRecord], list[str]]:
                 record = TenantRecord.from_data(loads(file.read(_LIMIT), limit=_LIMIT))
             if name != f"{record.number}{_SUFFIX}":
                 raise ValueError(f"it is of tenant {record.number}")
-        except (OSError, ValueError) as error:
-            problems.append(f"{place}: {error}")
+        except (ValueError, IsADirectoryError) as error:
+            problems.append(f"{place}: {error}; {_set_aside(directory, name)}")
+            continue
+        except OSError as error:
+            problems.append(f"{place}: {reason(error)}")
             continue
         found.append(record)
     return found, problems
+
+
+def _set_aside(directory: str, damaged: str) -> str:
+    """Give ``damaged``, and what the guard has of the same tenant, names that nobody takes for a tenant's. In words."""
+    own = f"{directory}/{TENANTS}"
+    number = damaged.removesuffix(_SUFFIX)
+    now = time.time_ns()
+    try:
+        for name in os.listdir(own):
+            if name.rpartition(".")[0] == number:
+                os.rename(f"{own}/{name}", f"{own}/{DAMAGED}{name}-{now}")
+    except OSError as error:
+        return f"cannot be set aside: {reason(error)}"
+    return f"set aside as {DAMAGED}{damaged}-{now}"
 
 
 def remove(directory: str, number: int) -> None:
