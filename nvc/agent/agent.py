@@ -161,6 +161,7 @@ class Agent:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
+            self.journal.look()
             self.tenants.look()
             for part in self.parts:
                 part.look()

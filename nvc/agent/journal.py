@@ -30,8 +30,9 @@ class Journal:
         if descriptor >= 0:
             self._poll.register(descriptor, select.POLLOUT)
         self._listeners: list[Listener] = []
-        #: Lines that could not be written: the disk is full, or nobody reads the pipe.
+        #: Lines that could not be written: the disk is full, or nobody reads the pipe. Those of them that are told.
         self.lost = 0
+        self._told = 0
         self._is_cut = False
 
     def listen(self, listener: Listener) -> None:
@@ -49,11 +50,27 @@ class Journal:
         told = {"time": round(time.time(), 3), "event": event, **fields}
         if self._descriptor >= 0:
             try:
+                self._tell_lost()
                 self._put(dumps(told) + b"\n")
             except (OSError, ValueError):
                 self.lost += 1
         for listener in tuple(self._listeners):
             listener(told)
+
+    def look(self) -> None:
+        """What is due every now and then: say what was lost, although nothing else happens. Raises nothing."""
+        try:
+            self._tell_lost()
+        except OSError:
+            pass
+
+    def _tell_lost(self) -> None:
+        """Say in the log how many of its lines are missing, before the next one. Raises OSError: there is no room yet."""
+        if self.lost > self._told:
+            count = self.lost
+            told = {"time": round(time.time(), 3), "event": "lost", "lines": count - self._told, "all": count}
+            self._put(dumps(told) + b"\n")
+            self._told = count
 
     def _put(self, line: bytes) -> None:
         """Raises OSError, also when the reader is behind: the descriptor is others' too, so it stays one that waits."""

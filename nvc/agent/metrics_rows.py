@@ -144,6 +144,14 @@ NODE = (
         "The agent's version, and the scheduling policy of GPUs that have none of their own.",
         lambda status: [((status.version, status.policy), 1)],
     ),
+    Row(
+        "nvc_agent_log_lines_lost_total",
+        "counter",
+        COUNT,
+        (),
+        "Lines of the agent's log that could not be written, because nobody read them or the disk was full.",
+        lambda status: [((), status.log_lost)],
+    ),
     Row("nvc_tenants", "gauge", COUNT, ("kind",), "Tenants: under the guard, or scheduled only (attach).", _kinds),
     Row(
         "nvc_metrics_tenants_left_out",

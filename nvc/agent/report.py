@@ -26,7 +26,7 @@ def status(agent: Agent) -> AgentStatus:
         except OSError:
             continue
     tenants += agent.attached()
-    return AgentStatus(__version__, agent.settings.policy, gpus, tuple(tenants))
+    return AgentStatus(__version__, agent.settings.policy, gpus, tuple(tenants), agent.journal.lost)
 
 
 def _tenant(agent: Agent, tenant: Tenant) -> StatusTenant:

@@ -67,9 +67,10 @@ class StatusTenant(Record):
 
 
 class AgentStatus(Record):
-    """version: of the agent. policy: that of GPUs that have none of their own."""
+    """version: of the agent. policy: that of GPUs that have none of their own. log_lost: lines of its log, since it began."""
 
     version: str
     policy: str
     gpus: tuple[StatusGpu, ...]
     tenants: tuple[StatusTenant, ...]
+    log_lost: int = 0

@@ -43,8 +43,35 @@ def test_who_does_not_read_the_log_does_not_stop_the_agent(ends: tuple[int, int]
         pass
     journal.write("ready")
     data += os.read(reading, 65536)
-    *whole, last = data.splitlines()
+    *whole, lost, last = data.splitlines()
     assert json.loads(last)["event"] == "ready"
+    told = json.loads(lost)
+    assert (told["event"], told["lines"], told["all"]) == ("lost", 3, 3)
     numbers = [json.loads(line)["number"] for line in whole if line.endswith(b"}")]
     assert numbers == [*range(len(numbers))]
     assert len(numbers) == count - 3
+
+
+def test_lost_lines_are_told_although_nothing_else_happens(ends: tuple[int, int]) -> None:
+    """They were counted, and nobody was told."""
+    reading, writing = ends
+    journal = Journal(writing)
+    for times in (1, 2):
+        before = journal.lost
+        while journal.lost < before + 2:
+            journal.write("denial", text="x" * 1000)
+        journal.look()  # no room yet
+        os.set_blocking(reading, False)
+        while True:
+            try:
+                os.read(reading, 65536)
+            except BlockingIOError:
+                break
+        journal.look()
+        journal.look()  # told once
+        journal.write("ready")
+        *cut, lost, ready = os.read(reading, 65536).splitlines()
+        assert cut in ([], [b""])  # the end of a line that was cut
+        told = json.loads(lost)
+        assert ("lost", 2, 2 * times) == (told["event"], told["lines"], told["all"])
+        assert "ready" == json.loads(ready)["event"]

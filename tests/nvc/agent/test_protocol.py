@@ -194,6 +194,7 @@ def test_a_status_survives_the_socket() -> None:
                 "paused": False,
             }
         ],
+        "log_lost": 2,
     }
 
     status = AgentStatus.from_data(decode(encode(data)))
