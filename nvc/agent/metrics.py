@@ -11,6 +11,7 @@ unless the configuration says otherwise. The metrics themselves are rows in metr
 from __future__ import annotations
 
 import asyncio
+import enum
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 PATH = "/metrics"
 ADDRESS = "127.0.0.1:9400"
-#: A request's head is no longer, and takes no longer to arrive; seconds. So many are served at a time.
+#: A request's head is no longer, and takes no longer to arrive; seconds. So many are served at a time: one more takes the
+#: place of the oldest that has not asked yet.
 HEAD_LIMIT, PATIENCE, CONNECTIONS = 8192, 5.0, 16
 _PAGE = b"nvc-py agent: metrics are at /metrics\n"
 
@@ -93,31 +95,60 @@ class _Collected:
         return self._found
 
 
+class _Waits(enum.Enum):
+    """What we wait for with a connection: to be asked, nothing (the page is being made), our answer to be read."""
+
+    ASKED = enum.auto()
+    NOT = enum.auto()
+    READ = enum.auto()
+
+
 class _Endpoint:
     def __init__(self, status: Callable[[], AgentStatus], hami: bool, limit: int) -> None:
         self._status = status
         self._hami = hami
         self._limit = limit
-        self._open = 0
+        #: Who is connected, oldest first, and what for.
+        self._open: dict[asyncio.StreamWriter, _Waits] = {}
         # Writing a page of a thousand tenants takes tens of milliseconds: one at a time, and beside the loop.
         self._one = asyncio.Lock()
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
         try:
-            if self._open > self._limit:
-                answer = _answer(503, b"too many readers\n")
-            else:
-                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
-                answer = await self._page(head)
+            if not self._has_room():
+                await _last(writer, _answer(503, b"too many readers\n"))
+                return
+            self._open[writer] = _Waits.ASKED
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+            self._now(writer, _Waits.NOT)
+            answer = await self._page(head)
+            self._now(writer, _Waits.READ)
             await _last(writer, answer)
         except asyncio.LimitOverrunError:
             await _last(writer, _answer(431, b"the request is too long\n"))
         except (asyncio.IncompleteReadError, TimeoutError, OSError):
             pass  # whoever asked has gone, or has asked for nothing
         finally:
-            self._open -= 1
+            self._open.pop(writer, None)
             writer.close()
+
+    def _has_room(self) -> bool:
+        """For one more. Where there is none, the oldest goes that keeps us waiting: any user of the machine may connect."""
+        if len(self._open) < self._limit:
+            return True
+        for waits in (_Waits.ASKED, _Waits.READ):
+            for writer, what in self._open.items():
+                if what is waits:
+                    del self._open[writer]
+                    writer.transport.abort()
+                    return True
+        return False
+
+    def _now(self, writer: asyncio.StreamWriter, waits: _Waits) -> None:
+        """Raises ConnectionResetError for who had to make room meanwhile."""
+        if writer not in self._open:
+            raise ConnectionResetError
+        self._open[writer] = waits
 
     async def _page(self, head: bytes) -> bytes:
         lines = head.decode("latin-1").split("\r\n")

@@ -262,6 +262,40 @@ def test_readers_that_say_nothing_are_let_go_and_keep_nobody_out(monkeypatch: py
     serving(check, lambda: status(), limit=2)
 
 
+def test_the_oldest_that_says_nothing_makes_room() -> None:
+    """Sixteen connections of anybody's kept Prometheus out for five seconds, again and again."""
+
+    async def run() -> None:
+        server = await metrics.serve("127.0.0.1:0", status, limit=3)
+        port = server.sockets[0].getsockname()[1]
+        silent = []
+        for _ in range(3):
+            silent.append(await asyncio.open_connection("127.0.0.1", port))
+            # Served one after another, as they were opened.
+            silent[-1][1].write(b"GET")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 200")
+        writer.close()
+        try:
+            assert b"" == await asyncio.wait_for(silent[0][0].read(), 20)
+        except ConnectionResetError:
+            pass
+        assert [False, False] == [one.at_eof() for one, _ in silent[1:]]
+        for _, writer in silent:
+            writer.close()
+        server.close()
+
+    asyncio.run(run())
+
+
+def test_where_all_are_being_answered_one_more_is_refused() -> None:
+    async def check(ask: Ask) -> None:
+        assert (await ask(b""))[0].startswith("HTTP/1.1 503")
+
+    serving(check, status, limit=0)
+
+
 def test_readers_that_do_not_read_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each kept its connection and a page in the agent's memory, and did not count: any user of the machine may connect.
     monkeypatch.setattr(metrics, "PATIENCE", 0.2)
