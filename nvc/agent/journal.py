@@ -65,7 +65,7 @@ class Journal:
             pass
 
     def _tell_lost(self) -> None:
-        """Say in the log how many of its lines are missing, before the next one. Raises OSError: there is no room yet."""
+        """Say in the log how many of its lines are missing. Raises OSError: there is no room yet."""
         if self.lost > self._told:
             count = self.lost
             told = {"time": round(time.time(), 3), "event": "lost", "lines": count - self._told, "all": count}

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 PATH = "/metrics"
 ADDRESS = "127.0.0.1:9400"
-#: A request's head is no longer, and takes no longer to arrive; seconds. So many are served at a time: one more takes the
-#: place of the oldest that has not asked yet.
+#: A request's head is no longer, and takes no longer to arrive; seconds. So many are served at a time: one more takes
+#: the place of the oldest that has not asked yet.
 HEAD_LIMIT, PATIENCE, CONNECTIONS = 8192, 5.0, 16
 _PAGE = b"nvc-py agent: metrics are at /metrics\n"
 
@@ -133,7 +133,7 @@ class _Endpoint:
             writer.close()
 
     def _has_room(self) -> bool:
-        """For one more. Where there is none, the oldest goes that keeps us waiting: any user of the machine may connect."""
+        """For one more. Else the oldest goes that keeps us waiting: any user of the machine may connect."""
         if len(self._open) < self._limit:
             return True
         for waits in (_Waits.ASKED, _Waits.READ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 
 from nvc.agent import metrics, report
 from nvc.agent.attached import Attachments
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from nvc.agent.peer import Peer
     from nvc.agent.status import StatusTenant
     from nvc.agent.tenant import Tenant
+
+#: Seconds that an agent's start waits for the address of metrics; between two tries to have it.
+_METRICS_START, _METRICS_AGAIN = 2.0, 5.0
 
 
 class Scheduling(Part):
@@ -134,28 +138,49 @@ class Scheduling(Part):
 
 
 class Metrics(Part):
-    """The address for Prometheus, if the settings name one."""
+    """The address for Prometheus, if the settings name one. The agent goes on without: quotas are worth more.
+
+    One that cannot be had (another has it, its network is not up yet) is told and tried again.
+    """
 
     _server: asyncio.Server | None = None
     _agent: Agent
     #: Address, and whether HAMi's names are served there too.
     _served: tuple[str, bool] = ("", False)
-    _changing: asyncio.Task[None] | None = None
+    _changing: asyncio.Task[None]
+    #: What was told last, "" when all is well; when it is tried again.
+    _problem = ""
+    _again = 0.0
 
     async def start(self, agent: Agent) -> None:
         self._agent = agent
-        await self._change()
+        self._changing = asyncio.ensure_future(self._try(None))
+        # A name may take long to resolve, and that is no reason to keep containers waiting.
+        await asyncio.wait([self._changing], timeout=_METRICS_START)
 
     def reload(self) -> None:
-        self._changing = asyncio.ensure_future(self._reload(self._changing))
+        self._problem = ""  # who asked is told again
+        self._changing = asyncio.ensure_future(self._try(self._changing))
 
-    async def _reload(self, before: asyncio.Task[None] | None) -> None:
+    def look(self) -> None:
+        if self._problem and self._changing.done() and time.monotonic() > self._again:
+            self._changing = asyncio.ensure_future(self._try(None))
+
+    async def _try(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await before
         try:
             await self._change()
         except NvcError as error:
-            self._agent.journal.write("problem", what=str(error), hint=error.hint)
+            self._again = time.monotonic() + _METRICS_AGAIN
+            if str(error) != self._problem:
+                self._problem = str(error)
+                hint = f"{error.hint}; the agent goes on without, and tries again"
+                self._agent.journal.write("problem", what=self._problem, hint=hint)
+            return
+        if self._problem:
+            self._problem = ""
+            self._agent.journal.write("metrics", address=self._served[0])
 
     async def _change(self) -> None:
         """Raises NvcError; then the one before serves on, if it is at another address."""
@@ -177,8 +202,7 @@ class Metrics(Part):
         self._server, self._served = None, ("", False)
 
     async def stop(self) -> None:
-        if self._changing is not None:
-            self._changing.cancel()
+        self._changing.cancel()
         self._close()
 
 

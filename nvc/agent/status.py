@@ -67,7 +67,7 @@ class StatusTenant(Record):
 
 
 class AgentStatus(Record):
-    """version: of the agent. policy: that of GPUs that have none of their own. log_lost: lines of its log, since it began."""
+    """version: of the agent. policy: that of GPUs that have none of their own. log_lost: lines, since it began."""
 
     version: str
     policy: str

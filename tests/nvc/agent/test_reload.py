@@ -104,3 +104,20 @@ def test_reload_takes_the_group_and_the_address_of_metrics(tmp_path: Path) -> No
         configure(tmp_path, "slots = 0")
         with pytest.raises(NvcError, match=r"agent\.slots is not a number from 1 to 1000"):
             client.call("reload")
+
+
+def test_an_address_in_use_is_told_and_had_later(tmp_path: Path) -> None:
+    """It ended the agent at its start, and with it every guarded container's quota."""
+    log = tmp_path / "log"
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        configure(tmp_path, f'metrics = "127.0.0.1:{port}"')
+        with agent(tmp_path) as control, Client(str(control)) as client:
+            assert leftovers.until(lambda: "in use" in log.read_text(), seconds=10)
+            assert client.call("status")["policy"] == "weighted"
+            other.close()
+            assert leftovers.until(lambda: reads(port), seconds=30)
+            assert leftovers.until(lambda: '"event":"metrics"' in log.read_text(), seconds=10)
+            assert 1 == log.read_text().count("in use")
