@@ -115,7 +115,7 @@ class Agent:
             (signal.SIGHUP, self._hup),
         ):
             loop.add_signal_handler(number, act)
-        coroutines = (listening.serve(), control.serve(), self._beat(), self._look(), self._end.wait())
+        coroutines = (listening.serve(), control.serve(), self._beat(systemd), self._look(), self._end.wait())
         tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
         sees = {"sees_driver": self.guard.sees_driver, "sees_exec": self.guard.sees_exec}
         self.journal.write("ready", tenants=len(self.tenants), **sees, pid=os.getpid())
@@ -153,9 +153,10 @@ class Agent:
 
     # What runs all the time.
 
-    async def _beat(self) -> None:
+    async def _beat(self, systemd: Systemd) -> None:
         while True:
             self._keeping.alive()
+            systemd.flush()
             await asyncio.sleep(BEAT)
 
     async def _look(self) -> None:
