@@ -198,6 +198,19 @@ def test_the_refresh_writes_what_changed_and_nothing_else(machine: Machine, deb:
     assert [spec.name] == [file.name for file in spec.parent.iterdir()]
 
 
+def test_a_umask_of_roots_keeps_nobody_from_using_it(machine: Machine, deb: Path) -> None:
+    """Containers of other users read the specification, and their hooks the modules."""
+    machine.run("sh", "-c", f"umask 077; dpkg -i {machine.put(deb)}")
+    machine.run("sh", "-c", "umask 077; /usr/share/python3/runtime.d/nvc-py.rtupdate rtupdate python3.11 python3.13")
+    simulate(machine)
+    machine.run("sh", "-c", f"umask 077; rm -rf /run/cdi; {_REFRESH}")
+
+    library = machine.root / "usr/lib/nvc-py"
+    spec = machine.root / _SPEC
+    for path in (spec.parent, spec, *library.rglob("*")):
+        assert path.stat().st_mode & 0o004, path
+
+
 def test_the_refresh_keeps_the_spec_when_it_fails_and_takes_it_away_with_the_driver(
     machine: Machine, deb: Path
 ) -> None:
