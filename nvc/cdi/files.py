@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from nvc import directories
 from nvc.cdi import text
 from nvc.cdi.spec import CdiSpec, Problem, decode
 from nvc.errors import InputError, NvcError, reason
@@ -97,7 +98,7 @@ def save(path: str, content: str) -> None:
     # Engines watch the directory and read *.yaml and *.json: the temporary name ends otherwise.
     temporary = f"{directory}/.{os.path.basename(path)}.{os.urandom(6).hex()}.tmp"
     try:
-        os.makedirs(directory, 0o755, exist_ok=True)
+        directories.make(directory)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
             file.write(content.encode("utf-8", "surrogateescape"))

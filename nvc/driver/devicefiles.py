@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from nvc import directories
 from nvc.driver.locate import read_text
 from nvc.formats.procfs import FileAttributes, file_attributes
 
@@ -47,7 +48,7 @@ def _make(path: str, number: int, wanted: FileAttributes) -> None:
         return
     created = found is None
     if created:
-        os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+        directories.make(os.path.dirname(path))
         # Without any right until owner and mode are the right ones.
         os.mknod(path, stat.S_IFCHR, number)
     try:
@@ -69,7 +70,7 @@ def _link(dev: str, node: DeviceNode) -> None:
         pass
     if _status(path) is not None:
         os.unlink(path)
-    os.makedirs(f"{dev}/char", 0o755, exist_ok=True)
+    directories.make(f"{dev}/char")
     os.symlink(text, path)
 
 

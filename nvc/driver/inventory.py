@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 
+from nvc import directories
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.locate import host_path
 from nvc.driver.machinekey import identities, machine_key, view_key
@@ -163,7 +164,7 @@ def _write(path: str, content: dict[str, Any], log: Log) -> None:
     try:
         data = dumps(content)
         directory = os.path.dirname(path)
-        os.makedirs(directory, 0o755, exist_ok=True)
+        directories.make(directory)
         _check_owner(os.lstat(directory), stat.S_IFDIR, "its directory")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

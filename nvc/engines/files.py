@@ -12,6 +12,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from nvc import directories
 from nvc.errors import InputError, NvcError, PrivilegeError, reason
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def write(edit: FileEdit, reader: Files) -> None:
         raise NvcError(f"{edit.path} has changed in the meantime", hint="nothing was written; run this again")
     try:
         if edit.after is not None:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            directories.make(os.path.dirname(path))
         if edit.backup == "make" and edit.before is not None:
             _replace(backup, edit.before, like=path)
         if edit.after is None:
