@@ -65,7 +65,7 @@ def read(descriptor: int, timeout: float, limit: int = STATE_LIMIT) -> bytes:
         if remaining <= 0 or not poll.poll(remaining * 1000):
             raise InputError(
                 f"no complete container state on stdin within {timeout:g} s",
-                hint="an OCI runtime writes the state and closes the pipe; by hand, use: nvc-hook STAGE < state.json",
+                hint="an OCI runtime writes the state and closes the pipe; by hand, add: < state.json",
             )
         try:
             chunk = os.read(descriptor, 1 << 16)

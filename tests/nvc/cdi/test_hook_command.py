@@ -164,6 +164,7 @@ def test_specs_name_hooks_that_there_are() -> None:
         pytest.param(b'{"bundle": "/b", "root": "/x/.."}', "is the root of the host", id="host-root-in-disguise"),
         pytest.param(b'{"bundle": "/b", "root": "/nonexistent"}', "open failed: /nonexistent", id="no-root"),
         pytest.param(b'{"bundle": "/b", "status": "stopped"}', "is stopped", id="stopped"),
+        pytest.param(b'{"bundle": "/b", "root": "/\\ud800"}', "root cannot be a path", id="root-that-no-file-can-be"),
         pytest.param(b" " * (1 << 20) + b" ", "is larger than 1024 KiB", id="too-much"),
     ],
 )
@@ -200,6 +201,7 @@ def test_a_state_that_never_ends_is_not_waited_for(start: Start, tmp_path: Path)
         os.close(write)
     assert done.returncode == 1
     assert b"no complete container state on stdin within 0.3 s" in done.stderr
+    assert b"nvc-hook STAGE" not in done.stderr, "another program"
     assert time.monotonic() - begun < 5
 
 
