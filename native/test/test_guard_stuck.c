@@ -52,15 +52,15 @@ int main (void)
     limits.nodes[0].kind = RM_NODE_CONTROL;
     limits.nodes[0].device = status.st_rdev;
     tap_ok (guard_tenant_add (guard, 1, &limits) == 0 && guard_tenant_listen (guard, 1, listener) == 0, "a tenant");
-    alarm (20);
+    alarm (90);
     while (!waits_long (guard->tenants[0]))
         usleep (1000);
     tap_ok (guard_tenant_status (guard, 1, &state) == 0 && state.notifications == 1, "its state can be had while its thread waits");
     begun = guard_now ();
-    tap_ok (guard_tenant_remove (guard, 1) == 0 && guard_now () - begun < 5 * SECOND, "it can be removed");
+    tap_ok (guard_tenant_remove (guard, 1) == 0 && guard_now () - begun < 30 * SECOND, "it can be removed");
     begun = guard_now ();
     guard_destroy (guard);
-    tap_ok (guard_now () - begun < 5 * SECOND, "and the guard can end");
+    tap_ok (guard_now () - begun < 30 * SECOND, "and the guard can end");
     kill (pid, SIGKILL);
     waitpid (pid, NULL, 0);
     usleep (200000); /* its thread finds everything that it needs, and ends */

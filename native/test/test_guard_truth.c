@@ -1,4 +1,4 @@
-/* When the driver is asked what a process holds (guard/truth.c), with a driver that says nothing. */
+/* When the driver is asked what a process holds (guard/verdict.c), with a driver that says nothing and a clock of the test's own. */
 #include "guard/tenant.h"
 #include "tap.h"
 
@@ -8,6 +8,10 @@
 
 #define MILLISECOND UINT64_C (1000000)
 #define SECOND (1000 * MILLISECOND)
+
+static uint64_t clock_now = 1000 * SECOND;
+
+uint64_t guard_now (void) { return clock_now; }
 
 static struct tenant *tenant;
 

@@ -51,7 +51,7 @@ static bool is_waiting (void)
 {
     bool found = false;
 
-    for (unsigned i = 0; i < 500 && !found; i++) {
+    for (unsigned i = 0; i < 3000 && !found; i++) {
         usleep (10000);
         pthread_mutex_lock (&tenant->lock);
         found = tenant->waits_since != 0 && tenant->current == NULL;

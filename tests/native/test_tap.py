@@ -15,7 +15,7 @@ LINE = re.compile(r"(not )?ok (\d+) - (.*)")
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_claim_of_the_program_holds(program: str, subtests: pytest.Subtests) -> None:
-    done = subprocess.run([build() / program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([build() / program], capture_output=True, text=True, timeout=110, check=False)
     if done.stdout.startswith("1..0 # SKIP "):
         pytest.skip(done.stdout.partition("# SKIP ")[2].strip())
     claims = [match for match in map(LINE.fullmatch, done.stdout.splitlines()) if match]
