@@ -166,7 +166,14 @@ class Warm:
     def _forget_slow(self) -> None:
         now = time.monotonic()
         for session in list(self._sessions.values()):
-            if not session.pid and session.until < now:
+            if session.pid or session.until >= now:
+                continue
+            # It may be we who were slow: its packet can have come while others were served.
+            before = session.request
+            self._hear(session, select.POLLIN)
+            if session.request is not before:
+                session.until = now + PATIENCE
+            elif not session.pid:
                 self._close(session)
 
     def _accept(self) -> None:
