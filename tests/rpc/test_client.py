@@ -74,15 +74,14 @@ def raw_packet(packet: bytes) -> Callable[[Channel], None]:
 
 
 def failure(behave: Callable[[Channel], None]) -> RemoteError:
-    """What a call gets; the helper is reaped soon and nothing of it is left."""
+    """What a call gets; the helper is reaped and nothing of it is left."""
     before = open_descriptors()
     client = helper(behave)
-    begin = time.monotonic()
     with pytest.raises(RemoteError) as caught:
-        client.call("double", Question(), deadline=0.2)
+        # Only who hangs is not waited for: on a busy machine others take their time.
+        client.call("double", Question(), deadline=0.2 if behave is hang else 60)
     error = caught.value
     assert is_reaped(client.pid)
-    assert time.monotonic() - begin < 2
     assert before == open_descriptors()
     assert ("demo", "double", None) == (error.service, error.verb, error.data)
     assert f"demo rpc error: {error.cause}: double: {error.detail}" == str(error)
@@ -153,7 +152,7 @@ def test_a_helper_that_only_closes_its_end_is_killed() -> None:
 
 def test_a_helper_that_is_gone_before_the_call_is_named() -> None:
     client = helper(lambda end: os._exit(9))
-    time.sleep(0.1)
+    os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(RemoteError, match=r"the helper ended \(exit status 9\)"):
         client.call("double", Question())
     assert is_reaped(client.pid)
@@ -163,10 +162,9 @@ def test_after_a_failure_the_cause_is_repeated_without_a_helper() -> None:
     client = helper(hang)
     with pytest.raises(RemoteError):
         client.call("double", Question(), deadline=0.05)
-    begin = time.monotonic()
+    assert is_reaped(client.pid)
     with pytest.raises(RemoteError, match=r"timed out: give: the helper has ended: no answer in 0\.05 s"):
         client.call("give", Question())
-    assert time.monotonic() - begin < 0.05
     client.close()
 
 
@@ -273,20 +271,19 @@ def test_a_closed_client_says_so() -> None:
         client.call("double", Question())
 
 
-def test_close_reaps_a_helper_that_left_by_itself() -> None:
+def test_close_reaps_a_helper_that_left_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rpc.client.PATIENCE", 60.0)
     client = helper(answering())
-    begin = time.monotonic()
     client.close()
     assert is_reaped(client.pid)
-    assert time.monotonic() - begin < 0.5
+    assert client._process.ending() == "the helper ended (exit status 0)", "nobody killed it"
 
 
 def test_close_kills_a_helper_that_does_not_leave() -> None:
     client = helper(lambda end: time.sleep(600))
-    begin = time.monotonic()
     client.close()
     assert is_reaped(client.pid)
-    assert time.monotonic() - begin < 2.5
+    assert client._process.ending() == "the helper died (signal 9, killed)"
 
 
 def test_an_exception_in_the_with_block_ends_the_helper_too() -> None:
@@ -297,6 +294,7 @@ def test_an_exception_in_the_with_block_ends_the_helper_too() -> None:
 
 def test_a_service_that_unwinds_gets_sigterm_and_time(tmp_path: Any) -> None:
     done = tmp_path / "undone"
+    ready, told = os.pipe()
 
     def behave(end: Channel) -> None:
         def undo(*_: object) -> None:
@@ -305,10 +303,14 @@ def test_a_service_that_unwinds_gets_sigterm_and_time(tmp_path: Any) -> None:
             os._exit(0)
 
         signal.signal(signal.SIGTERM, undo)
+        os.write(told, b"x")
         end.receive()
         time.sleep(600)
 
     client = helper(behave, UNWINDING)
+    assert os.read(ready, 1) == b"x"
+    os.close(ready)
+    os.close(told)
     with pytest.raises(RemoteError, match="careful rpc error: timed out"):
         client.call("double", Question(), deadline=0.1)
     assert "yes" == done.read_text()

@@ -79,7 +79,7 @@ def test_a_change_that_hangs_is_interrupted() -> None:
 
     begin = time.monotonic()
     assert "Stop" == outcome(body)
-    assert stop.PATIENCE <= time.monotonic() - begin < 5
+    assert stop.PATIENCE <= time.monotonic() - begin < 100, "it would sleep for 600 s"
 
 
 def test_taking_back_is_not_interrupted_even_when_it_is_slow() -> None:

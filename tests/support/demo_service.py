@@ -95,7 +95,7 @@ def is_reaped(pid: int) -> bool:
     return False
 
 
-def gone(pid: int, seconds: float = 5) -> bool:
+def gone(pid: int, seconds: float = 30) -> bool:
     """Whether ``pid`` is within that time, whoever reaps it."""
     until = time.monotonic() + seconds
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
