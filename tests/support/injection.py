@@ -24,6 +24,7 @@ from nvc.container_messages import ContainerConfig, InspectRequest
 from nvc.log import Log
 from nvc.model import DeviceNode, DriverFile, DriverInfo, Gpu, ProcFile
 from nvc.plan import SIMULATED_PROC, Scope, device_mount, driver_mount, ldcache_update, merge
+from tests.support import leftovers
 from tests.support.isolation import in_namespaces
 
 if TYPE_CHECKING:
@@ -227,9 +228,8 @@ def operations(
 
 def mountinfo(pid: int | str = "self") -> list[str]:
     """The mounts of a process, without ids: what is mounted where, how, and whether it is shared."""
-    lines = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
     shown = []
-    for line in lines:
+    for line in leftovers.mountinfo(pid):
         fields = line.split(" ")
         bar = fields.index("-")
         tags = [tag.split(":")[0] for tag in fields[6:bar]]
@@ -243,12 +243,15 @@ def tree(root: Path, *, skip: tuple[str, ...] = ()) -> dict[str, tuple[object, .
     for directory, directories, files in os.walk(root):
         for name in directories + files:
             path = Path(directory, name)
-            status = path.lstat()
             content: object = ""
-            if stat.S_ISLNK(status.st_mode):
-                content = os.readlink(path)
-            elif stat.S_ISREG(status.st_mode):
-                content = hashlib.sha256(path.read_bytes()).hexdigest()
+            try:
+                status = path.lstat()
+                if stat.S_ISLNK(status.st_mode):
+                    content = os.readlink(path)
+                elif stat.S_ISREG(status.st_mode):
+                    content = hashlib.sha256(path.read_bytes()).hexdigest()
+            except FileNotFoundError:
+                continue  # somebody takes it back while we look
             relative = str(path.relative_to(root))
             if not relative.startswith(skip or ("\0",)):
                 found[relative] = (status.st_mode, status.st_uid, status.st_gid, content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,18 @@ from tests.support import cgroupview
 
 #: Environment variable that every process started for a test has.
 VARIABLE = "TESTBED_TOKEN"
+#: A bed's token, wherever it stands.
+TOKEN = re.compile(r"nvct[0-9a-f]{8}")
+
+
+def mountinfo(pid: int | str = "self", *, token: str = "") -> list[str]:
+    """Lines of a process's mountinfo, less those of beds with another token.
+
+    Tests beside this one mount there and remove what they mounted on, which ends mounts in every namespace: also in one
+    that nothing is propagated to.
+    """
+    lines = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+    return [line for line in lines if not (found := TOKEN.search(line)) or found[0] == token]
 
 
 def mounts(token: str) -> list[str]:
@@ -32,7 +45,7 @@ def processes(token: str) -> list[str]:
     return found
 
 
-def everything(token: str, *, seconds: float = 3.0) -> list[str]:
+def everything(token: str, *, seconds: float = 20.0) -> list[str]:
     """All of it; a runtime's last processes get a moment to end."""
     end = time.monotonic() + seconds
     while True:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.support import rootfs
+from tests.support import leftovers, rootfs
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
 from tests.support.runtimes import OciRuntime
@@ -26,14 +25,14 @@ WRONG = [
 @pytest.mark.parametrize(("entry", "argument", "words"), WRONG)
 def test_runc(bed: Bed, runc: OciRuntime, entry: str, argument: str, words: str) -> None:
     tree = bed.rootfs()
-    before, mounts = rootfs.fingerprint(tree), Path("/proc/self/mountinfo").read_text()
+    before, mounts = rootfs.fingerprint(tree), leftovers.mountinfo(token=bed.token)
 
     result = bed.run(runc, Container(tree, ["/bin/true"], gpu_env("0"), {entry: [bed.hook(argument)]}))
 
     assert result.code != 0
     assert words in result.text
     assert before == rootfs.fingerprint(tree)
-    assert mounts == Path("/proc/self/mountinfo").read_text()
+    assert mounts == leftovers.mountinfo(token=bed.token)
 
 
 @pytest.mark.parametrize(("entry", "argument", "words"), WRONG)

@@ -12,6 +12,7 @@ from nvc.linux import cgroup, const, syscalls
 from nvc.linux.cgroup import PrivateNamespace
 from nvc.linux.syscalls import SyscallError
 from tests.nvc.linux import devices
+from tests.support import leftovers
 from tests.support.isolation import in_namespaces
 
 pytestmark = pytest.mark.root
@@ -32,13 +33,13 @@ def test_cgroup_outside_the_mounts_is_opened_by_its_own_mount(version: int) -> N
             syscalls.unshare(const.CLONE_NEWCGROUP)
             if version == 2 and (devices.V1 / "devices.list").exists():
                 syscalls.umount2(str(devices.V1))
-            before = Path("/proc/self/mountinfo").read_text()
+            before = leftovers.mountinfo()
             with pytest.raises(PrivateNamespace, match=r"relative path in mount prefix: /\.\.") as caught:
                 cgroup.find(proc_root="/", pid=os.getpid(), mount_pid=os.getpid())
             told = caught.value
             assert (told.version, told.place) == (version, "/")
             with cgroup.open_private(told.version, told.place, told.controllers) as directory:
-                assert before == Path("/proc/self/mountinfo").read_text()
+                assert before == leftovers.mountinfo()
                 with cgroup.open_private(told.version, "/inner", told.controllers) as below:
                     assert below.stat().st_ino == inner.stat().st_ino
                 with pytest.raises(SyscallError) as refused:
