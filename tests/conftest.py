@@ -13,6 +13,15 @@ import pytest
 
 from tests.support.watchdog import GRACE, Watchdog
 
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:
+    pass  # a machine for the tests of a GPU, which need none of it
+else:
+    # No time limit for one example, nor for making them: the machine is shared, and the suite has a limit of its own.
+    settings.register_profile("nvc", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("nvc")
+
 _WATCHDOG = pytest.StashKey[Watchdog]()
 
 

@@ -303,7 +303,10 @@ def check_no_surprise(outcome: Any) -> None:
 
 
 FUZZ = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    database=None,
 )
 #: Also halves of surrogate pairs, which JSON can spell and no path can have.
 TEXT = st.text(max_size=20) | st.text(st.characters(categories=["Cs", "Ll"]), max_size=5)

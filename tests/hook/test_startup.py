@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.repeated import good
+
 ROOT = Path(__file__).parents[2]
 #: Our own modules on the early path. Each costs every container a fifth of a millisecond.
 OURS = {
@@ -74,12 +76,15 @@ def test_time_of_a_container_without_a_gpu(bundle: Any, launcher: Path, tmp_path
     bundle.write()
     state = tmp_path / "state.json"
     state.write_bytes(bundle.state())
-    bare, hook = [], []
-    for _ in range(25):
-        bare.append(seconds([sys.executable, "-I", "-S", "-c", "pass"], state))
-        hook.append(seconds([sys.executable, "-I", "-S", str(launcher), "prestart"], state))
 
-    assert min(min(hook) / min(bare), statistics.median(hook) / statistics.median(bare)) <= 1.8
+    def ratio() -> float:
+        bare, hook = [], []
+        for _ in range(25):
+            bare.append(seconds([sys.executable, "-I", "-S", "-c", "pass"], state))
+            hook.append(seconds([sys.executable, "-I", "-S", str(launcher), "prestart"], state))
+        return min(min(hook) / min(bare), statistics.median(hook) / statistics.median(bare))
+
+    good(ratio, lambda got: got <= 1.8)
 
 
 def test_early_path_starts_no_process(bundle: Any, hook_process: Callable[..., Any]) -> None:

@@ -147,7 +147,7 @@ def test_pipe_that_never_closes_ends_with_the_time_limit() -> None:
     with pytest.raises(InputError, match=r"within 0\.2 s"):
         with_pipe(b'{"bundle":"/a"}', lambda fd: read(fd, 0.2), close=False)
 
-    assert 0.15 <= time.monotonic() - start < 5
+    assert 0.15 <= time.monotonic() - start < 50
 
 
 def test_more_than_the_limit_is_not_read() -> None:

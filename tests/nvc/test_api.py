@@ -202,10 +202,10 @@ def test_a_caller_that_dies_in_the_middle_leaves_the_container_as_it_was(
     run()
 
 
-def _until(condition: object, seconds: float = 5.0) -> None:
+def _until(condition: object, seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "still not so after 5 s"
+        assert time.monotonic() < end, "still not so after 30 s"
         time.sleep(0.01)
 
 
@@ -230,14 +230,14 @@ def test_a_hanging_ldconfig_ends_with_the_timeout(machines: Path, rootfs: Path) 
         start = time.monotonic()
         with (
             pytest.raises(LdcacheError) as caught,
-            Context(Config(sim=str(machines / "h200"), timeout=0.4)) as context,
+            Context(Config(sim=str(machines / "h200"), timeout=1.5)) as context,
             context.container(ContainerConfig(pid, str(rootfs)), "supervised no-cgroups") as session,
         ):
             session.update_ldcache()
             session.apply()
 
-        assert "did not end within 1.2 s" in caught.value.message
-        assert time.monotonic() - start < 5
+        assert "did not end within 4.5 s" in caught.value.message
+        assert time.monotonic() - start < 60
         assert mountinfo(pid) == mounts
 
 

@@ -25,10 +25,10 @@ DELAYS = [milliseconds / 1000 for milliseconds in (*range(20), *range(20, 60, 5)
 
 def configure(pid: int, rootfs: Path, driver_root: Path) -> None:
     """What ``configure`` does with the container service."""
-    client = container_service.start(deadline=10, log=Log.none())
+    client = container_service.start(deadline=60, log=Log.none())
     config = ContainerConfig(pid, str(rootfs))
     client.inspect(InspectRequest(config, supervised=True, find_cgroup=False, find_compat=False))
-    client.apply(ApplyRequest(str(driver_root), operations(locate(pid, rootfs))), deadline=10)
+    client.apply(ApplyRequest(str(driver_root), operations(locate(pid, rootfs))), deadline=60)
     client.close()
 
 
@@ -36,12 +36,12 @@ def gone(pid: int) -> bool:
     """Ended: a process whose parent was killed is init's to reap, and init may be slow."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.0005)

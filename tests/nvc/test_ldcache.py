@@ -192,11 +192,11 @@ def test_a_program_that_fails(probe: Path, rootfs: Path, mode: str, message: str
             located = locate(pid, rootfs)
             before, start = tree(rootfs), time.monotonic()
             with pytest.raises(LdcacheError) as caught:
-                run(located, probe, mode, limit=0.3, way=way)
+                run(located, probe, mode, limit=0.3 if mode == "/hang" else 60, way=way)
 
             assert f"process {probe} {message}" in caught.value.message
             assert hint in caught.value.hint
-            assert time.monotonic() - start < 3
+            assert time.monotonic() - start < 50
             assert tree(rootfs) == before
         with pytest.raises(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)

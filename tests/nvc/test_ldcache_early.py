@@ -98,7 +98,7 @@ def test_it_dies_with_its_service(probe: Path, rootfs: Path, way: str, is_runnin
                 os.kill(service, signal.SIGKILL)
                 os.waitpid(service, 0)
                 # Sooner than the limit of its processor time, which it uses up: it may not sleep.
-                assert select.select([gone], [], [], 5)[0]
+                assert select.select([gone], [], [], 15)[0]
 
     check()
 

@@ -91,14 +91,14 @@ class RunningAgent:
     def __exit__(self, *exception: object) -> None:
         self.process.terminate()
         try:
-            self.process.wait(10)
+            self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
         for tenant in self.tenants:
             tenant.close()
         keeper = self.keeper()
-        if keeper and not leftovers.until(lambda: self.keeper() == 0, seconds=5):
+        if keeper and not leftovers.until(lambda: self.keeper() == 0, seconds=30):
             os.kill(keeper, signal.SIGKILL)
 
     def tenant(self, **fields: Any) -> AgentTenant:
@@ -110,10 +110,10 @@ class RunningAgent:
 
     def status(self) -> dict[str, Any]:
         """The answer to ``status``. Raises NvcError."""
-        with Client(f"{self.directory}/control", 5.0) as client:
+        with Client(f"{self.directory}/control", 60.0) as client:
             return client.call("status")
 
-    def ready(self, seconds: float = 10.0) -> bool:
+    def ready(self, seconds: float = 40.0) -> bool:
         """Whether it answers, in time."""
 
         def answers() -> bool:
@@ -148,7 +148,7 @@ class RunningAgent:
         keeper = self.keeper()
         assert keeper, "there is no keeper"
         os.kill(keeper, signal.SIGKILL)
-        assert leftovers.until(lambda: self.keeper() not in (0, keeper), seconds=5), "no other keeper came"
+        assert leftovers.until(lambda: self.keeper() not in (0, keeper), seconds=30), "no other keeper came"
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "nvc", "agent", "--directory", self.directory, "--store", self.store]
@@ -169,6 +169,8 @@ class Crashes:
     def __init__(self, crash: Any, every: float) -> None:
         self._crash, self._every = crash, every
         self.count = 0
+        #: Seconds of the longest call.
+        self.longest = 0.0
         self._stop, self._error = threading.Event(), None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -178,7 +180,7 @@ class Crashes:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(60)
         if self._error is not None and kind is None:
             raise self._error
 
@@ -187,7 +189,9 @@ class Crashes:
     def _run(self) -> None:
         try:
             while not self._stop.wait(self._every):
+                begin = time.monotonic()
                 self._crash()
+                self.longest = max(self.longest, time.monotonic() - begin)
                 self.count += 1
         except BaseException as error:
             self._error = error

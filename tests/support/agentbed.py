@@ -74,7 +74,7 @@ class RunningAgent:
                 stderr=log,
                 env={"PATH": os.environ["PATH"], **self.bed.env},
             )
-        assert leftovers.until(self._ready, seconds=15), self.log.read_text()
+        assert leftovers.until(self._ready, seconds=40), self.log.read_text()
 
     def _ready(self) -> bool:
         assert self.process is not None
@@ -83,8 +83,9 @@ class RunningAgent:
 
     def events(self) -> list[dict[str, Any]]:
         """Every line that it logged."""
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
+        # The last one may be half written.
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
     def of(self, event: str) -> list[dict[str, Any]]:
         """The events of one kind."""
@@ -95,13 +96,13 @@ class RunningAgent:
         if self.process is None:
             return 0
         self.process.terminate()
-        return self.process.wait(20)
+        return self.process.wait(40)
 
     def kill(self) -> None:
         """SIGKILL."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(30)
 
     def keeper(self) -> int:
         """Its keeper's pid, 0 when there is none."""
@@ -121,11 +122,11 @@ class RunningAgent:
         pid = self.keeper()
         if pid:
             os.kill(pid, signal.SIGKILL)
-            leftovers.until(lambda: self.keeper() != pid, seconds=5)
+            leftovers.until(lambda: self.keeper() != pid, seconds=30)
 
     def call(self, verb: str, **fields: object) -> dict[str, Any]:
         """Ask it. Raises NvcError."""
-        with Client(f"{self.directory}/control") as client:
+        with Client(f"{self.directory}/control", 60.0) as client:
             return client.call(verb, **fields)
 
     def status(self) -> AgentStatus:
@@ -163,19 +164,19 @@ class Held:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=60)
         self.wrapped.runtime.clean()
 
     def line(self) -> str:
         """The next line that its program says."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, self.process.communicate(timeout=20)[1]
+        assert line, self.process.communicate(timeout=60)[1]
         return line.strip()
 
     def end(self) -> tuple[int, str]:
         """Close its stdin; its exit code and what it said last."""
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out + err
 
     def execute(self, *command: str) -> Result:

@@ -55,7 +55,7 @@ class Attack:
         assert self.main
         if self.main.stdin:
             self.main.stdin.close()
-        self.main.wait(10)
+        self.main.wait(30)
         self.tenants.settle(1)
         assert self.tenants.of(2).memory == 2 * GIB
         assert self.tenants.reasons(2) == {}

@@ -57,7 +57,7 @@ def directories(part: str) -> list[Path]:
     return found
 
 
-def remove_when_empty(name: str, *, seconds: float = 5.0) -> None:
+def remove_when_empty(name: str, *, seconds: float = 20.0) -> None:
     """As ``remove``, with time for the last processes in it to end: podman's conmon outlives its container."""
     end = time.monotonic() + seconds
     remove(name)

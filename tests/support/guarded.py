@@ -105,7 +105,7 @@ class GuardedTenant:
         """What was counted, by reason."""
         return {word: count for word, count in self.status().reasons if word != "ok"}
 
-    def empty(self, seconds: float = 10.0) -> bool:
+    def empty(self, seconds: float = 30.0) -> bool:
         """Whether, in time, nothing of it is left: no filter, no process, no memory, nothing charged."""
         return leftovers.until(
             lambda: self.guarding.guard.gone(self.number) and self.used() == 0 and self.status().processes == 0,
@@ -121,7 +121,7 @@ class GuardedTenant:
     def close(self) -> None:
         """No more programs; those that run are the caller's to end first."""
         self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
+        self._thread.join(30)
         self._socket.close()
         self.guarding.guard.remove(self.number)
 
@@ -208,7 +208,7 @@ class Guarding:
     def close(self) -> None:
         """End everything; tenants' programs are ended by then. Raises AssertionError for what was not scheduled."""
         self._stop.set()
-        self._thread.join(5)
+        self._thread.join(30)
         self.scheduler.stop()
         for tenant in self.tenants:
             tenant.close()

@@ -17,7 +17,7 @@ CLONE_NEWPID = 0x20000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 1 << 18
 PR_SET_PDEATHSIG = 1
 #: Seconds that a child has to say what went wrong, once its time is over, before it is killed.
-_GRACE = 5
+_GRACE = 15
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -25,7 +25,7 @@ class ChildFailed(AssertionError):
     """The isolated function raised; the text is its traceback."""
 
 
-def in_namespaces(function: Callable[..., Any], *args: Any, pid: bool = False, timeout: int = 60) -> Any:
+def in_namespaces(function: Callable[..., Any], *args: Any, pid: bool = False, timeout: int = 100) -> Any:
     """Fork, enter a private mount namespace (and with ``pid`` a pid namespace), call, return the pickled result.
 
     Everything mounted inside is gone when the child ends; with ``pid`` every process started inside as well.

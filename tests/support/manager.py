@@ -113,5 +113,5 @@ def with_manager(directory: Path, body: Callable[[Path], Any]) -> Any:
         return body(directory / "nodes")
     finally:
         manager.send_signal(signal.SIGTERM)
-        assert manager.wait(20) == 0
+        assert manager.wait(40) == 0
         assert os.listdir(directory / "nodes") == [], "the mount is gone"

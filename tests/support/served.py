@@ -23,4 +23,4 @@ def served_machine(bed: Bed, *lines: str) -> Iterator[str]:
     bed.call(bed.commands.nvc, "sim", "start", place, check=True)
     yield name
     bed.call(bed.commands.nvc, "sim", "stop", place, check=True)
-    assert leftovers.until(lambda: not leftovers.processes(bed.token), seconds=5), leftovers.processes(bed.token)
+    assert leftovers.until(lambda: not leftovers.processes(bed.token), seconds=30), leftovers.processes(bed.token)

@@ -153,7 +153,7 @@ def with_gpu(machine: Path, function: Callable[[SimGpu], None], *, driver: str =
     driver: the version that the manager, libcuda and NVML are of.
     """
     build()
-    in_namespaces(_inside, str(machine), function, driver, pid=True, timeout=60)
+    in_namespaces(_inside, str(machine), function, driver, pid=True, timeout=100)
 
 
 def _inside(machine: str, function: Callable[[SimGpu], None], driver: str) -> None:
@@ -190,4 +190,4 @@ def _serve(machine: Path, place: Path, function: Callable[[SimGpu], None], libc:
         for probe in gpu.probes:
             probe.kill()
         manager.terminate()
-        manager.wait(10)
+        manager.wait(30)

@@ -23,7 +23,7 @@ from tests.support.native import build
 from tests.support.simgpu import _PROBE, UUID, Probe, SimGpu, make_machine, with_gpu
 
 ENTER_SOURCE = Path(__file__).with_name("enter.c")
-SECONDS = 10
+SECONDS = 30
 
 
 def build_static(source: Path, target: Path, *options: str) -> Path:
@@ -136,7 +136,7 @@ class Tenants:
     def run(self, *words: str | Path, tenant: int = 1, code: int = 0) -> str:
         """Run to the end; its output."""
         process = self.start(*words, tenant=tenant)
-        out, _ = process.communicate(timeout=4 * SECONDS)
+        out, _ = process.communicate(timeout=2 * SECONDS)
         assert process.returncode == code, (process.returncode, out)
         return str(out)
 

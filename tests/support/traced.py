@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -33,8 +34,12 @@ class Stop(NamedTuple):
 
 def threads_named(pid: int, name: str) -> list[int]:
     """Threads of a process by what they call themselves. Raises OSError when it is gone."""
-    every = Path(f"/proc/{pid}/task").iterdir()
-    return [int(task.name) for task in every if (task / "comm").read_text().strip() == name]
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # others may end meanwhile
+            if (task / "comm").read_text().strip() == name:
+                found.append(int(task.name))
+    return found
 
 
 class Traced:
@@ -43,7 +48,7 @@ class Traced:
     seconds: how long ``stops`` waits for the next one.
     """
 
-    def __init__(self, pid: int, thread: int, *, seconds: float = 10) -> None:
+    def __init__(self, pid: int, thread: int, *, seconds: float = 30) -> None:
         self.pid, self.thread, self.seconds = pid, thread, seconds
         self._is_traced = False
 

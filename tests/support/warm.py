@@ -112,3 +112,18 @@ def client_at(socket: Path, target: Path, *words: str) -> None:
     """Build the client for a socket of its own."""
     command: Sequence[str] = ("make", "-s", "-C", str(launchers.CHECKOUT / "native"), "client-at")
     subprocess.run([*command, f"SOCKET={socket}", f"TARGET={target}", *words], check=True, timeout=SECONDS)
+
+
+def waiting_for_ldconfig(pid: int) -> int | None:
+    """The process below ``pid`` that waits to be ldconfig, once it is in recvmsg."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        try:
+            below = waiting_for_ldconfig(int(child))
+            name, call = (Path(f"/proc/{child}/{file}").read_text().split()[0] for file in ("comm", "syscall"))
+        except OSError:
+            continue  # it has ended
+        if below is not None:
+            return below
+        if name == "nvc:[ldconfig]" and call == {"x86_64": "47", "aarch64": "212"}.get(os.uname().machine):
+            return int(child)
+    return None

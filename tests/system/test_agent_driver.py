@@ -89,14 +89,14 @@ def test_calls_of_the_driver_that_fail_are_charged_to_nobody(
         fault(agent, ALLOC, VIDEO_MEMORY, TIMEOUT, after=2)
         failed = held.execute("rawalloc", "3", "1024", "once")
         assert "failed=1 passed=1 " in failed.out, failed.text
-        assert leftovers.until(lambda: used(agent, held) == GIB, seconds=5)
+        assert leftovers.until(lambda: used(agent, held) == GIB, seconds=30)
         again = held.execute("rawalloc", "3", "1024", "0.05")
         assert (again.code, "failed=0 passed=0" in again.out) == (0, True), again.text
         # A freeing fails: the memory stays charged until its process ends.
         fault(agent, FREE, 0, TIMEOUT, after=1)
         kept = held.execute("rawalloc", "3", "1024", "once")
         assert "failed=1 passed=0" in kept.out, kept.text
-        assert leftovers.until(lambda: used(agent, held) == GIB, seconds=5)
+        assert leftovers.until(lambda: used(agent, held) == GIB, seconds=30)
         code, said = held.end()
         assert (code, "failed=0 passed=0" in said) == (0, True), said
     assert empty(agent)

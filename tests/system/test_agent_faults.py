@@ -38,7 +38,7 @@ def crash(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, accident:
         Held(wrapped, tenant(tree, "2", "1024", length, share="mem=2Gi")) as first,
         Held(wrapped, tenant(other, "3", "1024", length, share="mem=3Gi")) as second,
     ):
-        assert leftovers.until(lambda: len(agent.status().tenants) == 2, seconds=10), agent.log.read_text()
+        assert leftovers.until(lambda: len(agent.status().tenants) == 2, seconds=40), agent.log.read_text()
         end = time.monotonic() + SECONDS
         absent = 0.0
         while time.monotonic() < end:
@@ -66,13 +66,18 @@ def test_an_agent_that_is_killed_again_and_again(bed: Bed, runc: OciRuntime, age
 
 
 def test_a_keeper_that_is_killed_again_and_again(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
+    killed = list[int]()
+
     def accident() -> None:
         before = agent.keeper()
+        killed.append(before)
         agent.kill_keeper()
-        assert leftovers.until(lambda: agent.keeper() not in (0, before), seconds=5)
+        assert leftovers.until(lambda: agent.keeper() not in (0, before), seconds=30)
 
     crash(bed, runc, agent, tree, accident)
-    assert len(agent.of("keeper-gone")) >= SECONDS / PAUSE / 3
+    # One that is killed while it is being given its descriptors is told of as a problem.
+    assert killed
+    assert len(agent.of("keeper-gone")) + len(agent.of("problem")) >= len(killed) / 2
 
 
 #: Connects to a keeper as an agent does, receives one announced call through the listener, and is gone.

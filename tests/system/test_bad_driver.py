@@ -216,7 +216,7 @@ def test_nvml_that_fails(held: Held, machine: Callable[[str], Path], fault: str,
     place.write_text(text.replace("nodes=1\n", f"nodes=1\nfault={fault}\n"))
     assert text != place.read_text()
     result = refused(held, broken, words, timeout=str(SECONDS))
-    assert result.seconds < SECONDS + 8  # the limit, the start, and two busy cores
+    assert result.seconds < SECONDS + 40  # the limit, the start, and busy cores
     assert "hint: " in result.err
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.attacking import GIB, LIMIT, Attack, attack
 from tests.support.attacks import ATTACKS, OPEN, SOURCES, TOOLS
+from tests.support.repeated import good
 from tests.support.tenants import build_static, prepare, until
 
 pytestmark = pytest.mark.root
@@ -134,7 +135,7 @@ def class_race(one: Attack) -> None:
         assert more == 0 or "over-quota" in reasons(one)
         one.go()
     else:
-        assert one.main.wait(10) == -signal.SIGKILL
+        assert one.main.wait(30) == -signal.SIGKILL
         assert {"over-quota", "raced"} <= reasons(one)
 
 
@@ -144,7 +145,7 @@ def heir_race(one: Attack) -> None:
     assert one.main
     assert one.main.stdout
     if not one.main.stdout.readline():
-        assert one.main.wait(10) == -signal.SIGKILL
+        assert one.main.wait(30) == -signal.SIGKILL
         assert {"over-quota", "raced"} <= reasons(one)
         return
     until(lambda: one.tenants.of(1).truth <= one.memory(), "the driver's word counts")
@@ -244,15 +245,14 @@ def flood(one: Attack) -> None:
         process = one.start("churn", 300, tenant=2)
         assert one.said(process, "bad") == 0
         median = one.said(process, "median")
-        process.wait(10)
+        process.wait(30)
         return median
 
     before = neighbour()
     one.begin("flood", 8)
     one.get("flooding")
     until(lambda: one.tenants.status(1).notifications > 200, "it floods")
-    during = min(neighbour() for _ in range(3))
-    assert during < 3 * before, (during, before)
+    good(neighbour, lambda during: during < 3 * before, f"{before} ns without the flood")
 
 
 def uvm(one: Attack) -> None:
@@ -295,7 +295,7 @@ def uvm_slow(one: Attack) -> None:
     """Whoever keeps the guard waiting, so that it does not see what he mapped, does not compute with it."""
     one.begin("uvm-slow")
     assert one.get("mapped") == 0
-    until(lambda: one.tenants.of(1).frozen, "nobody sees what it does", seconds=3)
+    until(lambda: one.tenants.of(1).frozen, "nobody sees what it does", seconds=30)
     one.go()
     assert one.get("pieces") == 8, "of 10, less 1.5 GiB"
     one.go()
@@ -305,17 +305,20 @@ def stalled(one: Attack) -> None:
     """While its memory cannot be read, others do not wait for it, and nobody computes whom nobody watches."""
     one.begin("stalled")
     is_for_ever = one.get("page")
-    before = time.monotonic()
+    before, longest = time.monotonic(), 0.0
     while time.monotonic() - before < 1:
         begin = time.monotonic()
         one.tenants.guard.freeze(1, 0, True)
         one.tenants.guard.freeze(1, 0, False)
         one.memory()
-        assert time.monotonic() - begin < 1, "who schedules does not wait"
-    assert not one.tenants.of(1).frozen
+        longest = max(longest, time.monotonic() - begin)
+    # It would wait for ever, or for each fork of two GiB.
+    assert longest < 30, "who schedules does not wait"
+    # A busy machine may have let the two seconds pass that it is waited for.
+    assert not one.tenants.of(1).frozen or time.monotonic() - before > 1.9
     if not is_for_ever:
         return
-    until(lambda: one.tenants.of(1).frozen, "nobody sees what it does", seconds=3)
+    until(lambda: one.tenants.of(1).frozen, "nobody sees what it does", seconds=30)
     assert one.tenants.reasons(1) == {"stuck": 1}
 
 

@@ -74,7 +74,7 @@ class Listening:
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(str(place))
         self.server.listen(4)
-        self.server.settimeout(20)
+        self.server.settimeout(60)
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self) -> None:

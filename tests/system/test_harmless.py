@@ -17,6 +17,7 @@ from nvc import preload
 from tests.support import harmless, native
 from tests.support.bed import Bed
 from tests.support.harmless import ENVIRONMENT, Ground
+from tests.support.repeated import good
 
 pytestmark = [pytest.mark.root, pytest.mark.system]
 
@@ -179,10 +180,14 @@ def test_programs_start_as_fast(ground: Ground, libraries: tuple[str, ...]) -> N
     """Loosely: the goal of 0.3 ms is measured on a machine that does nothing else (tests/gpu/share)."""
     herd = harmless.build_herd(ground.programs)
     command = [herd, "-pairs", "150", _preloaded(ground, libraries), "/bin/true"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    pairs = [tuple(int(word) / 1e6 for word in line.split()) for line in done.stdout.splitlines()]
-    without, with_library = (statistics.median(column) for column in zip(*pairs, strict=True))
-    assert with_library - without < 1.0, f"{without:.3f} ms without, {with_library:.3f} ms with {libraries}"
+
+    def medians() -> tuple[float, ...]:
+        """Milliseconds without, and with them."""
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        pairs = [tuple(int(word) / 1e6 for word in line.split()) for line in done.stdout.splitlines()]
+        return tuple(statistics.median(column) for column in zip(*pairs, strict=True))
+
+    good(medians, lambda got: got[1] - got[0] < 1.0, f"with {libraries}")
 
 
 def test_the_first_library_asks_for_little() -> None:

@@ -32,7 +32,8 @@ def test_sixty_four_containers_configured_at_once(bed: Bed, runc: OciRuntime) ->
     def configure(item: tuple[int, Paused]) -> tuple[int, str]:
         index, held = item
         words = ["-d", str(index % 8), "-c", "-u", f"--pid={held.pid}", str(held.tree)]
-        answer = bed.call(bed.commands.nvc, sim, "configure", *words)
+        # As long as it takes: a busy machine is no matter here.
+        answer = bed.call(bed.commands.nvc, sim, "--timeout=60", "configure", *words)
         return answer.code, answer.complaints
 
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -16,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support import leftovers
 from tests.support.agent_tenants import RunningAgent
 from tests.support.guarded import build_launcher
+from tests.support.loopback import free_address
 from tests.support.native import CHECKOUT, build
 from tests.support.simgpu import DRIVER, UUID, SimGpu, make_machine, with_gpu
 from tests.support.spoken import Spoken
@@ -34,13 +34,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def nvc(agent: RunningAgent, *words: str) -> str:
     """What the command prints."""
     return subprocess.run(
@@ -50,13 +43,13 @@ def nvc(agent: RunningAgent, *words: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=60,
     ).stdout
 
 
-def read(port: int) -> dict[str, dict[tuple[str, ...], float]]:
+def read(address: str) -> dict[str, dict[tuple[str, ...], float]]:
     """Every sample: name -> labels' values without the GPU's, in the labels' order -> value."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as page:
         families = list(text_string_to_metric_families(page.read().decode()))
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in families:
@@ -67,27 +60,25 @@ def read(port: int) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def see(gpu: SimGpu) -> None:
-    port = free_port()
-    (gpu.work / "config.toml").write_text(f'[agent]\nmetrics = "127.0.0.1:{port}"\n')
+    address = free_address()
+    (gpu.work / "config.toml").write_text(f'[agent]\nmetrics = "{address}"\n')
     launcher = build_launcher(gpu.work)
     with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, launcher, environment(gpu)) as agent:
         control = f"--agent={agent.directory}/control"
         following = Spoken(
             [sys.executable, "-m", "nvc", "share", "events", "--follow", "--json", "--kind=denial", control],
             {**agent.environment, "PYTHONPATH": os.pathsep.join(sys.path)},
-            seconds=30,
+            seconds=60,
         )
         tenant = agent.tenant(memory=2 * GIB, weight=30)
-        program = Spoken(tenant.wrap([str(build() / "cuda_churn"), "1.5"]), environment(gpu), seconds=30)
+        program = Spoken(tenant.wrap([str(build() / "cuda_churn"), "1000"]), environment(gpu), seconds=60)
         try:
             program.line()
-            assert leftovers.until(lambda: denied(tenant.status()) > 0, seconds=10), "it never reached its limit"
+            assert leftovers.until(lambda: denied(tenant.status()) > 0, seconds=40), "it never reached its limit"
             seen = json.loads(nvc(agent, "top", "--json", control, f"--store={agent.store}"))
             told = json.loads(following.line())
-            metrics = read(port)
+            metrics = read(address)
             table = nvc(agent, "top", "--once", control, f"--store={agent.store}")
-            for _ in range(8):
-                program.line()
         finally:
             program.kill()
             following.kill()
@@ -107,12 +98,12 @@ def see(gpu: SimGpu) -> None:
         assert 0 < metrics["nvc_share_memory_bytes"][tenant.name,] <= 2 * GIB
         assert metrics["nvc_guard_denials_total"][tenant.name, "over-quota"] >= share["denials"]["over-quota"]
         assert metrics["nvc_guard_notifications_total"][tenant.name,] > 10
-        assert 0 < metrics["nvc_guard_handling_seconds_total"][tenant.name,] < 10
+        assert 0 < metrics["nvc_guard_handling_seconds_total"][tenant.name,] < 100
         assert any(line.startswith(tenant.name) and "guard" in line for line in table.splitlines())
         # It ends: so do its line, its series and its memory.
-        assert leftovers.until(lambda: tenant.status() is None, seconds=10)
+        assert leftovers.until(lambda: tenant.status() is None, seconds=40)
         assert tenant.name not in nvc(agent, "top", "--once", control, "--store=/nowhere")
-        assert (tenant.name,) not in read(port).get("nvc_share_memory_bytes", {})
+        assert (tenant.name,) not in read(address).get("nvc_share_memory_bytes", {})
 
 
 def denied(status: dict[str, object] | None) -> int:

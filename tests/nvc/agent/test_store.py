@@ -90,7 +90,9 @@ def kill_keeper(directory: Path) -> None:
         except OSError:
             continue
         if str(directory).encode() in words and any(word.endswith(b"keeper.py") for word in words):
-            os.kill(int(name), signal.SIGKILL)
+            with open(os.pidfd_open(int(name)), "rb") as keeper:
+                os.kill(int(name), signal.SIGKILL)
+                assert select.select([keeper], [], [], 30)[0], "it does not end"
 
 
 @pytest.mark.parametrize("says_store", [True, False], ids=["systemd 254", "systemd 252"])
@@ -106,7 +108,7 @@ def test_what_the_store_has_outlives_agent_and_keeper(
         enter(tenant, shares)
         say(tenant)
         assert answer(tenant) == "mapped\n", manager.log.read_text()
-        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=10)
+        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=40)
         for _ in range(2):
             # The agent first: with a connection to the keeper it would start another.
             manager.kill()
@@ -116,16 +118,16 @@ def test_what_the_store_has_outlives_agent_and_keeper(
             assert answer(tenant) == "mapped\n", manager.log.read_text()
             with Client(str(directory / "control")) as client:
                 assert [one["container"] for one in client.call("status")["tenants"]] == [KEY]
-        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=10)
+        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=40)
         # The keeper has what only the store had, and then the other way round: a stop empties the store.
         manager.kill()
         os.close(manager.store.pop("1-1"))
         manager.start(*words)
         say(tenant)
         assert answer(tenant) == "mapped\n", manager.log.read_text()
-        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=10)
+        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=40)
         tenant.kill()
-        assert leftovers.until(lambda: not manager.store, seconds=10), "the store lets go of a container that ended"
+        assert leftovers.until(lambda: not manager.store, seconds=40), "the store lets go of a container that ended"
     kill_keeper(directory)
     assert manager.told.count("STOPPING=1") == 1
 
@@ -150,8 +152,9 @@ def test_a_listener_on_its_way_is_not_lost_with_an_agent(
         enter(tenant, shares)
         manager.start(*words)
         assert answer(tenant) == "mapped\n", manager.log.read_text()
-        assert manager.log.read_text().count('"event":"listener"') == 1
-        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=10)
+        # Who is listened to goes on before that is told.
+        assert leftovers.until(lambda: manager.log.read_text().count('"event":"listener"') == 1, seconds=30)
+        assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=40)
         # Nothing of the connection is left.
         manager.kill()
         manager.start(*words)

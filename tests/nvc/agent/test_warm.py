@@ -23,7 +23,7 @@ from nvc.agent.warm_request import Refused
 
 ROOT = Path(__file__).parents[3]
 HEADER = struct.Struct("=8sIIII4Q")
-SECONDS = 10
+SECONDS = 40
 PROGRAMS = programs()
 #: As an installation's lib/nvc-py/bin/nvc-warm does.
 START = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); from hook.warm import run; run()"]
@@ -366,7 +366,7 @@ def test_it_is_renewed_while_the_socket_stays(tmp_path: Path) -> None:
 
 async def until(condition: object) -> None:
     assert callable(condition)
-    for _ in range(1000):
+    for _ in range(4000):
         if condition():
             return
         await asyncio.sleep(0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -113,8 +114,8 @@ def test_what_a_caller_lent_is_let_go_before_the_answer(process: Process) -> Non
     """It may unmount its directory, and reads to the end of what we print."""
     read, write = os.pipe()
     directory = os.open(tempfile.gettempdir(), os.O_PATH)
+    spare(process)
     with process.connect() as client, os.fdopen(read, "rb"):
-        spare(process)
         socket.send_fds(client, [packet()], [write, write, write, directory])
         os.close(write)
         os.close(directory)
@@ -210,8 +211,11 @@ def test_the_service_outlives_its_process_of_ldconfig(process: Process) -> None:
 
 def waiting(service: int) -> list[int]:
     """The process that will be ldconfig, once it is ready."""
-    children = [int(word) for word in Path(f"/proc/{service}/task/{service}/children").read_text().split()]
-    return [child for child in children if os.listdir(f"/proc/{child}/root") == []]
+    found = []
+    for word in Path(f"/proc/{service}/task/{service}/children").read_text().split():
+        with contextlib.suppress(OSError):  # it may have ended
+            found += [int(word)] if os.listdir(f"/proc/{word}/root") == [] else []
+    return found
 
 
 def status_of(pid: int, name: str) -> int:

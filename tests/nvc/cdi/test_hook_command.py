@@ -195,14 +195,14 @@ def test_a_state_that_never_ends_is_not_waited_for(start: Start, tmp_path: Path)
     begun = time.monotonic()
     command = [sys.executable, "-I", "-S", str(tmp_path / "launch"), *LINK, "--timeout=0.3"]
     try:
-        done = subprocess.run(command, stdin=read, capture_output=True, env={}, timeout=30)
+        done = subprocess.run(command, stdin=read, capture_output=True, env={}, timeout=90)
     finally:
         os.close(read)
         os.close(write)
     assert done.returncode == 1
     assert b"no complete container state on stdin within 0.3 s" in done.stderr
     assert b"nvc-hook STAGE" not in done.stderr, "another program"
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 50
 
 
 @pytest.mark.root

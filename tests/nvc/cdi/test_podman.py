@@ -68,9 +68,9 @@ def podman(bed: Bed, need: Callable[..., None]) -> Iterator[Callable[..., CdiPod
     yield make
     for one in made:
         # conmon of a container that failed to start is in its cgroup a moment longer.
-        end = time.monotonic() + 5
+        end = time.monotonic() + 30
         one.podman.clean(one.name)
-        while leftovers.everything(one.name) and time.monotonic() < end:
+        while leftovers.everything(one.name, seconds=0) and time.monotonic() < end:
             time.sleep(0.05)
             one.podman.clean(one.name)
 

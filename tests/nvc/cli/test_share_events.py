@@ -127,7 +127,7 @@ def test_new_events_come_from_the_agent_also_when_it_was_gone(tmp_path: Path) ->
     def stream(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"ok": True}
         yield DENIAL
-        over.wait(20)
+        over.wait(60)
 
     agent = FakeAgent(path, events=stream)
     command = [sys.executable, "-m", "nvc", "share", "events", "--follow", "--json", f"--agent={path}"]
@@ -143,7 +143,7 @@ def test_new_events_come_from_the_agent_also_when_it_was_gone(tmp_path: Path) ->
                 assert "there again" in following.stderr.readline()
                 assert DENIAL == json.loads(following.stdout.readline())
                 following.send_signal(2)
-                assert 0 == following.wait(20)
+                assert 0 == following.wait(60)
                 over.set()
             assert "Traceback" not in following.stderr.read()
         finally:

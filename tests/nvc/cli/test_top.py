@@ -235,7 +235,7 @@ class Terminal:
     def resize(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def until(self, word: str, seconds: float = 20) -> None:
+    def until(self, word: str, seconds: float = 60) -> None:
         """Read until ``word`` was printed since the last call."""
         end = time.monotonic() + seconds
         while word not in self.text:

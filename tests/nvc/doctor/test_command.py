@@ -120,7 +120,7 @@ def test_nvml_that_hangs(
 ) -> None:
     tree = make_tree("h200")
     tree.replace("etc/nvc-sim/machine", "\nnodes=", "\nfault=nvmlInit hang\nnodes=")
-    code = main([f"--sim={tree.root}", "--timeout=1", "doctor", "--only", "driver"], "nvc-py")
+    code = main([f"--sim={tree.root}", "--timeout=4", "doctor", "--only", "driver"], "nvc-py")
     out = capfd.readouterr().out
 
     assert code == 3

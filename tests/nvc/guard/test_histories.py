@@ -93,7 +93,7 @@ def a_bed(*, spread: int = 0, late: int = 0) -> Iterator[Bed]:
         yield bed
         assert process.stdin
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

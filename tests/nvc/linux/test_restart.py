@@ -44,6 +44,13 @@ def waits(pid: int) -> bool:
     return True
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as it takes: a busy machine is no matter here."""
+    monkeypatch.setattr("nvc.linux.restart._ONE_SECONDS", 30.0)
+    monkeypatch.setattr("nvc.linux.restart._ALL_SECONDS", 60.0)
+
+
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["python3", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

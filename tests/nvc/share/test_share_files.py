@@ -291,7 +291,7 @@ def test_a_region_of_another_length_is_read_or_refused(a_region: int, size: int)
         os.close(holder)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(st.binary(max_size=80), st.binary(max_size=1300))
 def test_any_bytes_are_a_region_or_a_message(a_region: int, head: bytes, page: bytes) -> None:
     os.pwrite(a_region, head, 0)
@@ -302,7 +302,7 @@ def test_any_bytes_are_a_region_or_a_message(a_region: int, head: bytes, page: b
         pass
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(page=st.binary(min_size=100, max_size=1300))
 def test_any_slot_is_shown_or_damaged(a_region: int, page: bytes) -> None:
     put(a_region, 0, struct.pack("<I", 1) + page[4:], high=1)

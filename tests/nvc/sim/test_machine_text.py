@@ -17,7 +17,9 @@ from tests.support.native import CHECKOUT
 #: No machine has all keys; this is the text of none that can be.
 EVERYTHING = load("a100-mig-dev").replace(faults=("nvmlInit slow 3",), platform="wsl", store="nv", pageable="ats")
 WHOLE = machine_text(EVERYTHING, nodes=True).encode()
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def parse(templates: Path, text: bytes) -> str:

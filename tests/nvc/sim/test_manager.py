@@ -115,7 +115,7 @@ def _first_calls(place: Path) -> int:
     def call() -> None:
         first, second = (os.open(place / "nvidia-uvm", os.O_RDWR) for _ in range(2))
         ioctl(first, 0x30000001, ctypes.create_string_buffer(16))
-        begin.wait(10)
+        begin.wait(30)
         named = ctypes.create_string_buffer(struct.pack("<iI", first, 1), 8)
         ioctl(second, 0x4B, named)
         done.append(struct.unpack_from("<I", named, 4)[0])
@@ -124,7 +124,7 @@ def _first_calls(place: Path) -> int:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     return done.count(0)
 
 
