@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.simgpu import SimGpu, with_gpu
-from tests.support.tenants import Tenants
+from tests.support.tenants import Tenants, until
 
 GIB = 1 << 30
 LIMIT = 10 * GIB
@@ -49,6 +49,11 @@ class Attack:
 
     def memory(self) -> int:
         return self.tenants.of(1).memory
+
+    def seen(self) -> None:
+        """Let it go on when what it mapped, 1.5 GiB of managed memory, is counted."""
+        until(lambda: self.tenants.of(1).managed == 3 * GIB // 2, "the mapping is seen")
+        self.go()
 
     def end(self) -> None:
         """The attacker goes, and everything is as before."""

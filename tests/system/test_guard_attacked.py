@@ -29,6 +29,7 @@ def test_what_a_process_without_a_client_maps_counts(place: Path) -> None:
     def child_maps(one: Attack) -> None:
         one.begin("uvm-child")
         assert one.get("mapped") == 0
+        one.seen()
         assert one.get("pieces") == 8, "of 10, less 1.5 GiB"
         one.go()
 

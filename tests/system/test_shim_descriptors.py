@@ -28,7 +28,7 @@ def run(program: Path, case: str, gpu: SimGpu) -> None:
     gpu.share(memory=1000 * MIB)
     shim = {"NVC_SHIM_LIMITS": str(gpu.limits_path), "NVC_SHIM_REGION": str(gpu.region_path)}
     environment = {**os.environ, **shim, "LD_PRELOAD": str(build() / "libnvc-shim.so")}
-    done = subprocess.run([program, case], env=environment, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run([program, case], env=environment, capture_output=True, text=True, timeout=90, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("ok\n", "", 0)
     assert gpu.region().slots == (), "nobody is left"
 

@@ -33,7 +33,7 @@ def cgroup(hierarchy: Path, name: str) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    for _ in range(100):
+    for _ in range(1000):
         try:
             path.rmdir()
             return

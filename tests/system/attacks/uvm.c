@@ -11,6 +11,14 @@
 #define EXTERNAL 0x48
 #define SPACE 0x5c000090u
 
+/* The guard looks at a mapping a little after it is made. A line is said when it has looked, by who can know that; the time
+ * is for a test that cannot. */
+static void let_it_be_seen (void)
+{
+    usleep (300000);
+    hold ();
+}
+
 struct uvm {
     int file;
     uint8_t uuid[16];
@@ -203,8 +211,10 @@ void attack_unseen (int argc, char **argv)
     mapped = (uint32_t) mapped == place ? 0 : mapped;
 #endif
     say ("mapped", (uint64_t) -mapped);
-    if (mapped == 0)
+    if (mapped == 0) {
         usleep (3000000);
+        hold ();
+    }
     say ("pieces", bed_fill (&bed));
     hold ();
 }
@@ -232,7 +242,7 @@ void attack_uvm_child (int argc, char **argv)
     if (read (told[0], &byte, sizeof (byte)) != sizeof (byte))
         exit (5);
     say ("mapped", (uint64_t) byte);
-    usleep (300000);
+    let_it_be_seen ();
     say ("pieces", bed_fill (&bed));
     kill (child, SIGKILL);
     waitpid (child, NULL, 0);
@@ -270,7 +280,7 @@ void attack_uvm_busy (int argc, char **argv)
     usleep (100000);
     place = mmap ((void *) BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) BASE);
     say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
-    usleep (300000);
+    let_it_be_seen ();
     say ("pieces", bed_fill (&bed));
     hold ();
 }
@@ -299,7 +309,7 @@ static void *without_first (void *argument)
     say ("memory", bed_memory (&first->bed, &handle, 2 * GIB));
     void *place = mmap ((void *) BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, first->uvm.file, (off_t) BASE);
     say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
-    usleep (300000);
+    let_it_be_seen ();
     say ("pieces", bed_fill (&first->bed));
     hold ();
     exit (0);
@@ -365,7 +375,7 @@ void attack_uvm_slow (int argc, char **argv)
     if (faults >= 0)
         close (faults);
     pthread_join (thread, NULL);
-    usleep (300000);
+    let_it_be_seen ();
     say ("pieces", bed_fill (&slow.bed));
     hold ();
 }

@@ -245,7 +245,7 @@ static void handlers (void)
 
 int main (int argc, char **argv)
 {
-    alarm (40);
+    alarm (80);
     CHECK (argc == 2);
     begin ();
     if (!strcmp (argv[1], "duplicates"))
