@@ -27,6 +27,7 @@ demo: bootstrap-runtimes native
 
 ## test           every test that this machine can run
 test: bootstrap native
+	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
 	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) --ignore=tests/engines tests
 
 ## test-engines   Docker, containerd (CRI too), Podman, LXC, Incus, Slurm with the installed commands (as root; installs packages).

@@ -197,7 +197,7 @@ def test_a_caller_that_dies_in_the_middle_leaves_the_container_as_it_was(
                 process.send_signal(how)
             _until(lambda: mountinfo(pid) == mounts)
             _until(lambda: tree(rootfs) == files)
-            assert not _alive(str(tmp_path / "hang"))
+            _until(lambda: not _alive(str(tmp_path / "hang")))
 
     run()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -146,7 +145,8 @@ class Bed:
         """Remove everything and return what was left on the machine."""
         left = leftovers.everything(self.token)
         if not leftovers.mounts(self.token):  # never delete through a mount that somebody left
-            shutil.rmtree(self.place, ignore_errors=True)
+            # Hundreds of trees: Python alone takes most of a minute for them.
+            subprocess.run(["rm", "-rf", "--one-file-system", self.place], check=False, capture_output=True)
         return left
 
 
