@@ -162,8 +162,10 @@ def event_race(one: Attack) -> None:
     assert one.memory() <= LIMIT
     assert one.tenants.of(1).truth <= one.memory()
     assert reasons(one) <= {"over-quota"}
+    # How much of it was memory is a matter of how often the other thread had a processor.
+    is_too_much = one.memory() + 9 * GIB > LIMIT
     one.go()
-    assert one.get("more") != 0
+    assert (one.get("more") != 0) == is_too_much
 
 
 def storm(one: Attack) -> None:

@@ -98,12 +98,12 @@ def test_containers_that_are_gone_leave_nothing(tmp_path: Path) -> None:
 
         own = threads()
         asyncio.run(some(AT_ONCE))
-        # A thread that was waited for is there until the kernel has ended it.
-        assert leftovers.until(lambda: threads() == own, seconds=30)
+        # A thread that was waited for is there until the kernel has ended it, also one of a test before.
+        assert leftovers.until(lambda: threads() <= own, seconds=30)
         before = descriptors(), resident()
         asyncio.run(some(CONTAINERS - AT_ONCE))
-        assert leftovers.until(lambda: threads() == own, seconds=30)
-        assert descriptors() == before[0]
+        assert leftovers.until(lambda: threads() <= own, seconds=30)
+        assert descriptors() <= before[0]
         assert resident() < before[1] + 4096
         assert len(tenants) == 0
         assert [event["event"] for event in place.told].count("gone") == CONTAINERS
@@ -123,11 +123,11 @@ def test_processes_put_into_a_container_that_stays_leave_nothing(tmp_path: Path)
         for _ in range(100):
             asyncio.run(tenants.admit(FIRST.replace(status="running"), hung_up()))
             for _ in range(20_000):
-                if descriptors() == before:
+                if descriptors() <= before:
                     break
                 time.sleep(0.002)
                 tenants.look()
-            assert descriptors() == before
+            assert descriptors() <= before
         (tenant,) = tenants
         assert list(tenant.listeners.values()) == [first]
         kept = place.keeping.get()
