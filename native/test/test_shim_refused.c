@@ -1,6 +1,7 @@
 /* Who is told that managed memory was refused: each thread of many, once. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/refused.h"
@@ -32,11 +33,26 @@ static void *refused (void *nothing)
     return nothing;
 }
 
+static pid_t silent_thread;
+
 /* Ends without asking. */
 static void *silent (void *nothing)
 {
-    refused_set ((uint32_t) gettid ());
+    silent_thread = gettid ();
+    refused_set ((uint32_t) silent_thread);
     return nothing;
+}
+
+/* Until the kernel does not know it any more, which is later than it can be joined. */
+static void silently (void)
+{
+    pthread_t thread;
+
+    if (pthread_create (&thread, NULL, silent, NULL) != 0)
+        return;
+    pthread_join (thread, NULL);
+    for (int turn = 0; turn < 100000 && syscall (SYS_tgkill, getpid (), silent_thread, 0) == 0; turn++)
+        usleep (100);
 }
 
 /* How many of that many threads were told. */
@@ -61,7 +77,6 @@ static int threads_told (unsigned count)
 
 int main (void)
 {
-    pthread_t thread;
     bool all = true;
 
     tap_ok (!refused_take (), "nobody was refused");
@@ -75,13 +90,11 @@ int main (void)
     tap_ok (threads_told (MOST) == REFUSED_THREADS && !told_twice && !told_nothing,
             "of more threads as many as there are entries");
     tap_ok (threads_told (8) == 8 && !told_nothing, "which are free again then");
-    if (pthread_create (&thread, NULL, silent, NULL) == 0)
-        pthread_join (thread, NULL);
+    silently ();
     tap_ok (threads_told (REFUSED_THREADS) == REFUSED_THREADS && !told_twice,
             "one more takes the entry of the thread that has ended");
     for (int i = 0; i < MOST; i++)
-        if (pthread_create (&thread, NULL, silent, NULL) == 0)
-            pthread_join (thread, NULL);
+        silently ();
     tap_ok (threads_told (8) == 8 && !told_twice, "entries of threads that have ended are used again");
     return tap_done ();
 }
