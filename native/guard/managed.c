@@ -126,9 +126,9 @@ static void look_at (struct tenant *tenant, struct process *process)
         space_leave (tenant, process);
     if (bytes != 0 && !process->space.is_held)
         (void) space_hold (tenant, process, process->pid); /* it was mapped unseen, or an earlier guard saw it */
+    space_seen (process, bytes, now);
     if (bytes != process->managed)
         managed_charge (tenant, &process->managed, bytes, process->pid);
-    space_seen (process, now);
 }
 
 void managed_look_at_left (struct tenant *tenant)

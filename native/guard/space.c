@@ -164,11 +164,15 @@ void space_announced (struct process *process, uint64_t bytes)
     space->announced_at = guard_now ();
 }
 
-void space_seen (struct process *process, uint64_t now)
+void space_seen (struct process *process, uint64_t bytes, uint64_t now)
 {
-    /* The kernel makes a mapping when it has the lock, some time after it was let through. */
-    if (process->space.announced_at + SETTLED_NS < now)
-        process->space.announced = 0;
+    struct space *space = &process->space;
+    uint64_t more = bytes > process->managed ? bytes - process->managed : 0;
+
+    /* The kernel makes a mapping when it has the lock, some time after it was let through; and not every one succeeds. */
+    space->announced -= more < space->announced ? more : space->announced;
+    if (space->announced_at + SETTLED_NS < now)
+        space->announced = 0;
 }
 
 /* Whether any process uses it. */

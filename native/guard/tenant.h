@@ -24,7 +24,7 @@ struct space {
     int memory;  /* its /proc/PID/mem */
     int watch;   /* a counter that says when the process executes something */
     void *page;  /* of that; NULL: there is none */
-    uint64_t announced, announced_at; /* bytes that may be mapped and were not seen yet; CLOCK_MONOTONIC ns */
+    uint64_t announced, announced_at; /* bytes that may be mapped and were not seen yet; the last (CLOCK_MONOTONIC ns) */
 };
 
 #define TENANT_SPACES 64u
@@ -307,8 +307,8 @@ bool space_hold (struct tenant *tenant, struct process *process, pid_t thread);
 bool space_is_current (const struct process *process);
 /* It may map so many bytes from now on. */
 void space_announced (struct process *process, uint64_t bytes);
-/* What it has mapped was looked at. */
-void space_seen (struct process *process, uint64_t now);
+/* It was looked at, and has mapped so many bytes; before that is charged. */
+void space_seen (struct process *process, uint64_t bytes, uint64_t now);
 /* It ended, or executed something: what it had mapped is charged as long as others use its address space. */
 void space_leave (struct tenant *tenant, struct process *process);
 /* Gives back what lay in address spaces that nobody uses any more. */

@@ -183,9 +183,12 @@ static void announced (void)
     space_announced (&process, UINT64_MAX);
     space_announced (&process, UINT64_MAX);
     tap_ok (process.space.announced == UINT64_C (1) << 50, "no sum of what is announced begins again at nothing");
-    space_seen (&process, process.space.announced_at + 1);
-    tap_ok (process.space.announced != 0, "a mapping can be made a while after it was let through");
-    space_seen (&process, process.space.announced_at + 2000000000u);
+    process.managed = 5;
+    space_seen (&process, 12, process.space.announced_at + 1);
+    tap_ok (process.space.announced == (UINT64_C (1) << 50) - 7, "what is seen for the first time was announced");
+    space_seen (&process, 5, process.space.announced_at + 1);
+    tap_ok (process.space.announced == (UINT64_C (1) << 50) - 7, "a mapping can be made a while after it was let through");
+    space_seen (&process, 5, process.space.announced_at + 2000000000u);
     tap_ok (process.space.announced == 0, "but not a second");
 }
 

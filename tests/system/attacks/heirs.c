@@ -97,7 +97,7 @@ static void attack_left (void (*leave) (int to))
     if (read (told[0], &said, sizeof (said)) != sizeof (said))
         exit (5);
     say ("mapped", (uint64_t) said);
-    sleep (3);
+    let_it_be_seen ();
     say ("pieces", bed_fill (&bed));
     kill (-child, SIGKILL);
     waitpid (child, NULL, 0);

@@ -11,14 +11,6 @@
 #define EXTERNAL 0x48
 #define SPACE 0x5c000090u
 
-/* The guard looks at a mapping a little after it is made. A line is said when it has looked, by who can know that; the time
- * is for a test that cannot. */
-static void let_it_be_seen (void)
-{
-    usleep (300000);
-    hold ();
-}
-
 struct uvm {
     int file;
     uint8_t uuid[16];
