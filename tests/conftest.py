@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ else:
     settings.load_profile("nvc")
 
 _WATCHDOG = pytest.StashKey[Watchdog]()
+#: Where the product keeps shares when nobody says another place, as the hook does that an engine starts.
+_PLACES = ("/run/nvc/share", "/run/nvc")
+_ABSENT = pytest.StashKey[list[str]]()
 
 
 def missing(marker: str) -> str:
@@ -40,9 +44,15 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("usepdb"):
         config.stash[_WATCHDOG] = Watchdog()
+    if not hasattr(config, "workerinput"):
+        config.stash[_ABSENT] = [path for path in _PLACES if not os.path.exists(path)]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    # After the last worker has ended: another one's container could be about to make its directory there.
+    for path in config.stash.get(_ABSENT, []):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
     if _WATCHDOG in config.stash:
         config.stash[_WATCHDOG].close()
 

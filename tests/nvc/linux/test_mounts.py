@@ -30,8 +30,7 @@ def isolated(function: Callable[..., Any], path: Path, api: str = "modern") -> A
         if api == "legacy":
             syscalls.unavailable.add("mount_setattr")
         assert mounts.modern() == (api == "modern")
-        # Of our own: what is looked for there may be somebody else's, who does the same beside us.
-        injection.mount("none", "/run", "tmpfs", 0)
+        injection.mount("none", "/run", "tmpfs", 0)  # our own: others do the same beside us, and leave the same
         for name in ("source", "target", "rootfs"):
             (path / name).mkdir(exist_ok=True)
         (path / "source/file").write_text("driver")
