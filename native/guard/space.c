@@ -23,8 +23,13 @@
 #include <unistd.h>
 
 #define TRIES 4u
-/* Nobody has memory there: more than the address space of a process (52 bits on aarch64, 56 on x86), and a place in a file. */
-#define NOWHERE ((off_t) 1 << 62)
+/* Nobody has memory there: the first bit above a process's addresses (56 on x86, 52 on aarch64) that is not one of those
+ * which the kernel takes for a tag and leaves out (57 to 62 with LAM; 56 to 63). */
+#if defined(__x86_64__)
+#define NOWHERE ((off_t) 1 << 56)
+#else
+#define NOWHERE ((off_t) 1 << 54)
+#endif
 #define MOST (UINT64_C (1) << 50) /* bytes; what is announced need not be possible */
 #define SETTLED_NS 1000000000u
 
