@@ -47,9 +47,14 @@ ATTRIBUTES = {
 
 @pytest.fixture(autouse=True)
 def libraries(bed: Bed) -> Iterator[None]:
-    """The libraries are built, and installed with the commands; entries of the containers are gone at the end."""
+    """The libraries are built, and installed with the commands. Of the bed's no entry is left, by other tests neither."""
     assert (build() / "preload" / os.uname().machine / "libnvc-shim.so").exists()
+    forget(bed)
     yield
+    forget(bed)
+
+
+def forget(bed: Bed) -> None:
     for entry in store.entries()[0]:
         with entry:
             if bed.token in entry.record.container or bed.token in entry.record.rootfs:
