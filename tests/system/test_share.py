@@ -47,7 +47,7 @@ ATTRIBUTES = {
 
 @pytest.fixture(autouse=True)
 def libraries(bed: Bed) -> Iterator[None]:
-    """The libraries are built, and installed with the commands. Of the bed's no entry is left, by other tests neither."""
+    """The libraries are built, and installed with the commands. No entry of the bed's is left, whoever made it."""
     assert (build() / "preload" / os.uname().machine / "libnvc-shim.so").exists()
     forget(bed)
     yield
