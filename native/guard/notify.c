@@ -36,8 +36,10 @@ static struct answer decide (struct tenant *tenant, int listener, const struct s
             process = process_of_thread_again (tenant, (pid_t) notification->pid);
         if (process == NULL)
             return (struct answer) { .error = -EAGAIN };
-        if (!space_hold (tenant, process, (pid_t) notification->pid))
+        if (!space_hold (tenant, process, (pid_t) notification->pid)) {
+            tenant->status.refused++;
             return (struct answer) { .error = -ENOMEM };
+        }
         space_announced (process, notification->data.args[1]);
         managed_look (tenant, process);
         return (struct answer) { .keep_on = true };

@@ -2,6 +2,7 @@
 #include "guard/tenant.h"
 #include "tap.h"
 
+#include <dirent.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
@@ -156,6 +157,31 @@ static void failed (void)
     tap_ok (tenant->managed[0] == 0, "and is charged nothing more");
 }
 
+/* Between its end and the kernel's word of it there is nothing to be read: it has not given back what it had mapped. */
+static void ended_and_not_told (void)
+{
+    struct process *process = begin (ENDS, true);
+    siginfo_t told;
+
+    tap_ok (process != NULL && waitid (P_PID, (id_t) process->pid, &told, WEXITED | WNOWAIT) == 0, "a process ended");
+    if (process == NULL)
+        return;
+    managed_now (tenant);
+    tap_ok (process->managed == SEEN, "and is not taken for one that has nothing mapped");
+    end (process);
+}
+
+static unsigned descriptors (void)
+{
+    DIR *directory = opendir ("/proc/self/fd");
+    unsigned count = 0;
+
+    while (directory != NULL && readdir (directory) != NULL)
+        count++;
+    closedir (directory);
+    return count;
+}
+
 static void many (void)
 {
     struct process *process = begin (EXECUTES, true);
@@ -210,6 +236,8 @@ static void rights (void)
 
 int main (int argc, char **argv)
 {
+    unsigned before;
+
     (void) argv;
     if (argc > 1)
         stay (NULL);
@@ -226,6 +254,7 @@ int main (int argc, char **argv)
     tenant->epoll = epoll_create1 (EPOLL_CLOEXEC);
     pthread_mutex_init (&tenant->lock, NULL);
     pthread_mutex_lock (&tenant->lock);
+    before = descriptors ();
     left (ENDS, false, "ended");
     left (ENDS, true, "ended, with a child that shares it");
     left (EXECUTES, false, "execve");
@@ -233,8 +262,10 @@ int main (int argc, char **argv)
     left (EXECUTES_BY_THREAD, false, "execve by a thread");
     left (EXECUTES_BY_THREAD, true, "execve by a thread, with a child that shares it");
     failed ();
+    ended_and_not_told ();
     many ();
     announced ();
     rights ();
+    tap_ok (descriptors () == before, "what is forgotten is closed");
     return tap_done ();
 }
