@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,9 +53,13 @@ def fill(directory: Path) -> Path:
     return path
 
 
-def with_tenants(place: Path, act: Callable[[Tenants, list[dict[str, object]], Path], None]) -> None:
+@contextlib.contextmanager
+def agents(
+    place: Path, size: str
+) -> Iterator[tuple[Callable[[Guard], Tenants], Keeping, list[dict[str, object]], Path]]:
+    """What makes the tenants of a guard, as each agent does; what is kept between them; what they tell; where."""
     directory, shares, own = place / "agent", str(place / "share"), os.getpid()
-    small(directory, "size=64k")
+    small(directory, f"size={size}")
     prepare(str(directory))
     limits = Limits((GPU,), (), "580.105.08", KEY)
     store.create(StoredShare(KEY, KEY, own, store.start_time(own)), limits, b"", directory=shares)
@@ -63,10 +68,14 @@ def with_tenants(place: Path, act: Callable[[Tenants, list[dict[str, object]], P
     journal.listen(told.append)
     keeping = Keeping(str(directory), Systemd({}))
     try:
-        with Guard(str(place)) as guard:
-            act(Tenants(guard, keeping, journal, str(directory), shares, []), told, directory)
+        yield lambda guard: Tenants(guard, keeping, journal, str(directory), shares, []), keeping, told, directory
     finally:
         keeping.leave()
+
+
+def with_tenants(place: Path, act: Callable[[Tenants, list[dict[str, object]], Path], None]) -> None:
+    with agents(place, "64k") as (tenants, _, told, directory), Guard(str(place)) as guard:
+        act(tenants(guard), told, directory)
 
 
 def admit(tenants: Tenants) -> None:
@@ -107,33 +116,21 @@ def ends_after_its_files(tenants: Tenants, told: list[dict[str, object]], direct
 
 
 def taken_over_later(place: Path, size: str) -> None:
-    directory, shares, own = place / "agent", str(place / "share"), os.getpid()
-    small(directory, f"size={size}")
-    prepare(str(directory))
-    limits = Limits((GPU,), (), "580.105.08", KEY)
-    store.create(StoredShare(KEY, KEY, own, store.start_time(own)), limits, b"", directory=shares)
-    told: list[dict[str, object]] = []
-    journal = Journal(-1)
-    journal.listen(told.append)
-    keeping = Keeping(str(directory), Systemd({}))
+    own = os.getpid()
     listener, _other = os.pipe()
-
-    def tenants(guard: Guard) -> Tenants:
-        return Tenants(guard, keeping, journal, str(directory), shares, [])
-
-    with Guard(str(place)) as guard:
-        process = ContainerProcess(KEY, own, own, "creating", "nvc", "", 0)
-        asyncio.run(tenants(guard).admit(process, listener))
-    filler = fill(directory)
-    with Guard(str(place)) as guard, pytest.raises(AgentError, match="no space left on device") as raised:
-        tenants(guard).take_over(keeping.get())
-    assert "make room in /run" in raised.value.hint
-    filler.unlink()
-    with Guard(str(place)) as guard:
-        again = tenants(guard)
-        again.take_over(keeping.get())
-        assert len(again) == 1, told
-    keeping.leave()
+    with agents(place, size) as (tenants, keeping, told, directory):
+        with Guard(str(place)) as guard:
+            process = ContainerProcess(KEY, own, own, "creating", "nvc", "", 0)
+            asyncio.run(tenants(guard).admit(process, listener))
+        filler = fill(directory)
+        with Guard(str(place)) as guard, pytest.raises(AgentError, match="no space left on device") as raised:
+            tenants(guard).take_over(keeping.get())
+        assert "make room in /run" in raised.value.hint
+        filler.unlink()
+        with Guard(str(place)) as guard:
+            again = tenants(guard)
+            again.take_over(keeping.get())
+            assert len(again) == 1, told
 
 
 @pytest.mark.parametrize("size", ["1m", "128k"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -351,25 +350,6 @@ def test_mount_id_is_that_of_mountinfo(statx: bool, tmp_path: Path) -> None:
             syscalls.unavailable.add("statx")
         syscalls.mount("t", str(path / "target"), "tmpfs", 0)
         assert mounts.mount_id(pinned(path / "target")) == mounted_at(path / "target")[0].id
-
-    isolated(run, tmp_path)
-
-
-def test_entering_with_threads_is_refused_with_einval(tmp_path: Path) -> None:
-    def run(path: Path) -> None:
-        stop = threading.Event()
-        thread = threading.Thread(target=stop.wait)
-        thread.start()
-        try:
-            with pytest.raises(SyscallError) as caught:
-                namespaces.enter("/proc/self/ns/mnt", "mnt")
-            assert caught.value.errno == errno.EINVAL
-        finally:
-            stop.set()
-            thread.join()
-        # The kernel's thread ends a little after Python's.
-        assert leftovers.until(lambda: len(os.listdir("/proc/self/task")) == 1, seconds=30)
-        namespaces.enter("/proc/self/ns/mnt", "mnt")
 
     isolated(run, tmp_path)
 
