@@ -148,6 +148,9 @@ enum status memory_vid_heap (struct request *request)
     case HEAP_INFO:
         return heap_information (request, client);
     case HEAP_FREE:
+        /* flags, NVOS32_FREE_FLAGS_MEMORY_HANDLE_PROVIDED (rmapi_deprecated_vidheapctrl.c) */
+        if ((get32 (head, 48) & 1) == 0)
+            return STATUS_INVALID_ARGUMENT;
         object = object_find (client, get32 (head, 44));
         if (object == NULL || object->kind != KIND_MEMORY)
             return STATUS_INVALID_OBJECT_HANDLE;

@@ -104,21 +104,24 @@ def calls(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> di
     return found
 
 
-def contexts(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> tuple[Costs, Costs]:
-    """What making a context costs, and making it and giving it back, by context.c, in nanoseconds; begin: as above."""
-    made, whole = Costs(), Costs()
+def contexts(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> tuple[Costs, Costs, Costs]:
+    """What contexts cost, by context.c, in nanoseconds; begin: as above.
+
+    A program's first one with cuInit, another one made, and another one made and given back.
+    """
+    first, made, whole = Costs(), Costs(), Costs()
     for start in range(starts):
         programs = begin()
         on_one_processor(programs, start)
-        for program in programs:
-            program.ask("context 1")
+        for place in [*range(start % len(programs), len(programs)), *range(start % len(programs))]:
+            first.add_one(place, float(programs[place].ask("first")))
         for place in _turns(len(programs), rounds):
             of_making, of_both = map(float, programs[place].ask("context 2").split())
             made.add_one(place, of_making)
             whole.add_one(place, of_both)
         for program in programs:
             program.kill()
-    return made, whole
+    return first, made, whole
 
 
 def on_one_processor(programs: Sequence[Spoken], index: int) -> None:

@@ -117,7 +117,7 @@ def compile_programs(sources: Iterable[Path], target: Path) -> Path:
             alone = ["-cudart", "static", "-Xcompiler=-static-libstdc++,-static-libgcc"]
             command = [compiler, "-O2", *alone, "-arch=native", *output, *cuda, "-ldl", "-lpthread"]
         else:
-            command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", *output, "-Wl,--as-needed", *cuda]
+            command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-rdynamic", *output, "-Wl,--as-needed", *cuda]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{source.name}: {done.stderr}"
 

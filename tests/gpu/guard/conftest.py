@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from nvc.agent import scheduler
 from tests.support import loose_share
 from tests.support.bed import Bed
 from tests.support.frameworks import Frameworks
@@ -63,6 +64,14 @@ def guarding(bed: Bed, launcher: Path) -> Iterator[Guarding]:
     """A guard without tenants. Every test has its own."""
     uuid, driver = first_gpu()
     with Guarding(bed.directory("guard"), uuid, nodes(), driver, launcher) as guarded:
+        yield guarded
+
+
+@pytest.fixture
+def calm(bed: Bed, launcher: Path) -> Iterator[Guarding]:
+    """A guard whose tenants are looked at as seldom as an agent does. Every test has its own."""
+    uuid, driver = first_gpu()
+    with Guarding(bed.directory("guard"), uuid, nodes(), driver, launcher, look=scheduler.LOOK) as guarded:
         yield guarded
 
 

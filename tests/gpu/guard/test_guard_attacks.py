@@ -38,6 +38,9 @@ ALLOCATE = f"alloc 40 {4 * MIB}"
 #: give that back, which holds everybody up, also without us (native/guard/fair.c bounds it).
 LOST, LATENCY, LATENCY_BESIDE_STARTS = 2.0, 3.0, 4.0
 
+#: Where page tables are made for: half a GiB each, whose tables take 1 MiB.
+PLACES = 512
+
 
 class Neighbour:
     """A tenant that computes and allocates, and what it does while nobody attacks."""
@@ -184,3 +187,22 @@ def test_an_attack_has_no_effect(neighbour: Neighbour, attack: Path, table: Tabl
         good=good,
     )
     assert good, (attacker.wrong[:3], missing)
+
+
+@pytest.mark.timeout(60)
+def test_page_tables_are_nobodys(neighbour: Neighbour, attack: Path, table: Table) -> None:
+    """What docs/guard.md, "What it cannot see", says of them: its size, and that it ends with the process."""
+    before, tenant = used_mib(), neighbour.guarding.tenant(memory=QUOTA)
+    with Spoken(tenant.wrap([str(attack), "uvm-tables", str(PLACES)]), neighbour.environment) as attacker:
+        begun, said = time.monotonic(), [attacker.line() for _ in range(2)]
+        took, charged = time.monotonic() - begun, tenant.used() >> 20
+        grown = used_mib() - before
+    gone = leftovers.until(lambda: used_mib() <= before + STILL, seconds=5)
+    table.add(
+        f"page tables: 512 MiB of system memory mapped at {PLACES} places, in pages of 4 KiB",
+        goal="gone with its process",
+        got=f"{' '.join(said)}; nvidia-smi +{grown} MiB, charged {charged} MiB; {took:.1f} s; gone: {gone}",
+        good=gone and said == ["memory=0", f"places={PLACES}"],
+    )
+    assert gone
+    assert said == ["memory=0", f"places={PLACES}"]

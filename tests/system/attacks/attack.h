@@ -79,6 +79,19 @@ void let_it_be_seen (void);
 int send_descriptor (int socket, int descriptor);
 int receive_descriptor (int socket);
 
+/* uvm_bed.c */
+#define UVM_BASE 0x700000000000u
+struct uvm {
+    int file;
+    uint8_t uuid[16];
+};
+/* The status of a call; 0x10000 + errno when the system call failed. */
+uint32_t uvm_call (int file, unsigned long number, void *params, size_t status_at);
+/* An address space of the GPU that UVM manages. is_told: every step's status is said. */
+struct uvm uvm_begin (struct bed *bed, bool is_told);
+/* Maps memory at the GPU's address UVM_BASE + place GiB. */
+uint32_t uvm_map (const struct uvm *uvm, const struct bed *bed, unsigned place, uint32_t handle, uint64_t size);
+
 /* A system call by the 32-bit entry; -errno. Of other.c, on x86-64. */
 long entry_32 (long number, long one, long two, long three);
 
@@ -89,7 +102,7 @@ attack attack_size_race, attack_command_race, attack_class_race, attack_event_ra
 attack attack_child, attack_passed, attack_queued, attack_exec, attack_bomb, attack_traced, attack_victim, attack_reused; /* processes.c */
 attack attack_entries, attack_uring, attack_churn;                                                /* other.c */
 attack attack_uvm, attack_uvm_tree, attack_uvm_heir, attack_unseen, attack_uvm_child, attack_uvm_busy,
-    attack_uvm_thread, attack_uvm_slow, attack_uvm_heap; /* uvm.c */
+    attack_uvm_thread, attack_uvm_slow, attack_uvm_heap, attack_uvm_tables; /* uvm.c */
 attack attack_uvm_clone, attack_uvm_exec, attack_uvm_exec_thread, attack_idle; /* heirs.c */
 attack attack_stalled; /* stalls.c */
 

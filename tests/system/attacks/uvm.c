@@ -6,95 +6,11 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-#define BASE 0x700000000000u
-/* VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED, ENABLE_PAGE_FAULTING */
-#define EXTERNAL 0x48
-#define SPACE 0x5c000090u
-
-struct uvm {
-    int file;
-    uint8_t uuid[16];
-};
-
-static uint32_t call (int file, unsigned long number, void *params, size_t status_at)
-{
-    uint32_t status;
-
-    if (ioctl (file, number, params) < 0)
-        return 0x10000u + (uint32_t) errno;
-    memcpy (&status, (uint8_t *) params + status_at, sizeof (status));
-    return status;
-}
-
-/* An address space of the GPU that UVM manages. */
-static struct uvm begin (struct bed *bed, bool is_told)
-{
-    struct uvm uvm = { .file = open ("/dev/nvidia-uvm", O_RDWR) };
-    struct {
-        uint8_t uuid[16];
-        uint32_t numa;
-        int32_t node, file;
-        uint32_t client, partition, status;
-    } gpu = { .file = bed->file, .client = bed->client, .status = 0xffff };
-    struct {
-        uint8_t uuid[16];
-        int32_t file;
-        uint32_t client, space, status;
-    } space = { .file = bed->file, .client = bed->client, .space = SPACE, .status = 0xffff };
-    uint32_t gid[67] = { 0, 2 }, address_space[12] = { 0, EXTERNAL }, said[6];
-    uint64_t initialize[2] = { 0, 0xffff };
-    int32_t memory[2] = { uvm.file, -1 };
-    static const char *const names[] = { "gid", "initialize", "mm", "register", "space", "register-space" };
-
-    said[0] = bed_control (bed, bed->subdevice, 0x2080014a, gid, sizeof (gid));
-    memcpy (uvm.uuid, gid + 3, 16);
-    memcpy (gpu.uuid, gid + 3, 16);
-    memcpy (space.uuid, gid + 3, 16);
-    said[1] = call (uvm.file, 0x30000001, initialize, 8);
-    /* MM_INITIALIZE, on a file of its own: before it no address space can be registered. */
-    said[2] = call (open ("/dev/nvidia-uvm", O_RDWR), 75, memory, 4);
-    said[3] = call (uvm.file, 37, &gpu, 36);
-    said[4] = bed_alloc (bed, bed->device, SPACE, 0x90f1, address_space);
-    said[5] = call (uvm.file, 25, &space, 28);
-    for (unsigned i = 0; is_told && i < 6; i++)
-        say (names[i], said[i]);
-    return uvm;
-}
-
-static uint32_t map (const struct uvm *uvm, const struct bed *bed, unsigned place, uint32_t handle, uint64_t size)
-{
-    static struct {
-        uint64_t base, length, offset;
-        struct {
-            uint8_t uuid[16];
-            uint32_t kinds[5];
-        } gpus[256];
-        uint64_t count;
-        int32_t file;
-        uint32_t client, memory, status;
-    } params;
-    struct {
-        uint64_t base, length;
-        uint32_t status, spare;
-    } range = { BASE + place * GIB, size, 0xffff, 0 };
-
-    call (uvm->file, 73, &range, 16);
-    memset (&params, 0, sizeof (params));
-    params.base = range.base;
-    params.length = size;
-    memcpy (params.gpus[0].uuid, uvm->uuid, 16);
-    params.count = 1;
-    params.file = bed->file;
-    params.client = bed->client;
-    params.memory = handle;
-    return call (uvm->file, 33, &params, 9260);
-}
-
 /* uvm PIECES MEBIBYTES: memory is mapped and then freed: how many pieces can be had so? */
 void attack_uvm (int argc, char **argv)
 {
     struct bed bed = bed_open ();
-    struct uvm uvm = begin (&bed, true);
+    struct uvm uvm = uvm_begin (&bed, true);
     unsigned pieces = argc > 0 ? (unsigned) atoi (argv[0]) : 20, kept = 0;
     uint64_t size = (argc > 1 ? (uint64_t) atoi (argv[1]) : 1024) * MIB;
 
@@ -103,7 +19,7 @@ void attack_uvm (int argc, char **argv)
 
         if (bed_memory (&bed, &handle, size) != 0)
             break;
-        mapped = map (&uvm, &bed, i, handle, size);
+        mapped = uvm_map (&uvm, &bed, i, handle, size);
         kept += mapped == 0;
         if (i == 0)
             say ("map", mapped);
@@ -113,9 +29,9 @@ void attack_uvm (int argc, char **argv)
     hold ();
     /* UVM lets go of half of them (FREE). */
     for (unsigned i = 0; i < kept / 2; i++) {
-        uint64_t range[3] = { BASE + i * GIB, size, 0xffff };
+        uint64_t range[3] = { UVM_BASE + i * GIB, size, 0xffff };
 
-        call (uvm.file, 34, range, 16);
+        uvm_call (uvm.file, 34, range, 16);
     }
     say ("let-go", kept / 2);
     hold ();
@@ -125,12 +41,12 @@ void attack_uvm (int argc, char **argv)
 void attack_uvm_tree (int argc, char **argv)
 {
     struct bed bed = bed_open ();
-    struct uvm uvm = begin (&bed, false);
+    struct uvm uvm = uvm_begin (&bed, false);
     uint32_t handle, kept = 0;
 
     (void) argc, (void) argv;
     for (unsigned i = 0; i < 6 && bed_memory (&bed, &handle, GIB) == 0; i++)
-        kept += i % 2 == 0 && map (&uvm, &bed, i, handle, GIB) == 0;
+        kept += i % 2 == 0 && uvm_map (&uvm, &bed, i, handle, GIB) == 0;
     say ("kept", kept);
     hold ();
     say ("freed", bed_free (&bed, bed.client));
@@ -152,7 +68,7 @@ void attack_uvm_heir (int argc, char **argv)
 
         if (child == 0) {
             struct bed bed = bed_open ();
-            struct uvm uvm = begin (&bed, false);
+            struct uvm uvm = uvm_begin (&bed, false);
             struct bed second = bed_open ();
             uint32_t handle;
 
@@ -160,7 +76,7 @@ void attack_uvm_heir (int argc, char **argv)
             for (unsigned k = 0; k < pieces && bed_memory (&bed, &handle, GIB) == 0; k++) {
                 struct duplicate copy = { second.client, second.device, second.next++, bed.client, handle, 0, 0xffff };
 
-                kept += map (&uvm, &bed, k, handle, GIB) == 0;
+                kept += uvm_map (&uvm, &bed, k, handle, GIB) == 0;
                 if (i % 2 != 0)
                     ioctl (second.file, REQUEST (0x34, sizeof (copy)), &copy);
             }
@@ -181,7 +97,7 @@ void attack_uvm_heir (int argc, char **argv)
 void attack_unseen (int argc, char **argv)
 {
     struct bed bed = bed_open ();
-    struct uvm uvm = begin (&bed, false);
+    struct uvm uvm = uvm_begin (&bed, false);
     long mapped = -ENOSYS;
 
     (void) argc, (void) argv;
@@ -215,7 +131,7 @@ void attack_unseen (int argc, char **argv)
 void attack_uvm_child (int argc, char **argv)
 {
     struct bed bed = bed_open ();
-    struct uvm uvm = begin (&bed, false);
+    struct uvm uvm = uvm_begin (&bed, false);
     int told[2], byte;
 
     (void) argc, (void) argv;
@@ -223,7 +139,7 @@ void attack_uvm_child (int argc, char **argv)
         exit (4);
     pid_t child = fork ();
     if (child == 0) {
-        void *place = mmap ((void *) BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) BASE);
+        void *place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) UVM_BASE);
 
         byte = place == MAP_FAILED ? errno : 0;
         if (write (told[1], &byte, sizeof (byte)) != sizeof (byte))
@@ -258,7 +174,7 @@ static void *mapping (void *argument)
 void attack_uvm_busy (int argc, char **argv)
 {
     struct bed bed = bed_open ();
-    struct uvm uvm = begin (&bed, false);
+    struct uvm uvm = uvm_begin (&bed, false);
     int file = memfd_create ("mapped", MFD_CLOEXEC);
     pthread_t thread;
     void *place;
@@ -270,7 +186,7 @@ void attack_uvm_busy (int argc, char **argv)
         if (pthread_create (&thread, NULL, mapping, &file) != 0)
             exit (4);
     usleep (100000);
-    place = mmap ((void *) BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) BASE);
+    place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) UVM_BASE);
     say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
     let_it_be_seen ();
     say ("pieces", bed_fill (&bed));
@@ -299,7 +215,7 @@ static void *without_first (void *argument)
         fclose (file);
     }
     say ("memory", bed_memory (&first->bed, &handle, 2 * GIB));
-    void *place = mmap ((void *) BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, first->uvm.file, (off_t) BASE);
+    void *place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, first->uvm.file, (off_t) UVM_BASE);
     say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
     let_it_be_seen ();
     say ("pieces", bed_fill (&first->bed));
@@ -316,7 +232,7 @@ void attack_uvm_thread (int argc, char **argv)
 
     (void) argc, (void) argv;
     first.bed = bed_open ();
-    first.uvm = begin (&first.bed, false);
+    first.uvm = uvm_begin (&first.bed, false);
     first.pid = getpid ();
     if (pthread_create (&thread, NULL, without_first, &first) != 0)
         exit (4);
@@ -353,14 +269,14 @@ void attack_uvm_slow (int argc, char **argv)
 
     (void) argc, (void) argv;
     slow.bed = bed_open ();
-    uvm = begin (&slow.bed, false);
+    uvm = uvm_begin (&slow.bed, false);
     slow.page = mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     range.range.start = (uintptr_t) slow.page;
     if (slow.page == MAP_FAILED || pthread_create (&thread, NULL, call_with_slow_memory, &slow) != 0)
         exit (4);
     if (faults >= 0 && (ioctl (faults, UFFDIO_API, &api) != 0 || ioctl (faults, UFFDIO_REGISTER, &range) != 0))
         exit (4);
-    place = mmap ((void *) BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) BASE);
+    place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) UVM_BASE);
     atomic_store (&slow.is_mapped, true);
     say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
     hold ();
@@ -376,14 +292,32 @@ void attack_uvm_slow (int argc, char **argv)
 void attack_uvm_heap (int argc, char **argv)
 {
     struct bed bed = bed_open ();
-    struct uvm uvm = begin (&bed, false);
-    uint32_t head[46] = { bed.client, bed.device, 3, [5] = 0xffff }, handle;
+    struct uvm uvm = uvm_begin (&bed, false);
+    uint32_t head[46] = { bed.client, bed.device, 3, [5] = 0xffff, [12] = 1 /* MEMORY_HANDLE_PROVIDED */ }, handle;
 
     (void) argc, (void) argv;
     say ("memory", bed_memory (&bed, &handle, GIB));
-    say ("map", map (&uvm, &bed, 0, handle, GIB));
+    say ("map", uvm_map (&uvm, &bed, 0, handle, GIB));
     bed_free (&bed, handle);
     say ("other", bed_memory (&bed, &head[11], 64 * MIB));
-    say ("freed", call (bed.file, REQUEST (0x4a, sizeof (head)), head, 20));
+    say ("freed", uvm_call (bed.file, REQUEST (0x4a, sizeof (head)), head, 20));
+    hold ();
+}
+
+/* uvm-tables PLACES: the same system memory, in pages of 4 KiB, is mapped at as many places; what describes that lies in
+ * video memory. */
+void attack_uvm_tables (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    struct uvm uvm = uvm_begin (&bed, false);
+    unsigned places = argc > 0 ? (unsigned) atoi (argv[0]) : 64, mapped = 0;
+    struct memory params = memory_of (GIB / 2);
+    uint32_t handle = bed.next++;
+
+    params.attributes = 0x2a800000; /* PCI, pages of 4 KiB, not contiguous, cached */
+    say ("memory", bed_alloc (&bed, bed.device, handle, 0x3e, &params));
+    while (mapped < places && uvm_map (&uvm, &bed, mapped, handle, GIB / 2) == 0)
+        mapped++;
+    say ("places", mapped);
     hold ();
 }
