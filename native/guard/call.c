@@ -32,6 +32,9 @@
 /* A class whose params' size is not in the tables gets as much as it could read. */
 #define UNKNOWN_PARAMS 4096u
 
+/* To find out whether longer params were changed costs more than to write them. */
+#define COMPARED_MOST 4096u
+
 /* Whoever made a call that had to be left to it is looked at this much later. */
 #define LOOK_AFTER_NS 1000000u
 
@@ -156,6 +159,12 @@ static long perform (struct tenant *tenant, const struct rm_call *call, const st
     return result;
 }
 
+/* What is not changed need not be written: most calls that make an object, or free one, change nothing. */
+static bool is_changed (const void *now, const void *said, size_t size)
+{
+    return size > COMPARED_MOST || memcmp (now, said, size) != 0;
+}
+
 static struct answer write_back (struct tenant *tenant, const struct rm_call *call, const struct pointers *pointers,
                                  pid_t thread, uint64_t address, long result)
 {
@@ -167,8 +176,10 @@ static struct answer write_back (struct tenant *tenant, const struct rm_call *ca
 
         pieces[count++] = (struct memory_piece) { wanted->address, pointers->pieces[i], wanted->size };
     }
-    pieces[count++] = (struct memory_piece) { pointers->params, tenant->params, pointers->params_size };
-    pieces[count++] = (struct memory_piece) { address, tenant->head, call->head_size };
+    if (is_changed (tenant->params, tenant->said_params, pointers->params_size))
+        pieces[count++] = (struct memory_piece) { pointers->params, tenant->params, pointers->params_size };
+    if (is_changed (tenant->head, tenant->said, call->head_size))
+        pieces[count++] = (struct memory_piece) { address, tenant->head, call->head_size };
     return memory_write_all (tenant, thread, pieces, count) ? (struct answer) { .value = 0, .error = (int32_t) result }
                                                             : failed (EFAULT);
 }
@@ -203,10 +214,11 @@ static enum rm_verdict begin (struct tenant *tenant, struct rm_call *call)
     enum rm_verdict verdict;
 
     tenant->wants_look = false;
+    memcpy (tenant->said, tenant->head, call->head_size);
+    if (may_look || call->params_size <= COMPARED_MOST)
+        memcpy (tenant->said_params, tenant->params, call->params_size);
     if (!may_look)
         return rm_begin (tenant->rm, call);
-    memcpy (tenant->said, tenant->head, call->head_size);
-    memcpy (tenant->said_params, tenant->params, call->params_size);
     verdict = rm_begin (tenant->rm, call);
     if (tenant->wants_look) {
         rm_end (tenant->rm, call, -EAGAIN);

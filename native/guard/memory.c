@@ -8,15 +8,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Numbers of threads are not used again so soon. */
-#define SOON_NS 10000000u
-
 /* While the container's memory kept this thread waiting, the number of the one that called can have come to mean a stranger. */
 static bool is_caller (const struct tenant *tenant, pid_t thread)
 {
     const struct process *process = tenant->current;
 
-    if (process == NULL || guard_now () - atomic_load_explicit (&tenant->called_at, memory_order_relaxed) < SOON_NS)
+    if (process == NULL || guard_now () - atomic_load_explicit (&tenant->called_at, memory_order_relaxed) < THREAD_SOON_NS)
         return true;
     return syscall (SYS_tgkill, process->pid, thread, 0) == 0 && process_is_there (process);
 }

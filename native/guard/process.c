@@ -162,10 +162,12 @@ struct process *process_of_thread (struct tenant *tenant, pid_t thread)
 {
     struct thread_entry *entry = &tenant->threads[(uint32_t) thread % TENANT_THREADS];
     struct process *process = entry->thread == thread ? process_by_serial (tenant, entry->serial) : NULL;
+    uint64_t now = guard_now ();
 
-    /* The thread's number may mean another one by now: it must still be of this process. That the process is the one that the
-     * pidfd pins shows when a descriptor is taken from it. */
-    if (process == NULL || process->dead || syscall (SYS_tgkill, process->pid, thread, 0) != 0) {
+    /* The thread's number may mean another one by now, unless it called a moment ago: it must still be of this process. That
+     * the process is the one that the pidfd pins shows when a descriptor is taken from it. */
+    if (process == NULL || process->dead ||
+        (now - entry->called_at >= THREAD_SOON_NS && syscall (SYS_tgkill, process->pid, thread, 0) != 0)) {
         pid_t group = group_of (thread);
 
         process = group > 0 ? enter (tenant, group) : NULL;
@@ -175,7 +177,7 @@ struct process *process_of_thread (struct tenant *tenant, pid_t thread)
         entry->thread = thread;
         entry->serial = process->serial;
     }
-    process->used_at = guard_now ();
+    entry->called_at = process->used_at = now;
     return process;
 }
 

@@ -74,9 +74,12 @@ struct replay {
     uint8_t head[REPLAY_HEAD];
 };
 
+/* Numbers of threads are not used again so soon: the kernel gives them out in turn, and has 32768 at the least. */
+#define THREAD_SOON_NS 10000000u
 struct thread_entry {
     pid_t thread;
     uint64_t serial;
+    uint64_t called_at; /* CLOCK_MONOTONIC ns */
     struct replay replay;
 };
 
@@ -163,7 +166,7 @@ struct tenant {
     int copy;
     struct params_guess guesses[TENANT_GUESSES], guessed; /* guessed: what lies in params of the call in hand */
     uint8_t head[4096], params[SCRATCH_SIZE], list[SCRATCH_SIZE], rights[16];
-    uint8_t said[4096], said_params[SCRATCH_SIZE]; /* of them, before rm began the call */
+    uint8_t said[4096], said_params[SCRATCH_SIZE]; /* of them, before rm began the call; long params only if it may begin again */
 };
 
 #define GUARD_TENANTS 4096

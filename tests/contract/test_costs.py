@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from tests.support.costs import Costs, on_one_processor
-from tests.support.spoken import Spoken
+from tests.support.costs import Costs
 
 
 @pytest.mark.parametrize(
@@ -42,12 +39,3 @@ def test_each_is_asked_as_often_and_nobody_always_first() -> None:
     rounds = [asked[index : index + 3] for index in range(0, 18, 3)]
     assert all(sorted(one) == [0, 1, 2] for one in rounds)
     assert {one[0] for one in rounds} == {one[-1] for one in rounds} == {0, 1, 2}
-
-
-def test_those_that_are_compared_run_on_the_same_processor() -> None:
-    with Spoken(["cat"], os.environ) as one, Spoken(["cat"], os.environ) as other:
-        for index in range(3):
-            on_one_processor([one, other], index)
-            first, second = (os.sched_getaffinity(program.process.pid) for program in (one, other))
-            assert first == second
-            assert len(first) == 1

@@ -6,7 +6,6 @@ two sets of measurements of the same thing differ by some hundredths. So every c
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -91,9 +90,8 @@ def calls(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> di
     begin: starts the held one, the free one and another free one; they are ended here. Raises Silent.
     """
     found = {what: Costs() for what in CALLS}
-    for start in range(starts):
+    for _ in range(starts):
         programs = begin()
-        on_one_processor(programs, start)
         for program in programs:
             for line in CALLS.values():
                 program.ask(line)
@@ -112,7 +110,6 @@ def contexts(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) ->
     first, made, whole = Costs(), Costs(), Costs()
     for start in range(starts):
         programs = begin()
-        on_one_processor(programs, start)
         for place in [*range(start % len(programs), len(programs)), *range(start % len(programs))]:
             first.add_one(place, float(programs[place].ask("first")))
         for place in _turns(len(programs), rounds):
@@ -122,16 +119,6 @@ def contexts(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) ->
         for program in programs:
             program.kill()
     return first, made, whole
-
-
-def on_one_processor(programs: Sequence[Spoken], index: int) -> None:
-    """Let the main threads of programs that work in turn run on the same processor, on another one for another index.
-
-    In a virtual machine some processors are faster than others: whoever gets one keeps it.
-    """
-    allowed = sorted(os.sched_getaffinity(0))
-    for program in programs:
-        os.sched_setaffinity(program.process.pid, {allowed[index % len(allowed)]})
 
 
 def _turns(count: int, rounds: int) -> Iterator[int]:

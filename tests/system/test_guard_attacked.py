@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
@@ -49,6 +50,17 @@ def test_a_tenant_whose_thread_does_not_come_back_can_be_removed(place: Path) ->
         assert tenants.run(place / "attack", "churn", "10", tenant=2).startswith("bad=0\n")
 
     guarded(place, removed)
+
+
+def test_only_what_changed_is_written(place: Path) -> None:
+    """A struct that cannot be written to fails a call that has something to say, as it does without us."""
+
+    def constant(tenants: Tenants) -> None:
+        tenants.add(1, memory=LIMIT)
+        assert tenants.run(place / "attack", "unchanged") == f"unchanged=0\nchanged={errno.EFAULT}\n"
+        assert tenants.of(1).memory == 0
+
+    guarded(place, constant)
 
 
 def test_of_small_pieces_few_can_be_kept(place: Path) -> None:

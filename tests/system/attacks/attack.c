@@ -21,7 +21,7 @@ static const struct {
     { "uvm-slow", attack_uvm_slow },   { "reused", attack_reused },               { "uvm-heap", attack_uvm_heap },
     { "stalled", attack_stalled },     { "uvm-clone", attack_uvm_clone },
     { "uvm-exec", attack_uvm_exec },   { "uvm-exec-thread", attack_uvm_exec_thread }, { "idle", attack_idle },
-    { "uvm-tables", attack_uvm_tables },
+    { "uvm-tables", attack_uvm_tables }, { "unchanged", attack_unchanged },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }

@@ -130,3 +130,26 @@ void attack_churn (int argc, char **argv)
     say ("median", times[rounds / 2]);
     say ("slowest", times[rounds - 1]);
 }
+
+static uint32_t free_from_constant (struct bed *bed, uint32_t status)
+{
+    struct release *call = mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct memory params = memory_of (MIB);
+    uint32_t handle = bed->next + 0x1000 + status;
+
+    if (call == MAP_FAILED || bed_alloc (bed, bed->device, handle, 0x40, &params) != 0)
+        exit (6);
+    *call = (struct release) { bed->client, bed->device, handle, status };
+    mprotect (call, 4096, PROT_READ);
+    return ioctl (bed->file, REQUEST (0x29, sizeof (*call)), call) < 0 ? (uint32_t) errno : call->status;
+}
+
+/* unchanged: two calls whose struct cannot be written to. To one nothing new is to be written. */
+void attack_unchanged (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+
+    (void) argc, (void) argv;
+    say ("unchanged", free_from_constant (&bed, 0));
+    say ("changed", free_from_constant (&bed, 0xffff));
+}
