@@ -11,7 +11,7 @@ import time
 
 from nvc.agent.status import StatusTenant, TenantGpu, TenantProcess
 from nvc.errors import ContainerError, InputError, NvcError
-from nvc.guard import attach
+from nvc.guard import attach, attached
 from nvc.linux import syscalls
 from nvc.linux.guard import ATTACHED, GpuStatus, TenantStatus
 from nvc.record import Record
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nvc.agent.scheduler import Scheduler
-    from nvc.guard.attach import AttachedProcess
+    from nvc.guard.attached import AttachedProcess
     from nvc.linux.guard import Guard
 
 
@@ -44,7 +44,7 @@ class Attachments:
     """The guard as the scheduler wants it, with attached processes beside its tenants. For one thread."""
 
     def __init__(
-        self, guard: Guard, devices: str = "/dev", shares: str = store.DIRECTORY, directory: str = attach.DIRECTORY
+        self, guard: Guard, devices: str = "/dev", shares: str = store.DIRECTORY, directory: str = attached.DIRECTORY
     ) -> None:
         """devices: where the driver's nodes are. shares: the store of the shim's regions. directory: for records."""
         self._guard = guard
@@ -115,7 +115,7 @@ class Attachments:
             self._forget(scheduler, old, restore=False)
         self._next += 1
         number = self._next
-        kept = tuple(attach.save(process.replace(capped=percent < WHOLE_CAP), self._directory) for process in found)
+        kept = tuple(attached.save(process.replace(capped=percent < WHOLE_CAP), self._directory) for process in found)
         gpu = ResolvedGpu(uuids.pop(), -1, cap=percent, weight=weight)
         self._tenants[number] = AttachedTenant(number, name, round(time.time(), 3), gpu, kept)
         try:
@@ -219,7 +219,7 @@ class Attachments:
                     pass  # it ended
             if restore or not attach.is_alive(process):
                 try:
-                    attach.remove(process.pid, process.start_time, self._directory)
+                    attached.remove(process.pid, process.start_time, self._directory)
                 except OSError:
                     pass  # /run is read-only; the next agent removes what is of nobody's
         self._tenants.pop(number)

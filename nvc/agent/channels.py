@@ -8,7 +8,7 @@ import time
 
 from nvc.agent import tenant_files
 from nvc.errors import AgentError, reason
-from nvc.guard.attach import AttachedChannel, AttachedProcess
+from nvc.guard.attached import AttachedChannel, AttachedProcess
 
 SUFFIX = ".channels"
 _MAGIC = 0x6C6E6863726D766E

@@ -14,7 +14,7 @@ from nvc.share import bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nvc.guard.attach import AttachedProcess
+    from nvc.guard.attached import AttachedProcess
 
 #: The file that the one agent of a directory holds a lock of.
 LOCK = "lock"

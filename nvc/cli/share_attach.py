@@ -68,6 +68,7 @@ def attach(
             hint="systemctl start nvc-agent, or nvc-py agent; --weight alone needs none",
         )
     from nvc.guard import attach as attaching
+    from nvc.guard import attached
     from nvc.share.outside import OWN_SLICE, timeslice
 
     done = []
@@ -85,7 +86,7 @@ def attach(
     groups = sum(len(process.groups) for process, _ in found)
     for process, begin in found:
         microseconds = timeslice(wish, groups) or OWN_SLICE
-        attaching.reweigh(attaching.save(process, directory or attaching.DIRECTORY), microseconds)
+        attaching.reweigh(attached.save(process, directory or attached.DIRECTORY), microseconds)
         done.append(
             {
                 "pid": process.pid,
@@ -111,8 +112,9 @@ def detach(pid: int | None, container: str | None, directory: str, agent: str) -
         click.echo(f"detached: {', '.join(map(str, reply.get('pids', ())))}")
         return
     from nvc.guard import attach as attaching
+    from nvc.guard import attached
 
-    place = directory or attaching.DIRECTORY
+    place = directory or attached.DIRECTORY
     done = [each for each in _pids(pid, container) if attaching.restore(each, place)]
     if not done:
         raise InputError("nothing there is attached", hint="nvc-py share attach does it")

@@ -5,7 +5,7 @@ from OBJECTS on, and the driver its clients one after the other, so a process's 
 the driver gives us now. Every client that is tried in vain prints a line in the kernel's log: so as few as possible.
 
 Descriptors of the process are copied (pidfd_getfd), looked at, used without the rights that the process has not, and
-closed at once. What was found is written to DIRECTORY, so that ``detach`` can put it back, whoever made the change.
+closed at once.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import sys
 
 from nvc.errors import ContainerError, DeviceError, InputError, reason
+from nvc.guard import attached
+from nvc.guard.attached import AttachedChannel, AttachedGroup, AttachedProcess
 from nvc.linux import rmcontrol, syscalls
 from nvc.linux.fd import Fd
-from nvc.record import Record
 from nvc.share import limits as limits_file
 from nvc.share import processes, region, store
 from nvc.share.model import PROBES
-from rpc.codec import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DIRECTORY = "/run/nvc/attach"
 #: Where handles begin: clients as the driver numbers them, objects as libcuda does (both seen on drivers 535 to 595).
 CLIENTS, CLIENTS_MASK, OBJECTS = 0xC1D00000, 0xFFFFF, 0x5C000000
 #: How many are tried: neighbours of a client that was found, objects of a client.
@@ -35,46 +35,9 @@ NEIGHBOURS, OBJECTS_TRIED = 8, 0x400
 #: The slice of copy groups, which libcuda leaves as the driver made it; compute groups get 2048.
 COPY_SLICE = 1024
 _INVALID_CLIENT = (0x23, 0x1B, 0x1C)
+#: INVALID_OBJECT_HANDLE, OBJECT_NOT_FOUND (clientGetResourceRef): what another object answers is neither.
+_NO_OBJECT = (0x33, 0x57)
 _GET_GID, _GET_TOKEN = 0x2080014A, 0xC36F0108
-_SIZE_LIMIT = 256 << 10
-
-
-class AttachedGroup(Record):
-    """A compute group. slice: microseconds that it had when it was found."""
-
-    descriptor: int
-    client: int
-    group: int
-    slice: int
-
-
-class AttachedChannel(Record):
-    """A channel, in the words of the process that has it."""
-
-    descriptor: int
-    client: int
-    subdevice: int
-    channel: int
-
-
-class AttachedProcess(Record):
-    """A process that can be scheduled.
-
-    pid: the host's. start_time: of /proc/PID/stat. device, inode: of the control node (nvc.share.limits.LimitsNode).
-    source: "region" or "probes". probes: how many clients were tried in vain. uuid: of its one GPU, "" where it has
-    several: then caps cannot be kept. capped: somebody may have stopped its channels.
-    """
-
-    pid: int
-    start_time: int
-    device: int
-    inode: int
-    source: str
-    uuid: str
-    groups: tuple[AttachedGroup, ...]
-    channels: tuple[AttachedChannel, ...]
-    probes: int = 0
-    capped: bool = False
 
 
 def find(pid: int, devices: str = "/dev", shares: str = store.DIRECTORY, *, probes: int = PROBES) -> AttachedProcess:
@@ -148,6 +111,32 @@ def thaw(process: AttachedProcess) -> None:
             _must(process, rmcontrol.disable_channels(control, client, subdevice, handles, disabled=False))
 
     _on_copies(process, {channel.descriptor for channel in process.channels}, act)
+
+
+def restore(pid: int, directory: str = attached.DIRECTORY) -> bool:
+    """Give a process the timeslices that it had, and forget it; False: it is not attached.
+
+    Raises ContainerError, OSError.
+    """
+    process = attached.load(pid, directory)
+    if process is None:
+        return False
+    reweigh(process, 0)
+    attached.remove(process.pid, process.start_time, directory)
+    return True
+
+
+def thaw_left(directory: str = attached.DIRECTORY) -> int:
+    """Start the channels of processes whose keeper of time ended; how many processes. Raises OSError."""
+    count = 0
+    for process in attached.load_all(directory):
+        if process.capped:
+            try:
+                thaw(process)
+            except (OSError, ContainerError):
+                continue  # it ended
+            count += 1
+    return count
 
 
 def is_alive(process: AttachedProcess) -> bool:
@@ -300,8 +289,12 @@ def _objects(control: Fd, number: int, client: int) -> tuple[list[AttachedGroup]
     handles: list[int] = []
     subdevices: dict[int, str] = {}
     for handle in range(OBJECTS, OBJECTS + OBJECTS_TRIED):
-        microseconds = rmcontrol.get_timeslice(control, client, handle)
-        if microseconds is not None:
+        answer = bytearray(8)
+        status = rmcontrol.control(control, client, handle, rmcontrol.GET_TIMESLICE, answer)
+        if status in _NO_OBJECT:
+            continue  # most of them: they are asked nothing more
+        if status == 0:
+            microseconds = int.from_bytes(answer, sys.byteorder)
             if microseconds != COPY_SLICE:
                 groups.append(AttachedGroup(number, client, handle, microseconds))
         elif rmcontrol.control(control, client, handle, _GET_TOKEN, bytearray(4)) == 0:
@@ -313,88 +306,3 @@ def _objects(control: Fd, number: int, client: int) -> tuple[list[AttachedGroup]
     subdevice = next(iter(subdevices)) if len(subdevices) == 1 else 0
     channels = [AttachedChannel(number, client, subdevice, handle) for handle in handles]
     return (groups, channels if groups else [], set(subdevices.values()) if groups else set())
-
-
-# What was found, for who detaches.
-
-
-def save(found: AttachedProcess, directory: str = DIRECTORY) -> AttachedProcess:
-    """Write it down, with the slices that it had when it was attached first. Raises OSError."""
-    os.makedirs(directory, 0o700, exist_ok=True)
-    before = load(found.pid, directory)
-    if before is not None:
-        old = {(group.client, group.group): group for group in before.groups}
-        groups = tuple(old.get((group.client, group.group), group) for group in found.groups)
-        found = found.replace(groups=groups, capped=found.capped or before.capped)
-    path = _path(directory, found.pid, found.start_time)
-    descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(dumps(found.as_data()))
-        os.rename(f"{path}.new", path)
-    except BaseException:
-        os.unlink(f"{path}.new")
-        raise
-    return found
-
-
-def restore(pid: int, directory: str = DIRECTORY) -> bool:
-    """Give a process the timeslices that it had, and forget it; False: it is not attached.
-
-    Raises ContainerError, OSError.
-    """
-    process = load(pid, directory)
-    if process is None:
-        return False
-    reweigh(process, 0)
-    remove(process.pid, process.start_time, directory)
-    return True
-
-
-def load_all(directory: str = DIRECTORY) -> list[AttachedProcess]:
-    """Those that live; what is left of others is removed. Raises OSError."""
-    found = []
-    for name in os.listdir(directory) if os.path.isdir(directory) else []:
-        pid, _, started = name.removesuffix(".json").partition("-")
-        if not (pid.isdigit() and started.isdigit()):
-            continue
-        process = load(int(pid), directory)
-        if process is not None and process.start_time == int(started):
-            found.append(process)
-        else:
-            remove(int(pid), int(started), directory)
-    return found
-
-
-def thaw_left(directory: str = DIRECTORY) -> int:
-    """Start the channels of processes whose keeper of time ended; how many processes. Raises OSError."""
-    count = 0
-    for process in load_all(directory):
-        if process.capped:
-            try:
-                thaw(process)
-            except (OSError, ContainerError):
-                continue  # it ended
-            count += 1
-    return count
-
-
-def load(pid: int, directory: str = DIRECTORY) -> AttachedProcess | None:
-    """What was written down of this process; None when that is nothing, or cannot be read. Raises OSError."""
-    try:
-        with open(_path(directory, pid, store.start_time(pid)), "rb") as file:
-            return AttachedProcess.from_data(loads(file.read(_SIZE_LIMIT), limit=_SIZE_LIMIT))
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def remove(pid: int, started: int, directory: str = DIRECTORY) -> None:
-    """Forget it. Raises OSError."""
-    try:
-        os.unlink(_path(directory, pid, started))
-    except FileNotFoundError:
-        pass
-
-
-def _path(directory: str, pid: int, started: int) -> str:
-    return f"{directory}/{pid}-{started}.json"

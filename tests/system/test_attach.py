@@ -15,8 +15,8 @@ import pytest
 
 from nvc.agent.protocol import Client
 from nvc.errors import ContainerError, InputError, NvcError
-from nvc.guard import attach
-from nvc.guard.attach import AttachedProcess
+from nvc.guard import attach, attached
+from nvc.guard.attached import AttachedProcess
 from nvc.linux import rmcontrol, syscalls
 from nvc.linux.guard import ATTACHED, Guard
 from nvc.share import store
@@ -99,7 +99,7 @@ def by_command(gpu: SimGpu) -> None:
     assert re.fullmatch(
         rf"process {pid}: \d+ compute groups, \d+ us each, \d+ clients tried in vain, in [\d.]+ ms\n", done.stdout
     )
-    found = attach.load(pid, f"{gpu.work}/attach")
+    found = attached.load(pid, f"{gpu.work}/attach")
     assert found is not None
     assert slices(found) == {6144 // len(found.groups)}
     # Once more: what it had before the first time is what it gets back.
@@ -248,7 +248,7 @@ def by_an_agent_that_did_not_attach(gpu: SimGpu) -> None:
         client.call("attach", pid=pid, weight=30, cap="50%")
         agent.kill()
         agent.wait()
-    found = attach.load(pid, f"{place}/attach")
+    found = attached.load(pid, f"{place}/attach")
     assert found is not None
     attach.reweigh(found, 5000)
     with an_agent(gpu, place), Client(f"{place}/agent/control") as client:
@@ -281,7 +281,7 @@ def with_agent(gpu: SimGpu, place: Path) -> None:
         assert [("attach", [0.75]), ("attach", [0.25])] == [
             (one["kind"], [round(each["share_wished"], 2) for each in one["gpus"]]) for one in found
         ]
-        processes = [attach.load(probe.process.pid, f"{place}/attach") for probe in (first, second)]
+        processes = [attached.load(probe.process.pid, f"{place}/attach") for probe in (first, second)]
         assert all(processes)
         lengths = [slices(process).pop() * len(process.groups) for process in processes if process is not None]
         assert lengths[0] == pytest.approx(3 * lengths[1], rel=0.01)

@@ -10,6 +10,7 @@ import pytest
 
 from nvc.errors import ContainerError
 from nvc.guard import attach
+from nvc.guard.attached import AttachedProcess
 from tests.gpu.guard.conftest import Starts
 from tests.support.sampled import collect
 from tests.support.share_table import Table
@@ -42,7 +43,7 @@ def test_two_running_processes_are_attached_at_once(start: Starts, table: Table)
     before, _ = _share(programs, WINDOW)
     window = 300_000_000
     moments: list[int] = []
-    found: list[attach.AttachedProcess] = []
+    found: list[AttachedProcess] = []
 
     def act() -> None:
         time.sleep(1.1 * window / 1e9)

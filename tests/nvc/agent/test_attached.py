@@ -14,7 +14,7 @@ import pytest
 from nvc.agent.attached import Attachments
 from nvc.agent.scheduler import Scheduler
 from nvc.errors import InputError
-from nvc.guard.attach import AttachedGroup, AttachedProcess
+from nvc.guard.attached import AttachedGroup, AttachedProcess
 from nvc.linux.guard import Guard
 from nvc.share import store
 
