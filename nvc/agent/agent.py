@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 #: until a keeper that could not be started is tried again.
 BEAT, LOOK, EVENTS, OTHER, KEEPER = 0.15, 0.25, 0.25, 5.0, 0.1
 _BACKLOG = 512
+_BLIND = (
+    "nobody tells of an execve here (perf_event_open): managed memory that a process mapped before one counts for "
+    "nobody, if others use its address space"
+)
+_SIGHT = "start the agent with CAP_PERFMON, where perf_event_open is allowed, on a kernel with CONFIG_PERF_EVENTS"
 
 
 class AgentOptions(Record):
@@ -119,6 +124,8 @@ class Agent:
         tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
         sees = {"sees_driver": self.guard.sees_driver, "sees_exec": self.guard.sees_exec}
         self.journal.write("ready", tenants=len(self.tenants), **sees, pid=os.getpid())
+        if not self.guard.sees_exec:
+            self.journal.write("problem", what=_BLIND, hint=_SIGHT)
         systemd.tell("READY=1", f"STATUS={len(self.tenants)} containers taken over")
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -5,11 +5,7 @@ from __future__ import annotations
 import grp
 import socket
 import stat
-import subprocess
-import sys
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,43 +13,10 @@ import pytest
 from nvc.agent.protocol import Client
 from nvc.errors import NvcError
 from tests.support import leftovers
+from tests.support.lone_agent import agent, configure
 from tests.support.loopback import free_address
 
 pytestmark = pytest.mark.root
-
-MAIN = "import sys; from nvc.cli.main import main; sys.exit(main(sys.argv[1:], 'nvc-py'))"
-
-
-@contextmanager
-def agent(place: Path) -> Iterator[Path]:
-    """One that is told nothing but its file. Its control socket."""
-    control = place / "run/agent/control"
-    words = [
-        sys.executable,
-        "-c",
-        MAIN,
-        "agent",
-        "--config",
-        str(place / "config.toml"),
-        "--store",
-        str(place / "share"),
-    ]
-    log = place / "log"
-    (place / "run").mkdir(exist_ok=True)
-    with log.open("wb") as file:
-        process = subprocess.Popen(words, stderr=file)
-    try:
-        assert leftovers.until(lambda: '"ready"' in log.read_text() or process.poll() is not None, seconds=40)
-        assert process.poll() is None, log.read_text()
-        yield control
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def configure(place: Path, *lines: str) -> None:
-    text = "\n".join(["[agent]", f'directory = "{place}/run/agent"', *lines, ""])
-    (place / "config.toml").write_text(text)
 
 
 def reads(address: str) -> bool:
