@@ -102,6 +102,28 @@ def calls(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> di
     return found
 
 
+def steps(table: Table, held: Spoken, free: Spoken) -> bool:
+    """Whether calls that are nobody's business execute as many instructions; rows. Raises Silent.
+
+    Time differs from process to process by more than the goals; the number of instructions does not.
+    """
+    same = True
+    for what, line in STEPS.items():
+        for program in (held, free):
+            program.ask(line)  # the first time is the dynamic linker's too
+        under, alone = (int(program.ask(line)) for program in (held, free))
+        good = table.add(
+            f"{what}: instructions of the calling thread",
+            goal="the same",
+            got=str(under),
+            base=str(alone),
+            ratio=f"{under / max(alone, 1):.4f}",
+            good=under == alone,
+        )
+        same = same and bool(good)
+    return same
+
+
 def contexts(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> tuple[Costs, Costs, Costs]:
     """What contexts cost, by context.c, in nanoseconds; begin: as above.
 

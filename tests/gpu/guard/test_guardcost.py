@@ -22,6 +22,7 @@ CONTEXT, TRAINING = 1.05, 0.99
 #: allocation by a half, a context by a tenth.
 STARTS, ROUNDS = 14, 3
 CONTEXT_STARTS, CONTEXTS, TRAININGS = 18, 3, 6
+LAUNCHES = 8000
 
 
 @pytest.mark.timeout(200)
@@ -41,6 +42,19 @@ def test_calls_cost_what_the_design_allows(calm: Guarding, start: Starts, table:
         f"{status.performed} performed, {status.continued} continued",
     )
     assert {what: cost.ratio for what, cost in found.items() if cost.misses(GOALS.get(what))} == {}
+
+
+def test_a_launch_is_none_of_its_business(calm: Guarding, start: Starts, table: Table) -> None:
+    tenant = calm.tenant(memory=8 * GIB)
+    with start("cost", tenant=tenant) as held, start("cost") as free:
+        same = costs.steps(table, held, free)
+        before = tenant.status().notifications
+        held.ask(f"launch {LAUNCHES}")
+        announced = tenant.status().notifications - before
+
+    none = table.add(f"announced calls of {LAUNCHES} launches", goal="0", got=str(announced), good=announced == 0)
+    assert same
+    assert none
 
 
 @pytest.mark.timeout(200)

@@ -41,24 +41,8 @@ def test_calls_cost_what_they_did(share: Shares, start: Starts, table: Table, ca
 def test_what_is_none_of_its_business_executes_the_same_instructions(
     share: Shares, start: Starts, table: Table
 ) -> None:
-    """Time differs from process to process by more than the goals; the number of instructions does not."""
     with start("cost", share=share(memory=8 << 30)) as held, start("cost") as free:
-        found = {
-            what: [int(program.ask(line)) for program in (held, free)]
-            for what, line in costs.STEPS.items()
-            for _ in range(2)  # the first time is the dynamic linker's too
-        }
-
-    for what, (under, alone) in found.items():
-        table.add(
-            f"{what}: instructions of the calling thread",
-            goal="the same",
-            got=str(under),
-            base=str(alone),
-            ratio=f"{under / max(alone, 1):.4f}",
-            good=under == alone,
-        )
-    assert all(under == alone for under, alone in found.values()), found
+        assert costs.steps(table, held, free)
 
 
 @pytest.mark.timeout(200)
