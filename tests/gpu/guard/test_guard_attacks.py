@@ -6,6 +6,7 @@ says what it was answered, and tests/support/attacks.py has the answers that it 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import subprocess
@@ -113,8 +114,9 @@ class Attacker:
         )
         assert self.process.stdin is not None
         if not self.holds:
-            self.process.stdin.write(b"\n" * 8)
-            self.process.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # some ask for nothing, and have ended
+                self.process.stdin.write(b"\n" * 8)
+                self.process.stdin.flush()
 
     def again(self) -> None:
         """If it has ended, judge it, and run it once more."""
