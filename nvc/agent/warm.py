@@ -23,6 +23,7 @@ import time
 from nvc.agent import warm_caller, warm_request, warm_worker
 from nvc.agent.warm_request import DESCRIPTORS, LIMIT, Programs, Refused, Request
 from nvc.agent.warm_worker import Spare
+from nvc.driver import inventory
 from nvc.linux import memory, rights
 
 TYPE_CHECKING = False
@@ -125,6 +126,7 @@ class Warm:
         """Have a worker in advance, unless there is work: it would be in its way."""
         if self._spare or self._working or not self._serving or time.monotonic() < self._patience:
             return
+        inventory.read_ahead()
         try:
             self._spare = Spare(self._manner, self._programs)
         except OSError:

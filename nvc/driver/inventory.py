@@ -37,6 +37,39 @@ SIZE_LIMIT = 4 << 20
 VIEW_LIMIT = 4
 
 
+class Known:
+    """A file that was read. stamp: which one. stored: its content. inventories: of its views."""
+
+    __slots__ = ("inventories", "stamp", "stored")
+
+    def __init__(self, stamp: tuple[int, ...], stored: dict[str, Any], inventories: tuple[Inventory, ...]) -> None:
+        self.stamp = stamp
+        self.stored = stored
+        self.inventories = inventories
+
+
+#: Path -> what ``read_ahead`` found there.
+_known: dict[str, Known] = {}
+
+
+def read_ahead(path: str = CACHE) -> None:
+    """Read and decode the file while nobody waits; ``load`` takes that if the very same file is there then.
+
+    All else that makes an inventory valid is looked at by ``load``. Does nothing with a file that would not be used.
+    """
+    known = _known.get(path)
+    try:
+        stamp, data = _read(path, known.stamp if known else ())
+        if data is None:
+            return
+        _known.pop(path, None)
+        stored = loads(data, limit=SIZE_LIMIT)
+        inventories = tuple(_unpack(view["inventory"]) for view in stored["views"])
+        _known[path] = Known(stamp, stored, inventories)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        _known.pop(path, None)
+
+
 def cache_path(host: Host) -> str:
     """Where a host's inventory is kept: a simulated machine has its file inside its own directory."""
     return host_path(host.system, CACHE)
@@ -62,10 +95,10 @@ def load(
     machine = machine_key(host) if cache is not None else None
     if cache is None or machine is None:
         return _told(_discover(host, options, query(), environ)[0], log)
-    stored = _stored(cache, machine, log)
+    stored, inventories = _stored(cache, machine, log)
     view = view_key(options, environ)
     try:
-        found = _hit(host, stored["views"], view)
+        found = _hit(host, stored["views"], inventories, view)
         if found is not None:
             log.info(f"inventory from {cache}")
             return _told(found, log)
@@ -92,10 +125,13 @@ def _told(inventory: Inventory, log: Log) -> Inventory:
     return inventory
 
 
-def _hit(host: Host, views: list[dict[str, Any]], wanted: dict[str, Any]) -> Inventory | None:
-    for view in views:
+def _hit(
+    host: Host, views: list[dict[str, Any]], inventories: tuple[Inventory, ...], wanted: dict[str, Any]
+) -> Inventory | None:
+    """inventories: of the views, if they were decoded before."""
+    for index, view in enumerate(views):
         if view["key"] == wanted and view["watch"] == identities(host.root, view["watch"]):
-            return _unpack(view["inventory"])
+            return inventories[index] if inventories else _unpack(view["inventory"])
     return None
 
 
@@ -114,12 +150,17 @@ def _discover(
     return inventory, watch
 
 
-def _stored(path: str, machine: dict[str, Any], log: Log) -> dict[str, Any]:
-    """The content of the file, or an empty one for this machine."""
-    empty: dict[str, Any] = {"machine": machine, "facts": None, "views": []}
+def _stored(path: str, machine: dict[str, Any], log: Log) -> tuple[dict[str, Any], tuple[Inventory, ...]]:
+    """The content of the file, or an empty one for this machine; and its inventories, if it was read ahead."""
+    empty: tuple[dict[str, Any], tuple[Inventory, ...]] = {"machine": machine, "facts": None, "views": []}, ()
+    known = _known.get(path)
     try:
-        stored = loads(_read(path), limit=SIZE_LIMIT)
-        if not isinstance(stored, dict) or stored.keys() != empty.keys():
+        _, data = _read(path, known.stamp if known else ())
+        if known is not None and data is None:
+            stored, inventories = {**known.stored}, known.inventories
+        else:
+            stored, inventories = loads(data or b"", limit=SIZE_LIMIT), ()
+        if not isinstance(stored, dict) or stored.keys() != empty[0].keys():
             raise ValueError("unexpected content")
     except FileNotFoundError:
         return empty
@@ -131,11 +172,14 @@ def _stored(path: str, machine: dict[str, Any], log: Log) -> dict[str, Any]:
         changed = [name for name, value in machine.items() if before.get(name) != value]
         log.info(f"inventory in {path} is of another time: {', '.join(changed)} changed")
         return empty
-    return stored
+    return stored, inventories
 
 
-def _read(path: str) -> bytes:
-    """The file's bytes, if only this user can have written them. Raises OSError, ValueError."""
+def _read(path: str, known: tuple[int, ...]) -> tuple[tuple[int, ...], bytes | None]:
+    """Which file it is, and its bytes, if only this user can have written them; None: it is that which is known.
+
+    Raises OSError, ValueError.
+    """
     _check_owner(os.lstat(os.path.dirname(path)), stat.S_IFDIR, "its directory")
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags)
@@ -145,8 +189,10 @@ def _read(path: str) -> bytes:
         # A second name would be a way to let root's file of another purpose stand here.
         if found.st_nlink != 1 or found.st_size > SIZE_LIMIT:
             raise ValueError(f"it has {found.st_nlink} links and {found.st_size} bytes")
-        # Once is enough: the file is complete before it gets its name, and is never written again.
-        return os.read(descriptor, found.st_size)
+        # The file is complete before it gets its name, and is never written again: once is enough, and no other
+        # file has its number and its times.
+        stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return stamp, None if stamp == known else os.read(descriptor, found.st_size)
     finally:
         os.close(descriptor)
 
@@ -196,10 +242,11 @@ def _pack(inventory: Inventory) -> dict[str, Any]:
 
 
 def _unpack(data: dict[str, Any]) -> Inventory:
-    minors = [gpu.pop("mig_minors") for gpu in data["gpus"]]
-    inventory = Inventory.from_data(data)
-    gpus = (
+    minors = [gpu["mig_minors"] for gpu in data["gpus"]]
+    gpus = [{name: value for name, value in gpu.items() if name != "mig_minors"} for gpu in data["gpus"]]
+    inventory = Inventory.from_data({**data, "gpus": gpus})
+    with_nodes = (
         gpu.replace(mig_nodes=tuple(cap_node(numbers[0], minor) for minor in numbers[1:])) if numbers else gpu
         for gpu, numbers in zip(inventory.gpus, minors, strict=True)
     )
-    return inventory.replace(gpus=tuple(gpus))
+    return inventory.replace(gpus=tuple(with_nodes))
