@@ -18,7 +18,7 @@ from tools.bench import Bench
 from tools.measuring import markdown
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
-ROUNDS = 21
+ROUNDS = 41
 #: Read while pytest starts: tests see no NVC_ variable.
 DIRECTORY = Path(os.environ.get("NVC_GPU_TABLES") or CHECKOUT / "build/gpu-share")
 
