@@ -11,7 +11,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any, ClassVar, Self, dataclass_transform
 else:
 
@@ -30,6 +30,8 @@ _ATOMS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "None": (type(None),),
 }
+#: Types whose values are data as they are.
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 _registry: dict[str, type[Record]] = {}
 
 
@@ -116,7 +118,11 @@ class Record(metaclass=_RecordMeta):
 
     def as_data(self) -> dict[str, Any]:
         """The value as JSON-ready data: dict of str to str, int, float, bool, None, list and dict."""
-        return {field: _to_data(getattr(self, field)) for field in self._fields}
+        found = {}
+        for field in self._fields:
+            value = getattr(self, field)
+            found[field] = value if type(value) in _PLAIN else _to_data(value)
+        return found
 
     @classmethod
     def from_data(cls, data: object) -> Self:
@@ -124,11 +130,16 @@ class Record(metaclass=_RecordMeta):
 
         Raises DecodeError for a missing or unknown field, or a value of another type; nothing is converted.
         """
-        value: Self = _decode_record(cls, data, cls.__name__)
+        try:
+            value: Self = _decode_record(cls, data)
+        except _Refused as refused:
+            raise DecodeError(f"{cls.__name__}{refused}") from None
         return value
 
 
 def _to_data(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Record):
         return value.as_data()
     if isinstance(value, tuple | list):
@@ -138,26 +149,63 @@ def _to_data(value: Any) -> Any:
     return value
 
 
-def _decode_record(cls: Any, data: object, where: str) -> Any:
+class _Refused(Exception):
+    """A value that is not as annotated. Where it is is put together on the way out: mostly nobody asks."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what, self.place = what, ""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.what}"
+
+    def below(self, step: str) -> Self:
+        self.place = step + self.place
+        return self
+
+
+#: What a class's data is decoded by: each field, its decoder, and its default or _NEEDED.
+_plans: dict[Any, tuple[tuple[str, Callable[[Any], Any], Any], ...]] = {}
+_decoders: dict[str, Callable[[Any], Any]] = {}
+_NEEDED: Any = object()
+
+
+def prepare() -> None:
+    """Build what decodes the classes that there are, which is else done when each is decoded first."""
+    for cls in list(_registry.values()):
+        try:
+            _plan(cls)
+        except TypeError:
+            continue  # one that nobody decodes
+
+
+def _plan(cls: Any) -> tuple[tuple[str, Callable[[Any], Any], Any], ...]:
+    defaults = cls._defaults
+    plan = tuple((field, _decoder(text), defaults.get(field, _NEEDED)) for field, text in cls._fields.items())
+    _plans[cls] = plan
+    return plan
+
+
+def _decode_record(cls: Any, data: object) -> Any:
     if not isinstance(data, dict):
-        raise DecodeError(f"{where}: expected an object, got {type(data).__name__}")
-    fields = cls._fields
-    for key in data:
-        if key not in fields:
-            raise DecodeError(f"{where}: unknown field {key!r}")
-    values = {}
-    for field, annotation in fields.items():
+        raise _Refused(f"expected an object, got {type(data).__name__}")
+    if not data.keys() <= cls._fields.keys():
+        raise _Refused(f"unknown field {next(key for key in data if key not in cls._fields)!r}")
+    values = []
+    for field, decode, default in _plans.get(cls) or _plan(cls):
         if field in data:
-            values[field] = _decoder(annotation)(data[field], f"{where}.{field}")
-        elif field not in cls._defaults:
-            raise DecodeError(f"{where}: missing field {field!r}")
-    return cls(**values)
+            try:
+                values.append(decode(data[field]))
+            except _Refused as refused:
+                raise refused.below(f".{field}") from None
+        elif default is _NEEDED:
+            raise _Refused(f"missing field {field!r}")
+        else:
+            values.append(default)
+    return cls(*values)
 
 
-_decoders: dict[str, Callable[[Any, str], Any]] = {}
-
-
-def _decoder(annotation: str) -> Callable[[Any, str], Any]:
+def _decoder(annotation: str) -> Callable[[Any], Any]:
     found = _decoders.get(annotation)
     if found is None:
         found = _decoders[annotation] = _build_decoder(annotation)
@@ -174,10 +222,10 @@ def _split(text: str, separator: str) -> Iterator[str]:
     yield text[start:].strip()
 
 
-def _build_decoder(annotation: str) -> Callable[[Any, str], Any]:
+def _build_decoder(annotation: str) -> Callable[[Any], Any]:
     choices = list(_split(annotation, "|"))
     if len(choices) > 1:
-        return _union([_decoder(choice) for choice in choices], annotation)
+        return _union([_decoder(choice) for choice in choices])
     if annotation in _ATOMS:
         return _atom(annotation)
     if annotation.startswith("tuple[") and annotation.endswith("]"):
@@ -190,57 +238,76 @@ def _build_decoder(annotation: str) -> Callable[[Any, str], Any]:
     cls = _registry.get(annotation)
     if cls is None:
         raise TypeError(f"a Record field cannot be annotated {annotation!r}")
-    return lambda data, where: _decode_record(cls, data, where)
+    return lambda data: _decode_record(cls, data)
 
 
-def _atom(name: str) -> Callable[[Any, str], Any]:
-    kinds = _ATOMS[name]
+def _atom(name: str) -> Callable[[Any], Any]:
+    kinds, first = _ATOMS[name], _ATOMS[name][0]
 
-    def decode(data: Any, where: str) -> Any:
+    def decode(data: Any) -> Any:
+        if type(data) is first:
+            return data
         if not isinstance(data, kinds) or (isinstance(data, bool) and name != "bool"):
-            raise DecodeError(f"{where}: expected {name}, got {type(data).__name__}")
+            raise _Refused(f"expected {name}, got {type(data).__name__}")
         return data
 
     return decode
 
 
-def _sequence(item: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    def decode(data: Any, where: str) -> Any:
+def _items(decoders: Iterable[Callable[[Any], Any]], data: Any) -> tuple[Any, ...]:
+    values: list[Any] = []
+    try:
+        for decode, item in zip(decoders, data, strict=False):
+            values.append(decode(item))
+    except _Refused as refused:
+        raise refused.below(f"[{len(values)}]") from None
+    return tuple(values)
+
+
+def _sequence(item: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def decode(data: Any) -> Any:
         if not isinstance(data, list | tuple):
-            raise DecodeError(f"{where}: expected a list, got {type(data).__name__}")
-        return tuple(item(value, f"{where}[{index}]") for index, value in enumerate(data))
+            raise _Refused(f"expected a list, got {type(data).__name__}")
+        return _items([item] * len(data), data)
 
     return decode
 
 
-def _fixed(items: list[Callable[[Any, str], Any]]) -> Callable[[Any, str], Any]:
-    def decode(data: Any, where: str) -> Any:
+def _fixed(items: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def decode(data: Any) -> Any:
         if not isinstance(data, list | tuple) or len(data) != len(items):
-            raise DecodeError(f"{where}: expected a list of {len(items)}")
-        return tuple(item(value, f"{where}[{i}]") for i, (item, value) in enumerate(zip(items, data, strict=True)))
+            raise _Refused(f"expected a list of {len(items)}")
+        return _items(items, data)
 
     return decode
 
 
-def _mapping(item: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    def decode(data: Any, where: str) -> Any:
+def _mapping(item: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def decode(data: Any) -> Any:
         if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-            raise DecodeError(f"{where}: expected an object")
-        return {key: item(value, f"{where}.{key}") for key, value in data.items()}
+            raise _Refused("expected an object")
+        found = {}
+        for key, value in data.items():
+            try:
+                found[key] = item(value)
+            except _Refused as refused:
+                raise refused.below(f".{key}") from None
+        return found
 
     return decode
 
 
-def _union(choices: list[Callable[[Any, str], Any]], annotation: str) -> Callable[[Any, str], Any]:
-    def decode(data: Any, where: str) -> Any:
-        problem: DecodeError | None = None
+def _union(choices: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def decode(data: Any) -> Any:
+        problem: _Refused | None = None
         for choice in choices:
             try:
-                return choice(data, where)
-            except DecodeError as error:
+                return choice(data)
+            except _Refused as refused:
                 # The choice that looked furthest into the data has the message worth reading.
-                if problem is None or len(str(error)) > len(str(problem)):
-                    problem = error
-        raise problem if problem is not None else DecodeError(f"{where}: expected {annotation}")
+                if problem is None or len(str(refused)) > len(str(problem)):
+                    problem = refused
+        assert problem is not None  # there are two choices at least
+        raise problem
 
     return decode

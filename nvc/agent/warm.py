@@ -20,6 +20,7 @@ import struct
 import sys
 import time
 
+from nvc import record
 from nvc.agent import warm_caller, warm_request, warm_worker
 from nvc.agent.warm_request import DESCRIPTORS, LIMIT, Programs, Refused, Request
 from nvc.agent.warm_worker import Spare
@@ -372,6 +373,7 @@ def run(programs: Programs) -> NoReturn:
     stamp = stamp_of(library)
     for module in MODULES:
         __import__(module)
+    record.prepare()
     wake, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
