@@ -59,12 +59,15 @@ static bool has_room (const struct tenant *tenant, int gpu, uint64_t bytes)
     return limit == 0 || (used <= limit && bytes <= limit - used);
 }
 
-/* Nothing tells when managed memory is unmapped, nor when what only the driver knew of, or UVM kept, is gone: before
- * that is held against anybody, or said, it is looked at again: once a call, at the cost of who makes it. */
+/* What a process had that has just ended is about to come back, and nothing tells when managed memory is unmapped, nor
+ * when what only the driver knew of, or UVM kept, is gone: before that is held against anybody, or said, it is looked at
+ * again: once a call, at the cost of who makes it. */
 bool host_may_look (const struct tenant *tenant)
 {
     if (tenant->looked_at == tenant->status.notifications)
         return false;
+    if (truth_awaits_end (tenant))
+        return true;
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
         if (tenant->managed[gpu] != 0 || tenant->excess[gpu] != 0 || tenant->keep.bytes[gpu] != 0)
             return true;
@@ -77,6 +80,8 @@ void host_look (struct tenant *tenant)
 
     tenant->looked_at = tenant->status.notifications;
     tenant->wants_look = false;
+    if (truth_awaits_end (tenant))
+        truth_await_end (tenant);
     managed_now (tenant);
     keep_look (tenant, 0);
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)

@@ -66,6 +66,7 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
     if (process != NULL) {
         epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, process->pidfd, NULL);
         process->dead = true;
+        tenant->ended_at = guard_now ();
         process->look_at = 0;
         space_leave (tenant, process);
         truth_ask_at (tenant, process, guard_now ());

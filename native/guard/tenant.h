@@ -132,6 +132,7 @@ struct tenant {
     unsigned left_count;
     uint64_t next_serial;
     uint64_t looked_at; /* status.notifications then */
+    uint64_t ended_at;  /* the last of its processes that did (CLOCK_MONOTONIC ns); 0: all of them are refunded */
     bool wants_look;    /* what may have been given back by now was held against the call in hand */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     bool unreached; /* one of its processes is */
@@ -330,6 +331,9 @@ void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at);
 /* Asks about the processes whose time has come: dead ones that the driver has let go of are refunded, and what a process
  * holds beyond the books is charged. */
 void truth_check (struct tenant *tenant, uint64_t now);
+/* Whether what a process had may be about to come back; waits for that, for half a second at the most. */
+bool truth_awaits_end (const struct tenant *tenant);
+void truth_await_end (struct tenant *tenant);
 /* The same about all living processes, now. */
 void truth_now (struct tenant *tenant);
 /* What the tenant's processes hold before a call is left to this one. */

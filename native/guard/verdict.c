@@ -9,6 +9,7 @@
 #include "tenant.h"
 
 #include <string.h>
+#include <time.h>
 
 #define FIRST_ASK_NS 5000000u
 #define LAST_ASK_NS 1000000000u
@@ -19,6 +20,12 @@
 #define RECENT_NS 100000000u
 /* No more than this part of the time (1 / PART) goes into asking. */
 #define PART 8u
+/* What a process had is mostly back some milliseconds after its end. Who asks for memory, or how much there is, within
+ * LATELY_NS of it waits for that, END_NS at the longest. */
+#define LATELY_NS 1000000000u
+#define END_NS 500000000u
+#define END_ASK_NS 1000000u
+#define END_ASK_MOST_NS 16000000u
 
 /* What the driver says of one process, into process->truth; the tenant's burden. */
 static bool look (struct tenant *tenant, struct process *process)
@@ -230,6 +237,43 @@ void truth_check (struct tenant *tenant, uint64_t now)
         if (tenant->ask_at == 0 || process->ask_at < tenant->ask_at)
             tenant->ask_at = process->ask_at;
     }
+}
+
+bool truth_awaits_end (const struct tenant *tenant)
+{
+    return tenant->ended_at != 0 && guard_now () - tenant->ended_at < LATELY_NS;
+}
+
+/* Asks about all that have ended and are not refunded; one of those that are not refunded then. */
+static const struct process *ask_about_ended (struct tenant *tenant)
+{
+    const struct process *found = NULL;
+
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0 && tenant->processes[i].dead)
+            truth_ask_at (tenant, &tenant->processes[i], guard_now ());
+    truth_check (tenant, guard_now ());
+    for (unsigned i = 0; i < TENANT_PROCESSES && found == NULL; i++)
+        if (tenant->processes[i].serial != 0 && tenant->processes[i].dead)
+            found = &tenant->processes[i];
+    return found;
+}
+
+void truth_await_end (struct tenant *tenant)
+{
+    uint64_t until = guard_now () + END_NS;
+    struct timespec delay = { .tv_nsec = END_ASK_NS };
+    const struct process *ended;
+
+    while ((ended = ask_about_ended (tenant)) != NULL && guard_now () < until) {
+        struct process *current = wait_begin (tenant, ended->pid);
+
+        nanosleep (&delay, NULL);
+        wait_end (tenant, current);
+        delay.tv_nsec = delay.tv_nsec * 2 < END_ASK_MOST_NS ? delay.tv_nsec * 2 : END_ASK_MOST_NS;
+    }
+    if (ended == NULL)
+        tenant->ended_at = 0;
 }
 
 void truth_now (struct tenant *tenant)

@@ -98,6 +98,27 @@ def test_a_process_killed_while_it_allocates_leaves_nothing(place: Path) -> None
     guarded(place, killed)
 
 
+def handed_over(tenants: Tenants) -> None:
+    """A shell's `first; second` in a container: what the first one had is the second one's at once, as without us."""
+    tenants.add(memory=LIMIT)
+    heir = tenants.probe()
+    free = heir.info()[0]
+    for is_asked in (False, True) * 4:
+        first = tenants.probe()
+        assert first.alloc(1024, 100)[1] == 2
+        first.kill()
+        if is_asked:
+            assert heir.info()[0] == free
+        assert heir.alloc(1024, 100) == [free // GIB, 2]
+        assert heir.free() == 0
+    heir.kill()
+    tenants.settle()
+
+
+def test_what_an_ended_process_had_is_there_at_once(place: Path) -> None:
+    guarded(place, handed_over)
+
+
 def race(tenants: Tenants) -> None:
     tenants.add(memory=LIMIT)
     probes = [tenants.probe() for _ in range(8)]

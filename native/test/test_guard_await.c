@@ -1,0 +1,126 @@
+/* Memory of a process that has just ended is waited for before it is held against another one (guard/verdict.c, host.c), with a
+ * driver of the test's own that lets go when it likes. */
+#include "guard/tenant.h"
+#include "tap.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define MILLISECOND UINT64_C (1000000)
+#define SECOND (1000 * MILLISECOND)
+#define MIB (UINT64_C (1) << 20)
+
+/* How often it says that the dead still hold something, and how often it was asked. */
+static unsigned holds, asked;
+
+struct truth *truth_open (const char *device_directory)
+{
+    (void) device_directory;
+    return NULL;
+}
+
+void truth_close (struct truth *truth) { (void) truth; }
+
+long truth_of_process (struct truth *truth, const uint8_t uuid[16], pid_t pid, uint64_t *bytes)
+{
+    (void) truth, (void) uuid, (void) pid;
+    asked++;
+    *bytes = asked <= holds ? MIB : 0;
+    return 0;
+}
+
+static struct tenant *tenant;
+static uint64_t got_lock_after;
+
+static struct process *dead_process (void)
+{
+    struct process *process = &tenant->processes[3];
+
+    *process = (struct process) { .serial = TENANT_PROCESSES + 3, .pid = 1, .pidfd = dup (0), .client_count = 1, .dead = true };
+    tenant->ended_at = guard_now ();
+    asked = 0;
+    return process;
+}
+
+static void *want_lock (void *argument)
+{
+    uint64_t begun = guard_now ();
+
+    (void) argument;
+    usleep (50000);
+    pthread_mutex_lock (&tenant->lock);
+    got_lock_after = guard_now () - begun;
+    pthread_mutex_unlock (&tenant->lock);
+    return NULL;
+}
+
+int main (void)
+{
+    static struct guard guard;
+    struct process *process, *caller;
+    pthread_t other;
+    uint64_t begun;
+
+    pthread_mutex_init (&guard.lock, NULL);
+    pthread_mutex_init (&guard.truth_lock, NULL);
+    pthread_mutex_init (&guard.witness_lock, NULL);
+    guard.truth = (struct truth *) &guard;
+    guard.event_descriptor = -1;
+    tenant = calloc (1, sizeof (*tenant));
+    pthread_mutex_init (&tenant->lock, NULL);
+    pthread_mutex_lock (&tenant->lock); /* as whoever calls what is tested */
+    tenant->guard = &guard;
+    tenant->abi = rm_abi_find ("580.159.04");
+    tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
+    tenant->epoll = epoll_create1 (0);
+    tenant->limits.gpu_count = 1;
+    tenant->limits.gpus[0].memory = 10 * MIB;
+    tenant->used[0] = 10 * MIB;
+    caller = &tenant->processes[0];
+    *caller = (struct process) { .serial = TENANT_PROCESSES, .pid = getpid (), .pidfd = dup (0) };
+    tenant->current = caller;
+    tenant->status.notifications = 1;
+
+    tap_ok (!truth_awaits_end (tenant) && !host_may_look (tenant), "nobody has ended: nothing is waited for");
+    tap_ok (!guard_host.reserve (tenant, 0, MIB) && !tenant->wants_look, "and what is too much is refused at once");
+
+    process = dead_process ();
+    holds = 3;
+    tap_ok (!guard_host.reserve (tenant, 0, MIB) && tenant->wants_look, "one has: what is too much may not be, a moment later");
+    begun = guard_now ();
+    host_look (tenant);
+    tap_ok (process->serial == 0 && asked > 3 && guard_now () - begun < 400 * MILLISECOND, "what it had is asked for until it is back");
+    tap_ok (tenant->ended_at == 0 && !truth_awaits_end (tenant), "and then nothing is waited for any more");
+    tap_ok (tenant->current == caller, "the call in hand is its caller's, as before");
+
+    process = dead_process ();
+    holds = ~0u;
+    tenant->status.notifications = 2;
+    tap_ok (host_may_look (tenant), "another one has ended");
+    pthread_create (&other, NULL, want_lock, NULL);
+    begun = guard_now ();
+    host_look (tenant);
+    begun = guard_now () - begun;
+    tap_ok (process->serial != 0 && begun >= 500 * MILLISECOND && begun < 10 * SECOND, "what does not come back is waited for half a second");
+    pthread_mutex_unlock (&tenant->lock);
+    pthread_join (other, NULL);
+    pthread_mutex_lock (&tenant->lock);
+    tap_ok (got_lock_after < begun - 100 * MILLISECOND, "in which others can have the tenant");
+    tap_ok (!host_may_look (tenant), "once a call");
+    tap_ok (!tenant->is_stuck && tenant->waits_since == 0, "and for nothing that looks like hiding");
+    tenant->status.notifications = 3;
+    tenant->ended_at = guard_now () - 2 * SECOND;
+    tap_ok (!truth_awaits_end (tenant), "nor is it waited for what somebody else may hold for ever");
+
+    holds = 0;
+    tenant->ended_at = guard_now ();
+    host_look (tenant);
+    tap_ok (process->serial == 0, "what is back is refunded");
+    close (caller->pidfd);
+    *caller = (struct process) { 0 };
+    rm_destroy (tenant->rm);
+    close (tenant->epoll);
+    free (tenant);
+    return tap_done ();
+}
