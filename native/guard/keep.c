@@ -284,6 +284,14 @@ void keep_after (struct tenant *tenant, bool is_made)
     pthread_mutex_unlock (&tenant->guard->witness_lock);
 }
 
+bool keep_is_inherited (const struct keep *keep)
+{
+    for (const struct kept *kept = keep->pieces; kept != NULL; kept = kept->next)
+        if (kept->serial != 0)
+            return true;
+    return false;
+}
+
 /* Whether anything in the store is held by nobody else any more, of whichever tenant: otherwise there is nothing to do. */
 static bool is_released (struct tenant *tenant)
 {

@@ -76,6 +76,8 @@ void keep_settle (struct tenant *tenant, struct kept *stored);
 bool keep_is_looked_at (struct keep *keep, uint64_t bytes);
 struct kept *keep_call (struct tenant *tenant, const struct rm_piece *piece, int file, enum witness_place to);
 
+/* Whether others still held, when it was last looked, what a process had that ended. */
+bool keep_is_inherited (const struct keep *keep);
 /* Looks whether what was held by others still is. now: at what is due; 0: at everything. */
 void keep_look (struct tenant *tenant, uint64_t now);
 /* The next look is soon: a process ended, and its descriptors with it. */

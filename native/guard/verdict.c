@@ -244,35 +244,34 @@ bool truth_awaits_end (const struct tenant *tenant)
     return tenant->ended_at != 0 && guard_now () - tenant->ended_at < LATELY_NS;
 }
 
-/* Asks about all that have ended and are not refunded; one of those that are not refunded then. */
-static const struct process *ask_about_ended (struct tenant *tenant)
+/* Asks about all that have ended and are not refunded. Whether there are some still, or UVM has what they had. */
+static bool is_pending (struct tenant *tenant)
 {
-    const struct process *found = NULL;
-
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0 && tenant->processes[i].dead)
             truth_ask_at (tenant, &tenant->processes[i], guard_now ());
     truth_check (tenant, guard_now ());
-    for (unsigned i = 0; i < TENANT_PROCESSES && found == NULL; i++)
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0 && tenant->processes[i].dead)
-            found = &tenant->processes[i];
-    return found;
+            return true;
+    keep_look (tenant, 0);
+    return keep_is_inherited (&tenant->keep);
 }
 
 void truth_await_end (struct tenant *tenant)
 {
     uint64_t until = guard_now () + END_NS;
     struct timespec delay = { .tv_nsec = END_ASK_NS };
-    const struct process *ended;
+    bool pending;
 
-    while ((ended = ask_about_ended (tenant)) != NULL && guard_now () < until) {
-        struct process *current = wait_begin (tenant, ended->pid);
+    while ((pending = is_pending (tenant)) && guard_now () < until) {
+        struct process *current = wait_begin (tenant, 0);
 
         nanosleep (&delay, NULL);
         wait_end (tenant, current);
         delay.tv_nsec = delay.tv_nsec * 2 < END_ASK_MOST_NS ? delay.tv_nsec * 2 : END_ASK_MOST_NS;
     }
-    if (ended == NULL)
+    if (!pending)
         tenant->ended_at = 0;
 }
 
