@@ -159,7 +159,7 @@ static long perform (struct tenant *tenant, const struct rm_call *call, const st
     return result;
 }
 
-/* What is not changed need not be written: most calls that make an object, or free one, change nothing. */
+/* What is not changed need not be written: about half of those that make or free objects. */
 static bool is_changed (const void *now, const void *said, size_t size)
 {
     return size > COMPARED_MOST || memcmp (now, said, size) != 0;

@@ -117,6 +117,13 @@ int main (void)
     tenant->ended_at = guard_now ();
     host_look (tenant);
     tap_ok (process->serial == 0, "what is back is refunded");
+
+    struct kept own = { .serial = 0 }, left = { .next = &own, .serial = TENANT_PROCESSES };
+    struct keep keep = { .pieces = &own };
+
+    tap_ok (!keep_is_inherited (&keep), "what UVM has of a living process is not waited for");
+    keep.pieces = &left;
+    tap_ok (keep_is_inherited (&keep), "what it has of one that ended is");
     close (caller->pidfd);
     *caller = (struct process) { 0 };
     rm_destroy (tenant->rm);

@@ -144,6 +144,19 @@ int main (void)
     tap_ok (process_of_thread (tenant, child) == free_one, "but when it was looked at often enough");
     close (free_one->pidfd);
 
+    /* The number meant a thread of this test's once. */
+    struct thread_entry *entry = &tenant->threads[(uint32_t) child % TENANT_THREADS];
+    struct process *other = tenant->processes;
+
+    memset (tenant->processes, 0, sizeof (tenant->processes));
+    *other = (struct process) { .serial = TENANT_PROCESSES, .pid = getpid (), .pidfd = -1 };
+    *entry = (struct thread_entry) { .thread = child, .serial = other->serial, .called_at = guard_now () - 2 * THREAD_SOON_NS };
+    free_one = process_of_thread (tenant, child);
+    tap_ok (free_one != NULL && free_one != other && free_one->pid == child, "a thread's number can mean another one after a while");
+    tap_ok (guard_now () - entry->called_at < THREAD_SOON_NS * 100, "and that it called is known");
+    if (free_one != NULL)
+        close (free_one->pidfd);
+
     free_one = fill ();
     free_one->managed = 1;
     tap_ok (process_of_thread (tenant, child) == NULL, "nor one that has managed memory");

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nvc import record
 from nvc.model import DeviceNode, DriverFile, Gpu, Nvcap
 from nvc.record import DecodeError, Record
 
@@ -97,6 +98,18 @@ def test_an_annotation_that_json_cannot_carry_is_a_programming_error() -> None:
         SampleWrong.from_data({"when": 1})
 
 
+def test_what_is_prepared_decodes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SampleUndecodable(Record):
+        when: complex
+
+    monkeypatch.setattr(record, "_plans", {})
+    record.prepare()
+
+    assert {SampleTree, SamplePair, DeviceNode} <= record._plans.keys()
+    assert SampleUndecodable not in record._plans, "one that cannot be decoded keeps nobody from it"
+    assert DeviceNode.from_data(NODE.as_data()) == NODE
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -106,10 +119,10 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_any_json_decodes_or_is_refused_by_name(data: object) -> None:
-    for record in (Gpu, DriverFile, Nvcap, SampleTree):
+    for kind in (Gpu, DriverFile, Nvcap, SampleTree):
         try:
-            value = record.from_data(data)
+            value = kind.from_data(data)
         except DecodeError as error:
-            assert str(error).startswith(record.__name__)
+            assert str(error).startswith(kind.__name__)
         else:
             assert value.as_data().keys() >= (data.keys() if isinstance(data, dict) else set())

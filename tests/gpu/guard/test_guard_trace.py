@@ -28,7 +28,10 @@ SHOWN = 14
 
 @dataclass(frozen=True)
 class Context:
-    """One context made. ms: the whole. calls: (key, ms), in their order. same: announced calls that changed nothing."""
+    """One context made. ms: the whole. calls: (key, ms), in their order. same: announced calls that changed nothing.
+
+    Which those are: context_calls.c.
+    """
 
     ms: float
     calls: tuple[tuple[str, float], ...]

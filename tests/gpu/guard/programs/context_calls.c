@@ -4,7 +4,8 @@
  *   "first"         cuInit and the first context, given back; answered with the nanoseconds of each
  *   "context WAIT"  another context, with WAIT ns of idling before each call that a guard would announce; answered with
  *                   the nanoseconds of the whole, and KEY NS CHANGED for every call: the hexadecimal request's low byte,
- *                   and the command or class that it is made with, or 0; whether the driver wrote anything new
+ *                   and the command or class that it is made with, or 0; whether the driver wrote anything new to the
+ *                   struct, or to params whose size the call says
  */
 #define _GNU_SOURCE
 #include "check.h"
