@@ -38,6 +38,7 @@ def run(program: Path, case: str, gpu: SimGpu) -> None:
     [
         pytest.param("duplicates", id="an open file counts until its last descriptor is closed"),
         pytest.param("closing", id="a closed file gives everything back, and closing all else harms nothing"),
+        pytest.param("table", id="the descriptor that the host knows a process by needs no larger table"),
         pytest.param("child", id="children of fork, vfork and clone leave the account alone and have their own"),
         pytest.param("threads", id="forks and signals amid threads that allocate do not hang"),
         pytest.param("handlers", id="signals whose handlers allocate amid an allocation harm nothing"),

@@ -20,7 +20,7 @@ GOALS = {"alloc + free 4 MiB": 1.08, "alloc + free 4 KiB": 1.05, "empty launch":
 CONTEXT, TRAINING = 1.02, 1.01
 #: Processes are started anew, because where their memory lies makes them faster or slower for all their life.
 STARTS, ROUNDS = 10, 9
-CONTEXT_STARTS, CONTEXTS = 4, 6
+CONTEXT_STARTS, CONTEXTS = 12, 2
 
 
 @pytest.mark.timeout(200)

@@ -125,6 +125,36 @@ static void closing (void)
     CHECK (take (control, 0x5c000011, 1) == 0);
 }
 
+/* Places of the table of descriptors, as the kernel says; and the highest descriptor that is open. */
+static void table (unsigned *places, int *highest)
+{
+    char line[128];
+    FILE *status = fopen ("/proc/self/status", "re");
+
+    CHECK (status != NULL);
+    *places = 0;
+    while (fgets (line, sizeof line, status))
+        sscanf (line, "FDSize: %u", places);
+    fclose (status);
+    for (int descriptor = 0; descriptor < 1024; descriptor++)
+        if (fcntl (descriptor, F_GETFD) >= 0)
+            *highest = descriptor;
+}
+
+/* To make it larger takes a process with threads 10 ms and more. */
+static void first_memory (void)
+{
+    unsigned before, after;
+    int highest;
+
+    table (&before, &highest);
+    CHECK (before > 0 && highest < 20);
+    CHECK (take (control, 0x5c000010, 1) == 0);
+    table (&after, &highest);
+    CHECK (highest > 20); /* out of the way of who counts from 3 */
+    CHECK (after == before);
+}
+
 static void child (void)
 {
     int status;
@@ -252,6 +282,8 @@ int main (int argc, char **argv)
         duplicates ();
     else if (!strcmp (argv[1], "closing"))
         closing ();
+    else if (!strcmp (argv[1], "table"))
+        first_memory ();
     else if (!strcmp (argv[1], "child"))
         child ();
     else if (!strcmp (argv[1], "threads"))
