@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 #: until a keeper that could not be started is tried again.
 BEAT, LOOK, EVENTS, OTHER, KEEPER = 0.15, 0.25, 0.25, 5.0, 0.1
 _BACKLOG = 512
+#: Places in its table of descriptors from the beginning. The kernel doubles it when it is full, and waits for 10 ms and more
+#: each time once there are threads (fs/file.c, expand_fdtable): in some tenant's call, or while nobody answers yet.
+_DESCRIPTORS = 8192
 _BLIND = (
     "nobody tells of an execve here (perf_event_open): managed memory that a process mapped before one counts for "
     "nobody, if others use its address space"
@@ -80,8 +83,8 @@ class Agent:
     async def run(self, systemd: Systemd) -> None:
         """Until SIGTERM or SIGINT. Raises NvcError, OSError."""
         tenant_files.prepare(self.options.directory)
-        _raise_descriptors()
         lock = _lock(self.options.directory)
+        _raise_descriptors(lock)
         self._own_sockets = not {name for name, _ in systemd.given} & set(OWN)
         try:
             with Guard(self.options.devices) as self.guard:
@@ -311,6 +314,7 @@ def _lock(directory: str) -> int:
         time.sleep(0.02)
 
 
-def _raise_descriptors() -> None:
+def _raise_descriptors(own: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    os.close(fcntl.fcntl(own, fcntl.F_DUPFD_CLOEXEC, min(most, _DESCRIPTORS) - 1))
