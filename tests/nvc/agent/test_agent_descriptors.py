@@ -1,4 +1,4 @@
-"""The agent's table of descriptors: as large as it will be, before there are threads."""
+"""The agent's table of descriptors is made large before there are threads."""
 
 from __future__ import annotations
 
