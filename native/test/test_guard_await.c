@@ -1,11 +1,7 @@
 /* Memory of a process that has just ended is waited for before it is held against another one (guard/verdict.c, host.c), with a
  * driver of the test's own that lets go when it likes. */
-#include "guard/tenant.h"
+#include "bare_tenant.h"
 #include "tap.h"
-
-#include <stdlib.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #define MILLISECOND UINT64_C (1000000)
 #define SECOND (1000 * MILLISECOND)
@@ -62,18 +58,9 @@ int main (void)
     pthread_t other;
     uint64_t begun;
 
-    pthread_mutex_init (&guard.lock, NULL);
-    pthread_mutex_init (&guard.truth_lock, NULL);
-    pthread_mutex_init (&guard.witness_lock, NULL);
+    tenant = bare_tenant (&guard);
     guard.truth = (struct truth *) &guard;
-    guard.event_descriptor = -1;
-    tenant = calloc (1, sizeof (*tenant));
-    pthread_mutex_init (&tenant->lock, NULL);
-    pthread_mutex_lock (&tenant->lock); /* as whoever calls what is tested */
-    tenant->guard = &guard;
-    tenant->abi = rm_abi_find ("580.159.04");
-    tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
-    tenant->epoll = epoll_create1 (0);
+    pthread_mutex_lock (&tenant->lock);
     tenant->limits.gpu_count = 1;
     tenant->limits.gpus[0].memory = 10 * MIB;
     tenant->used[0] = 10 * MIB;
@@ -126,8 +113,6 @@ int main (void)
     tap_ok (keep_is_inherited (&keep), "what it has of one that ended is");
     close (caller->pidfd);
     *caller = (struct process) { 0 };
-    rm_destroy (tenant->rm);
-    close (tenant->epoll);
-    free (tenant);
+    bare_end (tenant);
     return tap_done ();
 }

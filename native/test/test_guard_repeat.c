@@ -2,18 +2,16 @@
  * Controls that the driver does once, in the books of a guard that was killed (repeat.c): a process is stopped after
  * each of its instructions while it enters such a call, and what it would have left is read by another guard.
  */
+#include "bare_tenant.h"
 #include "guard/books.h"
 #include "tap.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define REGISTER 0x503c0104u
 #define UNREGISTER 0x503c0105u
@@ -34,12 +32,8 @@ static volatile enum step *step;
 /* Without threads, listeners or a driver; its own process is the only one it has. */
 static struct tenant *guard_of (int file)
 {
-    struct tenant *tenant = calloc (1, sizeof (*tenant));
+    struct tenant *tenant = bare_tenant (NULL);
 
-    tenant->abi = rm_abi_find ("580.159.04");
-    tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
-    tenant->epoll = epoll_create1 (0);
-    pthread_mutex_init (&tenant->lock, NULL);
     if (books_open (tenant, file) != 0)
         abort ();
     return tenant;
@@ -50,10 +44,7 @@ static void end (struct tenant *tenant)
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0)
             close (tenant->processes[i].pidfd);
-    rm_destroy (tenant->rm);
-    books_close (tenant);
-    close (tenant->epoll);
-    free (tenant);
+    bare_end (tenant);
 }
 
 static int new_file (void) { return memfd_create ("books", MFD_CLOEXEC); }

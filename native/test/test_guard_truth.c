@@ -1,10 +1,6 @@
 /* When the driver is asked what a process holds (guard/verdict.c), with a driver that says nothing and a clock of the test's own. */
-#include "guard/tenant.h"
+#include "bare_tenant.h"
 #include "tap.h"
-
-#include <stdlib.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #define MILLISECOND UINT64_C (1000000)
 #define SECOND (1000 * MILLISECOND)
@@ -29,14 +25,8 @@ int main (void)
     struct process *process;
     uint64_t now = guard_now ();
 
-    pthread_mutex_init (&guard.truth_lock, NULL);
-    tenant = calloc (1, sizeof (*tenant));
-    pthread_mutex_init (&tenant->lock, NULL);
-    pthread_mutex_lock (&tenant->lock); /* as whoever calls what is tested */
-    tenant->guard = &guard;
-    tenant->abi = rm_abi_find ("580.159.04");
-    tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
-    tenant->epoll = epoll_create1 (0);
+    tenant = bare_tenant (&guard);
+    pthread_mutex_lock (&tenant->lock);
     tenant->limits.gpu_count = 1;
     process = process_at (0);
 
@@ -85,8 +75,6 @@ int main (void)
 
     for (unsigned i = 0; i < 16; i++)
         tenant->processes[i] = (struct process) { 0 };
-    rm_destroy (tenant->rm);
-    close (tenant->epoll);
-    free (tenant);
+    bare_end (tenant);
     return tap_done ();
 }

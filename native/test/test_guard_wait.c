@@ -1,9 +1,8 @@
 /* A tenant's thread that waits for a process's memory keeps nobody else waiting, and gains its tenant nothing (guard/wait.c). */
-#include "guard/tenant.h"
+#include "bare_tenant.h"
 #include "caller.h"
 #include "tap.h"
 
-#include <stdlib.h>
 #include <sys/wait.h>
 
 #define SECOND UINT64_C (1000000000)
@@ -84,14 +83,8 @@ int main (void)
         puts (CALLER_SKIP);
         return 0;
     }
-    pthread_mutex_init (&guard.lock, NULL);
-    guard.event_descriptor = -1;
-    tenant = calloc (1, sizeof (*tenant));
-    pthread_mutex_init (&tenant->lock, NULL);
-    tenant->guard = &guard;
+    tenant = bare_tenant (&guard);
     tenant->limits.gpu_count = 1;
-    tenant->abi = rm_abi_find ("580.159.04");
-    tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
     tenant->processes[0] = (struct process) { .pid = child, .pidfd = (int) syscall (SYS_pidfd_open, child, 0) };
     pthread_create (&reader, NULL, read_it, NULL);
     tap_ok (is_waiting (), "who asks about the tenant does not wait with its thread, and sees no call in hand");
@@ -119,7 +112,6 @@ int main (void)
 
     waitpid (child, NULL, 0);
     tap_ok (read_late () == false, "whose number may be a stranger's by now, long after its call, is not read");
-    rm_destroy (tenant->rm);
-    free (tenant);
+    bare_end (tenant);
     return tap_done ();
 }

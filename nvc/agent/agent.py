@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 #: until a keeper that could not be started is tried again.
 BEAT, LOOK, EVENTS, OTHER, KEEPER = 0.15, 0.25, 0.25, 5.0, 0.1
 _BACKLOG = 512
-#: Places in its table of descriptors from the beginning. The kernel doubles it when it is full, and waits for 10 ms
-#: and more each time once there are threads (fs/file.c, expand_fdtable): in a tenant's call, or while nobody answers.
+#: Places in its table of descriptors from the beginning. The kernel doubles it when it is full, and waits for 8 ms and
+#: more each time once there are threads (fs/file.c, expand_fdtable): in a tenant's call, or while nobody answers.
 _DESCRIPTORS = 8192
 _BLIND = (
     "nobody tells of an execve here (perf_event_open): managed memory that a process mapped before one counts for "

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import stat
 import struct
-import sys
 
 from nvc.errors import ContainerError, DeviceError, InputError, reason
 from nvc.guard import attached
@@ -289,12 +288,10 @@ def _objects(control: Fd, number: int, client: int) -> tuple[list[AttachedGroup]
     handles: list[int] = []
     subdevices: dict[int, str] = {}
     for handle in range(OBJECTS, OBJECTS + OBJECTS_TRIED):
-        answer = bytearray(8)
-        status = rmcontrol.control(control, client, handle, rmcontrol.GET_TIMESLICE, answer)
+        status, microseconds = rmcontrol.ask_timeslice(control, client, handle)
         if status in _NO_OBJECT:
             continue  # most of them: they are asked nothing more
         if status == 0:
-            microseconds = int.from_bytes(answer, sys.byteorder)
             if microseconds != COPY_SLICE:
                 groups.append(AttachedGroup(number, client, handle, microseconds))
         elif rmcontrol.control(control, client, handle, _GET_TOKEN, bytearray(4)) == 0:

@@ -72,13 +72,18 @@ def set_timeslice(descriptor: Fd, client: int, group: int, microseconds: int) ->
     return control(descriptor, client, group, SET_TIMESLICE, bytearray(struct.pack("=Q", microseconds)))
 
 
+def ask_timeslice(descriptor: Fd, client: int, group: int) -> tuple[int, int]:
+    """The driver's status, and if that is 0 a channel group's timeslice in microseconds. Raises SyscallError."""
+    parameters = bytearray(8)
+    status = control(descriptor, client, group, GET_TIMESLICE, parameters)
+    found: int = struct.unpack("=Q", parameters)[0]
+    return status, found
+
+
 def get_timeslice(descriptor: Fd, client: int, group: int) -> int | None:
     """A channel group's timeslice in microseconds; None when this is none. Raises SyscallError."""
-    parameters = bytearray(8)
-    if control(descriptor, client, group, GET_TIMESLICE, parameters):
-        return None
-    found: int = struct.unpack("=Q", parameters)[0]
-    return found
+    status, found = ask_timeslice(descriptor, client, group)
+    return None if status else found
 
 
 def new_client(descriptor: Fd) -> int:

@@ -73,7 +73,7 @@ def test_the_time_of_a_context(calm: Guarding, start: Starts, table: Table) -> N
     begun: dict[str, list[list[float]]] = {}
     start("context").ask("first")  # the driver does not begin anew with each
     for _ in range(STARTS):
-        held, free = start("context_calls", tenant=tenant), start("context_calls")
+        held, free = start("context_calls", *ESCAPES, tenant=tenant), start("context_calls", *ESCAPES)
         asked: list[tuple[str, Spoken, int]] = [("behind the guard", held, 0), ("without", free, 0)]
         asked += [(f"without, {wait / 1000:g} µs later", free, wait) for wait in WAITS]
         for what, program in (("behind the guard", held), ("without", free)):

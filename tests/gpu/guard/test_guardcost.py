@@ -30,7 +30,7 @@ LAUNCHES = 8000
 
 
 @pytest.mark.timeout(200)
-def test_calls_cost_what_the_design_allows(calm: Guarding, start: Starts, table: Table) -> None:
+def test_allocations_cost_what_the_design_allows(calm: Guarding, start: Starts, table: Table) -> None:
     tenant = calm.tenant(memory=8 * GIB)
 
     def begin() -> list[Spoken]:
@@ -62,7 +62,7 @@ def test_a_launch_is_none_of_its_business(calm: Guarding, start: Starts, table: 
 
 
 @pytest.mark.timeout(200)
-def test_a_context_costs_what_the_design_allows(calm: Guarding, start: Starts, table: Table) -> None:
+def test_what_a_context_costs(calm: Guarding, start: Starts, table: Table) -> None:
     tenant = calm.tenant(memory=8 * GIB)
     start("context").ask("first")  # the driver does not begin anew with each
 
@@ -73,8 +73,7 @@ def test_a_context_costs_what_the_design_allows(calm: Guarding, start: Starts, t
     first.add(table, "a program's first context, with cuInit", CONTEXT, "ms", scale=1e-6)
     made.add(table, "context made", CONTEXT, "ms", scale=1e-6)
     whole.add(table, "context made and given back", None, "ms", scale=1e-6)
-    assert not first.misses(CONTEXT_MOST)
-    assert not made.misses(CONTEXT_MOST)
+    assert max(first.ratio, made.ratio) <= CONTEXT_MOST
 
 
 @pytest.mark.timeout(300)

@@ -12,7 +12,7 @@ from tests.support.lone_agent import agent, configure
 pytestmark = pytest.mark.root
 
 
-def test_there_is_room_for_a_thousand_containers_from_the_beginning(tmp_path: Path) -> None:
+def test_it_has_thousands_of_places_from_the_beginning(tmp_path: Path) -> None:
     configure(tmp_path)
     with agent(tmp_path):
         lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]

@@ -1,0 +1,39 @@
+/* A tenant of the guard without a thread, listeners or a driver, for tests that call single functions about it. */
+#ifndef NVC_TEST_BARE_TENANT_H
+#define NVC_TEST_BARE_TENANT_H
+
+#include "guard/tenant.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+/* guard: all zero, or NULL. Whoever calls what is about the tenant takes its lock first. */
+static inline struct tenant *bare_tenant (struct guard *guard)
+{
+    struct tenant *tenant = calloc (1, sizeof (*tenant));
+
+    if (guard != NULL) {
+        pthread_mutex_init (&guard->lock, NULL);
+        pthread_mutex_init (&guard->truth_lock, NULL);
+        pthread_mutex_init (&guard->witness_lock, NULL);
+        guard->event_descriptor = -1;
+    }
+    pthread_mutex_init (&tenant->lock, NULL);
+    tenant->guard = guard;
+    tenant->abi = rm_abi_find ("580.159.04");
+    tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
+    tenant->epoll = epoll_create1 (0);
+    return tenant;
+}
+
+/* Its processes are the caller's to forget. */
+static inline void bare_end (struct tenant *tenant)
+{
+    rm_destroy (tenant->rm);
+    books_close (tenant);
+    close (tenant->epoll);
+    free (tenant);
+}
+
+#endif
