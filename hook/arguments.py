@@ -1,7 +1,7 @@
 """The hook's command line: ``nvc-hook [OPTION...] STAGE``.
 
 Called as nvidia-container-runtime-hook it takes that program's options, written with one dash or two; there
-``-debug`` takes no value (specs of the NVIDIA container toolkit, 1.1).
+``-debug`` takes no value (nvidia-container-toolkit.md 1.1).
 """
 
 from __future__ import annotations

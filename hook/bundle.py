@@ -1,6 +1,6 @@
 """The bundle's config.json, as much of it as decides whether and how a container gets a GPU.
 
-Decoding is tolerant of what is not used (specs of the NVIDIA container toolkit, 1.4) and strict in what is.
+Decoding is tolerant of what is not used (nvidia-container-toolkit.md 1.4) and strict in what is.
 """
 
 from __future__ import annotations

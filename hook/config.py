@@ -1,7 +1,7 @@
 """The host's settings for hook and runtime: nvc-py's config.toml, or the container toolkit's as it is.
 
 Read only for a container that asked for a GPU (``hook.swarm`` knows the one exception).
-Keys and defaults: specs of the NVIDIA container toolkit, 1.2 and 2; the table is ``hook.config_keys``.
+Keys and defaults: nvidia-container-toolkit.md 1.2 and 2; the table is ``hook.config_keys``.
 """
 
 from __future__ import annotations

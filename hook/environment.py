@@ -1,7 +1,7 @@
 """The container's environment: parsing, and the one question that every container is asked: does it want a GPU?
 
 This is all that a container without a GPU pays for; the rest of the rules are in ``hook.request``.
-Pure. Rules: specs of the NVIDIA container toolkit, 1.5 and 1.6.
+Pure. Rules: nvidia-container-toolkit.md 1.5 and 1.6.
 """
 
 from __future__ import annotations

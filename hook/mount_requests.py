@@ -1,7 +1,7 @@
 """Devices asked for by volume mounts: ``/dev/null`` on /var/run/nvidia-container-devices/WISH.
 
 Kubernetes' device plugin asks like this where images are not trusted to ask by environment: who may add a mount is
-the cluster, not the image. Forms of WISH: specs of the NVIDIA container toolkit, 1.6.2.
+the cluster, not the image. Forms of WISH: nvidia-container-toolkit.md 1.6.2.
 """
 
 from __future__ import annotations

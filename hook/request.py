@@ -1,6 +1,6 @@
 """What a container that wants a GPU asks for, as one value. Pure.
 
-Rules: specs of the NVIDIA container toolkit, 1.6 to 1.9. Imported only when ``hook.environment`` found a wish.
+Rules: nvidia-container-toolkit.md 1.6 to 1.9. Imported only when ``hook.environment`` found a wish.
 """
 
 from __future__ import annotations

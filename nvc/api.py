@@ -208,7 +208,9 @@ class Context:
 
 
 def require_rights() -> None:
-    """Whoever may not mount learns it before anything is looked up, as from the reference (spec 1.7.1, step 2).
+    """Whoever may not mount learns it before anything is looked up, as from the reference.
+
+    Source: libnvidia-container.md 1.7.1, step 2.
 
     Raises PrivilegeError. ``apply`` needs this right; everything else may do without.
     """

@@ -25,7 +25,8 @@ MEANINGS: dict[str, str] = {
 }
 WORDS: tuple[str, ...] = tuple(MEANINGS)
 
-#: Libraries that a word brings along besides its own (spec 2.2.1: `video` sets the bit of the compute libraries but
+#: Libraries that a word brings along besides its own (libnvidia-container.md 2.2.1: `video` sets the bit of the
+#: compute libraries but
 #: not that of the compute binaries, `display` the bit of the graphics libraries).
 _IMPLIED_LIBRARIES = {"video": "compute", "display": "graphics"}
 
@@ -88,7 +89,7 @@ class DriverCapabilities:
 
 
 def wants(capabilities: DriverCapabilities, file: DriverFile) -> bool:
-    """Whether a container with these capabilities gets this driver file (spec 3.3, 3.6 and 5.2)."""
+    """Whether a container with these capabilities gets this driver file (libnvidia-container.md 3.3, 3.6 and 5.2)."""
     if file.kind == "library32" and "compat32" not in capabilities:
         return False
     if file.capability == "":
@@ -99,7 +100,7 @@ def wants(capabilities: DriverCapabilities, file: DriverFile) -> bool:
 
 
 def wants_node(capabilities: DriverCapabilities, node: DeviceNode) -> bool:
-    """Whether a container with these capabilities gets this common device node (spec 3.7).
+    """Whether a container with these capabilities gets this common device node (libnvidia-container.md 3.7).
 
     nvidia-uvm and nvidia-uvm-tools belong to compute (so to video as well), nvidia-modeset to display, any other
     (nvidiactl, dxg) to everybody.

@@ -2,7 +2,7 @@
 
 The reference mounted those files from the image over its library directory, which is how CVE-2024-0132 and
 CVE-2025-23359 came about. Here nothing of an image is ever mounted: when the answer is yes, their directory comes first
-when the loader cache is made. The rule is the newest one (specification of libnvidia-container, 5.7): the ELF note
+when the loader cache is made. The rule is the newest one (libnvidia-container.md 5.7): the ELF note
 ``.note.cuda.fwd_compatibility`` decides, and without a note the driver's major version, compared as a number.
 """
 

@@ -1,4 +1,4 @@
-"""Look a created, not yet started container up: nvc_container_new (specification, section 2.4). Changes nothing.
+"""Look a created, not yet started container up: nvc_container_new (libnvidia-container.md 2.4). Changes nothing.
 
 The process is pinned first: ``/proc/PID`` stays open, and a descriptor of it answers ESRCH when the process has ended,
 also if its number is in use again. Everything of the rootfs is read below a descriptor of it.

@@ -17,7 +17,7 @@
     +- AgentError              "agent error"          the agent, its sockets, the guard of a container
 
 The stage words are those that nvidia-container-cli prints; people and scripts grep for them
-(specs of libnvidia-container, section 1.10).
+(libnvidia-container.md 1.10).
 """
 
 from __future__ import annotations

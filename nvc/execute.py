@@ -35,7 +35,7 @@ _TMPFS_FLAGS = ("ro", "nosuid", "nodev", "noexec")
 _TMPFS_MAGIC = 0x01021994  # linux/magic.h
 _TMPFS_SIZE = "1m"
 
-#: Where drivers look for profiles, and the name of ours (specification 5.3.3).
+#: Where drivers look for profiles, and the name of ours (libnvidia-container.md 5.3).
 PROFILE_DIRECTORY = "/etc/nvidia/nvidia-application-profiles-rc.d"
 _PROFILE = f"{PROFILE_DIRECTORY}/10-container.conf"
 
@@ -72,7 +72,7 @@ def failure(action: str, path: str, error: OSError) -> MountError:
 
 
 def creation_failure(path: str, error: OSError) -> MountError:
-    """The MountError for a mount point or link that cannot be made (texts of specification 1.10)."""
+    """The MountError for a mount point or link that cannot be made (texts of libnvidia-container.md 1.10)."""
     if error.errno in _UNREACHABLE:
         return MountError(f"path error: {path}: {reason(error)}", hint=HINTS.get(error.errno or 0, ""))
     return failure("file creation", path, error)

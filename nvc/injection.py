@@ -1,4 +1,6 @@
-"""The order in which a container's wishes become a plan: the one that nvidia-container-cli has (specification 1.7.1).
+"""The order in which a container's wishes become a plan: the one that nvidia-container-cli has.
+
+Source: libnvidia-container.md 1.7.1.
 
 The command line and the hook say what they want as ``Wishes``; what is done about it is written here and nowhere else.
 """
@@ -109,7 +111,9 @@ def _mentions_shares(config: str) -> bool:
 
 
 def _csv_mounts(wishes: Wishes, context: Context) -> Wishes:
-    """On Tegra ``csv-mounts=...`` among the requirements is no condition: it chooses the mount lists (spec 2.5).
+    """On Tegra ``csv-mounts=...`` among the requirements is no condition: it chooses the mount lists.
+
+    Source: libnvidia-container.md 2.5.
 
     Elsewhere it stays what it looks like, and is refused.
     """

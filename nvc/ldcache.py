@@ -1,4 +1,4 @@
-"""Update a container's loader cache: the host's ldconfig, in memory, in a sandbox (specification, section 7).
+"""Update a container's loader cache: the host's ldconfig, in memory, in a sandbox (libnvidia-container.md 7).
 
 Nothing of the image is executed and nothing of the host can be reached: not the program's file (a sealed copy runs),
 not the host's network, processes, devices or file system. What ldconfig prints goes to the debug log.

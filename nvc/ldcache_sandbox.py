@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from rpc.channel import Channel
 
-#: (soft and hard) limits of specification 7.2. Address space: libraries are mapped one at a time, 2 GiB refuses some
+#: (soft and hard) limits of libnvidia-container.md 7.2. Address space: libraries are mapped one at a time, 2 GiB
+#: refuses some
 #: real ones (libtensorflow_cc.so), so it is larger than the reference's.
 _LIMITS = (
     (resource.RLIMIT_CPU, 10),

@@ -1,4 +1,4 @@
-"""The debug log (``--debug``, NVC_DEBUG_FILE), in the reference's format (spec 1.4).
+"""The debug log (``--debug``, NVC_DEBUG_FILE), in the reference's format (libnvidia-container.md 1.4).
 
     I1120 23:57:01.123456 1234 file.py:12] message
 

@@ -43,7 +43,7 @@ class Host(Record):
 
 
 class DriverOptions(Record):
-    """What the words of ``nvc_driver_info_new``'s option string say (specs 2.2.1).
+    """What the words of ``nvc_driver_info_new``'s option string say (libnvidia-container.md 2.2.1).
 
     csv_all: on Tegra, every mount list, not only those of the base set. Ours: the reference has it per container.
     """

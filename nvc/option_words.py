@@ -1,4 +1,4 @@
-"""The space-separated option words of the library's functions (spec 2.2.1), as Records.
+"""The space-separated option words of the library's functions (libnvidia-container.md 2.2.1), as Records.
 
 Pure. One row per word; an unknown word is an error that names it.
 """

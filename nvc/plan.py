@@ -2,7 +2,7 @@
 
 One function for every ``nvc_*_mount`` of the reference library, ``merge`` to join their answers. Which file goes where
 with which attributes is in the rows of ``MOUNTS``; which device node needs which capability is in ``NODES``.
-Facts: specification of libnvidia-container, sections 5.1 to 5.6 and 6.4.
+Facts: libnvidia-container.md 5.1 to 5.6 and 6.4.
 """
 
 from __future__ import annotations

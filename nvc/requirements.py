@@ -5,7 +5,8 @@
     term        := name operator value
     operator    := "=" | "!=" | "<" | "<=" | ">" | ">="
 
-Evaluation is lazy, as in the reference (spec 1.7.5): the first true alternative ends it, the first false term ends
+Evaluation is lazy, as in the reference (libnvidia-container.md 1.7.5): the first true alternative ends it, the first
+false term ends
 an alternative, and what is not reached is not even looked at.
 """
 

@@ -1,4 +1,4 @@
-"""Which GPUs and MIG devices a request names (spec 1.7.2 to 1.7.4). Pure."""
+"""Which GPUs and MIG devices a request names (libnvidia-container.md 1.7.2 to 1.7.4). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from nvc.errors import NvcError
     from nvc.model import Gpu, Inventory, MigDevice
 
-#: Channels are numbered below this (driver: NV_CAPS_IMEX_CHANNEL_COUNT_MAX is within 2^20, spec 1.7.4).
+#: Channels are numbered below this (driver: NV_CAPS_IMEX_CHANNEL_COUNT_MAX is within 2^20, libnvidia-container.md
+#: 1.7.4).
 IMEX_CHANNELS = 1 << 20
 
 _DIGITS = frozenset("0123456789")

@@ -1,4 +1,4 @@
-"""The ``UID[:GID]`` of ``--user``: numbers or names (spec 1.2)."""
+"""The ``UID[:GID]`` of ``--user``: numbers or names (libnvidia-container.md 1.2)."""
 
 from __future__ import annotations
 

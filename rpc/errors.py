@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
 
-#: The causes, in the words of ONC RPC that nvidia-container-cli prints (specs of libnvidia-container, section 1.10).
+#: The causes, in the words of ONC RPC that nvidia-container-cli prints (libnvidia-container.md 1.10).
 TIMED_OUT: Final = "timed out"
 NOT_PROCESSED: Final = "failed to process request"
 

@@ -1,4 +1,6 @@
-"""CDI edits on an OCI configuration, by the rules that the CDI libraries of engines follow (toolkit specs, 5.11).
+"""CDI edits on an OCI configuration, by the rules that the CDI libraries of engines follow.
+
+Source: nvidia-container-toolkit.md 5.11.
 
 Applying the same edits twice changes nothing more: an engine may have applied them already.
 """

@@ -1,4 +1,6 @@
-"""Devices beside the GPUs that a container gets when a variable of it says "enabled" (toolkit specs, 1.5 and 5.7).
+"""Devices beside the GPUs that a container gets when a variable of it says "enabled".
+
+Source: nvidia-container-toolkit.md 1.5 and 5.7.
 
 They belong to other drivers, so the hook, which gives what libnvidia-container gives, knows nothing of them.
 """

@@ -1,4 +1,4 @@
-"""What is done to the config.json of a container that may want GPUs, by mode (specs of the container toolkit, 3)."""
+"""What is done to the config.json of a container that may want GPUs, by mode (nvidia-container-toolkit.md 3)."""
 
 from __future__ import annotations
 

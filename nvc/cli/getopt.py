@@ -23,7 +23,8 @@ class Option:
 
     long, short: without dashes; short may be "". metavar: name of the value, "" if there is none.
     destination: where values go; several options may share one, and one that ends in "words" collects
-    option words (spec 2.2.1). optional: the value may be left out. repeatable: all values count, not the last.
+    option words (libnvidia-container.md 2.2.1). optional: the value may be left out. repeatable: all values count,
+    not the last.
     choices: the values there are, for help and completion. extra: not an option of nvidia-container-cli; it does
     not make a shortened name of one of those ambiguous.
     """

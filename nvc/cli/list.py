@@ -61,7 +61,8 @@ def read(parsed: Parsed, arguments: Sequence[str]) -> ListRequest:
 
 def _is_default(parsed: Parsed, arguments: Sequence[str]) -> bool:
     """Without arguments everything is listed; also with a channel given in one word (`--imex-channel=0`, but not
-    `--imex-channel 0`: spec 1.6, kept because scripts may count on the output). --json is ours and does not count.
+    `--imex-channel 0`: libnvidia-container.md 1.6, kept because scripts may count on the output). --json is ours and
+    does not count.
     """
     words = len(arguments) - sum(option.long == "json" for option, _ in parsed.events)
     return words == 0 or (words == 1 and parsed.has("imex_channel"))
@@ -79,7 +80,7 @@ def run(request: ListRequest, settings: Settings, library: Any, log: Log) -> int
 
 
 def _sections(request: ListRequest, context: Context) -> dict[str, list[str]]:
-    """Paths by kind, in the order of the text (spec 1.6)."""
+    """Paths by kind, in the order of the text (libnvidia-container.md 1.6)."""
     chosen = request.devices
     inventory = context.inventory(chosen.driver_words)
     driver = inventory.driver

@@ -1,4 +1,5 @@
-"""What the commands print: byte for byte nvidia-container-cli's texts (spec 1.1, 1.5, 1.6), and JSON."""
+"""What the commands print: byte for byte nvidia-container-cli's texts (libnvidia-container.md 1.1, 1.5, 1.6), and
+JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs (by PATH), GSP firmware and the daemons' sockets (specs 3.4 to 3.6)."""
+"""Programs (by PATH), GSP firmware and the daemons' sockets (libnvidia-container.md 3.4 to 3.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver service gives up before NVML is loaded (specs of libnvidia-container, section 4.3).
+"""What the driver service gives up before NVML is loaded (libnvidia-container.md 4.3).
 
 NVML is a megabyte of foreign code, and with a driver root it is not even this host's. It gets a process that is
 chrooted to the driver root, has the uid of ``--user``, no capabilities, no new privileges, no network, and cannot

@@ -1,4 +1,7 @@
-"""Make a device node as nvidia-modprobe makes it: number, owner and mode as the driver says (specs 2.3.1)."""
+"""Make a device node as nvidia-modprobe makes it: number, owner and mode as the driver says.
+
+Source: libnvidia-container.md 2.3.1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs and their MIG devices: what NVML says, joined with what /proc says (specs 3.8, 3.9)."""
+"""GPUs and their MIG devices: what NVML says, joined with what /proc says (libnvidia-container.md 3.8, 3.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Load NVIDIA's kernel modules and make their device nodes (``--load-kmods``), as nvidia-modprobe does (specs 2.3.1).
+"""Load NVIDIA's kernel modules and make their device nodes (``--load-kmods``), as nvidia-modprobe does.
+
+Source: libnvidia-container.md 2.3.1.
 
 Everything here is best effort: what fails is a line in the log, because the driver may well be usable all the same.
 If it is not, asking NVML says so in better words.

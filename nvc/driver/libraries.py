@@ -1,4 +1,4 @@
-"""Choose one file for every library row, from the loader cache (specs 3.3).
+"""Choose one file for every library row, from the loader cache (libnvidia-container.md 3.3).
 
 Where this differs from the reference: a cache entry whose file is gone, unreadable, no ELF file or of another
 architecture is a warning and passed over, never the end of the detection. Half-removed drivers leave such entries.

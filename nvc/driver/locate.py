@@ -2,7 +2,8 @@
 
 The driver root is trusted (a driver container's or the host's own tree), but its links are written for a process
 whose root it is: an absolute link must not lead into the host's tree. ``..`` above the root stays at the root, as the
-kernel does it for a chroot and for RESOLVE_IN_ROOT (the reference makes it an error; spec 11 leaves the choice).
+kernel does it for a chroot and for RESOLVE_IN_ROOT (the reference makes it an error; libnvidia-container.md 11
+leaves the choice).
 Results are strings, because nothing here is used inside a container: mounting opens its sources itself.
 """
 

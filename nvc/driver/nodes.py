@@ -1,4 +1,7 @@
-"""Device nodes that belong to no GPU, with the numbers that /proc/devices and the nodes themselves say (specs 3.7)."""
+"""Device nodes that belong to no GPU, with the numbers that /proc/devices and the nodes themselves say.
+
+Source: libnvidia-container.md 3.7.
+"""
 
 from __future__ import annotations
 

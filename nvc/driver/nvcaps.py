@@ -1,4 +1,6 @@
-"""nvcaps: the files below /proc/driver/nvidia/capabilities and the nodes in /dev/nvidia-caps (specs 3.8).
+"""nvcaps: the files below /proc/driver/nvidia/capabilities and the nodes in /dev/nvidia-caps.
+
+Source: libnvidia-container.md 3.8.
 
 Capability files are read below the driver root, /proc/devices and mig-minors on the system itself.
 """

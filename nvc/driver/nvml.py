@@ -1,4 +1,4 @@
-"""NVML's answers as values (specs of libnvidia-container, sections 3.8, 3.9 and 4.2). Runs in the driver service only.
+"""NVML's answers as values (libnvidia-container.md 3.8, 3.9 and 4.2). Runs in the driver service only.
 
 The binding (``pynvml`` of nvidia-ml-py) is passed in: it must be imported before chroot and load its library after.
 nvmlShutdown is never called: the kernel does its work when the process ends, and it is one more call that can hang.

@@ -28,7 +28,7 @@ TEGRA_RELEASE, TEGRA_FAMILY = "/etc/nv_tegra_release", "/sys/devices/soc0/family
 
 
 def platform(host: Host) -> str:
-    """WSL, TEGRA, or "" for a machine with NVIDIA's ordinary driver (specs 2.5 and 8.1).
+    """WSL, TEGRA, or "" for a machine with NVIDIA's ordinary driver (libnvidia-container.md 2.5 and 8.1).
 
     Only looks at files: a library is not loaded to find out that it is there. Where neither /dev/dxg nor a mark of
     Tegra's is, as on most machines, that is three system calls.

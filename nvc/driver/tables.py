@@ -1,6 +1,6 @@
 """What NVIDIA's driver consists of. Data only: a new library, binary, socket or node is one row here.
 
-The order of the rows is the order of the results, hence of ``list``. Source: specs of libnvidia-container 3.3 to 3.9
+The order of the rows is the order of the results, hence of ``list``. Source: libnvidia-container.md 3.3 to 3.9
 and 5.2 step 6 (links). ``docs/adding-a-driver-library.md`` says how to add a row.
 """
 
@@ -136,7 +136,8 @@ LIBRARIES = (
 
 #: Below WSL, beside the others and whatever the capabilities: what every library of Windows' driver is built on.
 WSL_LIBRARIES = (Library("libdxcore.so", "", "the way to the graphics adapters of Windows"),)
-#: What a driver store holds that containers need (specs 8.1). A directory without any of it is not NVIDIA's.
+#: What a driver store holds that containers need (libnvidia-container.md 8.1). A directory without any of it is not
+#: NVIDIA's.
 STORE_FILES = (
     "libcuda.so.1.1",
     "libcuda_loader.so",
@@ -156,7 +157,7 @@ TEGRA_ARCHES = {
     "tegra234": "8.7",
     "tegra264": "11.0",
 }
-#: The mount lists that every container on a Tegra gets (specs of the container toolkit, 3.7).
+#: The mount lists that every container on a Tegra gets (nvidia-container-toolkit.md 3.7).
 CSV_BASE = ("l4t.csv", "drivers.csv", "devices.csv")
 
 #: What a legacy GL library must need for it to be NVIDIA's and not Mesa's or GLVND's.

@@ -1,4 +1,6 @@
-"""Tegra (Jetson): no NVML, and lists of what a container needs, which the driver's packages bring (specs 2.5, 8.2).
+"""Tegra (Jetson): no NVML, and lists of what a container needs, which the driver's packages bring.
+
+Source: libnvidia-container.md 2.5, 8.2.
 
 Facts about the machine come from files and from libcuda. The lists (``nvc.formats.csvmounts``) name files, directories,
 links and device nodes of the host; each is shown to the container where it is on the host.

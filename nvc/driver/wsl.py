@@ -1,4 +1,6 @@
-"""WSL2: the driver is Windows', and its files are in a driver store that libdxcore.so names (specs 3.3 and 8.1).
+"""WSL2: the driver is Windows', and its files are in a driver store that libdxcore.so names.
+
+Source: libnvidia-container.md 3.3 and 8.1.
 
 What differs from other machines: one device node for everything, no kernel module of NVIDIA's and nothing of it below
 /proc, no firmware, no MIG. The libraries in the loader cache are small ones that load those of the driver store.
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from nvc.log import Log
     from nvc.model import DriverOptions, Host
 
-#: WDDM of the first Windows driver that works below WSL (specs 8.1).
+#: WDDM of the first Windows driver that works below WSL (libnvidia-container.md 8.1).
 OLDEST_WDDM = 2700
 _CUDA = "libcuda.so.1.1"
 _DXCORE = "libdxcore.so"

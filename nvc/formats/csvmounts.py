@@ -1,4 +1,6 @@
-"""Tegra's mount lists: which files of the host a container gets (``host-files-for-container.d/*.csv``; specs 8.2).
+"""Tegra's mount lists: which files of the host a container gets.
+
+Source: ``host-files-for-container.d/*.csv``; libnvidia-container.md 8.2.
 
     lib, /usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1.1
     sym, /usr/lib/aarch64-linux-gnu/libcuda.so

@@ -11,7 +11,7 @@ Two kinds of call are announced to a listener (SCMP_ACT_NOTIFY) instead of going
 
 libseccomp keeps no conditional rule beside an unconditional one for the same system call. Where a profile allows such a
 call as a whole, the permission is written as its complement: masks that together match every other number.
-Facts: specification of GPU sharing in the kernel, 5.1, 5.3, 5.6; OCI runtime-spec, config-linux.md, "Seccomp".
+Facts: gpu-sharing-kernel.md 5.1, 5.3, 5.6; OCI runtime-spec, config-linux.md, "Seccomp".
 """
 
 from __future__ import annotations

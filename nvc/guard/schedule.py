@@ -1,6 +1,6 @@
 """Who computes when on a GPU: from tenants' wishes to timeslices and phases. Pure.
 
-Two levers (specification of GPU sharing in the kernel, 4.3 to 4.5; measured on an H200):
+Two levers (gpu-sharing-kernel.md 4.3 to 4.5; measured on an H200):
 
 - The *timeslice* of a channel group. Groups of saturated tenants get time in exact proportion to their slices; the
   hardware gives an idle group's time away. A share, never a cap. A switch between groups costs about 0.215 ms.

@@ -36,7 +36,7 @@ _IDENTITY = "make files as the container's owner; give up root's ids"
 _READ_PROC = "open /proc/PID/ns/* and /proc/PID/root of the container"
 _SEARCH = "pass directories that the container's owner alone may search"
 
-#: Phase -> ((capability, why it is needed), ...). The sets are the reference's (its specification, section 5.9).
+#: Phase -> ((capability, why it is needed), ...). The sets are the reference's (libnvidia-container.md 5.9).
 RIGHTS: dict[str, tuple[tuple[int, str], ...]] = {
     "init": (
         (CAP_KILL, _END_HELPERS),

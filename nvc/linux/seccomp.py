@@ -1,6 +1,6 @@
 """Filters of system calls, as classic BPF assembled here: no library is needed where ldconfig runs.
 
-The allow-list is the reference's for its ldconfig sandbox (its specification, 7.2) and what glibc since 2.33 calls
+The allow-list is the reference's for its ldconfig sandbox (libnvidia-container.md 7.2) and what glibc since 2.33 calls
 besides. Everything else answers EPERM, and the calls that glibc has an older substitute for answer ENOSYS, upon which
 it takes the substitute. Calls of another architecture (32-bit, x32) end the process, as with the reference.
 """

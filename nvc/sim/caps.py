@@ -1,4 +1,7 @@
-"""The nvcaps of a simulated driver: names, minors and modes as the kernel module gives them (nv-caps.c; spec 3.8)."""
+"""The nvcaps of a simulated driver: names, minors and modes as the kernel module gives them.
+
+Source: nv-caps.c; libnvidia-container.md 3.8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The device nodes of a simulated machine, with the numbers and modes that nvidia-modprobe gives (spec 3.7)."""
+"""The device nodes of a simulated machine, with the numbers and modes that nvidia-modprobe gives.
+
+Source: libnvidia-container.md 3.7.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a simulated machine without NVIDIA's ordinary driver has: WSL2, with the driver of Windows, and Tegra.
 
-Facts: specs of libnvidia-container 8; names of files and devices as WSL with a driver of 2024 and JetPack 5 on an Orin
+Facts: libnvidia-container.md 8; names of files and devices as WSL with a driver of 2024 and JetPack 5 on an Orin
 have them. The making of common things (loader cache, /proc/devices, the description) is ``nvc.sim.create``'s.
 """
 

@@ -14,7 +14,7 @@ from nvc.guard.schedule import POLICIES, parse_policy
 from nvc.share import dialects, words
 
 TEXT = (Path(__file__).parents[2] / "docs/cgpu.md").read_text()
-#: Kernel sharing specification, 1.3.
+#: gpu-sharing-kernel.md 1.3.
 NODES = """version major default_memsize inst_ctl 0 N/policy N/max_inst N/free_weight N/<id>/id N/<id>/memsize
 N/<id>/meminfo N/<id>/weight""".split()  # noqa: SIM905
 #: 1.2, the last five are eGPU's.

@@ -1,4 +1,4 @@
-"""config.toml of the NVIDIA container toolkit (its specs, 1.2 and 2)."""
+"""config.toml of the NVIDIA container toolkit (nvidia-container-toolkit.md 1.2 and 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a container want a GPU, and which (specs of the NVIDIA container toolkit, 1.5 and 1.6.1)?"""
+"""Does a container want a GPU, and which (nvidia-container-toolkit.md 1.5 and 1.6.1)?"""
 
 from __future__ import annotations
 

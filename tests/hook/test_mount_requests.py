@@ -1,4 +1,4 @@
-"""Requests by volume mounts (specs of the NVIDIA container toolkit, 1.6.2)."""
+"""Requests by volume mounts (nvidia-container-toolkit.md 1.6.2)."""
 
 from __future__ import annotations
 

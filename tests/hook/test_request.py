@@ -1,4 +1,4 @@
-"""The whole request of a container that wants a GPU (specs of the NVIDIA container toolkit, 1.6 to 1.9)."""
+"""The whole request of a container that wants a GPU (nvidia-container-toolkit.md 1.6 to 1.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Driver capabilities: what they contain and which files and nodes they bring (spec 2.2.1, 3.3, 3.6, 3.7)."""
+"""Driver capabilities: what they contain and which files and nodes they bring.
+
+Source: libnvidia-container.md 2.2.1, 3.3, 3.6, 3.7.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""When an image's CUDA compat libraries are used (specification 5.7, newest rule, majors compared as numbers)."""
+"""When an image's CUDA compat libraries are used.
+
+Source: libnvidia-container.md 5.7, newest rule, majors compared as numbers.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ def test_endless_sections_are_not_read() -> None:
 @pytest.mark.parametrize(
     ("version", "driver", "expected"),
     [
-        # Specification 5.7, vectors for driver 535.x; the last is what a comparison of strings gets wrong.
+        # libnvidia-container.md 5.7, vectors for driver 535.x; the last is what a comparison of strings gets wrong.
         pytest.param("550.54", "535.104.05", True, id="newer major"),
         pytest.param("535.1", "535.104.05", False, id="same major"),
         pytest.param("470.1", "535.104.05", False, id="older major"),

@@ -1,4 +1,5 @@
-"""Looking a container up (specification 2.4): directories, owner, cgroup, compat libraries, and everything wrong."""
+"""Looking a container up (libnvidia-container.md 2.4): directories, owner, cgroup, compat libraries, and everything
+wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ldconfig in its sandbox (specification 7): what it may reach, how it can fail, and what is left then."""
+"""ldconfig in its sandbox (libnvidia-container.md 7): what it may reach, how it can fail, and what is left then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.support.ldconfig import EARLY, TWO, run
 root = pytest.mark.root
 IGNORED = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
 KINDS = ("ipc", "mnt", "net", "pid", "uts")
-#: Lines of /proc/PID/limits and the most that each may say (specification 7.2; address space: see nvc.ldcache_sandbox).
+#: Lines of /proc/PID/limits and the most that each may say (libnvidia-container.md 7.2; address space: see
+#: nvc.ldcache_sandbox).
 LIMITS = {
     "Max cpu time": 10,
     "Max file size": 16 << 20,

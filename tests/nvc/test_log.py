@@ -1,4 +1,4 @@
-"""The debug log: its format (spec 1.4), and that it never stands in the way."""
+"""The debug log: its format (libnvidia-container.md 1.4), and that it never stands in the way."""
 
 from __future__ import annotations
 

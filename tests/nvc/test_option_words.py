@@ -1,4 +1,4 @@
-"""Option strings of the library's functions: the table and the vectors of spec 2.2.1."""
+"""Option strings of the library's functions: the table and the vectors of libnvidia-container.md 2.2.1."""
 
 from __future__ import annotations
 

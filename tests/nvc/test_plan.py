@@ -1,4 +1,7 @@
-"""The plan: what goes where, with which attributes, for whom, in which order (specification 5.1 to 5.6, 6.4)."""
+"""The plan: what goes where, with which attributes, for whom, in which order.
+
+Source: libnvidia-container.md 5.1 to 5.6, 6.4.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +180,7 @@ def test_capabilities_decide(words: str, present: list[str], absent: list[str]) 
 
 
 def test_attributes_of_every_kind() -> None:
-    # The table of specification 5.1; nvidia-caps is read-only as well, which section 11 leaves open.
+    # The table of libnvidia-container.md 5.1; nvidia-caps is read-only as well, which section 11 leaves open.
     expected = {
         "binary": "ro nodev nosuid",
         "library": "ro nodev nosuid",

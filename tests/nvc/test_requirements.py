@@ -1,4 +1,4 @@
-"""The requirement language: every vector of spec 1.7.5."""
+"""The requirement language: every vector of libnvidia-container.md 1.7.5."""
 
 from __future__ import annotations
 

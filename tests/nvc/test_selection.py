@@ -1,4 +1,4 @@
-"""Selectors, MIG config and monitor, IMEX channels: every vector of spec 1.7.2 to 1.7.4."""
+"""Selectors, MIG config and monitor, IMEX channels: every vector of libnvidia-container.md 1.7.2 to 1.7.4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--user: the table of spec 1.2."""
+"""--user: the table of libnvidia-container.md 1.2."""
 
 from __future__ import annotations
 

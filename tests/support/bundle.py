@@ -1,4 +1,4 @@
-"""OCI bundles, written by hand (runtime-spec 1.0.2), so that every test says exactly what its container has."""
+"""OCI bundles, written by hand (runtime-spec v1.0.2), so that every test says exactly what its container has."""
 
 from __future__ import annotations
 

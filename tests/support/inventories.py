@@ -24,7 +24,7 @@ def nvcap(path: str, minor: int, *, style: int = NVCAPS_DEV) -> Nvcap:
 
 
 def mig_device(gpu: int, index: int, gi: int, ci: int, uuid: str, *, style: int = NVCAPS_DEV) -> MigDevice:
-    # The kernel's formula: nv-caps.c, spec 3.8.
+    # The kernel's formula: nv-caps.c, libnvidia-container.md 3.8.
     minor = 3 + 135 * gpu + 9 * gi
     base = f"gpu{gpu}/mig/gi{gi}"
     return MigDevice(

@@ -2,7 +2,7 @@
 
 busybox for the shell, and the host's glibc, loader and ldconfig, so that a container has a loader cache of its own.
 ``/etc/debian_version`` and the loader's directories say whether the machine is of Debian's kind: libraries
-then belong into the multiarch directory (specs of libnvidia-container, 2.4).
+then belong into the multiarch directory (libnvidia-container.md 2.4).
 """
 
 from __future__ import annotations

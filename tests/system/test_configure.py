@@ -95,7 +95,10 @@ def test_dry_run_says_the_plan_and_touches_nothing(bed: Bed, runc: OciRuntime) -
 
 
 def test_standalone_configure_in_a_mount_namespace(bed: Bed, need: Callable[..., None]) -> None:
-    """The reference's one end-to-end test: no pid, no runtime, a root directory in a mount namespace (spec 9.1)."""
+    """The reference's one end-to-end test: no pid, no runtime, a root directory in a mount namespace.
+
+    Source: libnvidia-container.md 9.1.
+    """
     need("unshare", "chroot")
     tree = bed.rootfs()
     configure = f"{bed.commands.cli} --sim={bed.machine('h200')} configure --ldconfig=@/sbin/ldconfig --no-cgroups"

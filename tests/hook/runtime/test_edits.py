@@ -1,4 +1,4 @@
-"""CDI edits on an OCI configuration (specs of the NVIDIA container toolkit, 5.11)."""
+"""CDI edits on an OCI configuration (nvidia-container-toolkit.md 5.11)."""
 
 from __future__ import annotations
 

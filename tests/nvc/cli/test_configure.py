@@ -1,4 +1,4 @@
-"""`configure`: options to requests, the order of actions, errors (spec 1.7)."""
+"""`configure`: options to requests, the order of actions, errors (libnvidia-container.md 1.7)."""
 
 from __future__ import annotations
 

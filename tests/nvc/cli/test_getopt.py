@@ -1,4 +1,4 @@
-"""The getopt grammar and glibc's error texts (spec 1.1)."""
+"""The getopt grammar and glibc's error texts (libnvidia-container.md 1.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`info`: text byte for byte (spec 1.5), CSV, JSON."""
+"""`info`: text byte for byte (libnvidia-container.md 1.5), CSV, JSON."""
 
 from __future__ import annotations
 

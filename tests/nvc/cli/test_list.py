@@ -1,4 +1,4 @@
-"""`list`: the paths, their order, and the default selection (spec 1.6)."""
+"""`list`: the paths, their order, and the default selection (libnvidia-container.md 1.6)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 from nvc.linux import const, rights, syscalls
 from tests.support.isolation import in_namespaces
 
-#: The reference's table (its specification, section 5.9).
+#: The reference's table (libnvidia-container.md 5.9).
 REFERENCE = {
     "init": "KILL SETUID SETGID SYS_CHROOT",
     "init_kmods": "KILL SETUID SETGID SYS_CHROOT CHOWN FOWNER MKNOD SETPCAP",

@@ -18,7 +18,7 @@ from nvc.linux.seccomp_numbers import NUMBERS
 
 ALLOW, KILL = const.SECCOMP_RET_ALLOW, const.SECCOMP_RET_KILL_PROCESS
 EPERM, ENOSYS, SKIPPED = (const.SECCOMP_RET_ERRNO | number for number in (errno.EPERM, errno.ENOSYS, 0))
-#: The reference's list (its specification, 7.2), without _llseek, which no 64-bit machine has.
+#: The reference's list (libnvidia-container.md 7.2), without _llseek, which no 64-bit machine has.
 REFERENCE = """
     access arch_prctl brk chdir chmod close execve execveat exit exit_group fcntl fdatasync fstat fsync ftruncate
     getcwd getdents getdents64 getegid geteuid getgid getpgrp getpid gettid gettimeofday getuid lseek lstat mkdir
