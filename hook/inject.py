@@ -16,6 +16,8 @@ from nvc.errors import NvcError
 from nvc.injection import ShareWish, Wishes, plan
 from nvc.linux import rights
 from nvc.log import open_log
+from nvc.model import DriverOptions
+from nvc.option_words import ContainerOptions, LibraryOptions
 from nvc.userspec import parse_user
 
 TYPE_CHECKING = False
@@ -87,7 +89,7 @@ def _request(target: Target, config: HookConfig, log: Log) -> HookRequest | None
     )
 
 
-def _context(config: Config, options: str, log: Log) -> Context:
+def _context(config: Config, options: LibraryOptions, log: Log) -> Context:
     from nvc.api import Context
 
     return Context(config, options, log)
@@ -116,7 +118,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         request.mig_monitor or None,
         request.imex,
         request.requirements,
-        "csv-all" if request.all_csv else "",
+        DriverOptions(csv_all=request.all_csv),
         ShareWish(target.share, "", target.env, target.config, target.identifier, target.guarded),
     )
     with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
@@ -126,20 +128,21 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
             session.apply()
 
 
-def container_options(request: HookRequest, config: HookConfig, *, supervised: bool) -> str:
-    """The option words of ``nvc_container_new``."""
-    words = [*request.capabilities, f"cuda-compat-mode={config.compat_mode}"]
-    if config.no_cgroups:
-        words.append("no-cgroups")
-    words.append("supervised" if supervised else "standalone")
-    return " ".join(words)
+def container_options(request: HookRequest, config: HookConfig, *, supervised: bool) -> ContainerOptions:
+    """The options of ``nvc_container_new``."""
+    return ContainerOptions(
+        supervised=supervised,
+        no_cgroups=config.no_cgroups,
+        capabilities=request.capabilities,
+        compat_mode=config.compat_mode,
+    )
 
 
-def library_options(config: HookConfig, *, simulated: bool) -> str:
-    """The option words of ``nvc_init``. A simulated machine has no kernel modules to load."""
+def library_options(config: HookConfig, *, simulated: bool) -> LibraryOptions:
+    """The options of ``nvc_init``. A simulated machine has no kernel modules to load."""
     if simulated or not config.load_kmods:
-        return ""
-    return "load-kmods" if config.create_imex else "load-kmods no-create-imex-channels"
+        return LibraryOptions()
+    return LibraryOptions(load_kmods=True, no_create_imex_channels=not config.create_imex)
 
 
 def ldconfig(configured: str, real_path: str = LDCONFIG_REAL) -> str:

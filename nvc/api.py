@@ -3,7 +3,7 @@
     with Context(Config()) as context:
         info = context.driver_info()
         selection = context.select(["0"])
-        with context.container(ContainerConfig(pid, rootfs), "supervised compute utility") as session:
+        with context.container(ContainerConfig(pid, rootfs), ContainerOptions(supervised=True)) as session:
             session.mount_driver(info)
             for gpu in selection.gpus:
                 session.mount_device(gpu)
@@ -19,8 +19,8 @@ from __future__ import annotations
 from nvc.container_messages import ContainerConfig
 from nvc.errors import InitializationError, PrivilegeError
 from nvc.log import Log
-from nvc.model import CSV_DIRECTORY, Host
-from nvc.option_words import LibraryOptions, container_options, driver_options, library_options
+from nvc.model import CSV_DIRECTORY, DriverOptions, Host
+from nvc.option_words import DEFAULT_CONTAINER_OPTIONS, ContainerOptions, LibraryOptions
 from nvc.record import Record
 from nvc.session import ContainerSession
 
@@ -32,9 +32,20 @@ if TYPE_CHECKING:
 
     from nvc.driver.facts import NvmlGpu, NvmlSystem
     from nvc.driver.service import DriverClient
-    from nvc.model import DeviceNode, DriverInfo, DriverOptions, Gpu, Inventory, Selection
+    from nvc.model import DeviceNode, DriverInfo, Gpu, Inventory, Selection
 
-__all__ = ["Config", "ContainerConfig", "ContainerSession", "Context", "require_rights"]
+__all__ = [
+    "Config",
+    "ContainerConfig",
+    "ContainerOptions",
+    "ContainerSession",
+    "Context",
+    "DriverOptions",
+    "LibraryOptions",
+    "require_rights",
+]
+
+_EVERYTHING = DriverOptions()
 
 
 class Config(Record):
@@ -65,13 +76,14 @@ class Config(Record):
 class Context:
     """The host's side: what is installed and which devices there are (nvc_context_new, nvc_init).
 
-    Leaving the ``with`` block is nvc_shutdown. options: words such as ``load-kmods``.
-    Raises InitializationError for options or a configuration that cannot be used.
+    Leaving the ``with`` block is nvc_shutdown. Raises InitializationError for a configuration that cannot be used.
     """
 
-    def __init__(self, config: Config | None = None, options: str = "", log: Log | None = None) -> None:
+    def __init__(
+        self, config: Config | None = None, options: LibraryOptions | None = None, log: Log | None = None
+    ) -> None:
         self.config = config if config is not None else Config()
-        self.options: LibraryOptions = library_options(options)
+        self.options = options if options is not None else LibraryOptions()
         self._own_log = log is None
         self.log = log if log is not None else _open_log(self.config.debug)
         self.host = _host(self.config)
@@ -106,21 +118,20 @@ class Context:
             self._platform = platform(self.host)
         return self._platform
 
-    def inventory(self, options: str = "") -> Inventory:
-        """Everything installed, from the inventory cache when it is valid. options: words such as ``no-mps``.
+    def inventory(self, options: DriverOptions = _EVERYTHING) -> Inventory:
+        """Everything installed, from the inventory cache when it is valid.
 
         Raises DetectionError, InitializationError.
         """
-        chosen = driver_options(options)
-        found = self._inventories.get(chosen)
+        found = self._inventories.get(options)
         if found is None:
             from nvc.driver.inventory import cache_path, load
 
             # Nothing tells when Windows or a list of Tegra's changes, so there everything is asked anew.
             keep = self.config.cache and not self.platform
             cache = cache_path(self.host) if keep else None
-            found = load(self.host, chosen, self._query, cache=cache, log=self.log)
-            self._inventories[chosen] = found
+            found = load(self.host, options, self._query, cache=cache, log=self.log)
+            self._inventories[options] = found
         self._current = found
         return found
 
@@ -128,16 +139,20 @@ class Context:
         """The inventory that was asked for last, or that of no options."""
         return self._current if self._current is not None else self.inventory()
 
-    def driver_info(self, options: str = "") -> DriverInfo:
+    def driver_info(self, options: DriverOptions = _EVERYTHING) -> DriverInfo:
         """Versions and files of the driver (nvc_driver_info_new)."""
         return self.inventory(options).driver
 
-    def device_info(self, options: str = "") -> tuple[Gpu, ...]:
+    def device_info(self, options: DriverOptions = _EVERYTHING) -> tuple[Gpu, ...]:
         """The GPUs with their MIG devices (nvc_device_info_new)."""
         return self.inventory(options).gpus
 
     def select(
-        self, devices: Sequence[str], mig_config: str | None = None, mig_monitor: str | None = None, options: str = ""
+        self,
+        devices: Sequence[str],
+        mig_config: str | None = None,
+        mig_monitor: str | None = None,
+        options: DriverOptions = _EVERYTHING,
     ) -> Selection:
         """The devices that selectors such as ``0``, ``all`` or ``GPU-...`` name.
 
@@ -147,7 +162,7 @@ class Context:
 
         return select(self.inventory(options), devices, mig_config=mig_config, mig_monitor=mig_monitor)
 
-    def require(self, expressions: Sequence[str], selection: Selection, options: str = "") -> None:
+    def require(self, expressions: Sequence[str], selection: Selection, options: DriverOptions = _EVERYTHING) -> None:
         """Check requirements such as ``cuda>=12.0`` for every selected GPU, for the parents of MIG devices, or once.
 
         Raises RequirementError for the first that fails or cannot be read.
@@ -163,7 +178,7 @@ class Context:
             for expression in expressions:
                 check(expression, fact)
 
-    def nvcaps_style(self, options: str = "") -> int:
+    def nvcaps_style(self, options: DriverOptions = _EVERYTHING) -> int:
         """NVCAPS_NONE, NVCAPS_PROC or NVCAPS_DEV of ``nvc.model`` (nvc_nvcaps_style)."""
         return self.inventory(options).nvcaps_style
 
@@ -174,14 +189,14 @@ class Context:
         return node_of(self.host, path)
 
     def container(
-        self, config: ContainerConfig, options: str | None = None, *, early: bool = False
+        self, config: ContainerConfig, options: ContainerOptions = DEFAULT_CONTAINER_OPTIONS, *, early: bool = False
     ) -> ContainerSession:
         """Look a container up and open a session on it (nvc_container_new).
 
-        options: words such as ``supervised compute``; None: as the reference's API (standalone, utility only).
+        options: by default those of the reference's API (standalone, utility only).
         early: return while the container is still being looked up; see ContainerSession. Raises ContainerError.
         """
-        return ContainerSession(self, config, container_options(options), early=early)
+        return ContainerSession(self, config, options, early=early)
 
     def _query(self) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         """Ask NVML, in a process without rights that ends with the question."""

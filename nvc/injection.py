@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from nvc.model import TEGRA
+from nvc.model import TEGRA, DriverOptions
 from nvc.record import Record
 
 TYPE_CHECKING = False
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from nvc.model import Selection
 
 
-#: Requirement -> option of ``Context.driver_info``.
-_CSV_MOUNTS = {"csv-mounts=all": "csv-all", "csv-mounts=base-only": ""}
+#: Requirement -> ``DriverOptions.csv_all``.
+_CSV_MOUNTS = {"csv-mounts=all": True, "csv-mounts=base-only": False}
 
 
 #: What the names of the variables that may ask for a share begin with (``nvc.share.dialects`` has them whole).
@@ -61,8 +61,8 @@ class Wishes(Record):
     """What one container is to get.
 
     devices: selectors for ``nvc.selection``, () for the driver without a GPU. mig_config, mig_monitor: selectors, None
-    when nobody asked. imex: channel numbers. requirements: expressions, all of which must hold. driver_words:
-    options of ``Context.driver_info`` ("no-mps"). share: who asks for a share, None: no share whatever the node says.
+    when nobody asked. imex: channel numbers. requirements: expressions, all of which must hold. driver:
+    what of the driver is left out. share: who asks for a share, None: no share whatever the node says.
     """
 
     devices: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Wishes(Record):
     mig_monitor: str | None = None
     imex: tuple[int, ...] = ()
     requirements: tuple[str, ...] = ()
-    driver_words: str = ""
+    driver: DriverOptions = DriverOptions()
     share: ShareWish | None = None
 
 
@@ -81,10 +81,10 @@ def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
     InputError for a share that cannot be, and MountError for a device that the host does not have.
     """
     wishes = _csv_mounts(wishes, context)
-    words = wishes.driver_words
-    driver = context.driver_info(words)
-    selection = context.select(wishes.devices, wishes.mig_config, wishes.mig_monitor, words)
-    context.require(wishes.requirements, selection, words)
+    options = wishes.driver
+    driver = context.driver_info(options)
+    selection = context.select(wishes.devices, wishes.mig_config, wishes.mig_monitor, options)
+    context.require(wishes.requirements, selection, options)
     session.mount_driver(driver)
     mount_devices(session, selection)
     for channel in wishes.imex:
@@ -121,10 +121,10 @@ def _csv_mounts(wishes: Wishes, context: Context) -> Wishes:
         return wishes
     if context.platform != TEGRA:
         return wishes
-    words = [wishes.driver_words, *(_CSV_MOUNTS.get(text, "") for text in wishes.requirements)]
+    csv_all = wishes.driver.csv_all or any(_CSV_MOUNTS.get(text) for text in wishes.requirements)
     return wishes.replace(
         requirements=tuple(text for text in wishes.requirements if text not in _CSV_MOUNTS),
-        driver_words=" ".join(filter(None, words)),
+        driver=wishes.driver.replace(csv_all=csv_all),
     )
 
 

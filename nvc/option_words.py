@@ -1,24 +1,23 @@
-"""The space-separated option words of the library's functions (libnvidia-container.md 2.2.1), as Records.
+"""The options of the library's functions as Records, and their names (libnvidia-container.md 2.2.1).
 
-Pure. One row per word; an unknown word is an error that names it.
+Pure. One row a name; an unknown name is an error.
 """
 
 from __future__ import annotations
 
-from nvc.capabilities import WORDS as CAPABILITY_WORDS
+from nvc.capabilities import WORDS as CAPABILITY_NAMES
 from nvc.errors import ContainerError, DetectionError, InitializationError
 from nvc.model import DriverOptions
 from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nvc.errors import NvcError
 
 #: NVC_ARG_MAX is 256: a text of this many bytes, or longer, does not fit with its end mark.
 TEXT_LIMIT = 256
-
-#: What the reference uses when its API is given no container options at all.
-DEFAULT_CONTAINER_OPTIONS = "standalone no-cgroups no-devbind utility"
 
 
 class LibraryOptions(Record):
@@ -33,20 +32,23 @@ class ContainerOptions(Record):
 
     supervised: an OCI runtime made the container and is our parent; False: standalone (enroot, LXC, a chroot).
     no_cgroups: leave the device cgroup alone. no_devbind: do not bind device nodes (proc files are bound).
-    capabilities: words of ``nvc.capabilities`` in the order given, each once.
+    capabilities: names of ``nvc.capabilities`` in the order given, each once.
     compat_mode: what to do with CUDA forward-compatibility libraries: "mount", "ldconfig" or "disabled".
     """
 
-    supervised: bool
+    supervised: bool = False
     no_cgroups: bool = False
     no_devbind: bool = False
     capabilities: tuple[str, ...] = ()
     compat_mode: str = "mount"
 
 
-# Word -> field.
-LIBRARY_WORDS = {"load-kmods": "load_kmods", "no-create-imex-channels": "no_create_imex_channels"}
-DRIVER_WORDS = {
+#: What the reference uses when its API is given no container options at all.
+DEFAULT_CONTAINER_OPTIONS = ContainerOptions(no_cgroups=True, no_devbind=True, capabilities=("utility",))
+
+# Name -> field.
+LIBRARY_OPTIONS = {"load-kmods": "load_kmods", "no-create-imex-channels": "no_create_imex_channels"}
+DRIVER_OPTIONS = {
     "no-glvnd": "no_glvnd",
     "no-uvm": "no_uvm",
     "no-modeset": "no_modeset",
@@ -56,8 +58,8 @@ DRIVER_WORDS = {
     "no-gsp-firmware": "no_gsp_firmware",
     "csv-all": "csv_all",
 }
-# Word -> compat mode. no-cntlibs is 1.17.4's name for what 1.18 calls disabled.
-COMPAT_WORDS = {
+# Name -> compat mode. no-cntlibs is 1.17.4's name for what 1.18 calls disabled.
+COMPAT_MODES = {
     "no-cntlibs": "disabled",
     "cuda-compat-mode=disabled": "disabled",
     "cuda-compat-mode=ldconfig": "ldconfig",
@@ -65,37 +67,18 @@ COMPAT_WORDS = {
 }
 
 
-def _split(text: str, error: type[NvcError]) -> list[str]:
-    if len(text.encode("utf-8", "surrogateescape")) >= TEXT_LIMIT:
-        raise error("too many options", hint=f"the option text may have {TEXT_LIMIT - 1} bytes")
-    return [word for word in text.split(" ") if word]
-
-
-def _unknown(word: str, known: tuple[str, ...], error: type[NvcError]) -> NvcError:
-    return error(f"invalid option: {word}", hint=f"known are: {', '.join(known)}")
-
-
-def _flags(text: str, words: dict[str, str], error: type[NvcError]) -> dict[str, bool]:
-    flags = {}
-    for word in _split(text, error):
-        if word not in words:
-            raise _unknown(word, tuple(words), error)
-        flags[words[word]] = True
-    return flags
-
-
-def library_options(text: str) -> LibraryOptions:
+def library_options(names: Sequence[str]) -> LibraryOptions:
     """Options of ``nvc_init``. Raises InitializationError."""
-    return LibraryOptions(**_flags(text, LIBRARY_WORDS, InitializationError))
+    return LibraryOptions(**_flags(names, LIBRARY_OPTIONS, InitializationError))
 
 
-def driver_options(text: str) -> DriverOptions:
+def driver_options(names: Sequence[str]) -> DriverOptions:
     """Options of ``nvc_driver_info_new``. Raises DetectionError."""
-    return DriverOptions(**_flags(text, DRIVER_WORDS, DetectionError))
+    return DriverOptions(**_flags(names, DRIVER_OPTIONS, DetectionError))
 
 
-def container_options(text: str | None) -> ContainerOptions:
-    """Options of ``nvc_container_new``; None means DEFAULT_CONTAINER_OPTIONS.
+def container_options(names: Sequence[str]) -> ContainerOptions:
+    """Options of ``nvc_container_new``.
 
     Raises ContainerError; exactly one of supervised and standalone must be there. Compat modes: `disabled` wins
     over the others, which exclude each other; none means `mount`.
@@ -104,18 +87,18 @@ def container_options(text: str | None) -> ContainerOptions:
     modes: set[str] = set()
     flags: set[str] = set()
     capabilities: dict[str, None] = {}
-    for word in _split(DEFAULT_CONTAINER_OPTIONS if text is None else text, ContainerError):
-        if word in CAPABILITY_WORDS:
-            capabilities[word] = None
-        elif word in COMPAT_WORDS:
-            modes.add(COMPAT_WORDS[word])
-        elif word in ("supervised", "standalone"):
-            origins.add(word)
-        elif word in ("no-cgroups", "no-devbind"):
-            flags.add(word)
+    for name in _fitting(names, ContainerError):
+        if name in CAPABILITY_NAMES:
+            capabilities[name] = None
+        elif name in COMPAT_MODES:
+            modes.add(COMPAT_MODES[name])
+        elif name in ("supervised", "standalone"):
+            origins.add(name)
+        elif name in ("no-cgroups", "no-devbind"):
+            flags.add(name)
         else:
-            known = ("supervised", "standalone", "no-cgroups", "no-devbind", *COMPAT_WORDS, *CAPABILITY_WORDS)
-            raise _unknown(word, known, ContainerError)
+            known = ("supervised", "standalone", "no-cgroups", "no-devbind", *COMPAT_MODES, *CAPABILITY_NAMES)
+            raise _unknown(name, known, ContainerError)
     if len(origins) != 1:
         raise ContainerError("invalid mode of operation", hint="give exactly one of supervised and standalone")
     if "disabled" in modes:
@@ -129,3 +112,23 @@ def container_options(text: str | None) -> ContainerOptions:
         capabilities=tuple(capabilities),
         compat_mode=modes.pop() if modes else "mount",
     )
+
+
+def _fitting(names: Sequence[str], error: type[NvcError]) -> Sequence[str]:
+    # The reference has one buffer for all of them, with a space between two.
+    if len(" ".join(names).encode("utf-8", "surrogateescape")) >= TEXT_LIMIT:
+        raise error("too many options", hint=f"the option text may have {TEXT_LIMIT - 1} bytes")
+    return names
+
+
+def _unknown(name: str, known: tuple[str, ...], error: type[NvcError]) -> NvcError:
+    return error(f"invalid option: {name}", hint=f"known are: {', '.join(known)}")
+
+
+def _flags(names: Sequence[str], fields: dict[str, str], error: type[NvcError]) -> dict[str, bool]:
+    flags = {}
+    for name in _fitting(names, error):
+        if name not in fields:
+            raise _unknown(name, tuple(fields), error)
+        flags[fields[name]] = True
+    return flags

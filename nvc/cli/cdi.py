@@ -15,6 +15,7 @@ from nvc.cdi.generate import HOOKS, MODES, OTHER_MODES, PLATFORMS, STRATEGIES, G
 from nvc.cli.cdi_hook import HOOK_PROGRAM
 from nvc.cli.settings import Settings
 from nvc.errors import InputError
+from nvc.model import DriverOptions
 
 if TYPE_CHECKING:
     from nvc.api import Context
@@ -144,7 +145,7 @@ def generate(
         share=_share(share),
     )
     with _context(settings) as context:
-        inventory = context.inventory("csv-all" if every_list else "")
+        inventory = context.inventory(DriverOptions(csv_all=every_list))
         _check_platform(mode, inventory.driver.platform)
         spec = make(inventory, gather(context.host, inventory), context.host, options)
         simulated = context.host.simulated

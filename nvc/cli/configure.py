@@ -8,15 +8,13 @@ from nvc.cli import devices
 from nvc.cli.devices import DeviceRequest
 from nvc.errors import InputError
 from nvc.injection import ShareWish, Wishes, plan
-from nvc.option_words import TEXT_LIMIT, container_options
+from nvc.option_words import TEXT_LIMIT, ContainerOptions, LibraryOptions, container_options
 from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from nvc.cli.getopt import Parsed
-    from nvc.cli.settings import Settings
+    from nvc.cli.settings import Library, Settings
     from nvc.log import Log
 
 #: As many requirements as the reference takes.
@@ -29,12 +27,12 @@ class ConfigureRequest(Record):
     """What to do.
 
     pid: a process of a supervised container; None: standalone, the caller is in the container's mount namespace.
-    container_words: options of ``nvc_container_new``. dry_run: "", "text" or "json". share: words, "" for none.
+    dry_run: "", "text" or "json". share: a share spec, "" for none.
     """
 
     rootfs: str
     devices: DeviceRequest
-    container_words: str
+    container: ContainerOptions
     pid: int | None = None
     requirements: tuple[str, ...] = ()
     ldconfig: str = ""
@@ -49,16 +47,13 @@ def read(parsed: Parsed) -> ConfigureRequest:
     if len(requirements) > REQUIREMENTS_LIMIT:
         raise InputError("too many requirements", hint=f"--require may be given {REQUIREMENTS_LIMIT} times")
     chosen = devices.read(parsed)
-    words = [*parsed.words("container_words"), "standalone" if pid is None else "supervised"]
-    # The reference has one buffer for all words; the driver's are limited in the same way.
-    container_words = " ".join(dict.fromkeys(words))
-    if len(container_words) >= TEXT_LIMIT:
+    names = [*parsed.names("container_options"), "standalone" if pid is None else "supervised"]
+    if len(" ".join(names)) >= TEXT_LIMIT:
         raise InputError("too many options", hint="options may be given once")
-    container_options(container_words)
     return ConfigureRequest(
         rootfs=_rootfs(parsed.operands[0]),
         devices=chosen,
-        container_words=container_words,
+        container=container_options(names),
         pid=pid,
         requirements=requirements,
         ldconfig=_ldconfig(parsed.last("ldconfig")),
@@ -110,16 +105,16 @@ def _dry_run(parsed: Parsed) -> str:
     return form
 
 
-def run(request: ConfigureRequest, settings: Settings, library: Any, log: Log) -> int:
+def run(request: ConfigureRequest, settings: Settings, library: Library, log: Log) -> int:
     """Do it, or with ``dry_run`` print it; the exit code."""
     if request.dry_run:
         # A dry run changes nothing: no modules, no nodes.
-        settings = settings.replace(library_words="")
+        settings = settings.replace(library=LibraryOptions())
     else:
         library.require_rights()
     with settings.open(library, log, request.devices.imex) as context:
         container = library.ContainerConfig(pid=request.pid, rootfs=request.rootfs, ldconfig=request.ldconfig)
-        with context.container(container, request.container_words, early=True) as session:
+        with context.container(container, request.container, early=True) as session:
             plan(_wishes(request), context, session)
             if request.dry_run:
                 from nvc.cli import dryrun
@@ -138,6 +133,6 @@ def _wishes(request: ConfigureRequest) -> Wishes:
         chosen.mig_monitor,
         chosen.imex,
         request.requirements,
-        chosen.driver_words,
+        chosen.driver,
         ShareWish(option=request.share),
     )

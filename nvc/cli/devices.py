@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nvc.model import DriverOptions
+from nvc.option_words import driver_options
 from nvc.record import Record
 from nvc.selection import parse_imex
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DeviceRequest(Record):
-    """Which devices, and the words of the driver's options.
+    """Which devices, and what of the driver is left out.
 
     devices: selectors in order; None: no --device at all. mig_config, mig_monitor: their values, None if not given.
     """
@@ -20,15 +22,15 @@ class DeviceRequest(Record):
     mig_config: str | None = None
     mig_monitor: str | None = None
     imex: tuple[int, ...] = ()
-    driver_words: str = ""
+    driver: DriverOptions = DriverOptions()
 
 
 def read(parsed: Parsed) -> DeviceRequest:
-    """Raises ImexError."""
+    """Raises ImexError, and DetectionError for options that are too long."""
     return DeviceRequest(
         devices=tuple(parsed.all("device")) if parsed.has("device") else None,
         mig_config=parsed.last("mig_config"),
         mig_monitor=parsed.last("mig_monitor"),
         imex=parse_imex(",".join(parsed.all("imex_channel"))),
-        driver_words=" ".join(dict.fromkeys(parsed.words("driver_words"))),
+        driver=driver_options(parsed.names("driver_options")),
     )

@@ -22,8 +22,8 @@ class Option:
     """One option: a row of ``nvc.cli.options``.
 
     long, short: without dashes; short may be "". metavar: name of the value, "" if there is none.
-    destination: where values go; several options may share one, and one that ends in "words" collects
-    option words (libnvidia-container.md 2.2.1). optional: the value may be left out. repeatable: all values count,
+    destination: where values go; several options may share one, and one that ends in "_options" collects
+    names of options (libnvidia-container.md 2.2.1). optional: the value may be left out. repeatable: all values count,
     not the last.
     choices: the values there are, for help and completion. extra: not an option of nvidia-container-cli; it does
     not make a shortened name of one of those ambiguous.
@@ -54,8 +54,8 @@ class Option:
         self.choices = choices
         self.extra = extra
 
-    def word(self, value: str | None) -> str:
-        """The option as a word of the library: its name, with its value if it has one."""
+    def name(self, value: str | None) -> str:
+        """The option as the library names it, with its value if it has one."""
         return self.long if value is None else f"{self.long}={value}"
 
 
@@ -95,9 +95,10 @@ class Parsed:
         """Every value given, in order; an optional value that was left out is ""."""
         return [value or "" for option, value in self.events if option.destination == destination]
 
-    def words(self, destination: str) -> list[str]:
-        """The options of this destination as words of the library, in order."""
-        return [option.word(value) for option, value in self.events if option.destination == destination]
+    def names(self, destination: str) -> list[str]:
+        """The options of this destination by the library's names, in order, each once."""
+        found = (option.name(value) for option, value in self.events if option.destination == destination)
+        return list(dict.fromkeys(found))
 
 
 def parse(program: str, arguments: Sequence[str], options: Sequence[Option], *, in_order: bool) -> Parsed:

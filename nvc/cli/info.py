@@ -7,10 +7,8 @@ from nvc.errors import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from nvc.cli.getopt import Parsed
-    from nvc.cli.settings import Settings
+    from nvc.cli.settings import Library, Settings
     from nvc.log import Log
 
 
@@ -21,7 +19,7 @@ def read(parsed: Parsed) -> str:
     return "csv" if parsed.has("csv") else "json" if parsed.has("json") else "text"
 
 
-def run(request: str, settings: Settings, library: Any, log: Log) -> int:
+def run(request: str, settings: Settings, library: Library, log: Log) -> int:
     """Print it; the exit code."""
     with settings.open(library, log) as context:
         driver, gpus = context.driver_info(), context.device_info()

@@ -9,11 +9,10 @@ from nvc.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from nvc.api import Context
     from nvc.cli.getopt import Parsed
-    from nvc.cli.settings import Settings
+    from nvc.cli.settings import Library, Settings
     from nvc.log import Log
     from nvc.model import DriverFile, DriverInfo
 
@@ -68,7 +67,7 @@ def _is_default(parsed: Parsed, arguments: Sequence[str]) -> bool:
     return words == 0 or (words == 1 and parsed.has("imex_channel"))
 
 
-def run(request: ListRequest, settings: Settings, library: Any, log: Log) -> int:
+def run(request: ListRequest, settings: Settings, library: Library, log: Log) -> int:
     """Print it; the exit code."""
     with settings.open(library, log, request.devices.imex) as context:
         sections = _sections(request, context)
@@ -82,9 +81,9 @@ def run(request: ListRequest, settings: Settings, library: Any, log: Log) -> int
 def _sections(request: ListRequest, context: Context) -> dict[str, list[str]]:
     """Paths by kind, in the order of the text (libnvidia-container.md 1.6)."""
     chosen = request.devices
-    inventory = context.inventory(chosen.driver_words)
+    inventory = context.inventory(chosen.driver)
     driver = inventory.driver
-    selection = context.select(chosen.devices or (), chosen.mig_config, chosen.mig_monitor, chosen.driver_words)
+    selection = context.select(chosen.devices or (), chosen.mig_config, chosen.mig_monitor, chosen.driver)
     return {
         "devices": text.device_paths(driver, selection) if chosen.devices is not None else [],
         "imex_channels": [text.imex_path(channel) for channel in chosen.imex],

@@ -18,9 +18,8 @@ from nvc.log import Log, debug_file, open_log
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
-    from nvc.cli.settings import Settings
+    from nvc.cli.settings import Library, Settings
 
 REFERENCE_PROGRAM = "nvidia-container-cli"
 OUR_PROGRAM = "nvc-py"
@@ -31,7 +30,7 @@ def program_name(path: str) -> str:
     return REFERENCE_PROGRAM if path.rpartition("/")[2] == REFERENCE_PROGRAM else OUR_PROGRAM
 
 
-def main(arguments: Sequence[str], program: str, library: Any = None) -> int:
+def main(arguments: Sequence[str], program: str, library: Library | None = None) -> int:
     """Run the command line ``arguments`` (without the program's name); the exit code.
 
     library: stands in for ``nvc.api``. Never raises, except what ends the interpreter.
@@ -60,7 +59,7 @@ def main(arguments: Sequence[str], program: str, library: Any = None) -> int:
 class _Invocation:
     """One run: what the handlers of ``main`` need to know about how far it came."""
 
-    def __init__(self, program: str, library: Any) -> None:
+    def __init__(self, program: str, library: Library | None) -> None:
         self.program = program
         self.library = library
         self.log = Log.none()
@@ -100,19 +99,19 @@ class _Invocation:
             from nvc.cli import configure
 
             request = configure.read(chosen)
-            return configure.run(request, self.begin(general), self.library, self.log)
+            return configure.run(request, *self.begin(general), self.log)
         if command == "list":
             from nvc.cli import list
 
             listing = list.read(chosen, rest)
-            return list.run(listing, self.begin(general), self.library, self.log)
+            return list.run(listing, *self.begin(general), self.log)
         from nvc.cli import info
 
         form = info.read(chosen)
-        return info.run(form, self.begin(general), self.library, self.log)
+        return info.run(form, *self.begin(general), self.log)
 
-    def begin(self, general: Settings) -> Settings:
-        """All words are read: open the log and the library."""
+    def begin(self, general: Settings) -> tuple[Settings, Library]:
+        """The command line is read: open the log and the library."""
         if general.debug:
             os.environ["NVC_DEBUG_FILE"] = general.debug
         else:
@@ -121,11 +120,11 @@ class _Invocation:
         self.log.info(f"{self.program} {__version__}: {' '.join(self.arguments)}")
         if general.sim:
             text.emit(2, f"{self.program}: SIMULATED machine: {general.sim}\n")
-        if self.library is None:
-            from nvc import api
+        if self.library is not None:
+            return general, self.library
+        from nvc import api
 
-            self.library = api
-        return general
+        return general, api
 
     def act(self, parsed: Parsed, command: str) -> int:
         """--version, --help, --usage, --completion."""

@@ -17,7 +17,7 @@ COMMON = (
 
 GLOBAL = (
     Option("debug", "d", "FILE", "Append a debug log to FILE."),
-    Option("load-kmods", "k", "", "Load the kernel modules and make their device nodes.", "library_words"),
+    Option("load-kmods", "k", "", "Load the kernel modules and make their device nodes.", "library_options"),
     Option("no-pivot", "n", "", "Do not use pivot_root for ldconfig (initramfs hosts)."),
     Option(
         "user",
@@ -33,7 +33,7 @@ GLOBAL = (
         "",
         "",
         "With --load-kmods, do not make the nodes of the requested IMEX channels.",
-        "library_words",
+        "library_options",
     ),
     Option("sim", "", "DIR", "Use the simulated machine in DIR (made by `nvc-py sim create`).", extra=True),
     Option("timeout", "", "SECONDS", "Give the helper processes at most this long for an answer.", extra=True),
@@ -43,9 +43,9 @@ GLOBAL = (
 )
 
 _DRIVER_WORDS = (
-    Option("no-persistenced", "", "", "Leave out nvidia-persistenced's socket.", "driver_words"),
-    Option("no-fabricmanager", "", "", "Leave out nvidia-fabricmanager's socket.", "driver_words"),
-    Option("no-gsp-firmware", "", "", "Leave out the GSP firmware.", "driver_words"),
+    Option("no-persistenced", "", "", "Leave out nvidia-persistenced's socket.", "driver_options"),
+    Option("no-fabricmanager", "", "", "Leave out nvidia-fabricmanager's socket.", "driver_options"),
+    Option("no-gsp-firmware", "", "", "Leave out the GSP firmware.", "driver_options"),
 )
 _IMEX = Option("imex-channel", "", "CHANNEL[,CHANNEL...]", "IMEX channels, by number.", repeatable=True)
 
@@ -76,7 +76,7 @@ CONFIGURE = (
     Option("require", "r", "EXPR", "Fail unless this holds, e.g. 'cuda>=12.0 driver>=535'.", repeatable=True),
     Option("ldconfig", "l", "PATH", "The ldconfig to run; @PATH is the host's."),
     *(
-        Option(word, short, "", f"Add what {MEANINGS[word]} need{verb}.", "container_words")
+        Option(word, short, "", f"Add what {MEANINGS[word]} need{verb}.", "container_options")
         for word, short, verb in (
             ("compute", "c", ""),
             ("utility", "u", ""),
@@ -90,7 +90,7 @@ CONFIGURE = (
     Option("mig-config", "", "ID", "Let the container configure MIG on the selected GPUs.", choices=("all",)),
     Option("mig-monitor", "", "ID", "Let the container monitor MIG on the selected GPUs.", choices=("all",)),
     _IMEX,
-    Option("no-cgroups", "", "", "Leave the device cgroup alone.", "container_words"),
+    Option("no-cgroups", "", "", "Leave the device cgroup alone.", "container_options"),
     Option(
         "share",
         "",
@@ -98,15 +98,15 @@ CONFIGURE = (
         "Let the container use a part of its GPUs: mem=10Gi,weight=30,cap=50%,priority=high; or off.",
         extra=True,
     ),
-    Option("no-devbind", "", "", "Do not bind device nodes.", "container_words"),
+    Option("no-devbind", "", "", "Do not bind device nodes.", "container_options"),
     *_DRIVER_WORDS,
-    Option("no-cntlibs", "", "", "Old name of --cuda-compat-mode=disabled.", "container_words"),
+    Option("no-cntlibs", "", "", "Old name of --cuda-compat-mode=disabled.", "container_options"),
     Option(
         "cuda-compat-mode",
         "",
         "MODE",
         "What to do with the CUDA forward-compatibility libraries in the container (default: mount).",
-        "container_words",
+        "container_options",
         repeatable=True,
         choices=("mount", "ldconfig", "disabled"),
     ),

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 from nvc.errors import InputError
+from nvc.option_words import LibraryOptions, library_options
 from nvc.record import Record
 from nvc.userspec import parse_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, Protocol
 
-    from nvc.api import Context
+    from nvc import api
     from nvc.cli.getopt import Parsed
     from nvc.log import Log
+
+    class Library(Protocol):
+        """``nvc.api``, or what a test puts in its place."""
+
+        @property
+        def Config(self) -> type[api.Config]: ...
+        @property
+        def ContainerConfig(self) -> type[api.ContainerConfig]: ...
+        @property
+        def Context(self) -> Callable[[api.Config, LibraryOptions, Log], api.Context]: ...
+        @property
+        def require_rights(self) -> Callable[[], None]: ...
+
 
 #: Longest --timeout, in seconds. A limit that nobody lives to see is not one.
 TIMEOUT_LIMIT = 24 * 3600.0
 
 
 class Settings(Record):
-    """The global options. Fields as in ``nvc.api.Config``; library_words: options of ``nvc_init``."""
+    """The global options. Fields as in ``nvc.api.Config``; library: options of ``nvc_init``."""
 
     debug: str = ""
-    library_words: str = ""
+    library: LibraryOptions = LibraryOptions()
     no_pivot: bool = False
     uid: int | None = None
     gid: int | None = None
@@ -32,8 +47,8 @@ class Settings(Record):
     timeout: float = 10.0
     cache: bool = True
 
-    def open(self, library: Any, log: Log, imex: tuple[int, ...] = ()) -> Context:
-        """A context of the library (``nvc.api``, or what a test puts in its place)."""
+    def open(self, library: Library, log: Log, imex: tuple[int, ...] = ()) -> api.Context:
+        """A context of the library."""
         config = library.Config(
             root=self.root,
             ldcache=self.ldcache,
@@ -46,12 +61,11 @@ class Settings(Record):
             debug=self.debug,
             no_pivot=self.no_pivot,
         )
-        context: Context = library.Context(config, self.library_words, log)
-        return context
+        return library.Context(config, self.library, log)
 
 
 def read(parsed: Parsed) -> Settings:
-    """Raises InputError for a value that cannot be read and for options that exclude each other."""
+    """Raises InputError for a value that cannot be read, InitializationError for options that are too long."""
     changes: dict[str, Any] = {}
     for name in ("debug", "root", "ldcache", "sim"):
         value = parsed.last(name)
@@ -69,7 +83,7 @@ def read(parsed: Parsed) -> Settings:
         other = "root" if "root" in changes else "ldcache"
         raise InputError(f"--sim and --{other} exclude each other", hint="a simulated machine brings its own driver")
     return Settings(
-        library_words=" ".join(parsed.words("library_words")),
+        library=library_options(parsed.names("library_options")),
         no_pivot=parsed.has("no_pivot"),
         cache=not parsed.has("no_cache"),
         **changes,

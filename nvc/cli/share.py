@@ -380,4 +380,4 @@ def _inventory(settings: Settings | None) -> Sequence[Gpu]:
 
     general = settings or Settings()
     with general.open(api, open_log(general.debug)) as context:
-        return context.inventory("").gpus
+        return context.inventory().gpus

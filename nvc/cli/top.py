@@ -66,7 +66,7 @@ def top(
 
         general = settings or Settings()
         with general.open(api, open_log(general.debug)) as context:
-            return {gpu.uuid: (gpu.minor, gpu.memory) for gpu in context.inventory("").gpus}
+            return {gpu.uuid: (gpu.minor, gpu.memory) for gpu in context.inventory().gpus}
 
     source = top_source.Source(socket, store or share_store.usual(), inventory)
     seen = source.look()

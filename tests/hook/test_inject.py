@@ -14,6 +14,7 @@ from hook.target import Target
 from nvc.api import Config, ContainerConfig
 from nvc.errors import DeviceError, InputError, MountError
 from nvc.model import DeviceNode, Gpu, MigDevice, MigSelection, Nvcap, Selection
+from nvc.option_words import ContainerOptions, LibraryOptions
 
 
 def gpu(index: int, *, migs: tuple[MigDevice, ...] = ()) -> Gpu:
@@ -111,8 +112,11 @@ def test_the_whole_order() -> None:
     give(target(env), context)
 
     assert context.calls == [
-        ("context", "load-kmods"),
-        ("container", "compute utility cuda-compat-mode=ldconfig supervised"),
+        ("context", LibraryOptions(load_kmods=True)),
+        (
+            "container",
+            ContainerOptions(supervised=True, capabilities=("compute", "utility"), compat_mode="ldconfig"),
+        ),
         ("select", ("0", "1:0"), None, None),
         ("require", ("cuda>=12.0",)),
         ("mount_driver", "driver"),
@@ -145,7 +149,10 @@ def test_inside_the_container_there_is_no_pid() -> None:
     give(target(pid=None), context)
 
     assert context.container_config.pid is None
-    assert context.calls[1] == ("container", "compute utility cuda-compat-mode=ldconfig standalone")
+    assert context.calls[1] == (
+        "container",
+        ContainerOptions(capabilities=("compute", "utility"), compat_mode="ldconfig"),
+    )
 
 
 def test_simulated_machine_loads_no_modules_and_says_what_it_is(tmp_path: Path) -> None:
@@ -153,7 +160,7 @@ def test_simulated_machine_loads_no_modules_and_says_what_it_is(tmp_path: Path) 
 
     give(target(sim="/machine", timeout=2.0, debug=str(tmp_path / "log")), context)
 
-    assert context.calls[0] == ("context", "")
+    assert context.calls[0] == ("context", LibraryOptions())
     assert (context.config.sim, context.config.timeout) == ("/machine", 2.0)
     assert "] simulated machine: /machine\n" in (tmp_path / "log").read_text()
 
@@ -169,7 +176,10 @@ def test_settings_of_the_host_reach_the_library(tmp_path: Path) -> None:
     give(target(config=str(file)), context)
 
     assert context.config == Config(root="/drv", ldcache="/cache", uid=7, gid=8, no_pivot=True)
-    assert context.calls[1] == ("container", "compute utility cuda-compat-mode=disabled no-cgroups supervised")
+    assert context.calls[1] == (
+        "container",
+        ContainerOptions(supervised=True, no_cgroups=True, capabilities=("compute", "utility"), compat_mode="disabled"),
+    )
 
 
 def test_failure_closes_everything_and_goes_to_the_log(tmp_path: Path) -> None:
@@ -222,25 +232,22 @@ def test_a_host_may_refuse_what_environments_ask_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "simulated", "expected"),
     [
-        (HookConfig(), False, "load-kmods"),
-        (HookConfig(), True, ""),
-        (HookConfig(load_kmods=False), False, ""),
-        (HookConfig(create_imex=False), False, "load-kmods no-create-imex-channels"),
+        (HookConfig(), False, LibraryOptions(load_kmods=True)),
+        (HookConfig(), True, LibraryOptions()),
+        (HookConfig(load_kmods=False), False, LibraryOptions()),
+        (HookConfig(create_imex=False), False, LibraryOptions(load_kmods=True, no_create_imex_channels=True)),
     ],
 )
-def test_library_options(config: HookConfig, simulated: bool, expected: str) -> None:
+def test_library_options(config: HookConfig, simulated: bool, expected: LibraryOptions) -> None:
     assert expected == library_options(config, simulated=simulated)
 
 
 def test_container_options_fit_the_library() -> None:
     from nvc.capabilities import WORDS
-    from nvc.option_words import container_options as decode
 
-    text = container_options(HookRequest((), WORDS), HookConfig(no_cgroups=True), supervised=False)
+    found = container_options(HookRequest((), WORDS), HookConfig(no_cgroups=True), supervised=False)
 
-    decoded = decode(text)
-    assert (decoded.supervised, decoded.no_cgroups, decoded.compat_mode) == (False, True, "ldconfig")
-    assert set(decoded.capabilities) == set(WORDS)
+    assert ContainerOptions(no_cgroups=True, capabilities=WORDS, compat_mode="ldconfig") == found
 
 
 @pytest.mark.parametrize(

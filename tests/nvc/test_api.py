@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import nvc.api
-from nvc.api import Config, ContainerConfig, ContainerSession, Context
+from nvc.api import Config, ContainerConfig, ContainerOptions, ContainerSession, Context
 from nvc.errors import (
     ContainerError,
     DetectionError,
@@ -32,7 +32,10 @@ from tests.support.native import build
 
 root = pytest.mark.root
 ROOT = Path(__file__).parents[2]
-WORDS = "supervised compute utility graphics no-cgroups"
+SUPERVISED = ContainerOptions(supervised=True, no_cgroups=True)
+STANDALONE = ContainerOptions(no_cgroups=True)
+COMPUTE = STANDALONE.replace(capabilities=("compute",))
+OPTIONS = SUPERVISED.replace(capabilities=("compute", "utility", "graphics"))
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +47,13 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def configure(machine: Path, pid: int | None, rootfs: Path, words: str = WORDS, device: str = "all") -> int:
+def configure(
+    machine: Path, pid: int | None, rootfs: Path, options: ContainerOptions = OPTIONS, device: str = "all"
+) -> int:
     """What the command line does; the number of operations."""
     with Context(Config(sim=str(machine))) as context:
         selection = context.select([device])
-        with context.container(ContainerConfig(pid, str(rootfs)), words) as session:
+        with context.container(ContainerConfig(pid, str(rootfs)), options) as session:
             session.mount_driver(context.driver_info())
             for gpu in selection.gpus:
                 session.mount_device(gpu)
@@ -125,7 +130,7 @@ def test_nothing_happens_before_apply(machines: Path, rootfs: Path) -> None:
         mounts, files = mountinfo(pid), tree(rootfs)
         with (
             Context(Config(sim=str(machines / "h200"))) as context,
-            context.container(ContainerConfig(pid, str(rootfs)), WORDS) as session,
+            context.container(ContainerConfig(pid, str(rootfs)), OPTIONS) as session,
         ):
             session.mount_driver(context.driver_info())
             session.mount_device(context.device_info()[0])
@@ -142,7 +147,7 @@ def test_applying_again_with_more_adds_it(machines: Path, rootfs: Path) -> None:
     with (
         container(rootfs) as pid,
         Context(Config(sim=str(machines / "a100-mig-dev"))) as context,
-        context.container(ContainerConfig(pid, str(rootfs)), "supervised no-cgroups") as session,
+        context.container(ContainerConfig(pid, str(rootfs)), SUPERVISED) as session,
     ):
         session.mount_driver(context.driver_info())
         session.mount_device(context.device_info()[0])
@@ -162,7 +167,7 @@ from nvc.api import *
 from nvc.operations import UpdateLdcache
 with Context(Config(sim={machine!r})) as context:
     config = ContainerConfig({pid}, {rootfs!r}, ldconfig="@" + {program!r})
-    with context.container(config, "supervised no-cgroups") as s:
+    with context.container(config, ContainerOptions(supervised=True, no_cgroups=True)) as s:
         s.mount_driver(context.driver_info())
         s.update_ldcache()
         print("go", flush=True)
@@ -231,7 +236,7 @@ def test_a_hanging_ldconfig_ends_with_the_timeout(machines: Path, rootfs: Path) 
         with (
             pytest.raises(LdcacheError) as caught,
             Context(Config(sim=str(machines / "h200"), timeout=1.5)) as context,
-            context.container(ContainerConfig(pid, str(rootfs)), "supervised no-cgroups") as session,
+            context.container(ContainerConfig(pid, str(rootfs)), SUPERVISED) as session,
         ):
             session.update_ldcache()
             session.apply()
@@ -271,7 +276,7 @@ def test_a_configuration_that_cannot_be_used(changes: dict[str, str]) -> None:
 def test_a_standalone_session_plans_without_a_process(machines: Path, rootfs: Path) -> None:
     with (
         Context(Config(sim=str(machines / "imex"), no_pivot=True)) as context,
-        context.container(ContainerConfig(None, str(rootfs)), "standalone compute") as session,
+        context.container(ContainerConfig(None, str(rootfs)), ContainerOptions(capabilities=("compute",))) as session,
     ):
         session.mount_imex_channel(2)
         session.update_ldcache()
@@ -287,7 +292,7 @@ def test_a_standalone_session_plans_without_a_process(machines: Path, rootfs: Pa
 def test_a_driver_without_nvcaps_has_no_mig_rights_to_give(machines: Path, rootfs: Path) -> None:
     with (
         Context(Config(sim=str(machines / "v100-legacy"))) as context,
-        context.container(ContainerConfig(None, str(rootfs)), "standalone no-cgroups compute") as session,
+        context.container(ContainerConfig(None, str(rootfs)), COMPUTE) as session,
     ):
         with pytest.raises(MountError, match="mig/config"):
             session.mount_mig_config()
@@ -299,7 +304,7 @@ def test_a_driver_without_nvcaps_has_no_mig_rights_to_give(machines: Path, rootf
 def test_a_mig_device_belongs_to_one_gpu(machines: Path, rootfs: Path) -> None:
     with (
         Context(Config(sim=str(machines / "a100-mig-dev"))) as context,
-        context.container(ContainerConfig(None, str(rootfs)), "standalone no-cgroups compute") as session,
+        context.container(ContainerConfig(None, str(rootfs)), COMPUTE) as session,
     ):
         first, second = (gpu for gpu in context.device_info() if gpu.mig_devices)
         with pytest.raises(MountError, match="not a MIG device of"):
@@ -315,9 +320,7 @@ def test_compat_libraries_are_searched_first_and_never_mounted(machines: Path, r
     (rootfs / "usr/local/cuda").symlink_to("cuda-99")
     with (
         Context(Config(sim=str(machines / "h200"))) as context,
-        context.container(
-            ContainerConfig(None, str(rootfs)), f"standalone no-cgroups compute cuda-compat-mode={mode}"
-        ) as session,
+        context.container(ContainerConfig(None, str(rootfs)), COMPUTE.replace(compat_mode=mode)) as session,
     ):
         session.mount_driver(context.driver_info())
         session.update_ldcache()
@@ -332,7 +335,7 @@ def test_compat_libraries_are_searched_first_and_never_mounted(machines: Path, r
 def test_a_bad_root_ends_the_helper(machines: Path) -> None:
     with Context(Config(sim=str(machines / "h200"))) as context:
         with pytest.raises(ContainerError) as caught:
-            context.container(ContainerConfig(None, "/nowhere/at/all"), "standalone no-cgroups")
+            context.container(ContainerConfig(None, "/nowhere/at/all"), STANDALONE)
         assert str(caught.value) == "container error: open failed: /nowhere/at/all: no such file or directory"
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -344,15 +347,15 @@ def test_a_session_begun_early_tells_of_the_container_first(machines: Path) -> N
     with Context(Config(sim=str(machines / "h200"))) as context:
         with (
             pytest.raises(ContainerError, match="/nowhere/at/all"),
-            context.container(config, "standalone no-cgroups", early=True),
+            context.container(config, STANDALONE, early=True),
         ):
             raise DetectionError("found out meanwhile")
         with (
             pytest.raises(ContainerError, match="/nowhere/at/all"),
-            context.container(config, "standalone no-cgroups", early=True) as session,
+            context.container(config, STANDALONE, early=True) as session,
         ):
             assert session.container
-        with pytest.raises(KeyboardInterrupt), context.container(config, "standalone no-cgroups", early=True):
+        with pytest.raises(KeyboardInterrupt), context.container(config, STANDALONE, early=True):
             raise KeyboardInterrupt
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)

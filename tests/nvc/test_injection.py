@@ -11,7 +11,7 @@ import pytest
 
 from nvc.errors import RequirementError
 from nvc.injection import ShareWish, Wishes, mount_devices, plan
-from nvc.model import DeviceNode, Gpu, MigDevice, MigSelection, Nvcap, Selection
+from nvc.model import DeviceNode, DriverOptions, Gpu, MigDevice, MigSelection, Nvcap, Selection
 from nvc.share import dialects
 
 
@@ -22,6 +22,7 @@ def gpu(index: int, *, migs: tuple[MigDevice, ...] = ()) -> Gpu:
     )
 
 
+NO_MPS = DriverOptions(no_mps=True)
 MIG = MigDevice(0, "MIG-0", 1, 0, Nvcap("/proc/gi"), Nvcap("/proc/ci"))
 GPUS = (gpu(0), gpu(1, migs=(MIG,)))
 
@@ -47,12 +48,12 @@ class Recorder:
 def test_the_order_of_everything() -> None:
     recorder: Any = Recorder(Selection(gpus=GPUS[:1]))
 
-    plan(Wishes(("0",), imex=(3, 1), requirements=("cuda>=12",), driver_words="no-mps"), recorder, recorder)
+    plan(Wishes(("0",), imex=(3, 1), requirements=("cuda>=12",), driver=NO_MPS), recorder, recorder)
 
     assert recorder.calls == [
-        ("driver_info", "no-mps"),
-        ("select", ("0",), None, None, "no-mps"),
-        ("require", ("cuda>=12",), recorder.selection, "no-mps"),
+        ("driver_info", NO_MPS),
+        ("select", ("0",), None, None, NO_MPS),
+        ("require", ("cuda>=12",), recorder.selection, NO_MPS),
         ("mount_driver", "driver_info"),
         ("mount_device", "GPU-0"),
         ("mount_imex_channel", 3),
@@ -120,7 +121,7 @@ def test_an_empty_selector_is_passed_on_to_be_refused() -> None:
 
     plan(Wishes(mig_config="", mig_monitor="all"), recorder, recorder)
 
-    assert ("select", (), "", "all", "") in recorder.calls
+    assert ("select", (), "", "all", DriverOptions()) in recorder.calls
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nvc.api import Config, ContainerConfig, Context
+from nvc.api import Config, ContainerConfig, ContainerOptions, Context, LibraryOptions
 from nvc.capabilities import WORDS, DriverCapabilities
 from nvc.cli.main import main
 from nvc.driver.inventory import CACHE
@@ -59,10 +59,10 @@ def run(machines: Path, capfd: pytest.CaptureFixture[str]) -> Run:
 
 
 def configure(
-    machine: Path, pid: int, rootfs: Path, *requirements: str, words: str = "compute", devices: str = "all"
+    machine: Path, pid: int, rootfs: Path, *requirements: str, capability: str = "compute", devices: str = "all"
 ) -> tuple[Operation, ...]:
     with Context(Config(sim=str(machine))) as context:
-        options = f"supervised no-cgroups {words}"
+        options = ContainerOptions(supervised=True, no_cgroups=True, capabilities=(capability,))
         with context.container(ContainerConfig(pid, str(rootfs)), options) as session:
             plan(Wishes((devices,), requirements=requirements), context, session)
             session.apply()
@@ -288,7 +288,8 @@ def test_compat_libraries_are_for_nvidias_module_only(machines: Path, rootfs: Pa
     (rootfs / "usr/local/cuda").symlink_to("cuda-99")
     with Context(Config(sim=str(machines / name))) as context:
         config = ContainerConfig(None, str(rootfs))
-        with context.container(config, "standalone no-cgroups compute cuda-compat-mode=ldconfig") as session:
+        options = ContainerOptions(no_cgroups=True, capabilities=("compute",), compat_mode="ldconfig")
+        with context.container(config, options) as session:
             plan(Wishes(("all",)), context, session)
             (cache,) = [operation for operation in session.plan if isinstance(operation, UpdateLdcache)]
     assert any("compat" in directory for directory in cache.directories) is used
@@ -347,9 +348,9 @@ def test_modules_are_not_loaded(machines: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("nvc.driver.kmods.load_kmods", refuse)
     for name in ("wsl2", "tegra-orin"):
-        Context(Config(root=str(machines / name)), "load-kmods").close()
+        Context(Config(root=str(machines / name)), LibraryOptions(load_kmods=True)).close()
     with pytest.raises(AssertionError, match="modules are loaded"):
-        Context(Config(root=str(machines / "h200")), "load-kmods")
+        Context(Config(root=str(machines / "h200")), LibraryOptions(load_kmods=True))
 
 
 @root

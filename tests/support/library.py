@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from nvc import api
 from nvc.log import Log
-from nvc.model import DriverInfo, Gpu, Inventory, MigDevice, Selection
+from nvc.model import DriverInfo, DriverOptions, Gpu, Inventory, MigDevice, Selection
 from nvc.operations import Symlink
-from nvc.option_words import container_options, driver_options, library_options
+from nvc.option_words import DEFAULT_CONTAINER_OPTIONS, ContainerOptions, LibraryOptions
 from nvc.requirements import Facts, check
 from nvc.selection import select
 
 if TYPE_CHECKING:
     from nvc.operations import Operation
+
+_EVERYTHING = DriverOptions()
 
 
 class FakeLibrary:
@@ -29,9 +31,8 @@ class FakeLibrary:
         self.calls: list[tuple[Any, ...]] = []
         self.configs: list[api.Config] = []
 
-    def Context(self, config: api.Config, options: str = "", log: Log | None = None) -> FakeContext:
+    def Context(self, config: api.Config, options: LibraryOptions, log: Log | None = None) -> FakeContext:
         self.configs.append(config)
-        library_options(options)
         self.did("init", options)
         return FakeContext(self, log)
 
@@ -55,30 +56,34 @@ class FakeContext:
     def __exit__(self, *_: object) -> None:
         self.library.did("shutdown")
 
-    def inventory(self, options: str = "") -> Inventory:
-        driver_options(options)
+    def inventory(self, options: DriverOptions = _EVERYTHING) -> Inventory:
         self.library.did("inventory", options)
         return self.library.found
 
-    def driver_info(self, options: str = "") -> DriverInfo:
+    def driver_info(self, options: DriverOptions = _EVERYTHING) -> DriverInfo:
         return self.inventory(options).driver
 
-    def device_info(self, options: str = "") -> tuple[Gpu, ...]:
+    def device_info(self, options: DriverOptions = _EVERYTHING) -> tuple[Gpu, ...]:
         return self.inventory(options).gpus
 
     def select(
-        self, devices: Sequence[str], mig_config: str | None = None, mig_monitor: str | None = None, options: str = ""
+        self,
+        devices: Sequence[str],
+        mig_config: str | None = None,
+        mig_monitor: str | None = None,
+        options: DriverOptions = _EVERYTHING,
     ) -> Selection:
         return select(self.inventory(options), devices, mig_config=mig_config, mig_monitor=mig_monitor)
 
-    def require(self, expressions: Sequence[str], selection: Selection, options: str = "") -> None:
+    def require(self, expressions: Sequence[str], selection: Selection, options: DriverOptions = _EVERYTHING) -> None:
         driver = self.driver_info(options)
         for expression in expressions:
             check(expression, Facts(driver.cuda_version, driver.nvrm_version))
         self.library.did("require", tuple(expressions))
 
-    def container(self, config: api.ContainerConfig, options: str | None = None, *, early: bool = False) -> FakeSession:
-        container_options(options)
+    def container(
+        self, config: api.ContainerConfig, options: ContainerOptions = DEFAULT_CONTAINER_OPTIONS, *, early: bool = False
+    ) -> FakeSession:
         self.library.did("container", config, options)
         return FakeSession(self.library)
 

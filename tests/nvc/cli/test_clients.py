@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from nvc.option_words import container_options, library_options
 from tests.support.inventories import GPU_A, two_gpus
 from tests.support.library import FakeLibrary
 
@@ -134,13 +135,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("words", "library_words", "ids", "container_words", "pid", "ldconfig", "gpus", "requirements"), CASES
+    ("words", "library_names", "ids", "container_names", "pid", "ldconfig", "gpus", "requirements"), CASES
 )
 def test_client(
     words: str,
-    library_words: str,
+    library_names: str,
     ids: tuple[int | None, int | None],
-    container_words: str,
+    container_names: str,
     pid: int | None,
     ldconfig: str,
     gpus: list[int],
@@ -154,8 +155,8 @@ def test_client(
     assert command(*words.format(tmp=tmp_path).split(), on=library) == (0, "", "")
     config = library.configs[0]
     container = FakeLibrary.ContainerConfig(pid=pid, rootfs=LXC, ldconfig=ldconfig)
-    assert library.calls[1] == ("init", library_words)
-    assert library.calls[2] == ("container", container, container_words)
+    assert library.calls[1] == ("init", library_options(library_names.split()))
+    assert library.calls[2] == ("container", container, container_options(container_names.split()))
     assert (config.uid, config.gid) == ids
     assert [call[1] for call in library.calls if call[0] == "device"] == gpus
     assert ("require", requirements) in library.calls

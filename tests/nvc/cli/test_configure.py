@@ -12,6 +12,8 @@ from nvc.cli.configure import ConfigureRequest, read
 from nvc.cli.devices import DeviceRequest
 from nvc.cli.getopt import parse
 from nvc.errors import ContainerError, InputError, MountError, NvcError, PrivilegeError
+from nvc.model import DriverOptions
+from nvc.option_words import ContainerOptions, LibraryOptions, container_options
 from tests.support.inventories import MIG_7, two_gpus, without_gpus
 from tests.support.library import FakeLibrary
 
@@ -23,9 +25,9 @@ def request(*words: str) -> ConfigureRequest:
     return read(parse("nvidia-container-cli configure", [*words, ROOTFS], options.CONFIGURE, in_order=False))
 
 
-def wanted(container_words: str, *, devices: tuple[str, ...] | None = None, **others: object) -> ConfigureRequest:
+def wanted(container: str, *, devices: tuple[str, ...] | None = None, **others: object) -> ConfigureRequest:
     return ConfigureRequest(
-        rootfs=ROOTFS, devices=DeviceRequest(devices=devices), container_words=container_words, **others
+        rootfs=ROOTFS, devices=DeviceRequest(devices=devices), container=container_options(container.split()), **others
     )
 
 
@@ -67,7 +69,7 @@ def test_options_become_a_request(words: tuple[str, ...], expected: ConfigureReq
 def test_device_options_become_a_request() -> None:
     words = ("--mig-config=all", "--mig-monitor", "all", "--imex-channel=1", "--imex-channel=0,1", "--no-gsp-firmware")
     assert request(*words).devices == DeviceRequest(
-        mig_config="all", mig_monitor="all", imex=(1, 0, 1), driver_words="no-gsp-firmware"
+        mig_config="all", mig_monitor="all", imex=(1, 0, 1), driver=DriverOptions(no_gsp_firmware=True)
     )
 
 
@@ -140,8 +142,8 @@ def test_the_order_of_actions(command: Command, library: FakeLibrary) -> None:
     config = FakeLibrary.ContainerConfig(pid=7, rootfs=ROOTFS, ldconfig="@/l")
     assert [call for call in library.calls if call[0] != "inventory"] == [
         ("rights",),
-        ("init", "load-kmods"),
-        ("container", config, "compute utility supervised"),
+        ("init", LibraryOptions(load_kmods=True)),
+        ("container", config, ContainerOptions(supervised=True, capabilities=("compute", "utility"))),
         ("require", ("cuda>=12",)),
         ("driver",),
         ("device", 0),
@@ -231,7 +233,7 @@ def test_dry_run_prints_the_plan_and_changes_nothing(command: Command, library: 
     )
     assert ("apply",) not in library.calls
     assert ("rights",) not in library.calls
-    assert ("init", "") in library.calls  # no modules are loaded either
+    assert ("init", LibraryOptions()) in library.calls  # no modules are loaded either
 
 
 def test_a_plain_user_learns_it_before_anything_starts(command: Command) -> None:

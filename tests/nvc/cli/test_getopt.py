@@ -132,7 +132,7 @@ def test_repeated_options() -> None:
     assert parsed.all("device") == ["0", "1", ""]
     assert parsed.last("device") == ""
     assert parsed.last("pid") is None
-    assert parsed.words("container_words") == ["cuda-compat-mode=mount", "compute", "no-cntlibs"]
+    assert parsed.names("container_options") == ["cuda-compat-mode=mount", "compute", "no-cntlibs"]
     assert parsed.has("device")
     assert not parsed.has("pid")
 

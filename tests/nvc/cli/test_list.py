@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nvc.model import NVCAPS_PROC
+from nvc.model import NVCAPS_PROC, DriverOptions
 from tests.support.inventories import GPU_A, MIG_9, two_gpus, without_gpus
 from tests.support.library import FakeLibrary
 
@@ -87,10 +87,11 @@ def test_without_gpus_the_default_lists_the_rest(command: Command) -> None:
     assert command("list", on=FakeLibrary(without_gpus())).out.splitlines() == COMMON + FILES
 
 
-def test_driver_words_reach_the_library(command: Command, library: FakeLibrary) -> None:
+def test_driver_options_reach_the_library(command: Command, library: FakeLibrary) -> None:
     command("list", "-b", "--no-fabricmanager", "--no-persistenced", "--no-persistenced", "--no-gsp-firmware")
-    assert ("inventory", "no-fabricmanager no-persistenced no-gsp-firmware") in library.calls
-    assert ("inventory", "") not in library.calls
+    chosen = DriverOptions(no_fabricmanager=True, no_persistenced=True, no_gsp_firmware=True)
+    assert ("inventory", chosen) in library.calls
+    assert ("inventory", DriverOptions()) not in library.calls
 
 
 def test_channels_reach_the_library(command: Command, library: FakeLibrary) -> None:

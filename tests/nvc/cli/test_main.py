@@ -16,6 +16,7 @@ from nvc.cli.main import main, program_name
 from nvc.cli.options import SUMMARIES
 from nvc.cli.text import emit
 from nvc.errors import DetectionError, NvcError
+from nvc.option_words import LibraryOptions
 from tests.support.inventories import two_gpus
 from tests.support.library import FakeLibrary
 
@@ -52,9 +53,9 @@ def test_global_options(
     assert library.configs == [Config(**changes)]
 
 
-def test_library_words(command: Command, library: FakeLibrary) -> None:
+def test_library_options(command: Command, library: FakeLibrary) -> None:
     command("--no-create-imex-channels", "-k", "info")
-    assert library.calls[0] == ("init", "no-create-imex-channels load-kmods")
+    assert library.calls[0] == ("init", LibraryOptions(load_kmods=True, no_create_imex_channels=True))
 
 
 @pytest.mark.parametrize(
