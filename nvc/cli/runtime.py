@@ -113,7 +113,7 @@ def configure(
         config=absolute(main),
         drop_in=absolute(beside) if beside else "",
         hooks_dir=absolute(hooks_dir or directory) if hooks_dir or directory else "",
-        # In a user namespace nobody may enter the container from outside; see docs/hook.md.
+        # In a user namespace nobody may enter the container from outside; see docs/user/hook.md.
         stage="createContainer" if os.geteuid() else "prestart",
         remove=remove,
     )
