@@ -38,7 +38,7 @@ def runtime() -> None:
 @runtime.command()
 @click.option("--runtime", "engine", type=click.Choice(list(ENGINES)), required=True, help="The engine to set up.")
 @click.option(
-    "--set-as-default", "--nvidia-set-as-default", "default", is_flag=True, help="Make ours the default runtime."
+    "--set-as-default", "--nvidia-set-as-default", "default", is_flag=True, help="Register nvc-runtime as the default."
 )
 @click.option(
     "--cdi", "--enable-cdi", "--cdi.enabled", "--cdi.enable", "cdi", is_flag=True, help="Switch the engine's CDI on."
@@ -51,7 +51,7 @@ def runtime() -> None:
     "--drop-in-config", "drop_in", metavar="FILE", help='Make the edits in this file beside it; "" for the main file.'
 )
 @click.option(
-    "--runtime-name", "--nvidia-runtime-name", "name", default="nvidia", show_default=True, help="How to call ours."
+    "--runtime-name", "--nvidia-runtime-name", "name", default="nvidia", show_default=True, help="Name of the runtime."
 )
 @click.option(
     "--runtime-path",
