@@ -176,7 +176,7 @@ SOFTWARE = (
         "host-requests",
         "host",
         host.requests,
-        "who may ask for GPUs by a variable",
+        "which containers may ask for GPUs by a variable",
         "an image decides which GPUs it gets",
         ("C22",),
     ),
