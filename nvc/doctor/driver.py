@@ -114,7 +114,7 @@ def memory(probe: Probe) -> Iterator[Finding]:
     if advice is None:
         yield ok("the driver moves no ordinary memory of programs into video memory")
     else:
-        yield note(advice.what, advice.fix)  # nothing is wrong where nobody gives shares; the agent tells it too
+        yield note(advice.what, advice.mend)  # nothing is wrong where nobody gives shares; the agent tells it too
 
 
 def answers(probe: Probe) -> Iterator[Finding]:

@@ -17,14 +17,14 @@ LEVELS = (OK, NOTE, WARNING, ERROR)
 
 
 class Finding(Record):
-    """level: one of LEVELS. what: what is so, in one line. why: why it matters. fix: the command that fixes it.
+    """level: one of LEVELS. what: what is so, in one line. why: why it matters. mend: the command that mends it.
 
     area, check and an empty ``why`` are filled in by the runner from the check's row.
     """
 
     level: str
     what: str
-    fix: str = ""
+    mend: str = ""
     why: str = ""
     check: str = ""
     area: str = ""
@@ -35,19 +35,19 @@ def ok(what: str) -> Finding:
     return Finding(OK, what)
 
 
-def note(what: str, fix: str = "", why: str = "") -> Finding:
+def note(what: str, mend: str = "", why: str = "") -> Finding:
     """Good to know; nothing is wrong, or nobody can tell."""
-    return Finding(NOTE, what, fix, why)
+    return Finding(NOTE, what, mend, why)
 
 
-def warning(what: str, fix: str, why: str = "") -> Finding:
+def warning(what: str, mend: str, why: str = "") -> Finding:
     """Some containers fail, or will later."""
-    return Finding(WARNING, what, fix, why)
+    return Finding(WARNING, what, mend, why)
 
 
-def error(what: str, fix: str, why: str = "") -> Finding:
+def error(what: str, mend: str, why: str = "") -> Finding:
     """Containers with GPUs cannot start, cannot compute, or are not safe."""
-    return Finding(ERROR, what, fix, why)
+    return Finding(ERROR, what, mend, why)
 
 
 Look = Callable[["Probe"], Iterator[Finding]]

@@ -77,9 +77,9 @@ def environment(probe: Probe) -> Iterator[Finding]:
             continue
         wrong = True
         fix = '"env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
-        text, command = f"{place}: hook.env is empty", f"sudoedit {shlex.quote(str(place))}  # add {fix} to hook"
+        text, mend = f"{place}: hook.env is empty", f"sudoedit {shlex.quote(str(place))}  # add {fix} to hook"
         exposed = {"createContainer", "startContainer"} & set(texts(content.get("stages")))
-        yield error(text, command) if exposed else warning(text, command)
+        yield error(text, mend) if exposed else warning(text, mend)
     if hook_files(probe) and not wrong:
         yield ok("GPU hooks have environments of their own")
 

@@ -28,7 +28,7 @@ def as_json(findings: list[Finding], *, simulated: str, problems: bool = False) 
         "level": worst(findings),
         "counts": counts(findings),
         "findings": [
-            {key: getattr(finding, key) for key in ("level", "area", "check", "what", "why", "fix")}
+            {key: getattr(finding, key) for key in ("level", "area", "check", "what", "why", "mend")}
             for finding in _shown(findings, problems)
         ],
     }
@@ -43,7 +43,7 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def as_text(findings: list[Finding], *, colour: bool, problems: bool = False) -> str:
-    """A line for every finding, below its area; why and the command that fixes it below those that need one."""
+    """A line for every finding, below its area; why and the command that mends it below those that need one."""
     lines: list[str] = []
     area = ""
     for finding in _shown(findings, problems):
@@ -73,9 +73,9 @@ def _lines(finding: Finding, *, colour: bool) -> Iterable[str]:
         level = f"\x1b[{_COLOURS[finding.level]}m{level}\x1b[0m"
     yield f"  {level}  {finding.check}: {visible(finding.what)}"
     if finding.level in (WARNING, ERROR) and finding.why:
-        yield f"{_INDENT}why: {visible(finding.why)}"
-    if finding.fix:
-        yield f"{_INDENT}fix: {visible(finding.fix)}"
+        yield f"{_INDENT}why:  {visible(finding.why)}"
+    if finding.mend:
+        yield f"{_INDENT}mend: {visible(finding.mend)}"
 
 
 def visible(text: str) -> str:

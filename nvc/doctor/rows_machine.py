@@ -11,7 +11,7 @@ MACHINE = (
         "driver",
         driver.loaded,
         "`/proc/driver/nvidia/version`, loaded modules",
-        "without the kernel module no container can have a GPU",
+        "without the kernel module there is no GPU for anybody",
     ),
     Check(
         "driver-gpus",
@@ -34,7 +34,7 @@ MACHINE = (
         driver.memory,
         "nvidia-uvm, asked whether programs' ordinary memory can lie in video memory (HMM, ATS)",
         "a container with a share of memory can take more, by memory that is neither the driver's nor UVM's; "
-        "irrelevant on a node without shares",
+        "whoever gives no shares can leave it so",
     ),
     Check(
         "driver-nvml",
@@ -151,7 +151,7 @@ MACHINE = (
         "mig",
         nodes.mig_nodes,
         "`/dev/nvidia-caps` against the instances there are",
-        "a process that can open its two nodes can use a MIG device",
+        "a MIG device is open to who can open its two nodes",
         ("C4",),
     ),
     Check(
@@ -159,7 +159,7 @@ MACHINE = (
         "mig",
         nodes.mig_devices,
         "GPU instances without compute instances",
-        "memory and compute are set aside, and cannot be used",
+        "memory and compute are set aside, and nobody can use them",
         patience=3,
     ),
     Check(

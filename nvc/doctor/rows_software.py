@@ -176,7 +176,7 @@ SOFTWARE = (
         "host-requests",
         "host",
         host.requests,
-        "which containers may ask for GPUs by a variable",
+        "who may ask for GPUs by a variable",
         "an image decides which GPUs it gets",
         ("C22",),
     ),

@@ -60,7 +60,7 @@ def examine(check: Check, probe: Probe) -> list[Finding]:
         found.append(note(f"cannot see {place}: permission denied", "sudo nvc-py doctor", "the rest is not known"))
     except BadFile as problem:
         found.append(
-            error(str(problem), "# fix the file, or move it away", "nothing in a file that cannot be read counts")
+            error(str(problem), "# mend the file, or move it away", "nothing in a file that cannot be read counts")
         )
     except OSError as problem:
         place = f"{os.fsdecode(problem.filename)}: " if problem.filename else ""

@@ -29,22 +29,22 @@ _APART = 'CoherentGPUMemoryMode: "driver"'
 
 
 class Advice(Record):
-    """what: is so, in one line. fix: the command."""
+    """what: is so, in one line. mend: the command."""
 
     what: str
-    fix: str
+    mend: str
 
 
 _CONFIGURATION = "/etc/modprobe.d/nvc-quotas.conf"
 ADVICE = {
     HMM: Advice(
         what="programs' ordinary memory can move into video memory (HMM); no quota counts it there",
-        fix=f"echo options nvidia-uvm uvm_disable_hmm=1 | sudo tee {_CONFIGURATION}; "
+        mend=f"echo options nvidia-uvm uvm_disable_hmm=1 | sudo tee {_CONFIGURATION}; "
         "sudo rmmod nvidia_uvm; sudo modprobe nvidia-uvm  # or reboot",
     ),
     ATS: Advice(
         what="programs' ordinary memory can lie in video memory, a NUMA node (ATS); no quota counts it there",
-        fix=f"echo options nvidia NVreg_CoherentGPUMemoryMode=driver | sudo tee {_CONFIGURATION}; "
+        mend=f"echo options nvidia NVreg_CoherentGPUMemoryMode=driver | sudo tee {_CONFIGURATION}; "
         "sudo reboot  # needs driver 580",
     ),
 }

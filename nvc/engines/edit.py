@@ -35,7 +35,7 @@ def read(form: Form, text: str | None, path: str) -> Tree:
     except ValueError as error:
         raise InputError(
             f"{path} is not valid {form.NAME}: {error}",
-            hint="the file was left as it is; fix it (the engine cannot read it either) and run this again",
+            hint="the file was left as it is; mend it (the engine cannot read it either) and run this again",
         ) from error
 
 

@@ -54,9 +54,9 @@ def test_speaks(case: str, tree: Tree) -> None:
     for finding in found:
         assert (finding.check, finding.area) == (name, check.area)
         assert finding.level == "ok" or finding.why
-        assert finding.level not in ("warning", "error") or finding.fix or "mounts cannot be read" in finding.what
-        # The fix is a command, or a comment that a shell passes over.
-        assert subprocess.run(["bash", "-n", "-c", finding.fix], check=False, timeout=20).returncode == 0, finding.fix
+        assert finding.level not in ("warning", "error") or finding.mend or "mounts cannot be read" in finding.what
+        # What mends is a command, or a comment that a shell passes over.
+        assert subprocess.run(["bash", "-n", "-c", finding.mend], check=False, timeout=20).returncode == 0, finding.mend
     assert "the check failed" not in str([finding.what for finding in found])
 
 

@@ -23,7 +23,7 @@ from tests.support.readable import search_path
 
 Ran = tuple[int, str, str]
 KEYS = {"schema", "program", "simulated", "level", "counts", "findings"}
-FINDING = {"level", "area", "check", "what", "why", "fix"}
+FINDING = {"level", "area", "check", "what", "why", "mend"}
 ROOT = Path(__file__).parents[3]
 
 
@@ -66,7 +66,7 @@ def test_a_machine_that_is_not(doctor: Callable[..., Ran], make_tree: Callable[[
     assert code == 2
     assert err == "SIMULATED machine broken; kernel and cgroups are this computer's\n"
     assert "  warning  ldcache-stale: the loader cache names files that are gone" in out
-    assert "           fix: sudo ldconfig -r " in out
+    assert "           mend: sudo ldconfig -r " in out
     assert "  ok  " not in out
 
 
@@ -101,7 +101,7 @@ def test_the_driver_is_asked_about_ordinary_memory(
 
     assert ran.returncode == report.EXIT_CODES[level]
     assert found["level"] == level
-    assert words in found["what"] + found["fix"]
+    assert words in found["what"] + found["mend"]
 
 
 @pytest.mark.root
