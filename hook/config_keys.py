@@ -1,7 +1,7 @@
 """Every key of the container toolkit's config.toml (nvidia-container-toolkit.md 2): type, and what it sets here.
 
 A row without a field is accepted, because the toolkit's own files have it, and changes nothing: this program needs no
-other program's path, and docs/quirks.md says why the rest has no effect.
+other program's path, and docs/user/quirks.md says why the rest has no effect.
 """
 
 from __future__ import annotations

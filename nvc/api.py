@@ -10,8 +10,8 @@
             session.update_ldcache()
             session.apply()
 
-Nothing touches the container before ``apply``, which does everything or nothing. docs/api.md has the correspondence
-with the ``nvc_*`` functions of libnvidia-container. All errors are ``nvc.errors.NvcError``.
+Nothing touches the container before ``apply``, which does everything or nothing. docs/internals/api.md has the
+correspondence with the ``nvc_*`` functions of libnvidia-container. All errors are ``nvc.errors.NvcError``.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tests.support.warm import WarmBed
 from tools.measuring import Failed, Row, interleave, markdown, peak_mib, spawn
 
 DRIVER = Path("/proc/driver/nvidia/version")
-#: docs/design.md, section 8: `nvidia-smi -L` is the yardstick that was measured beside nvidia-container-cli.
+#: docs/internals/design.md, "Goals". `nvidia-smi -L` stands in for nvidia-container-cli.
 GOAL_HOOK, GOAL_CONFIGURE, GOAL_AGENT, GOAL_MANY, LIMIT_MIB = 1.5, 1.45, 0.7, 1.0, 48
 #: `configure` through the agent against NVIDIA's own program, where that is installed.
 REFERENCE, GOAL_REFERENCE = "nvidia-container-cli", 0.5

@@ -36,6 +36,8 @@ _OF_PERSON = re.compile(rf"\b(?:{_PERSON}),? (?:\w+ ){{0,2}}$", re.IGNORECASE)
 _REFERENCE = re.compile(r"\b([a-z][a-z-]+)\.md,? (\d+(?:\.\d+)*)\b")
 _SOURCE = r"(?: of (?:the )?(?:NVIDIA |container|lib|GPU sharing)[^.()]{0,40}?)?"
 _LOOSE = re.compile(rf"(?<!-)\bspec(?:s|ification)?{_SOURCE},? (?:sections? )?\d+(?:\.\d+)*", re.IGNORECASE)
+#: A page of ours, named in a comment or a text.
+_PAGE = re.compile(r"(?<![\w/.-])docs/[a-z0-9/-]+\.md\b")
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
 
@@ -133,7 +135,7 @@ def who(root: Path) -> list[str]:
 
 
 def references(root: Path) -> list[str]:
-    """References to a section of a specification, and links of pages, that lead nowhere."""
+    """References to a section of a specification, names of pages, and links of pages, that lead nowhere."""
     pages = {
         page.name: set(re.findall(r"^#+ (?:Appendix )?(\d+(?:\.\d+)*)\.?\s", page.read_text(), re.MULTILINE))
         for page in (root / "docs/reference").glob("*.md")
@@ -144,6 +146,7 @@ def references(root: Path) -> list[str]:
             if match[2] not in pages.get(f"{match[1]}.md", ()):
                 bad.append(f"{file}:{number}: {match.group()}")
         bad += [f"{file}:{number}: {match.group()}" for match in _LOOSE.finditer(line)]
+        bad += [f"{file}:{number}: {page}" for page in _PAGE.findall(line) if not (root / page).exists()]
         if file.endswith(".md"):
             for target in _LINK.findall(line):
                 if "://" not in target and not (root / file).parent.joinpath(target).exists():

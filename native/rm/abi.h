@@ -3,7 +3,7 @@
  *
  * A branch (535, 550, ...) names its parent and the rows that differ from it. Numbers, sizes and offsets are those of
  * the open kernel modules (nv_escape.h, nv-ioctl-numbers.h, nvos.h, class/ and ctrl/ of src/common/sdk/nvidia/inc),
- * looked up tag by tag; docs/adding-a-driver-version.md says how.
+ * looked up tag by tag; docs/internals/adding-a-driver-version.md says how.
  */
 #ifndef NVC_RM_ABI_H
 #define NVC_RM_ABI_H

@@ -1,7 +1,7 @@
 """HAMi's names for what the agent knows, for dashboards and rules that have them (``metrics-hami``).
 
 Names, labels and units are those of HAMi's vGPUmonitor and scheduler, its older names included: its "ratios" of
-computing are percentages. What has no counterpart here is in docs/metrics.md. ``namespace`` and ``pod`` are empty,
+computing are percentages. What has no counterpart here is in docs/user/metrics.md. ``namespace`` and ``pod`` are empty,
 since the agent knows containers, not pods; ``container`` is the engine's id.
 """
 

@@ -1,8 +1,9 @@
 """What Prometheus reads of the agent: a row for each metric, and its samples from the agent's status.
 
-A row says name, kind, unit, labels and help; docs/metrics.md has the same rows, and the dashboard in packaging/grafana
-uses no other names (tests compare). Times are seconds, sizes bytes, parts are ratios of 1. Labels are a container's
-name and a GPU's UUID, never a pid: a container that goes takes its series along, and at most TENANTS have any.
+A row says name, kind, unit, labels and help; docs/user/metrics.md has the same rows, and the dashboard in
+packaging/grafana uses no other names (tests compare). Times are seconds, sizes bytes, parts are ratios of 1. Labels
+are a container's name and a GPU's UUID, never a pid: a container that goes takes its series along, and at most TENANTS
+have any.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ NODE = (
         "counter",
         COUNT,
         (),
-        "Lines of the agent's log that could not be written, because nobody read them or the disk was full.",
+        "Lines of the agent's log that could not be written, because standard error was not read or the disk was full.",
         lambda status: [((), status.log_lost)],
     ),
     Row("nvc_tenants", "gauge", COUNT, ("kind",), "Tenants: under the guard, or scheduled only (attach).", _kinds),
@@ -185,7 +186,7 @@ TENANT = (
         "gauge",
         COUNT,
         (*_GPU, "kind", "priority"),
-        "A tenant's share of a GPU: who holds it (guard, attach), and its priority.",
+        "A tenant's share of a GPU: its enforcer (guard, attach) and priority.",
         _infos,
     ),
     Row(
@@ -241,7 +242,7 @@ TENANT = (
         "gauge",
         "ratio",
         _GPU,
-        "Part of the GPU's time that the scheduler means a tenant to have; 0 when nobody schedules.",
+        "Part of the GPU's time that the scheduler intends for a tenant; 0 without scheduling.",
         _each_gpu(lambda gpu: gpu.share_wished),
     ),
     Row(
@@ -249,7 +250,7 @@ TENANT = (
         "gauge",
         "ratio",
         _GPU,
-        "Estimate of the part of the GPU's time that a tenant with work got; 0 when nobody schedules.",
+        "Estimate of the part of the GPU's time that a tenant with work got; 0 without scheduling.",
         _each_gpu(lambda gpu: gpu.share_got),
     ),
     Row(

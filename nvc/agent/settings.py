@@ -1,4 +1,4 @@
-"""The agent's settings: section [agent] of /etc/nvc/config.toml (docs/agent.md has the table)."""
+"""The agent's settings: section [agent] of /etc/nvc/config.toml (docs/user/agent.md has the table)."""
 
 from __future__ import annotations
 

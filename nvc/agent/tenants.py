@@ -357,7 +357,7 @@ def _not_added(tenant: Tenant, error: OSError) -> NvcError:
     if error.errno == errno.EOPNOTSUPP:
         return ContainerError(
             f"container {tenant.name}: driver {tenant.limits.driver} is not known to the guard",
-            hint="start it without one (nvc.guard=off), or see docs/adding-a-driver-version.md",
+            hint="start it without one (nvc.guard=off), or see docs/internals/adding-a-driver-version.md",
         )
     return ContainerError(f"container {tenant.name}: {error.strerror or error}")
 

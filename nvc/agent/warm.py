@@ -5,7 +5,7 @@ with threads may do nothing but execute. It has one thread, changes nothing itse
 
 It serves until SIGTERM (the agent renews it, or ends): then it takes no more, lets what runs come to its end, and goes.
 A client that goes away takes its work with it: the process that does it is killed, and its helpers, which the kernel
-tells that their parent has died, take back what they did. docs/warm.md has the whole story.
+tells that their parent has died, take back what they did. docs/internals/prefork.md has the whole story.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``nvc-py agent``: the long-lived side, in the foreground (docs/agent.md)."""
+"""``nvc-py agent``: the long-lived side, in the foreground (docs/user/agent.md)."""
 
 from __future__ import annotations
 

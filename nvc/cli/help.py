@@ -28,7 +28,7 @@ _PATHS = {"FILE": click.Path(), "PATH": click.Path(), "DIR": click.Path(file_oka
 # What a command is for, and examples. {p} is the program's name.
 _TEACHING: dict[str, tuple[str, str]] = {
     "": (
-        "Give containers NVIDIA GPUs, whole or in fractions.\n\n"
+        "Let containers use NVIDIA GPUs: a whole GPU or a limited part of one.\n\n"
         "Global options stand before the command. Long options may be shortened while they are unique. "
         "`{p} COMMAND --help` explains a command.",
         "# which driver and GPUs are there\n"

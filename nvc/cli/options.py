@@ -153,7 +153,7 @@ SUMMARIES: dict[str, str] = {
     "doctor": "Look at this host and say what is wrong.",
     "share": "Show and change what containers may use of GPUs.",
     "sim": "Make and show simulated machines.",
-    "top": "Watch who has how much of which GPU.",
+    "top": "Watch each GPU's usage by container.",
     "agent": "Guard and schedule containers that share GPUs.",
     "seccomp": "Print a seccomp profile that puts containers under the agent's guard.",
 }

@@ -38,7 +38,7 @@ def runtime() -> None:
 @runtime.command()
 @click.option("--runtime", "engine", type=click.Choice(list(ENGINES)), required=True, help="The engine to set up.")
 @click.option(
-    "--set-as-default", "--nvidia-set-as-default", "default", is_flag=True, help="Make ours the default runtime."
+    "--set-as-default", "--nvidia-set-as-default", "default", is_flag=True, help="Register nvc-runtime as the default."
 )
 @click.option(
     "--cdi", "--enable-cdi", "--cdi.enabled", "--cdi.enable", "cdi", is_flag=True, help="Switch the engine's CDI on."
@@ -51,7 +51,7 @@ def runtime() -> None:
     "--drop-in-config", "drop_in", metavar="FILE", help='Make the edits in this file beside it; "" for the main file.'
 )
 @click.option(
-    "--runtime-name", "--nvidia-runtime-name", "name", default="nvidia", show_default=True, help="How to call ours."
+    "--runtime-name", "--nvidia-runtime-name", "name", default="nvidia", show_default=True, help="Name of the runtime."
 )
 @click.option(
     "--runtime-path",
@@ -113,7 +113,7 @@ def configure(
         config=absolute(main),
         drop_in=absolute(beside) if beside else "",
         hooks_dir=absolute(hooks_dir or directory) if hooks_dir or directory else "",
-        # In a user namespace nobody may enter the container from outside; see docs/hook.md.
+        # In a user namespace nobody may enter the container from outside; see docs/user/hook.md.
         stage="createContainer" if os.geteuid() else "prestart",
         remove=remove,
     )

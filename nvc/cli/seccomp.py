@@ -25,8 +25,8 @@ _NATIVE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 def seccomp(profile: str, listener: str, metadata: str, no_32_bit: bool) -> None:
     """Print a seccomp profile with which a container's calls of the GPU driver are announced to the agent.
 
-    For those who keep their own OCI runtime; nvc-runtime does this by itself. The container needs nvc-hook and a share
-    as well: without one the agent ends it.
+    Use it if you cannot use nvc-runtime, which does this by itself. The container needs nvc-hook and a share as well:
+    without one the agent ends it.
 
     FILE is what the container would have without it, in the form of Docker, Podman or config.json's linux.seccomp.
     Podman's is /usr/share/containers/seccomp.json; Docker's is in its sources (profiles/seccomp/default.json).

@@ -75,7 +75,7 @@ share.add_command(share_policy.policy)
 @share.command("ls")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Whole names, and the processes with their pids on this host.")
-@click.option("--watch", is_flag=True, help="Again and again, until q is pressed.")
+@click.option("--watch", is_flag=True, help="Refresh until q is pressed.")
 @click.option(
     "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds between looks."
 )

@@ -24,7 +24,7 @@ _AGENT = click.option("--agent", default="", hidden=True)
 @click.command()
 @_PID
 @_CONTAINER
-@click.option("--weight", type=click.IntRange(1, WEIGHT_LIMIT), help="Its part of the time; 10 is everybody's.")
+@click.option("--weight", type=click.IntRange(1, WEIGHT_LIMIT), help="Relative weight (default 10).")
 @click.option("--cap", metavar="PERCENT", default="", help="Never more than this: 1% to 100%. Needs the agent.")
 @click.option(
     "--probes", type=click.IntRange(0, PROBES_LIMIT), default=PROBES, show_default=True, help="Clients to try at most."
@@ -64,7 +64,7 @@ def attach(
         return
     if cap:
         raise ContainerError(
-            "a cap cannot be kept without the agent: somebody has to take the GPU away and give it back all the time",
+            "a cap cannot be kept without the agent, which freezes and thaws the channels all the time",
             hint="systemctl start nvc-agent, or nvc-py agent; --weight alone needs none",
         )
     from nvc.guard import attach as attaching

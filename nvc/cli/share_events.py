@@ -35,13 +35,13 @@ _FIRST = ("time", "event", "when")
 @click.option("--kind", metavar="EVENT", multiple=True, help="Only these events, denial for example. May be repeated.")
 @click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
 def events(as_json: bool, since: str | None, follow: bool, container: str, kind: tuple[str, ...], socket: str) -> None:
-    """Print what the agent tells of: calls that were refused, containers that came and went, changes.
+    """Print the agent's events: calls that were refused, containers that came and went, changes.
 
     Without options, the last hour. Past events are in the journal of nvc-agent; new ones come from the agent, and when
-    it goes away, it is asked again.
+    it ends, the command connects again.
 
     A denial says container, reason, number (the driver's escape, class or control) and pid of the caller on this host;
-    repeated is how often the same happened again before anybody read it.
+    repeated is how often the same happened again before it was read.
 
     \b
         nvc-py share events --since=10m --kind=denial

@@ -12,11 +12,11 @@ from nvc.record import DecodeError
 
 #: What each policy does, in the order of cGPU's numbers.
 MEANINGS = (
-    "nobody more than 1 / slots of the GPU, whoever else is there",
-    "everybody the same part of what is wanted now, without caps",
-    "parts by weight of what is wanted now; caps hold (usual)",
+    "each at most 1 / slots of the time, also when alone",
+    "equal parts for tenants with work, without caps",
+    "parts by weight for tenants with work; caps hold (default)",
     "parts by weight, and never more than the cap",
-    "parts by weight of what is wanted now, without caps",
+    "parts by weight for tenants with work, without caps",
     "the driver's own scheduling; only memory is held",
 )
 

@@ -95,7 +95,7 @@ def start(directory: str) -> None:
 @sim.command()
 @click.argument("directory", metavar="DIR")
 def stop(directory: str) -> None:
-    """Take the simulated driver of the machine in DIR away again. Who has its nodes open gets errors from then on."""
+    """Take the simulated driver of the machine in DIR away again. Programs with open nodes get errors from then on."""
     from nvc.sim import serving
 
     if not serving.stop(directory):

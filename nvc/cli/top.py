@@ -1,4 +1,4 @@
-"""``nvc-py top``: who has how much of which GPU, now."""
+"""``nvc-py top``: each GPU's usage by container, now."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def top(
     socket: str,
     store: str | None,
 ) -> None:
-    """Show who has how much of which GPU, again and again.
+    """Show each GPU's usage by container, refreshed until q is pressed.
 
     A line for each GPU, below it one for each container with a share of it, below that its processes. Keys: q ends, p
     shows or hides processes, j and k move.

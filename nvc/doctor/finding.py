@@ -59,8 +59,8 @@ class Check:
 
     name: unique, begins with what it is about. area: one of ``table.AREAS``. look: yields findings; nothing, when
     there is nothing to say. sees: what it looks at. why: why it matters when it speaks. covers: rows of the known
-    complaints ("C1" ... "C28", docs/doctor.md). engine: the engine it is about, for ``--engine``. patience: how many
-    times the time limit it may take.
+    complaints ("C1" ... "C28", docs/user/doctor.md). engine: the engine it is about, for ``--engine``. patience: how
+    many times the time limit it may take.
     """
 
     name: str

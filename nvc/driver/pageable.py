@@ -1,7 +1,8 @@
 """Whether the driver moves ordinary memory of programs into video memory, and what an operator does about it.
 
 Such memory is neither an allocation of the resource manager nor a mapping of nvidia-uvm, and only those are counted by
-the guard and the preloaded library. Read in the open kernel modules' source (docs/guard.md, "What it cannot see").
+the guard and the preloaded library. Read in the open kernel modules' source (docs/internals/guard.md, "What it
+cannot see").
 """
 
 from __future__ import annotations

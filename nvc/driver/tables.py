@@ -1,7 +1,7 @@
 """What NVIDIA's driver consists of. Data only: a new library, binary, socket or node is one row here.
 
 The order of the rows is the order of the results, hence of ``list``. Source: libnvidia-container.md 3.3 to 3.9
-and 5.2 step 6 (links). ``docs/adding-a-driver-library.md`` says how to add a row.
+and 5.2 step 6 (links). ``docs/internals/adding-a-driver-library.md`` says how to add a row.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def merge(
     listener: absolute path of the unix socket that gets the filter's descriptor. metadata: text that goes with it.
     native: the machine's own "SCMP_ARCH_...". Nothing that the profile refuses becomes possible, and nothing that it
     permits becomes impossible, except for the x32 system calls, which are refused, and, without ``second``, those of
-    the 32-bit entry: its first mmap has its arguments in memory, where no rule can look (docs/guard.md).
+    the 32-bit entry: its first mmap has its arguments in memory, where no rule can look (docs/internals/guard.md).
     Raises InputError for a profile that has a listener already, or whose own conditions cannot be kept beside ours.
     """
     refused = (_X32,) if second else (_X32, *_SECOND.get(native, ()))

@@ -2,7 +2,7 @@
 
 Names are compared whole: cGPU takes every variable that begins like one of its own. A value that cannot be read is an
 InputError that names the variable, where the originals guess. Sources: specs/gpu-sharing-shims 2 and 5,
-gpu-sharing-kernel 1.2. docs/sharing.md has the tables for users; a test holds that they name every variable here.
+gpu-sharing-kernel 1.2. docs/user/sharing.md has the tables for users; a test holds that they name every variable here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HAMI = (
 )
 CGPU = (CGPU_MEMORY, CGPU_CARD, CGPU_UNIT, CGPU_WEIGHT, CGPU_HIGH, CGPU_OFF)
 KAI = (KAI_MEMORY,)
-#: Accepted without effect; docs/sharing.md says why.
+#: Accepted without effect; docs/user/sharing.md says why.
 IGNORED = (
     *("CUDA_DEVICE_MEMORY_SHARED_CACHE", "LIBCUDA_LOG_LEVEL", "ACTIVE_OOM_KILLER", "CUDA_REDIRECT"),
     "ALIYUN_COM_GPU_VISIBLE_DEVICES",

@@ -1,4 +1,4 @@
-"""docs/cgpu.md has every node, policy, variable and script of cGPU, and the commands that it names are there."""
+"""docs/user/cgpu.md has every node, policy, variable and script of cGPU, and the commands that it names are there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nvc.cli import groups, options
 from nvc.guard.schedule import POLICIES, parse_policy
 from nvc.share import dialects, words
 
-TEXT = (Path(__file__).parents[2] / "docs/cgpu.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs/user/cgpu.md").read_text()
 #: gpu-sharing-kernel.md 1.3.
 NODES = """version major default_memsize inst_ctl 0 N/policy N/max_inst N/free_weight N/<id>/id N/<id>/memsize
 N/<id>/meminfo N/<id>/weight""".split()  # noqa: SIM905

@@ -1,4 +1,4 @@
-"""docs/doctor.md and the doctor's table say the same, and every known complaint has an answer."""
+"""docs/user/doctor.md and the doctor's table say the same, and every known complaint has an answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nvc.doctor import host, report, table
 from nvc.doctor.finding import LEVELS, ok
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "doctor.md").read_text()
+TEXT = (ROOT / "docs/user/doctor.md").read_text()
 COMPLAINTS = [f"C{number}" for number in range(1, 29)]
 
 

@@ -1,4 +1,4 @@
-"""docs/hook.md names every stage, option, kept variable and configuration key of the hook."""
+"""docs/user/hook.md names every stage, option, kept variable and configuration key of the hook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hook.config_keys import KEYS
 from hook.process import _ALLOWED
 from nvc.capabilities import WORDS
 
-TEXT = (Path(__file__).parents[2] / "docs" / "hook.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs/user/hook.md").read_text()
 NAMES = [
     *(f"`{stage}`" for stage in STAGES),
     *(f"`--{name} {value}`" if value else f"`--{name}`" for name, value, _ in OPTIONS),

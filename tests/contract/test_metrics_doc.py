@@ -1,4 +1,4 @@
-"""docs/metrics.md and the dashboard have the metrics that the agent has, and no others."""
+"""docs/user/metrics.md and the dashboard have the metrics that the agent has, and no others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nvc.agent.settings import AgentSettings, decode
 from nvc.reasons import REASONS
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs/metrics.md").read_text()
+TEXT = (ROOT / "docs/user/metrics.md").read_text()
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "packaging/grafana/nvc-py.json").read_text())
 LABELS = {row.name: {*row.labels, "instance", "job"} for row in ROWS}
 #: Words of PromQL that look like names of metrics or labels.

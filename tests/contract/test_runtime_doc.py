@@ -1,4 +1,4 @@
-"""docs/runtime.md names every mode and key of nvc-runtime."""
+"""docs/user/runtime.md names every mode and key of nvc-runtime."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hook.config_keys import KEYS, RUNTIME
 from hook.runtime.gated import ROWS
 from hook.runtime.modify import GATED
 
-TEXT = (Path(__file__).parents[2] / "docs" / "runtime.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs/user/runtime.md").read_text()
 NAMES = [
     *(f"`{mode}`" for mode in MODES),
     *(f"`{section.removeprefix(RUNTIME).lstrip('.')}.{key}`".replace("`.", "`") for section, key, _, field in KEYS

@@ -1,4 +1,4 @@
-"""docs/sharing.md names every word, variable and key there is."""
+"""docs/user/sharing.md names every word, variable and key there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from nvc.share import dialects, policy, words
 from nvc.share.words import parse
 
-TEXT = (Path(__file__).parents[2] / "docs/sharing.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs/user/sharing.md").read_text()
 SINGLE = sorted(name for name in (*dialects.VARIABLES, *dialects.IGNORED) if not re.search(r"_\d+$", name))
 
 

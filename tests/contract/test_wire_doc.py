@@ -1,4 +1,4 @@
-"""docs/wire.md shows the tables of verbs as they are."""
+"""docs/internals/wire.md shows the tables of verbs as they are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nvc.services import SERVICES, Verb
 
-PAGE = Path(__file__).parents[2] / "docs/wire.md"
+PAGE = Path(__file__).parents[2] / "docs/internals/wire.md"
 
 
 def test_the_page_has_every_verb_and_no_other() -> None:

@@ -1,4 +1,4 @@
-"""The toolkit's docker end-to-end cases (docs/conformance.md), as far as a machine without GPU can show them."""
+"""The toolkit's docker end-to-end cases (docs/user/conformance.md), as far as a machine without GPU can show them."""
 
 from __future__ import annotations
 

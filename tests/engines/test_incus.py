@@ -1,4 +1,4 @@
-"""Incus of Debian 13: nvidia.runtime=true as docs/engines/lxc.md says, and the installed command in Incus's PATH."""
+"""Incus of Debian 13: nvidia.runtime=true as docs/user/engines/lxc.md says, and the command in Incus's PATH."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.engines
 
 DAEMON = "usr/libexec/incus/incusd"
 MACHINE = "h100x8"
-PAGE = (CHECKOUT / "docs/engines/lxc.md").read_text()
+PAGE = (CHECKOUT / "docs/user/engines/lxc.md").read_text()
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 #: In the daemon's own view of the userland: our command where Incus's PATH finds it, and the simulated machine's nodes
 #: below /dev, where Incus wants the source of a device. A network of its own: incusd asks its image servers otherwise.

@@ -1,4 +1,4 @@
-"""LXC with the lines of docs/engines/lxc.md, and the installed command in PATH."""
+"""LXC with the lines of docs/user/engines/lxc.md, and the installed command in PATH."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Show = Callable[[str, str], None]
 
 def test_the_lines_of_the_page(bed: Bed, need: Callable[..., None], show: Show) -> None:
     need("lxc-execute", "newuidmap")
-    page = (CHECKOUT / "docs/engines/lxc.md").read_text()
+    page = (CHECKOUT / "docs/user/engines/lxc.md").read_text()
     block = re.search(r"```\n(lxc\..*?)```", page, re.DOTALL)
     assert block is not None
     settings = [tuple(part.strip() for part in line.split("=", 1)) for line in block[1].splitlines()]

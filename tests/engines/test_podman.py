@@ -1,4 +1,4 @@
-"""Podman 4.3 as docs/engines/podman.md configures it, for root and for an ordinary user."""
+"""Podman 4.3 as docs/user/engines/podman.md configures it, for root and for an ordinary user."""
 
 from __future__ import annotations
 

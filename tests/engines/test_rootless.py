@@ -1,4 +1,4 @@
-"""runc and crun that an ordinary user starts himself, as Slurm does: the table of docs/engines/rootless.md."""
+"""runc and crun that an ordinary user starts himself, as Slurm does: the table of docs/user/engines/rootless.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm: two nodes on this machine, GPUs by GRES, containers through nvc-runtime, as docs/engines/slurm.md says."""
+"""Slurm: two nodes on this machine, GPUs by GRES, containers through nvc-runtime: docs/user/engines/slurm.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.slurm import Slurm
 
 pytestmark = pytest.mark.engines
 
-PAGE = (CHECKOUT / "docs/engines/slurm.md").read_text()
+PAGE = (CHECKOUT / "docs/user/engines/slurm.md").read_text()
 Show = Callable[[str, str], None]
 
 

@@ -1,4 +1,4 @@
-"""Podman on a real GPU: with a CDI spec that nvc-py made there, and with our hook, as docs/engines/podman.md has it.
+"""Podman on a real GPU: with a CDI spec that nvc-py made there, and with our hook (docs/user/engines/podman.md).
 
 Podman has an /etc of its own, so the machine's /etc/cdi and /etc/containers stay as they are.
 """

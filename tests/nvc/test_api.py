@@ -362,7 +362,7 @@ def test_a_session_begun_early_tells_of_the_container_first(machines: Path) -> N
 
 
 def test_every_function_of_the_reference_has_its_row_in_the_documentation() -> None:
-    rows = re.findall(r"^\| `(nvc_\w+)`.*?\| (.*?) \|$", (ROOT / "docs/api.md").read_text(), re.M)
+    rows = re.findall(r"^\| `(nvc_\w+)`.*?\| (.*?) \|$", (ROOT / "docs/internals/api.md").read_text(), re.M)
 
     assert {name for name, _ in rows} == set(
         """nvc_version nvc_config_new nvc_config_free nvc_context_new nvc_context_free nvc_init nvc_shutdown
@@ -379,7 +379,7 @@ def test_every_function_of_the_reference_has_its_row_in_the_documentation() -> N
 
 
 def test_every_public_method_is_in_the_documentation() -> None:
-    text = (ROOT / "docs/api.md").read_text()
+    text = (ROOT / "docs/internals/api.md").read_text()
     public = {
         f"{cls.__name__}.{name}"
         for cls in (Context, ContainerSession)

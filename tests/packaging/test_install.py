@@ -80,7 +80,7 @@ def test_all_that_belongs_to_it_is_there(prefix: Path) -> None:
         } <= found
     units = {f"lib/systemd/system/{path.name}" for path in (CHECKOUT / "packaging/systemd").glob("nvc-*.[pst]*")}
     assert 5 == len(units) == len(units & found)
-    assert {f"share/doc/nvc-py/{name}" for name in ("LICENSE", "README.md", "docs/installing.md")} <= found
+    assert {f"share/doc/nvc-py/{name}" for name in ("LICENSE", "README.md", "docs/user/installing.md")} <= found
     examples = ("hooks.d/nvc.json", "grafana/nvc-py.json", "slurm/nvc-slurm-run", "nvc-cdi-refresh.default")
     assert {f"share/nvc-py/{name}" for name in examples} <= found
 

@@ -44,7 +44,8 @@ def page(reports: dict[str, list[pytest.TestReport]]) -> str:
         "# Engines on the simulated machine",
         "",
         f"Written by `make test-engines` on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}; not edited by hand.",
-        "No GPU is involved: the driver is [simulated](../simulated-machine.md). What a GPU must show is in tests/gpu.",
+        "No GPU is involved: the driver is [simulated](../user/simulated-machine.md). "
+        "What a GPU must show is in tests/gpu.",
         "",
         f"Kernel {os.uname().release}, {os.cpu_count()} CPUs. " + ", ".join(_versions()) + ".",
         "",

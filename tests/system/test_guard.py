@@ -19,7 +19,7 @@ pytestmark = pytest.mark.root
 GIB = 1 << 30
 LIMIT = 10 * GIB
 PLACE = 0x6000_0000_0000
-#: docs/guard.md: exported memory counts until its exporter ends.
+#: docs/internals/guard.md: exported memory counts until its exporter ends.
 KNOWN_DIFFERENCES = {"the-last-one-frees-exports"}
 #: Managed memory counts a millisecond after it was mapped: whether a program sees it is a matter of how fast it asks.
 SEEN_LATER = {"managed-memory-lies-on-the-gpu-when-set"}

@@ -1,7 +1,7 @@
 """The agent killed at one exact system call, about a control that the driver makes only once, on a simulated GPU.
 
-docs/guard.md, "Books that survive". Memory is registered for third parties by each cuMemAlloc, which reports 999
-(CUDA_ERROR_UNKNOWN) when the driver refuses.
+docs/internals/guard.md, "Books that survive". Memory is registered for third parties by each cuMemAlloc, which
+reports 999 (CUDA_ERROR_UNKNOWN) when the driver refuses.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ GIB = 1 << 30
 #: Section 8 of the design.
 GOALS = {"alloc + free 4 MiB": 1.6, "alloc + free 4 KiB": 1.6, "empty launch": 1.01}
 CONTEXT, TRAINING = 1.05, 0.99
-#: What a context may cost at the most: the goal is not met (docs/design.md, "Where a goal is not met").
+#: What a context may cost at the most: the goal is not met (docs/internals/design.md, "Where a goal is not met").
 CONTEXT_MOST = 1.12
 #: A launch is compared by its instructions: from process to process its time differs by more than the goal.
 BY_TIME = ("alloc + free 4 MiB", "alloc + free 4 KiB")

@@ -1,4 +1,4 @@
-"""docs/cdi.md names every option, mode, strategy and hook, and no option that there is not."""
+"""docs/user/cdi.md names every option, mode, strategy and hook, and no option that there is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hook.cdi import COMMON, HOOKS
 from nvc.cdi.generate import MODES, OTHER_MODES, STRATEGIES
 from nvc.cli.cdi import generate, list_devices, validate
 
-TEXT = (Path(__file__).parents[3] / "docs/cdi.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs/user/cdi.md").read_text()
 #: Shown by --help and of no interest to a page about CDI.
 UNEXPLAINED = {"--format", "--json", "--spec-dir", "--help"}
 

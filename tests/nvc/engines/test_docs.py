@@ -13,7 +13,7 @@ from nvc.cli.main import main
 from nvc.engines.files import Files
 from nvc.engines.table import ENGINES
 
-PAGES = Path(__file__).parents[3] / "docs" / "engines"
+PAGES = Path(__file__).parents[3] / "docs/user/engines"
 START = {
     "docker": {"docker/daemon.json": '{\n  "debug": true\n}\n'},
     "containerd": {"containerd/config.toml": "# mine\nversion = 2\n"},
