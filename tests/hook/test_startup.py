@@ -37,21 +37,14 @@ OURS = {
 #: on some builds).
 THEIRS = {"__future__", "_collections_abc", "_json", "_stat", "errno", "genericpath", "os", "os.path", "posixpath",
           "select", "stat"}  # fmt: skip
-MODULES = """
-import sys
-before = set(sys.modules)
-sys.path[:0] = [{root!r}]
-from hook.__main__ import main
-assert main(["prestart"]) == 0
-print(*sorted(set(sys.modules) - before))
-"""
+PRINT_IMPORTS = Path(__file__).parent / "programs/print_imports.py"
 
 
 def test_imports_of_a_container_without_a_gpu(bundle: Any) -> None:
     bundle.write()
 
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", MODULES.format(root=str(ROOT))],
+        [sys.executable, "-I", "-S", PRINT_IMPORTS, ROOT],
         input=bundle.state(),
         capture_output=True,
         timeout=20,

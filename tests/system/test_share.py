@@ -20,23 +20,8 @@ from tests.support.wrapped import Wrapped
 pytestmark = pytest.mark.system
 
 SHIM = "/usr/lib/nvc/$PLATFORM/libnvc-shim.so /usr/lib/nvc/$PLATFORM/libnvc-shim-managed.so"
-#: What a container says about its share. busybox is static; gnutrue has a loader.
-LOOK = r"""
-echo "preload: $(cat /etc/ld.so.preload | tr '\n' ' ')"
-for place in /usr/lib/nvc /run/nvc-share/limits /run/nvc-share/region /etc/ld.so.preload; do
-    echo "mount $place $(awk -v p=$place '$5 == p {print $6}' /proc/self/mountinfo)"
-done
-for place in /usr/lib/nvc/x /run/nvc-share/limits /etc/ld.so.preload; do
-    (echo x >>$place) 2>/dev/null && echo "written $place"
-done
-printf '' >>/run/nvc-share/region && echo "region can be written"
-echo "magic $(head -c 4 /run/nvc-share/limits) $(head -c 4 /run/nvc-share/region)"
-/usr/bin/gnutrue && echo "a program runs"
-for library in libnvc-shim.so libnvc-shim-managed.so; do
-    LD_DEBUG=files /usr/bin/gnutrue 2>&1 | grep -q "calling init: /usr/lib/nvc/.*/$library" && echo "with $library"
-done
-true
-"""
+#: What a container says about its share.
+LOOK = (Path(__file__).parent / "programs/look_at_share.sh").read_text()
 ATTRIBUTES = {
     "/usr/lib/nvc": {"ro", "nosuid", "nodev"},
     "/run/nvc-share/limits": {"ro", "nosuid", "nodev", "noexec"},

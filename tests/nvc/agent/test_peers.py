@@ -37,17 +37,8 @@ REQUESTS: dict[str, dict[str, object]] = {
     "reload": {},
     "configure": {},
 }
-#: Connects in its working directory, sends its argument, prints the first line of the answer.
-CALLER = """
-import socket, sys
-with socket.socket(socket.AF_UNIX) as one:
-    one.settimeout(10)
-    one.connect("socket")
-    one.sendall(sys.argv[1].encode())
-    one.shutdown(socket.SHUT_WR)
-    with one.makefile() as lines:
-        print(lines.readline(), end="")
-"""
+#: Its text, not its path: other users cannot read the checkout.
+CALLER = (Path(__file__).parent / "programs/send_line.py").read_text()
 
 
 class Bench:

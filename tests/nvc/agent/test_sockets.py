@@ -25,6 +25,7 @@ from nvc.agent.peer import Peer
 from nvc.errors import InputError
 from tests.support.no_keeper import NoKeeper
 
+PROGRAMS = Path(__file__).parent / "programs"
 SECONDS = 0.2
 
 
@@ -144,15 +145,7 @@ def test_many_connections_are_a_limit_and_no_end(tmp_path: Path) -> None:
 def test_who_is_not_root_cannot_keep_root_out(tmp_path: Path) -> None:
     # Members of the group may connect; whoever had all connections, and said nothing, had the socket for himself.
     told, path = Told(), tmp_path / "control"
-    holder = """
-import resource, socket, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-held = [socket.socket(socket.AF_UNIX) for _ in range(int(sys.argv[1]))]
-for one in held:
-    one.connect("control")
-print("held", flush=True)
-sys.stdin.read()
-"""
+    holder = (PROGRAMS / "hold_connections.py").read_text()  # not its path, which the other user cannot read
 
     async def act() -> None:
         made = await asyncio.create_subprocess_exec(
@@ -236,23 +229,9 @@ def test_the_sockets_name_stays(tmp_path: Path, python: str) -> None:
     # systemd's socket unit made it. From 3.13 on asyncio removes what it served, unless it is told not to.
     if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode if shutil.which(python) else 1:
         pytest.skip(f"no {python} here")
-    script = """
-import asyncio, socket, sys
-from nvc.agent.control import ControlSocket
-from nvc.agent.journal import Journal
-server = socket.socket(socket.AF_UNIX)
-server.bind(sys.argv[1])
-server.listen(8)
-async def run():
-    serving = asyncio.ensure_future(ControlSocket(server, {}, Journal(-1), lambda: -1).serve())
-    await asyncio.sleep(0.1)
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
-asyncio.run(run())
-"""
     library = Path(nvc.__file__).parents[1]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(library), "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run([python, "-c", script, str(tmp_path / "control")], env=environment, check=True)
+    subprocess.run([python, PROGRAMS / "serve_a_moment.py", str(tmp_path / "control")], env=environment, check=True)
     assert (tmp_path / "control").is_socket()
 
 

@@ -22,6 +22,7 @@ from nvc.agent import warm, warm_caller, warm_request, warming
 from nvc.agent.warm_request import Refused
 
 ROOT = Path(__file__).parents[3]
+PROGRAMS_OF_TESTS = Path(__file__).parent / "programs"
 HEADER = struct.Struct("=8sIIII4Q")
 SECONDS = 40
 PROGRAMS = programs()
@@ -301,12 +302,8 @@ def test_there_is_an_upper_limit(process: Process) -> None:
 
 
 def test_another_user_is_not_served(process: Process) -> None:
-    script = (
-        "import os, socket, sys; os.setresgid(1, 1, 1); os.setresuid(1, 1, 1)\n"
-        "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-        "try:\n    s.connect(sys.argv[1])\nexcept PermissionError:\n    print('refused')"
-    )
-    done = subprocess.run([sys.executable, "-c", script, process.path], capture_output=True, text=True, timeout=SECONDS)
+    script = PROGRAMS_OF_TESTS / "connect_as_another.py"
+    done = subprocess.run([sys.executable, script, process.path], capture_output=True, text=True, timeout=SECONDS)
 
     assert done.stdout == "refused\n"
 
@@ -374,13 +371,9 @@ async def until(condition: object) -> None:
 
 
 def test_it_ends_with_its_agent(tmp_path: Path) -> None:
-    script = (
-        f"import sys; sys.path[:] = {sys.path!r}\nimport asyncio\nfrom nvc.agent.warming import Warming\n"
-        f"async def run():\n    w = Warming({str(tmp_path / 'run')!r}, library={str(library(tmp_path))!r})\n"
-        "    await w.start()\n"
-        "    print(w.pid, flush=True)\n    await asyncio.sleep(60)\nasyncio.run(run())"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as agent:
+    script = PROGRAMS_OF_TESTS / "keep_warm.py"
+    command = [sys.executable, script, str(tmp_path / "run"), str(library(tmp_path))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout is not None
         pidfd = os.pidfd_open(int(agent.stdout.readline()))
         try:

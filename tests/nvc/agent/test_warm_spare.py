@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from nvc.agent import warm_caller
-from tests.nvc.agent.test_warm import LAST, ROOT, SECONDS, Process, packet
+from tests.nvc.agent.test_warm import LAST, SECONDS, Process, packet
 
 pytestmark = pytest.mark.root
 
@@ -223,68 +223,13 @@ def status_of(pid: int, name: str) -> int:
     return int(text.partition(f"\n{name}:")[2].split()[0], 16)
 
 
-LOOK = f"""
-import json, os, socket, sys
-sys.path.insert(0, {str(ROOT)!r})
-from nvc import container_service
-from nvc.container_messages import ContainerConfig, InspectRequest
-from nvc.errors import ContainerError
-from nvc.agent import warm_caller
-from nvc.agent.warm_request import Programs
-from nvc.agent.warm_worker import Spare
-from nvc.log import open_log
-
-LAST = {LAST}
-
-def look():
-    log = open_log("log")
-    helper = container_service.start(deadline=7.0, log=log)
-    pid = helper._client.pid
-    try:
-        helper.inspect(InspectRequest(ContainerConfig(LAST, "/nowhere"), True, False, False))
-    except ContainerError:
-        pass  # it has answered, so it has taken everything over
-    (sandbox,) = [int(n) for n in open(f"/proc/{{pid}}/task/{{pid}}/children").read().split()]
-    seen = dict(
-        sandbox=warm_caller.manner_of(sandbox) == warm_caller.manner_of(os.getpid()),
-        same=warm_caller.manner_of(pid) == warm_caller.manner_of(os.getpid()),
-        limits=warm_caller.manner_of(pid).limits[1],
-        oom=warm_caller.manner_of(pid).oom_score,
-        nice=warm_caller.manner_of(pid).nice,
-        directory=os.readlink(f"/proc/{{pid}}/cwd"),
-        stderr=os.stat(f"/proc/{{pid}}/fd/2").st_ino == os.fstat(2).st_ino,
-        log=any(os.readlink(f"/proc/{{pid}}/fd/{{n}}").endswith("/log") for n in os.listdir(f"/proc/{{pid}}/fd")),
-        early=pid in sys.early,
-    )
-    sys.stdout.write(json.dumps(seen))
-    sys.stdout.flush()
-    helper.close()
-    return 7
-
-made = container_service.start_service
-sys.early = []
-def noted(*words, **named):
-    client = made(*words, **named)
-    sys.early.append(client.pid)
-    container_service.start_service = made  # only what is forked in advance is noted
-    return client
-container_service.start_service = noted
-
-ours = warm_caller.manner_of(os.getpid())
-spare = Spare(ours, Programs(look, look, None, lambda numbers: None))
-manner = ours.replace(limits=tuple((n, 4096, 8192) if n == 1 else (n, s, h) for n, s, h in ours.limits),
-                      oom_score=min(1000, ours.oom_score + 7), nice=ours.nice + 3)
-data = open(sys.argv[1], "rb").read()
-here = os.open(sys.argv[2], os.O_PATH)
-assert spare.give(data, [0, 1, 2, here], manner)
-print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(spare.pid, 0)[1]), ours.oom_score, ours.nice]), file=sys.stderr)
-"""
+LOOK = Path(__file__).parent / "programs/look_at_worker.py"
 
 
 def test_worker_and_service_become_as_the_caller_is(tmp_path: Path) -> None:
     (tmp_path / "request").write_bytes(packet())
     done = subprocess.run(
-        [sys.executable, "-c", LOOK, str(tmp_path / "request"), str(tmp_path)],
+        [sys.executable, LOOK, str(tmp_path / "request"), str(tmp_path), str(LAST)],
         capture_output=True,
         text=True,
         timeout=SECONDS,
