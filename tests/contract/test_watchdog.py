@@ -11,7 +11,7 @@ from pathlib import Path
 DEAF = Path(__file__).parent / "programs/deaf.py"
 
 
-def test_whoever_hangs_is_killed_and_named_and_nobody_else() -> None:
+def test_a_process_that_hangs_is_killed_and_named_and_no_other() -> None:
     began = time.monotonic()
     done = subprocess.run([sys.executable, DEAF], capture_output=True, text=True, timeout=90)
     assert (done.returncode, done.stdout) == (-9, "went on\n")

@@ -1,4 +1,4 @@
-"""The error of managed memory that libnvc-shim.so refused; and that nobody notices who stands before the driver."""
+"""The error of managed memory that libnvc-shim.so refused; nothing before the driver notices the table."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def reached(folder: Path, name: str, opened: str, *preload: Path, **variables: s
 
 @pytest.mark.parametrize("opened", OPENED)
 @pytest.mark.parametrize("name", ["direct", "traced", "stubbed"])
-def test_who_is_linked_reaches_what_the_linker_gave(linked: Path, name: str, opened: str) -> None:
+def test_a_linked_program_reaches_what_the_linker_gave(linked: Path, name: str, opened: str) -> None:
     """The driver, a tracer before it, a stub in its place: as if we were not there, but for the one error."""
     table = build() / MANAGED
     without = reached(linked, name, opened)
@@ -103,7 +103,7 @@ def test_who_is_linked_reaches_what_the_linker_gave(linked: Path, name: str, ope
 
 
 @pytest.mark.parametrize("opened", OPENED)
-def test_who_is_linked_with_the_driver_is_told_by_the_whole_table_too(
+def test_a_program_linked_with_the_driver_gets_the_error_of_the_whole_table_too(
     linked: Path, tmp_path: Path, opened: str
 ) -> None:
     limits = str(Container(tmp_path, gpu(0, MIB)).limits)
@@ -112,7 +112,7 @@ def test_who_is_linked_with_the_driver_is_told_by_the_whole_table_too(
 
 
 def test_libraries_of_one_program_may_have_drivers_of_their_own(linked: Path) -> None:
-    """One has a stub and the other the real one: each reaches its own, whoever came first."""
+    """One has a stub and the other the real one: each reaches its own, in either order."""
     for order in (("stubbed", "direct"), ("direct", "stubbed")):
         words = [linked / f"lib{name}.so" for name in order]
         without = run(linked / "opener", *words)

@@ -1,7 +1,7 @@
 """Kills this pytest process when a test outlives its limit by far.
 
-pytest-timeout interrupts a test with a signal, which does nothing to a system call that only a fatal one ends: whoever
-waits for a file system that does not answer (FUSE, NFS) waits so. The watchdog is a process of its own, not a child of
+pytest-timeout interrupts a test with a signal, which does nothing to a system call that only a fatal one ends: a
+wait for a file system that does not answer (FUSE, NFS) is one. The watchdog is a process of its own, not a child of
 ours (tests wait for any child) and not a thread (tests fork). It ends when we do.
 """
 
@@ -26,7 +26,7 @@ class Watchdog:
         reading, self._pipe = os.pipe()
         words = [sys.executable, "-I", "-S", str(_PROGRAM), str(reading), str(os.getpid())]
         try:
-            # The shell ends at once: what it leaves in the background is nobody's child here.
+            # The shell ends at once: what it leaves in the background is no child of this process.
             command = ["/bin/sh", "-c", '"$@" & exit', "sh", *words]
             subprocess.run(
                 command, pass_fds=[reading], start_new_session=True, stdout=subprocess.DEVNULL, check=True, timeout=20
@@ -42,7 +42,7 @@ class Watchdog:
         self._tell("0 ")
 
     def _tell(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # somebody ended it: tests go on without
+        with contextlib.suppress(BrokenPipeError):  # it was ended: tests go on without
             os.write(self._pipe, line.encode("ascii", "replace") + b"\n")
 
     def close(self) -> None:

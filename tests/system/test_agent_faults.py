@@ -84,7 +84,7 @@ def test_a_keeper_that_is_killed_again_and_again(bed: Bed, runc: OciRuntime, age
 RECEIVE = Path(__file__).parent / "programs/receive_call.py"
 
 
-def test_a_call_that_was_received_and_is_in_nobodys_books_is_made_again(
+def test_a_call_that_was_received_and_is_in_no_ledger_is_made_again(
     bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
 ) -> None:
     """An agent that is killed between receiving a call and noting it: the kernel never announces that call again."""

@@ -38,7 +38,7 @@ class Beside(CgroupView):
 
 @pytest.fixture(scope="module")
 def installed(whole_bed: Bed) -> WarmBed:
-    """An installation whose client asks a socket of its own; nobody serves yet."""
+    """An installation whose client asks a socket of its own; it is not served yet."""
     return WarmBed(whole_bed.directory("warm"))
 
 
@@ -53,7 +53,7 @@ def warm(installed: WarmBed) -> Iterator[WarmBed]:
 def here(
     request: pytest.FixtureRequest, bed: Bed, installed: WarmBed, need: Callable[..., None]
 ) -> Iterator[OciRuntime]:
-    """Each runtime in each view, in the mount namespace of a warm process."""
+    """Each runtime in each view, in the mount namespace of the pre-fork server."""
     name, kind = request.param
     need(name, "nsenter")
     view = cgroupview.named(kind)
@@ -374,7 +374,7 @@ def test_everything_that_the_work_imports_is_there(
 
 
 def test_the_process_of_ldconfig_has_no_memory_to_speak_of(warm: WarmBed) -> None:
-    """Who waits for ldconfig does not wait for the end of a Python process's memory."""
+    """A wait for ldconfig does not include the end of a Python process's memory."""
     if not (warm.library / "nvc/linux/_raw.abi3.so").exists():
         pytest.skip("no Python headers to build it with")
     until = time.monotonic() + 40

@@ -1,4 +1,4 @@
-"""Who may speak on the agent's two sockets: root, members of the group what only reads, nobody else."""
+"""Access to the agent's two sockets: root; members of the group, for what only reads; no other user."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CALLER = (Path(__file__).parent / "programs/send_line.py").read_text()
 
 
 class Bench:
-    """A socket with open permissions, so that only who is at the other end is left to look at."""
+    """A socket with open permissions, so that only the peer's credentials decide."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -85,8 +85,8 @@ def may(bench: Bench, group: int, uid: int, gid: int, groups: Sequence[int]) -> 
     """Verb -> whether it was served. Everything else is a refusal for want of rights."""
     found = {}
 
-    async def served(request: dict[str, Any], who: Peer) -> dict[str, Any]:
-        return {"uid": who.uid}
+    async def served(request: dict[str, Any], peer: Peer) -> dict[str, Any]:
+        return {"uid": peer.uid}
 
     async def act() -> None:
         for verb, fields in REQUESTS.items():

@@ -76,7 +76,7 @@ def test_the_agent_serves_a_units_sockets_and_leaves_them(tmp_path: Path) -> Non
         with agent(directory, sockets), Client(str(directory / "control")) as client:
             assert client.call("status")["tenants"] == []
         assert [os.stat(directory / name).st_ino for name in NAMES] == inodes
-    # Who comes between two agents waits for the next.
+    # A client that connects between two agents waits for the next.
     with Client(str(directory / "control")) as waiting, agent(directory, sockets):
         assert waiting.call("status")["tenants"] == []
     # Made anew by systemd: those that a keeper may still hold are not served.

@@ -146,7 +146,7 @@ def test_a_listener_on_its_way_is_not_lost_with_an_agent(
         enter(tenant, shares)
         manager.start(*words)
         assert answer(tenant) == "mapped\n", manager.log.read_text()
-        # Who is listened to goes on before that is told.
+        # A tenant continues before its event is logged.
         assert leftovers.until(lambda: manager.log.read_text().count('"event":"listener"') == 1, seconds=30)
         assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=40)
         # Nothing of the connection is left.

@@ -1,4 +1,4 @@
-"""The warm process against clients that do not mean well, and the agent that keeps one."""
+"""The pre-fork server against clients that do not mean well, and the agent that keeps one."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_the_compiled_client_has_the_same_numbers() -> None:
     ]
 
 
-# --- who asks ---------------------------------------------------------------------------------------------------------
+# --- the caller -------------------------------------------------------------------------------------------------------
 
 
 def other(*words: str) -> warm_caller.Standing:
@@ -161,7 +161,7 @@ def test_a_child_stands_as_we_do() -> None:
     ],
     ids=" ".join,
 )
-def test_who_stands_elsewhere_is_seen(words: list[str]) -> None:
+def test_a_caller_with_another_root_or_directory_is_seen(words: list[str]) -> None:
     assert other(*words) != warm_caller.standing("self")
 
 
@@ -169,7 +169,7 @@ def test_who_stands_elsewhere_is_seen(words: list[str]) -> None:
 
 
 class Process:
-    """A warm process of this checkout."""
+    """The pre-fork server of this checkout."""
 
     def __init__(self, directory: Path) -> None:
         self.path = str(directory / "run")
@@ -281,7 +281,7 @@ def test_signals_that_are_not_a_callers_are_not_handed_on(process: Process) -> N
         assert client.recv(16)[:1] == b"S"
 
 
-def test_slow_clients_are_left_and_keep_nobody_waiting(process: Process) -> None:
+def test_slow_clients_are_left_and_delay_no_other(process: Process) -> None:
     slow = [process.connect() for _ in range(20)]
     half = process.ask(packet())
     assert half.recv(16) == b"R"
@@ -319,7 +319,7 @@ def test_it_is_small(process: Process) -> None:
 
 
 def library(directory: Path) -> Path:
-    """What a warm process needs of an installation: this checkout, with the program that is executed."""
+    """What the pre-fork server needs of an installation: this checkout, with the program that is executed."""
     made = directory / "lib/nvc-py"
     (made / "bin").mkdir(parents=True)
     (made / "nvc").symlink_to(ROOT / "nvc")

@@ -1,4 +1,4 @@
-"""The worker that is forked in advance: it is nobody's until it is somebody's, and goes when it is to go."""
+"""The worker that is forked in advance: it has no caller until it is given one, and ends when told."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_it_does_the_next_request_and_another_takes_its_place(process: Process) 
     assert spare(process)[0] != worker
 
 
-def test_one_that_was_killed_is_replaced_and_missed_by_nobody(process: Process) -> None:
+def test_one_that_was_killed_is_replaced_without_a_failed_request(process: Process) -> None:
     worker, service = spare(process)
     os.kill(worker, signal.SIGKILL)
     assert process.whole()
@@ -124,7 +124,7 @@ def test_what_a_caller_lent_is_let_go_before_the_answer(process: Process) -> Non
         assert client.recv(16)[:1] == b"S"
         os.set_blocking(read, False)
         said = b""
-        while part := os.read(read, 4096):  # BlockingIOError while somebody holds the other side
+        while part := os.read(read, 4096):  # BlockingIOError while another process holds the other side
             said += part
         assert said.startswith(b"nvc-py: ")
 
@@ -144,7 +144,7 @@ def test_it_goes_with_the_warm_process(process: Process, number: signal.Signals)
 
 
 def test_it_goes_at_once_while_others_work(process: Process) -> None:
-    """A client that has asked and not said go yet keeps nobody."""
+    """A client that has asked and not said go yet delays no other."""
     both = spare(process)
     with process.ask(packet()) as client:
         assert client.recv(16) == b"R"
@@ -251,7 +251,7 @@ def test_worker_and_service_become_as_the_caller_is(tmp_path: Path) -> None:
     }
 
 
-def test_a_child_is_made_like_somebody_else() -> None:
+def test_a_child_gets_the_attributes_of_another() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
             ours = warm_caller.manner_of(child.pid)

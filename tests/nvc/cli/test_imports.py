@@ -35,11 +35,16 @@ FORBIDDEN = {
 READ = str(Path(__file__).parent / "programs/read_command_line.py")
 
 
-def imported(*words: str) -> set[str]:
-    """The modules that a bare interpreter prints with these words; or, of one, has after running it."""
-    if len(words) == 1:
-        words = ("-c", f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{words[0]}\nprint(sorted(sys.modules))")
-    ran = subprocess.run([sys.executable, "-I", "-S", *words], capture_output=True, text=True, check=True, timeout=60)
+def imported(*arguments: str) -> set[str]:
+    """The modules that a bare interpreter prints with these arguments; or, of one, has after running it."""
+    if len(arguments) == 1:
+        arguments = (
+            "-c",
+            f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{arguments[0]}\nprint(sorted(sys.modules))",
+        )
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", *arguments], capture_output=True, text=True, check=True, timeout=60
+    )
     return set(json.loads(ran.stdout.splitlines()[-1].replace("'", '"')))
 
 
