@@ -24,7 +24,7 @@ else:
     settings.load_profile("nvc")
 
 _WATCHDOG = pytest.StashKey[Watchdog]()
-#: Where the product keeps shares when nobody says another place, as the hook does that an engine starts.
+#: Where the product keeps shares where no other place is given, as for a hook that an engine starts.
 _PLACES = ("/run/nvc/share", "/run/nvc")
 _ABSENT = pytest.StashKey[list[str]]()
 
@@ -62,8 +62,8 @@ def limit(item: pytest.Item) -> float:
     marker = item.get_closest_marker("timeout")
     if marker is not None:
         return float(marker.args[0] if marker.args else marker.kwargs.get("timeout", 0))
-    wished = item.config.getoption("timeout", None)
-    return float(item.config.getini("timeout") or 0) if wished is None else float(wished)
+    configured = item.config.getoption("timeout", None)
+    return float(item.config.getini("timeout") or 0) if configured is None else float(configured)
 
 
 @pytest.hookimpl(wrapper=True)

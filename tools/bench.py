@@ -1,4 +1,4 @@
-"""``make bench``: what starting a container costs, as ratios of one run on this machine.
+"""``make bench``: what starting a container costs, as ratios of one run on this machine; and what calls cost then.
 
 Absolute times mean little across machines, so each row compares with something measured in the same minute: a bare
 interpreter, or ``nvidia-smi -L`` where there is a GPU. Without a GPU a simulated machine stands in and the
@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from tests.support.bundle import Container
 from tests.support.paused import Paused
 from tests.support.runtimes import OciRuntime, find
 from tests.support.warm import WarmBed
+from tools import bench_calls
 from tools.measuring import Failed, Row, interleave, markdown, peak_mib, spawn
 
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -38,7 +40,11 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=15, help="measurements of each row (default 15)")
     parser.add_argument("--many-rounds", type=int, default=3, help=f"rounds of {MANY} containers at once (default 3)")
-    parser.add_argument("--only", choices=["agent"], help="these rows alone: agent is `configure` by warm processes")
+    parser.add_argument(
+        "--only",
+        choices=["agent", "calls"],
+        help="these rows alone: agent is `configure` by the pre-fork server, calls those of tools/bench_calls.py",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument("--write", metavar="FILE", help="also write the report to FILE, e.g. docs/measured/NAME.md")
     options = parser.parse_args(argv)
@@ -48,8 +54,8 @@ def main(argv: Sequence[str]) -> int:
     bed = Bed()
     try:
         bench = Bench(bed, options.rounds, options.many_rounds)
-        rows = bench.agent_rows() if options.only else bench.rows()
-    except (Failed, OSError, RuntimeError) as error:
+        rows = {"agent": bench.agent_rows, "calls": bench.call_rows}.get(options.only, bench.rows)()
+    except (Failed, OSError, RuntimeError, subprocess.CalledProcessError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     finally:
@@ -75,10 +81,15 @@ class Bench:
 
     def rows(self) -> list[Row]:
         self._warm_up()
-        return [self._hook(), *self._configure(), self._inventory("cold"), self._inventory("warm"), self._many()]
+        started = [self._hook(), *self._configure(), self._inventory("cold"), self._inventory("warm"), self._many()]
+        return [*started, *self.call_rows()]
+
+    def call_rows(self) -> list[Row]:
+        """What is not the start of a container."""
+        return bench_calls.rows(self.bed, self.runtime, self.rounds)
 
     def agent_rows(self) -> list[Row]:
-        """`configure` by warm processes, and what starting any process costs in the same minute."""
+        """`configure` by the pre-fork server, and what starting any process costs in the same minute."""
         self._warm_up()
         row = Row("bare `python3 -I -S -c pass`", "`true`")
         interleave(row, self.rounds, lambda _: spawn(self.bare) * 1e3, lambda _: spawn(["true"]) * 1e3)
@@ -126,7 +137,7 @@ class Bench:
         return [time_row, *self._through_agent(), self._memory("warm"), self._memory("cold", "--no-cache")]
 
     def _through_agent(self) -> list[Row]:
-        """By warm processes: against the yardstick, and against the Python program of the same installation."""
+        """By the pre-fork server: against the yardstick, and against the Python program of the same installation."""
         # With a variable of the loader a process is its own affair: the agent does not do its work.
         plain = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
         with WarmBed(self.bed.directory("warm")) as warm:

@@ -8,27 +8,19 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 class Failed(RuntimeError):
     """A command that is being measured did not do its work; the text has its words."""
 
 
-#: A process of its own, because the kernel counts what the parent had at the time of exec to the child's peak
-#: (fs/exec.c, exec_mmap: setmax_mm_hiwater_rss), and a bare interpreter is smaller than anything measured here.
-_METER = """\
-import os, sys
-actions = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
-pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=actions)
-_, status, usage = os.wait4(pid, 0)
-os.write(1, str(usage.ru_maxrss).encode())
-os._exit(status != 0)
-"""
+_METER = Path(__file__).with_name("meter.py")
 
 
 def peak_mib(interpreter: str, command: Sequence[str]) -> float:
     """Largest resident set of a command's process, or of one it waited for. Raises Failed unless it exits 0."""
-    meter = [interpreter, "-I", "-S", "-c", _METER, *command]
+    meter = [interpreter, "-I", "-S", str(_METER), *command]
     done = subprocess.run(meter, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -99,7 +91,7 @@ class Row:
 
     def cells(self) -> list[str]:
         """The columns of HEADER."""
-        ratios, verdict = self.ratios, {None: "", True: "yes", False: "**no**"}[self.good]
+        ratios, met = self.ratios, {None: "", True: "yes", False: "**no**"}[self.good]
         value, base = (statistics.median(column) for column in zip(*self.pairs, strict=True))
         return [
             self.what,
@@ -108,7 +100,7 @@ class Row:
             f"{ratios[0]:.2f} / **{statistics.median(ratios):.2f}** / {ratios[-1]:.2f}",
             f"{value:.1f} / {base:.1f} {self.unit}",
             "" if self.goal is None else f"<= {self.goal:g}",
-            verdict,
+            met,
         ]
 
 

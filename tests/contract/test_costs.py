@@ -26,7 +26,7 @@ def test_a_goal_is_missed_by_more_than_chance(
     assert Costs(held, free, again).misses(goal) is missed
 
 
-def test_each_is_asked_as_often_and_nobody_always_first() -> None:
+def test_each_is_asked_as_often_and_none_always_first() -> None:
     asked = list[int]()
     cost = Costs()
 

@@ -209,14 +209,14 @@ def test_rootless_podman_with_cdi(
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-@pytest.mark.parametrize("who", ["root", "user"])
+@pytest.mark.parametrize("account", ["root", "user"])
 def test_rootless_podman_with_the_hook(
-    bed: Bed, rootless: Rootless, user: User, show: Show, who: str, pair: tuple[str, str]
+    bed: Bed, rootless: Rootless, user: User, show: Show, account: str, pair: tuple[str, str]
 ) -> None:
     """hooks.d of the machine, which root configures, or of the user, who does it himself."""
     box, tree = rootless(*pair), bed.rootfs(owner=user.uid)
     setup = configure(bed)
-    before, then = (setup, ":") if who == "root" else ("", setup)
+    before, then = (setup, ":") if account == "root" else ("", setup)
 
     seen = read(box.script(before, f"{then} && {box.run_words(env(*gpu_env('1')), tree, USER_LOOK)}"))
 
@@ -224,7 +224,9 @@ def test_rootless_podman_with_the_hook(
     assert gpus(seen) == ["nvidia1"]
     said = box.script(before, f"{then} && {box.run_words(env(*gpu_env('1')), tree, ['nvidia-smi', '-L'])}")
     assert len(re.findall("GPU-", said.out)) == 1, said.text
-    show(f"podman run -e NVIDIA_VISIBLE_DEVICES=1 IMAGE nvidia-smi -L   # user, {pair[0]}, hook by {who}", said.text)
+    show(
+        f"podman run -e NVIDIA_VISIBLE_DEVICES=1 IMAGE nvidia-smi -L   # user, {pair[0]}, hook by {account}", said.text
+    )
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)

@@ -90,7 +90,7 @@ class Incus:
         return "".join(self.log(path.parent.name) for path in self._directory.glob("logs/*/lxc.log"))
 
     def stop(self) -> None:
-        """Delete the containers, which outlive their daemon, and end it."""
+        """Delete the containers, which run on without their daemon, and end it."""
         if self.daemon.process is not None and self.daemon.process.poll() is None:
             for name in self.containers:
                 self.call("delete", "--force", name)

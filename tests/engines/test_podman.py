@@ -90,9 +90,9 @@ LOOK = sight.arguments(nodes=("/dev/nvidia2", "/dev/nvidiactl"), libraries=LIBRA
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-@pytest.mark.parametrize("who", ["root", "user"])
-def test_the_hook(bed: Bed, make: Make, user: User, show: Show, who: str, pair: tuple[str, str]) -> None:
-    owner = user if who == "user" else None
+@pytest.mark.parametrize("account", ["root", "user"])
+def test_the_hook(bed: Bed, make: Make, user: User, show: Show, account: str, pair: tuple[str, str]) -> None:
+    owner = user if account == "user" else None
     box = make(*pair, owner)
     options = env(*gpu_env("2", "compute,utility"))
 
@@ -104,13 +104,13 @@ def test_the_hook(bed: Bed, make: Make, user: User, show: Show, who: str, pair: 
     assert "ModifyDeviceFiles: 0" in seen.texts[sight.PARAMS]
     said = box.script(configure(bed), box.run_words(options, tree(bed, owner), ["nvidia-smi", "-L"]))
     assert len(re.findall("GPU-", said.out)) == 1, said.text
-    show(f"podman run -e NVIDIA_VISIBLE_DEVICES=2 IMAGE nvidia-smi -L   # {who}, {pair[0]}", said.text)
+    show(f"podman run -e NVIDIA_VISIBLE_DEVICES=2 IMAGE nvidia-smi -L   # {account}, {pair[0]}", said.text)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-@pytest.mark.parametrize("who", ["root", "user"])
-def test_cdi(bed: Bed, make: Make, user: User, show: Show, who: str, pair: tuple[str, str]) -> None:
-    owner = user if who == "user" else None
+@pytest.mark.parametrize("account", ["root", "user"])
+def test_cdi(bed: Bed, make: Make, user: User, show: Show, account: str, pair: tuple[str, str]) -> None:
+    owner = user if account == "user" else None
     box = make(*pair, owner)
 
     seen = read(box.script(generate(bed), box.run_words(["--device=nvidia.com/gpu=2"], tree(bed, owner), LOOK)))
@@ -122,12 +122,12 @@ def test_cdi(bed: Bed, make: Make, user: User, show: Show, who: str, pair: tuple
     words = box.run_words(["--device=nvidia.com/gpu=2"], tree(bed, owner), ["nvidia-smi", "-L"])
     said = box.script(generate(bed), words)
     assert len(re.findall("GPU-", said.out)) == 1, said.text
-    show(f"podman run --device nvidia.com/gpu=2 IMAGE nvidia-smi -L   # {who}, {pair[0]}", said.text)
+    show(f"podman run --device nvidia.com/gpu=2 IMAGE nvidia-smi -L   # {account}, {pair[0]}", said.text)
 
 
-@pytest.mark.parametrize("who", ["root", "user"])
-def test_the_runtime(bed: Bed, make: Make, user: User, show: Show, who: str) -> None:
-    owner = user if who == "user" else None
+@pytest.mark.parametrize("account", ["root", "user"])
+def test_the_runtime(bed: Bed, make: Make, user: User, show: Show, account: str) -> None:
+    owner = user if account == "user" else None
     box = make("runc", "hybrid", owner)
     setup = configure(bed, "--config-mode=config-file")
     options = ["--runtime=nvidia", *env(*gpu_env("2", "utility"))]
@@ -138,9 +138,9 @@ def test_the_runtime(bed: Bed, make: Make, user: User, show: Show, who: str) -> 
     assert [name for name, path in seen.libraries.items() if path] == ["libnvidia-ml.so.1"]
 
 
-@pytest.mark.parametrize("who", ["root", "user"])
-def test_what_cannot_be_given_is_said(bed: Bed, make: Make, user: User, show: Show, who: str) -> None:
-    owner = user if who == "user" else None
+@pytest.mark.parametrize("account", ["root", "user"])
+def test_what_cannot_be_given_is_said(bed: Bed, make: Make, user: User, show: Show, account: str) -> None:
+    owner = user if account == "user" else None
     box = make("runc", "hybrid", owner)
     options = env(*gpu_env("0"), "NVIDIA_REQUIRE_CUDA=cuda>=99.0")
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_given_is_said(bed: Bed, make: Make, user: User, show: Sh
 
     assert result.code == 126, result.text
     assert "requirement error: unsatisfied condition: cuda>=99.0" in result.text
-    show(f"podman run {' '.join(options)} IMAGE true   # {who}", result.err)
+    show(f"podman run {' '.join(options)} IMAGE true   # {account}", result.err)
 
 
 def test_after_remove_nothing_is_given(bed: Bed, make: Make) -> None:

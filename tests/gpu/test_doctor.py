@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 FAILED = ("the check failed", "did not end within", "ended its process", "cannot look at", "cannot be told")
 #: What other suites prove to work on this machine, so that a problem found here would be false.
 PROVEN = ("driver", "libraries", "nodes", "mig")
-NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+UNPRIVILEGED = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
 def ask(bed: Bed, *options: str, before: Sequence[str] = ()) -> tuple[int, dict[str, Any]]:
@@ -29,7 +29,7 @@ def ask(bed: Bed, *options: str, before: Sequence[str] = ()) -> tuple[int, dict[
     return result.code, json.loads(result.out)
 
 
-@pytest.mark.parametrize("before", [(), NOBODY], ids=["root", "nobody"])
+@pytest.mark.parametrize("before", [(), UNPRIVILEGED], ids=["root", "unprivileged"])
 def test_every_check_does_its_work(bed: Bed, before: Sequence[str]) -> None:
     code, data = ask(bed, before=before)
 

@@ -165,7 +165,7 @@ def test_cuda_with_the_hook(bed: Bed, box: PodmanBox, vectoradd: Path) -> None:
     assert result.out.endswith(" ok\n")
 
 
-def test_hook_opens_nodes_for_who_asks(bed: Bed, box: PodmanBox) -> None:
+def test_hook_opens_nodes_for_containers_that_ask(bed: Bed, box: PodmanBox) -> None:
     all_of_it(with_hook(bed, box, gpu_env("0"), bed.rootfs(), LOOK))
     none_of_it(with_hook(bed, box, (), bed.rootfs(), LOOK))
 

@@ -1,7 +1,7 @@
 """What `configure` by the agent's warm processes costs on a machine with a GPU, as ratios of the same minute.
 
 The table goes to warm.md in NVC_GPU_TABLES (default build/gpu-share). The goals are in it, met or not; what must hold
-here is that a warm process is worth having.
+here is that the pre-fork server is worth having.
 """
 
 from __future__ import annotations

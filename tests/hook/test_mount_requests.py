@@ -13,7 +13,7 @@ from nvc.errors import InputError
 PLACE = "/var/run/nvidia-container-devices"
 
 
-def wishes(*mounts: Any) -> tuple[str, ...]:
+def requested(*mounts: Any) -> tuple[str, ...]:
     config = {"ociVersion": "1.0.2", "process": {}, "root": {"path": "r"}, "mounts": list(mounts)}
     return bundle.decode(json.dumps(config).encode(), "/b").device_mounts
 
@@ -35,11 +35,11 @@ def wishes(*mounts: Any) -> tuple[str, ...]:
     ],
 )
 def test_what_counts(source: Any, destination: Any, expected: tuple[str, ...]) -> None:
-    assert expected == wishes({"source": source, "destination": destination})
+    assert expected == requested({"source": source, "destination": destination})
 
 
 def test_order_is_kept_and_each_counts_once() -> None:
-    assert wishes(*({"source": "/dev/null", "destination": f"{PLACE}/{name}"} for name in "1021")) == ("1", "0", "2")
+    assert requested(*({"source": "/dev/null", "destination": f"{PLACE}/{name}"} for name in "1021")) == ("1", "0", "2")
 
 
 @pytest.mark.parametrize("mounts", [{}, "x", [1], [None]])

@@ -17,17 +17,8 @@ import pytest
 from hook.process import DEFAULT_PATH, absolute
 
 ROOT = Path(__file__).parents[2]
-PROBE = """
-import json, os, sys
-sys.path[:0] = [{root!r}]
-from hook.process import sanitise
-directory = sanitise(trusted={trusted})
-report = dict(env=dict(os.environ), cwd=os.getcwd(), umask=os.umask(0), directory=directory,
-              closed=[n for n in {inherited} if not os.path.exists(f"/proc/self/fd/{{n}}")],
-              fds=[os.readlink(f"/proc/self/fd/{{n}}") for n in (0, 1, 2)])
-with open({out!r}, "w") as file:
-    json.dump(report, file)
-"""
+PROGRAMS = Path(__file__).parent / "programs"
+SANITISE = [sys.executable, "-I", "-S", str(PROGRAMS / "sanitise_process.py"), str(ROOT)]
 HOSTILE = {
     "LD_PRELOAD": "",
     "LD_LIBRARY_PATH": "/x",
@@ -58,9 +49,8 @@ def probe(
     inherited: tuple[int, ...] = (),
 ) -> Any:
     out = tmp_path / "report.json"
-    script = PROBE.format(root=str(ROOT), trusted=trusted, out=str(out), inherited=list(inherited))
     subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script],
+        [*SANITISE, str(int(trusted)), str(out), *map(str, inherited)],
         env=env,
         cwd=tmp_path,
         check=True,
@@ -112,11 +102,10 @@ def test_other_descriptors_are_closed(tmp_path: Path) -> None:
 
 def test_a_nameless_variable_does_no_harm(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    script = PROBE.format(root=str(ROOT), trusted=False, out=str(out), inherited=[])
 
     # os.execve refuses such an environment; the system call does not, and runtimes pass on what config.json says.
-    arguments = [os.fsencode(word) for word in (sys.executable, "-I", "-S", "-c", script)]
-    argv = (ctypes.c_char_p * 6)(*arguments, None)
+    arguments = [os.fsencode(word) for word in (*SANITISE, "0", str(out))]
+    argv = (ctypes.c_char_p * (len(arguments) + 1))(*arguments, None)
     env = (ctypes.c_char_p * 3)(b"=x", b"LD_BIND_NOT=1", None)
     child = os.fork()
     if child == 0:
@@ -200,20 +189,7 @@ def test_closed_stdin_is_an_empty_state(launcher: Path) -> None:
 
 def test_the_file_that_modules_are_read_from_stays_open() -> None:
     """Seen: a hook started from ``nvc.boot``'s bundle could import nothing after it had closed what it inherited."""
-    script = f"""
-import os, sys
-sys.path[:0] = [{str(ROOT)!r}]
-from hook.process import sanitise
-one, bundle, other = (os.open("/dev/null", os.O_RDONLY) for _ in range(3))
-class Finder:
-    def find_spec(self, name, path, target=None): return None
-    def fileno(self): return bundle
-sys.meta_path.append(Finder())
-sanitise(trusted=False)
-print([os.path.exists(f"/proc/self/fd/{{number}}") for number in (one, bundle, other)])
-"""
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, timeout=20, check=True
-    )
+    command = [sys.executable, "-I", "-S", str(PROGRAMS / "keep_bundle_open.py"), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
 
     assert done.stdout == "[False, True, False]\n"

@@ -1,6 +1,6 @@
 /*
- * Who is reached behind libnvc-shim.so. A program that calls each function it stands before, and prints answers and errno;
- * with -DNAME=x a library that stands before the same functions, says so on stderr, and passes on; with -DNO_LOOK_UPS one
+ * What is reached behind libnvc-shim.so. A program that calls each function it interposes, and prints answers and errno;
+ * with -DNAME=x a library that interposes the same functions, says so on stderr, and passes on; with -DNO_LOOK_UPS one
  * in which dlsym ends the program.
  */
 #define _GNU_SOURCE

@@ -136,16 +136,7 @@ def test_a_second_copy_in_a_namespace_of_its_own_keeps_its_functions(programs: P
 def test_a_library_bound_deeply_goes_round_and_nothing_breaks(tmp_path: Path) -> None:
     path = compile_library(SOURCES / "lookups.c", tmp_path / "libdeep.so")
     container = Container(tmp_path, gpu(0, 64 * MIB), version="9999.1")
-    container.check(f"""
-import os
-sys.stdout = open(os.devnull, "w")
-saved = os.dup(1)
-os.dup2(sys.stdout.fileno(), 1)
-deep = ctypes.CDLL({str(path)!r}, mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
-assert deep.curl_easy_init() == 1 and take(MIB)[0] == 0
-ctypes.CDLL(None).fflush(None)
-os.dup2(saved, 1)
-""")
+    container.check("function_lookup.py", "deeply_bound", str(path))
 
 
 def test_dlsym_itself_is_ours_by_every_way(programs: Path, table: str) -> None:
@@ -161,43 +152,16 @@ def test_dlsym_itself_is_ours_by_every_way(programs: Path, table: str) -> None:
 
 @pytest.mark.parametrize("before", ["before", "before_handle", ""])
 @pytest.mark.parametrize("after", ["after", "after_handle", "after after_handle", ""])
-def test_chains_of_interposers_end_and_pass_nobody_by(programs: Path, table: str, before: str, after: str) -> None:
+def test_chains_of_interposers_end_and_skip_none(programs: Path, table: str, before: str, after: str) -> None:
     chain = [programs / f"{name}.so" for name in before.split()]
     chain += [build() / table, *(programs / f"{name}.so" for name in after.split())]
     names = [*before.split(), *after.split()]
     without = run(programs / "chain", *names, preload=":".join(str(x) for x in chain if x.name != table))
     with_ours = run(programs / "chain", *names, preload=":".join(map(str, chain)))
-    # One that asks for a version passes by whoever has none; we have all of them, and pass nobody by.
+    # A look-up with a version skips interposers without one; ours has all of them, and skips none.
     assert set(re.findall(r"(\w+) asked", with_ours)) >= set(re.findall(r"(\w+) asked", without))
     assert "missing" not in with_ours
     assert len(with_ours.splitlines()) == len(names)
-
-
-ADDRESSES = """
-class Information(ctypes.Structure):
-    _fields_ = [("file", ctypes.c_char_p), ("base", c_void_p), ("symbol", ctypes.c_char_p), ("address", c_void_p)]
-libc = ctypes.CDLL(None)
-def where(pointer):
-    information = Information()
-    if pointer is None or pointer == 5:
-        return str(pointer)
-    assert libc.dladdr(c_void_p(pointer), byref(information))
-    symbol = information.symbol.decode() if information.address == pointer else "-"
-    return information.file.decode().rpartition("/")[2] + " " + symbol
-"""
-RESOLVE = """
-for name in NAMES:
-    for flags in (0, 1, 2, 3):
-        for version in (1000, 2000, 3000, 3020, 6000, 10020, 11000, 11020, 11030, 11040, 12000, 12080, 13000, 14000):
-            status = c_int(77)
-            ways = (cuda.cuGetProcAddress,), (cuda.cuGetProcAddress_v2, byref(status)), (cuda.cuGetProcAddress_v2, None)
-            for ask, *more in ways:
-                pointer = c_void_p(5)
-                result = ask(name.encode(), byref(pointer), version, c_uint64(flags), *more)
-                print(name, flags, version, result, status.value, where(pointer.value))
-result = cuda.cuGetProcAddress_v2(b"cuInit", None, 12000, c_uint64(0), None)
-print(result, cuda.cuGetProcAddress(b"cuMemAlloc", None, 12000, c_uint64(77)))
-"""
 
 
 @pytest.mark.parametrize("flags", [(), ("-DNEWER",)], ids=["plain", "newer"])
@@ -209,8 +173,9 @@ def test_the_drivers_answers_to_cugetprocaddress_stay_but_for_the_wrappers(
         | {*NAMES, "cuInit", "cuStreamSynchronize", "cuFromTomorrow", "cuNoSuch", "", "curl_easy_init"}
     )
     container = Container(tmp_path, gpu(0, MIB))
-    program = ADDRESSES + RESOLVE.replace("NAMES", repr(names))
-    without, ours = container.run(program, *flags, library=""), container.run(program, *flags, library=table)
+    program = ("function_lookup.py", "addresses", *names)
+    without = container.run(*program, flags=flags, library="")
+    ours = container.run(*program, flags=flags, library=table)
     assert (without.returncode, without.stderr, ours.returncode, ours.stderr) == (0, "", 0, "")
     wanted = expected(without.stdout, table)
     if table == MANAGED:
@@ -222,40 +187,11 @@ def test_the_drivers_answers_to_cugetprocaddress_stay_but_for_the_wrappers(
 
 def test_private_tables_are_passed_through_and_counted(tmp_path: Path) -> None:
     container = Container(tmp_path, gpu(0, MIB), version="9999.1")
-    container.check("""
-identity, table = ctypes.create_string_buffer(16), c_void_p()
-assert cuda.cuGetExportTable(byref(table), identity) == 0 and export_table() == 1
-assert table.value == ctypes.addressof(identity)
-""")
+    container.check("function_lookup.py", "private_table")
     with container.region.open("rb") as file:
         assert os.pread(file.fileno(), 8, region.NOTE + 31 * 16)[0] == 1
 
 
-STATE = """
-import os, signal, locale, threading
-def state():
-    with open("/proc/self/status") as file:
-        status = [line for line in file if line.startswith(("Umask", "Sig", "Shd", "Threads"))]
-    return status, dict(os.environ), locale.setlocale(locale.LC_ALL), sorted(os.listdir("/proc/self/fd"))
-"""
-
-
 def test_a_look_up_changes_nothing_in_the_process(tmp_path: Path) -> None:
-    Container(tmp_path, gpu(0, 64 * MIB), version="9999.1").check(
-        STATE
-        + """
-libc = ctypes.CDLL(None, use_errno=True)
-before, maps = state(), len(open("/proc/self/maps").readlines())
-ctypes.set_errno(33)
-for name in "curl_easy_init cublasCreate_v2 cudnnCreate cudaMalloc customer_x cuMemAlloc_v2 cuMemGetInfo_v2".split():
-    for library in (libc, cuda):
-        getattr(library, name, None)
-assert ctypes.get_errno() == 33 and state() == before
-assert not any("limits" in line or "region" in line for line in open("/proc/self/maps"))
-assert take(MIB)[0] == 0
-after = state()
-assert after[:3] == before[:3]
-paths = ["/proc/self/fd/" + name for name in set(after[3]) - set(before[3])]
-assert all(os.readlink(path).endswith("region") for path in paths if os.path.exists(path))
-"""
-    )
+    container = Container(tmp_path, gpu(0, 64 * MIB), version="9999.1")
+    container.check("function_lookup.py", "unchanged_process")

@@ -1,4 +1,4 @@
-"""The error of managed memory that libnvc-shim.so refused; and that nobody notices who stands before the driver."""
+"""The error of managed memory that libnvc-shim.so refused; nothing before the driver notices the table."""
 
 from __future__ import annotations
 
@@ -10,32 +10,6 @@ import pytest
 
 from tests.support.fake_driver import API, MANAGED, MIB, SOURCES, Container, compile_library, driver, gpu, shim
 from tests.support.native import build
-
-#: Every way to a function that makes managed mappings: by name, and by both versions of cuGetProcAddress.
-WAYS = """
-pool, stream = c_void_p(2000), c_void_p(1000)
-ROWS = [
-    ("cuMemAllocManaged", "cuMemAllocManaged", 0, (1,)),
-    ("cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync", 1, (pool, stream)),
-    ("cuMemAllocFromPoolAsync_ptsz", "cuMemAllocFromPoolAsync", 2, (pool, stream)),
-]
-def ways():
-    signature = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, *[c_void_p] * 2)
-    for symbol, base, flags, more in ROWS:
-        yield getattr(cuda, symbol), more
-        for ask, *rest in (cuda.cuGetProcAddress,), (cuda.cuGetProcAddress_v2, None):
-            address = c_void_p()
-            assert ask(base.encode(), byref(address), 12000, c_uint64(flags), *rest) == 0 and address.value
-            yield signature(address.value), (*more, 0)[:2]
-def outcomes(bytes=MIB):
-    found = []
-    for call, more in ways():
-        pointer = c_uint64(77)
-        found.append(call(byref(pointer), c_size_t(bytes), *more))
-        assert (found[-1] == 0) == (pointer.value != 77)
-    assert len(found) == 9
-    return set(found)
-"""
 
 
 @pytest.fixture(params=[API, MANAGED])
@@ -57,43 +31,22 @@ def table(request: pytest.FixtureRequest) -> str:
 def test_one_error_becomes_another_and_nothing_else(
     tmp_path: Path, table: str, result: int, refused: int, said: int
 ) -> None:
-    program = f"{WAYS}\ncuda.fake_fail({result}, {refused})\nassert outcomes() == {{{said}}}, outcomes()"
-    Container(tmp_path, gpu(0, MIB)).check(program, preload=(shim(),), library=table)
+    words = map(str, (result, refused, said))
+    Container(tmp_path, gpu(0, MIB)).check("managed_errors.py", "result", *words, preload=(shim(),), library=table)
 
 
 def test_without_the_other_library_the_drivers_word_stays(tmp_path: Path, table: str) -> None:
-    program = f"{WAYS}\ncuda.fake_fail(999, 1)\nassert outcomes() == {{999}}\n"
-    program += "cuda.fake_fail(0, 0)\nassert outcomes() == {0}"
-    Container(tmp_path, gpu(0, MIB)).check(program, library=table)
+    Container(tmp_path, gpu(0, MIB)).check("managed_errors.py", "driver_alone", library=table)
 
 
 def test_an_earlier_refusal_is_not_this_calls(tmp_path: Path, table: str) -> None:
-    """A module's own managed memory was refused, by a function that nobody wraps; then something else fails."""
-    Container(tmp_path, gpu(0, MIB)).check(
-        f"""{WAYS}
-shim = ctypes.CDLL({str(shim())!r})
-cuda.fake_fail(999, 0)
-for call, more in ways():
-    shim.fake_shim_refuse()
-    assert call(byref(c_uint64()), c_size_t(MIB), *more) == 999
-""",
-        preload=(shim(),),
-        library=table,
-    )
+    """A module's own managed memory was refused, by a function that nothing wraps; then something else fails."""
+    container, other = Container(tmp_path, gpu(0, MIB)), shim()
+    container.check("managed_errors.py", "earlier_refusal", str(other), preload=(other,), library=table)
 
 
 def test_arguments_that_are_wrong_are_the_drivers(tmp_path: Path, table: str) -> None:
-    Container(tmp_path, gpu(0, MIB)).check(
-        """
-assert cuda.cuMemAllocManaged(None, c_size_t(1), 1) == 1 and take(0, "cuMemAllocManaged", 1)[0] == 1
-assert take(1, "cuMemAllocManaged", 0)[0] == 1 and managed() == 3
-assert cuda.cuMemAllocFromPoolAsync(None, c_size_t(1), c_void_p(2000), None) == 1
-cuda.fake_current(-1)
-assert take(MIB, "cuMemAllocManaged", 1)[0] == 201
-""",
-        preload=(shim(),),
-        library=table,
-    )
+    Container(tmp_path, gpu(0, MIB)).check("managed_errors.py", "wrong_arguments", preload=(shim(),), library=table)
 
 
 # --- programs that are linked with the driver, or with something that stands in for it --------------------------------
@@ -135,7 +88,7 @@ def reached(folder: Path, name: str, opened: str, *preload: Path, **variables: s
 
 @pytest.mark.parametrize("opened", OPENED)
 @pytest.mark.parametrize("name", ["direct", "traced", "stubbed"])
-def test_who_is_linked_reaches_what_the_linker_gave(linked: Path, name: str, opened: str) -> None:
+def test_a_linked_program_reaches_what_the_linker_gave(linked: Path, name: str, opened: str) -> None:
     """The driver, a tracer before it, a stub in its place: as if we were not there, but for the one error."""
     table = build() / MANAGED
     without = reached(linked, name, opened)
@@ -150,7 +103,7 @@ def test_who_is_linked_reaches_what_the_linker_gave(linked: Path, name: str, ope
 
 
 @pytest.mark.parametrize("opened", OPENED)
-def test_who_is_linked_with_the_driver_is_told_by_the_whole_table_too(
+def test_a_program_linked_with_the_driver_gets_the_error_of_the_whole_table_too(
     linked: Path, tmp_path: Path, opened: str
 ) -> None:
     limits = str(Container(tmp_path, gpu(0, MIB)).limits)
@@ -159,7 +112,7 @@ def test_who_is_linked_with_the_driver_is_told_by_the_whole_table_too(
 
 
 def test_libraries_of_one_program_may_have_drivers_of_their_own(linked: Path) -> None:
-    """One has a stub and the other the real one: each reaches its own, whoever came first."""
+    """One has a stub and the other the real one: each reaches its own, in either order."""
     for order in (("stubbed", "direct"), ("direct", "stubbed")):
         words = [linked / f"lib{name}.so" for name in order]
         without = run(linked / "opener", *words)

@@ -1,4 +1,4 @@
-"""Behind libnvc-shim.so comes who would be reached without it: interposers in the loader's order, then libc."""
+"""Behind libnvc-shim.so comes what would be reached without it: interposers in the loader's order, then libc."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def lines(program: Path, *libraries: Path, words: tuple[str, ...] = (), **variables: str) -> list[str]:
+def lines(program: Path, *libraries: Path, arguments: tuple[str, ...] = (), **variables: str) -> list[str]:
     environment = {**os.environ, "LD_PRELOAD": ":".join(map(str, libraries)), **variables}
     done = subprocess.run(
-        [program, *words], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        [program, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     return done.stderr.splitlines()
@@ -75,12 +75,12 @@ def test_the_version_that_a_program_asks_libc_for(folder: Path) -> None:
 
 
 def test_nothing_is_looked_up_by_dlsym(folder: Path) -> None:
-    """It may allocate, and free, in whoever calls: an allocator, or a sanitizer that reports."""
+    """It may allocate, and free, in its caller: an allocator, or a sanitizer that reports."""
     forbidden = compile_to(folder / "libforbidden.so", "-shared", "-fPIC", "-DNO_LOOK_UPS")
     assert lines(folder / "program", build() / "libnvc-shim.so", forbidden) == lines(folder / "program")
 
 
-def test_in_a_namespace_of_its_own_it_reaches_who_is_there(folder: Path) -> None:
+def test_in_a_namespace_of_its_own_it_reaches_what_is_there(folder: Path) -> None:
     """dlmopen: the list of the program's start does not have it."""
     inner, outer = interposer(folder, "inner"), interposer(folder, "outer")
     empty = folder / "empty.c"
@@ -89,10 +89,10 @@ def test_in_a_namespace_of_its_own_it_reaches_who_is_there(folder: Path) -> None
     command = ["gcc", "-shared", "-fPIC", str(empty), "-Wl,--no-as-needed", f"-Wl,-rpath,{folder}:{build()}"]
     subprocess.run([*command, "-o", plain, inner], check=True, timeout=60)
     subprocess.run([*command, "-o", shimmed, build() / "libnvc-shim.so", inner], check=True, timeout=60)
-    expected = lines(folder / "program", outer, words=("namespace",), LIBRARY=str(plain))
+    expected = lines(folder / "program", outer, arguments=("namespace",), LIBRARY=str(plain))
     assert "inner dup" in expected
     assert "outer dup" not in expected
-    assert lines(folder / "program", outer, words=("namespace",), LIBRARY=str(shimmed)) == expected
+    assert lines(folder / "program", outer, arguments=("namespace",), LIBRARY=str(shimmed)) == expected
 
 
 def test_under_musl_too(folder: Path) -> None:

@@ -26,9 +26,7 @@ def rootfs(tmp_path: Path) -> Path:
 def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A static program that tells what it sees instead of making a cache."""
     directory = tmp_path_factory.mktemp("probe")
-    source = directory / "probe.c"
-    source.write_text(ldconfig.PROBE)
-    subprocess.run(["gcc", "-static", "-w", "-o", str(directory / "probe"), str(source)], check=True)
+    subprocess.run(["gcc", "-static", "-w", "-o", str(directory / "probe"), ldconfig.PROBE], check=True)
     return directory / "probe"
 
 

@@ -160,19 +160,7 @@ def test_applying_again_with_more_adds_it(machines: Path, rootfs: Path) -> None:
         assert len(set(injection.inside(pid, rootfs, "/proc/driver/nvidia/gpus").iterdir())) == 2
 
 
-SLOW_CONFIGURE = """
-import sys
-sys.path.insert(0, {root!r})
-from nvc.api import *
-from nvc.operations import UpdateLdcache
-with Context(Config(sim={machine!r})) as context:
-    config = ContainerConfig({pid}, {rootfs!r}, ldconfig="@" + {program!r})
-    with context.container(config, ContainerOptions(supervised=True, no_cgroups=True)) as s:
-        s.mount_driver(context.driver_info())
-        s.update_ldcache()
-        print("go", flush=True)
-        s.apply()
-"""
+SLOW_CONFIGURE = Path(__file__).parent / "programs/configure_slowly.py"
 
 
 @root
@@ -188,14 +176,10 @@ def test_a_caller_that_dies_in_the_middle_leaves_the_container_as_it_was(
     def run() -> None:
         with container(rootfs) as pid:
             mounts, files = mountinfo(pid), tree(rootfs)
-            script = SLOW_CONFIGURE.format(
-                root=str(ROOT),
-                machine=str(machines / "h200"),
-                pid=pid,
-                rootfs=str(rootfs),
-                program=str(tmp_path / "hang"),
-            )
-            with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+            words = map(str, (machines / "h200", pid, rootfs, tmp_path / "hang"))
+            with subprocess.Popen(
+                [sys.executable, SLOW_CONFIGURE, *words], stdout=subprocess.PIPE, text=True
+            ) as process:
                 assert process.stdout is not None
                 assert process.stdout.readline() == "go\n"
                 _until(lambda: len(mountinfo(pid)) > len(mounts) + 3)

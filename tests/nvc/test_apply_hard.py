@@ -184,7 +184,7 @@ def test_a_cgroup_that_is_gone_is_named(driver_root: Path, rootfs: Path) -> None
 
 
 @isolated
-def test_a_distribution_whose_library_directory_nobody_may_write(driver_root: Path, rootfs: Path) -> None:
+def test_a_distribution_whose_library_directory_is_read_only(driver_root: Path, rootfs: Path) -> None:
     # Fedora and its kin: /usr/lib64 is 0555. ldconfig makes links there with DAC_OVERRIDE alone.
     for path in ("usr/lib64", "etc", "usr/bin"):
         os.chmod(rootfs / path, 0o555)
@@ -198,7 +198,7 @@ def test_a_distribution_whose_library_directory_nobody_may_write(driver_root: Pa
 
 @isolated
 def test_a_mount_with_fewer_restrictions_does_not_count(driver_root: Path, rootfs: Path) -> None:
-    """Somebody bound the same file before us, but writable."""
+    """The same file was bound before us, but writable."""
     (rootfs / "usr/bin/nvidia-smi").touch()
     wanted = BindMount("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi", "regular", ("ro", "nodev", "nosuid"))
     injection.mount(str(rootfs), rootfs, None, injection.MS_BIND)

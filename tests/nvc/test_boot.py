@@ -14,20 +14,7 @@ from tests.support import launchers
 
 BUNDLE = "lib/nvc-py/nvc/modules.bundle"
 #: Says where each of our modules came from.
-SHOW = """
-import sys
-sys.path += [{library!r}]
-from nvc import boot
-class Shown:
-    def run():
-        import nvc.record, nvc.linux, nvc.sim.create
-        for name in ("nvc.record", "nvc.linux", "nvc.sim.create"):
-            module = sys.modules[name]
-            print(name, type(module.__loader__).__name__, module.__file__)
-        return 0
-sys.modules["shown"] = Shown
-boot.start({library!r}, "shown")
-"""
+SHOW = Path(__file__).parent / "programs/show_loaders.py"
 
 
 @pytest.fixture
@@ -38,8 +25,8 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shown(prefix: Path) -> dict[str, list[str]]:
-    script = SHOW.format(library=str(prefix / "lib/nvc-py"))
-    done = subprocess.run([sys.executable, "-ISc", script], capture_output=True, text=True, check=True, timeout=20)
+    command = [sys.executable, "-IS", SHOW, prefix / "lib/nvc-py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
     return {words[0]: words[1:] for words in (line.split() for line in done.stdout.splitlines())}
 
 

@@ -71,7 +71,7 @@ def test_given_directories_win(rootfs: Path) -> None:
 
 def test_links_of_the_image_are_read_inside_it(rootfs: Path) -> None:
     # The host has /etc/debian_version or not: the image's link must not ask it.
-    (rootfs / "etc/debian_version").symlink_to("/etc/hostname-of-nobody")
+    (rootfs / "etc/debian_version").symlink_to("/etc/missing-hostname")
 
     assert inspect(standalone(rootfs), Log.none()).container.libraries_directory == "/usr/lib64"
 
@@ -227,7 +227,7 @@ def test_a_process_that_ends_after_it_was_pinned_is_not_mistaken_for_another(roo
     with container(rootfs) as pid:
         located = locate(pid, rootfs)
         assert located.process is not None
-    # /proc/PID of the descriptor is dead for good, whoever has the number now.
+    # /proc/PID of the descriptor stays dead, although another process has the number now.
     with pytest.raises(ProcessLookupError):
         os.stat("ns/mnt", dir_fd=located.process.fileno())
 

@@ -1,4 +1,4 @@
-"""What root makes with a umask of its own, as hardened machines have it, is for everybody who is to read it."""
+"""What root makes with a umask of its own, as hardened machines have it, can be read by its readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def modes(root: Path, place: str) -> list[int]:
     return [stat.S_IMODE((root / above).stat().st_mode) for above in (place, *Path(place).parents) if str(above) != "."]
 
 
-def test_all_that_is_missing_is_for_everybody(tmp_path: Path) -> None:
+def test_all_that_is_missing_is_readable_by_all(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     directories.make(f"{tmp_path}/mine/a/b")
     directories.make(f"{tmp_path}/mine/a/b")

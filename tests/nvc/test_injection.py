@@ -1,4 +1,4 @@
-"""From wishes to the calls of a session: the order, and what MIG management replaces."""
+"""From requests to the calls of a session: the order, and what MIG management replaces."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_order_of_everything() -> None:
 @pytest.mark.parametrize(
     ("wish", "config", "expected"),
     [
-        pytest.param(ShareWish(), "", False, id="nobody asks"),
+        pytest.param(ShareWish(), "", False, id="no request"),
         pytest.param(ShareWish(annotation="mem=1Gi"), "", True, id="annotation"),
         pytest.param(ShareWish(option="off"), "", True, id="option"),
         pytest.param(ShareWish(environment={"CUDA_DEVICE_MEMORY_LIMIT_0": "1g"}), "", True, id="dialect"),
@@ -74,7 +74,7 @@ def test_the_order_of_everything() -> None:
         pytest.param(ShareWish(), "disable-require = true\n", False, id="a node without rules"),
     ],
 )
-def test_a_share_is_planned_where_somebody_may_ask(
+def test_a_share_is_planned_where_one_may_be_requested(
     tmp_path: Path, wish: ShareWish, config: str, expected: bool
 ) -> None:
     (tmp_path / "config.toml").write_text(config)

@@ -42,7 +42,7 @@ def test_what_the_program_sees(probe: Path, rootfs: Path, way: str, monkeypatch:
 
     @isolated
     def check() -> None:
-        # A descriptor that somebody forgot to mark close-on-exec.
+        # A descriptor that was not marked close-on-exec.
         os.set_inheritable(os.open("/", os.O_RDONLY), True)
         for _ in range(100):  # more than the program may have
             os.open("/", os.O_RDONLY)

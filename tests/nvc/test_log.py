@@ -128,7 +128,7 @@ def test_a_reader_that_does_not_read_does_not_stop_us(tmp_path: Path) -> None:
     os.close(reader)
 
 
-def test_a_warning_that_nobody_can_read_is_dropped(tmp_path: Path) -> None:
+def test_a_warning_that_cannot_be_written_is_dropped(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         os.close(2)

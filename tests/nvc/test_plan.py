@@ -1,4 +1,4 @@
-"""The plan: what goes where, with which attributes, for whom, in which order.
+"""The plan: what goes where, with which attributes, for which driver capability, in which order.
 
 Source: libnvidia-container.md 5.1 to 5.6, 6.4.
 """

@@ -80,7 +80,7 @@ def test_a_newer_library_takes_the_place_of_the_older_in_the_same_directory(tree
 
     assert os.listdir(tree / "x86_64") == ["libnvc-shim.so"]
     assert (tree / "haswell/libnvc-shim.so").read_bytes() == b"second"
-    # A mount of the directory shows the new one; who has the old one open keeps it.
+    # A mount of the directory shows the new one; a process with the old one open keeps it.
     assert (tree / "x86_64").stat().st_ino == directory.st_ino
     assert (tree / "x86_64/libnvc-shim.so").stat().st_ino != old.st_ino
 

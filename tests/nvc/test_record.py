@@ -106,7 +106,7 @@ def test_what_is_prepared_decodes_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     record.prepare()
 
     assert {SampleTree, SamplePair, DeviceNode} <= record._plans.keys()
-    assert SampleUndecodable not in record._plans, "one that cannot be decoded keeps nobody from it"
+    assert SampleUndecodable not in record._plans, "one that cannot be decoded is no obstacle for others"
     assert DeviceNode.from_data(NODE.as_data()) == NODE
 
 

@@ -9,24 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = """
-import sys
-sys.path[:0] = [{root!r}]
-from rpc.codec import CodecError, loads
-if {blocked}:
-    sys.meta_path.clear()
-try:
-    loads({text!r})
-except CodecError as error:
-    print(error)
-"""
+COMPLAIN = Path(__file__).parent / "programs/complain.py"
 
 
 def complaint(text: str, *, blocked: bool = False) -> str:
-    script = SCRIPT.format(root=str(ROOT), text=text, blocked=blocked)
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, timeout=20, check=True
-    )
+    command = [sys.executable, "-I", "-S", COMPLAIN, ROOT, str(int(blocked)), text]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     return done.stdout.strip()
 
 

@@ -155,20 +155,8 @@ def test_a_prepare_that_ends_the_process_is_a_dead_helper(
 
 def test_no_exit_handler_and_no_finally_of_the_caller_runs_in_the_helper(tmp_path: Path) -> None:
     """The helper must never return into the caller's code, also not by an exception."""
-    code = (
-        "import atexit, os, sys\n"
-        "from tests.support.demo_service import *\nfrom rpc.process import start\n"
-        f"atexit.register(lambda: open({str(tmp_path / 'log')!r}, 'a').write('exit '))\n"
-        "sys.stdout.write('unflushed ')\n"
-        "try:\n"
-        "    client = start(SERVICE, handlers(), prepare=lambda: (_ for _ in ()).throw(KeyboardInterrupt))\n"
-        "    try: client.call('double', Question())\n"
-        "    except Exception: pass\n"
-        "    client.close()\n"
-        "finally:\n"
-        f"    open({str(tmp_path / 'log')!r}, 'a').write('finally ')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30, cwd=ROOT)
+    command = [sys.executable, Path(__file__).parent / "programs/end_in_prepare.py", tmp_path / "log"]
+    done = subprocess.run(command, capture_output=True, timeout=30)
     assert (b"", b"unflushed ") == (done.stderr, done.stdout)
     assert "finally exit " == (tmp_path / "log").read_text()
 

@@ -61,14 +61,8 @@ def test_interrupting_the_terminal_does_not_end_the_helper(running: Callable[...
 
 
 def test_the_helper_ends_when_its_caller_is_killed() -> None:
-    code = (
-        "import os, sys, time\n"
-        "from tests.support.demo_service import *\nfrom rpc.process import start\n"
-        "client = start(SERVICE, handlers())\n"
-        "print(client.pid, flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT) as caller:
+    program = Path(__file__).parent / "programs/hold_service.py"
+    with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE) as caller:
         assert caller.stdout is not None
         pid = int(caller.stdout.readline())
         assert not gone(pid, 0.1)

@@ -61,7 +61,7 @@ class Attack:
         if self.main.stdin:
             self.main.stdin.close()
         self.main.wait(30)
-        self.tenants.settle(1)
+        self.tenants.wait_until_gone(1)
         assert self.tenants.of(2).memory == 2 * GIB
         assert self.tenants.reasons(2) == {}
         assert self.victim.stdin

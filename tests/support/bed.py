@@ -41,7 +41,7 @@ class Bed:
         self._machines: dict[str, Path] = {}
         self._preload: Path | None = None
         self._numbers = itertools.count(1)
-        #: The root file system that copies are made of; nobody writes to it.
+        #: The root file system that copies are made of; it is not written to.
         self.base = rootfs.build(self.place / "base")
 
     @property
@@ -75,7 +75,7 @@ class Bed:
         return self._machines[name]
 
     def new_machine(self, name: str) -> str:
-        """Another machine of that kind, whose inventory nobody has read; returns the name for ``machine``."""
+        """Another machine of that kind, whose inventory was not read; returns the name for ``machine``."""
         made = self._make_machine(name)
         self._machines[made.name] = made
         return made.name
@@ -144,7 +144,7 @@ class Bed:
     def close(self) -> list[str]:
         """Remove everything and return what was left on the machine."""
         left = leftovers.everything(self.token)
-        if not leftovers.mounts(self.token):  # never delete through a mount that somebody left
+        if not leftovers.mounts(self.token):  # never delete through a mount that was left
             # Hundreds of trees: Python alone takes most of a minute for them.
             subprocess.run(["rm", "-rf", "--one-file-system", self.place], check=False, capture_output=True)
         return left

@@ -103,7 +103,7 @@ def calls(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> di
 
 
 def steps(table: Table, held: Spoken, free: Spoken) -> bool:
-    """Whether calls that are nobody's business execute as many instructions; rows. Raises Silent.
+    """Whether calls that are not supervised execute as many instructions; rows. Raises Silent.
 
     Time differs from process to process by more than the goals; the number of instructions does not.
     """

@@ -114,7 +114,7 @@ class Client:
     """What kubelet does for a pod of one container. cgroup: the pods' parent. logs: where their output goes."""
 
     def __init__(self, socket: Path, cgroup: str, logs: Path) -> None:
-        import grpc  # only who talks to containerd needs it
+        import grpc  # only needed with containerd
 
         self._failure = grpc.RpcError
         self._channel = grpc.insecure_channel(f"unix://{socket}")

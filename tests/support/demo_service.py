@@ -96,7 +96,7 @@ def is_reaped(pid: int) -> bool:
 
 
 def gone(pid: int, seconds: float = 30) -> bool:
-    """Whether ``pid`` is within that time, whoever reaps it."""
+    """Whether ``pid`` is within that time, also when another process reaps it."""
     until = time.monotonic() + seconds
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
         time.sleep(0.01)

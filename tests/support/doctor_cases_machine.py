@@ -139,7 +139,7 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "warning",
         "no GSP firmware",
     ),
-    "firmware of nobody knows where": (
+    "firmware of an unknown place": (
         "driver-firmware",
         lambda t: no_firmware(t),
         "note",

@@ -333,7 +333,7 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "note",
         "no-cgroups is on",
     ),
-    "anybody may ask": ("host-requests", lambda t: None, "note", "any image"),
+    "any image may ask": ("host-requests", lambda t: None, "note", "any image"),
     "SELinux": ("host-selinux", lambda t: t.write("sys/fs/selinux/enforce", "1"), "warning", "may not use devices"),
     "AppArmor and LXC": (
         "host-apparmor",

@@ -45,7 +45,7 @@ lxc.hook.version = 1
 
 
 def late(command: Sequence[str]) -> list[str]:
-    """A container's command, begun when somebody listens.
+    """A container's command, begun when its output is read.
 
     Podman 4.3 on a busy machine sometimes attaches after a short command has ended, and then its output is lost
     although it exits with 0: about once in 120 starts here, without any hook or device.

@@ -36,7 +36,7 @@ class FakeAgent:
         self.close()
 
     def close(self) -> None:
-        """Hang up on everybody, as an agent does that is killed. A second time is nothing."""
+        """Close every connection, as an agent does that is killed. A second time is nothing."""
         for one in (self._listener, *self._connections):
             try:
                 one.shutdown(socket.SHUT_RDWR)

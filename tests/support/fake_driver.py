@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from nvc.share import limits, region
@@ -22,26 +23,7 @@ _ROWS = {API: ("managed.def", "rows.def"), MANAGED: ("managed.def",)}
 KNOWN, UNKNOWN = "580.159.04", "9999.10"
 MIB, GIB = 1 << 20, 1 << 30
 
-PRELUDE = """
-import ctypes, sys
-from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
-MIB, GIB = 1 << 20, 1 << 30
-cuda = ctypes.CDLL("libcuda.so.1")
-cuda.fake_used.restype = c_uint64
-cuda.fake_synchronized.restype = c_void_p
-CALLS = "alloc managed free alloc_async free_async pitch synchronize export_table".split()
-globals().update({name: lambda number=number: cuda.fake_calls(number) for number, name in enumerate(CALLS)})
-cuda.fake_current(0)
-def take(bytes, name="cuMemAlloc_v2", *more):
-    pointer = c_uint64()
-    return getattr(cuda, name)(byref(pointer), c_size_t(bytes), *more), pointer.value
-def give(pointer, name="cuMemFree_v2", *more):
-    return getattr(cuda, name)(c_uint64(pointer), *more)
-def information():
-    free, total = c_size_t(), c_size_t()
-    assert cuda.cuMemGetInfo_v2(byref(free), byref(total)) == 0
-    return free.value, total.value
-"""
+PROGRAMS = CHECKOUT / "tests" / "native" / "programs"
 
 
 def rows(library: str) -> list[tuple[str, str]]:
@@ -51,22 +33,10 @@ def rows(library: str) -> list[tuple[str, str]]:
     return re.findall(r"^WRAP \([^,]+, (\w+), \(.*\), (\w+), \d+, \w+, \w+\)$", text, re.MULTILINE)
 
 
-#: A stand-in for libnvc-shim.so: it refuses when the driver of these tests says so.
-SHIM = """
-#define E __attribute__ ((visibility ("default")))
-E void fake_shim_refuse (void);
-E int nvc_shim_managed_refused (void);
-static int now;
-void fake_shim_refuse (void) { now = 1; }
-int nvc_shim_managed_refused (void) { int was = now; now = 0; return was; }
-"""
-
-
 @functools.cache
 def shim() -> Path:
-    source = Path(_folder().name) / "shim.c"
-    source.write_text(SHIM)
-    return compile_library(source, source.with_suffix(".so"))
+    """A stand-in for libnvc-shim.so: it refuses when the driver of these tests says so."""
+    return compile_library(PROGRAMS / "shim_refusals.c", Path(_folder().name) / "shim.so")
 
 
 @functools.cache
@@ -125,15 +95,15 @@ class Container:
             file.truncate(region.SIZE)
 
     def run(
-        self, program: str, *flags: str, preload: tuple[Path, ...] = (), library: str = API
+        self, program: str, *words: str, flags: Sequence[str] = (), preload: Sequence[Path] = (), library: str = API
     ) -> subprocess.CompletedProcess[str]:
-        """Run a Python program behind PRELUDE. flags: of the driver's build. library: the table; "": none."""
-        libraries = (*preload, build() / library) if library else preload
+        """Run a program of PROGRAMS. flags: of the driver's build. library: the table that is preloaded; "": none."""
+        libraries = [*preload, build() / library] if library else preload
         environment = {**os.environ, "LD_PRELOAD": ":".join(map(str, libraries))}
         environment["LD_LIBRARY_PATH"] = str(driver(*flags))
         environment["NVC_SHIM_LIMITS"], environment["NVC_SHIM_REGION"] = str(self.limits), str(self.region)
         return subprocess.run(
-            [sys.executable, "-S", "-E", "-c", PRELUDE + program],
+            [sys.executable, "-S", "-E", "-B", PROGRAMS / program, *words],
             env=environment,
             capture_output=True,
             text=True,
@@ -141,8 +111,10 @@ class Container:
             check=False,
         )
 
-    def check(self, program: str, *flags: str, preload: tuple[Path, ...] = (), library: str = API) -> None:
+    def check(
+        self, program: str, *words: str, flags: Sequence[str] = (), preload: Sequence[Path] = (), library: str = API
+    ) -> None:
         """The program's assertions hold, and nothing was written."""
-        done = self.run(program, *flags, preload=preload, library=library)
+        done = self.run(program, *words, flags=flags, preload=preload, library=library)
         assert not done.stderr, done.stderr
         assert (done.returncode, done.stdout) == (0, "")

@@ -1,4 +1,4 @@
-"""Tenants of the guard without containers: programs behind the filter, a guard in this process, and who schedules."""
+"""Tenants of the guard without containers: programs behind the filter, a guard in this process, and a scheduler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.native import build
 
 SOURCE = Path(__file__).with_name("filtered.c")
 NATIVE = "SCMP_ARCH_X86_64"
-#: Seconds between looks at tenants' groups, while nobody asks for a decision; between renewals of plans.
+#: Seconds between looks at tenants' groups, while no decision is asked for; between renewals of plans.
 LOOK, RENEW = 0.005, 0.2
 
 
@@ -154,8 +154,8 @@ class Guarding:
     """A guard in this process, its tenants, and a thread that decides again when their groups change.
 
     place: an empty directory. uuid: of the GPU that all share. launcher: of ``build_launcher``. devices: where the
-    driver's nodes are. look: seconds between looks at tenants' groups; each look waits for a tenant's call in hand, and
-    the tenant's next one then for it. An agent looks every ``nvc.agent.scheduler.LOOK``.
+    driver's nodes are. look: seconds between looks at tenants' groups; each look waits for a tenant's in-flight
+    notification, and the tenant's next one then for it. An agent looks every ``nvc.agent.scheduler.LOOK``.
     """
 
     def __init__(

@@ -251,7 +251,7 @@ def tree(root: Path, *, skip: tuple[str, ...] = ()) -> dict[str, tuple[object, .
                 elif stat.S_ISREG(status.st_mode):
                     content = hashlib.sha256(path.read_bytes()).hexdigest()
             except FileNotFoundError:
-                continue  # somebody takes it back while we look
+                continue  # it is undone while we look
             relative = str(path.relative_to(root))
             if not relative.startswith(skip or ("\0",)):
                 found[relative] = (status.st_mode, status.st_uid, status.st_gid, content)

@@ -1,4 +1,4 @@
-"""Addresses to listen at that nobody else takes meanwhile."""
+"""Addresses to listen at that no other process takes meanwhile."""
 
 from __future__ import annotations
 

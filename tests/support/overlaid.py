@@ -11,20 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # An overlay of this machine's files with a tmpfs above: what is written there is gone with the process.
-_MOUNTS = """
-set -e
-mount -t tmpfs -o mode=755 nvc-test "$1"
-mkdir "$1/upper" "$1/work" "$1/root"
-mount -t overlay -o "lowerdir=$2,upperdir=$1/upper,workdir=$1/work" nvc-test "$1/root"
-mount -t proc proc "$1/root/proc"
-mount --rbind /dev "$1/root/dev"
-mount -t tmpfs -o mode=755 run "$1/root/run"
-mount -t tmpfs -o mode=1777 tmp "$1/root/tmp"
-# The index of all manual pages is not what is tested, and takes longer than that.
-rm -f "$1/root/var/lib/man-db/auto-update"
-echo ready
-exec sleep 600
-"""
+_MOUNTS = Path(__file__).parent / "programs/overlaid.sh"
 
 
 class Machine:
@@ -92,7 +79,7 @@ def overlaid(lower: Path = Path("/")) -> Iterator[Machine]:
     """A machine for a with statement. lower: whose files. Raises RuntimeError where root cannot mount overlays."""
     base = tempfile.mkdtemp(prefix="nvc-machine-")
     process = subprocess.Popen(
-        ["unshare", "-m", "--propagation", "private", "sh", "-c", _MOUNTS, "sh", base, str(lower)],
+        ["unshare", "-m", "--propagation", "private", "sh", _MOUNTS, base, str(lower)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -16,22 +16,12 @@ from tests.support.cgroupview import CgroupView
 from tests.support.runtimes import Result, execute, find
 from tests.support.users import User
 
-#: $1: a scratch directory. /etc is the machine's with a layer on top; containers and cdi begin empty.
-_OWN_ETC = (
-    'mount -t tmpfs tmpfs "$1/over" && mkdir "$1/over/up" "$1/over/work" && '
-    'mount -t overlay overlay -o "lowerdir=/etc,upperdir=$1/over/up,workdir=$1/over/work" /etc && '
-    "rm -rf /etc/containers /etc/cdi && mkdir -p /etc/containers /etc/cdi && "
-    'cp "$1/containers.conf" /etc/containers/ && cp "$1/policy.json" /etc/containers/ && shift && exec "$@"'
-)
-#: $1: the scratch directory; $2: device nodes that /dev is to have as well. Rootless Podman takes the node of a CDI
-#: spec by its path in the container, so a simulated machine's nodes have to be where a real one's are.
-_OWN_DEV = (
-    'mount -t tmpfs -o mode=755 tmpfs "$1/over" && for one in null zero full random urandom tty fuse; do '
-    '[ ! -e /dev/$one ] || cp -a /dev/$one "$1/over/"; done && cp -a "$2"/. "$1/over/" && '
-    'for one in pts shm; do mkdir "$1/over/$one" && mount --bind /dev/$one "$1/over/$one"; done && '
-    'ln -s /proc/self/fd "$1/over/fd" && ln -s pts/ptmx "$1/over/ptmx" && mount --move "$1/over" /dev && '
-    'shift 2 && exec "$@"'
-)
+_PROGRAMS = Path(__file__).parent / "programs"
+#: Their text, not their paths: another userland may be the root by then.
+_OWN_ETC = (_PROGRAMS / "own_etc.sh").read_text()
+#: Rootless Podman takes the node of a CDI spec by its path in the container, so a simulated machine's nodes have to be
+#: where a real one's are.
+_OWN_DEV = (_PROGRAMS / "own_dev.sh").read_text()
 #: Root on a machine without CAP_SYS_RESOURCE cannot set Podman's own default limits.
 _CONF = """\
 [containers]

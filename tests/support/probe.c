@@ -2,7 +2,7 @@
 
    probe [--make PATH:MAJOR:MINOR] [--node PATH] [--library SONAME] [--text PATH] [--list DIRECTORY] ...
 
-   nodes      opened read-write; the errno tells who refused: EPERM (1) is the device cgroup, ENXIO (6) means that the
+   nodes      opened read-write; the errno tells what refused: EPERM (1) is the device cgroup, ENXIO (6) means that the
               cgroup let the call through and the kernel has no driver for the number, which is all that a simulated
               GPU can show; 0 means that a driver answered.
    libraries  opened by SONAME, so through the container's own ld.so.cache; the path is the loader's answer.

@@ -19,10 +19,8 @@ from typing import Self
 from tests.support import leftovers
 
 _FIRST, _FREE = 3, 200
-_START = (
-    "import os, sys; os.environ['LISTEN_PID'] = str(os.getpid()); from nvc.cli.main import main; "
-    "sys.exit(main(sys.argv[1:], 'nvc-py'))"
-)
+#: nvc-py for the process that is given the descriptors.
+ACTIVATED = Path(__file__).parent / "programs/activated.py"
 
 
 class Manager:
@@ -75,7 +73,7 @@ class Manager:
             "LISTEN_FDS": str(len(given)),
             "LISTEN_FDNAMES": ":".join(name for name, _ in given),
         }
-        words = ["bash", "-c", f'exec "$0" "$@" {moved}', sys.executable, "-c", _START, *arguments]
+        words = ["bash", "-c", f'exec "$0" "$@" {moved}', sys.executable, str(ACTIVATED), *arguments]
         ready = self.told.count("READY=1")
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(words, pass_fds=high, stderr=log, env=environment)

@@ -105,13 +105,13 @@ class SimGpu:
         driver: str = "",
         uuid: str = UUID,
         gpus: tuple[ResolvedGpu, ...] = (),
-        **wishes: Any,
+        **share: Any,
     ) -> None:
-        """Write the limits, or change them in place. wishes: memory (bytes), cap (1/1000), weight, priority.
+        """Write the limits, or change them in place. share: memory (bytes), cap (1/1000), weight, priority.
 
-        gpus: of several GPUs, instead of uuid and wishes. driver: another version than the one that answers.
+        gpus: of several GPUs, instead of uuid and share. driver: another version than the one that answers.
         """
-        self.gpus = gpus or (ResolvedGpu(uuid=uuid, minor=0, **wishes),)
+        self.gpus = gpus or (ResolvedGpu(uuid=uuid, minor=0, **share),)
         wish = Limits(self.gpus, self.nodes(), driver or self.driver, "test", paused=paused)
         if not self.limits_path.exists():
             self.limits_path.write_bytes(limits.encode(wish))
@@ -132,9 +132,9 @@ class SimGpu:
         self.probes.append(Probe([sys.executable, "-I", "-S", str(program), *libraries], every))
         return self.probes[-1]
 
-    def started(self, **wishes: Any) -> Probe:
+    def started(self, **share: Any) -> Probe:
         """A probe with a context, under a share."""
-        self.share(**wishes)
+        self.share(**share)
         probe = self.probe()
         assert probe.init() == 0
         return probe

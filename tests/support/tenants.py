@@ -92,11 +92,11 @@ class Tenants:
         gpu = ResolvedGpu(uuid=UUID, minor=0, memory=memory, **more)
         return limits.encode(Limits((gpu,), self.gpu.nodes(), self.gpu.driver, "test", paused=paused))
 
-    def add(self, tenant: int = 1, **wishes: Any) -> None:
-        self.guard.add(tenant, self.wish(**wishes), 1)
+    def add(self, tenant: int = 1, **share: Any) -> None:
+        self.guard.add(tenant, self.wish(**share), 1)
 
-    def update(self, tenant: int = 1, **wishes: Any) -> None:
-        self.guard.update(tenant, self.wish(**wishes))
+    def update(self, tenant: int = 1, **share: Any) -> None:
+        self.guard.update(tenant, self.wish(**share))
 
     def take(self, tenant: int, descriptor: int) -> None:
         """What becomes of a listener's descriptor; the caller closes it."""
@@ -159,7 +159,7 @@ class Tenants:
     def reasons(self, tenant: int = 1) -> dict[str, int]:
         return dict(self.guard.status(tenant).reasons)
 
-    def settle(self, tenant: int = 1) -> None:
+    def wait_until_gone(self, tenant: int = 1) -> None:
         """Until nothing of the tenant is left."""
         until(lambda: self.guard.gone(tenant), f"tenant {tenant} is gone")
         assert self.of(tenant).memory == 0

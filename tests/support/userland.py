@@ -17,20 +17,7 @@ from tests.support.users import User
 _PLACE = os.environ.get("NVC_USERLAND", "")
 #: pivot_root, not chroot: a hook that enters a mount namespace lands in its real root, which a chroot would leave at
 #: the host's. /tmp is the host's, where test beds are; /run is new; the product's interpreter may be anywhere.
-_SCRIPT = """\
-root=$1 python=$2 library=$3; shift 3
-mount --bind "$root" "$root"
-# The interpreter that the product's commands were installed for.
-[ -e "$root$python" ] || touch "$root$python"
-mkdir -p "$root$library"
-mount --bind "$python" "$root$python"
-mount --bind "$library" "$root$library"
-for directory in proc sys dev; do mount --rbind /$directory "$root/$directory"; done
-mount --rbind /tmp "$root/tmp"
-mount -t tmpfs -o mode=755 tmpfs "$root/run"
-mkdir -p "$root/run/lock" "$root/run/old"
-cd "$root" && pivot_root . run/old && cd / && umount -l /run/old && rmdir /run/old && exec "$@"
-"""
+_SCRIPT = Path(__file__).parent / "programs/enter_userland.sh"
 
 
 def place() -> Path:
@@ -53,9 +40,7 @@ def wrap(root: Path, command: Sequence[str] = ()) -> list[str]:
         "private",
         "sh",
         "-eu",
-        "-c",
-        _SCRIPT,
-        "userland",
+        str(_SCRIPT),
         *_words(root),
         *command,
     ]

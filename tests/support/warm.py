@@ -64,7 +64,7 @@ class WarmBed:
         ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
         line = os.read(self.process.stdout.fileno(), 64) if ready else b""
         if line != b"ready\n":
-            raise RuntimeError(f"the warm process said {line!r}")
+            raise RuntimeError(f"the pre-fork server said {line!r}")
 
     def stop(self) -> None:
         """End it as the agent does, and wait for it."""
@@ -76,7 +76,7 @@ class WarmBed:
             process.stdout.close()
 
     def served(self) -> int:
-        """Grows with each request that a warm process did: faults of children that were waited for."""
+        """Grows with each request that a worker did: faults of children that were waited for."""
         # Its answer comes a moment before a worker's end.
         until = time.monotonic() + SECONDS
         while any(name != "nvc:[idle]" for name in self._children()):

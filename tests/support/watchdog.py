@@ -1,7 +1,7 @@
 """Kills this pytest process when a test outlives its limit by far.
 
-pytest-timeout interrupts a test with a signal, which does nothing to a system call that only a fatal one ends: whoever
-waits for a file system that does not answer (FUSE, NFS) waits so. The watchdog is a process of its own, not a child of
+pytest-timeout interrupts a test with a signal, which does nothing to a system call that only a fatal one ends: a
+wait for a file system that does not answer (FUSE, NFS) is one. The watchdog is a process of its own, not a child of
 ours (tests wait for any child) and not a thread (tests fork). It ends when we do.
 """
 
@@ -11,31 +11,12 @@ import contextlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 #: Seconds that pytest-timeout has to end a test by itself, beyond the test's limit.
 GRACE = 60.0
 
-_PROGRAM = """
-import os, select, signal, sys, time
-pipe, pid = int(sys.argv[1]), int(sys.argv[2])
-process = os.pidfd_open(pid)
-end, what = None, b""
-while True:
-    left = None if end is None else max(0, end - time.monotonic())
-    ready, _, _ = select.select([pipe, process], [], [], left)
-    if process in ready:
-        break
-    if pipe in ready:
-        lines = os.read(pipe, 65536).splitlines()
-        if not lines:
-            break
-        seconds, _, what = lines[-1].partition(b" ")
-        end = time.monotonic() + float(seconds) if float(seconds) else None
-    elif end is not None:
-        os.write(2, b"watchdog: " + what + b" hangs beyond the reach of signals: its pytest process is killed\\n")
-        signal.pidfd_send_signal(process, signal.SIGKILL)
-        break
-"""
+_PROGRAM = Path(__file__).parent / "programs/watch.py"
 
 
 class Watchdog:
@@ -43,9 +24,9 @@ class Watchdog:
 
     def __init__(self) -> None:
         reading, self._pipe = os.pipe()
-        words = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(reading), str(os.getpid())]
+        words = [sys.executable, "-I", "-S", str(_PROGRAM), str(reading), str(os.getpid())]
         try:
-            # The shell ends at once: what it leaves in the background is nobody's child here.
+            # The shell ends at once: what it leaves in the background is no child of this process.
             command = ["/bin/sh", "-c", '"$@" & exit', "sh", *words]
             subprocess.run(
                 command, pass_fds=[reading], start_new_session=True, stdout=subprocess.DEVNULL, check=True, timeout=20
@@ -61,7 +42,7 @@ class Watchdog:
         self._tell("0 ")
 
     def _tell(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # somebody ended it: tests go on without
+        with contextlib.suppress(BrokenPipeError):  # it was ended: tests go on without
             os.write(self._pipe, line.encode("ascii", "replace") + b"\n")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The driver fails under guarded containers, the GPU is lost: nobody hangs, nothing is given, the books stay right."""
+"""The driver fails under guarded containers, the GPU is lost: nothing hangs or is given, the ledger is right."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_gpu_that_is_lost(bed: Bed, runc: OciRuntime, agent: RunningAgent, tre
     assert len(told) < 10, told
 
 
-def test_calls_of_the_driver_that_fail_are_charged_to_nobody(
+def test_calls_of_the_driver_that_fail_are_not_charged(
     bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
 ) -> None:
     with Held(behind(bed, runc, agent), tenant(tree, "1", "1024", "0", share="mem=1Gi")) as held:

@@ -81,23 +81,10 @@ def test_a_keeper_that_is_killed_again_and_again(bed: Bed, runc: OciRuntime, age
 
 
 #: Connects to a keeper as an agent does, receives one announced call through the listener, and is gone.
-RECEIVE = """
-import array, fcntl, socket, sys
-keeper = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-keeper.connect(sys.argv[1])
-keeper.send(b"get")
-while True:
-    packet, rights, _, _ = keeper.recvmsg(512, socket.CMSG_SPACE(16))
-    if packet == b"fd 1-1":
-        listener = array.array("i", rights[0][2])[0]
-    if packet == b"end":
-        break
-notification = bytearray(80)  # struct seccomp_notif
-fcntl.ioctl(listener, 3 << 30 | 80 << 16 | ord("!") << 8, notification)
-"""
+RECEIVE = Path(__file__).parent / "programs/receive_call.py"
 
 
-def test_a_call_that_was_received_and_is_in_nobodys_books_is_made_again(
+def test_a_call_that_was_received_and_is_in_no_ledger_is_made_again(
     bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
 ) -> None:
     """An agent that is killed between receiving a call and noting it: the kernel never announces that call again."""
@@ -107,7 +94,7 @@ def test_a_call_that_was_received_and_is_in_nobodys_books_is_made_again(
         assert held.process.stdin is not None
         held.process.stdin.close()  # it frees its memory: that waits
         held.process.stdin = None
-        subprocess.run([sys.executable, "-c", RECEIVE, f"{agent.directory}/keeper"], check=True, timeout=20)
+        subprocess.run([sys.executable, RECEIVE, f"{agent.directory}/keeper"], check=True, timeout=20)
         agent.start()
         code, said = held.end()
         assert (code, "failed=0 passed=0 again=0" in said) == (0, True), said

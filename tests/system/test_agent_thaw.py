@@ -1,4 +1,4 @@
-"""Whoever is frozen when the agent goes away is thawed by somebody else, on a simulated GPU."""
+"""A tenant that is frozen when the agent ends is thawed by another process, on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def kill_both(agent: RunningAgent) -> None:
 
 
 @pytest.mark.parametrize("accident", [kill, hang, kill_both])
-def test_a_paused_tenant_goes_on_when_nobody_watches_it(
+def test_a_paused_tenant_goes_on_when_it_is_not_watched(
     machine: Path, accident: Callable[[RunningAgent], None]
 ) -> None:
     with_gpu(machine, lambda gpu: thaws(gpu, accident))

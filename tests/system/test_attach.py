@@ -56,7 +56,7 @@ def slices(process: AttachedProcess) -> set[int]:
 
 def command(gpu: SimGpu, *words: object) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "nvc", "share", *map(str, words)]
-    own = ["--agent", f"{gpu.work}/nobody", "--directory", f"{gpu.work}/attach"]
+    own = ["--agent", f"{gpu.work}/no-agent", "--directory", f"{gpu.work}/attach"]
     return subprocess.run([*line, *own], cwd=CHECKOUT, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -147,7 +147,7 @@ def test_a_process_without_groups_is_tried_no_more_than_allowed(machine: Path) -
     with_gpu(machine, nothing_to_find)
 
 
-# With somebody who keeps the time.
+# With a process that keeps the time.
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -176,7 +176,7 @@ def capped(gpu: SimGpu) -> None:
             return (guard.attached(number)[2] - before) / 1e9 / (time.monotonic() - begin), rate
 
         good(measured, lambda got: 0.62 < got[0] < 0.78 and 30 < got[1] < 90, "of 200 alone")
-        # Nobody renews: all are thawed, and the thread idles.
+        # Without a renewal all are thawed, and the thread idles.
         guard.plan(uuid, 50_000, [(number, 0, 0, 2_000)], 200)
         wait_until(lambda: not guard.renew(0))
         before = guard.attached(number)[2]
@@ -195,7 +195,7 @@ def capped(gpu: SimGpu) -> None:
     wait_until(lambda: bool(probe.rate(300) > 100))
 
 
-def test_a_cap_of_a_process_without_us_is_kept_and_nobody_stays_frozen(machine: Path) -> None:
+def test_a_cap_of_a_process_without_us_is_kept_and_none_stays_frozen(machine: Path) -> None:
     with_gpu(machine, capped)
 
 
@@ -235,7 +235,7 @@ def by_an_agent_that_dies(gpu: SimGpu) -> None:
         wait_until(lambda: bool(probe.rate(200) > 100))
 
 
-def test_a_killed_agent_leaves_nobody_frozen(machine: Path) -> None:
+def test_a_killed_agent_leaves_no_process_frozen(machine: Path) -> None:
     with_gpu(machine, by_an_agent_that_dies)
 
 
@@ -292,7 +292,7 @@ def with_agent(gpu: SimGpu, place: Path) -> None:
         assert slices(processes[0]) == {2048}
         assert [one["container"] for one in client.call("status")["tenants"]] == [f"pid {second.process.pid}"]
         second.kill()
-        wait_until(lambda: os.listdir(f"{place}/attach") == [])  # nobody has to ask
+        wait_until(lambda: os.listdir(f"{place}/attach") == [])  # without a request
         assert client.call("status")["tenants"] == []
         with pytest.raises(InputError, match="nothing is attached"):
             client.call("detach", pid=first.process.pid)

@@ -80,7 +80,7 @@ def held(whole_bed: Bed) -> Iterator[Held]:
 
 @pytest.fixture
 def machine(whole_bed: Bed) -> Iterator[Callable[[str], Path]]:
-    """Copies of simulated machines to break; nobody has an inventory of them."""
+    """Copies of simulated machines to break; there is no inventory of them."""
     made: list[Path] = []
 
     def copy(name: str) -> Path:

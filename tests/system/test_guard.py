@@ -60,7 +60,7 @@ def every_way(tenants: Tenants) -> None:
     assert said["plain_total_kib"] == str(LIMIT >> 10)
     assert int(said["array"]) == 1
     assert said["start_free_kib"] == said["end_free_kib"], lines
-    tenants.settle()
+    tenants.wait_until_gone()
 
 
 def test_every_allocator_ends_at_the_quota(place: Path) -> None:
@@ -74,7 +74,7 @@ def claims(tenants: Tenants) -> None:
     assert broken - SEEN_LATER == KNOWN_DIFFERENCES
     assert len([line for line in out if line.startswith("ok")]) > 30
     assert set(tenants.reasons()) == {"over-quota"}, "it asks for too much once"
-    tenants.settle()
+    tenants.wait_until_gone()
 
 
 def test_a_guarded_libcuda_keeps_every_promise(place: Path) -> None:
@@ -91,7 +91,7 @@ def killed(tenants: Tenants) -> None:
         until(lambda before=before: tenants.status().notifications > before + 50, "it allocates")
         probe.kill()
         until(lambda: tenants.of().memory == 0, "what a killed process had is back")
-    tenants.settle()
+    tenants.wait_until_gone()
 
 
 def test_a_process_killed_while_it_allocates_leaves_nothing(place: Path) -> None:
@@ -112,7 +112,7 @@ def handed_over(tenants: Tenants) -> None:
         assert heir.alloc(1024, 100) == [free // GIB, 2]
         assert heir.free() == 0
     heir.kill()
-    tenants.settle()
+    tenants.wait_until_gone()
 
 
 def test_what_an_ended_process_had_is_there_at_once(place: Path) -> None:
@@ -179,7 +179,7 @@ def children(tenants: Tenants) -> None:
     assert probe.spawn() == 0
     assert tenants.of().memory == held
     probe.kill()
-    tenants.settle()
+    tenants.wait_until_gone()
 
 
 def test_children_that_end_take_nothing_with_them(place: Path) -> None:
@@ -257,7 +257,7 @@ def removed(tenants: Tenants) -> None:
     probe.begin("churn", 4, 50_000)
     until(lambda: tenants.status().notifications > 100, "it allocates")
     tenants.guard.remove(1)
-    assert probe.end() > 0, "calls that nobody answers fail"
+    assert probe.end() > 0, "calls without an answer fail"
 
 
 def test_a_tenant_that_is_removed_gets_errors_and_does_not_hang(place: Path) -> None:

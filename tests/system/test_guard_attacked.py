@@ -73,7 +73,7 @@ def test_of_small_pieces_few_can_be_kept(place: Path) -> None:
             assert one.main.stdout
             one.main.stdout.readline()
         assert one.get("kept") == 600
-        # 256 pieces in a row that nobody looks at: once in fifteen million.
+        # 256 pieces in a row without a probe: once in fifteen million.
         assert one.memory() >= (600 - 256) * MIB
         assert one.memory() <= 600 * MIB
 

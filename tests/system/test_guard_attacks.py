@@ -202,7 +202,7 @@ def queued(one: Attack) -> None:
     assert one.get("pieces") == 2
     one.go()
     one.get("closed")
-    until(lambda: one.memory() == 2 * GIB or one.memory() == 0, "what nobody holds any more is back")
+    until(lambda: one.memory() == 2 * GIB or one.memory() == 0, "what is not held any more is back")
     one.go()
 
 
@@ -296,10 +296,10 @@ def answered(one: Attack, name: str) -> None:
 
 
 def uvm_slow(one: Attack) -> None:
-    """Whoever keeps the guard waiting, so that it does not see what he mapped, does not compute with it."""
+    """A tenant that keeps the guard waiting, so that its mapping is not seen, does not compute with it."""
     one.begin("uvm-slow")
     assert one.get("mapped") == 0
-    until(lambda: one.tenants.of(1).frozen, "nobody sees what it does", seconds=30)
+    until(lambda: one.tenants.of(1).frozen, "what it does cannot be seen", seconds=30)
     one.go()
     one.seen()
     assert one.get("pieces") == 8, "of 10, less 1.5 GiB"
@@ -307,7 +307,7 @@ def uvm_slow(one: Attack) -> None:
 
 
 def stalled(one: Attack) -> None:
-    """While its memory cannot be read, others do not wait for it, and nobody computes whom nobody watches."""
+    """While its memory cannot be read, others do not wait for it, and a tenant that is not watched does not compute."""
     one.begin("stalled")
     is_for_ever = one.get("page")
     before, longest = time.monotonic(), 0.0
@@ -318,12 +318,12 @@ def stalled(one: Attack) -> None:
         one.memory()
         longest = max(longest, time.monotonic() - begin)
     # It would wait for ever, or for each fork of two GiB.
-    assert longest < 30, "who schedules does not wait"
+    assert longest < 30, "the scheduler does not wait"
     # A busy machine may have let the two seconds pass that it is waited for.
     assert not one.tenants.of(1).frozen or time.monotonic() - before > 1.9
     if not is_for_ever:
         return
-    until(lambda: one.tenants.of(1).frozen, "nobody sees what it does", seconds=30)
+    until(lambda: one.tenants.of(1).frozen, "what it does cannot be seen", seconds=30)
     assert one.tenants.reasons(1) == {"stuck": 1}
 
 

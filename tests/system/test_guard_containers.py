@@ -127,7 +127,7 @@ def test_without_a_listener_the_container_does_not_start(bed: Bed, runc: OciRunt
     container = Container(bed.rootfs(), ["true"], gpu_env("all"), {"prestart": [bed.hook("prestart", machine=machine)]})
     directory = bed.bundle(container)
     config = json.loads((directory / "config.json").read_text())
-    config["linux"]["seccomp"] = profile(bed.directory("agent") / "nobody", denying=False)
+    config["linux"]["seccomp"] = profile(bed.directory("agent") / "no-socket", denying=False)
     (directory / "config.json").write_text(json.dumps(config))
     result = runc.run(directory, bed.name("c"))
     runc.clean()

@@ -1,4 +1,4 @@
-"""A tenant that puts its descriptors where nobody looks is stopped all the same; by a new guard, if it is found."""
+"""A tenant with descriptors where the guard does not look is stopped all the same; by a new guard, if it is found."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def restless(tenants: Tenants) -> None:
     assert "unreachable" not in tenants.reasons()
 
 
-def test_who_moves_its_descriptors_again_and_again_gains_nothing(place: Path) -> None:
+def test_a_tenant_that_moves_its_descriptors_again_and_again_gains_nothing(place: Path) -> None:
     guarded(place, restless)
 
 
@@ -88,7 +88,7 @@ def hidden(tenants: Tenants) -> None:
     until(lambda: tenants.of(1).memory == 0, "what it had is refunded")
 
 
-def test_who_keeps_a_file_without_a_descriptor_is_stopped_all_the_same(place: Path) -> None:
+def test_a_tenant_with_a_file_without_a_descriptor_is_stopped_all_the_same(place: Path) -> None:
     guarded(place, hidden)
 
 
@@ -149,7 +149,7 @@ def many(tenants: Tenants) -> None:
     assert "unreachable" not in tenants.reasons()
 
 
-def test_who_has_many_clients_is_not_ended(place: Path) -> None:
+def test_a_tenant_with_many_clients_is_not_ended(place: Path) -> None:
     guarded(place, many)
 
 

@@ -82,7 +82,7 @@ def burn(gpu: SimGpu) -> None:
     with guarding(gpu) as guarded:
         both = guarded.tenant(memory=GIB, weight=90), guarded.tenant(memory=GIB, weight=10)
         with burning(gpu, both, 1000):
-            # Both have groups now; who schedules looks every 5 ms.
+            # Both have groups now; the scheduler looks every 5 ms.
             assert leftovers.until(
                 lambda: [guarded.guard.status(number).gpus[0].slice for number in (1, 2)] == [9000, 1000], seconds=10
             )

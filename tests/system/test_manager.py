@@ -93,7 +93,7 @@ def test_a_killed_manager_is_replaced_by_the_next_start(bed: Bed) -> None:
     with open(os.pidfd_open(int(said.out.rpartition(" ")[2])), "rb") as manager:
         bed.call("kill", "-9", said.out.rpartition(" ")[2].strip(), check=True)
         assert select.select([manager], [], [], 30)[0], "it does not end"
-    # Nobody waits for a driver that is gone: neither a path nor an open file of it.
+    # Nothing waits for a driver that is gone: neither a path nor an open file of it.
     looked = bed.call("timeout", "-s", "KILL", "20", "stat", f"{place}/dev/nvidiactl")
     # A look that is on its way when the connection ends is told so in other words.
     ended = ("Transport endpoint is not connected", "Software caused connection abort")
@@ -105,7 +105,7 @@ def test_a_killed_manager_is_replaced_by_the_next_start(bed: Bed) -> None:
     assert leftovers.until(lambda: leftovers.everything(bed.token) == [], seconds=30)
 
 
-def test_stop_ends_the_manager_although_somebody_holds_its_files(bed: Bed) -> None:
+def test_stop_ends_the_manager_although_its_files_are_held(bed: Bed) -> None:
     """An open node, and a mount namespace that was copied meanwhile, do not keep the driver alive."""
     place = str(bed.machine(bed.new_machine("h200")))
     bed.call(bed.commands.nvc, "sim", "start", place, check=True)

@@ -130,7 +130,7 @@ def guarded(gpu: SimGpu) -> None:
         assert probe.work(500) == 0
         assert probe.rate(50) > 0
         probe.kill()
-        tenants.settle()
+        tenants.wait_until_gone()
         promises(tenants)
 
 
@@ -142,7 +142,7 @@ def promises(tenants: Tenants) -> None:
     broken = {line.split()[2] for line in out.splitlines() if line.startswith("not ok")}
     assert broken <= OTHERWISE
     assert out.count("ok ") > 40
-    tenants.settle(2)
+    tenants.wait_until_gone(2)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

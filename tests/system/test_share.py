@@ -20,23 +20,8 @@ from tests.support.wrapped import Wrapped
 pytestmark = pytest.mark.system
 
 SHIM = "/usr/lib/nvc/$PLATFORM/libnvc-shim.so /usr/lib/nvc/$PLATFORM/libnvc-shim-managed.so"
-#: What a container says about its share. busybox is static; gnutrue has a loader.
-LOOK = r"""
-echo "preload: $(cat /etc/ld.so.preload | tr '\n' ' ')"
-for place in /usr/lib/nvc /run/nvc-share/limits /run/nvc-share/region /etc/ld.so.preload; do
-    echo "mount $place $(awk -v p=$place '$5 == p {print $6}' /proc/self/mountinfo)"
-done
-for place in /usr/lib/nvc/x /run/nvc-share/limits /etc/ld.so.preload; do
-    (echo x >>$place) 2>/dev/null && echo "written $place"
-done
-printf '' >>/run/nvc-share/region && echo "region can be written"
-echo "magic $(head -c 4 /run/nvc-share/limits) $(head -c 4 /run/nvc-share/region)"
-/usr/bin/gnutrue && echo "a program runs"
-for library in libnvc-shim.so libnvc-shim-managed.so; do
-    LD_DEBUG=files /usr/bin/gnutrue 2>&1 | grep -q "calling init: /usr/lib/nvc/.*/$library" && echo "with $library"
-done
-true
-"""
+#: What a container says about its share.
+LOOK = (Path(__file__).parent / "programs/look_at_share.sh").read_text()
 ATTRIBUTES = {
     "/usr/lib/nvc": {"ro", "nosuid", "nodev"},
     "/run/nvc-share/limits": {"ro", "nosuid", "nodev", "noexec"},
@@ -47,7 +32,7 @@ ATTRIBUTES = {
 
 @pytest.fixture(autouse=True)
 def libraries(bed: Bed) -> Iterator[None]:
-    """The libraries are built, and installed with the commands. No entry of the bed's is left, whoever made it."""
+    """The libraries are built, and installed with the commands. No entry of the bed's is left."""
     assert (build() / "preload" / os.uname().machine / "libnvc-shim.so").exists()
     forget(bed)
     yield
@@ -187,7 +172,7 @@ def test_a_share_that_cannot_be_fails_the_container_with_its_word(
         assert kept(bed) == []
 
 
-def test_the_nodes_maximum_holds_for_everybody(bed: Bed, runc: OciRuntime) -> None:
+def test_the_nodes_maximum_holds_for_every_container(bed: Bed, runc: OciRuntime) -> None:
     config = bed.directory("config") / "config.toml"
     config.write_text('[share]\nmaximum = "mem=1Gi"\n')
     hook = bed.hook("prestart", f"--config={config}")
@@ -197,7 +182,7 @@ def test_the_nodes_maximum_holds_for_everybody(bed: Bed, runc: OciRuntime) -> No
     assert "nvc.share: mem=2Gi is more than this node gives" in result.text
 
 
-def test_the_nodes_default_holds_for_who_does_not_ask(bed: Bed, runc: OciRuntime) -> None:
+def test_the_nodes_default_holds_without_a_request(bed: Bed, runc: OciRuntime) -> None:
     config = bed.directory("config") / "config.toml"
     config.write_text('[share]\ndefault = "mem=50%"\n')
     check(bed.run(runc, look(bed.rootfs(), hooks={"prestart": [bed.hook("prestart", f"--config={config}")]})))
@@ -235,7 +220,7 @@ def test_an_image_of_static_programs_runs_as_ever(bed: Bed, runc: OciRuntime) ->
 
 
 def test_a_later_hook_that_fails_leaves_files_for_the_next_to_sweep(bed: Bed, runc: OciRuntime) -> None:
-    """The runtime ends the container: nobody tells us, and the next share on the machine removes what it had."""
+    """The runtime ends the container: without notice, and the next share on the machine removes what it had."""
     hooks = {"prestart": [bed.hook("prestart"), bed.shell_hook("exit 3")]}
     assert bed.run(runc, look(bed.rootfs(), "NVC_SHARE=mem=1Gi", hooks=hooks)).code != 0
     store.clean()

@@ -176,7 +176,7 @@ def unknown_drivers(gpu: SimGpu) -> None:
         probe.kill()
 
 
-def test_a_driver_that_nobody_knows_passes_and_is_said_once(machine: Path) -> None:
+def test_an_unknown_driver_passes_and_is_reported_once(machine: Path) -> None:
     with_gpu(machine, unknown_drivers)
 
 
@@ -337,7 +337,7 @@ def three_hundred(gpu: SimGpu, programs: str) -> None:
             found.append(max(times))
         return found
 
-    # Two cores and a simulated driver: 10 ms at p99 are measured on a GPU. Here nobody may wait for all the others.
+    # Two cores and a simulated driver: 10 ms at p99 are measured on a GPU. Here no process may wait for all the others.
     good(slowest, lambda got: got[1] - got[0] < 1e9)
     found = gpu.region()
     assert found.slots == ()

@@ -87,12 +87,12 @@ def controlled(gpu: SimGpu) -> None:
     assert probe.control() > 0
     gpu.share(cap=300)
     time.sleep(0.2)
-    assert "nvc-shim" not in probe.threads(), "nobody polls, and nothing was called"
+    assert "nvc-shim" not in probe.threads(), "nothing polls, and nothing was called"
     assert probe.control() > 0
     wait_until(lambda: "nvc-shim" in probe.threads())  # the thread names itself
 
 
-def test_a_call_that_nobody_follows_takes_up_a_changed_share(machine: Path) -> None:
+def test_a_call_without_a_next_one_takes_up_a_changed_share(machine: Path) -> None:
     with_gpu(machine, controlled)
 
 
@@ -111,7 +111,7 @@ def regrouped(gpu: SimGpu) -> None:
     first = gpu.started(cap=1000)
     assert first.events() == 0
     assert slices(gpu, first) == {2048}
-    # Not `started`, which writes the limits anew, and so makes everybody look.
+    # Not `started`, which writes the limits anew, and so makes every process look.
     second, third, fourth = (gpu.probe() for _ in range(3))
     assert [second.init(), third.init()] == [0, 0]
     groups = sum(slot.groups[0] for slot in gpu.region().slots)
@@ -125,7 +125,7 @@ def regrouped(gpu: SimGpu) -> None:
     wait_until(lambda: slices(gpu, first) == {1024})
 
 
-def test_a_program_that_makes_no_call_divides_the_slice_with_who_comes(machine: Path) -> None:
+def test_a_program_that_makes_no_call_divides_the_slice_with_a_new_one(machine: Path) -> None:
     """Else n processes of a container had slices for 1 + 1/2 + 1/3 and so on, beside those of another container."""
     with_gpu(machine, regrouped)
 
@@ -195,7 +195,7 @@ def two(gpu: SimGpu) -> None:
     assert sum(slot.groups[0] for slot in gpu.region().slots) >= 2
     wait_until(lambda: [slot.threads_cap for slot in gpu.region().slots] == [True, True])
     first.kill()
-    # A process that died with its channels frozen holds up nobody.
+    # A process that died with its channels frozen holds up no other.
     wait_until(lambda: bool(second.rate(300) > 0))
 
 

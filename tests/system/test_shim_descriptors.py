@@ -30,7 +30,7 @@ def run(program: Path, case: str, gpu: SimGpu) -> None:
     environment = {**os.environ, **shim, "LD_PRELOAD": str(build() / "libnvc-shim.so")}
     done = subprocess.run([program, case], env=environment, capture_output=True, text=True, timeout=90, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("ok\n", "", 0)
-    assert gpu.region().slots == (), "nobody is left"
+    assert gpu.region().slots == (), "no slot is left"
 
 
 @pytest.mark.parametrize(

@@ -14,79 +14,7 @@ from tests.support.native import build
 from tests.support.simgpu import SimGpu, make_machine, with_gpu
 
 GIB = 1 << 30
-SOURCE = """
-#include <dlfcn.h>
-#include <jni.h>
-#include <stddef.h>
-
-static int (*allocate) (unsigned long long *, size_t), (*release) (unsigned long long);
-
-JNIEXPORT jint JNICALL Java_Gpu_begin (JNIEnv *env, jclass type)
-{
-    void *cuda = dlopen ("libcuda.so.1", RTLD_NOW), *context;
-    int (*init) (unsigned), (*retain) (void **, int), (*set) (void *);
-
-    if (cuda == NULL)
-        return -1;
-    init = dlsym (cuda, "cuInit");
-    retain = dlsym (cuda, "cuDevicePrimaryCtxRetain");
-    set = dlsym (cuda, "cuCtxSetCurrent");
-    allocate = dlsym (cuda, "cuMemAlloc_v2");
-    release = dlsym (cuda, "cuMemFree_v2");
-    if (init (0) != 0 || retain (&context, 0) != 0)
-        return -2;
-    return set (context);
-}
-
-JNIEXPORT jlong JNICALL Java_Gpu_take (JNIEnv *env, jclass type, jlong bytes)
-{
-    unsigned long long address;
-    int result = allocate (&address, (size_t) bytes);
-
-    return result == 0 ? (jlong) address : -result;
-}
-
-JNIEXPORT jint JNICALL Java_Gpu_give (JNIEnv *env, jclass type, jlong address)
-{
-    return release ((unsigned long long) address);
-}
-"""
-PROGRAM = """
-import java.util.ArrayList;
-import java.util.concurrent.Executors;
-
-public class Gpu {
-    static native int begin();
-    static native long take(long bytes);
-    static native int give(long address);
-
-    public static void main(String[] words) throws Exception {
-        System.load(words[0]);
-        try (Closing threads = new Closing()) {
-            // Contexts are a thread's: all of it on one that the JVM made.
-            threads.pool.submit(() -> {
-                System.out.println("begin " + begin());
-                for (int round = 0; round < 3; round++) {
-                    ArrayList<Long> pieces = new ArrayList<>();
-                    long address;
-                    while ((address = take(1L << 30)) > 0)
-                        pieces.add(address);
-                    System.gc();
-                    int wrong = 0;
-                    for (long piece : pieces)
-                        wrong += give(piece);
-                    System.out.println(pieces.size() + " " + -address + " " + wrong);
-                }
-            }).get();
-        }
-    }
-
-    static class Closing implements AutoCloseable {
-        final java.util.concurrent.ExecutorService pool = Executors.newFixedThreadPool(1);
-        public void close() { pool.shutdown(); }
-    }
-}
-"""
+PROGRAMS = Path(__file__).parent / "programs"
 
 pytestmark = [
     pytest.mark.root,
@@ -103,10 +31,18 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "java").mkdir()
     compiler = Path(shutil.which("javac") or "").resolve()
     include = compiler.parents[1] / "include"
-    (directory / "java/gpu.c").write_text(SOURCE)
-    (directory / "java/Gpu.java").write_text(PROGRAM)
-    library = ["cc", "-shared", "-fPIC", f"-I{include}", f"-I{include}/linux", "-o", "libgpu.so", "gpu.c", "-ldl"]
-    for command in (library, [str(compiler), "Gpu.java"]):
+    library = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        f"-I{include}",
+        f"-I{include}/linux",
+        "-o",
+        "libgpu.so",
+        PROGRAMS / "gpu.c",
+        "-ldl",
+    ]
+    for command in (library, [str(compiler), "-d", ".", PROGRAMS / "Gpu.java"]):
         subprocess.run(command, cwd=directory / "java", check=True, timeout=60)
     return directory
 

@@ -1,4 +1,4 @@
-"""The preloaded library on a simulated machine with two GPUs: each has its own limit, whoever names it how.
+"""The preloaded library on a simulated machine with two GPUs: each has its own limit, however it is named.
 
 CUDA's order, NVML's and the nodes' differ on this machine: what CUDA calls the fastest is NVML's second, whose node has
 the first minor.
@@ -265,7 +265,7 @@ def test_ranks_that_wait_for_each_other_are_stopped_together(machine: Path) -> N
 
 
 def crowded(gpu: SimGpu) -> None:
-    """Four processes on one GPU have a period of 250 ms; who is alone on the other has it too."""
+    """Four processes on one GPU have a period of 250 ms; one that is alone on the other has it too."""
     share(gpu, *LIMITS, cap=500)
     alone = started(gpu, CUDA_VISIBLE_DEVICES=OTHER)[0]
     beside = [started(gpu, CUDA_VISIBLE_DEVICES=UUID)[0] for _ in range(4)]

@@ -38,7 +38,7 @@ class Beside(CgroupView):
 
 @pytest.fixture(scope="module")
 def installed(whole_bed: Bed) -> WarmBed:
-    """An installation whose client asks a socket of its own; nobody serves yet."""
+    """An installation whose client asks a socket of its own; it is not served yet."""
     return WarmBed(whole_bed.directory("warm"))
 
 
@@ -53,7 +53,7 @@ def warm(installed: WarmBed) -> Iterator[WarmBed]:
 def here(
     request: pytest.FixtureRequest, bed: Bed, installed: WarmBed, need: Callable[..., None]
 ) -> Iterator[OciRuntime]:
-    """Each runtime in each view, in the mount namespace of a warm process."""
+    """Each runtime in each view, in the mount namespace of the pre-fork server."""
     name, kind = request.param
     need(name, "nsenter")
     view = cgroupview.named(kind)
@@ -362,19 +362,10 @@ def test_everything_that_the_work_imports_is_there(
         json.dumps({"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": held.pid, "bundle": str(bundle)})
     )
     report = bed.directory("modules") / "report"
-    script = (
-        f"import os, sys; sys.path += {[str(installed.library), str(installed.library / 'deps')]!r}\n"
-        "from hook.warm import programs\nfrom nvc.agent import warm\n"
-        "for name in warm.MODULES: __import__(name)\n"
-        "before, leave = set(sys.modules), os._exit\n"
-        "def told(status):\n"
-        f"    with open({str(report)!r}, 'a') as file: print(status, *(set(sys.modules) - before), file=file)\n"
-        "    leave(status)\n"
-        f"os._exit = told; sys.argv = [{program!r}, *{words!r}]\n"
-        f"os._exit(programs().{'hook' if program == 'nvc-hook' else 'configure'}())\n"
-    )
+    script = Path(__file__).parent / "programs/report_imports.py"
+    command = [launchers.interpreter(), "-IS", script, installed.library, report, program, *words]
     with state.open() as stdin:
-        subprocess.run([launchers.interpreter(), "-ISc", script], stdin=stdin, check=True, timeout=60)
+        subprocess.run(command, stdin=stdin, check=True, timeout=60)
 
     assert held.release().code == 0
     # The helper, and the process itself, which does not wait until its helper has ended.
@@ -383,7 +374,7 @@ def test_everything_that_the_work_imports_is_there(
 
 
 def test_the_process_of_ldconfig_has_no_memory_to_speak_of(warm: WarmBed) -> None:
-    """Who waits for ldconfig does not wait for the end of a Python process's memory."""
+    """A wait for ldconfig does not include the end of a Python process's memory."""
     if not (warm.library / "nvc/linux/_raw.abi3.so").exists():
         pytest.skip("no Python headers to build it with")
     until = time.monotonic() + 40

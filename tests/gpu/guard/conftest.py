@@ -83,7 +83,7 @@ def environment(bed: Bed) -> dict[str, str]:
 
 @pytest.fixture
 def start(programs: Path, environment: dict[str, str]) -> Iterator[Starts]:
-    """Starts a measuring program, or (with a suffix) a Python script, as a tenant's or as nobody's."""
+    """Starts a measuring program, or (with a suffix) a Python script, as a tenant's or without a tenant."""
     started: list[Spoken] = []
 
     def begin(program: str, *arguments: object, tenant: GuardedTenant | None = None, seconds: float = 60) -> Spoken:

@@ -36,7 +36,7 @@ BEFORE = 0.5
 ALLOCATE = f"alloc 40 {4 * MIB}"
 #: Points that the neighbour may lose, and how many times as long its allocations may take: beside those that make calls
 #: without end, and beside those that start processes without end, fill them with memory and leave it to the driver to
-#: give that back, which holds everybody up, also without us (native/guard/fair.c bounds it).
+#: give that back, which delays every process, also without us (native/guard/fair.c bounds it).
 LOST, LATENCY, LATENCY_BESIDE_STARTS = 2.0, 3.0, 4.0
 
 #: Where page tables are made for: half a GiB each, whose tables take 1 MiB.
@@ -44,7 +44,7 @@ PLACES = 512
 
 
 class Neighbour:
-    """A tenant that computes and allocates, and what it does while nobody attacks."""
+    """A tenant that computes and allocates, and what it does without an attack."""
 
     def __init__(self, guarding: Guarding, programs: Path, environment: dict[str, str]) -> None:
         self.guarding, self.environment = guarding, environment
@@ -119,12 +119,12 @@ class Attacker:
                 self.process.stdin.flush()
 
     def again(self) -> None:
-        """If it has ended, judge it, and run it once more."""
+        """If it has ended, check its result, and run it once more."""
         if self.process.poll() is not None:
-            self.judge()
+            self.check()
             self._begin()
 
-    def judge(self) -> None:
+    def check(self) -> None:
         """Of a run that has ended, or (the races without an end) goes on until it is killed."""
         try:
             out = self.process.communicate(timeout=LIMIT)[0]
@@ -163,7 +163,7 @@ def test_an_attack_has_no_effect(neighbour: Neighbour, attack: Path, table: Tabl
         rate, latency = float(neighbour.burn.line()), statistics.median(costs)
         if attacker.holds:
             attacker.process.kill()
-        attacker.judge()
+        attacker.check()
     finally:
         attacker.process.kill()
         attacker.process.wait()

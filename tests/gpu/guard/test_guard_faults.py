@@ -91,7 +91,7 @@ def test_killed_under_load(
     starts = f", answering after {statistics.median(agent.starts):.2f} s" if what == "agent" else ""
     table.add(
         f"{what} killed {crashes.count} times in {SECONDS:.0f} s, two tenants allocate and compute",
-        goal="no wrong answer, nobody frozen for 1 s, usage exact, nothing stays",
+        goal="no wrong answer, no tenant frozen for 1 s, usage exact, nothing stays",
         got=f"{sum(last['grants'] for last in ended)} granted, {sum(last['refusals'] for last in ended)} refused, "
         f"wrong: {wrong}; frozen: {frozen}; longest call {longest / 1000:.0f} ms{starts}; "
         f"exact: {same and exact}, gone: {gone and settled}",

@@ -90,7 +90,7 @@ def test_an_end_leaves_nothing(guarding: Guarding, start: Starts, table: Table, 
 def test_a_tenant_killed_while_the_gpu_is_taken_from_it_by_hand(
     guarding: Guarding, start: Starts, table: Table
 ) -> None:
-    """Frozen through the library, so that nobody thaws it for its end."""
+    """Frozen through the library, so that nothing thaws it for its end."""
     tenant = guarding.tenant(memory=8 * GIB)
     before = used_mib()
     program = start("burn", "plain", 0.65, tenant=tenant)

@@ -67,7 +67,7 @@ def test_a_kind_of_allocation_reaches_the_limit_and_not_beyond(
 
 
 def test_managed_memory_beyond_the_limit_stops_the_tenant(guarding: Guarding, start: Starts, table: Table) -> None:
-    """The mapping cannot be refused: whoever goes beyond the limit computes nothing until it is given back."""
+    """The mapping cannot be refused: a tenant beyond the limit computes nothing until the memory is given back."""
     tenant = guarding.tenant(memory=4 * GIB)
     before = used_mib()
 
@@ -134,7 +134,7 @@ def test_thousands_of_loops_do_not_drift(
     table.add(
         f"{kind}: {count} times {size >> 10} KiB taken and given back",
         goal="free as before" + (", within a second" if kind == "managed" else ""),
-        got=f"{drift} bytes less, {said['nanoseconds'] / 1000:.1f} µs each; the books are right: {exact}",
+        got=f"{drift} bytes less, {said['nanoseconds'] / 1000:.1f} µs each; the ledger is right: {exact}",
         good=exact and (drift == 0 or kind == "managed"),
     )
     assert exact
@@ -158,7 +158,7 @@ def test_eight_processes_race_to_the_limit(guarding: Guarding, start: Starts, ta
     good = used <= limit and full["free_full"] < piece and said["most"] <= room and empty and settled
     table.add(
         f"{count} processes race for pieces of {piece >> 20} MiB, then take and give for 3 s",
-        goal="never above the limit, nobody refused below it; nothing stays",
+        goal="never above the limit, no refusal below it; nothing stays",
         got=f"{full['free_full'] / MIB:.0f} MiB left, most {said['most'] / MIB:.0f} of {room / MIB:.0f} MiB, "
         f"{said['grants']} grants, {said['refusals']} refusals; nvidia-smi +{real} MiB; refunded: {empty}",
         good=good,

@@ -142,6 +142,6 @@ def start(bed: Bed, programs: Path) -> Iterator[Starts]:
 
 
 @pytest.fixture
-def truth() -> Callable[[], int]:
+def driver_usage() -> Callable[[], int]:
     """``used_mib``."""
     return used_mib

@@ -69,13 +69,13 @@ def _first_allocation(programs: Path, held: LooseShare, environment: dict[str, s
 
 @pytest.mark.timeout(400)
 def test_a_thousand_kills_leave_nothing(
-    bed: Bed, share: Shares, programs: Path, table: Table, truth: Callable[[], int]
+    bed: Bed, share: Shares, programs: Path, table: Table, driver_usage: Callable[[], int]
 ) -> None:
     held = share(memory=16 * GIB)
     phases = bed.directory("kill") / "phases"
     phases.write_bytes(bytes(KILLS))
     environment = {**loose_share.without_ours(os.environ), **bed.env, **held.variables}
-    before = truth()
+    before = driver_usage()
     first_before = sorted(_first_allocation(programs, held, environment) for _ in range(7))[3]
     whole = _time_to_allocate(programs, environment, phases)
     phases.write_bytes(bytes(KILLS))
@@ -92,8 +92,8 @@ def test_a_thousand_kills_leave_nothing(
     seconds = time.monotonic() - start
 
     reached = Counter(PHASES[phase] for phase in phases.read_bytes())
-    settled = leftovers.until(lambda: truth() <= before + 4, seconds=10)
-    used, slots, real = held.used(), len(held.region().slots), truth()
+    settled = leftovers.until(lambda: driver_usage() <= before + 4, seconds=10)
+    used, slots, real = held.used(), len(held.region().slots), driver_usage()
     first_after = sorted(_first_allocation(programs, held, environment) for _ in range(7))[3]
     killed = [code for code, _ in ends if code == -signal.SIGKILL]
     words = next((errors.decode(errors="replace") for code, errors in ends if code != -signal.SIGKILL), "")

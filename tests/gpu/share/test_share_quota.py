@@ -19,16 +19,16 @@ KEPT = {"graph": 512}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_allocation_reaches_the_limit_and_not_beyond(
-    share: Shares, start: Starts, table: Table, truth: Callable[[], int], kind: str
+    share: Shares, start: Starts, table: Table, driver_usage: Callable[[], int], kind: str
 ) -> None:
     gibibytes, left_allowed = KINDS[kind]
     limit = gibibytes * GIB
     held = share(memory=limit)
-    before = truth()
+    before = driver_usage()
 
     with start("quota", kind, "fill", 2 * limit, share=held) as program:
         full = program.until("full")
-        used, real = held.used(), truth() - before
+        used, real = held.used(), driver_usage() - before
         program.tell("")
         after = program.until("done")
         idle = held.used()
@@ -178,15 +178,15 @@ def test_memory_opened_through_ipc_is_its_owners(share: Shares, start: Starts, t
 
 
 def test_eight_processes_race_to_the_limit(
-    share: Shares, start: Starts, table: Table, truth: Callable[[], int]
+    share: Shares, start: Starts, table: Table, driver_usage: Callable[[], int]
 ) -> None:
     limit, piece, count = 12 * GIB, 64 * MIB, 8
     held = share(memory=limit)
-    before = truth()
+    before = driver_usage()
 
     with start("race", count, piece, 3, share=held, seconds=120) as program:
         full = program.until("full")
-        used, real = held.used(), truth() - before
+        used, real = held.used(), driver_usage() - before
         program.tell("")
         said = program.until_end()
 
@@ -195,7 +195,7 @@ def test_eight_processes_race_to_the_limit(
     good = used <= limit and full["free_full"] < piece and said["most"] <= room
     table.add(
         f"{count} processes race for pieces of {piece >> 20} MiB, then take and give for 3 s",
-        goal="never above the limit, nobody refused below it",
+        goal="never above the limit, no refusal below it",
         got=f"{full['free_full'] / MIB:.0f} MiB left, most {said['most'] / MIB:.0f} of {room / MIB:.0f} MiB, "
         f"{said['grants']} grants, {said['refusals']} refusals; "
         f"nvidia-smi +{real} MiB",

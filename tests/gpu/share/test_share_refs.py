@@ -54,7 +54,7 @@ def _as_reserved(said: Said) -> bool:
 
 
 def _close(charged: Said, real: Said) -> bool:
-    """Is as much charged everywhere as a GPU that nobody else uses had less of, in the run without the library?"""
+    """Is as much charged everywhere as a GPU without other processes had less of, in the run without the library?"""
     return charged.keys() == real.keys() and all(abs(charged[where] - real[where]) <= NEAR for where in charged)
 
 

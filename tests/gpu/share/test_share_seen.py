@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
 LIMIT, HELD = 10 * GIB, GIB
 _FIELDS = "--query-gpu=memory.total,memory.used,memory.free"
-#: Of torch_truth.py.
+#: Of torch_driver_usage.py.
 _STAGES = ("context", "cublas", "cudnn", "cusolver", "tensors")
 _TORCH = "import torch; print(*torch.cuda.mem_get_info(), torch.cuda.get_device_properties(0).total_memory)"
 
@@ -165,17 +165,17 @@ def test_however_a_program_picks_its_gpus_the_share_is_that_gpus(
 
 
 def test_what_is_counted_is_what_the_driver_says_to_the_host(
-    share: Shares, start: Starts, table: Table, truth: Callable[[], int]
+    share: Shares, start: Starts, table: Table, driver_usage: Callable[[], int]
 ) -> None:
     """Contexts, modules and the libraries' workspaces: the share's number against nvidia-smi's without a share."""
     require("torch")
     held = share(memory=LIMIT)
-    before, found = truth(), {}
+    before, found = driver_usage(), {}
 
-    with start("torch_truth.py", share=held, seconds=80) as program:
+    with start("torch_driver_usage.py", share=held, seconds=80) as program:
         for stage in _STAGES:
             program.until(stage)
-            found[stage] = held.used() / MIB, truth() - before
+            found[stage] = held.used() / MIB, driver_usage() - before
             program.tell("")
         program.line()
 

@@ -94,7 +94,7 @@ def test_a_changed_weight_is_in_force_soon(pairs: Pairs, table: Table) -> None:
         got=f"{late:.0f} ms of the second after it at the old weights",
         good=late <= 20,
     )
-    assert late <= 100, "a change that takes this long is not seen by anybody"
+    assert late <= 100, "the change is not in force after this long"
 
 
 def test_two_caps_hold_side_by_side(pairs: Pairs, table: Table) -> None:

@@ -1,4 +1,4 @@
-"""Two GPUs in one container: each has its own limits, whoever names it how, and programs that need both make progress.
+"""Two GPUs in one container: each has its own limits, however it is named, and programs that need both make progress.
 
 Skipped on a machine with one. Multicast over NVLink stays off: it needs the switch's leave, which a part of a machine
 may not have.

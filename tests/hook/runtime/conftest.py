@@ -12,11 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-RECORDER = """#!{python} -IS
-import os, sys, _signal
-ignored = [n for n in (_signal.SIGPIPE, _signal.SIGXFSZ) if _signal.getsignal(n) == _signal.SIG_IGN]
-open({out!r}, "w").write(repr((sys.argv[1:], sorted(os.environ), open("/proc/self/status").read())))
-"""
+RECORDER = Path(__file__).parent / "programs/record_start.py"
 
 
 class Bench:
@@ -29,7 +25,7 @@ class Bench:
         for directory in (self.bundle, self.bin, path / "etc/nvc"):
             directory.mkdir(parents=True)
         self.record = path / "record"
-        self._script("real", RECORDER.format(python=sys.executable, out=str(self.record)))
+        self._script("real", f"#!{sys.executable} -IS\n{RECORDER.read_text()}")
         for name in ("nvc-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy"):
             self._script(
                 name,

@@ -95,7 +95,7 @@ def test_a_container_that_asks_for_a_share_gets_the_filter_once(guard: GuardBenc
     assert again == profile
 
 
-def test_who_asks_for_no_share_or_no_gpu_gets_no_filter(guard: GuardBench) -> None:
+def test_a_container_without_a_share_or_a_gpu_gets_no_filter(guard: GuardBench) -> None:
     assert not guard.is_guarded()
     assert not guard.is_guarded(WHOLE, ("NVIDIA_VISIBLE_DEVICES=none",), **ASKS)
     assert not guard.is_guarded(WHOLE, (), **ASKS)
@@ -118,11 +118,11 @@ def test_the_nodes_default_looks_at_the_nodes_that_a_cdi_specification_gives(gua
     guard.configure('default = "mem=50%"')
     hooks = {"createContainer": [{"path": "/usr/bin/nvc-cdi-hook", "args": ["nvc-cdi-hook", "share"]}]}
     devices = {"devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]}
-    nobody = ("NVIDIA_VISIBLE_DEVICES=void",)
-    assert guard.is_guarded(WHOLE, nobody, hooks=hooks, linux=devices)
-    assert guard.is_guarded(WHOLE, nobody, hooks=hooks, mounts=[{"destination": "/dev/nvidia0"}])
-    assert not guard.is_guarded(MIG, nobody, hooks=hooks, linux=devices)
-    assert not guard.is_guarded(WHOLE, nobody, hooks=hooks)
+    void = ("NVIDIA_VISIBLE_DEVICES=void",)
+    assert guard.is_guarded(WHOLE, void, hooks=hooks, linux=devices)
+    assert guard.is_guarded(WHOLE, void, hooks=hooks, mounts=[{"destination": "/dev/nvidia0"}])
+    assert not guard.is_guarded(MIG, void, hooks=hooks, linux=devices)
+    assert not guard.is_guarded(WHOLE, void, hooks=hooks)
 
 
 def test_a_maximum_that_takes_nothing_away_brings_no_filter(guard: GuardBench) -> None:
@@ -169,7 +169,7 @@ def test_a_broken_setting_is_named(guard: GuardBench, share: str, key: str) -> N
         guard.create(**ASKS)
 
 
-def test_a_profile_with_a_listener_of_somebody_else_is_refused(guard: GuardBench) -> None:
+def test_a_profile_with_a_listener_of_its_own_is_refused(guard: GuardBench) -> None:
     theirs = {"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/run/theirs", "syscalls": []}
     with pytest.raises(InputError, match="it announces calls to a listener already"):
         guard.create(**ASKS, linux={"seccomp": theirs})

@@ -83,7 +83,7 @@ def test_twice_is_once(bench: Bench) -> None:
         (GPU, "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n", False),
     ],
 )
-def test_who_gets_the_hook(bench: Bench, env: tuple[str, ...], more: str, wanted: bool) -> None:
+def test_containers_that_get_the_hook(bench: Bench, env: tuple[str, ...], more: str, wanted: bool) -> None:
     bench.write(env)
     file = bench.path / "etc/nvc/config.toml"
     file.write_text(more + file.read_text())

@@ -19,14 +19,7 @@ pytestmark = pytest.mark.root
 #: asm/unistd_64.h, asm-generic/unistd.h: perf_event_open. linux/perf_event.h: PERF_ATTR_SIZE_VER7.
 NUMBERS, ATTRIBUTES = {"x86_64": 298, "aarch64": 241}, 128
 #: Starts what follows where the kernel has no perf events.
-WITHOUT = """\
-import errno, os, sys
-import pyseccomp
-absent = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-absent.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "perf_event_open")
-absent.load()
-os.execv(sys.argv[1], sys.argv[1:])
-"""
+WITHOUT = Path(__file__).parent / "programs/without_perf_events.py"
 
 
 def said(place: Path) -> tuple[bool, list[str]]:
@@ -60,7 +53,7 @@ def test_it_says_whether_it_watches(tmp_path: Path) -> None:
 def test_one_that_cannot_says_what_does_not_hold(tmp_path: Path) -> None:
     pytest.importorskip("pyseccomp")
     configure(tmp_path)
-    with agent(tmp_path, sys.executable, "-c", WITHOUT):
+    with agent(tmp_path, sys.executable, str(WITHOUT)):
         pass
     sees, problems = said(tmp_path)
     assert not sees

@@ -93,7 +93,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.root
 def test_what_could_not_be_attached_is_not_listed(place: Place, process: subprocess.Popen[bytes]) -> None:
-    # It stayed in the list, and in the records, without anybody who scheduled it.
+    # It stayed in the list, and in the records, and nothing scheduled it.
     place.guard.full = True
     with pytest.raises(OSError, match="guard_attach"):
         place.attach(process.pid)
@@ -118,7 +118,7 @@ def test_a_record_that_cannot_be_read_is_none(place: Place, process: subprocess.
 
 @pytest.mark.root
 def test_the_phase_of_a_process_that_ended_is_free(place: Place, process: subprocess.Popen[bytes]) -> None:
-    # Nobody looked as long as nobody asked for the status.
+    # It was looked for only when the status was asked for.
     place.attach(process.pid)
     (phases,) = place.guard.plans.values()
     assert len(phases) == 1
@@ -130,7 +130,7 @@ def test_the_phase_of_a_process_that_ended_is_free(place: Place, process: subpro
 
 
 @pytest.mark.root
-def test_a_guarded_process_is_not_attached_whoever_names_it(tmp_path: Path) -> None:
+def test_a_guarded_process_is_not_attached_however_it_is_named(tmp_path: Path) -> None:
     attachments = OfContainer(cast("Guard", NotingGuard()), directory=str(tmp_path))
     for pid, container in ((os.getpid(), None), (None, "4f0c91d2a7b3")):
         with pytest.raises(InputError, match=f"process {os.getpid()} is of a container with a share"):

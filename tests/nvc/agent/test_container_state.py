@@ -1,4 +1,4 @@
-"""What runtimes send with a listener, and what somebody else might."""
+"""What runtimes send with a listener, and what another sender might."""
 
 from __future__ import annotations
 

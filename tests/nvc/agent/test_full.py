@@ -136,7 +136,7 @@ def taken_over_later(place: Path, size: str) -> None:
 @pytest.mark.parametrize("size", ["1m", "128k"])
 def test_a_container_waits_for_an_agent_that_has_room_for_its_books(tmp_path: Path, size: str) -> None:
     # Its listener was closed instead: every call of it was answered ENOSYS from then on. Where little room was left,
-    # the agent got SIGBUS from holes of the books before it.
+    # the agent got SIGBUS from holes of the ledger before it.
     in_namespaces(taken_over_later, tmp_path, size, pid=True)
 
 
@@ -145,7 +145,7 @@ def looked(tenants: Tenants) -> int:
     return len(tenants)
 
 
-def test_a_container_is_gone_also_where_somebody_removed_its_files(tmp_path: Path) -> None:
+def test_a_container_is_gone_also_where_its_files_were_removed(tmp_path: Path) -> None:
     # Half of it was done: the scheduler was not told, and kept its weight and cap.
     in_namespaces(with_tenants, tmp_path, ends_after_its_files, pid=True)
 
@@ -197,7 +197,7 @@ def test_an_agent_whose_directory_cannot_be_written_says_so(tmp_path: Path) -> N
 
 
 def keeper() -> int:
-    """The pid of the one in this pid namespace; 0: there is none. One that ended is there too: nobody waits for it."""
+    """The pid of the one in this pid namespace; 0: there is none. One that ended is there too: it is not reaped."""
     for name in os.listdir("/proc"):
         try:
             status = Path("/proc", name, "stat").read_text() if name.isdigit() else ""

@@ -1,4 +1,4 @@
-"""The agent's log, in front of somebody who does not read it."""
+"""The agent's log, with a reader that does not read it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nvc.agent.journal import Journal
 
 @pytest.fixture(params=["pipe", "socket"])
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
-    """Where it is read, where it is written; who waits for ever is ended."""
+    """Where it is read, where it is written; a wait without end is ended."""
     made = os.pipe() if request.param == "pipe" else tuple(one.detach() for one in socket.socketpair())
     signal.alarm(10)
     yield made
@@ -25,7 +25,7 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("length", [100, 10000])
-def test_who_does_not_read_the_log_does_not_stop_the_agent(ends: tuple[int, int], length: int) -> None:
+def test_a_reader_that_does_not_read_the_log_does_not_stop_the_agent(ends: tuple[int, int], length: int) -> None:
     # systemd's journal, while it is restarted or its disk hangs: the agent waited for it in the middle of its loop.
     reading, writing = ends
     journal = Journal(writing)
@@ -53,7 +53,7 @@ def test_who_does_not_read_the_log_does_not_stop_the_agent(ends: tuple[int, int]
 
 
 def test_lost_lines_are_told_although_nothing_else_happens(ends: tuple[int, int]) -> None:
-    """They were counted, and nobody was told."""
+    """They were counted, and the count was not written."""
     reading, writing = ends
     journal = Journal(writing)
     for times in (1, 2):

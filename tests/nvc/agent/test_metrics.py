@@ -250,7 +250,7 @@ def test_a_status_that_fails_is_told_and_ends_nothing() -> None:
     serving(check, lambda: answers.pop())
 
 
-def test_readers_that_say_nothing_are_let_go_and_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_that_say_nothing_are_closed_and_keep_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "PATIENCE", 0.2)
 
     async def check(ask: Ask) -> None:
@@ -263,7 +263,7 @@ def test_readers_that_say_nothing_are_let_go_and_keep_nobody_out(monkeypatch: py
 
 
 def test_the_oldest_that_says_nothing_makes_room() -> None:
-    """Sixteen connections of anybody's kept Prometheus out for five seconds, again and again."""
+    """Sixteen connections of any process kept Prometheus out for five seconds, again and again."""
 
     async def run() -> None:
         server = await metrics.serve("127.0.0.1:0", status, limit=3)

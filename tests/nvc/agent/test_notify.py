@@ -1,4 +1,4 @@
-"""Messages to a service manager that does not read them: nobody waits, and none is lost."""
+"""Messages to a service manager that does not read them: the agent does not wait, and none is lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Stuck:
 @pytest.fixture
 def stuck(tmp_path: Path) -> Iterator[Stuck]:
     made = Stuck(tmp_path / "notify")
-    signal.alarm(30)  # who waits for ever is ended
+    signal.alarm(30)  # a wait without end is ended
     yield made
     signal.alarm(0)
     made.socket.close()
@@ -66,7 +66,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_nothing_is_lost_and_nobody_waits(stuck: Stuck) -> None:
+def test_nothing_is_lost_and_nothing_waits(stuck: Stuck) -> None:
     """Each message waited for five seconds in the agent's loop, and was lost then."""
     before = descriptors()
     count = stuck.fill()
@@ -125,7 +125,7 @@ def test_what_can_never_be_sent_holds_nothing_up(stuck: Stuck) -> None:
 
 
 def test_without_a_manager_nothing_waits() -> None:
-    nobody = Systemd({})
-    assert not nobody.tell("READY=1") and not nobody.keep("1-a", 0)
-    nobody.drop("1-a")
-    assert 0 == nobody.waiting
+    unmanaged = Systemd({})
+    assert not unmanaged.tell("READY=1") and not unmanaged.keep("1-a", 0)
+    unmanaged.drop("1-a")
+    assert 0 == unmanaged.waiting

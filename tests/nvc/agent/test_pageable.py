@@ -55,7 +55,7 @@ def test_nothing_without_the_module_or_its_node() -> None:
         (RuntimeError("a mistake"), "no answer"),
     ],
 )
-def test_who_cannot_be_asked_is_told(error: Exception, words: str) -> None:
+def test_a_driver_that_cannot_be_asked_is_reported(error: Exception, words: str) -> None:
     (line,) = told(failing(error))
 
     assert line["event"] == "problem"

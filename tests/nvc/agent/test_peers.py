@@ -1,4 +1,4 @@
-"""Who may speak on the agent's two sockets: root, members of the group what only reads, nobody else."""
+"""Access to the agent's two sockets: root; members of the group, for what only reads; no other user."""
 
 from __future__ import annotations
 
@@ -37,21 +37,12 @@ REQUESTS: dict[str, dict[str, object]] = {
     "reload": {},
     "configure": {},
 }
-#: Connects in its working directory, sends its argument, prints the first line of the answer.
-CALLER = """
-import socket, sys
-with socket.socket(socket.AF_UNIX) as one:
-    one.settimeout(10)
-    one.connect("socket")
-    one.sendall(sys.argv[1].encode())
-    one.shutdown(socket.SHUT_WR)
-    with one.makefile() as lines:
-        print(lines.readline(), end="")
-"""
+#: Its text, not its path: other users cannot read the checkout.
+CALLER = (Path(__file__).parent / "programs/send_line.py").read_text()
 
 
 class Bench:
-    """A socket with open permissions, so that only who is at the other end is left to look at."""
+    """A socket with open permissions, so that only the peer's credentials decide."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -94,8 +85,8 @@ def may(bench: Bench, group: int, uid: int, gid: int, groups: Sequence[int]) -> 
     """Verb -> whether it was served. Everything else is a refusal for want of rights."""
     found = {}
 
-    async def served(request: dict[str, Any], who: Peer) -> dict[str, Any]:
-        return {"uid": who.uid}
+    async def served(request: dict[str, Any], peer: Peer) -> dict[str, Any]:
+        return {"uid": peer.uid}
 
     async def act() -> None:
         for verb, fields in REQUESTS.items():

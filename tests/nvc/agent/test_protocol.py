@@ -126,7 +126,7 @@ def test_the_client_asks_several_times_on_one_connection(serve: Serve) -> None:
     assert asked == [{"verb": "status"}, {"verb": "set", "container": "a", "words": "mem=1Gi"}]
 
 
-def test_a_client_says_that_nobody_listens(tmp_path: Path) -> None:
+def test_a_client_says_that_no_agent_listens(tmp_path: Path) -> None:
     with pytest.raises(NoAgent) as caught:
         Client(str(tmp_path / "none"))
 

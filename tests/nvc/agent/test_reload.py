@@ -37,7 +37,7 @@ def test_the_directory_is_the_files(tmp_path: Path) -> None:
 def test_reload_takes_the_group_and_the_address_of_metrics(tmp_path: Path) -> None:
     group = grp.getgrgid(1)
     first, second = free_address(), free_address()
-    configure(tmp_path, 'group = "nobody-is-in-it"', f'metrics = "{first}"')
+    configure(tmp_path, 'group = "group-without-members"', f'metrics = "{first}"')
     with agent(tmp_path) as control, Client(str(control)) as client:
         assert stat.S_IMODE(control.stat().st_mode) == 0o600
         assert reads(first)

@@ -147,14 +147,14 @@ def test_every_gpu_has_its_own_schedule_and_policy(notes: Notes) -> None:
         scheduler.set_policy("quick")
 
 
-def test_a_paused_tenant_is_nobody_to_share_with(notes: Notes, two: Scheduler) -> None:
+def test_a_paused_tenant_takes_no_part_of_the_time(notes: Notes, two: Scheduler) -> None:
     two.tenant(2, limits(gpu(weight=10), paused=True))
     two.update()
     assert notes.slices[1, 0] == 0
     assert two.share(2, 0).wished == 0
 
 
-def test_shares_are_what_was_wished_and_less_for_who_was_off(notes: Notes) -> None:
+def test_shares_are_the_target_and_less_for_a_tenant_that_was_off(notes: Notes) -> None:
     clock = Clock()
     scheduler = Scheduler(notes, clock=clock)
     notes.groups[1, 0] = notes.groups[2, 0] = 1
@@ -170,7 +170,7 @@ def test_shares_are_what_was_wished_and_less_for_who_was_off(notes: Notes) -> No
     assert (0.0, 0.0) == (scheduler.share(3, 0).wished, scheduler.share(1, 5).got)
 
 
-def test_a_tenant_that_the_guard_does_not_know_troubles_nobody(notes: Notes) -> None:
+def test_a_tenant_that_the_guard_does_not_know_disturbs_no_other(notes: Notes) -> None:
     problems: list[str] = []
     scheduler = Scheduler(notes, problem=problems.append)
     notes.groups[1, 0] = notes.groups[2, 0] = 1

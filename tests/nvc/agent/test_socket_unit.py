@@ -16,15 +16,12 @@ from nvc.agent.notify import Systemd
 from nvc.agent.protocol import Client
 from nvc.agent.tenant_files import prepare
 from tests.support import leftovers
+from tests.support.service_manager import ACTIVATED
 
 pytestmark = pytest.mark.root
 
 NAMES = ("listen", "control")
-#: As systemd starts it: descriptors from 3 on, and the pid of who is to have them.
-START = (
-    "import os, sys; os.environ['LISTEN_PID'] = str(os.getpid()); from nvc.cli.main import main; "
-    "sys.exit(main(sys.argv[1:], 'nvc-py'))"
-)
+PRINT = Path(__file__).parent / "programs/print_given_sockets.py"
 
 
 def listening(directory: Path) -> list[socket.socket]:
@@ -44,7 +41,15 @@ def agent(directory: Path, sockets: list[socket.socket]) -> Iterator[None]:
     # Numbers that are free here, and then 3 and 4 there.
     numbers = [one.fileno() for one in sockets]
     script = f'exec "$0" "$@" 3<&{numbers[0]} 4<&{numbers[1]}'
-    command = [sys.executable, "-c", START, "agent", "--directory", str(directory), "--store", str(directory / "share")]
+    command = [
+        sys.executable,
+        str(ACTIVATED),
+        "agent",
+        "--directory",
+        str(directory),
+        "--store",
+        str(directory / "share"),
+    ]
     environment = {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "nvc-agent.socket:nvc-agent.socket"} if sockets else {}
     words = ["bash", "-c", script, *command]
     with open(directory / "log", "ab") as log:
@@ -71,7 +76,7 @@ def test_the_agent_serves_a_units_sockets_and_leaves_them(tmp_path: Path) -> Non
         with agent(directory, sockets), Client(str(directory / "control")) as client:
             assert client.call("status")["tenants"] == []
         assert [os.stat(directory / name).st_ino for name in NAMES] == inodes
-    # Who comes between two agents waits for the next.
+    # A client that connects between two agents waits for the next.
     with Client(str(directory / "control")) as waiting, agent(directory, sockets):
         assert waiting.call("status")["tenants"] == []
     # Made anew by systemd: those that a keeper may still hold are not served.
@@ -85,15 +90,11 @@ def test_the_agent_serves_a_units_sockets_and_leaves_them(tmp_path: Path) -> Non
 
 
 def test_names_of_a_socket_unit_are_those_of_the_files(tmp_path: Path) -> None:
-    script = (
-        "import os; from nvc.agent.notify import Systemd; os.environ['LISTEN_PID'] = str(os.getpid()); "
-        "print(Systemd(os.environ).given)"
-    )
     one, another = listening(tmp_path)
     another.close()
     end, other = os.pipe()
     done = subprocess.run(
-        ["bash", "-c", f'exec "$0" "$@" 3<&{one.fileno()} 4<&{end}', sys.executable, "-c", script],
+        ["bash", "-c", f'exec "$0" "$@" 3<&{one.fileno()} 4<&{end}', sys.executable, PRINT],
         env={**os.environ, "LISTEN_FDS": "2", "LISTEN_FDNAMES": "nvc-agent.socket:7-1"},
         pass_fds=(one.fileno(), end),
         capture_output=True,

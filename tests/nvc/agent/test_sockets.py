@@ -25,6 +25,7 @@ from nvc.agent.peer import Peer
 from nvc.errors import InputError
 from tests.support.no_keeper import NoKeeper
 
+PROGRAMS = Path(__file__).parent / "programs"
 SECONDS = 0.2
 
 
@@ -45,13 +46,13 @@ def listening(path: Path) -> socket.socket:
 
 
 def with_control(path: Path, told: Told, act: Callable[[], Awaitable[None]], mode: int = 0o600) -> None:
-    async def status(request: dict[str, Any], who: Peer) -> dict[str, Any]:
-        return {"uid": who.uid}
+    async def status(request: dict[str, Any], peer: Peer) -> dict[str, Any]:
+        return {"uid": peer.uid}
 
-    async def pause(request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def pause(request: dict[str, Any], peer: Peer) -> dict[str, Any]:
         raise InputError("no container", hint="there are: none")
 
-    async def policy(request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def policy(request: dict[str, Any], peer: Peer) -> dict[str, Any]:
         raise ZeroDivisionError("by mistake")
 
     async def run() -> None:
@@ -135,24 +136,16 @@ def test_many_connections_are_a_limit_and_no_end(tmp_path: Path) -> None:
                 break
             await asyncio.sleep(0.02)
         else:
-            raise AssertionError("nobody is served any more")
+            raise AssertionError("no client is served any more")
 
     with_control(path, told, act)
 
 
 @pytest.mark.root
-def test_who_is_not_root_cannot_keep_root_out(tmp_path: Path) -> None:
-    # Members of the group may connect; whoever had all connections, and said nothing, had the socket for himself.
+def test_other_users_cannot_keep_root_out(tmp_path: Path) -> None:
+    # Members of the group may connect; one with all connections, that sent nothing, had the socket to itself.
     told, path = Told(), tmp_path / "control"
-    holder = """
-import resource, socket, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-held = [socket.socket(socket.AF_UNIX) for _ in range(int(sys.argv[1]))]
-for one in held:
-    one.connect("control")
-print("held", flush=True)
-sys.stdin.read()
-"""
+    holder = (PROGRAMS / "hold_connections.py").read_text()  # not its path, which the other user cannot read
 
     async def act() -> None:
         made = await asyncio.create_subprocess_exec(
@@ -176,7 +169,7 @@ sys.stdin.read()
 
 @pytest.mark.root
 @pytest.mark.parametrize("ends", [False, True], ids=["goes on", "has said all"])
-def test_who_does_not_read_answers_is_let_go(tmp_path: Path, ends: bool) -> None:
+def test_a_client_that_does_not_read_answers_is_disconnected(tmp_path: Path, ends: bool) -> None:
     told, path = Told(), tmp_path / "control"
 
     async def act() -> None:
@@ -204,8 +197,8 @@ def test_who_does_not_read_answers_is_let_go(tmp_path: Path, ends: bool) -> None
 
 @pytest.mark.root
 def test_between_two_lines_it_is_the_turn_of_others(tmp_path: Path) -> None:
-    # Lines that had come together were answered in one go: up to seconds in which nobody told the keeper that all is
-    # well, and it thaws everybody after half a second.
+    # Lines that had come together were answered in one go: up to seconds without a heartbeat to the keeper,
+    # which thaws every tenant after half a second.
     told, path = Told(), tmp_path / "control"
     lines = 2000
 
@@ -236,23 +229,9 @@ def test_the_sockets_name_stays(tmp_path: Path, python: str) -> None:
     # systemd's socket unit made it. From 3.13 on asyncio removes what it served, unless it is told not to.
     if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode if shutil.which(python) else 1:
         pytest.skip(f"no {python} here")
-    script = """
-import asyncio, socket, sys
-from nvc.agent.control import ControlSocket
-from nvc.agent.journal import Journal
-server = socket.socket(socket.AF_UNIX)
-server.bind(sys.argv[1])
-server.listen(8)
-async def run():
-    serving = asyncio.ensure_future(ControlSocket(server, {}, Journal(-1), lambda: -1).serve())
-    await asyncio.sleep(0.1)
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
-asyncio.run(run())
-"""
     library = Path(nvc.__file__).parents[1]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(library), "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run([python, "-c", script, str(tmp_path / "control")], env=environment, check=True)
+    subprocess.run([python, PROGRAMS / "serve_a_moment.py", str(tmp_path / "control")], env=environment, check=True)
     assert (tmp_path / "control").is_socket()
 
 

@@ -28,13 +28,7 @@ pytestmark = pytest.mark.root
 KEY = "c1"
 GPU = ResolvedGpu("GPU-11111111-2222-3333-4444-555555555555", 0, 1 << 30)
 #: Maps a file shared, not from its beginning, which is announced, for every line that it reads.
-PROGRAM = """
-import mmap, sys
-file = open(sys.argv[1], "r+b")
-for line in sys.stdin:
-    mmap.mmap(file.fileno(), 4096, offset=4096).close()
-    print("mapped", flush=True)
-"""
+PROGRAM = Path(__file__).parent / "programs/map_on_request.py"
 
 
 @pytest.fixture
@@ -53,7 +47,7 @@ def tenant(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     (tmp_path / "mapped").write_bytes(bytes(8192))
     words = [launcher, tmp_path / "agent/listen", tmp_path / "filter", tmp_path / "message"]
     process = subprocess.Popen(
-        [*words, "/usr/bin/python3", "-c", PROGRAM, tmp_path / "mapped"],
+        [*words, "/usr/bin/python3", PROGRAM, tmp_path / "mapped"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -152,7 +146,7 @@ def test_a_listener_on_its_way_is_not_lost_with_an_agent(
         enter(tenant, shares)
         manager.start(*words)
         assert answer(tenant) == "mapped\n", manager.log.read_text()
-        # Who is listened to goes on before that is told.
+        # A tenant continues before its event is logged.
         assert leftovers.until(lambda: manager.log.read_text().count('"event":"listener"') == 1, seconds=30)
         assert leftovers.until(lambda: list(manager.store) == ["1-1"], seconds=40)
         # Nothing of the connection is left.

@@ -167,7 +167,7 @@ def filtered() -> int:
 
 
 def strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether who got the number of a process that is refused, and ended while its share was waited for, lives."""
+    """Whether a process lives that got the pid of a refused one, which ended while its share was waited for."""
     with Place(path) as place:
         number = filtered()
         found = []
@@ -190,7 +190,7 @@ def strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
 
 
 @pytest.mark.root
-def test_who_gets_the_number_of_a_process_that_is_refused_is_left_alone(
+def test_a_process_that_gets_the_pid_of_a_refused_one_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert in_namespaces(strangers, tmp_path, monkeypatch, pid=True)

@@ -48,7 +48,7 @@ def proc(tmp_path: Path) -> Proc:
         pytest.param({40}, {(40, 40), (30, 30)}, id="another container's"),
         pytest.param({50}, {(50, 50)}, id="in our namespace and the root's group only what is known"),
         pytest.param({99}, set(), id="one that ended"),
-        pytest.param(set(), set(), id="nobody"),
+        pytest.param(set(), set(), id="none"),
     ],
 )
 def test_a_containers_threads_are_found(proc: Proc, known: set[int], expected: set[tuple[int, int]]) -> None:

@@ -1,4 +1,4 @@
-"""The warm process against clients that do not mean well, and the agent that keeps one."""
+"""The pre-fork server against clients that do not mean well, and the agent that keeps one."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from nvc.agent import warm, warm_caller, warm_request, warming
 from nvc.agent.warm_request import Refused
 
 ROOT = Path(__file__).parents[3]
+PROGRAMS_OF_TESTS = Path(__file__).parent / "programs"
 HEADER = struct.Struct("=8sIIII4Q")
 SECONDS = 40
 PROGRAMS = programs()
@@ -128,7 +129,7 @@ def test_the_compiled_client_has_the_same_numbers() -> None:
     ]
 
 
-# --- who asks ---------------------------------------------------------------------------------------------------------
+# --- the caller -------------------------------------------------------------------------------------------------------
 
 
 def other(*words: str) -> warm_caller.Standing:
@@ -160,7 +161,7 @@ def test_a_child_stands_as_we_do() -> None:
     ],
     ids=" ".join,
 )
-def test_who_stands_elsewhere_is_seen(words: list[str]) -> None:
+def test_a_caller_with_another_root_or_directory_is_seen(words: list[str]) -> None:
     assert other(*words) != warm_caller.standing("self")
 
 
@@ -168,7 +169,7 @@ def test_who_stands_elsewhere_is_seen(words: list[str]) -> None:
 
 
 class Process:
-    """A warm process of this checkout."""
+    """The pre-fork server of this checkout."""
 
     def __init__(self, directory: Path) -> None:
         self.path = str(directory / "run")
@@ -280,7 +281,7 @@ def test_signals_that_are_not_a_callers_are_not_handed_on(process: Process) -> N
         assert client.recv(16)[:1] == b"S"
 
 
-def test_slow_clients_are_left_and_keep_nobody_waiting(process: Process) -> None:
+def test_slow_clients_are_left_and_delay_no_other(process: Process) -> None:
     slow = [process.connect() for _ in range(20)]
     half = process.ask(packet())
     assert half.recv(16) == b"R"
@@ -301,12 +302,8 @@ def test_there_is_an_upper_limit(process: Process) -> None:
 
 
 def test_another_user_is_not_served(process: Process) -> None:
-    script = (
-        "import os, socket, sys; os.setresgid(1, 1, 1); os.setresuid(1, 1, 1)\n"
-        "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-        "try:\n    s.connect(sys.argv[1])\nexcept PermissionError:\n    print('refused')"
-    )
-    done = subprocess.run([sys.executable, "-c", script, process.path], capture_output=True, text=True, timeout=SECONDS)
+    script = PROGRAMS_OF_TESTS / "connect_as_another.py"
+    done = subprocess.run([sys.executable, script, process.path], capture_output=True, text=True, timeout=SECONDS)
 
     assert done.stdout == "refused\n"
 
@@ -322,7 +319,7 @@ def test_it_is_small(process: Process) -> None:
 
 
 def library(directory: Path) -> Path:
-    """What a warm process needs of an installation: this checkout, with the program that is executed."""
+    """What the pre-fork server needs of an installation: this checkout, with the program that is executed."""
     made = directory / "lib/nvc-py"
     (made / "bin").mkdir(parents=True)
     (made / "nvc").symlink_to(ROOT / "nvc")
@@ -374,13 +371,9 @@ async def until(condition: object) -> None:
 
 
 def test_it_ends_with_its_agent(tmp_path: Path) -> None:
-    script = (
-        f"import sys; sys.path[:] = {sys.path!r}\nimport asyncio\nfrom nvc.agent.warming import Warming\n"
-        f"async def run():\n    w = Warming({str(tmp_path / 'run')!r}, library={str(library(tmp_path))!r})\n"
-        "    await w.start()\n"
-        "    print(w.pid, flush=True)\n    await asyncio.sleep(60)\nasyncio.run(run())"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as agent:
+    script = PROGRAMS_OF_TESTS / "keep_warm.py"
+    command = [sys.executable, script, str(tmp_path / "run"), str(library(tmp_path))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout is not None
         pidfd = os.pidfd_open(int(agent.stdout.readline()))
         try:

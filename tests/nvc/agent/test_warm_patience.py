@@ -1,4 +1,4 @@
-"""How long the warm process waits for a packet that a client owes it, when it is itself that is slow."""
+"""How long the pre-fork server waits for a packet that a client owes it, when it is itself that is slow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def client() -> Iterator[socket.socket]:
 
 
 class Busy(warm.Warm):
-    """One that was busy with others for longer than it waits for anybody."""
+    """A server that was busy with other clients for longer than it waits for any."""
 
     def __init__(self, place: Path, client: socket.socket) -> None:
         super().__init__(warming.listen(str(place / "run")), str(ROOT), programs())
@@ -68,7 +68,7 @@ def test_a_word_that_came_while_others_were_served_is_in_time(tmp_path: Path, cl
     assert busy.begun == [os.getpid()]
 
 
-def test_who_says_nothing_is_left(tmp_path: Path, client: socket.socket) -> None:
+def test_a_client_that_sends_nothing_is_left(tmp_path: Path, client: socket.socket) -> None:
     with Busy(tmp_path, client) as busy:
         ask(client)
         busy.forget()

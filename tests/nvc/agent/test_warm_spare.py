@@ -1,4 +1,4 @@
-"""The worker that is forked in advance: it is nobody's until it is somebody's, and goes when it is to go."""
+"""The worker that is forked in advance: it has no caller until it is given one, and ends when told."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from nvc.agent import warm_caller
-from tests.nvc.agent.test_warm import LAST, ROOT, SECONDS, Process, packet
+from tests.nvc.agent.test_warm import LAST, SECONDS, Process, packet
 
 pytestmark = pytest.mark.root
 
@@ -102,7 +102,7 @@ def test_it_does_the_next_request_and_another_takes_its_place(process: Process) 
     assert spare(process)[0] != worker
 
 
-def test_one_that_was_killed_is_replaced_and_missed_by_nobody(process: Process) -> None:
+def test_one_that_was_killed_is_replaced_without_a_failed_request(process: Process) -> None:
     worker, service = spare(process)
     os.kill(worker, signal.SIGKILL)
     assert process.whole()
@@ -124,7 +124,7 @@ def test_what_a_caller_lent_is_let_go_before_the_answer(process: Process) -> Non
         assert client.recv(16)[:1] == b"S"
         os.set_blocking(read, False)
         said = b""
-        while part := os.read(read, 4096):  # BlockingIOError while somebody holds the other side
+        while part := os.read(read, 4096):  # BlockingIOError while another process holds the other side
             said += part
         assert said.startswith(b"nvc-py: ")
 
@@ -144,7 +144,7 @@ def test_it_goes_with_the_warm_process(process: Process, number: signal.Signals)
 
 
 def test_it_goes_at_once_while_others_work(process: Process) -> None:
-    """A client that has asked and not said go yet keeps nobody."""
+    """A client that has asked and not said go yet delays no other."""
     both = spare(process)
     with process.ask(packet()) as client:
         assert client.recv(16) == b"R"
@@ -223,68 +223,13 @@ def status_of(pid: int, name: str) -> int:
     return int(text.partition(f"\n{name}:")[2].split()[0], 16)
 
 
-LOOK = f"""
-import json, os, socket, sys
-sys.path.insert(0, {str(ROOT)!r})
-from nvc import container_service
-from nvc.container_messages import ContainerConfig, InspectRequest
-from nvc.errors import ContainerError
-from nvc.agent import warm_caller
-from nvc.agent.warm_request import Programs
-from nvc.agent.warm_worker import Spare
-from nvc.log import open_log
-
-LAST = {LAST}
-
-def look():
-    log = open_log("log")
-    helper = container_service.start(deadline=7.0, log=log)
-    pid = helper._client.pid
-    try:
-        helper.inspect(InspectRequest(ContainerConfig(LAST, "/nowhere"), True, False, False))
-    except ContainerError:
-        pass  # it has answered, so it has taken everything over
-    (sandbox,) = [int(n) for n in open(f"/proc/{{pid}}/task/{{pid}}/children").read().split()]
-    seen = dict(
-        sandbox=warm_caller.manner_of(sandbox) == warm_caller.manner_of(os.getpid()),
-        same=warm_caller.manner_of(pid) == warm_caller.manner_of(os.getpid()),
-        limits=warm_caller.manner_of(pid).limits[1],
-        oom=warm_caller.manner_of(pid).oom_score,
-        nice=warm_caller.manner_of(pid).nice,
-        directory=os.readlink(f"/proc/{{pid}}/cwd"),
-        stderr=os.stat(f"/proc/{{pid}}/fd/2").st_ino == os.fstat(2).st_ino,
-        log=any(os.readlink(f"/proc/{{pid}}/fd/{{n}}").endswith("/log") for n in os.listdir(f"/proc/{{pid}}/fd")),
-        early=pid in sys.early,
-    )
-    sys.stdout.write(json.dumps(seen))
-    sys.stdout.flush()
-    helper.close()
-    return 7
-
-made = container_service.start_service
-sys.early = []
-def noted(*words, **named):
-    client = made(*words, **named)
-    sys.early.append(client.pid)
-    container_service.start_service = made  # only what is forked in advance is noted
-    return client
-container_service.start_service = noted
-
-ours = warm_caller.manner_of(os.getpid())
-spare = Spare(ours, Programs(look, look, None, lambda numbers: None))
-manner = ours.replace(limits=tuple((n, 4096, 8192) if n == 1 else (n, s, h) for n, s, h in ours.limits),
-                      oom_score=min(1000, ours.oom_score + 7), nice=ours.nice + 3)
-data = open(sys.argv[1], "rb").read()
-here = os.open(sys.argv[2], os.O_PATH)
-assert spare.give(data, [0, 1, 2, here], manner)
-print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(spare.pid, 0)[1]), ours.oom_score, ours.nice]), file=sys.stderr)
-"""
+LOOK = Path(__file__).parent / "programs/look_at_worker.py"
 
 
 def test_worker_and_service_become_as_the_caller_is(tmp_path: Path) -> None:
     (tmp_path / "request").write_bytes(packet())
     done = subprocess.run(
-        [sys.executable, "-c", LOOK, str(tmp_path / "request"), str(tmp_path)],
+        [sys.executable, LOOK, str(tmp_path / "request"), str(tmp_path), str(LAST)],
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -306,7 +251,7 @@ def test_worker_and_service_become_as_the_caller_is(tmp_path: Path) -> None:
     }
 
 
-def test_a_child_is_made_like_somebody_else() -> None:
+def test_a_child_gets_the_attributes_of_another() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
             ours = warm_caller.manner_of(child.pid)

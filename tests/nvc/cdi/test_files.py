@@ -80,7 +80,7 @@ def test_what_is_not_a_file_is_a_warning(directories: tuple[Path, Path], make: o
     assert len(found.warnings) == 1
 
 
-def test_saving_replaces_as_a_whole_and_for_everybody_to_read(tmp_path: Path) -> None:
+def test_saving_replaces_as_a_whole_and_for_all_to_read(tmp_path: Path) -> None:
     path = tmp_path / "new/cdi/nvidia.yaml"
     previous = os.umask(0o077)
     try:

@@ -303,7 +303,7 @@ def test_chmod_changes_directories_of_the_container_only(rootfs: Path) -> None:
 
 
 def test_root_of_a_user_namespace_is_enough(rootfs: Path, tmp_path: Path) -> None:
-    """Rootless engines start hooks as the container's root, which is nobody in particular outside."""
+    """Rootless engines start hooks as the container's root, which has no rights outside."""
     build()
     host = create(str(tmp_path / "machine"), "h200")
     install(rootfs, "usr/lib/driver")

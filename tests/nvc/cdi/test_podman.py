@@ -192,7 +192,7 @@ def test_an_annotation_gives_a_share_of_the_device(
     assert (silent.code, silent.out) == (0, ""), silent.text
 
 
-def test_a_spec_has_a_share_for_who_does_not_ask(podman: Callable[..., CdiPodman], forgotten: None) -> None:
+def test_a_spec_has_a_share_for_containers_that_request_none(podman: Callable[..., CdiPodman], forgotten: None) -> None:
     one = podman("runc", "hybrid", "--share=mem=25%")
     result = one.run(["nvidia.com/gpu=0"], ["sh", "-c", SHARE])
     assert (result.code, result.out) == (0, SEEN), result.text

@@ -14,7 +14,7 @@ from tests.support.library import FakeLibrary
 Command = Callable[..., tuple[int, str, str]]
 LXC = "/usr/lib/x86_64-linux-gnu/lxc/rootfs"
 CALLER = (os.geteuid(), os.getegid())
-NOBODY = (None, None)
+NO_CLIENT = (None, None)
 DOCKER = "--load-kmods configure --cuda-compat-mode=ldconfig --ldconfig=@/sbin/ldconfig"
 UNPRIVILEGED = "--user configure --no-cgroups --ldconfig=@/usr/sbin/ldconfig"
 
@@ -23,7 +23,7 @@ CASES = [
     pytest.param(
         f"--load-kmods configure --device=0 --compute --compat32 --graphics --utility --video --display --pid=41 {LXC}",
         "load-kmods",
-        NOBODY,
+        NO_CLIENT,
         "compute compat32 graphics utility video display supervised",
         41,
         "",
@@ -34,7 +34,7 @@ CASES = [
     pytest.param(
         f"{DOCKER} --device=all --compute --utility --pid=41 {LXC}",
         "load-kmods",
-        NOBODY,
+        NO_CLIENT,
         "cuda-compat-mode=ldconfig compute utility supervised",
         41,
         "@/sbin/ldconfig",
@@ -45,7 +45,7 @@ CASES = [
     pytest.param(
         f"{DOCKER} --device=0,1 --compute --utility --pid=41 {LXC}",
         "load-kmods",
-        NOBODY,
+        NO_CLIENT,
         "cuda-compat-mode=ldconfig compute utility supervised",
         41,
         "@/sbin/ldconfig",
@@ -56,7 +56,7 @@ CASES = [
     pytest.param(
         f"{DOCKER} --device=all --compute --require=cuda>=12.0 --pid=41 {LXC}",
         "load-kmods",
-        NOBODY,
+        NO_CLIENT,
         "cuda-compat-mode=ldconfig compute supervised",
         41,
         "@/sbin/ldconfig",

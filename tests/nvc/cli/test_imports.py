@@ -32,44 +32,40 @@ FORBIDDEN = {
     "traceback",
 }
 
-READ = """
-from nvc.cli import options, settings
-from nvc.cli.getopt import parse
-from nvc.cli.{command} import read
-words = {words!r}
-settings.read(parse("p", ["-k", "-u1:2"], options.GLOBAL, in_order=True))
-parsed = parse("p", words, options.rows({command!r}), in_order=False)
-read(parsed, words) if {command!r} == "list" else read(parsed)
-"""
+READ = str(Path(__file__).parent / "programs/read_command_line.py")
 
 
-def imported(code: str) -> set[str]:
-    """The modules that a bare interpreter has after running ``code``."""
-    program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{code}\nprint(sorted(sys.modules))"
+def imported(*arguments: str) -> set[str]:
+    """The modules that a bare interpreter prints with these arguments; or, of one, has after running it."""
+    if len(arguments) == 1:
+        arguments = (
+            "-c",
+            f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{arguments[0]}\nprint(sorted(sys.modules))",
+        )
     ran = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-I", "-S", *arguments], capture_output=True, text=True, check=True, timeout=60
     )
     return set(json.loads(ran.stdout.splitlines()[-1].replace("'", '"')))
 
 
 @pytest.mark.parametrize(
-    "code",
+    "words",
     [
-        pytest.param("import nvc.cli.main", id="main"),
+        pytest.param(["import nvc.cli.main"], id="main"),
         pytest.param(
-            READ.format(command="configure", words=["--device=0", "-cu", "--pid=7", "--require=cuda>1", "/r"]),
+            [READ, str(REPOSITORY), "configure", "--device=0", "-cu", "--pid=7", "--require=cuda>1", "/r"],
             id="configure",
         ),
-        pytest.param(READ.format(command="list", words=["--device=0", "-l"]), id="list"),
-        pytest.param(READ.format(command="info", words=["--csv"]), id="info"),
-        pytest.param("import nvc.selection, nvc.requirements, nvc.capabilities, nvc.log", id="pure"),
-        pytest.param("from nvc.cli.main import main; main(['configure', '--foo'], 'p')", id="usage-error"),
-        pytest.param("from nvc.cli.main import main; main(['configure', '/'], 'p')", id="input-error"),
-        pytest.param("from nvc.cli.main import main; main(['-V'], 'p')", id="version"),
+        pytest.param([READ, str(REPOSITORY), "list", "--device=0", "-l"], id="list"),
+        pytest.param([READ, str(REPOSITORY), "info", "--csv"], id="info"),
+        pytest.param(["import nvc.selection, nvc.requirements, nvc.capabilities, nvc.log"], id="pure"),
+        pytest.param(["from nvc.cli.main import main; main(['configure', '--foo'], 'p')"], id="usage-error"),
+        pytest.param(["from nvc.cli.main import main; main(['configure', '/'], 'p')"], id="input-error"),
+        pytest.param(["from nvc.cli.main import main; main(['-V'], 'p')"], id="version"),
     ],
 )
-def test_the_start_up_path_imports_nothing_expensive(code: str) -> None:
-    assert imported(code) & FORBIDDEN == set()
+def test_the_start_up_path_imports_nothing_expensive(words: list[str]) -> None:
+    assert imported(*words) & FORBIDDEN == set()
 
 
 @pytest.mark.parametrize("words", [["configure", "--foo"], ["configure", "/"], ["--user=x:y:z", "info"], ["-V"]])

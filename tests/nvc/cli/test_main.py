@@ -239,7 +239,7 @@ def test_closed_standard_descriptors_do_not_become_files() -> None:
     assert _in_child(close_all) == 0
 
 
-def test_an_error_that_nobody_can_read_keeps_its_code() -> None:
+def test_an_error_that_cannot_be_written_keeps_its_code() -> None:
     child = os.fork()
     if child == 0:
         os.dup2(os.open("/dev/full", os.O_WRONLY), 2)

@@ -100,7 +100,7 @@ def test_what_the_agent_refuses_is_refused(share: Share, entry: str, tmp_path: P
         pytest.param(fails(AgentError("busy")), id="an agent in trouble"),
     ],
 )
-def test_whom_the_agent_does_not_guard_is_changed_in_the_file(
+def test_a_share_that_the_agent_does_not_guard_is_changed_in_the_file(
     share: Share, entry: str, tmp_path: Path, answer: Any
 ) -> None:
     with FakeAgent(str(tmp_path / "control"), status=answer) as agent:

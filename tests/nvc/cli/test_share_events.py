@@ -202,7 +202,7 @@ def _hang_up(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     raise ConnectionResetError
 
 
-def test_who_may_not_ask_is_told_and_it_ends(events: Events, tmp_path: Path) -> None:
+def test_a_user_without_access_is_told_and_it_ends(events: Events, tmp_path: Path) -> None:
     def refuse(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
         raise PrivilegeError("events: not for you", hint="be root")
         yield {}

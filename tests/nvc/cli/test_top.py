@@ -99,7 +99,7 @@ def test_without_an_agent_the_shims_shares_are_shown_and_it_says_so(top: Top, co
     assert ["0Mi/10.0Gi", "-", "-", "50%", "20", "normal", "0", "-", "-", "-", "shim"] == row.split()[2:]
 
 
-def test_both_sources_make_one_picture_and_nobody_is_there_twice(socket: str, top: Top, container: str) -> None:
+def test_both_sources_make_one_picture_without_duplicates(socket: str, top: Top, container: str) -> None:
     both = tenant(2, container="shimmed", gpus=(share(UUIDS[1]),))
     with FakeAgent(socket, status=saying(status(tenant()), status(tenant(), both))):
         first, second = (json.loads(top("--json")[1]) for _ in range(2))
@@ -145,7 +145,7 @@ def test_an_agent_that_does_not_answer_is_not_waited_for(
     assert "no answer within 0.2 s" in seen.problems[0]
 
 
-def test_who_may_see_nothing_is_told_why(top: Top, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_access_is_told_why(top: Top, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PrivilegeError("/run/nvc/share: permission denied", hint="be root")
 

@@ -31,6 +31,7 @@ from tests.support.launchers import interpreter
 from tests.support.readable import search_path
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
+PROGRAMS = Path(__file__).parent / "programs"
 
 pytestmark = pytest.mark.root
 
@@ -280,12 +281,7 @@ def test_an_nvml_that_hangs_with_every_signal_blocked_is_ended(
 
 def test_an_nvml_that_hangs_does_not_outlive_its_caller(driver_root: Callable[..., Host]) -> None:
     host = driver_root("HANG_IN=nvmlInitWithFlags")
-    code = (
-        "import sys\nfrom nvc.driver.service import start\nfrom nvc.log import Log\nfrom nvc.model import Host\n"
-        f"client = start(Host(root={host.root!r}), uid=None, gid=None, deadline=60, log=Log.none())\n"
-        "print(client.pid, flush=True)\nclient.system()\n"
-    )
-    caller = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
+    caller = subprocess.Popen([sys.executable, PROGRAMS / "ask_system.py", host.root], stdout=subprocess.PIPE)
     with caller:
         assert caller.stdout is not None
         pid = int(caller.stdout.readline())
@@ -372,15 +368,12 @@ def test_an_ordinary_user_reaches_a_driver_root_too(driver_root: Callable[..., H
     for path in [tmp_path, *tmp_path.parents]:
         if path.stat().st_mode & 0o005 == 0:
             path.chmod(path.stat().st_mode | 0o055)
-    code = (
-        f"import sys\nsys.path[:0] = {search_path()!r}\n"
-        "from nvc.driver.service import start\nfrom nvc.log import Log\nfrom nvc.model import Host\n"
-        f"with start(Host(root={host.root!r}), uid=None, gid=None, deadline=9, log=Log.none()) as client:\n"
-        "    print(client.gpu(0).name)\n"
-        "    print(open(f'/proc/{client.pid}/status').read())\n"
-    )
-    command = ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", interpreter(), "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd="/")
+    program = tmp_path / "ask_gpu.py"
+    shutil.copy(PROGRAMS / program.name, program)
+    program.chmod(0o644)
+    environment = {**os.environ, "PYTHONPATH": ":".join(search_path())}
+    command = ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", interpreter(), str(program), host.root]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, cwd="/")
     assert "" == done.stderr
     assert done.stdout.startswith("confined\n")
     assert "CapPrm:\t0000000000000000" in done.stdout

@@ -33,17 +33,10 @@ def test_a_hit_asks_nothing_and_gives_the_same(machine: Machine) -> None:
 
 def test_a_hit_imports_no_discovery(machine: Machine) -> None:
     machine.load()
-    script = f"""
-import sys
-sys.path.insert(0, {str(Path(nvc.__file__).parents[1])!r})
-from nvc.driver.inventory import load
-from nvc.log import Log
-from nvc.model import DriverOptions, Host
-host = Host(root={machine.host.root!r}, system={machine.host.system!r})
-assert load(host, DriverOptions(), None, cache={str(machine.cache)!r}, log=Log.none(), environ={machine.environ!r})
-print(*sys.modules)
-"""
-    command = [sys.executable, "-I", "-S", "-c", script]
+    program = Path(__file__).parent / "programs/load_inventory.py"
+    words = [Path(nvc.__file__).parents[1], machine.host.root, machine.host.system, machine.cache]
+    variables = [f"{name}={value}" for name, value in machine.environ.items()]
+    command = [sys.executable, "-I", "-S", program, *words, *variables]
     loaded = set(subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout.split())
 
     slow = {"nvc.driver.discover", "nvc.driver.tables", "nvc.formats.ldcache", "nvc.formats.elf", "elftools", "json",

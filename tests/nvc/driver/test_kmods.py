@@ -274,17 +274,10 @@ def test_a_driver_root_has_its_own_modprobe_and_nodes(kernel: Kernel, log: Any) 
         (kernel.base / name).rename(root / name)
     (root / "sys/module/nvidia").mkdir(parents=True)
     (root / "sys/module/nvidia/initstate").write_text("live\n")
-    script = f"""
-import sys
-sys.path.insert(0, {str(Path(kmods.__file__).parents[2])!r})
-from nvc.driver import kmods
-from nvc.log import open_log
-from nvc.model import Host
-kmods._in_root({str(root)!r}, kmods._Work(kmods.KernelTree(), 1, (), open_log("/dev/stderr"), 5.0).run,
-               open_log("/dev/stderr"), 20.0)
-"""
+    program = Path(__file__).parent / "programs/load_modules_in_root.py"
+    command = [sys.executable, "-I", "-S", program, Path(kmods.__file__).parents[2], root]
 
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
 
     assert (root / "dev/nvidia0").is_char_device()
     assert (root / "dev/nvidiactl").is_char_device()

@@ -16,6 +16,7 @@ from nvc.engines.files import Files, backup_path, write
 from nvc.engines.wish import FileEdit
 from nvc.errors import InputError, NvcError, PrivilegeError
 
+PROGRAMS = Path(__file__).parent / "programs"
 OLD, NEW = "old text, ü\r\n", "new text\n"
 
 
@@ -150,20 +151,9 @@ def test_a_disk_that_says_no(file: Path, monkeypatch: pytest.MonkeyPatch, call: 
 @pytest.mark.root
 def test_a_full_disk(tmp_path: Path) -> None:
     """For real: a file system of 16 KiB in a mount namespace of its own."""
-    code = f"""
-import os, sys
-sys.path.insert(0, {str(Path(__file__).parents[3])!r})
-from nvc.engines.files import Files, write
-from nvc.engines.wish import FileEdit
-from nvc.errors import NvcError
-try:
-    write(FileEdit("f", "old", "x" * 100_000, "make"), Files())
-except NvcError as error:
-    print(error, "|", error.hint, "|", open("f").read(), "|", sorted(os.listdir()))
-"""
-    script = 'mount -t tmpfs -o size=16k none "$0" && cd "$0" && printf old >f && exec "$1" -c "$2"'
+    script = 'mount -t tmpfs -o size=16k none "$0" && cd "$0" && printf old >f && exec "$1" "$2"'
     ran = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script, str(tmp_path), sys.executable, code],
+        ["unshare", "-m", "sh", "-c", script, str(tmp_path), sys.executable, PROGRAMS / "write_on_full_disk.py"],
         capture_output=True,
         text=True,
         check=False,
@@ -181,19 +171,9 @@ def test_without_the_right_to(file: Path, locked: str) -> None:
     for directory in file.parents:
         if directory.stat().st_mode & 0o005 != 0o005:
             directory.chmod(0o755)
-    code = f"""
-import os, sys
-sys.path.insert(0, {str(Path(__file__).parents[3])!r})
-from nvc.engines.files import Files, write
-from nvc.engines.wish import FileEdit
-from nvc.errors import PrivilegeError
-os.setuid(65534)
-try:
-    write(FileEdit({str(file)!r}, {OLD!r}, "new", "make"), Files())
-except PrivilegeError as error:
-    print(error, "|", error.hint)
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, PROGRAMS / "write_without_right.py", file, OLD], capture_output=True, text=True, check=False
+    )
 
     verb = "read" if locked == "file" else "write"
     assert ran.stdout == f"permission error: cannot {verb} {file}: permission denied | run it as root (sudo)\n", (

@@ -37,23 +37,7 @@ volume_path = "{place}/volumes"
 [network]
 network_config_dir = "{place}/net"
 """
-SCRIPT = """
-set -e
-mount -t tmpfs none /etc/containers
-printf '{"default": [{"type": "insecureAcceptAnything"}]}' >/etc/containers/policy.json
-cp "$1/containers.conf" "$1/storage.conf" /etc/containers/
-cd "$2"
-parent=$4
-run() {
-    set -- --cgroup-parent="/$parent" --rootfs "$1/rootfs"
-    podman run --detach --rm --network=none --log-driver=none --pids-limit=-1 "$@" /bin/busybox true
-}
-"$3" -m nvc runtime configure --runtime=podman --hook-path="$1/nvc-hook"
-run "$1"
-"$3" -m nvc runtime configure --runtime=podman --remove
-run "$1"
-ls /etc/containers/containers.conf.d /etc/containers/oci/hooks.d
-"""
+SCRIPT = Path(__file__).parent / "programs/configure_podman.sh"
 
 
 def test_podman_calls_the_hook_until_it_is_removed(tmp_path: Path) -> None:
@@ -80,9 +64,7 @@ def test_podman_calls_the_hook_until_it_is_removed(tmp_path: Path) -> None:
             "--propagation",
             "private",
             "sh",
-            "-c",
             SCRIPT,
-            "sh",
             tmp_path,
             REPOSITORY,
             sys.executable,

@@ -22,7 +22,7 @@ from tests.support.native import build
 SWITCH = 0.215
 CALLS = 0.600 + 0.330
 HISTORIES = 300
-#: Milliseconds of a window in which everybody's share is within its bounds.
+#: Milliseconds of a window in which every tenant's share is within its bounds.
 WINDOW = 500
 
 
@@ -116,7 +116,7 @@ def parts(busy: dict[str, float]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "expected_points"),
+    ("weights", "expected_points"),
     [
         (((50, 1), (50, 1)), (50, 50)),
         (((70, 1), (30, 1)), (70, 30)),
@@ -126,10 +126,10 @@ def parts(busy: dict[str, float]) -> dict[str, float]:
     ],
 )
 def test_saturated_tenants_get_their_weights_and_lose_little(
-    wishes: tuple[tuple[int, int], ...], expected_points: tuple[int, ...]
+    weights: tuple[tuple[int, int], ...], expected_points: tuple[int, ...]
 ) -> None:
     with a_bed() as bed:
-        started(bed, *(Tenant(str(index), weight, groups=groups) for index, (weight, groups) in enumerate(wishes)))
+        started(bed, *(Tenant(str(index), weight, groups=groups) for index, (weight, groups) in enumerate(weights)))
         busy = bed.window(10_000)
     assert sum(busy.values()) >= 9_500
     assert list(parts(busy).values()) == pytest.approx(expected_points, abs=1)
@@ -223,7 +223,7 @@ def check(bed: Bed, busy: dict[str, float], length: float, why: str) -> None:
     phases = {phase.name: (phase.until - phase.since) / 1000 for phase in schedule.phases}
     period = schedule.period / 1000
     groups = sum(tenant.groups for tenant in tenants)
-    # In the longest round everybody has a turn; a window begins and ends within one.
+    # In the longest round every tenant has a turn; a window begins and ends within one.
     turn = {tenant.name: slices[tenant.name] * tenant.groups for tenant in tenants}
     one_round = sum(turn.values()) + groups * SWITCH
     free = [tenant for tenant in tenants if tenant.name not in phases]
@@ -259,7 +259,7 @@ def check(bed: Bed, busy: dict[str, float], length: float, why: str) -> None:
             whole = length / period * (phases[tenant.name] - 3 * SWITCH) * own
             assert busy[tenant.name] >= whole - phases[tenant.name] - CALLS, f"{tenant} ({why})"
     elif free:
-        # Somebody can always compute: only switches are lost, one for each turn and for each phase.
+        # There is always a tenant that can compute: only switches are lost, one for each turn and for each phase.
         shortest = min(slices.values())
         switches = length / max(shortest, 0.2) if groups > 1 else 1
         lost = min(switches, length / period * 4 * len(phases) + groups * length / min(one_round, length)) * SWITCH

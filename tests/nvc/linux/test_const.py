@@ -11,28 +11,7 @@ import pytest
 
 from nvc.linux import const
 
-HEADERS = """
-#define _GNU_SOURCE
-#include <stddef.h>
-#include <stdio.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <linux/mman.h>
-#include <sys/mount.h>
-#include <sys/prctl.h>
-#include <sys/ptrace.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <linux/audit.h>
-#include <linux/bpf.h>
-#include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/magic.h>
-#include <linux/openat2.h>
-#include <linux/seccomp.h>
-#include <linux/securebits.h>
-"""
+HEADERS = Path(__file__).parent / "programs/const_headers.h"
 #: Names of const whose C name is another, or that are not the headers'.
 RENAMED = {"LINUX_CAPABILITY_VERSION_3": "_LINUX_CAPABILITY_VERSION_3", "WAIT_ALL": "__WALL"}
 OURS = {"STATX_SIZE", "BPF_PROG_INFO_SIZE", "BPF_PROG_INFO_GPL_OFFSET", "AT_FDCWD"}
@@ -71,7 +50,7 @@ def compiled(tmp_path: Path, expressions: dict[str, str]) -> dict[str, int]:
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
     lines = "".join(f'    printf("{name} %lld\\n", (long long)({text}));\n' for name, text in expressions.items())
-    (tmp_path / "print.c").write_text(f"{HEADERS}\nint main(void)\n{{\n{lines}    return 0;\n}}\n")
+    (tmp_path / "print.c").write_text(f'#include "{HEADERS}"\nint main(void)\n{{\n{lines}    return 0;\n}}\n')
     subprocess.run(["cc", "-o", tmp_path / "print", tmp_path / "print.c"], check=True, timeout=60)
     output = subprocess.run([tmp_path / "print"], check=True, timeout=10, capture_output=True, text=True).stdout
     return {name: int(value) for name, value in (line.split() for line in output.splitlines())}

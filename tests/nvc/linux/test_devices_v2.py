@@ -268,26 +268,14 @@ def test_without_rights_the_error_says_what_to_do(group: Group) -> None:
     assert group.codes() == [only(*NODES["null"])]
 
 
-WATCHER = """
-import os, sys
-group, node = sys.argv[1:]
-open(group + "/cgroup.procs", "w").write(str(os.getpid()))
-print("ready", flush=True)
-while True:
-    try:
-        os.close(os.open(node, os.O_RDWR))
-        print("open", flush=True)
-        break
-    except PermissionError:
-        pass
-"""
+WATCHER = Path(__file__).parent / "programs/open_node.py"
 
 
 @pytest.mark.root
 def test_there_is_no_instant_without_a_filter(group: Group, way: str) -> None:
     """A process inside tries a forbidden node all the time while the filter is replaced again and again."""
     group.attach(only(*NODES["null"]))
-    argv = [sys.executable, "-I", "-S", "-c", WATCHER, str(group.path), str(group.nodes / "full")]
+    argv = [sys.executable, "-I", "-S", WATCHER, str(group.path), str(group.nodes / "full")]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watcher:
         try:
             assert watcher.stdout is not None

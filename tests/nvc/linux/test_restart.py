@@ -18,16 +18,7 @@ from tests.support import leftovers
 pytestmark = pytest.mark.root
 
 #: Waits for its stdin without Python's own trying again: a wait that ended early would end the program with 3.
-PROGRAM = """
-import ctypes, signal, sys
-libc = ctypes.CDLL(None, use_errno=True)
-signal.signal(signal.SIGCONT, lambda *_: None)
-signal.signal(signal.SIGURG, lambda *_: None)
-room = ctypes.create_string_buffer(8)
-sys.stdout.write("ready\\n")
-sys.stdout.flush()
-sys.exit(libc.read(0, room, 8) != 1 and 3)
-"""
+PROGRAM = Path(__file__).parent / "programs/wait_for_stdin.py"
 
 
 def field(pid: int, name: str) -> str:
@@ -53,7 +44,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["python3", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(["python3", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         assert waits(process.pid)

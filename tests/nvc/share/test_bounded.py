@@ -1,4 +1,4 @@
-"""Work that may never come back, and descriptors that nobody answers for."""
+"""Work that may never come back, and descriptors that are not answered for."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_work_keeps_none_of_our_locks(tmp_path: Path) -> None:
     os.close(held)
 
 
-#: Seconds after which the silent file system is taken away from under whoever waits for it.
+#: Seconds after which the silent file system is taken away from under the process that waits for it.
 _SILENCE = 5
 
 
 def _silent(path: str, ready: int) -> None:
     """A file system that never answers, until the limit, or the end of the process that forked this one.
 
-    Whoever waits for it does so in the kernel; the connection ends with the only descriptor, so no wait outlives this.
+    A process waits for it in the kernel; the connection ends with the only descriptor, so no wait outlives this.
     """
     end_with_parent()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -121,13 +121,13 @@ def _stat_silent(directory: str) -> int:
 @SILENT
 @pytest.mark.root
 def test_a_process_with_files_that_never_answer_is_found_all_the_same(tmp_path: Path) -> None:
-    """A tenant's own file system must not stop whoever lists shares."""
+    """A tenant's own file system must not stop a list of shares."""
     assert 1 == len(in_namespaces(_look, str(tmp_path), pid=True, timeout=60))
 
 
 @SILENT
 @pytest.mark.root
-def test_the_silent_file_system_is_taken_away_from_whoever_waits(
+def test_the_silent_file_system_is_taken_away_from_a_process_that_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the test above relies on: its file does hold up a plain stat, but for no longer than its server's limit."""

@@ -131,7 +131,7 @@ def test_a_second_library_comes_where_the_first_cannot_do(
         pytest.param("999.1", "mem=1Gi", ("", "-api"), id="too new"),
     ],
 )
-def test_under_the_guard_only_what_needs_somebody_in_the_process_loads_something(
+def test_under_the_guard_only_what_needs_a_library_in_the_process_loads_one(
     tmp_path: Path, wish: ShareWish, log: Log, version: str, option: str, kinds: tuple[str, ...]
 ) -> None:
     asked = wish.replace(option=option, guarded=True)
@@ -159,7 +159,7 @@ def test_without_a_wish_and_a_default_nothing_is_done(tmp_path: Path, wish: Shar
         assert (bool(resolved), operations) == (False, ())
 
 
-def test_the_nodes_default_holds_for_who_does_not_ask(tmp_path: Path, wish: ShareWish) -> None:
+def test_the_nodes_default_holds_without_a_request(tmp_path: Path, wish: ShareWish) -> None:
     (tmp_path / "config.toml").write_text('[share]\ndefault = "mem=25%"\n')
     resolved, operations = inject.plan(
         wish.replace(option=""), Selection(gpus=(gpu(1),)), Host(), driver(), CONTAINER, Log.none()
@@ -168,7 +168,7 @@ def test_the_nodes_default_holds_for_who_does_not_ask(tmp_path: Path, wish: Shar
     assert (resolved.source, resolved.gpus[0].memory, len(operations)) == ("default", 25 << 30, 5)
 
 
-def test_who_asks_for_more_than_the_node_gives_is_told_the_word(tmp_path: Path, wish: ShareWish) -> None:
+def test_a_request_for_more_than_the_node_gives_is_refused_by_its_word(tmp_path: Path, wish: ShareWish) -> None:
     (tmp_path / "config.toml").write_text('[share]\nmaximum = "cap=25%"\n')
     with pytest.raises(InputError, match="cap=50% is more than this node gives"):
         inject.plan(wish, Selection(gpus=(gpu(1),)), Host(), driver(), CONTAINER, Log.none())

@@ -122,7 +122,7 @@ def test_everything_is_in_its_place_and_only_the_region_can_be_written(place: Pa
         pytest.param("opt/program", "static programs have no limits", id="none"),
     ],
 )
-def test_the_log_says_who_will_read_the_loaders_file(place: Path, rootfs: Path, loader: str, said: str) -> None:
+def test_the_log_says_what_will_read_the_loaders_file(place: Path, rootfs: Path, loader: str, said: str) -> None:
     (rootfs / loader).write_text("")
 
     @isolated

@@ -52,7 +52,7 @@ def test_a_process_with_the_region_open_is_found(a_region: int) -> None:
         pytest.param({"pid": 0xFFFFFFFF}, id="a number that no process has"),
     ],
 )
-def test_a_slot_that_lies_finds_nobody(lie: dict[str, int], a_region: int) -> None:
+def test_a_slot_that_lies_finds_no_process(lie: dict[str, int], a_region: int) -> None:
     assert {} == processes.host_pids(a_region, [slot(os.getpid()).replace(**lie)])
 
 

@@ -84,7 +84,7 @@ def test_the_default_is_for_words_that_are_not_said() -> None:
     assert ResolvedGpu(FIRST.uuid, 2, 0, 1000, 0, "normal") == got(policy, "mem=100%,cap=100%,priority=normal")
 
 
-def test_the_maximum_holds_for_who_says_nothing() -> None:
+def test_the_maximum_holds_without_a_request() -> None:
     policy = rules(maximum="mem=25%,cap=40%,weight=5,priority=low,oversubscribe=off")
     assert ResolvedGpu(FIRST.uuid, 2, 20 * GIB, 400, 5, "low") == got(policy)
 
@@ -175,7 +175,7 @@ def test_any_wish_ends_in_a_share_or_a_message(annotation: str, variable: str) -
     st.one_of(st.none(), st.integers(1, 80)),
     st.booleans(),
 )
-def test_nobody_gets_more_than_the_maximum(most: int, cap: int, wanted: int | None, whole: bool) -> None:
+def test_no_container_gets_more_than_the_maximum(most: int, cap: int, wanted: int | None, whole: bool) -> None:
     policy = rules(maximum=f"mem={most}%,cap={cap}%", clamp=True)
     text = ",".join((f"mem={wanted}Gi",) * (wanted is not None) + ("cap=100%",) * whole)
     found = decide(policy, [FIRST], annotation=text)

@@ -1,4 +1,4 @@
-"""The limits file, changed while others read it, and the region, which nobody may believe."""
+"""The limits file, changed while others read it, and the region, which is not trusted."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_change_keeps_inode_and_size_and_raises_the_generation_by_two(file: in
     assert ONE == limits.read(file)
 
 
-def test_limits_that_somebody_began_to_write_are_no_limits_until_the_next_writer(file: int) -> None:
+def test_limits_that_were_written_in_part_are_no_limits_until_the_next_writer(file: int) -> None:
     os.pwrite(file, struct.pack("<I", 7), limits.GENERATION)
     with pytest.raises(FormatError, match="began to write"):
         limits.read(file)

@@ -28,7 +28,7 @@ def directory(tmp_path: Path) -> str:
 
 @pytest.fixture
 def ended() -> Iterator[int]:
-    """The number of a process that has ended, and nobody has reaped: nobody else can have it meanwhile."""
+    """The number of a process that has ended, and was not reaped: no other can have it meanwhile."""
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     yield process.pid
@@ -177,7 +177,7 @@ def test_a_replaced_file_is_not_opened(name: str, make: Make, directory: str) ->
             opening()
 
 
-def test_a_change_is_in_force_for_whoever_has_the_file_open(make: Make, directory: str) -> None:
+def test_a_change_is_in_force_for_a_process_with_the_file_open(make: Make, directory: str) -> None:
     make("abc", os.getpid())
     descriptor = os.open(f"{directory}/abc/limits", os.O_RDONLY)
     with store.find("abc", directory) as entry:

@@ -1,4 +1,4 @@
-"""The words of a share: what is read, what is written, and what is refused with a message."""
+"""The share spec: what is read, what is written, and what is refused with a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UUID = "GPU-b8058b66-3950-5eb2-94c2-df90166ee487"
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> GpuShare:
+def gpu_shares(draw: st.DrawFn) -> GpuShare:
     memory, part = draw(
         st.one_of(
             st.just((0, 0)),
@@ -41,7 +41,7 @@ SELECTORS = st.one_of(
 )
 
 
-@given(st.one_of(st.none(), wishes()), st.dictionaries(SELECTORS, wishes(), max_size=GPU_LIMIT))
+@given(st.one_of(st.none(), gpu_shares()), st.dictionaries(SELECTORS, gpu_shares(), max_size=GPU_LIMIT))
 def test_what_is_written_is_read_back(default: GpuShare | None, per_gpu: dict[str, GpuShare]) -> None:
     share = Share(default, tuple(per_gpu.items()))
     if format_share(share):

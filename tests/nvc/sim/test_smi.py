@@ -83,18 +83,7 @@ def test_other_programs_say_that_they_are_simulated(templates: Path, tmp_path: P
 
 def test_libcuda_answers_and_says_that_it_is_simulated(templates: Path, tmp_path: Path) -> None:
     root = create(str(tmp_path / "m"), "h100x8").root
-    script = (
-        "import ctypes, os, sys\n"
-        "os.chroot(sys.argv[1]); os.chdir('/')\n"
-        "cuda = ctypes.CDLL('libcuda.so.1')\n"
-        "number, name = ctypes.c_int(), ctypes.create_string_buffer(96)\n"
-        "assert cuda.cuDeviceGetCount(ctypes.byref(number)) == 3\n"
-        "assert cuda.cuDriverGetVersion(ctypes.byref(number)) == 0 and number.value == 12040\n"
-        "assert cuda.cuInit(1) == 1 and cuda.cuInit(0) == 0\n"
-        "assert cuda.cuDeviceGetCount(ctypes.byref(number)) == 0 and number.value == 8\n"
-        "assert cuda.cuDeviceGet(ctypes.byref(number), 8) == 101\n"
-        "assert cuda.cuDeviceGetName(name, 96, 7) == 0 and name.value == b'NVIDIA H100 80GB HBM3'\n"
-    )
-    done = subprocess.run(["/usr/bin/python3", "-I", "-c", script, root], capture_output=True, text=True, check=False)
+    command = ["/usr/bin/python3", "-I", Path(__file__).parent / "programs/ask_libcuda.py", root]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "SIMULATED machine h100x8" in done.stderr

@@ -73,7 +73,7 @@ struct memory memory_of (uint64_t size);
 /* Says `key=value`, and waits for a line of stdin. */
 void say (const char *key, uint64_t value);
 void hold (void);
-/* The guard looks at a mapping a little after it is made. A line is said when it has looked, by who can know that; the time is
+/* The guard looks at a mapping a little after it is made. A test that knows sends a line when it has looked; the time is
  * for a test that cannot. */
 void let_it_be_seen (void);
 int send_descriptor (int socket, int descriptor);

@@ -96,7 +96,7 @@ void attack_classes (int argc, char **argv)
         wrong += bed_alloc (&bed, bed.subdevice, bed.next++, bad[i], NULL) == 0;
     }
     params[0] = memory_of (64 * MIB);
-    params[0].attributes = 0x2a000000; /* system memory: nobody's quota */
+    params[0].attributes = 0x2a000000; /* system memory: charged to no quota */
     say ("wrong", wrong);
     say ("system", bed_alloc (&bed, bed.device, bed.next++, 0x3e, params));
     params[0] = memory_of (20 * GIB);
@@ -172,7 +172,7 @@ void attack_pointers (int argc, char **argv)
         wrong += bed_control (&bed, bed.client, 0x101, build, 40) == 0;
         wrong += bed_control (&bed, bed.subdevice, 0x20801301, list, 16) == 0;
         wrong += ioctl (bed.file, REQUEST (0x2b, 48), (void *) (uintptr_t) bad[i]) == 0;
-        /* a class whose params nobody reads: where they are said to be must not be looked at, in whatever process */
+        /* a class whose params are not read: where they are said to be must not be looked at, in whatever process */
         bed_alloc (&bed, bed.subdevice, bed.next++, 0x90e6, (void *) (uintptr_t) bad[i]);
     }
     uint64_t endless[2] = { 0xffffffff, (uintptr_t) pages };

@@ -1,4 +1,4 @@
-/* Allocation by others: children, siblings with a passed descriptor, nobody any more. */
+/* Allocation by others: children, siblings with a passed descriptor, processes that ended. */
 #include "attack.h"
 
 #include <linux/sched.h>
@@ -174,7 +174,7 @@ void attack_traced (int argc, char **argv)
     say ("done", 0);
 }
 
-/* Somebody with memory to be stolen. */
+/* A tenant with memory to be stolen. */
 void attack_victim (int argc, char **argv)
 {
     struct bed bed = bed_open ();
@@ -189,7 +189,7 @@ void attack_victim (int argc, char **argv)
 }
 
 /* reused: a child makes a call whose struct does not come until the child is dead and another process has its number. Is what
- * the driver answers written to that one? Without the rights for this trick nobody is. */
+ * the driver answers written to that one? Without the rights for this trick there is no other process. */
 void attack_reused (int argc, char **argv)
 {
     struct bed bed = bed_open ();

@@ -105,7 +105,7 @@ static void race (uint32_t class, int argc, char **argv)
 /* One that only the caller can make: its own memory. */
 void attack_class_race (int argc, char **argv) { race (0x71, argc, argv); }
 
-/* The same by a child, on its parent's client, to whom the driver counts it. */
+/* The same by a child, on its parent's client, to which the driver counts it. */
 void attack_heir_race (int argc, char **argv)
 {
     struct bed bed = bed_open ();

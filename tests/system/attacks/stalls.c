@@ -1,4 +1,4 @@
-/* Calls whose struct lies where nobody can read it for as long as the program likes. */
+/* Calls whose struct lies where it cannot be read for as long as the program likes. */
 #include "attack.h"
 
 #include <linux/userfaultfd.h>
@@ -7,7 +7,7 @@
 #define PAGE 4096u
 #define LARGE ((size_t) 2 << 30)
 
-/* A page that is not there, and that nobody brings. NULL: this kernel lets nobody do so for its own reading (a container, since
+/* A page that is not there, and that nothing brings. NULL: this kernel does not allow that for its own reading (a container, since
  * 5.11). */
 static void *missing_page (void)
 {
@@ -58,7 +58,7 @@ static void *fork_on (void *argument)
 }
 
 /* stalled [fork]: one call waits for the page for ever. Or (fork, and where there is no such page) a process of 2 GiB is
- * forked again and again while it makes calls: whoever reads its memory waits for each fork. */
+ * forked again and again while it makes calls: a reader of its memory waits for each fork. */
 void attack_stalled (int argc, char **argv)
 {
     static struct stall stall;

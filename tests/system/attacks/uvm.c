@@ -109,7 +109,7 @@ void attack_unseen (int argc, char **argv)
     /* mmap_arg_struct32 (sys_ia32.c): address, length, protection, flags, descriptor, offset. */
     memcpy (low, (uint32_t[]) { place, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, (uint32_t) uvm.file, place },
             24);
-    /* A kernel without this entry ends whoever takes it. */
+    /* A kernel without this entry ends the process that takes it. */
     pid_t child = fork ();
     if (child == 0)
         _exit (entry_32 (20, 0, 0, 0) <= 0);
@@ -255,8 +255,8 @@ static void *call_with_slow_memory (void *argument)
     return NULL;
 }
 
-/* uvm-slow: 1.5 GiB of managed memory, and at once a call whose struct lies in a page that does not come until it is wanted: who
- * reads it waits. Where that takes a right that is not there, the page comes at once. How many pieces of 1 GiB? */
+/* uvm-slow: 1.5 GiB of managed memory, and at once a call whose struct lies in a page that does not come until it is wanted: a
+ * reader of it waits. Where that takes a right that is not there, the page comes at once. How many pieces of 1 GiB? */
 void attack_uvm_slow (int argc, char **argv)
 {
     static struct slow slow;

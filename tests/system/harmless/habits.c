@@ -71,7 +71,7 @@ static void print_status (void)
 
 static void print_memory (void)
 {
-    /* Nothing writable and executable, nothing shared with anybody. */
+    /* Nothing writable and executable, nothing shared with another process. */
     char line[512], rights[8];
     FILE *maps = fopen ("/proc/self/maps", "re");
     unsigned odd = 0;

@@ -96,7 +96,7 @@ static void duplicates (void)
     CHECK (take (one, 0x5c000011, 600) == 0x51); /* the open file lives, and so does what it has */
     CHECK (close (one) == 0);
     CHECK (take (two, 0x5c000011, 600) == 0x51);
-    control = fcntl (two, F_DUPFD_CLOEXEC, 710); /* nobody tells the library */
+    control = fcntl (two, F_DUPFD_CLOEXEC, 710); /* the library is not told */
     CHECK (close (two) == 0);
     CHECK (take (control, 0x5c000011, 600) == 0x51);
     CHECK (give (control, 0x5c000010) == 0);
@@ -151,7 +151,7 @@ static void first_memory (void)
     CHECK (before > 0 && highest < 20);
     CHECK (take (control, 0x5c000010, 1) == 0);
     table (&after, &highest);
-    CHECK (highest > 20); /* out of the way of who counts from 3 */
+    CHECK (highest > 20); /* out of the way of programs that count from 3 */
     CHECK (after == before);
 }
 

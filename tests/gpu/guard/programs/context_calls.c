@@ -145,7 +145,7 @@ static void another (void)
     MUST (cuDevicePrimaryCtxRetain (&context, device));
     took = now_ns () - begun;
     made = count;
-    MUST (cuDevicePrimaryCtxRelease (device)); /* before it answers: whoever asks next would measure this, too */
+    MUST (cuDevicePrimaryCtxRelease (device)); /* before it answers: the next measurement would include this */
     printf ("%llu", (unsigned long long) took);
     for (unsigned i = 0; i < made && i < CALLS; i++)
         printf (" %x.%x %llu %d", calls[i].number, calls[i].what, (unsigned long long) calls[i].ns, calls[i].is_changed);

@@ -79,7 +79,7 @@ static uint32_t duplicate (const struct client *to, uint32_t handle, uint32_t fr
     return status_of (to->file, REQUEST (0x34, 28), call, 24);
 }
 
-/* Allows a client to duplicate an object, and nobody else; or, of the client itself, all of its objects, beside what is
+/* Allows one client alone to duplicate an object; or, of the client itself, all of its objects, beside what is
  * allowed already. DUP_OBJECT; TYPE_CLIENT, COMPOSE. */
 static uint32_t share (const struct client *owner, uint32_t object, uint32_t target)
 {

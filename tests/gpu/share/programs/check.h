@@ -71,7 +71,7 @@ static inline CUdevice begin_cuda (void)
     return device;
 }
 
-/* Says a word and waits until whoever started the program writes a line (or has no more to say). */
+/* Says a word and waits for a line of stdin, or its end. */
 static inline void wait_for_line (const char *word)
 {
     char line[64];

@@ -21,7 +21,7 @@ int main (void)
         unsigned long count;
         if (strcmp (line, "first\n") == 0) {
             uint64_t took = make_first ();
-            MUST (cuDevicePrimaryCtxRelease (0)); /* before it answers: whoever asks next would measure this, too */
+            MUST (cuDevicePrimaryCtxRelease (0)); /* before it answers: the next measurement would include this */
             printf ("%llu\n", (unsigned long long) took);
             fflush (stdout);
             continue;

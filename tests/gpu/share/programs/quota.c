@@ -26,7 +26,7 @@ struct kind {
     CUresult (*take) (struct piece *piece, size_t bytes);
     void (*give) (struct piece *piece);
     /* What the driver keeps for later goes back too. NULL: nothing. */
-    void (*settle) (void);
+    void (*trim) (void);
     /* The smallest step of a fill; a power of two. */
     size_t smallest;
 };
@@ -87,7 +87,7 @@ static void give_async (struct piece *piece)
     MUST (cuMemFreeAsync (piece->address, NULL));
 }
 
-static void settle_async (void)
+static void trim_async (void)
 {
     CUmemoryPool own;
     MUST (cuStreamSynchronize (NULL));
@@ -108,7 +108,7 @@ static CUresult take_pool (struct piece *piece, size_t bytes)
     return cuMemAllocFromPoolAsync (&piece->address, bytes, pool, NULL);
 }
 
-static void settle_pool (void)
+static void trim_pool (void)
 {
     MUST (cuStreamSynchronize (NULL));
     MUST (cuMemPoolTrimTo (pool, 0));
@@ -170,7 +170,7 @@ static void give_graph_and_memory (struct piece *piece)
     give_graph (piece);
 }
 
-/* A graph of one node that allocates; the memory stays until somebody frees it. */
+/* A graph of one node that allocates; the memory stays until it is freed. */
 static CUresult take_graph (struct piece *piece, size_t bytes)
 {
     CUDA_MEM_ALLOC_NODE_PARAMS node;
@@ -194,7 +194,7 @@ static CUresult take_graph (struct piece *piece, size_t bytes)
     return result;
 }
 
-static void settle_graph (void)
+static void trim_graph (void)
 {
     MUST (cuStreamSynchronize (NULL));
     MUST (cuDeviceGraphMemTrim (device));
@@ -231,22 +231,22 @@ static void give_registered (struct piece *piece)
 static const struct kind kinds[] = {
     { "malloc", take_malloc, give_address, NULL, GRANULE },
     { "create", take_create, give_create, NULL, GRANULE },
-    { "async", take_async, give_async, settle_async, 32 * MIB },
-    { "pool", take_pool, give_async, settle_pool, 32 * MIB },
+    { "async", take_async, give_async, trim_async, 32 * MIB },
+    { "pool", take_pool, give_async, trim_pool, 32 * MIB },
     { "array", take_array, give_array, NULL, GRANULE },
     { "mipmap", take_mipmap, give_mipmap, NULL, GRANULE },
     { "array3d", take_array3d, give_array, NULL, 2 * GRANULE },
     { "pitch", take_pitch, give_address, NULL, GRANULE },
-    { "graph", take_graph, give_graph_and_memory, settle_graph, 32 * MIB },
+    { "graph", take_graph, give_graph_and_memory, trim_graph, 32 * MIB },
     { "managed", take_managed, give_address, NULL, GRANULE },
     { "host", take_host, give_host, NULL, 64 * MIB },
     { "registered", take_registered, give_registered, NULL, 64 * MIB },
 };
 
-static void settle (const struct kind *kind)
+static void trim (const struct kind *kind)
 {
-    if (kind->settle != NULL)
-        kind->settle ();
+    if (kind->trim != NULL)
+        kind->trim ();
 }
 
 /* What the driver allocates once for a kind is allocated after this, and cannot be mistaken for a leak. */
@@ -258,7 +258,7 @@ static void warm_up (const struct kind *kind)
         exit (1);
     }
     kind->give (&pieces[0]);
-    settle (kind);
+    trim (kind);
 }
 
 static void fill (const struct kind *kind, size_t ceiling)
@@ -281,14 +281,14 @@ static void fill (const struct kind *kind, size_t ceiling)
     wait_for_line ("full");
     if (count > 0) {
         kind->give (&pieces[count - 1]);
-        settle (kind);
+        trim (kind);
         result = kind->take (&pieces[count - 1], last);
         say ("status_again", (unsigned long long) result);
         count -= result != CUDA_SUCCESS;
     }
     for (unsigned i = 0; i < count; i++)
         kind->give (&pieces[i]);
-    settle (kind);
+    trim (kind);
 }
 
 static void exact (const struct kind *kind)
@@ -305,12 +305,12 @@ static void exact (const struct kind *kind)
     if (result == CUDA_SUCCESS)
         kind->give (&pieces[1]);
     kind->give (&pieces[0]);
-    settle (kind);
+    trim (kind);
     CUresult again = kind->take (&pieces[0], all);
     say ("status_again", (unsigned long long) again);
     if (again == CUDA_SUCCESS)
         kind->give (&pieces[0]);
-    settle (kind);
+    trim (kind);
 }
 
 static void loop (const struct kind *kind, unsigned long count, size_t bytes)
@@ -324,7 +324,7 @@ static void loop (const struct kind *kind, unsigned long count, size_t bytes)
         }
         kind->give (&pieces[0]);
     }
-    settle (kind);
+    trim (kind);
     say ("nanoseconds", (now_ns () - start) / count);
 }
 

@@ -2,8 +2,8 @@
  * Processes that race to the limit, then take and give in turn.
  *
  * usage: race PROCESSES BYTES SECONDS
- * First everybody takes pieces of BYTES until refused: at the end less than one piece may be free, or somebody was
- * refused too early. Then for SECONDS everybody takes and gives pieces of random sizes: what all of them were granted at
+ * First each takes pieces of BYTES until refused: at the end less than one piece may be free, or a refusal came too
+ * early. Then for SECONDS each takes and gives pieces of random sizes: what all of them were granted at
  * any moment, counted after a grant and before a return (so never too much), is the "most" that is printed.
  */
 #include "check.h"

@@ -71,7 +71,7 @@ def main() -> None:
             print(int(check()), flush=True)
         else:
             raise SystemExit(2)
-    # No farewell: destroy_process_group waits for ranks that may be gone.
+    # Not closed: destroy_process_group waits for ranks that may be gone.
     os._exit(0)
 
 

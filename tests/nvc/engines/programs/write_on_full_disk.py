@@ -1,0 +1,15 @@
+"""Writes "f" in the working directory, where there is no room; prints the error and what is left."""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[4]))
+from nvc.engines.files import Files, write
+from nvc.engines.wish import FileEdit
+from nvc.errors import NvcError
+
+try:
+    write(FileEdit("f", "old", "x" * 100_000, "make"), Files())
+except NvcError as error:
+    print(error, "|", error.hint, "|", Path("f").read_text(), "|", sorted(os.listdir()))

@@ -1,0 +1,21 @@
+/* The headers whose constants and layouts nvc.linux.const has. */
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdio.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <linux/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <linux/audit.h>
+#include <linux/bpf.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <linux/seccomp.h>
+#include <linux/securebits.h>
