@@ -1,6 +1,6 @@
 """What the container service is asked and what it answers.
 
-Its verbs are in ``nvc.services``, its handlers in ``nvc.container_service``.
+Its verbs are in ``nvc.container_verbs``, its handlers in ``nvc.container_service``.
 """
 
 from __future__ import annotations

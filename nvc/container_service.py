@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 
 from nvc.container_messages import ApplyReply, ApplyRequest, InspectReply, InspectRequest
+from nvc.container_verbs import CONTAINER
 from nvc.errors import ContainerError, reason
-from nvc.services import CONTAINER, by_phase, raise_remote, translate
+from nvc.verbs import by_phase, raise_remote, translate
 from rpc.errors import RemoteError
 from rpc.process import start as start_service
 
@@ -44,10 +45,10 @@ class ContainerClient:
 
         Both raise ContainerError.
         """
-        pending = _asked(lambda: self._client.begin("inspect", request))
+        pending = _translated(lambda: self._client.begin("inspect", request))
 
         def answer() -> InspectReply:
-            reply: InspectReply = _asked(pending.result)[0]
+            reply: InspectReply = _translated(pending.result)[0]
             return reply
 
         return answer
@@ -57,7 +58,7 @@ class ContainerClient:
 
         Raises MountError, LdcacheError.
         """
-        reply: ApplyReply = _asked(lambda: self._client.call("apply", request, deadline=deadline))
+        reply: ApplyReply = _translated(lambda: self._client.call("apply", request, deadline=deadline))
         return reply.done
 
     def close(self) -> None:
@@ -65,11 +66,11 @@ class ContainerClient:
         self._client.close()
 
 
-def _asked(function: Callable[[], T]) -> T:
+def _translated(function: Callable[[], T]) -> T:
     try:
         return function()
     except RemoteError as error:
-        raise_remote(error)
+        raise_remote(error, CONTAINER)
 
 
 class Handlers:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from nvc import services
 from nvc.driver.facts import GpuRequest, NvmlGpu, NvmlSystem, SystemRequest
 from nvc.driver.places import platform
+from nvc.driver.verbs import DRIVER
 from nvc.errors import InitializationError
 from nvc.model import TEGRA, WSL
+from nvc.verbs import raise_remote, system_error, translate
 from rpc import process
 from rpc.errors import RemoteError
 
@@ -103,7 +104,7 @@ class DriverClient:
         try:
             return self._client.call(verb, request)
         except RemoteError as error:
-            services.raise_remote(error)
+            raise_remote(error, DRIVER)
 
     @property
     def pid(self) -> int:
@@ -133,9 +134,7 @@ def start(host: Host, *, uid: int | None, gid: int | None, deadline: float, log:
     handlers = _Handlers(host, uid, gid, log)
     table: dict[str, Handler] = {"system": handlers.system, "gpu": handlers.gpu}
     try:
-        client = process.start(
-            services.DRIVER, table, prepare=handlers.prepare, deadline=deadline, translate=services.translate
-        )
+        client = process.start(DRIVER, table, prepare=handlers.prepare, deadline=deadline, translate=translate)
     except OSError as error:
-        raise InitializationError(f"the driver service cannot be started: {services.system_error(error)}") from error
+        raise InitializationError(f"the driver service cannot be started: {system_error(error)}") from error
     return DriverClient(client)
