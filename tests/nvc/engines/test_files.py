@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from nvc.engines import files
+from nvc.engines.config import FileEdit
 from nvc.engines.files import Files, backup_path, write
-from nvc.engines.wish import FileEdit
 from nvc.errors import InputError, NvcError, PrivilegeError
 
 OLD, NEW = "old text, ü\r\n", "new text\n"
@@ -108,7 +108,7 @@ def test_a_link_in_a_circle(tmp_path: Path) -> None:
 
     with pytest.raises(NvcError, match="too many levels") as caught:
         Files().read(str(tmp_path / "a"))
-    assert "circle" in caught.value.hint
+    assert "loop" in caught.value.hint
 
 
 def test_removed_with_its_backup(file: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_disk_that_says_no(file: Path, monkeypatch: pytest.MonkeyPatch, call: 
         raise OSError(number, os.strerror(number))
 
     if call == "write":
-        monkeypatch.setattr(files, "_dress", refuse)
+        monkeypatch.setattr(files, "_copy_attributes", refuse)
     else:
         monkeypatch.setattr(files.os, call, refuse)
     with pytest.raises(NvcError, match=os.strerror(number).lower()) as caught:
@@ -154,7 +154,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from nvc.engines.files import Files, write
-from nvc.engines.wish import FileEdit
+from nvc.engines.config import FileEdit
 from nvc.errors import NvcError
 try:
     write(FileEdit("f", "old", "x" * 100_000, "make"), Files())
@@ -169,7 +169,7 @@ except NvcError as error:
         check=False,
     )
     assert ran.stdout == (
-        "cannot write f: no space left on device | the file is as it was; make room and run this again | old | "
+        "cannot write f: no space left on device | the file was not changed; free space and run this again | old | "
         "['f', 'f.nvc-backup']\n"
     ), ran.stderr
 
@@ -185,7 +185,7 @@ def test_without_the_right_to(file: Path, locked: str) -> None:
 import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from nvc.engines.files import Files, write
-from nvc.engines.wish import FileEdit
+from nvc.engines.config import FileEdit
 from nvc.errors import PrivilegeError
 os.setuid(65534)
 try:
@@ -196,7 +196,7 @@ except PrivilegeError as error:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     verb = "read" if locked == "file" else "write"
-    assert ran.stdout == f"permission error: cannot {verb} {file}: permission denied | run it as root (sudo)\n", (
+    assert ran.stdout == f"permission error: cannot {verb} {file}: permission denied | run this as root (sudo)\n", (
         ran.stderr
     )
 
