@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Handlers:
-    """Runs in the helper. ``prepare`` makes the NVML that the verbs ask."""
+    """Runs in the helper. ``prepare`` initialises the NVML of the verbs."""
 
     def __init__(self, host: Host, uid: int | None, gid: int | None, log: Log) -> None:
         self._host = host
@@ -40,12 +40,12 @@ class _Handlers:
         self._platform = platform(host)
 
     def prepare(self) -> None:
-        """Give up everything, then load NVML. Raises InitializationError."""
+        """Drop all rights, then load NVML. Raises InitializationError."""
         from nvc.linux import library, rights
 
         rights.parent_death_signal(self._parent)
         rights.set_name("nvc:[driver]")
-        # Everything that is imported is imported now: after chroot the interpreter's files are out of reach.
+        # All imports are done now: after chroot the interpreter's files are out of reach.
         import json.decoder  # noqa: F401 # the C scanner imports it for its errors
 
         try:
@@ -61,7 +61,7 @@ class _Handlers:
         self._nvml = begin() if begin is not None else nvml.initialize(pynvml, library.load)
 
     def _way_to_begin(self) -> Callable[[], Nvml | Tegra] | None:
-        """What stands in for NVML's own start, with its imports done and its files read; None on most machines."""
+        """The platform's replacement for NVML's initialisation, after its imports and reads; None on most machines."""
         if self._platform == TEGRA:
             from nvc.driver.tegra import Tegra, look
             from nvc.linux.library import cuda_version
@@ -85,13 +85,13 @@ class _Handlers:
 
 
 class DriverClient:
-    """Asks the driver service. Every method raises NvcError: what NVML said, or how the service failed."""
+    """The caller's side. Every method raises NvcError: NVML's error, or how the service failed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def system(self) -> NvmlSystem:
-        """Versions and the number of GPUs. The first call waits for NVML's start."""
+        """Versions and the number of GPUs. The first call waits for NVML's initialisation."""
         reply: NvmlSystem = self._call("system", SystemRequest())
         return reply
 
@@ -125,11 +125,11 @@ class DriverClient:
 def start(host: Host, *, uid: int | None, gid: int | None, deadline: float, log: Log) -> DriverClient:
     """Start the driver service.
 
-    uid, gid: of the NVML process; None: nobody's when root, else the caller's.
+    uid, gid: of the NVML process; None: the overflow id for root, else the caller's.
     deadline: seconds for one answer; the first includes NVML's start, which takes seconds when no other process
     keeps the driver loaded.
-    Raises InitializationError when no process can be started. Everything else that can go wrong is told by the
-    first call.
+    Raises InitializationError when no process can be started. All other errors are raised by the first
+    call.
     """
     handlers = _Handlers(host, uid, gid, log)
     table: dict[str, Handler] = {"system": handlers.system, "gpu": handlers.gpu}
