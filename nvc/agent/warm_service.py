@@ -74,7 +74,7 @@ class Early:
         self._handlers.prepare()
         self._handlers.get_ready()
         self._other.send(b"%d" % _sandbox())
-        memory.settle()
+        memory.prefault()
         received = self._other.receive()
         self._other.close()
         if received is None:

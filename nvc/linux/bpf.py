@@ -74,7 +74,7 @@ def read(id: int) -> Program:
     shown = struct.unpack_from("=Q", info, offsets["xlated_prog_insns"])[0]
     if not shown or not any(code) or _blinded(code):
         # bpf_prog_get_info_by_fd(): a program with blinded constants is not dumped (the pointer comes back as 0), or,
-        # to those who may see kernel addresses, dumped with the blinding register, which no load accepts.
+        # for callers that may see kernel addresses, dumped with the blinding register, which no load accepts.
         raise Unreadable("its constants are blinded (net.core.bpf_jit_harden)")
     instructions, maps = _with_maps(bytes(code))
     gpl = bool(struct.unpack_from("=I", info, const.BPF_PROG_INFO_GPL_OFFSET)[0] & 1)

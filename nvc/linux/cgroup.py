@@ -61,7 +61,7 @@ def find(*, proc_root: str, pid: int, mount_pid: int) -> tuple[int, str]:
                 raise PrivateNamespace(
                     f"relative path in mount prefix: {prefix}", version, place, _controllers(groups, name)
                 )
-            # Whole names only: below a mount of /a, /ab/c is not b/c, which may be somebody else's cgroup.
+            # Whole names only: below a mount of /a, /ab/c is not b/c, which may be another container's cgroup.
             if f"{place}/".startswith(f"{prefix}/"):
                 place = place.removeprefix(prefix)
             parts = [part for text in (proc_root, point, place) for part in text.split("/") if part]

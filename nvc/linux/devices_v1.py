@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIST_LIMIT = 1 << 20
-#: Not "m": who may make nodes could make those of GPUs that were not selected.
+#: Not "m": with it, the container could create the nodes of GPUs that were not selected.
 _ACCESS = "rw"
 
 

@@ -1,8 +1,8 @@
-"""Mounts by descriptor: made detached, restricted while nobody sees them, attached in one step, undone exactly.
+"""Mounts by descriptor: created detached, restricted before they are visible, attached in one step, undone exactly.
 
 With the mount API of Linux 5.12 (open_tree, fsopen, mount_setattr, move_mount) a mount never exists in a namespace
-with weaker attributes than asked for, and no path string is used twice. Kernels without it take the road of
-``nvc.linux.mounts_legacy``, with the same functions here.
+with weaker attributes than asked for, and no path string is used twice. On kernels without it the same
+functions use ``nvc.linux.mounts_legacy``.
 
 Call ``clone`` in the namespace that the source is in, then enter the container's namespace, then ``attach``.
 Call ``new_tmpfs`` in the namespace where it will be attached.

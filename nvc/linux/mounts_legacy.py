@@ -1,10 +1,10 @@
-"""The one fallback for kernels before 5.12: mount(2), with descriptors named through /proc/self/fd.
+"""The fallback for kernels before 5.12: mount(2), with descriptors named through /proc/self/fd.
 
-What is weaker here, and cannot be helped there: a bind mount is visible for the moment between the bind and the
-remount that restricts it, and is copied to peers of a shared target before it is made private. What is kept:
-sources and targets are descriptors; a source of another namespace is looked up again by path and must be the same
-inode; a remount that fails unmounts; locked attributes are repeated, so that a user namespace can remount.
-``nvc.linux.mounts`` decides which road is taken, and is the only caller.
+Weaker than the mount API, unavoidably: a bind mount is visible between the bind and the remount that restricts it, and
+is copied to peers of a shared target before it is made private. As with the mount API: sources and targets are
+descriptors; a source of another namespace is looked up again by path and must be the same inode; a remount that fails
+unmounts; locked attributes are repeated, so that a user namespace can remount.
+``nvc.linux.mounts`` is the only caller.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _top(target: Fd, source: Fd, before: int) -> Fd:
     """
     mounted = syscalls.open_path(procfd.path_of(target), _PIN)
     if not same_file(mounted, source) or procfd.mount_id(mounted) == before:
-        # Somebody moved the target meanwhile. The mount cannot be found: the caller fails, its namespace goes.
+        # Another process moved the target. The mount cannot be found: the caller fails, and its namespace ends.
         raise SyscallError(errno.ESTALE, "mount", source, target)
     return mounted
 

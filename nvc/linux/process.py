@@ -88,9 +88,9 @@ def close_all_but(*keep: int) -> None:
 
 
 def sealed_copy(source: Fd, name: str) -> Fd:
-    """A copy of the file in memory that nobody can change, for execution by descriptor.
+    """A sealed copy of the file in memory, for execution by descriptor.
 
-    Who shares a namespace with the running program can open its executable through /proc/PID/exe; with this copy
+    A process in the same namespace can open the running program's executable through /proc/PID/exe; with this copy
     that is never the host's file (CVE-2024-0135, CVE-2019-5736). Raises OSError.
     """
     copy = Fd(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), name)

@@ -84,9 +84,9 @@ RIGHTS: dict[str, tuple[tuple[int, str], ...]] = {
     ),
 }
 
-#: What a process of ours may hold at all: everything that a phase needs.
+#: The permitted set of a helper: everything that a phase needs.
 PERMITTED = frozenset(capability for rows in RIGHTS.values() for capability, _ in rows)
-#: What a program that we execute may get back: modprobe loads modules, and reads them whoever owns them.
+#: What an executed program may get back: modprobe loads modules, and reads them with any owner.
 BOUNDING = frozenset((CAP_DAC_OVERRIDE, CAP_SYS_MODULE))
 
 

@@ -39,11 +39,11 @@ LDCONFIG = (
     *("rt_sigreturn", "sendfile", "set_robust_list", "set_tid_address", "stat", "statx", "symlink", "symlinkat"),
     *("tgkill", "time", "uname", "unlink", "unlinkat", "write", "writev"),
 )
-#: Younger forms of calls, whose ENOSYS the C library knows how to live with; EPERM would be taken for the answer.
+#: Newer calls, for which the C library falls back on ENOSYS; it would take EPERM for the result.
 ABSENT = ("clone3", "close_range", "copy_file_range", "fchmodat2", "futex_waitv", "openat2")
 
-#: Answered with success and not carried out: who starts a container does not wait for a disk. The loader cache is
-#: made anew at every start, and one that a power failure cut is no cache to the loader and to ldconfig.
+#: Succeed without effect: the start of a container must not wait for a disk. The loader cache is made again at every
+#: start, and the loader and ldconfig ignore one that a power failure truncated.
 SKIPPED = ("fdatasync", "fsync")
 
 # linux/bpf_common.h, linux/filter.h

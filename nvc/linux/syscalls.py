@@ -42,7 +42,7 @@ class SyscallError(OSError):
     def __init__(self, number: int, call: str, *arguments: object) -> None:
         super().__init__(number, os.strerror(number))
         self.call = call
-        # As text at once: a descriptor may be closed by the time somebody reads the message.
+        # As text at once: a descriptor may be closed before the message is used.
         self.shown = ", ".join(_show(argument) for argument in arguments)
 
     def __str__(self) -> str:
@@ -283,9 +283,9 @@ def statx_mount(file: Fd) -> tuple[int, bool]:
 
 
 def statx_cached(path: str) -> tuple[int, tuple[int, int], int]:
-    """statx(2) with AT_STATX_DONT_SYNC: type, (st_dev, st_ino), st_rdev of what the kernel knows of a file already.
+    """statx(2) with AT_STATX_DONT_SYNC: type, (st_dev, st_ino), st_rdev as the kernel has them cached for a file.
 
-    The one way to look at a file of somebody else's that never waits: FUSE and network file systems are not asked.
+    The only way to examine a file without waiting for FUSE and network file systems.
     Raises SyscallError.
     """
     buffer = bytearray(const.STATX_SIZE)
