@@ -6,7 +6,7 @@ A bundle of another Python, a cut one or none at all is no error: the same modul
 
 Layout: eight bytes with the size of the index, the index (marshal: format, Python's magic number for compiled
 files, {module: (place, size, is it a package)}), the modules' compiled code (marshal), one after another. It is as
-much trusted as the files beside it: who can write here is root already.
+much trusted as the files beside it, which only root can write.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Finder:
             raise
 
     def fileno(self) -> int:
-        """The bundle's descriptor: who closes what it inherited must leave this one."""
+        """The bundle's descriptor, which must stay open when a process closes what it inherited."""
         return self._file
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
