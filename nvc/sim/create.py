@@ -71,7 +71,7 @@ def create(
         raise InputError(
             f"{parent}: {reason(error)}", hint="the parent directory must exist and be writable"
         ) from error
-    # The driver service reads the machine without rights, so everybody must be able to, whatever the caller's umask.
+    # The driver service reads the machine without rights: every user needs read permission, whatever the umask is.
     umask = os.umask(0o022)
     try:
         _build(description, building, warn)
@@ -168,7 +168,7 @@ def _write(path: str, data: bytes, mode: int = 0o644) -> None:
 
 
 def _make_socket(path: str) -> None:
-    """A socket's inode; nobody listens. mknod instead of bind: no length limit, and no privilege either."""
+    """A socket's inode, without a listener. mknod instead of bind: no length limit, and no privilege either."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     os.mknod(path, stat.S_IFSOCK | 0o666)
     os.chmod(path, 0o666)

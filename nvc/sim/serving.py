@@ -1,4 +1,4 @@
-"""Puts a resource manager behind a simulated machine's device nodes: starts nvc-sim-manager, stops it.
+"""Starts and stops nvc-sim-manager, the resource manager behind a simulated machine's device nodes.
 
 The manager serves files by FUSE in DIR/run/nvc-sim; each is bind-mounted over the node of its name in DIR/dev. It ends
 when the connection does: by ``stop``, by the end of its last mount in any namespace, or with a signal.
@@ -26,7 +26,7 @@ _LOOKS = 3
 
 
 def start(directory: str, *, die_with_parent: bool = False) -> subprocess.Popen[bytes]:
-    """Serve the nodes of the machine in ``directory``. Returns the manager's process, which goes on by itself.
+    """Serve the nodes of the machine in ``directory``. Returns the manager's process, which runs on its own.
 
     die_with_parent: the manager ends when this thread does.
     Raises InputError (no machine, no nodes, served already), PrivilegeError, DetectionError (no program, no FUSE),
@@ -40,7 +40,7 @@ def start(directory: str, *, die_with_parent: bool = False) -> subprocess.Popen[
         raise InputError(f"{directory} is served already", hint=f"nvc-py sim stop {directory}")
     nodes = [name for name in sorted(os.listdir(f"{root}/dev")) if name.startswith("nvidia")]
     if "nvidiactl" not in nodes:
-        raise InputError(f"{directory} has no device nodes", hint="make it anew as root: nvc-py sim create --force")
+        raise InputError(f"{directory} has no device nodes", hint="make it again as root: nvc-py sim create --force")
     try:
         os.makedirs(place, exist_ok=True)
     except OSError as error:
@@ -57,10 +57,10 @@ def start(directory: str, *, die_with_parent: bool = False) -> subprocess.Popen[
 
 
 def stop(directory: str) -> bool:
-    """Take the served nodes away again; False when there were none.
+    """Unmount the served nodes; False when there were none.
 
-    The manager ends, also for those who have its files open (ENOTCONN) or copies of the mounts in namespaces of their
-    own. Raises InputError, MountError.
+    The manager ends, also for processes that have its files open (ENOTCONN) or copies of the mounts in other mount
+    namespaces. Raises InputError, MountError.
     """
     root = simulated_host(directory).root
     mounted = _mounts(root)
@@ -171,7 +171,7 @@ def _mounts(root: str) -> list[str]:
 
 
 def _abort(place: str) -> None:
-    """End the connection behind a mount, whoever else has it; the mount goes too, unless it is in use."""
+    """Abort the FUSE connection of a mount and of its copies; the mount is removed too, unless it is in use."""
     try:
         syscalls.umount2(place, const.MNT_FORCE)
     except OSError as error:
