@@ -24,7 +24,7 @@ from tools import demo_share
 
 DRIVER = "/proc/driver/nvidia/version"
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-#: A device of the driver that nobody here is given.
+#: A device of the driver that no container here gets.
 FOREIGN = ("/dev/not-mine", 195, 77)
 _WIDTHS = (22, 36, 22, 40)
 

@@ -99,7 +99,7 @@ class Row:
 
     def cells(self) -> list[str]:
         """The columns of HEADER."""
-        ratios, verdict = self.ratios, {None: "", True: "yes", False: "**no**"}[self.good]
+        ratios, met = self.ratios, {None: "", True: "yes", False: "**no**"}[self.good]
         value, base = (statistics.median(column) for column in zip(*self.pairs, strict=True))
         return [
             self.what,
@@ -108,7 +108,7 @@ class Row:
             f"{ratios[0]:.2f} / **{statistics.median(ratios):.2f}** / {ratios[-1]:.2f}",
             f"{value:.1f} / {base:.1f} {self.unit}",
             "" if self.goal is None else f"<= {self.goal:g}",
-            verdict,
+            met,
         ]
 
 
