@@ -38,7 +38,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=15, help="measurements of each row (default 15)")
     parser.add_argument("--many-rounds", type=int, default=3, help=f"rounds of {MANY} containers at once (default 3)")
-    parser.add_argument("--only", choices=["agent"], help="these rows alone: agent is `configure` by warm processes")
+    parser.add_argument(
+        "--only", choices=["agent"], help="these rows alone: agent is `configure` by the pre-fork server"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument("--write", metavar="FILE", help="also write the report to FILE, e.g. docs/measured/NAME.md")
     options = parser.parse_args(argv)
@@ -78,7 +80,7 @@ class Bench:
         return [self._hook(), *self._configure(), self._inventory("cold"), self._inventory("warm"), self._many()]
 
     def agent_rows(self) -> list[Row]:
-        """`configure` by warm processes, and what starting any process costs in the same minute."""
+        """`configure` by the pre-fork server, and what starting any process costs in the same minute."""
         self._warm_up()
         row = Row("bare `python3 -I -S -c pass`", "`true`")
         interleave(row, self.rounds, lambda _: spawn(self.bare) * 1e3, lambda _: spawn(["true"]) * 1e3)
@@ -98,7 +100,7 @@ class Bench:
             spawn(self.smi)
 
     def _hook(self) -> Row:
-        """A container that asks for no GPU: the price every container pays."""
+        """A container without a GPU: the cost for every container."""
         directory = self.bed.bundle(Container(self.bed.base, ["/bin/true"], [f"V{i}={'x' * 40}" for i in range(20)]))
         state = self.bed.directory("state") / "state.json"
         data = {"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": os.getpid(), "bundle": str(directory)}
@@ -126,8 +128,8 @@ class Bench:
         return [time_row, *self._through_agent(), self._memory("warm"), self._memory("cold", "--no-cache")]
 
     def _through_agent(self) -> list[Row]:
-        """By warm processes: against the yardstick, and against the Python program of the same installation."""
-        # With a variable of the loader a process is its own affair: the agent does not do its work.
+        """By the pre-fork server: against the yardstick, and against the Python program of the same installation."""
+        # With a variable of the loader the command does its work itself, without the agent.
         plain = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
         with WarmBed(self.bed.directory("warm")) as warm:
             warm.start()

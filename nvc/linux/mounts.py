@@ -30,7 +30,7 @@ _there = False
 
 
 def modern() -> bool:
-    """Whether the kernel has mount_setattr (5.12), the youngest of the calls used here.
+    """Whether the kernel has mount_setattr (5.12), the newest of the calls used here.
 
     A call that cannot succeed is asked whether it exists, once. Tests put names into ``syscalls.unavailable``.
     """
@@ -39,7 +39,7 @@ def modern() -> bool:
         try:
             syscalls.mount_setattr(syscalls.open_path("/", os.O_PATH), 0)
         except SyscallError as error:
-            # EPERM: seccomp profiles older than the calls, or no CAP_SYS_ADMIN, which the next call will tell.
+            # EPERM: seccomp profiles older than the calls, or no CAP_SYS_ADMIN, which the next call reports.
             if error.errno == errno.ENOSYS:
                 return False
         _there = True
@@ -93,7 +93,7 @@ def attach(tree: Tree, target: Fd, undo: Undo) -> None:
     Raises SyscallError: ENOTDIR for different kinds, EINVAL when ``target`` was opened in another mount namespace.
     """
     if stat.S_ISDIR(tree.stat().st_mode) != stat.S_ISDIR(target.stat().st_mode):
-        # move_mount(2) answers EINVAL for this too, which would not tell it from a target of another namespace.
+        # move_mount(2) fails with EINVAL for this too, the same as for a target of another namespace.
         raise SyscallError(errno.ENOTDIR, "move_mount", tree, target)
     if tree.legacy is not None:
         mounted = mounts_legacy.attach(tree, target)
@@ -102,7 +102,7 @@ def attach(tree: Tree, target: Fd, undo: Undo) -> None:
     syscalls.move_mount(tree, target)
     undo.push(unmount, tree.duplicate())
     # Attached below a shared mount, the tree became shared too (attach_recursive_mnt() in kernel/fs/namespace.c):
-    # what is mounted on it later must not travel.
+    # later mounts on it must not propagate.
     syscalls.mount_setattr(tree, 0, propagation=const.MS_PRIVATE)
 
 

@@ -47,7 +47,7 @@ def wait(pid: int, seconds: float) -> int:
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-        process = None  # before Linux 5.3: look again and again
+        process = None  # before Linux 5.3: poll
     try:
         while True:
             left = deadline - time.monotonic()
@@ -81,7 +81,7 @@ def close_all_but(*keep: int) -> None:
     """Close every descriptor that is not among ``keep``."""
     lowest = 0
     for number in sorted(set(keep)):
-        if number > lowest:  # for Python 3.11 closerange(0, 0) is everything
+        if number > lowest:  # in Python 3.11 closerange(0, 0) closes everything
             os.closerange(lowest, number)
         lowest = number + 1
     close_from(lowest)

@@ -63,7 +63,7 @@ class Root:
         return self._open(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
 
     def exists(self, path: str) -> bool:
-        """Whether ``path`` leads to something. Raises SyscallError for anything but "no" (EACCES, ...)."""
+        """Whether ``path`` leads to something. Raises SyscallError for errors other than absence (EACCES, ...)."""
         try:
             self.resolve(path).close()
         except OSError as error:
@@ -81,7 +81,7 @@ class Root:
         """A regular file opened for reading. Raises SyscallError, EINVAL for anything that is not a regular file."""
         for _ in range(_TRIES):
             with self.resolve(path) as pinned:
-                # Looked at before it is opened for reading: opening a fifo waits and opening a device acts.
+                # Checked before it is opened for reading: opening a FIFO blocks, and opening a device has effects.
                 if not stat.S_ISREG(pinned.stat().st_mode):
                     raise SyscallError(errno.EINVAL, "open", path, "not a regular file")
                 opened = self._open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)

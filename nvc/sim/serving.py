@@ -21,8 +21,8 @@ from nvc.sim import host as simulated_host
 PLACE = "run/nvc-sim"
 _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
-#: How often the list of mounts is read until nothing is in it.
-_LOOKS = 3
+#: Passes over the list of mounts until it is empty.
+_UNMOUNT_PASSES = 3
 
 
 def start(directory: str, *, die_with_parent: bool = False) -> subprocess.Popen[bytes]:
@@ -52,7 +52,7 @@ def start(directory: str, *, die_with_parent: bool = False) -> subprocess.Popen[
                 syscalls.mount(os.path.join(place, name), f"{root}/dev/{name}", None, const.MS_BIND)
     except OSError as error:
         stop(directory)
-        raise MountError(f"serving the nodes of {directory}: {reason(error)}") from error
+        raise MountError(f"cannot serve the nodes of {directory}: {reason(error)}") from error
     return manager
 
 
@@ -68,10 +68,10 @@ def stop(directory: str) -> bool:
         if mounted:
             _abort(mounted[0])
         # The list is read in pieces while others mount and unmount: it can have a line twice, or miss one.
-        for place in (place for _ in range(_LOOKS) for place in reversed(_mounts(root))):
+        for place in (place for _ in range(_UNMOUNT_PASSES) for place in reversed(_mounts(root))):
             _detach(place)
     except OSError as error:
-        raise MountError(f"unmounting in {directory}: {reason(error)}") from error
+        raise MountError(f"cannot unmount the nodes of {directory}: {reason(error)}") from error
     if mounted:
         _remove(os.path.join(root, PLACE))
     return bool(mounted)
@@ -90,7 +90,9 @@ def run(directory: str, command: Sequence[str]) -> int:
             syscalls.unshare(const.CLONE_NEWNS)
             syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
         except OSError as error:
-            raise PrivilegeError(f"a mount namespace: {reason(error)}", hint="run it as root") from error
+            raise PrivilegeError(
+                f"cannot create a mount namespace: {reason(error)}", hint="run this as root"
+            ) from error
         manager = start(directory, die_with_parent=True)
     try:
         return subprocess.call(command)
@@ -104,7 +106,7 @@ def run(directory: str, command: Sequence[str]) -> int:
 
 
 def is_served(root: str) -> bool:
-    """Whether a manager answers for the nodes of the machine at ``root``."""
+    """Whether a manager serves the nodes of the machine at ``root``."""
     try:
         return os.path.join(root, PLACE) in _mounts(root) and bool(os.listdir(os.path.join(root, PLACE)))
     except OSError:
@@ -116,7 +118,7 @@ def _check(root: str) -> None:
         raise PrivilegeError("serving device nodes needs root", hint="sudo nvc-py sim start DIR")
     if not os.path.exists("/dev/fuse"):
         raise DetectionError(
-            "/dev/fuse is not there", hint="modprobe fuse; in a container, give it the device /dev/fuse"
+            "/dev/fuse does not exist", hint="modprobe fuse; in a container, give it the device /dev/fuse"
         )
     templates.find(templates.MANAGER)
 
@@ -183,7 +185,7 @@ def _detach(place: str) -> None:
     try:
         syscalls.umount2(place, const.MNT_DETACH)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # it is no mount any more
+        if error.errno != errno.EINVAL:  # not a mount any more
             raise
 
 

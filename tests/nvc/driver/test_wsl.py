@@ -116,7 +116,7 @@ def test_an_adapter_that_does_not_tell(fake: Compile, definition: str, expected:
 
 
 def test_a_library_that_fails_says_how(fake: Compile, tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"enumerating adapters: libdxcore\.so answers 0xc0000001"):
+    with pytest.raises(OSError, match=r"enumerating adapters: libdxcore\.so returns 0xc0000001"):
         dxcore.adapters(fake("ENUM_FAILS"))
     with pytest.raises(OSError, match="undefined symbol: D3DKMTQueryAdapterInfo"):
         dxcore.adapters(fake("NO_QUERY"))
