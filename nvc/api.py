@@ -1,4 +1,4 @@
-"""The Python API: what ``nvidia-container-cli`` does, as methods. The command line and the hook use nothing else.
+"""The Python API: the functions of ``nvidia-container-cli`` as methods. The command line and the hook use only this.
 
     with Context(Config()) as context:
         info = context.driver_info()
@@ -49,14 +49,14 @@ _EVERYTHING = DriverOptions()
 
 
 class Config(Record):
-    """nvc_config, and what the reference takes from its environment or cannot be told.
+    """nvc_config, with settings that the reference has only as environment variables, or not at all.
 
     root, ldcache: driver root and the loader cache inside it. csv: directory of Tegra's mount lists, there too.
-    uid, gid: of the NVML process; None: nobody's when root, else the caller's. imex: channels whose nodes load-kmods
-    creates. sim: directory of a simulated machine.
+    uid, gid: of the NVML process; None: the overflow id for root, else the caller's. imex: channels for which
+    load-kmods creates nodes. sim: directory of a simulated machine.
     timeout: seconds for one answer of a helper. cache: keep the inventory in /run/nvc. debug: log file.
     no_pivot: see ``UpdateLdcache``. inside: the caller is in the container's device cgroup already (a createContainer
-    hook), which may be opened while NVML is asked.
+    hook), to which the driver's devices may be added while NVML is queried.
     """
 
     root: str = "/"
@@ -74,7 +74,7 @@ class Config(Record):
 
 
 class Context:
-    """The host's side: what is installed and which devices there are (nvc_context_new, nvc_init).
+    """The host: what is installed, and which devices it has (nvc_context_new, nvc_init).
 
     Leaving the ``with`` block is nvc_shutdown. Raises InitializationError for a configuration that cannot be used.
     """
@@ -93,7 +93,7 @@ class Context:
         if self.options.load_kmods and not self.host.simulated:
             from nvc.driver.kmods import load_kmods
 
-            # WSL's module is built in; Tegra's are not this one, and make their nodes themselves.
+            # WSL's module is built in; Tegra's modules are others, and create their nodes themselves.
             if not self.platform:
                 imex = not self.options.no_create_imex_channels
                 load_kmods(self.host, self.config.imex, create_imex=imex, log=self.log)
@@ -111,7 +111,7 @@ class Context:
 
     @property
     def platform(self) -> str:
-        """WSL or TEGRA of ``nvc.model``, "" on a machine with NVIDIA's ordinary driver. Looked at once."""
+        """WSL or TEGRA of ``nvc.model``, "" on a machine with NVIDIA's ordinary driver. Determined once."""
         if self._platform is None:
             from nvc.driver.places import platform
 
@@ -127,7 +127,7 @@ class Context:
         if found is None:
             from nvc.driver.inventory import cache_path, load
 
-            # Nothing tells when Windows or a list of Tegra's changes, so there everything is asked anew.
+            # Changes of Windows' driver and of Tegra's lists cannot be detected: no cache there.
             keep = self.config.cache and not self.platform
             cache = cache_path(self.host) if keep else None
             found = load(self.host, options, self._query, cache=cache, log=self.log)
@@ -136,7 +136,7 @@ class Context:
         return found
 
     def current_inventory(self) -> Inventory:
-        """The inventory that was asked for last, or that of no options."""
+        """The inventory of the last call of ``inventory``, or that without options."""
         return self._current if self._current is not None else self.inventory()
 
     def driver_info(self, options: DriverOptions = _EVERYTHING) -> DriverInfo:
@@ -199,7 +199,7 @@ class Context:
         return ContainerSession(self, config, options, early=early)
 
     def _query(self) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
-        """Ask NVML, in a process without rights that ends with the question."""
+        """Query NVML, in a process without rights that ends after it."""
         from nvc.driver.service import start
         from nvc.linux.undo import Undo
 
@@ -212,7 +212,9 @@ class Context:
             answers = self._answers(start)
             problems = undo.rollback()
         if problems:
-            raise InitializationError(f"the container's device cgroup cannot be closed again: {problems[0]}")
+            raise InitializationError(
+                f"device rules for the driver's nodes could not be removed from the container's cgroup: {problems[0]}"
+            )
         return answers
 
     def _answers(self, start: Callable[..., DriverClient]) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
@@ -223,11 +225,9 @@ class Context:
 
 
 def require_rights() -> None:
-    """Whoever may not mount learns it before anything is looked up, as from the reference.
+    """Raise PrivilegeError without CAP_SYS_ADMIN, which only ``apply`` needs.
 
-    Source: libnvidia-container.md 1.7.1, step 2.
-
-    Raises PrivilegeError. ``apply`` needs this right; everything else may do without.
+    Called before anything is looked up, as in the reference (libnvidia-container.md 1.7.1, step 2).
     """
     from nvc.linux.rights import CAP_SYS_ADMIN
     from nvc.linux.syscalls import capget

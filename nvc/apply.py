@@ -1,10 +1,10 @@
-"""Carry a plan out on a container: everything, or nothing.
+"""Apply a plan to a container: everything, or nothing.
 
 1. On the host: make the files of a share; open every source once, below the driver root, check what it is, clone it
-   and restrict the clone while nobody sees it; open the cgroup; copy ldconfig.
+   and restrict the clone before it is attached; open the cgroup; copy ldconfig.
 2. In the container's mount namespace: open its root, make targets below it, attach; links; ldconfig, and while it runs
-   what it does not look at: nodes, sockets, files of /proc, cgroup rules.
-3. On any failure, also a signal, take everything back, last first. Then return to the caller's namespace.
+   what it does not read: nodes, sockets, files of /proc, cgroup rules.
+3. On any failure, also a signal, undo everything, last first. Then return to the caller's namespace.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from nvc.model import CgroupRef
     from nvc.operations import Operation
 
-#: Where no library is.
-_APART = ("/dev/", "/proc/", "/run/", "/var/run/")
+#: Directories without libraries.
+_WITHOUT_LIBRARIES = ("/dev/", "/proc/", "/run/", "/var/run/")
 _SOURCE_HINT = "the driver on the host changed; if it was just updated, run with --no-cache"
 
 
@@ -53,17 +53,17 @@ class Prepared:
         self.done = 0
 
     def close(self) -> None:
-        """Close everything; clones that were not attached are gone with it."""
+        """Close everything; the kernel frees clones that were not attached."""
         for _, opened in self.steps:
             if opened is not None:
                 opened.close()
 
 
 def apply(located: Located, driver_root: str, operations: Iterable[Operation], log: Log) -> int:
-    """Carry ``operations`` out; the number of those that changed something.
+    """Apply ``operations``; returns the number of those that changed something.
 
-    Must run in a process with one thread. Raises MountError, LdcacheError, ContainerError; the container is then as
-    it was.
+    Must run in a process with one thread. Raises MountError, LdcacheError, ContainerError; all
+    changes are then undone.
     """
     rights.use("mount")
     host = Undo()
@@ -74,7 +74,7 @@ def apply(located: Located, driver_root: str, operations: Iterable[Operation], l
         finally:
             prepared.close()
     except BaseException:
-        _take_back(host, log)
+        _rollback(host, log)
         raise
     host.commit()
     return done
@@ -82,25 +82,25 @@ def apply(located: Located, driver_root: str, operations: Iterable[Operation], l
 
 def _inside(located: Located, prepared: Prepared, log: Log) -> int:
     """The container's half: all or nothing."""
-    propagation = Propagation(foreign=located.namespace is not None or not at_home(), log=log)
-    with Excursion(located.namespace), Undo() as undo:
+    propagation = Propagation(foreign=located.namespace is not None or not in_init_mount_namespace(), log=log)
+    with MountNamespace(located.namespace), Undo() as undo:
         try:
             done = _execute(located, prepared, undo, propagation, log)
         except BaseException:
-            _take_back(undo, log)
+            _rollback(undo, log)
             raise
         undo.commit()
         return done
 
 
-def _take_back(undo: Undo, log: Log) -> None:
+def _rollback(undo: Undo, log: Log) -> None:
     with Deferred(firm=True):
         for problem in undo.rollback():
             log.error(f"while undoing: {problem}")
 
 
 def prepare(located: Located, driver_root: str, operations: Iterable[Operation], host: Undo, log: Log) -> Prepared:
-    """The host's half. host: takes back what was made on the host. Raises MountError, LdcacheError."""
+    """The host's half. host: undoes what is made on the host. Raises MountError, LdcacheError."""
     prepared = Prepared()
     try:
         with Root.open(driver_root) as root:
@@ -154,7 +154,7 @@ def _resolve_own(path: str) -> Fd:
 
 
 def _make_files(operation: ShareFiles, located: Located, prepared: Prepared, host: Undo, log: Log) -> None:
-    # Only for a container with a share: nobody else pays for the import.
+    # Imported for containers with a share only.
     from nvc.share import files
 
     with Deferred():
@@ -196,8 +196,8 @@ def _cgroup(located: Located) -> Fd:
         ) from error
 
 
-def at_home() -> bool:
-    """Whether this is the machine's own mount namespace, or none can tell: a createContainer hook is not at home."""
+def in_init_mount_namespace() -> bool:
+    """Whether this process is in the mount namespace of pid 1, as a createContainer hook is not. True if unknown."""
     try:
         ours, first = os.stat("/proc/self/ns/mnt"), os.stat("/proc/1/ns/mnt")
     except OSError:
@@ -208,7 +208,7 @@ def at_home() -> bool:
 def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Propagation, log: Log) -> int:
     container = located.container
     owner = container.owner_uid, container.owner_gid
-    # Only now: move_mount refuses targets below a descriptor of another mount namespace.
+    # After entering: move_mount refuses targets below a descriptor of another mount namespace.
     with _open_root(located) as root:
         place = Place(root, owner, undo, propagation, log)
         launched: dict[UpdateLdcache, Launched] = {}
@@ -227,8 +227,8 @@ def _steps(
     prepared: Prepared, place: Place, group: CgroupRef | None, launched: Mapping[UpdateLdcache, Launched]
 ) -> int:
     done = prepared.done
-    for operation, opened, is_beginning in _in_turn(prepared.steps):
-        # Told to stop between a mount and its note in undo, the mount would stay.
+    for operation, opened, is_beginning in _interleaved(prepared.steps):
+        # A Stop between a mount and its undo entry would leave the mount behind.
         with Deferred():
             if isinstance(operation, AllowDevices):
                 assert opened is not None and group is not None
@@ -243,22 +243,22 @@ def _steps(
                 changed = EXECUTORS[type(operation)](operation, place, opened)
         done += changed
         if not changed and place.log.enabled:
-            place.log.info(f"in force already: {operation.describe()}")
+            place.log.info(f"already in effect: {operation.describe()}")
     return done
 
 
-def _in_turn(steps: Iterable[tuple[Operation, Fd | None]]) -> Iterator[tuple[Operation, Fd | None, bool]]:
-    """The steps, with a beginning of each update of the cache: (operation, source, is it the beginning).
+def _interleaved(steps: Iterable[tuple[Operation, Fd | None]]) -> Iterator[tuple[Operation, Fd | None, bool]]:
+    """The steps, and the start of each update of the cache: (operation, source, is this the start).
 
-    In the plan's order but for one thing: what stands before an update and is apart from it is done while it runs.
+    In the plan's order, except that the steps before an update that ldconfig cannot see are done while it runs.
     """
     before: list[tuple[Operation, Fd | None]] = []
     for step in steps:
         if not isinstance(step[0], UpdateLdcache):
             before.append(step)
             continue
-        yield from ((*one, False) for one in before if not _is_apart(one[0]))
-        waiting = [one for one in before if _is_apart(one[0])]
+        yield from ((*one, False) for one in before if not _is_independent(one[0]))
+        waiting = [one for one in before if _is_independent(one[0])]
         before.clear()
         yield (*step, True)
         yield from ((*one, False) for one in waiting)
@@ -266,12 +266,12 @@ def _in_turn(steps: Iterable[tuple[Operation, Fd | None]]) -> Iterator[tuple[Ope
     yield from ((*one, False) for one in before)
 
 
-def _is_apart(operation: Operation) -> bool:
-    """Whether ldconfig can neither see it nor be in its way."""
+def _is_independent(operation: Operation) -> bool:
+    """Whether neither ldconfig nor the operation can affect the other."""
     if isinstance(operation, BindMount):
-        return operation.container_path.startswith(_APART)
+        return operation.container_path.startswith(_WITHOUT_LIBRARIES)
     if isinstance(operation, Tmpfs):
-        return operation.target.startswith(_APART)
+        return operation.target.startswith(_WITHOUT_LIBRARIES)
     return isinstance(operation, AllowDevices)
 
 
@@ -285,23 +285,23 @@ def _open_root(located: Located) -> Root:
     if (status.st_dev, status.st_ino) != located.rootfs:
         root.close()
         raise MountError(
-            f"path error: {rootfs}: another directory than a moment ago",
-            hint="something replaces the container's root while it is configured",
+            f"path error: {rootfs}: replaced by another directory since it was looked up",
+            hint="another process replaces the container's root during configuration",
         )
     return root
 
 
-class Excursion:
-    """While entered, this process is in another mount namespace; afterwards back where it was, root and all.
+class MountNamespace:
+    """Enters another mount namespace; on exit this process is back in its own, with its root.
 
-    namespace: an open mount namespace, or None to stay. Nothing can be imported meanwhile: a module would come from
-    the container.
+    namespace: an open mount namespace, or None to stay. Imports fail meanwhile, because modules would come from the
+    container.
     """
 
     def __init__(self, namespace: Fd | None) -> None:
         self._namespace = namespace
         self._importers: list[object] = []
-        self._home: tuple[Fd, Fd] | None = None
+        self._origin: tuple[Fd, Fd] | None = None
 
     def __enter__(self) -> Self:
         if self._namespace is None:
@@ -315,15 +315,15 @@ class Excursion:
                 f"namespace association failed: {self._namespace.name}: {reason(error)}",
                 hint="only root of the user namespace that the container's mount namespace belongs to may enter it",
             ) from error
-        self._home = own, root
+        self._origin = own, root
         self._importers, sys.meta_path[:] = list(sys.meta_path), []
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._home is None:
+        if self._origin is None:
             return
-        own, root = self._home
-        self._home = None
+        own, root = self._origin
+        self._origin = None
         with own, root:
             namespaces.enter(own, "mnt")
             os.fchdir(root.fileno())
@@ -331,4 +331,4 @@ class Excursion:
         sys.meta_path[:] = self._importers  # type: ignore[assignment]
 
 
-__all__ = ["Excursion", "LdcacheError", "Prepared", "apply", "prepare"]
+__all__ = ["MountNamespace", "LdcacheError", "Prepared", "apply", "prepare"]

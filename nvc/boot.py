@@ -1,12 +1,12 @@
-"""Start of an installed command: our modules from one file instead of one file each.
+"""Starts an installed command, with all modules in one file instead of one file each.
 
 Finding, opening and reading fifty small files takes a fifth of a container's start. ``tools/bundle.py`` puts the
-compiled modules into ``modules.bundle`` beside this file; ``start`` hangs a finder for them before Python's own.
-A bundle of another Python, a cut one or none at all is no error: the same modules are beside it as files.
+compiled modules into ``modules.bundle`` beside this file; ``start`` inserts a finder for them before Python's own.
+A bundle that is missing, truncated or of another Python is no error: the same modules are beside it as files.
 
 Layout: eight bytes with the size of the index, the index (marshal: format, Python's magic number for compiled
 files, {module: (place, size, is it a package)}), the modules' compiled code (marshal), one after another. It is as
-much trusted as the files beside it: who can write here is root already.
+much trusted as the files beside it, which only root can write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAME = "modules.bundle"
 EXTENSIONS = {"nvc.linux._raw": "nvc/linux/_raw.abi3.so"}
 #: Bytes before the index: its size.
 _HEAD = 8
-#: Enough for head and index of all our modules; a longer index is read whole.
+#: Enough for the size and the index of all modules; a longer index takes a second read.
 _FIRST_READ = 16 << 10
 
 
@@ -51,7 +51,7 @@ class Finder:
         self._file = os.open(f"{library}/nvc/{NAME}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             if self._file < 3:
-                raise ValueError("a standard stream was closed: what is written to it must not come here")
+                raise ValueError("a standard stream was closed: writes to it must not reach this file")
             start = os.pread(self._file, _FIRST_READ, 0)
             self._codes = _HEAD + int.from_bytes(start[:_HEAD], "little")
             if self._codes > len(start):
@@ -64,11 +64,11 @@ class Finder:
             raise
 
     def fileno(self) -> int:
-        """The bundle's descriptor: who closes what it inherited must leave this one."""
+        """The bundle's descriptor, which must stay open when a process closes what it inherited."""
         return self._file
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """importlib's question for a finder."""
+        """See importlib.abc.MetaPathFinder."""
         entry = self._index.get(name)
         if entry is None:
             file = EXTENSIONS.get(name)
@@ -86,11 +86,11 @@ class Finder:
         return spec
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """importlib's question for a loader: an ordinary module will do."""
+        """See importlib.abc.Loader: None makes an ordinary module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """importlib's order to a loader."""
-        exec(self.get_code(module.__name__), module.__dict__)  # noqa: S102 -- this is what importing is
+        """See importlib.abc.Loader."""
+        exec(self.get_code(module.__name__), module.__dict__)  # noqa: S102 -- an import executes the module
 
     def get_code(self, name: str) -> CodeType:
         """A module's compiled code."""
@@ -101,7 +101,7 @@ class Finder:
 
 def start(library: str, module: str) -> NoReturn:
     """Run ``run`` of ``module``, which ends the process. library: the directory of our packages."""
-    # Nothing here lives long enough to be worth searching for garbage; what holds descriptors closes them itself.
+    # The process is too short for garbage collection to pay; owners of descriptors close them explicitly.
     gc.disable()
     try:
         sys.meta_path.insert(0, Finder(library))

@@ -103,7 +103,7 @@ def wants_node(capabilities: DriverCapabilities, node: DeviceNode) -> bool:
     """Whether a container with these capabilities gets this common device node (libnvidia-container.md 3.7).
 
     nvidia-uvm and nvidia-uvm-tools belong to compute (so to video as well), nvidia-modeset to display, any other
-    (nvidiactl, dxg) to everybody.
+    (nvidiactl, dxg) to every container.
     """
     name = node.path.rpartition("/")[2]
     if name in ("nvidia-uvm", "nvidia-uvm-tools"):

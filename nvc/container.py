@@ -32,11 +32,11 @@ _OTHER_MULTIARCH = ("/usr/lib64", "/var/empty")
 #: Where the host's ldconfig is; .real is the program behind Ubuntu's shell script.
 HOST_LDCONFIG = ("/sbin/ldconfig.real", "/sbin/ldconfig")
 _ENDED = "the process has ended: --pid takes a process of the created, not yet started container"
-_FOREIGN = "this process may not look into the container's namespaces: run as root of its parent user namespace"
+_FOREIGN = "this process may not open the container's namespaces: run as root of its parent user namespace"
 
 
 class Located:
-    """A container with what pins it.
+    """A container, with the descriptors that pin it.
 
     process: its /proc/PID, or None when standalone. namespace: its mount namespace, or None to stay in ours.
     rootfs: identity (device, inode) that the rootfs had when it was looked up.
@@ -59,7 +59,7 @@ class Located:
         self.rootfs = rootfs
 
     def close(self) -> None:
-        """Unpin it."""
+        """Close the descriptors."""
         for opened in (self.process, self.namespace):
             if opened is not None:
                 opened.close()
@@ -79,7 +79,7 @@ def inspect(request: InspectRequest, log: Log) -> Located:
         namespace = _open_in(process, "ns/mnt", os.O_RDONLY)
         uid, gid = _owner(process)
     else:
-        # LXC runs us in the container's namespaces with the host's /proc: nothing there says where we are.
+        # LXC runs this in the container's namespaces with the host's /proc, which has no entry for it.
         view = Root.open("/")
         uid, gid = os.geteuid(), os.getegid()
     with view, _open_rootfs(view, config.rootfs) as root:
@@ -97,7 +97,7 @@ def inspect(request: InspectRequest, log: Log) -> Located:
         )
         library = _compat_library(root, config.cudart_directory, log) if request.find_compat else None
     if process is not None:
-        # The cgroup was looked up by number: if the process is still there, the number was its own.
+        # The cgroup was looked up by pid: if the process still exists, the pid was not reused.
         _open_in(process, "ns/mnt", os.O_PATH).close()
     return Located(container, library, process, namespace, (status.st_dev, status.st_ino))
 
@@ -116,7 +116,7 @@ def open_root(located: Located) -> Root:
     status = root.fd.stat()
     if (status.st_dev, status.st_ino) != located.rootfs:
         root.close()
-        raise ContainerError(f"path error: {rootfs}: another directory than a moment ago")
+        raise ContainerError(f"path error: {rootfs}: replaced by another directory since it was looked up")
     return root
 
 

@@ -1,6 +1,6 @@
-"""What the container service is asked and what it answers.
+"""Requests and replies of the container service.
 
-Its verbs are in ``nvc.services``, its handlers in ``nvc.container_service``.
+Its verbs are in ``nvc.container_verbs``, its handlers in ``nvc.container_service``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from nvc.operations import Operation
 
-# Records are decoded by the names of their classes: these must exist when a message is read.
+# Annotations of Records are resolved at run time: these names are not for type checkers only.
 _DECODED = (CompatLibrary, Container)
 
 
 class ContainerConfig(Record):
-    """Which container (nvc_container_config). An empty directory or ldconfig means: find out.
+    """Which container (nvc_container_config). An empty directory or ldconfig is determined.
 
     pid: a process of the container, or None to work in the caller's own mount namespace.
     ldconfig: the program that updates the loader cache, "@" before a host path.
@@ -51,7 +51,7 @@ class InspectReply(Record):
 
 
 class ApplyRequest:
-    """Carry operations out on the container that was inspected, all or none of them.
+    """Apply operations to the container that was inspected, all or none of them.
 
     driver_root: directory below which the operations' host paths lie.
     """
@@ -74,6 +74,6 @@ class ApplyRequest:
 
 
 class ApplyReply(Record):
-    """done: operations that changed something; the others were in force already."""
+    """done: operations that changed something; the others were already in effect."""
 
     done: int

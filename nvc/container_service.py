@@ -1,6 +1,6 @@
 """The container service: the one process that changes anything. Its start, its handlers and the caller's side.
 
-It is forked before what it works with is imported: both processes then import at the same time, each its own half.
+It is forked before its imports, so that both processes import at the same time, each what it needs.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 
 from nvc.container_messages import ApplyReply, ApplyRequest, InspectReply, InspectRequest
+from nvc.container_verbs import CONTAINER
 from nvc.errors import ContainerError, reason
-from nvc.services import CONTAINER, by_phase, raise_remote, translate
+from nvc.verbs import by_phase, raise_remote, translate
 from rpc.errors import RemoteError
 from rpc.process import start as start_service
 
@@ -25,29 +26,33 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-#: Gives a service that was forked before it was known what for, or None (``nvc.agent.warm_service``).
+#: Returns a service that was forked before its request arrived, or None (``nvc.agent.warm_service``, which reaps it).
 in_advance: Callable[[float, Log], Client | None] | None = None
 
 
 class ContainerClient:
-    """The caller's side. Failures of the service become the NvcError that it raised, or say what happened to it."""
+    """The caller's side. A failed call raises the NvcError of the service, or one that says how the service failed.
 
-    def __init__(self, client: Client) -> None:
+    wait: whether ``close`` waits for the exit of the process.
+    """
+
+    def __init__(self, client: Client, *, wait: bool = True) -> None:
         self._client = client
+        self._wait = wait
 
     def inspect(self, request: InspectRequest) -> InspectReply:
         """See ``nvc.container.inspect``. Raises ContainerError."""
         return self.begin_inspect(request)()
 
     def begin_inspect(self, request: InspectRequest) -> Callable[[], InspectReply]:
-        """Have the container looked up; calling the result gives the answer. See ``nvc.container.inspect``.
+        """Send the request; calling the result waits for the reply. See ``nvc.container.inspect``.
 
         Both raise ContainerError.
         """
-        pending = _asked(lambda: self._client.begin("inspect", request))
+        pending = _translated(lambda: self._client.begin("inspect", request))
 
         def answer() -> InspectReply:
-            reply: InspectReply = _asked(pending.result)[0]
+            reply: InspectReply = _translated(pending.result)[0]
             return reply
 
         return answer
@@ -57,23 +62,23 @@ class ContainerClient:
 
         Raises MountError, LdcacheError.
         """
-        reply: ApplyReply = _asked(lambda: self._client.call("apply", request, deadline=deadline))
+        reply: ApplyReply = _translated(lambda: self._client.call("apply", request, deadline=deadline))
         return reply.done
 
     def close(self) -> None:
-        """End the service. Harmless when done twice."""
-        self._client.close()
+        """End the service. May be repeated."""
+        self._client.close(wait=self._wait)
 
 
-def _asked(function: Callable[[], T]) -> T:
+def _translated(function: Callable[[], T]) -> T:
     try:
         return function()
     except RemoteError as error:
-        raise_remote(error)
+        raise_remote(error, CONTAINER)
 
 
 class Handlers:
-    """Runs in the helper. What ``inspect`` pinned is what ``apply`` works on: a later lookup could find another."""
+    """Runs in the helper. ``apply`` uses the descriptors of ``inspect``: a second lookup could find another."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -85,9 +90,9 @@ class Handlers:
         from nvc.linux import procfd, rights
 
         rights.set_name("nvc:[container]")
-        # SIGTERM, not SIGKILL: a change that has begun is taken back.
+        # SIGTERM, not SIGKILL: changes are undone first.
         rights.parent_death_signal(self._parent, 15)
-        # What the caller's umask hides would be hidden in the container too.
+        # The caller's umask must not restrict files in the container.
         os.umask(0o022)
         procfd.pin()
         rights.reduce_permitted()
@@ -98,8 +103,8 @@ class Handlers:
         self._located = inspect(request, self._log)
         return self._located.reply()
 
-    def let_go(self) -> None:
-        """Of everything that is the caller's or the container's: what is left of this process is its memory."""
+    def release(self) -> None:
+        """Close everything that belongs to the caller or the container; this process keeps only its memory."""
         if self._located is not None:
             self._located.close()
         os.chdir("/")
@@ -107,8 +112,8 @@ class Handlers:
         self._log.close()
 
     def get_ready(self) -> None:
-        """While the caller plans: what ``apply`` will need whatever the plan is. Importing is most of it."""
-        import nvc.apply  # noqa: F401 -- so that it is there when apply is called
+        """While the caller plans, import what ``apply`` needs whatever the plan is."""
+        import nvc.apply  # noqa: F401
         from nvc.linux import mounts
 
         mounts.modern()
@@ -136,17 +141,17 @@ def fork(handlers: Handlers, log: Log, *, prepare: Callable[[], None], deadline:
         deadline=deadline,
         translate=translate,
         idle=handlers.get_ready,
-        farewell=handlers.let_go,
+        on_shutdown=handlers.release,
     )
 
 
 def start(*, deadline: float, log: Log) -> ContainerClient:
     """Fork the service. deadline: seconds for an answer. It inherits the debug log. Raises ContainerError."""
-    client = in_advance(deadline, log) if in_advance is not None else None
-    if client is None:
-        handlers = Handlers(log)
-        try:
-            client = fork(handlers, log, prepare=handlers.prepare, deadline=deadline)
-        except OSError as error:
-            raise ContainerError(f"the container service cannot be started: {reason(error)}") from error
-    return ContainerClient(client)
+    early = in_advance(deadline, log) if in_advance is not None else None
+    if early is not None:
+        return ContainerClient(early, wait=False)
+    handlers = Handlers(log)
+    try:
+        return ContainerClient(fork(handlers, log, prepare=handlers.prepare, deadline=deadline))
+    except OSError as error:
+        raise ContainerError(f"the container service cannot be started: {reason(error)}") from error

@@ -8,7 +8,7 @@ _MODE = 0o755
 
 
 def make(path: str) -> None:
-    """Make ``path`` and what is missing above it for everybody to enter, whatever the umask is. Raises OSError."""
+    """Create ``path`` and its missing parents with mode 0755, whatever the umask is. Raises OSError."""
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)

@@ -1,7 +1,7 @@
-"""How each kind of operation is carried out on an open container root, so that it can be taken back.
+"""Carries out each kind of operation on an open container root, with undo.
 
-Every executor answers whether it changed anything: False means that what it was to do is in force already (a second
-run, or an engine that did it first). What it pushed on ``undo`` takes back exactly what it made.
+Every executor returns whether it changed anything: False means that the operation is already in effect (a second run,
+or an engine that did it first). Its entries in ``undo`` revert exactly its own changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nvc.propagation import Propagation
 
 ATTRIBUTES = {"ro": mounts.RDONLY, "nosuid": mounts.NOSUID, "nodev": mounts.NODEV, "noexec": mounts.NOEXEC}
-# statvfs(3) flag of each attribute: how a mount that exists is recognised as restricted enough.
+# statvfs(3) flag of each attribute, by which an existing mount is recognised as restricted enough.
 _FLAGS = {"ro": os.ST_RDONLY, "nosuid": os.ST_NOSUID, "nodev": os.ST_NODEV, "noexec": os.ST_NOEXEC}
 _TMPFS_FLAGS = ("ro", "nosuid", "nodev", "noexec")
 _TMPFS_MAGIC = 0x01021994  # linux/magic.h
@@ -43,12 +43,12 @@ HINTS = {
     errno.EROFS: "the container's file system is read-only there: make the mount points part of the image, or let the "
     "engine make the root read-only after its hooks (root.readonly in config.json does)",
     errno.ENOSPC: "the container's file system is full",
-    errno.EDQUOT: "the quota of the container's file system is used up",
+    errno.EDQUOT: "the quota of the container's file system is exhausted",
     errno.EISDIR: "the image has a directory where a file goes",
     errno.ENOTDIR: "the image has a file where a directory goes",
     errno.EEXIST: "the image has something of another kind there",
-    errno.ELOOP: "the image's links lead in a circle, or through a magic link of /proc",
-    errno.EPERM: "the right to mount is missing: run as root of the container's user namespace",
+    errno.ELOOP: "the image's links have a loop, or lead through a magic link of /proc",
+    errno.EPERM: "CAP_SYS_ADMIN is missing: run as root of the container's user namespace",
 }
 _UNREACHABLE = (errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EAGAIN)
 
@@ -138,7 +138,7 @@ def allow_devices(operation: AllowDevices, place: Place, version: int, directory
 
 
 def profile_text(minors: tuple[int, ...]) -> str:
-    """The profile, to the letter that of the reference; the mask may have any number of bits."""
+    """The profile, byte by byte that of the reference; the mask may have any number of bits."""
     mask = sum(1 << minor for minor in set(minors))
     return (
         f'{{ "profiles": [{{"name": "_container_", "settings": ["EGLVisibleDGPUDevices", {mask:#x}]}}], '
@@ -147,7 +147,7 @@ def profile_text(minors: tuple[int, ...]) -> str:
 
 
 def _mount_point_mode(mode: int) -> int:
-    # The permission bits of what will cover it, without special bits; others' writing is masked as by umask 022.
+    # The permission bits of the source, without special bits, masked as by umask 022.
     return mode & 0o755 or 0o444
 
 
@@ -160,7 +160,7 @@ def _attach(source: Tree, target: Fd, place: Place, path: str) -> None:
 
 
 def _is_mounted(target: Fd, source: os.stat_result, attributes: tuple[str, ...]) -> bool:
-    """Whether ``target`` is the root of a mount of that very file, restricted at least so far."""
+    """Whether ``target`` is the root of a mount of the same file with at least these attributes."""
     status = target.stat()
     if (status.st_dev, status.st_ino) != (source.st_dev, source.st_ino):
         return False
@@ -173,7 +173,7 @@ def _is_mount_root(target: Fd) -> bool:
     except SyscallError as error:
         if error.errno != errno.ENOSYS:
             raise
-        return False  # before Linux 5.8: mounted once more, on top
+        return False  # before Linux 5.8: mounted again, on top
 
 
 def _has_flags(target: Fd, attributes: tuple[str, ...]) -> bool:
@@ -199,7 +199,7 @@ def _tmpfs_on(operation: Tmpfs, place: Place, target: Fd) -> bool:
 
 
 def with_content(operation: Tmpfs, tree: Fd) -> None:
-    """Fill a file system of our own, which nobody else can see yet. Raises OSError."""
+    """Fill a file system that is not attached yet. Raises OSError."""
     made: set[str] = set()
 
     def directory(path: str) -> None:

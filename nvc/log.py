@@ -31,12 +31,12 @@ class Log:
 
     @staticmethod
     def none() -> Log:
-        """A log that keeps nothing."""
+        """A log that drops every record."""
         return Log()
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is kept: for texts that cost something to make."""
+        """Whether records are written, to skip expensive texts."""
         return self._descriptor >= 0
 
     def fileno(self) -> int:
@@ -61,7 +61,7 @@ class Log:
         self._descriptor = descriptor
 
     def close(self) -> None:
-        """Close it; later records are dropped. Harmless when done twice."""
+        """Close it; later records are dropped. May be repeated."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -71,12 +71,12 @@ class Log:
         stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(now // 1_000_000))
         place = f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
         head = f"{level}{stamp}.{now % 1_000_000:06d} {get_native_id()} {place}] "
-        # A line each, so that no message can pass for a record of its own.
+        # The head on every line, so that no message can forge a record.
         data = "".join(f"{head}{line}\n" for line in text.splitlines() or [""])
         try:
             os.write(self._descriptor, data.encode("utf-8", "backslashreplace"))
         except OSError:
-            pass  # full disk, closed pipe, a reader that does not read: the work goes on
+            pass  # full disk, closed pipe, a reader that does not read: the log must not stop the work
 
 
 def debug_file() -> str:
@@ -87,7 +87,7 @@ def debug_file() -> str:
 
 
 def open_log(path: str, program: str = "nvc-py") -> Log:
-    """Open ``path`` for appending; "" gives a log that keeps nothing. program: the name before a warning.
+    """Open ``path`` for appending; "" gives a log that drops every record. program: the name before a warning.
 
     Never raises: if the file cannot be opened, one line on stderr says so. Opened O_NONBLOCK, because a FIFO or a
     terminal without a reader would otherwise hang the command, here or at a later record.

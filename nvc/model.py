@@ -1,4 +1,4 @@
-"""The values that every other module speaks in. Frozen, without behaviour, JSON-ready.
+"""The values that modules exchange. Frozen, without behaviour, JSON-ready.
 
 Paths are absolute. A *driver path* is relative to the driver root (``Host.root``) and starts with "/"; a
 *container path* is relative to the container's rootfs and starts with "/".
@@ -18,7 +18,7 @@ MODESET_MINOR = 254
 WSL, TEGRA = "wsl", "tegra"
 #: The one device node of WSL2.
 DXG_NODE = "/dev/dxg"
-#: Where Tegra's packages say what a container needs.
+#: Tegra's lists of what a container needs.
 CSV_DIRECTORY = "/etc/nvidia-container-runtime/host-files-for-container.d"
 
 # Which kind of nvcaps the driver has (nvc_nvcaps_style()).
@@ -43,9 +43,9 @@ class Host(Record):
 
 
 class DriverOptions(Record):
-    """What the words of ``nvc_driver_info_new``'s option string say (libnvidia-container.md 2.2.1).
+    """The option string of ``nvc_driver_info_new`` (libnvidia-container.md 2.2.1).
 
-    csv_all: on Tegra, every mount list, not only those of the base set. Ours: the reference has it per container.
+    csv_all: on Tegra, every mount list, not only those of the base set; the reference has this option per container.
     """
 
     no_glvnd: bool = False
@@ -123,7 +123,7 @@ class Gpu(Record):
 
     proc_path: its directory below /proc/driver/nvidia/gpus as the kernel names it, or "" when there is none.
     mig_nodes: every nvidia-caps node of this GPU that mig-minors names (for MIG config and monitor).
-    more_nodes: on a Tegra, what else it takes to use it. memory: bytes in all, or 0 where nobody could say.
+    more_nodes: on a Tegra, the other nodes that its use needs. memory: total bytes, 0 if unknown.
     """
 
     index: int
@@ -151,7 +151,7 @@ class ImexChannel(Record):
 
 
 class Inventory(Record):
-    """Everything found on a host, and what it was found with.
+    """Everything found on a host.
 
     nvcaps_style: NVCAPS_NONE, NVCAPS_PROC or NVCAPS_DEV.
     warnings: what was missing or skipped, for the log.
@@ -181,7 +181,7 @@ class MigSelection(Record):
 
 
 class Selection(Record):
-    """The devices a request chose, in the order it named them (parents of MIG devices included in gpus)."""
+    """The devices that a request selects, in its order (parents of MIG devices included in gpus)."""
 
     gpus: tuple[Gpu, ...] = ()
     migs: tuple[MigSelection, ...] = ()

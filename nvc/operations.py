@@ -62,6 +62,8 @@ class ShareFiles(Record):
     lines: tuple[str, ...]
     text: str
     source: str = ""
+    # Imported when a share is decoded: containers without one do not pay for it.
+    _modules = {"Limits": "nvc.share.limits"}
 
     def describe(self) -> str:
         libraries = ", ".join(line.rpartition("/")[2] for line in self.lines)
@@ -166,7 +168,4 @@ def _decode_one(item: object, index: int) -> Operation:
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise DecodeError(f"operations[{index}]: unknown operation {kind!r}")
-    if cls is ShareFiles:
-        # Records are decoded by the names of their classes; without a share nobody needs this one.
-        import nvc.share.limits  # noqa: F401
     return cls.from_data({field: value for field, value in item.items() if field != "operation"})

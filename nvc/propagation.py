@@ -1,6 +1,6 @@
-"""Keep what is mounted in a container from travelling to the host.
+"""Prevents propagation of mounts from a container to the host.
 
-A mount on a shared mount appears in every peer of it: a container whose rootfs lies on a shared mount, and was itself
+A mount on a shared mount appears in all its peers: a container whose rootfs lies on a shared mount, and was itself
 made shared (rootfsPropagation, "rshared" volumes), would show its driver files on the host and keep them there after
 its end. So the mount that a target lies on is made a slave first, in the container's namespace only: it still receives
 mounts from the host and sends none.
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Propagation:
-    """The propagation of the mounts that targets lie on, each looked at once.
+    """The propagation of the mounts that targets lie on, each examined once.
 
-    foreign: whether we are in a mount namespace other than the host's. In that nothing is changed: who configures a
-    root there wants to see what is mounted in it.
+    foreign: whether this process is in a mount namespace other than the host's. In the host's own namespace nothing is
+    changed: the caller configures a root there to see the mounts.
     """
 
     def __init__(self, *, foreign: bool, log: Log) -> None:
@@ -42,7 +42,7 @@ class Propagation:
         if found is None or not any(tag.startswith("shared:") for tag in found.tags):
             return
         if not self._foreign:
-            self._log.warn(f"{found.point} is a shared mount: what is mounted below it may appear elsewhere")
+            self._log.warn(f"{found.point} is a shared mount: mounts below it may appear elsewhere")
             return
         with Fd(os.open(found.point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC), found.point) as root:
             if mounts.mount_id(root) != identity:
@@ -53,7 +53,7 @@ class Propagation:
 
 
 def _find(identity: int) -> Mount | None:
-    """The mount with this id, from the mountinfo of the namespace that we are in."""
+    """The mount with this id, from the mountinfo of the current namespace."""
     number = os.open("mountinfo", os.O_RDONLY | os.O_CLOEXEC, dir_fd=procfd.pin().fileno())
     with Fd(number, "mountinfo") as file:
         data = b""

@@ -1,13 +1,15 @@
 """Frozen value types with strict decoding, without the start-up cost of ``dataclasses``.
 
-The hook and ``configure`` run once for every container, so what they import is paid once for every container:
-``dataclasses`` (through ``inspect``, ``re`` and ``enum``) costs more than twice a bare interpreter start. A
-``Record`` subclass is declared like a frozen dataclass and type checkers treat it as one; at run time it costs one
-small class. ``from_data`` is the other half: everything that arrives from outside (a helper process, the inventory
-file, a machine description) becomes a Record through it, or becomes an error that names the field.
+The hook and ``configure`` run once for every container and pay for their imports each time: ``dataclasses`` (through
+``inspect``, ``re`` and ``enum``) costs more than twice a bare interpreter start. A ``Record`` subclass is declared like
+a frozen dataclass and type checkers treat it as one; at run time it costs one small class. ``from_data`` decodes all
+input from outside (a helper process, the inventory file, a machine description): the result is a Record, or an error
+that names the field.
 """
 
 from __future__ import annotations
+
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ _ATOMS: dict[str, tuple[type, ...]] = {
 }
 #: Types whose values are data as they are.
 _PLAIN = frozenset((str, int, float, bool, type(None)))
-_registry: dict[str, type[Record]] = {}
 
 
 @dataclass_transform(frozen_default=True, eq_default=True)
@@ -54,9 +55,7 @@ class _RecordMeta(type):
         namespace["__slots__"] = tuple(own)
         namespace["_fields"] = fields
         namespace["_defaults"] = inherited
-        cls = super().__new__(mcls, name, bases, namespace)
-        _registry[name] = cls  # type: ignore[assignment]
-        return cls
+        return super().__new__(mcls, name, bases, namespace)
 
 
 class Record(metaclass=_RecordMeta):
@@ -64,12 +63,15 @@ class Record(metaclass=_RecordMeta):
 
     Fields are the annotated names, in order; a default is the value assigned in the class body. Only ``str``,
     ``int``, ``float``, ``bool``, ``None``, other Records, ``tuple[X, ...]``, ``dict[str, X]`` and ``X | Y`` of
-    these may be annotated, which is also what JSON can carry. Class names are unique across the program.
+    these may be annotated, which is also what JSON can carry. An annotation means what its name (or ``module.name``)
+    means in the globals of the module of the class that declares the field. A name that this module imports for type
+    checkers only is declared in ``_modules``: name to module, which is imported when a value is decoded.
     """
 
     if TYPE_CHECKING:
         _fields: ClassVar[dict[str, str]]
         _defaults: ClassVar[dict[str, Any]]
+    _modules: ClassVar[dict[str, str]] = {}
 
     def __init__(self, *values: Any, **named: Any) -> None:
         fields = self._fields
@@ -128,12 +130,13 @@ class Record(metaclass=_RecordMeta):
     def from_data(cls, data: object) -> Self:
         """Decode ``data`` (from JSON) strictly.
 
-        Raises DecodeError for a missing or unknown field, or a value of another type; nothing is converted.
+        Raises DecodeError for a missing or unknown field, or a value of another type; nothing is converted. Raises
+        TypeError for a class with an annotation that cannot be decoded.
         """
         try:
             value: Self = _decode_record(cls, data)
-        except _Refused as refused:
-            raise DecodeError(f"{cls.__name__}{refused}") from None
+        except Invalid as invalid:
+            raise DecodeError(f"{cls.__name__}{invalid}") from None
         return value
 
 
@@ -149,67 +152,81 @@ def _to_data(value: Any) -> Any:
     return value
 
 
-class _Refused(Exception):
-    """A value that is not as annotated. Where it is is put together on the way out: mostly nobody asks."""
+class Invalid(Exception):
+    """A value that does not match its annotation. The place is put together while the exception propagates: a value
+    that matches costs nothing for it.
+    """
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what, self.place = what, ""
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason, self.place = reason, ""
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.what}"
+        return f"{self.place}: {self.reason}"
 
-    def below(self, step: str) -> Self:
+    def at(self, step: str) -> Self:
+        """The same, one step (``.field`` or ``[index]``) further down in the document."""
         self.place = step + self.place
         return self
 
 
-#: What a class's data is decoded by: each field, its decoder, and its default or _NEEDED.
+#: In place of a default: the field has none.
+REQUIRED: Any = object()
+#: How a class is decoded: each field, its decoder, and its default or REQUIRED.
 _plans: dict[Any, tuple[tuple[str, Callable[[Any], Any], Any], ...]] = {}
+#: The decoders of atoms and of lists of them. A class's name can mean another class in another module.
 _decoders: dict[str, Callable[[Any], Any]] = {}
-_NEEDED: Any = object()
 
 
 def prepare() -> None:
-    """Build what decodes the classes that there are, which is else done when each is decoded first."""
-    for cls in list(_registry.values()):
+    """Build the decoders of all classes that exist; otherwise each is built when it is used first."""
+    classes: list[Any] = Record.__subclasses__()
+    for cls in classes:
+        classes += cls.__subclasses__()
         try:
             _plan(cls)
         except TypeError:
-            continue  # one that nobody decodes
+            continue  # a class that is never decoded may have any annotation
 
 
 def _plan(cls: Any) -> tuple[tuple[str, Callable[[Any], Any], Any], ...]:
-    defaults = cls._defaults
-    plan = tuple((field, _decoder(text), defaults.get(field, _NEEDED)) for field, text in cls._fields.items())
+    defaults, own = cls._defaults, cls.__slots__
+    plan = tuple(
+        [
+            (field, _decoder(text, cls if field in own else _declaring(cls, field)), defaults.get(field, REQUIRED))
+            for field, text in cls._fields.items()
+        ]
+    )
     _plans[cls] = plan
     return plan
 
 
+def _declaring(cls: Any, field: str) -> Any:
+    return next(base for base in cls.__mro__ if field in base.__slots__)
+
+
 def _decode_record(cls: Any, data: object) -> Any:
     if not isinstance(data, dict):
-        raise _Refused(f"expected an object, got {type(data).__name__}")
+        raise Invalid(f"expected an object, got {type(data).__name__}")
     if not data.keys() <= cls._fields.keys():
-        raise _Refused(f"unknown field {next(key for key in data if key not in cls._fields)!r}")
+        raise Invalid(f"unknown field {next(key for key in data if key not in cls._fields)!r}")
     values = []
     for field, decode, default in _plans.get(cls) or _plan(cls):
         if field in data:
             try:
                 values.append(decode(data[field]))
-            except _Refused as refused:
-                raise refused.below(f".{field}") from None
-        elif default is _NEEDED:
-            raise _Refused(f"missing field {field!r}")
+            except Invalid as invalid:
+                raise invalid.at(f".{field}") from None
+        elif default is REQUIRED:
+            raise Invalid(f"missing field {field!r}")
         else:
             values.append(default)
     return cls(*values)
 
 
-def _decoder(annotation: str) -> Callable[[Any], Any]:
-    found = _decoders.get(annotation)
-    if found is None:
-        found = _decoders[annotation] = _build_decoder(annotation)
-    return found
+def _decoder(annotation: str, owner: Any) -> Callable[[Any], Any]:
+    """owner: the class that declares the field."""
+    return _decoders.get(annotation) or _build_decoder(annotation, owner)
 
 
 def _split(text: str, separator: str) -> Iterator[str]:
@@ -222,23 +239,39 @@ def _split(text: str, separator: str) -> Iterator[str]:
     yield text[start:].strip()
 
 
-def _build_decoder(annotation: str) -> Callable[[Any], Any]:
+def _build_decoder(annotation: str, owner: Any) -> Callable[[Any], Any]:
     choices = list(_split(annotation, "|"))
     if len(choices) > 1:
-        return _union([_decoder(choice) for choice in choices])
+        return _union([_decoder(choice, owner) for choice in choices])
     if annotation in _ATOMS:
-        return _atom(annotation)
+        found = _decoders[annotation] = _atom(annotation)
+        return found
     if annotation.startswith("tuple[") and annotation.endswith("]"):
         parts = list(_split(annotation[6:-1], ","))
         if len(parts) == 2 and parts[1] == "...":
-            return _sequence(_decoder(parts[0]))
-        return _fixed([_decoder(part) for part in parts])
+            found = _sequence(_decoder(parts[0], owner))
+            if parts[0] in _ATOMS:
+                _decoders[annotation] = found
+            return found
+        return _fixed([_decoder(part, owner) for part in parts])
     if annotation.startswith("dict[str,") and annotation.endswith("]"):
-        return _mapping(_decoder(annotation[9:-1].strip()))
-    cls = _registry.get(annotation)
-    if cls is None:
-        raise TypeError(f"a Record field cannot be annotated {annotation!r}")
+        return _mapping(_decoder(annotation[9:-1].strip(), owner))
+    cls = _record_class(annotation, owner)
     return lambda data: _decode_record(cls, data)
+
+
+def _record_class(annotation: str, owner: Any) -> Any:
+    """The Record that a name means in the module of the class that declares the field. Raises TypeError."""
+    name, *rest = annotation.split(".")
+    if name in owner._modules:
+        found = getattr(__import__(owner._modules[name], fromlist=[name]), name, None)
+    else:
+        found = getattr(sys.modules[owner.__module__], name, None)
+    for part in rest:
+        found = getattr(found, part, None)
+    if not isinstance(found, _RecordMeta):
+        raise TypeError(f"{owner.__module__}.{owner.__qualname__}: a Record field cannot be annotated {annotation!r}")
+    return found
 
 
 def _atom(name: str) -> Callable[[Any], Any]:
@@ -248,7 +281,7 @@ def _atom(name: str) -> Callable[[Any], Any]:
         if type(data) is first:
             return data
         if not isinstance(data, kinds) or (isinstance(data, bool) and name != "bool"):
-            raise _Refused(f"expected {name}, got {type(data).__name__}")
+            raise Invalid(f"expected {name}, got {type(data).__name__}")
         return data
 
     return decode
@@ -259,15 +292,15 @@ def _items(decoders: Iterable[Callable[[Any], Any]], data: Any) -> tuple[Any, ..
     try:
         for decode, item in zip(decoders, data, strict=False):
             values.append(decode(item))
-    except _Refused as refused:
-        raise refused.below(f"[{len(values)}]") from None
+    except Invalid as invalid:
+        raise invalid.at(f"[{len(values)}]") from None
     return tuple(values)
 
 
 def _sequence(item: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def decode(data: Any) -> Any:
         if not isinstance(data, list | tuple):
-            raise _Refused(f"expected a list, got {type(data).__name__}")
+            raise Invalid(f"expected a list, got {type(data).__name__}")
         return _items([item] * len(data), data)
 
     return decode
@@ -276,7 +309,7 @@ def _sequence(item: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _fixed(items: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     def decode(data: Any) -> Any:
         if not isinstance(data, list | tuple) or len(data) != len(items):
-            raise _Refused(f"expected a list of {len(items)}")
+            raise Invalid(f"expected a list of {len(items)}")
         return _items(items, data)
 
     return decode
@@ -285,13 +318,13 @@ def _fixed(items: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 def _mapping(item: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def decode(data: Any) -> Any:
         if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-            raise _Refused("expected an object")
+            raise Invalid("expected an object")
         found = {}
         for key, value in data.items():
             try:
                 found[key] = item(value)
-            except _Refused as refused:
-                raise refused.below(f".{key}") from None
+            except Invalid as invalid:
+                raise invalid.at(f".{key}") from None
         return found
 
     return decode
@@ -299,14 +332,14 @@ def _mapping(item: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _union(choices: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     def decode(data: Any) -> Any:
-        problem: _Refused | None = None
+        problem: Invalid | None = None
         for choice in choices:
             try:
                 return choice(data)
-            except _Refused as refused:
+            except Invalid as invalid:
                 # The choice that looked furthest into the data has the message worth reading.
-                if problem is None or len(str(refused)) > len(str(problem)):
-                    problem = refused
+                if problem is None or len(str(invalid)) > len(str(problem)):
+                    problem = invalid
         assert problem is not None  # there are two choices at least
         raise problem
 

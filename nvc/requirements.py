@@ -1,4 +1,4 @@
-"""Requirement expressions (``--require``, NVIDIA_REQUIRE_*): read and decide. Pure.
+"""Requirement expressions (``--require``, NVIDIA_REQUIRE_*): parser and evaluation. Pure.
 
     predicate   := alternative { " " alternative }        any must hold
     alternative := term { "," term }                      all must hold
@@ -6,8 +6,7 @@
     operator    := "=" | "!=" | "<" | "<=" | ">" | ">="
 
 Evaluation is lazy, as in the reference (libnvidia-container.md 1.7.5): the first true alternative ends it, the first
-false term ends
-an alternative, and what is not reached is not even looked at.
+false term ends an alternative, and the rest is not even parsed.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from nvc.record import Record
 
 
 class Facts(Record):
-    """What a requirement is held against.
+    """What a requirement is compared with.
 
     cuda: CUDA version of the driver ("12.2"); driver: its NVRM version ("535.104.05");
-    arch: compute capability of the device ("9.0"); brand: its brand ("Tesla"). None: no device is in question, and
+    arch: compute capability of the device ("9.0"); brand: its brand ("Tesla"). None: no device is selected, and
     every condition on a device holds.
     """
 
@@ -34,7 +33,7 @@ _DIGITS_AND_DOTS = frozenset("0123456789.")
 _SYMBOLS = "=!<>"
 # Operator -> the outcomes of a three-way comparison (fact against value) that satisfy it.
 _ACCEPTED = {"=": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
-# The reference takes any beginning of an operator for the operator; only this one is not an operator itself.
+# The reference accepts any prefix of an operator; only this prefix is not an operator itself.
 _SHORTENED = {"!": "!="}
 _UPDATE_ADVICE = ", please update your driver to a newer version, or use an earlier cuda container"
 
@@ -106,7 +105,7 @@ def _version(text: str) -> list[tuple[int, str]] | None:
     """Components that order as their numbers do; None if it is no version.
 
     A number stays text without leading zeros, with its length before it: int() refuses thousands of digits. Empty
-    components are passed over, except at the beginning.
+    components are skipped, except at the beginning.
     """
     if not text or text[0] == "." or not _DIGITS_AND_DOTS.issuperset(text):
         return None

@@ -107,7 +107,7 @@ def _known(inventory: Inventory) -> str:
 def normalize_bus_id(text: str) -> str:
     """``text`` as the driver writes bus ids (%08x:%02x:%02x.0), or "" if it is not domain:bus:device.
 
-    The function, and whatever follows the device, is not looked at (the reference reads with scanf).
+    The function, and whatever follows the device, is ignored (the reference reads with scanf).
     """
     domain, _, rest = text.strip().partition(":")
     bus, separator, rest = rest.partition(":")

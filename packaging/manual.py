@@ -26,7 +26,7 @@ Rows = Iterable[tuple[str, str]]
 
 _SEE_ALSO = "The directory {} has more, a page for each engine among it."
 _DOCUMENTS = "/usr/share/doc/nvc-py"
-# groff turns these into typographic signs, which nobody can paste into a shell.
+# groff turns these into typographic signs, which do not work when pasted into a shell.
 _SIGNS = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti"}
 
 

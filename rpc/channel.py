@@ -65,7 +65,7 @@ class Channel:
         self._socket.close()
 
     def finish(self) -> None:
-        """Say that no more messages will be sent; the peer reads end of file."""
+        """Shut down sending; the peer reads end of file."""
         self._socket.shutdown(_socket.SHUT_WR)
 
     def send(self, message: bytes, fds: Sequence[int] = (), deadline: float | None = None) -> None:
@@ -108,7 +108,7 @@ class Channel:
             if flags & _CUT:
                 raise ChannelError("a packet that was cut")
             if not packet:
-                # Nobody here sends an empty packet, so it means what an empty read means.
+                # This protocol has no empty packet: an empty read is end of file.
                 close_all(fds)
                 return None
             message = _content(packet, fds)

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from rpc.method import Message, Method, Service
     from rpc.process import Process
 
-#: Seconds that a helper gets to leave by itself after end of file.
-PATIENCE = 1.0
-#: Seconds that a service that unwinds gets to take back what it did, after SIGTERM.
-UNWINDING = 5.0
+#: Seconds until a helper must have exited after end of file.
+EXIT_TIMEOUT_S = 1.0
+#: Seconds until a service that unwinds must have undone its changes after SIGTERM.
+UNWIND_TIMEOUT_S = 5.0
 
 
-class _Unbelievable(Exception):
-    """The helper sent something that no honest helper sends."""
+class ProtocolError(Exception):
+    """The helper's reply violates the protocol."""
 
 
 class Client:
     """Calls the verbs of one helper, and ends it. Made by ``rpc.process.start``.
 
-    After a call that timed out, or got something that cannot be believed, the helper is ended; later calls fail with
-    the same cause. An error that the handler raised does not end it.
+    After a timeout or a protocol error the helper is ended; later calls fail with the same cause. An error that the
+    handler raised does not end it.
     """
 
     def __init__(self, service: Service, end: Channel, process: Process, *, deadline: float) -> None:
@@ -42,7 +42,6 @@ class Client:
         self._number = 0
         self._broken: RemoteError | None = None
         self._waiting = False
-        self._lingers = False
 
     @property
     def pid(self) -> int:
@@ -60,16 +59,12 @@ class Client:
         return not self.closed and not self._process.wait(0)
 
     def descriptors(self) -> tuple[int, ...]:
-        """Those that the helper is reached by, for who closes everything else."""
+        """The socket and the pidfd, which must stay open when a process closes all that it does not need."""
         return tuple(number for number in (self._channel.fileno(), self._process.fileno()) if number >= 0)
 
     def allow(self, seconds: float) -> None:
-        """From now on a call may take so long unless it says otherwise."""
+        """Set the default deadline of a call, in seconds."""
         self._deadline = seconds
-
-    def linger(self) -> None:
-        """Let ``close`` return when the helper has said farewell, before it ends; ``reap`` waits for that."""
-        self._lingers = True
 
     def call(self, verb: str, request: Message, fds: Sequence[int] = (), deadline: float | None = None) -> Any:
         """The reply of ``verb``, of the type its row says.
@@ -80,7 +75,7 @@ class Client:
         reply, returned = self.call_with_fds(verb, request, fds, deadline)
         if returned:
             channel.close_all(returned)
-            raise RemoteError(self._service.name, verb, NOT_PROCESSED, "a reply with descriptors nobody takes")
+            raise RemoteError(self._service.name, verb, NOT_PROCESSED, "a reply with unexpected descriptors")
         return reply
 
     def call_with_fds(
@@ -102,7 +97,7 @@ class Client:
         if self.closed:
             raise self._failure(verb, NOT_PROCESSED, "the service is closed")
         if self._waiting:
-            raise RuntimeError(f"{verb} was asked before the answer to another call was taken")
+            raise RuntimeError(f"{verb} was called before the answer to another call was taken")
         self._number += 1
         message = self._encode(verb, request)
         until = time.monotonic() + seconds
@@ -129,12 +124,12 @@ class Client:
             value, error = self._decode(text)
             if error is None:
                 if len(received) > method.reply_fds:
-                    raise _Unbelievable(f"{len(received)} descriptors, not {method.reply_fds}")
+                    raise ProtocolError(f"{len(received)} descriptors, not {method.reply_fds}")
                 return method.reply.from_data(value), received
         except channel.DeadlinePassed:
             channel.close_all(received)
             self._break(verb, TIMED_OUT, f"no answer in {pending.seconds:g} s")
-        except (_Unbelievable, ChannelError, ValueError, TypeError) as problem:
+        except (ProtocolError, ChannelError, ValueError, TypeError) as problem:
             channel.close_all(received)
             self._break(verb, NOT_PROCESSED, f"unreadable reply: {problem}")
         except OSError as problem:
@@ -156,30 +151,30 @@ class Client:
         return message
 
     def _decode(self, text: bytes) -> tuple[Any, tuple[str, dict[str, Any] | None] | None]:
-        """(value, None) or (None, (text, data)); raises _Unbelievable and CodecError."""
+        """(value, None) or (None, (text, data)); raises ProtocolError and CodecError."""
         data = codec.loads(text)
         if not isinstance(data, dict):
-            raise _Unbelievable("not an object")
+            raise ProtocolError("not an object")
         number = data.get("id")
         if type(number) is not int or number != self._number:
-            raise _Unbelievable(f"an answer to call {number!r}, not to {self._number}")
+            raise ProtocolError(f"an answer to call {number!r}, not to {self._number}")
         if sorted(data) == ["id", "reply"]:
             return data["reply"], None
         error = data.get("error")
         if sorted(data) != ["error", "id"] or not isinstance(error, dict) or sorted(error) != ["data", "text"]:
-            raise _Unbelievable("neither reply nor error")
+            raise ProtocolError("neither reply nor error")
         if not isinstance(error["text"], str) or not isinstance(error["data"], dict | None):
-            raise _Unbelievable("an error of another shape")
+            raise ProtocolError("an error of another shape")
         return None, (error["text"], error["data"])
 
     def _failure(self, verb: str, cause: str, detail: str, data: dict[str, Any] | None = None) -> RemoteError:
         return RemoteError(self._service.name, verb, cause, detail, data)
 
     def _break(self, verb: str, cause: str, detail: str | None) -> NoReturn:
-        """End the helper; it cannot be trusted, or is gone. Without a detail its end is the detail."""
+        """End the helper, which broke the protocol or died, and raise. detail: None for how the helper ended."""
         self._channel.close()
         if detail is None:
-            self._process.wait(PATIENCE)
+            self._process.wait(EXIT_TIMEOUT_S)
             detail = self._process.ending()
         self._broken = self._failure(verb, cause, detail)
         self._end_process()
@@ -189,43 +184,47 @@ class Client:
         process = self._process
         if self._service.unwinds and process.running:
             process.terminate()
-            process.wait(UNWINDING)
+            process.wait(UNWIND_TIMEOUT_S)
         process.kill()
 
-    def close(self) -> None:
-        """End and reap the helper: ask, wait, then kill. Returns within seconds whatever it does. May be repeated."""
+    def close(self, *, wait: bool = True) -> None:
+        """End and reap the helper: end of file, SIGTERM (services that unwind), SIGKILL. May be repeated.
+
+        Returns within EXIT_TIMEOUT_S, UNWIND_TIMEOUT_S and two seconds for SIGKILL.
+        wait: False returns as soon as the helper's ``on_shutdown`` has returned; ``reap`` then waits for its exit.
+        """
         if self.closed:
             return
         self._channel.finish()
-        if self._lingers and self._has_left():
+        if not wait and self._has_shut_down():
             self._channel.close()
             return
-        self._process.wait(PATIENCE)
+        self._process.wait(EXIT_TIMEOUT_S)
         self._channel.close()
         self._end_process()
 
-    def _has_left(self) -> bool:
-        """Wait for the helper to close its end, which it does when it has let go of everything."""
-        until = time.monotonic() + PATIENCE
+    def _has_shut_down(self) -> bool:
+        """Wait for the helper to close its end, which it does after ``on_shutdown``."""
+        until = time.monotonic() + EXIT_TIMEOUT_S
         try:
             while (received := self._channel.receive(until)) is not None:
-                channel.close_all(received[1])  # an answer that nobody took
+                channel.close_all(received[1])  # the reply of a call without ``result``
         except ConnectionResetError:
-            return True  # of which it has not read the question
+            return True  # with a request in its receive queue
         except (ChannelError, OSError):
             return False
         return True
 
     def reap(self) -> None:
-        """Wait for the end of a helper that lingers after ``close``, and end it when it does not come."""
+        """Wait for the exit of the helper after ``close(wait=False)``; end it after EXIT_TIMEOUT_S."""
         if self.closed:
-            self._process.wait(PATIENCE)
+            self._process.wait(EXIT_TIMEOUT_S)
             self._end_process()
 
-    def disown(self) -> None:
-        """Forget the helper without ending it: in a process forked after it, whose child it is not."""
+    def forget(self) -> None:
+        """Close the descriptors without ending the helper: in a process forked later, of which it is no child."""
         self._channel.close()
-        self._process.disown()
+        self._process.forget()
 
     def __enter__(self) -> Self:
         return self

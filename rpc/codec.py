@@ -122,8 +122,8 @@ def _scanned(text: str, start: int) -> tuple[Any, int]:
     try:
         return _scan(text, start)
     except SystemError as error:
-        # Up to Python 3.12 the C scanner raises the error class of a json.decoder that somebody imported, or nothing
-        # at all (raise_errmsg() in Modules/_json.c). Only who sends broken text pays for the import.
+        # Up to Python 3.12 the C scanner looks up the error class in sys.modules["json.decoder"], and raises a
+        # SystemError when that is not imported (raise_errmsg() in Modules/_json.c). Only broken text needs the import.
         try:
             import json.decoder  # noqa: F401
         except ImportError:  # out of reach: in a chroot, or in a container's mount namespace

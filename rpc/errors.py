@@ -1,9 +1,9 @@
 """What can go wrong between a caller and its helper.
 
 RpcError
-+- ChannelError     a packet that cannot be sent, or must not be believed
++- ChannelError     a packet that cannot be sent, or is refused
 +- RemoteError      a call that got no reply: service, verb, cause
-Stop                (BaseException) the helper was told to end: unwinds the running handler
+Stop                (BaseException) the helper is being stopped: unwinds the running handler
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
 
-#: The causes, in the words of ONC RPC that nvidia-container-cli prints (libnvidia-container.md 1.10).
+#: The causes, as ONC RPC spells them and nvidia-container-cli prints them (libnvidia-container.md 1.10).
 TIMED_OUT: Final = "timed out"
 NOT_PROCESSED: Final = "failed to process request"
 
@@ -31,7 +31,7 @@ class RemoteError(RpcError):
     cause: TIMED_OUT or NOT_PROCESSED.
     detail: what happened, for people.
     data: what the service's ``translate`` made of the exception that the handler raised, or None when the failure is
-        the mechanism's: the helper died, hung, or sent something that cannot be believed.
+        the mechanism's: the helper died, hung, or broke the protocol.
     """
 
     def __init__(self, service: str, verb: str, cause: str, detail: str, data: dict[str, Any] | None = None) -> None:

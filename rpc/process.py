@@ -25,18 +25,18 @@ else:
     import _signal
 
 #: Seconds after SIGKILL until a helper that cannot die (it is in uninterruptible sleep) is left to init.
-_KILLED = 2.0
+_KILL_TIMEOUT_S = 2.0
 _STOPPED = 128 + _signal.SIGTERM
 
 #: The clients of this process. A helper forked later must not hold the ends of earlier ones: they would never see
 #: end of file.
 _clients: list[Client] = []
-#: Descriptors of this process that are no helper's business: each helper closes them. Who closes one takes it out.
+#: Descriptors of this process that every helper closes. A number is removed when its descriptor is closed.
 private: set[int] = set()
 
 
 class Process:
-    """A child process: waiting, signals, and what became of it.
+    """A child process: waiting, signals, exit status.
 
     A pidfd is used, because a parent that inherited SIGCHLD ignored has no zombie to keep the number from being used
     again. Kernels before 5.3 have none (and a process may be out of descriptors): the number is polled.
@@ -74,12 +74,12 @@ class Process:
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
         except ChildProcessError:
-            # SIGCHLD is ignored, or somebody else reaped it: how it ended is lost.
+            # SIGCHLD is ignored, or other code reaped it: its exit status is lost.
             pid, status = self.pid, None
         if pid == 0:
             return False
         self._status = status
-        self.disown()
+        self.forget()
         return True
 
     def terminate(self) -> None:
@@ -87,10 +87,10 @@ class Process:
         self._signal(_signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL, then reap; a child that does not even end by that within two seconds is left to init."""
+        """SIGKILL, then reap; after _KILL_TIMEOUT_S the child is left to init."""
         if self.running:
             self._signal(_signal.SIGKILL)
-            self.wait(_KILLED)
+            self.wait(_KILL_TIMEOUT_S)
 
     def _signal(self, number: int) -> None:
         try:
@@ -102,8 +102,8 @@ class Process:
             # Gone already; or of another user while this process is without CAP_KILL, then end of file must do.
             pass
 
-    def disown(self) -> None:
-        """Stop caring for the child."""
+    def forget(self) -> None:
+        """Close the pidfd; the child is not waited for any more."""
         self.running = False
         if self._pidfd >= 0:
             os.close(self._pidfd)
@@ -129,15 +129,15 @@ def start(
     deadline: float = 10.0,
     translate: Translate | None = None,
     idle: Callable[[], None] | None = None,
-    farewell: Callable[[], None] | None = None,
+    on_shutdown: Callable[[], None] | None = None,
 ) -> Client:
     """Fork a helper that offers ``service``, and return the way to call it.
 
     prepare: run in the helper before the first request (parent-death signal, name, rights). What it raises is the
         answer to every request.
     deadline: seconds a call may take unless it says otherwise.
-    translate: see ``rpc.server.Translate``. idle: see ``rpc.server.serve``. farewell: run in the helper when its caller
-        needs it no more: lets go of what others could wait for, see ``Client.linger``.
+    translate: see ``rpc.server.Translate``. idle: see ``rpc.server.serve``. on_shutdown: run in the helper after end of
+        file: releases what other processes could wait for, see ``Client.close``.
     Raises ValueError for handlers that are not the service's and for a deadline that is not positive, OSError when
     there is no process or descriptor left.
     """
@@ -149,7 +149,7 @@ def start(
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     try:
         # fork answers 0 in the helper, which never comes back from _child.
-        pid = os.fork() or _child(service, handlers, theirs, ours, prepare, translate, idle, farewell)
+        pid = os.fork() or _child(service, handlers, theirs, ours, prepare, translate, idle, on_shutdown)
     except BaseException:
         ours.close()
         raise
@@ -170,14 +170,14 @@ def _child(
     prepare: Callable[[], None] | None,
     translate: Translate | None,
     idle: Callable[[], None] | None,
-    farewell: Callable[[], None] | None,
+    on_shutdown: Callable[[], None] | None,
 ) -> NoReturn:
-    """The helper's life. Never returns into the caller's code, whatever is raised."""
+    """The helper from fork to exit. Never returns into the caller's code, whatever is raised."""
     status = 1
     try:
         other_end.close()
         for client in _clients:
-            client.disown()
+            client.forget()
         for number in private:
             os.closerange(number, number + 1)
         _reset_signals(service)
@@ -189,21 +189,21 @@ def _child(
         except Exception as error:
             failure = error
         serve(service, handlers, end, translate=translate, failure=failure, idle=idle)
-        if farewell is not None:
-            farewell()
+        if on_shutdown is not None:
+            on_shutdown()
         end.close()
         status = 0
     except Stop:
         status = _STOPPED
     except BaseException:
-        # The caller is gone, or is not ours. There is nobody to tell.
+        # The caller has died, or the channel is not its own: the exit status is all that is left.
         status = 1
     finally:
         os._exit(status)
 
 
 def _leave_streams(end: Channel) -> None:
-    """The OCI state on stdin and the listing on stdout are the caller's. stderr is kept for what libraries complain."""
+    """The OCI state on stdin and the listing on stdout are the caller's. stderr stays, for messages of libraries."""
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for stream in (0, 1):
         if stream not in (end.fileno(), null):

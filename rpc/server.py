@@ -42,12 +42,12 @@ def serve(
 ) -> None:
     """Answer requests until the caller closes its end.
 
-    idle: called once, behind the first answer, while the caller does something else: to get ready for what it will
-    ask next. What it raises ends the helper.
+    idle: called once, after the first reply, to prepare for the next request while the caller does something else. Its
+    exceptions end the helper.
 
-    failure: why the service cannot work; every request is answered with it. So a helper whose set-up failed says why,
-    instead of having died by the time it is asked.
-    Raises ChannelError or OSError when the channel itself fails: the caller is gone or is not ours.
+    failure: why the service cannot work; it is the answer to every request, so that the caller learns the reason of a
+    failed set-up.
+    Raises ChannelError or OSError when the channel itself fails: the caller has died or breaks the protocol.
     """
     while True:
         received = end.receive()

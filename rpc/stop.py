@@ -1,12 +1,12 @@
-"""Telling a helper that unwinds to stop: SIGTERM raises ``Stop`` in the running handler, but never at a bad moment.
+"""Stopping a helper that unwinds: SIGTERM raises ``Stop`` in the running handler, outside of critical sections.
 
-An exception between a change and the note of how to take it back would leave the change behind, and one in the
-middle of taking back would leave the rest. So a handler marks these places:
+An exception between a change and its entry in the undo log would leave the change behind, and one during undo would
+leave the rest. So a handler marks its critical sections:
 
-    with Deferred():            a change and its note: Stop waits for the end of the block, or PATIENCE when it hangs
-    with Deferred(firm=True):   taking back: Stop waits for the end of the block
+    with Deferred():            a change and its undo entry: Stop waits for its end, at most CHANGE_TIMEOUT_S
+    with Deferred(firm=True):   undo: Stop waits for its end
 
-After UNWINDING seconds the process is killed by an alarm, because its caller, who would do it, may be gone.
+UNWIND_LIMIT_S after Stop an alarm kills the process, because the caller that would kill it may have died.
 Works in the main thread of a process with one thread; without ``install`` (in a test, in the caller) it does nothing.
 """
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 else:
     import _signal
 
-#: Seconds that a change gets to be finished. It is some system calls, unless a file system does not answer.
-PATIENCE = 0.5
+#: Seconds that a change may take to finish: it is a few system calls, unless a file system does not answer.
+CHANGE_TIMEOUT_S = 0.5
 #: Seconds that everything after Stop may take.
-UNWINDING = 10
+UNWIND_LIMIT_S = 10
 
 _deferred = 0
 _firm = 0
@@ -68,7 +68,7 @@ def _on_term(*_: object) -> None:
         _raise()
     _wanted = True
     _signal.signal(_signal.SIGALRM, _on_alarm)
-    _signal.setitimer(_signal.ITIMER_REAL, PATIENCE)
+    _signal.setitimer(_signal.ITIMER_REAL, CHANGE_TIMEOUT_S)
 
 
 def _on_alarm(*_: object) -> None:
@@ -86,4 +86,4 @@ def _raise() -> None:
 
 def _limit() -> None:
     _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
-    _signal.alarm(UNWINDING)
+    _signal.alarm(UNWIND_LIMIT_S)

@@ -41,9 +41,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=15, help="measurements of each row (default 15)")
     parser.add_argument("--many-rounds", type=int, default=3, help=f"rounds of {MANY} containers at once (default 3)")
     parser.add_argument(
-        "--only",
-        choices=["agent", "calls"],
-        help="these rows alone: agent is `configure` by the pre-fork server, calls those of tools/bench_calls.py",
+        "--only", choices=["agent"], help="these rows alone: agent is `configure` by the pre-fork server"
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument("--write", metavar="FILE", help="also write the report to FILE, e.g. docs/measured/NAME.md")
@@ -109,7 +107,7 @@ class Bench:
             spawn(self.smi)
 
     def _hook(self) -> Row:
-        """A container that asks for no GPU: the price every container pays."""
+        """A container without a GPU: the cost for every container."""
         directory = self.bed.bundle(Container(self.bed.base, ["/bin/true"], [f"V{i}={'x' * 40}" for i in range(20)]))
         state = self.bed.directory("state") / "state.json"
         data = {"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": os.getpid(), "bundle": str(directory)}
@@ -138,7 +136,7 @@ class Bench:
 
     def _through_agent(self) -> list[Row]:
         """By the pre-fork server: against the yardstick, and against the Python program of the same installation."""
-        # With a variable of the loader a process is its own affair: the agent does not do its work.
+        # With a variable of the loader the command does its work itself, without the agent.
         plain = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
         with WarmBed(self.bed.directory("warm")) as warm:
             warm.start()

@@ -24,7 +24,7 @@ from tools import demo_share
 
 DRIVER = "/proc/driver/nvidia/version"
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-#: A device of the driver that no container here is given.
+#: A device of the driver that no container here gets.
 FOREIGN = ("/dev/not-mine", 195, 77)
 _WIDTHS = (22, 36, 22, 40)
 
@@ -129,7 +129,7 @@ class _Steps:
 
 
 def _look(bed: Bed, runtime: OciRuntime, machine: str, devices: str, *, hooked: bool) -> tuple[Sight, str]:
-    """What a container sees, and what nvidia-smi -L prints in it. Raises RuntimeError with the runtime's words."""
+    """What a container sees, and what nvidia-smi -L prints in it. Raises RuntimeError with the runtime's message."""
     hooks = {"prestart": [bed.hook("prestart", machine=machine)]} if hooked else {}
     look = sight.arguments(
         nodes=["/dev/nvidia0"], make=[FOREIGN], libraries=LIBRARIES, lists=["/dev", "/dev/nvidia-caps"]
@@ -200,5 +200,5 @@ def _modify(params: str) -> str:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except BrokenPipeError:  # the reader has seen enough; everything is removed already
+    except BrokenPipeError:  # the reader closed the pipe; everything is removed already
         os._exit(1)

@@ -21,7 +21,7 @@ _ALLOCATE = ("/usr/bin/cuda_alloc", "60", "64")
 
 
 def simulated(bed: Bed, runtime: OciRuntime, say: Say) -> bool:
-    """On a simulated machine whose driver answers. False when a container does not get what was said."""
+    """On a simulated machine with a served driver. False when a container does not get its share."""
     why = fuse.missing()
     if why:
         say(f"\n=== no simulated resource manager, so no shares here: {why}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class Failed(RuntimeError):
-    """A command that is being measured did not do its work; the text has its words."""
+    """A command that is being measured failed; the text has its output."""
 
 
 _METER = Path(__file__).with_name("meter.py")
@@ -108,7 +108,7 @@ HEADER = ["what", "against", "n", "ratio min / **median** / max", "medians", "go
 
 
 def interleave(row: Row, rounds: int, measured: Callable[[int], float], baseline: Callable[[int], float]) -> Row:
-    """Measure both once a round, in alternating order, so that drift of the machine meets both alike."""
+    """Measure both once a round, in alternating order, so that drift of the machine affects both alike."""
     for index in range(rounds):
         if index % 2:
             base = baseline(index)

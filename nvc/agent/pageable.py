@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Seconds until a driver that does not answer is left alone.
 _SECONDS = 5.0
-_MEND = "ask again with: nvc-py doctor --only driver"
+_FIX = "ask again with: nvc-py doctor --only driver"
 
 
 def tell(ask: Callable[[], str], journal: Journal, seconds: float = _SECONDS) -> None:
@@ -38,7 +38,7 @@ def tell(ask: Callable[[], str], journal: Journal, seconds: float = _SECONDS) ->
         found = str(error)
     advice = ADVICE.get(found)
     if advice is not None:
-        journal.write("problem", what=advice.what, hint=advice.mend)
+        journal.write("problem", what=advice.what, hint=advice.fix)
     elif found != OFF:
         what = f"whether programs' ordinary memory can lie in video memory is not known: {found}"
-        journal.write("problem", what=what, hint=_MEND)
+        journal.write("problem", what=what, hint=_FIX)

@@ -42,7 +42,7 @@ def _tenant(agent: Agent, tenant: Tenant) -> StatusTenant:
                 limit=limit.memory,
                 memory=used.memory,
                 managed=used.managed,
-                truth=used.truth,
+                truth=used.driver_usage,
                 cap=0 if limit.cap >= WHOLE_CAP else 10 * limit.cap,
                 weight=limit.weight,
                 priority=limit.priority,

@@ -180,7 +180,7 @@ class Tenants:
                 self._journal.write("answered", tenant=tenant.number, container=tenant.record.container)
             noted = in_hand.open_file(self._directory, tenant.number)
             try:
-                self._guard.in_hand(tenant.number, noted)
+                self._guard.inflight(tenant.number, noted)
             finally:
                 os.close(noted)
             listed = channels.open_file(self._directory, tenant.number)

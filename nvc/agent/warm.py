@@ -134,7 +134,7 @@ class Warm:
             self._patience = time.monotonic() + AGAIN  # no process or descriptor is left
         else:
             self._poll.register(self._spare.pidfd, select.POLLIN)
-            memory.settle()  # the fork made our pages shared: now, not with the next client
+            memory.prefault()  # the fork made our pages shared: now, not with the next client
 
     def _spare_ended(self, spare: Spare) -> None:
         """Dismissed; or killed, then there will be another."""

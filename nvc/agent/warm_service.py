@@ -30,8 +30,8 @@ _PATIENCE = 2.0
 class _Handlers(container_service.Handlers):
     """Ends what was prepared for nothing, too."""
 
-    def let_go(self) -> None:
-        super().let_go()
+    def release(self) -> None:
+        super().release()
         unused = ldcache_process.take()
         if unused is not None:
             unused.close()
@@ -74,7 +74,7 @@ class Early:
         self._handlers.prepare()
         self._handlers.get_ready()
         self._other.send(b"%d" % _sandbox())
-        memory.settle()
+        memory.prefault()
         received = self._other.receive()
         self._other.close()
         if received is None:
@@ -101,7 +101,6 @@ class Early:
         finally:
             self._close_end()
         self._client.allow(deadline)
-        self._client.linger()
         return self._client
 
     def listen(self) -> None:
@@ -113,7 +112,7 @@ class Early:
         self.sandbox = int(received[0]) if received is not None else 0
 
     def reap(self) -> None:
-        """Wait for the end of the service, which has let go of everything when ``close`` returned."""
+        """Wait for the end of the service, which has released everything when ``close`` returned."""
         self._client.reap()
 
     def close(self) -> None:

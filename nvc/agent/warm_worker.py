@@ -143,7 +143,7 @@ def _wait(end: socket.socket, ours: Manner, programs: Programs) -> int:
     process.private.add(end.fileno())  # what speaks to the warm process: not for a helper that runs the driver's code
     early = warm_service.Early()
     try:
-        memory.settle()
+        memory.prefault()
         early.listen()
         packet, ancillary, flags, _ = end.recvmsg(LIMIT + 4096, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
         if not packet:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
-from nvc.apply import at_home
+from nvc.apply import in_init_mount_namespace
 from nvc.errors import MountError
 from nvc.execute import ATTRIBUTES, failure, with_content
 from nvc.linux import mounts, syscalls
@@ -57,7 +57,7 @@ def cover(root: Root, path: str, text: str, log: Log) -> bool:
                         mounts.attach(tmpfs, place, temporary)
                 source = _clone(tmpfs, name)
             with source, _proc(root, path) as target, Undo() as undo:
-                Propagation(foreign=not at_home(), log=log).confine(target)
+                Propagation(foreign=not in_init_mount_namespace(), log=log).confine(target)
                 mounts.attach(source, target, undo)
                 undo.commit()
     except OSError as error:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nvc.engines.config import HOOK, RUNTIME, EngineConfig
 from nvc.engines.files import Files, backup_path, write
 from nvc.engines.table import ENGINES, Engine, places
-from nvc.engines.wish import HOOK, RUNTIME, Wish
 from nvc.errors import UsageError
 
 if TYPE_CHECKING:
-    from nvc.engines.wish import FileEdit, Plan
+    from nvc.engines.config import FileEdit, Plan
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 #: Names that engines give a meaning of their own.
@@ -103,23 +103,23 @@ def configure(
     row = ENGINES[engine]
     main, beside, directory = places(row, os.geteuid(), os.environ)
     main, beside = config or main, beside if drop_in is None and config is None else drop_in or ""
-    wish = Wish(
+    engine_config = EngineConfig(
         name=name,
         path=path or program(RUNTIME),
         hook=hook or program(HOOK),
         default=default,
         cdi=cdi,
         hooks=_MODES[mode] if mode else row.hooks,
-        config=absolute(main),
+        main_file=absolute(main),
         drop_in=absolute(beside) if beside else "",
         hooks_dir=absolute(hooks_dir or directory) if hooks_dir or directory else "",
         # In a user namespace nobody may enter the container from outside; see docs/user/hook.md.
         stage="createContainer" if os.geteuid() else "prestart",
         remove=remove,
     )
-    _check(engine, row, wish)
+    _check(engine, row, engine_config)
     files = Files()
-    plan = row.plan(wish, files)
+    plan = row.plan(engine_config, files)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
     if not plan.edits:
@@ -129,7 +129,7 @@ def configure(
         if not dry_run:
             write(edit, files)
         click.echo(_shown(edit, full), nl=False)
-    _advise(plan, wish, dry_run)
+    _advise(plan, engine_config, dry_run)
 
 
 def absolute(path: str) -> str:
@@ -143,25 +143,30 @@ def program(name: str) -> str:
     return beside if os.access(beside, os.X_OK) else shutil.which(name) or f"/usr/bin/{name}"
 
 
-def _check(engine: str, row: Engine, wish: Wish) -> None:
+def _check(engine: str, row: Engine, engine_config: EngineConfig) -> None:
     """Raises UsageError for what cannot be meant."""
-    if not _NAME.fullmatch(wish.name) or wish.name in _TAKEN:
+    if not _NAME.fullmatch(engine_config.name) or engine_config.name in _TAKEN:
         raise UsageError(
-            f"--runtime-name: {wish.name!r} cannot be the name of a runtime",
+            f"--runtime-name: {engine_config.name!r} cannot be the name of a runtime",
             hint=f"letters, digits and ._- make a name; {', '.join(_TAKEN)} are other runtimes",
         )
-    for option, value in (("--runtime-path", wish.path), ("--hook-path", wish.hook)):
+    for option, value in (("--runtime-path", engine_config.path), ("--hook-path", engine_config.hook)):
         if not value.startswith("/"):
             raise UsageError(f"{option}: {value} is not an absolute path", hint="engines run with another directory")
-    if wish.hooks and not row.hooks_dir:
+    if engine_config.hooks and not row.hooks_dir:
         raise UsageError(
             f"{engine} has no OCI hooks of its own", hint="leave --config-mode away: the runtime adds the hook"
         )
-    if engine == "docker" and wish.drop_in:
+    if engine == "docker" and engine_config.drop_in:
         raise UsageError("docker has one file only", hint="leave --drop-in-config away")
-    if wish.default and not wish.remove and not wish.hooks and not os.access(wish.path, os.X_OK):
+    if (
+        engine_config.default
+        and not engine_config.remove
+        and not engine_config.hooks
+        and not os.access(engine_config.path, os.X_OK)
+    ):
         raise UsageError(
-            f"--set-as-default: there is no program {wish.path}, so no container would start",
+            f"--set-as-default: there is no program {engine_config.path}, so no container would start",
             hint="install it first, or name it with --runtime-path",
         )
 
@@ -182,7 +187,7 @@ def difference(edit: FileEdit) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def _advise(plan: Plan, wish: Wish, dry_run: bool) -> None:
+def _advise(plan: Plan, engine_config: EngineConfig, dry_run: bool) -> None:
     """What was done and what to do now, on standard error: standard output is the difference."""
     if dry_run:
         click.echo("nothing was written (--dry-run)", err=True)
@@ -190,8 +195,8 @@ def _advise(plan: Plan, wish: Wish, dry_run: bool) -> None:
     for edit in plan.edits:
         kept = f"; as it was: {backup_path(edit.path)}" if edit.backup == "make" else ""
         click.echo(f"{'removed' if edit.after is None else 'wrote'} {edit.path}{kept}", err=True)
-    needed = wish.hook if wish.hooks else wish.path
-    if not wish.remove and not os.access(needed, os.X_OK):
+    needed = engine_config.hook if engine_config.hooks else engine_config.path
+    if not engine_config.remove and not os.access(needed, os.X_OK):
         click.echo(f"note: there is no program {needed} yet", err=True)
     reload = plan.reload.replace("systemctl", "systemctl --user") if os.geteuid() else plan.reload
     if reload:

@@ -1,4 +1,4 @@
-"""Checks of CDI specs: readable, true to the machine as it is now, refreshed when it changes."""
+"""Checks of CDI specs: valid, up to date with the machine, refreshed when it changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
     from nvc.model import Gpu
 
-#: The last directory of DIRECTORIES is emptied by a boot, as what is only true until then should be.
+#: In the last directory of DIRECTORIES, which a boot empties: a spec is only valid until then.
 SPEC = f"{files.DIRECTORIES[-1]}/nvidia.yaml"
 GENERATE = f"sudo nvc-py cdi generate --output {SPEC}"
 _VERSIONED = re.compile(r"\.so\.(\d{3,}\.\d+(?:\.\d+)?)$|/nvidia/(\d{3,}\.\d+(?:\.\d+)?)/")
@@ -36,14 +36,14 @@ def _specs(probe: Probe) -> tuple[files.SpecFile, ...]:
     directories = []
     for directory in files.DIRECTORIES:
         place = probe.system(directory)
-        place.names()  # raises PermissionError, which finding out by the engine's rules would not
+        place.names()  # raises PermissionError, unlike ``files.find``
         if place.exists():
             directories.append(place.actual())
     return files.find(directories)
 
 
 def _gpu_specs(probe: Probe) -> list[tuple[str, CdiSpec]]:
-    """The readable ones that offer NVIDIA GPUs."""
+    """The readable ones with NVIDIA GPUs."""
     found = [(file.path, file.spec) for file in _specs(probe) if file.spec is not None]
     return [(path, spec) for path, spec in found if "nvidia" in spec.kind]
 
@@ -52,12 +52,12 @@ def _all_edits(spec: CdiSpec) -> list[CdiEdits]:
     return [spec.edits, *(device.edits for device in spec.devices)]
 
 
-def _again(path: str) -> str:
+def _regenerate(path: str) -> str:
     return f"sudo nvc-py cdi generate --output {shlex.quote(path)}"
 
 
 def _status(probe: Probe, path: str) -> os.stat_result | None:
-    """Of a host path in a spec. One for a simulated machine has the machine's directory in front."""
+    """Of a host path in a spec; a simulated machine's begins with the machine's directory."""
     root = probe.host.system
     if root != "/" and path.startswith(root + "/"):
         path = path[len(root) :]
@@ -69,20 +69,20 @@ def readable(probe: Probe) -> Iterator[Finding]:
     for file in found:
         if file.problems:
             more = f" (and {len(file.problems) - 1} more)" if len(file.problems) > 1 else ""
-            yield error(f"{file.path}: {file.problems[0]}{more}", _again(file.path) if "nvidia" in file.path else
+            yield error(f"{file.path}: {file.problems[0]}{more}", _regenerate(file.path) if "nvidia" in file.path else
                         f"sudo mv {shlex.quote(file.path)} /root/")  # fmt: skip
     for text in files.listing(file for file in found if not file.problems).warnings:
-        yield warning(text, f"{GENERATE}  # after removing the file that is not wanted")
+        yield warning(text, f"{GENERATE}  # after removing one of the files")
     if not any(file.problems for file in found):
         yield ok(f"{len(found)} spec files can be read")
 
 
 def there(probe: Probe) -> Iterator[Finding]:
-    """Is there a device to ask for at all?"""
+    """Whether any device is defined."""
     specs = _gpu_specs(probe)
     if not specs:
         if version(probe):
-            yield note(f"no CDI spec offers NVIDIA GPUs in {' or '.join(files.DIRECTORIES)}", GENERATE)
+            yield note(f"no CDI spec has NVIDIA GPUs in {' or '.join(files.DIRECTORIES)}", GENERATE)
         return
     names = [f"{spec.kind}={device.name}" for _, spec in specs for device in spec.devices]
     yield ok(f"{len(names)} CDI devices: {', '.join(names[:4])}{' ...' if len(names) > 4 else ''}")
@@ -100,11 +100,11 @@ def paths(probe: Probe) -> Iterator[Finding]:
         lost = [name for name in hooks if not _has_program(probe, name)]
         if gone:
             more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
-            yield error(f"{path} names what does not exist: {gone[0]}{more}", _again(path))
+            yield error(f"{path} names what does not exist: {gone[0]}{more}", _regenerate(path))
         for name in lost:
             yield error(
                 f"{path} names a hook that does not exist: {name}",
-                f"sudo make install; {_again(path)}  # or install the package with {name.rpartition('/')[2]}",
+                f"sudo make install; {_regenerate(path)}  # or install the package with {name.rpartition('/')[2]}",
             )
         if not gone and not lost:
             yield ok(f"{path}: all {len(wanted) + len(hooks)} paths exist")
@@ -127,9 +127,9 @@ def driver_version(probe: Probe) -> Iterator[Finding]:
                 match = _VERSIONED.search(mount.host_path)
                 named |= {match[1] or match[2]} if match else set()
         if named and kernel not in named:
-            yield error(f"{path} is of driver {', '.join(sorted(named))}; {kernel} is loaded", _again(path))
+            yield error(f"{path} was made for driver {', '.join(sorted(named))}; {kernel} is loaded", _regenerate(path))
         elif named:
-            yield ok(f"{path} is of driver {kernel}")
+            yield ok(f"{path} was made for driver {kernel}")
 
 
 def numbers(probe: Probe) -> Iterator[Finding]:
@@ -144,18 +144,18 @@ def numbers(probe: Probe) -> Iterator[Finding]:
             if (os.major(found.st_rdev), os.minor(found.st_rdev)) != (node.major, node.minor):
                 wrong.append(f"{node.path} {node.major}:{node.minor}")
         if wrong:
-            yield error(f"{path} has numbers of another boot: {', '.join(wrong[:3])}", _again(path))
+            yield error(f"{path} has device numbers of another boot: {', '.join(wrong[:3])}", _regenerate(path))
         elif written and path.startswith(str(probe.system(files.DIRECTORIES[0]))):
             yield warning(
-                f"{path} has device numbers written in, and stays after a boot",
+                f"{path} has device numbers, and is still there after a boot",
                 f"sudo rm {shlex.quote(path)}; {GENERATE}",
             )
         elif written and "nvidia-uvm" in majors(probe):
-            yield ok(f"{path}: device numbers are right")
+            yield ok(f"{path}: device numbers are valid")
 
 
 def devices(probe: Probe) -> Iterator[Finding]:
-    """The devices of a spec against the GPUs and MIG devices there are."""
+    """The devices of a spec against the GPUs and MIG devices of the machine."""
     inventory = probe.known_inventory()
     if inventory is None:
         return
@@ -167,11 +167,11 @@ def devices(probe: Probe) -> Iterator[Finding]:
         gone = sorted(offered - set(known) - {"all"})
         lacking = [gpu for gpu in inventory.gpus if not offered & set(_names(gpu))]
         if gone:
-            yield error(f"{path} offers devices that are gone: {', '.join(gone[:4])}", _again(path))
+            yield error(f"{path} has devices that do not exist: {', '.join(gone[:4])}", _regenerate(path))
         for gpu in lacking:
-            yield warning(f"{path} does not offer GPU {gpu.index} ({gpu.uuid})", _again(path))
+            yield warning(f"{path} lacks GPU {gpu.index} ({gpu.uuid})", _regenerate(path))
         if not gone and not lacking:
-            yield ok(f"{path} offers what there is")
+            yield ok(f"{path} has every GPU and MIG device")
 
 
 def _names(gpu: Gpu) -> list[str]:
@@ -191,24 +191,24 @@ def hook_environment(probe: Probe) -> Iterator[Finding]:
     for path, spec in specs:
         for problem in list(advice(spec))[:1]:
             wrong = True
-            yield error(f"{path}: {problem}", _again(path))
+            yield error(f"{path}: {problem}", _regenerate(path))
     if specs and not wrong:
-        yield ok("hooks of CDI specs have environments of their own")
+        yield ok("every hook of the CDI specs has an environment")
 
 
 def twice(probe: Probe) -> Iterator[Finding]:
-    """A hook for every container acts on one with a CDI device too, unless the spec tells it not to."""
+    """A hook for every container acts on one with a CDI device too, unless the spec disables it."""
     hooks = hook_files(probe)
     for path, spec in _gpu_specs(probe) if hooks else ():
         if not any("NVIDIA_VISIBLE_DEVICES=void" in edits.env for edits in _all_edits(spec)):
             yield warning(
                 f"{hooks[0][0]} acts on containers with devices of {path} too",
-                f"{_again(path)}  # ours tells the hook",
+                f"{_regenerate(path)}  # a spec by nvc-py disables the hook",
             )
 
 
 def refresh(probe: Probe) -> Iterator[Finding]:
-    """A unit that makes the spec anew, before engines start."""
+    """A unit that generates the spec again before engines start."""
     if not probe.has_systemd() or not _gpu_specs(probe):
         return
     units = [
@@ -219,7 +219,7 @@ def refresh(probe: Probe) -> Iterator[Finding]:
         if _REFRESH.fullmatch(name)
     ]
     if not units:
-        yield warning("nothing makes the CDI spec anew after a boot or an upgrade of the driver",
+        yield warning("no unit generates the CDI spec again after a boot or an upgrade of the driver",
                       GENERATE + "  # at every boot; the nvc-py package has a unit for it")  # fmt: skip
         return
     unit = units[0]
@@ -237,4 +237,4 @@ def refresh(probe: Probe) -> Iterator[Finding]:
             f"sudo tee /etc/systemd/system/{name}.d/10-container-engines.conf; sudo systemctl daemon-reload",
         )
     else:
-        yield ok(f"{unit.path} makes the spec anew")
+        yield ok(f"{unit.path} generates the spec at boot")

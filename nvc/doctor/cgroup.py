@@ -1,4 +1,4 @@
-"""Checks of control groups: which kind there is, and who rewrites the device rules of a running container."""
+"""Checks of control groups: their version, and whether systemd rewrites the device rules of running containers."""
 
 from __future__ import annotations
 
@@ -50,20 +50,18 @@ def kind(probe: Probe) -> Iterator[Finding]:
 
 
 def filters(probe: Probe) -> Iterator[Finding]:
-    """Whether device filters of v2 can be asked for, which changing them begins with."""
+    """Whether device filters of v2 can be queried, the first step of changing them."""
     found, unified = mode(probe)
     if found != "v2":
         return
     if probe.uid != 0:
-        yield note("cannot see device filters of cgroups: only root may ask", "sudo nvc-py doctor")
+        yield note("cannot see device filters of cgroups: only root may query them", "sudo nvc-py doctor")
         return
     try:
         probe.ask_filters(unified)
     except OSError as problem:
         if problem.errno == errno.EPERM:
-            yield note(
-                "device filters of cgroups cannot be asked for with these rights (a container, a user namespace)"
-            )
+            yield note("device filters of cgroups cannot be queried with these rights (a container, a user namespace)")
         else:
             yield error(
                 f"the kernel has no device filters for cgroup v2: {problem}", "# boot a kernel with CONFIG_CGROUP_BPF"
@@ -73,7 +71,7 @@ def filters(probe: Probe) -> Iterator[Finding]:
 
 
 def ask_filters(path: str) -> None:
-    """Ask the running kernel for the device filters of a cgroup. Raises OSError."""
+    """Query the device filters of a cgroup. Raises OSError."""
     from nvc.linux import bpf, syscalls
 
     with syscalls.open_path(path, os.O_RDONLY | os.O_DIRECTORY) as directory:
@@ -81,18 +79,18 @@ def ask_filters(path: str) -> None:
 
 
 def reload(probe: Probe) -> Iterator[Finding]:
-    """systemd writes device rules anew at daemon-reload, from what the runtime told it: a hook's are not among them."""
+    """systemd writes device rules again at daemon-reload, as the runtime requested them: without those of a hook."""
     if not probe.has_systemd():
         return
     drivers = systemd_engines(probe)
     users = sorted(set(drivers) & hooked(probe))
     if not users:
-        yield ok("no engine has systemd keep the cgroups of containers whose GPUs a hook adds")
+        yield ok("no engine combines systemd's cgroups with GPUs that a hook adds")
         return
     yield warning(
-        f"{', '.join(users)}: a hook adds the GPUs, and systemd keeps the containers' cgroups",
+        f"{', '.join(users)}: a hook adds the GPUs, and systemd manages the containers' cgroups",
         "use CDI: sudo nvc-py cdi generate --output /var/run/cdi/nvidia.yaml, and --device nvidia.com/gpu=all"
-        "  # containers that run now: start them again",
+        "  # then restart running containers",
     )
 
 

@@ -1,4 +1,4 @@
-"""Checks of the kernel module and what belongs to it."""
+"""Checks of the kernel module, NVML, firmware and related services."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def loaded(probe: Probe) -> Iterator[Finding]:
         return
     text = probe.driver(f"{DRIVER}/version").text()
     if text:
-        yield error(f"{DRIVER}/version names no driver version: {text.splitlines()[0][:80]!r}", RELOAD)
+        yield error(f"{DRIVER}/version has no driver version: {text.splitlines()[0][:80]!r}", RELOAD)
     elif probe.system("/sys/module/nvidia").exists():
         yield error(f"the nvidia module is loaded, but {DRIVER}/version is missing", "sudo mount -t proc proc /proc")
     elif probe.system("/sys/module/nouveau").exists():
         yield error(
-            "the nouveau driver has the GPU",
+            "the GPU is bound to the nouveau driver",
             "echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf; "
             "sudo update-initramfs -u; sudo reboot",
         )
@@ -62,7 +62,7 @@ def loaded(probe: Probe) -> Iterator[Finding]:
 
 
 def gpus(probe: Probe) -> Iterator[Finding]:
-    """NVIDIA GPUs on the bus, against those that the driver took."""
+    """NVIDIA GPUs on the bus, against those that are bound to the driver."""
     base = probe.system("/sys/bus/pci/devices")
     present = []
     for address in base.names():
@@ -77,9 +77,9 @@ def gpus(probe: Probe) -> Iterator[Finding]:
         return
     for address in left:
         yield error(
-            f"the driver did not take GPU {address}",
+            f"GPU {address} is not bound to the driver",
             f"sudo dmesg | grep -i -e nvrm -e {address}",
-            "the module is too old or of the wrong kind for this GPU, the GPU is given to a virtual machine, or broken",
+            "the module is too old or of the wrong kind for this GPU, a virtual machine has the GPU, or it is broken",
         )
     if not taken:
         yield error("the driver has no GPU", "lspci -d 10de: -nnk; sudo dmesg | grep -i nvrm")
@@ -98,27 +98,27 @@ def modules(probe: Probe) -> Iterator[Finding]:
 
 
 def memory(probe: Probe) -> Iterator[Finding]:
-    """Whether the driver lets programs have video memory that no quota counts."""
+    """Whether programs can use video memory that no quota counts."""
     if not version(probe):
         return
     try:
         found = probe.ask_pageable(probe.host)
     except FileNotFoundError:
-        return  # without the module or its node; other checks tell
+        return  # without the module or its node, which other checks report
     except PermissionError:
         raise
     except OSError as problem:
-        yield note(f"nvidia-uvm does not say whether programs' ordinary memory can lie in video memory: {problem}")
+        yield note(f"nvidia-uvm does not report whether pageable system memory can lie in video memory: {problem}")
         return
     advice = ADVICE.get(found)
     if advice is None:
-        yield ok("the driver moves no ordinary memory of programs into video memory")
+        yield ok("the driver moves no pageable system memory into video memory")
     else:
-        yield note(advice.what, advice.mend)  # nothing is wrong where nobody gives shares; the agent tells it too
+        yield note(advice.what, advice.fix)  # matters only with shares; the agent reports it too
 
 
 def answers(probe: Probe) -> Iterator[Finding]:
-    """NVML, asked as for a container."""
+    """NVML, queried as for a container."""
     if not version(probe):
         return
     try:
@@ -128,10 +128,10 @@ def answers(probe: Probe) -> Iterator[Finding]:
         return
     count = len(inventory.gpus)
     yield ok(f"NVML answers: driver {inventory.driver.nvrm_version}, {count} GPU{'' if count == 1 else 's'}")
-    # Most machines lack most of these; what is wrong among them has checks of its own.
+    # Most machines lack most of these; real faults among them have checks of their own.
     if inventory.warnings:
         some = "; ".join(inventory.warnings[:3])
-        yield note(f"{len(inventory.warnings)} remarks of discovery: {some} ...", "nvc-py --debug=/dev/stdout info")
+        yield note(f"{len(inventory.warnings)} warnings of discovery: {some} ...", "nvc-py --debug=/dev/stdout info")
 
 
 def firmware(probe: Probe) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def firmware(probe: Probe) -> Iterator[Finding]:
     if not found:
         return
     place = probe.driver(FIRMWARE_DIRECTORY.format(version=found))
-    # The kernel looks first where its parameter says, which is set on hosts whose driver has a directory of its own.
+    # The kernel searches the directory of its parameter first; it is set on hosts whose driver has its own directory.
     other = probe.kernel(FIRMWARE_PATH).text().strip().rstrip("/")
     if place.names() or (other and probe.driver(f"{other}/nvidia/{found}").names()):
         yield ok(f"GSP firmware of {found} is there")
@@ -148,11 +148,11 @@ def firmware(probe: Probe) -> Iterator[Finding]:
     elif "Open Kernel Module" in probe.driver(f"{DRIVER}/version").text():
         yield warning(f"no GSP firmware in {place}", f"# install the firmware package of driver {found}")
     else:
-        yield note(f"no GSP firmware in {place}: this driver may do without")
+        yield note(f"no GSP firmware in {place}: this driver may not need it")
 
 
 def _running_firmware(probe: Probe) -> set[str]:
-    """What the driver says of every GPU's firmware: versions, "N/A"."""
+    """The firmware versions that the driver reports for the GPUs, or "N/A"."""
     base = probe.driver(f"{DRIVER}/gpus")
     texts = [base.below(f"{name}/information").text() for name in base.names()]
     return {line.partition(":")[2].strip() for text in texts for line in text.splitlines() if "GPU Firmware:" in line}
@@ -171,7 +171,7 @@ def persistence(probe: Probe) -> Iterator[Finding]:
 
 
 def extras(probe: Probe) -> Iterator[Finding]:
-    """Services beside the GPUs that containers must ask for by name."""
+    """Devices and services that containers must request by name."""
     if not version(probe):
         return
     switches = [name for name in probe.driver("/dev").names() if name.startswith("nvidia-nvswitch")]
@@ -185,9 +185,9 @@ def extras(probe: Probe) -> Iterator[Finding]:
     channels = [name for name in probe.driver(f"/dev/{IMEX_MAJOR}").names() if name.startswith("channel")]
     nodes = set(probe.driver("/dev").names())
     offers = [
-        ("fabric manager", manager, "given with `utility`"),
+        ("fabric manager", manager, "included in `utility`"),
         (f"{len(channels)} IMEX channels", bool(channels), "NVIDIA_IMEX_CHANNELS=0 or --imex-channel 0"),
-        ("MPS", probe.driver("/tmp/nvidia-mps").exists(), "given with `compute`"),
+        ("MPS", probe.driver("/tmp/nvidia-mps").exists(), "included in `compute`"),
         ("GPUDirect Storage", any(name.startswith("nvidia-fs") for name in nodes), "NVIDIA_GDS=enabled"),
         ("GDRCopy", "gdrdrv" in nodes, "NVIDIA_GDRCOPY=enabled"),
     ]
@@ -196,7 +196,7 @@ def extras(probe: Probe) -> Iterator[Finding]:
 
 
 def imex(probe: Probe) -> Iterator[Finding]:
-    """IMEX channels: offered by the driver, with nodes of the right number."""
+    """IMEX channels: available in the driver, with nodes of the right number."""
     known = majors(probe)
     place = probe.driver(f"/dev/{IMEX_MAJOR}")
     names = [name for name in place.names() if name.startswith("channel")]
@@ -220,7 +220,7 @@ def imex(probe: Probe) -> Iterator[Finding]:
 
 
 def minors_readable(probe: Probe) -> Iterator[Finding]:
-    """mig-minors, which says the number of every MIG node."""
+    """mig-minors, which has the number of every MIG node."""
     from nvc.formats import FormatError
     from nvc.formats.procfs import mig_minors
 
@@ -232,6 +232,6 @@ def minors_readable(probe: Probe) -> Iterator[Finding]:
         yield warning(f"{place} is missing", "sudo mount -t proc proc /proc  # a container's /proc may lack it")
         return
     try:
-        yield ok(f"{MIG_MINORS} names {len(mig_minors(text))} nodes")
+        yield ok(f"{MIG_MINORS} has {len(mig_minors(text))} nodes")
     except FormatError as problem:
         yield warning(f"{place}: {problem}", RELOAD)

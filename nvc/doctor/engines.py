@@ -1,4 +1,4 @@
-"""Checks of Docker, Podman, containerd and CRI-O: can their files be read, and do they know the way to GPUs?"""
+"""Checks of Docker, Podman, containerd and CRI-O: valid files, and a runtime, hook or CDI for GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTAINERD = "/etc/containerd/config.toml"
 CRIO, CRIO_DROP_INS = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d"
 PODMAN = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
 HOOK = "nvidia-container-runtime-hook"
-#: Names under which the runtime that knows GPUs is installed.
+#: File names of runtimes that add GPUs.
 RUNTIMES = ("nvc-runtime", "nvidia-container-runtime")
 #: containerd's table of the CRI plugin, by configuration version.
 _CRI = {1: ("cri",), 2: ("io.containerd.grpc.v1.cri",)}
@@ -47,7 +47,7 @@ def docker_settings(probe: Probe) -> dict[str, Any]:
 
 
 def hooked(probe: Probe) -> set[str]:
-    """Engines that reach GPUs through a hook."""
+    """Engines that add GPUs by a hook."""
     found = set()
     if probe.program("dockerd") and probe.program(HOOK):
         found.add("docker")  # docker run --gpus
@@ -71,15 +71,15 @@ def docker(probe: Probe) -> Iterator[Finding]:
     yield from _programs(probe, ours, str(place), "docker")
     default = table(settings).get("default-runtime")
     if isinstance(default, str) and default not in (*runtimes, "runc", "io.containerd.runc.v2"):
-        yield error(f"{place}: default-runtime {default!r} is none of its runtimes", _configure("docker"))
+        yield error(f"{place}: default-runtime {default!r} is not one of its runtimes", _configure("docker"))
     cdi = table(settings, "features").get("cdi")
     ways = [f"--runtime {name}" for name in ours]
     ways += ["--gpus"] if probe.program(HOOK) else []
     ways += ["CDI"] if cdi is True else []
     if not ways:
-        yield note("Docker knows no way to GPUs", _configure("docker"))
+        yield note("Docker has no runtime, hook or CDI for GPUs", _configure("docker"))
     else:
-        yield ok(f"Docker gives GPUs by {', '.join(ways)}")
+        yield ok(f"Docker adds GPUs by {', '.join(ways)}")
 
 
 def podman_files(probe: Probe) -> list[Place]:
@@ -105,14 +105,14 @@ def podman(probe: Probe) -> Iterator[Finding]:
             known = [entry for entry in texts(paths) if _is_ours(entry)]
             if known and not any(probe.program(entry) for entry in known):
                 broken = True
-                yield error(f"{path}: runtime {name} is {known[0]}, which is not there", _configure("podman"))
+                yield error(f"{path}: runtime {name} is {known[0]}, which does not exist", _configure("podman"))
         for directory in texts(engine.get("hooks_dir")):
             if not probe.system(directory).exists():
                 broken = True
                 yield warning(f"{path}: hooks_dir {directory} does not exist: Podman starts no container",
                               f"sudo mkdir -p {shlex.quote(directory)}")  # fmt: skip
     if not broken:
-        yield ok("Podman takes CDI devices (--device nvidia.com/gpu=all) as it is")
+        yield ok("Podman supports CDI devices (--device nvidia.com/gpu=all) without configuration")
 
 
 def containerd(probe: Probe) -> Iterator[Finding]:
@@ -136,7 +136,7 @@ def containerd(probe: Probe) -> Iterator[Finding]:
         plugin = table(content, "plugins", *_CRI.get(version, _CRI_3))
         if plugin:
             holders.setdefault(f"{version}", []).append(path)
-        # On by itself since containerd 2.0, which brought version 3.
+        # The default since containerd 2.0, which introduced version 3.
         cdi = plugin.get("enable_cdi", cdi or version >= 3) is True
         for name, runtime in table(plugin, "containerd", "runtimes").items():
             binary = table(runtime, "options").get("BinaryName")
@@ -151,14 +151,14 @@ def containerd(probe: Probe) -> Iterator[Finding]:
     for version_text, paths in holders.items():
         if len(paths) > 1 and int(version_text) < 3:
             yield note(
-                f"{' and '.join(paths)} both have the CRI plugin's table: containerd < 2.1 takes the last",
-                "containerd config dump  # shows what is in force",
+                f"{' and '.join(paths)} both have the CRI plugin's table: containerd < 2.1 uses only the last",
+                "containerd config dump  # shows the effective configuration",
             )
     ways = [f"runtime {name}" for name in ours] + (["CDI"] if cdi else [])
     if not ways:
-        yield note("containerd knows no way to GPUs", _configure("containerd"))
+        yield note("containerd has no runtime or CDI for GPUs", _configure("containerd"))
     else:
-        yield ok(f"containerd gives GPUs by {', '.join(ways)}")
+        yield ok(f"containerd adds GPUs by {', '.join(ways)}")
 
 
 def crio(probe: Probe) -> Iterator[Finding]:
@@ -174,11 +174,11 @@ def crio(probe: Probe) -> Iterator[Finding]:
             if _is_ours(path):
                 ours[name] = path
     yield from _programs(probe, ours, CRIO_DROP_INS, "crio")
-    yield ok("CRI-O takes CDI devices as it is" + "".join(f", and has runtime {name}" for name in ours))
+    yield ok("CRI-O supports CDI devices without configuration" + "".join(f", and has runtime {name}" for name in ours))
 
 
 def installed(probe: Probe) -> Iterator[Finding]:
-    """Our own programs, by the names that engines call."""
+    """The programs of nvc-py, by the names that engines call."""
     missing = [name for name in ("nvc-hook", "nvc-cdi-hook", "nvc-runtime") if not probe.program(name)]
     if probe.host.simulated:
         return
@@ -191,7 +191,7 @@ def installed(probe: Probe) -> Iterator[Finding]:
 def _programs(probe: Probe, ours: dict[str, Any], where: str, engine: str) -> Iterator[Finding]:
     for name, path in ours.items():
         if not probe.program(path):
-            yield error(f"{where}: runtime {name} is {path}, which is not there", _configure(engine))
+            yield error(f"{where}: runtime {name} is {path}, which does not exist", _configure(engine))
 
 
 def _imported(probe: Probe, main: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""What a check says, and what a check is."""
+"""Checks, and their findings."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ LEVELS = (OK, NOTE, WARNING, ERROR)
 
 
 class Finding(Record):
-    """level: one of LEVELS. what: what is so, in one line. why: why it matters. mend: the command that mends it.
+    """level: one of LEVELS. what: the fact, in one line. why: why it matters. fix: the command that fixes it.
 
     area, check and an empty ``why`` are filled in by the runner from the check's row.
     """
 
     level: str
     what: str
-    mend: str = ""
+    fix: str = ""
     why: str = ""
     check: str = ""
     area: str = ""
 
 
 def ok(what: str) -> Finding:
-    """All is well; ``what`` says what was seen."""
+    """All is well; ``what`` says what was checked."""
     return Finding(OK, what)
 
 
-def note(what: str, mend: str = "", why: str = "") -> Finding:
-    """Good to know; nothing is wrong, or nobody can tell."""
-    return Finding(NOTE, what, mend, why)
+def note(what: str, fix: str = "", why: str = "") -> Finding:
+    """Good to know; nothing is wrong, or it cannot be determined."""
+    return Finding(NOTE, what, fix, why)
 
 
-def warning(what: str, mend: str, why: str = "") -> Finding:
+def warning(what: str, fix: str, why: str = "") -> Finding:
     """Some containers fail, or will later."""
-    return Finding(WARNING, what, mend, why)
+    return Finding(WARNING, what, fix, why)
 
 
-def error(what: str, mend: str, why: str = "") -> Finding:
+def error(what: str, fix: str, why: str = "") -> Finding:
     """Containers with GPUs cannot start, cannot compute, or are not safe."""
-    return Finding(ERROR, what, mend, why)
+    return Finding(ERROR, what, fix, why)
 
 
 Look = Callable[["Probe"], Iterator[Finding]]
@@ -57,10 +57,10 @@ Look = Callable[["Probe"], Iterator[Finding]]
 class Check:
     """A row of the table.
 
-    name: unique, begins with what it is about. area: one of ``table.AREAS``. look: yields findings; nothing, when
-    there is nothing to say. sees: what it looks at. why: why it matters when it speaks. covers: rows of the known
-    complaints ("C1" ... "C28", docs/user/doctor.md). engine: the engine it is about, for ``--engine``. patience: how
-    many times the time limit it may take.
+    name: unique, begins with what it is about. area: one of ``table.AREAS``. look: yields findings; none, when
+    there is nothing to report. sees: what it looks at. why: why its findings matter. covers: rows of the known
+    complaints ("C1" ... "C28", docs/doctor.md). engine: the engine it is about, for ``--engine``. timeout_factor:
+    times the time limit.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Check:
     why: str
     covers: tuple[str, ...] = ()
     engine: str = ""
-    patience: int = 1
+    timeout_factor: int = 1
 
 
 def worst(findings: list[Finding]) -> str:

@@ -42,7 +42,7 @@ def hook_files(probe: Probe) -> list[tuple[Place, dict[str, Any]]]:
 
 
 def files(probe: Probe) -> Iterator[Finding]:
-    """Every file: can it be read, is its program there?"""
+    """Every file: valid, with a program that exists."""
     wrong = False
     for place in _places(probe):
         quoted = shlex.quote(str(place))
@@ -59,14 +59,14 @@ def files(probe: Probe) -> Iterator[Finding]:
             yield error(f"{place}: hook.path is not an absolute path", f"sudo mv {quoted} /root/")
         elif not probe.program(path):
             wrong = True
-            yield error(f"{place}: {path} is not there, or not a program", f"sudo mv {quoted} /root/")
+            yield error(f"{place}: {path} does not exist or is not executable", f"sudo mv {quoted} /root/")
         stages = table(content).get("stages")
         unknown = [stage for stage in texts(stages) if stage not in _STAGES]
         if unknown or not texts(stages):
             wrong = True
-            yield error(f"{place}: stages {unknown or stages!r} are not known", f"sudoedit {quoted}")
+            yield error(f"{place}: stages {unknown or stages!r} are not OCI stages", f"sudoedit {quoted}")
     if not wrong:
-        yield ok(f"{len(_places(probe))} hook files can be used")
+        yield ok(f"{len(_places(probe))} hook files are valid")
 
 
 def environment(probe: Probe) -> Iterator[Finding]:
@@ -76,12 +76,12 @@ def environment(probe: Probe) -> Iterator[Finding]:
         if texts(table(content, "hook").get("env")):
             continue
         wrong = True
-        fix = '"env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
-        text, mend = f"{place}: hook.env is empty", f"sudoedit {shlex.quote(str(place))}  # add {fix} to hook"
+        entry = '"env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
+        text, fix = f"{place}: hook.env is empty", f"sudoedit {shlex.quote(str(place))}  # add {entry} to hook"
         exposed = {"createContainer", "startContainer"} & set(texts(content.get("stages")))
-        yield error(text, mend) if exposed else warning(text, mend)
+        yield error(text, fix) if exposed else warning(text, fix)
     if hook_files(probe) and not wrong:
-        yield ok("GPU hooks have environments of their own")
+        yield ok("every GPU hook has an environment")
 
 
 def twice(probe: Probe) -> Iterator[Finding]:

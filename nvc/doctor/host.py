@@ -1,4 +1,4 @@
-"""Checks of the host around: security modules, settings, our own files."""
+"""Checks of the host: security modules, settings, files of nvc-py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nvc.formats import FormatError, mountinfo
 if TYPE_CHECKING:
     from nvc.doctor.probe import Place, Probe
 
-#: The first that exists counts.
+#: The first that exists is used.
 CONFIGS = ("/etc/nvc/config.toml", "/etc/nvidia-container-runtime/config.toml")
 _ENV_KEY = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 _MOUNT_KEY = "accept-nvidia-visible-devices-as-volume-mounts"
@@ -50,7 +50,7 @@ def settings(probe: Probe) -> Iterator[Finding]:
     """config.toml of hook and runtime."""
     place, content = _config(probe)
     if place is None:
-        yield ok("no config.toml: everything has its default")
+        yield ok("no config.toml: the defaults apply")
         return
     edit = f"sudoedit {shlex.quote(str(place))}"
     wrong = False
@@ -85,28 +85,28 @@ def settings(probe: Probe) -> Iterator[Finding]:
 
 
 def requests(probe: Probe) -> Iterator[Finding]:
-    """Whether any image can ask for every GPU with a variable."""
+    """Whether any image can request every GPU with a variable."""
     place, content = _config(probe)
     if content.get(_ENV_KEY, True) is False:
-        yield ok("images of unprivileged containers cannot ask for GPUs by a variable")
+        yield ok("images of unprivileged containers cannot request GPUs by a variable")
         return
     yield note(
-        "any image can ask for all GPUs with NVIDIA_VISIBLE_DEVICES, where the hook or runtime serves its containers",
+        "any image can request all GPUs with NVIDIA_VISIBLE_DEVICES, where the hook or runtime handles its containers",
         f"sudoedit {shlex.quote(str(place or probe.system(CONFIGS[0])))}  # {_ENV_KEY} = false, {_MOUNT_KEY} = true",
-        "fine on a machine of one user",
+        "acceptable on a machine with one user",
     )
 
 
 def selinux(probe: Probe) -> Iterator[Finding]:
     if probe.kernel("/sys/fs/selinux/enforce").text().strip() != "1":
-        yield ok("SELinux does not enforce")
+        yield ok("SELinux is not enforcing")
         return
     value = probe.kernel("/sys/fs/selinux/booleans/container_use_devices").text().split()
     if value and value[0] == "1":
-        yield ok("SELinux enforces, and containers may use devices (container_use_devices)")
+        yield ok("SELinux is enforcing, and containers may use devices (container_use_devices)")
     else:
         yield warning(
-            "SELinux enforces, and containers may not use devices",
+            "SELinux is enforcing, and containers may not use devices",
             "sudo setsebool -P container_use_devices on  # or, for one container: --security-opt label=disable",
         )
 
@@ -119,18 +119,18 @@ def apparmor(probe: Probe) -> Iterator[Finding]:
             "# lxc.apparmor.profile = unconfined  # in the container's configuration, where the hook is denied",
         )
     else:
-        yield ok("AppArmor is on; engines' profiles let GPUs through" if enabled else "AppArmor is off")
+        yield ok("AppArmor is on; engines' profiles allow GPUs" if enabled else "AppArmor is off")
 
 
 def cache(probe: Probe) -> Iterator[Finding]:
-    """The inventory is believed only if root alone can have written it."""
+    """The inventory is used only if root alone can have written it."""
     owner = 0 if probe.host.system == "/" else None
     place = probe.system(CACHE)
     directory = probe.system(CACHE.rpartition("/")[0])
-    mend = f"sudo rm -rf {shlex.quote(str(directory))}"
+    fix = f"sudo rm -rf {shlex.quote(str(directory))}"
     found = directory.status(follow=False)
     if found is None:
-        yield ok("no inventory is kept yet")
+        yield ok("there is no inventory yet")
         return
     wrong = ""
     if not stat.S_ISDIR(found.st_mode):
@@ -140,23 +140,23 @@ def cache(probe: Probe) -> Iterator[Finding]:
     else:
         file = place.status(follow=False)
         if file is None:
-            yield ok("no inventory is kept yet")
+            yield ok("there is no inventory yet")
             return
         if not stat.S_ISREG(file.st_mode) or file.st_nlink != 1 or file.st_size > SIZE_LIMIT:
-            wrong = f"{place} is not a file of one name and usual size"
+            wrong = f"{place} is not a regular file with one link and a plausible size"
         elif file.st_mode & 0o077 or (owner is not None and file.st_uid != owner):
             wrong = f"{place} belongs to user {file.st_uid} with mode {stat.S_IMODE(file.st_mode):o}"
     if wrong:
-        yield error(wrong, mend)
+        yield error(wrong, fix)
     else:
-        yield ok(f"the inventory in {place} is root's alone")
+        yield ok(f"only root can write the inventory in {place}")
 
 
 def propagation(probe: Probe) -> Iterator[Finding]:
     try:
         mounts = mountinfo.parse(probe.kernel("/proc/self/mountinfo").text())
     except FormatError as problem:
-        yield warning(f"the mounts cannot be read: {problem}", "")
+        yield warning(f"the mounts cannot be read: {problem}", "cat /proc/self/mountinfo  # what the kernel shows")
         return
     root = next((mount for mount in mounts if mount.point == "/"), None)
     if root is None or any(field.startswith("shared:") for field in root.tags):
@@ -175,11 +175,11 @@ def rootless(probe: Probe) -> Iterator[Finding]:
         yield warning("user namespaces are off", "sudo sysctl -w user.max_user_namespaces=15000")
     if probe.kernel("/proc/sys/kernel/unprivileged_userns_clone").text().strip() == "0":
         wrong = True
-        yield warning("user namespaces are for root only", "sudo sysctl -w kernel.unprivileged_userns_clone=1")
+        yield warning("only root can create user namespaces", "sudo sysctl -w kernel.unprivileged_userns_clone=1")
     for path in ("/etc/subuid", "/etc/subgid"):
         if not probe.system(path).text().strip():
             wrong = True
-            yield note(f"{path} gives nobody a range of ids", "sudo usermod --add-subuids 100000-165535 "
+            yield note(f"{path} has no range of ids for any user", "sudo usermod --add-subuids 100000-165535 "
                        "--add-subgids 100000-165535 \"$USER\"")  # fmt: skip
     if not wrong:
-        yield ok("rootless containers can be made; give them GPUs by CDI")
+        yield ok("rootless containers can run; they get GPUs by CDI")

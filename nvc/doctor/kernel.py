@@ -13,8 +13,7 @@ from nvc.doctor.finding import Finding, error, note, ok, warning
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
 
-#: Feature -> (first kernel, what is done without it, whether containers fail without it);
-#: docs/internals/kernel-features.md.
+#: Feature -> (first kernel, the fallback without it, whether containers fail without it). docs/kernel-features.md.
 FEATURES = {
     "openat2": ("5.6", "paths in containers are walked component by component", False),
     "new mount calls": ("5.2", "mount(2) and a remount are used", False),
@@ -25,7 +24,7 @@ FEATURES = {
 
 
 def try_calls() -> dict[str, str]:
-    """Feature -> "", or why it is not there. Every call is one that changes nothing."""
+    """Feature -> "", or why it is missing. No call changes anything."""
     from nvc.linux import mounts, syscalls
 
     def openat2() -> None:
@@ -53,7 +52,7 @@ def _missing(call: Callable[[], None]) -> str:
     try:
         call()
     except OSError as problem:
-        # EPERM: the kernel knows the call and wants more rights than a look has.
+        # EPERM: the kernel has the call, which needs more rights than this process has.
         return "" if problem.errno == errno.EPERM else os.strerror(problem.errno or errno.ENOSYS).lower()
     return ""
 
@@ -65,24 +64,24 @@ def calls(probe: Probe) -> Iterator[Finding]:
         if why and fatal:
             yield error(f"{name} is not available ({why})", f"# boot Linux {first} or newer", without)
         elif why:
-            yield note(f"{name} is not available ({why}): {without}; it came with Linux {first}")
+            yield note(f"{name} is not available ({why}): {without}; available since Linux {first}")
     if found and not any(found.values()):
         yield ok(", ".join(found))
 
 
 def notify(probe: Probe) -> Iterator[Finding]:
-    """Seccomp user notification: the sharing guard stands on it."""
+    """Seccomp user notification, which the guard needs."""
     text = probe.kernel("/proc/sys/kernel/seccomp/actions_avail").text()
     if not text:
         yield warning("seccomp is not available", "# boot a kernel with CONFIG_SECCOMP_FILTER")
     elif "user_notif" not in text.split():
-        yield note("no seccomp user notification: limits can be held by the shim only; it came with Linux 5.0")
+        yield note("no seccomp user notification (Linux 5.0): only the preloaded library can enforce limits")
     else:
         yield ok("seccomp with user notification")
 
 
 def jit(probe: Probe) -> Iterator[Finding]:
-    """With constants blinded, a container's device filter cannot be read back and extended."""
+    """With constant blinding, a container's device filter cannot be read back and extended."""
     from nvc.doctor.cgroup import mode
 
     value = probe.kernel("/proc/sys/net/core/bpf_jit_harden").text().strip()
@@ -97,7 +96,7 @@ def jit(probe: Probe) -> Iterator[Finding]:
 
 
 def lockdown(probe: Probe) -> Iterator[Finding]:
-    """Secure boot: a kernel that is locked down loads signed modules only."""
+    """Secure Boot: a kernel in lockdown loads signed modules only."""
     text = probe.kernel("/sys/kernel/security/lockdown").text()
     word = text.partition("[")[2].partition("]")[0]
     if word in ("integrity", "confidentiality") and not version(probe):

@@ -1,4 +1,4 @@
-"""Checks of the loader cache, of the driver's libraries, and of the files that graphics need beside them."""
+"""Checks of the loader cache, of the driver's libraries, and of the vendor files of Vulkan and EGL."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def readable(probe: Probe) -> Iterator[Finding]:
 
 
 def stale(probe: Probe) -> Iterator[Finding]:
-    """Entries of files that are not there any more."""
+    """Entries of files that do not exist."""
     gone = []
     for entry in _entries(probe):
         try:
@@ -78,7 +78,7 @@ def stale(probe: Probe) -> Iterator[Finding]:
             gone.append(entry.path)
     if gone:
         names = ", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
-        yield warning(f"the loader cache names files that are gone: {names}", _refresh(probe))
+        yield warning(f"the loader cache names files that do not exist: {names}", _refresh(probe))
     else:
         yield ok("every driver library in the loader cache exists")
 
@@ -118,7 +118,7 @@ def mismatch(probe: Probe) -> Iterator[Finding]:
     for other in others:
         paths = sorted(found[other])
         yield warning(
-            f"libraries of another driver are left over: {paths[0]}"
+            f"there are libraries of another driver: {paths[0]}"
             + (f" and {len(paths) - 1} more" if len(paths) > 1 else ""),
             f"{_refresh(probe)}  # after removing the packages or files of driver {other}",
             f"programs may load them in place of those of {kernel}",
@@ -138,7 +138,7 @@ def needed(probe: Probe) -> Iterator[Finding]:
         return
     versions = _found(probe)
     if versions and kernel not in versions:
-        return  # ``mismatch`` says so, and that none of them is of any use
+        return  # ``mismatch`` reports that none of them can be used
     glvnd = any(entry.name.startswith("libGLX_nvidia.so") for entry in cache.entries)
     chooser = Chooser(probe.host.root, kernel, rows(glvnd=glvnd), kind="library")
     arch = host_arch()
@@ -158,7 +158,7 @@ def needed(probe: Probe) -> Iterator[Finding]:
 
 
 def graphics(probe: Probe) -> Iterator[Finding]:
-    """Where the Vulkan and EGL loaders learn of the driver; OptiX' data."""
+    """The vendor files for the loaders of Vulkan and EGL; OptiX' data."""
     names = {entry.name.partition(".so")[0] for entry in _entries(probe)}
     if not version(probe) or "libGLX_nvidia" not in names:
         return
@@ -177,7 +177,9 @@ def graphics(probe: Probe) -> Iterator[Finding]:
             base = value.rpartition("/")[2].partition(".so")[0] if isinstance(value, str) else ""
             if base not in names:
                 text = f"{place} names {value!r}, which the loader cache does not have"
-                complaints.append(warning(text, f"# reinstall the package that owns {place}; {library}.so is meant"))
+                complaints.append(
+                    warning(text, f"# reinstall the package that owns {place}; the right name is {library}.so")
+                )
     if "libnvoptix" in names and not any(probe.driver(path).exists() for path in _OPTIX):
         complaints.append(
             note(f"no {_OPTIX[0]}: OptiX' denoiser does not work", "# reinstall the driver's OptiX package")

@@ -19,13 +19,13 @@ from nvc.model import DeviceNode
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
 
-#: What the driver can do without; a container that does not ask for it starts all the same.
+#: Not needed by the driver; only containers that request them fail without.
 _OPTIONAL = ("/dev/nvidia-modeset", "/dev/nvidia-uvm-tools")
 _GPU_LIMIT = 255
 
 
 def expected(probe: Probe) -> list[DeviceNode]:
-    """The nodes there should be, with the driver's numbers: control, every GPU, those of the loaded modules."""
+    """The nodes that must exist, with the driver's numbers: control, every GPU, those of the loaded modules."""
     known = majors(probe)
     found = []
     for row in tables.NODES:
@@ -54,7 +54,7 @@ def mig(probe: Probe) -> list[DeviceNode]:
 
 
 def _without_nodes(probe: Probe) -> bool:
-    """A simulated machine made without root has none, and says so."""
+    """A simulated machine that was made without root has none, as its description says."""
     return bool(probe.host.simulated) and "\nnodes=0" in probe.driver("/etc/nvc-sim/machine").text()
 
 
@@ -67,7 +67,7 @@ def present(probe: Probe) -> Iterator[Finding]:
     missing = [node.path for node in expected(probe) if not probe.driver(node.path).exists()]
     for path in missing:
         if path in _OPTIONAL:
-            yield note(f"{path} is missing: containers do without it", LOAD)
+            yield note(f"{path} is missing: containers start without it", LOAD)
         else:
             yield error(f"{path} is missing", LOAD)
     if not missing:
@@ -75,7 +75,7 @@ def present(probe: Probe) -> Iterator[Finding]:
 
 
 def numbers(probe: Probe) -> Iterator[Finding]:
-    """A node with another number is another driver's device."""
+    """A node with another number is a device of another driver."""
     if not version(probe):
         return
     wrong = False
@@ -96,7 +96,7 @@ def numbers(probe: Probe) -> Iterator[Finding]:
 
 
 def permissions(probe: Probe) -> Iterator[Finding]:
-    """As the driver's parameters want them."""
+    """Against those in the driver's parameters."""
     if not version(probe):
         return
     wanted: FileAttributes = file_attributes(probe.driver(f"{DRIVER}/params").text())
@@ -109,12 +109,13 @@ def permissions(probe: Probe) -> Iterator[Finding]:
         place = shlex.quote(str(probe.driver(node.path)))
         if mode & wanted.mode != wanted.mode:
             wrong = True
-            yield warning(f"{node.path} has mode {mode:o}; the driver wants {wanted.mode:o}",
+            yield warning(f"{node.path} has mode {mode:o}; the driver's parameters say {wanted.mode:o}",
                           f"sudo chmod {wanted.mode:o} {place}")  # fmt: skip
         elif (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid) and mode & 0o006 != 0o006:
             wrong = True
             yield warning(
-                f"{node.path} belongs to {found.st_uid}:{found.st_gid}; the driver wants {wanted.uid}:{wanted.gid}",
+                f"{node.path} belongs to {found.st_uid}:{found.st_gid}; "
+                f"the driver's parameters say {wanted.uid}:{wanted.gid}",
                 f"sudo chown {wanted.uid}:{wanted.gid} {place}",
             )
     if wrong:
@@ -125,7 +126,7 @@ def permissions(probe: Probe) -> Iterator[Finding]:
             "podman run --group-add keep-groups IMAGE  # rootless, for users in the group",
         )
     elif not _without_nodes(probe):
-        yield ok("the nodes have the permissions that the driver wants")
+        yield ok("the nodes have the permissions of the driver's parameters")
 
 
 def links(probe: Probe) -> Iterator[Finding]:
@@ -143,9 +144,9 @@ def links(probe: Probe) -> Iterator[Finding]:
         return
     text = f"no link {', '.join(names[:4])}{' ...' if len(names) > 4 else ''}"
     if not probe.has_systemd():
-        yield note(f"{text}: only systemd needs them, and it does not run here")
+        yield note(f"{text}: only systemd needs them, and it is not running here")
     elif probe.host.root == "/":
-        yield warning(text, f"{LOAD}  # after every boot; it makes the links too")
+        yield warning(text, f"{LOAD}  # after every boot; it creates the links too")
     else:
         yield warning(text, "; ".join(commands))
 
@@ -171,7 +172,7 @@ def mig_nodes(probe: Probe) -> Iterator[Finding]:
 
 
 def mig_devices(probe: Probe) -> Iterator[Finding]:
-    """GPU and compute instances below /proc against what NVML offers."""
+    """GPU and compute instances below /proc against those of NVML."""
     inventory = probe.known_inventory()
     if inventory is None:
         return
@@ -183,7 +184,7 @@ def mig_devices(probe: Probe) -> Iterator[Finding]:
             if name not in used:
                 number = name.removeprefix("gi")
                 yield warning(
-                    f"GPU {gpu.index}: GPU instance {number} has no compute instance, so nobody can use it",
+                    f"GPU {gpu.index}: GPU instance {number} has no compute instance, so no process can use it",
                     f"sudo nvidia-smi mig -i {gpu.index} -gi {number} -cci",
                 )
     count = sum(len(gpu.mig_devices) for gpu in inventory.gpus)

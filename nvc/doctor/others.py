@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
 
 _LXC_HOOK = "/usr/share/lxc/hooks/nvidia"
-#: Incus gives its hooks this PATH and no other directory (testbed: nvidia-container-cli must be in it).
+#: Must be in the fixed PATH that Incus gives its hooks.
 _CLI = "nvidia-container-cli"
 _SLURM = ("/etc/slurm", "/etc/slurm-llnl")
 _WSL_STORE = "/usr/lib/wsl/drivers"
@@ -23,7 +23,7 @@ def lxc(probe: Probe) -> Iterator[Finding]:
         yield ok("LXC and Incus are not installed")
         return
     if not probe.system(_LXC_HOOK).exists():
-        yield note(f"{_LXC_HOOK} is missing: LXC cannot give GPUs", "sudo apt-get install lxc")
+        yield note(f"{_LXC_HOOK} is missing: LXC cannot add GPUs", "sudo apt-get install lxc")
     elif not probe.program(_CLI):
         yield warning(
             f"LXC's hook calls {_CLI}, which is not in {':'.join(probe.search)}",
@@ -44,7 +44,7 @@ def slurm(probe: Probe) -> Iterator[Finding]:
     oci = probe.system(f"{directory}/oci.conf")
     if "gpu" not in main.get("grestypes", "").lower():
         yield note(
-            f"{directory}/slurm.conf has no GresTypes=gpu: jobs cannot ask for GPUs", f"sudoedit {directory}/slurm.conf"
+            f"{directory}/slurm.conf has no GresTypes=gpu: jobs cannot request GPUs", f"sudoedit {directory}/slurm.conf"
         )
     for value in gres.get("file", "").split():
         path, bracket, _ = value.partition("[")
@@ -59,9 +59,9 @@ def slurm(probe: Probe) -> Iterator[Finding]:
     if not any(key.startswith("runtime") for key in values):
         yield warning(f"{oci} names no runtime: srun --container fails", f"sudoedit {shlex.quote(str(oci))}")
     elif not any(name in oci.text() for name in ("nvc", "nvidia")):
-        yield note(f"{oci} starts containers without our runtime: they get no GPU")
+        yield note(f"{oci} starts containers with another runtime: they get no GPU")
     else:
-        yield ok(f"{oci} starts containers with our runtime")
+        yield ok(f"{oci} starts containers with a runtime that adds GPUs")
 
 
 def _values(text: str) -> dict[str, str]:
@@ -76,7 +76,7 @@ def _values(text: str) -> dict[str, str]:
 
 
 def wsl(probe: Probe) -> Iterator[Finding]:
-    """WSL2 may have several driver stores; only one with libcuda is the GPU's."""
+    """WSL2 may have several driver stores; the GPU's has libcuda."""
     if not probe.system("/dev/dxg").exists():
         return
     store = probe.system(_WSL_STORE)

@@ -1,7 +1,7 @@
-"""The eyes of the checks: every path a check looks at goes through here, so that a tree of files can be a host.
+"""Access of the checks to the host: every path goes through here, so that a tree of files can be the host.
 
-A missing file is an empty answer. A file that may not be read raises PermissionError, which the runner turns into a
-finding that says what could not be seen; checks do not catch it.
+A missing file reads as empty. A file without read permission raises PermissionError, which the runner turns into a
+finding; checks do not catch it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "
 
 
 class Probe:
-    """Where things are, and what is asked.
+    """The paths and the queries of the checks.
 
     host: the driver root (/dev, libraries, /proc/driver/nvidia) and the system (/etc, /run, /sys, /proc/devices), as
-    everywhere. kernel: where the running kernel's /proc and /sys are; "/" also for a simulated machine. ask: finds
-    the inventory, NVML included; raises NvcError. kernel_calls: feature -> "" or why it is not there.
-    ask_filters: asks for the device filters of a cgroup by its path; raises OSError. ask_pageable: whether ordinary
-    memory can lie in video memory, as ``nvc.driver.pageable.ask``; raises OSError. uid: of the caller. search: the
+    everywhere. kernel: where the running kernel's /proc and /sys are; "/" also for a simulated machine. ask: returns
+    the inventory, with NVML; raises NvcError. kernel_calls: feature -> "" or why it is missing. ask_filters: queries
+    the device filters of a cgroup by its path; raises OSError. ask_pageable: whether pageable system memory can lie in
+    video memory, as ``nvc.driver.pageable.ask``; raises OSError. uid: of the caller. search: the
     directories of programs. libraries: of the preloaded libraries of shares, "" when they are nowhere.
     """
 
@@ -60,7 +60,7 @@ class Probe:
         self.ask_pageable = ask_pageable
         self._answer: Inventory | NvcError | None = None
 
-    # Three roots, the same four questions.
+    # Three roots.
 
     def driver(self, path: str) -> Place:
         """A driver path."""
@@ -75,7 +75,7 @@ class Probe:
         return Place(self.kernel_root, path)
 
     def program(self, name: str) -> str:
-        """Where a program is on the host (its path there), or "". An absolute ``name`` is looked at as it is."""
+        """Where a program is on the host (its path there), or "". An absolute ``name`` is used as it is."""
         for path in (name,) if name.startswith("/") else (f"{directory}/{name}" for directory in self.search):
             found = self.system(path).status()
             if found is not None and stat.S_ISREG(found.st_mode) and found.st_mode & 0o111:
@@ -86,10 +86,10 @@ class Probe:
         return self.system("/run/systemd/system").exists()
 
     def inventory(self) -> Inventory:
-        """Everything installed, asked once. Raises NvcError, each time the same."""
+        """Everything installed, queried once. Raises NvcError, each time the same."""
         if self._answer is None:
             try:
-                self._answer = self._ask() if self._ask else _nobody()
+                self._answer = self._ask() if self._ask else _no_inventory()
             except NvcError as error:
                 self._answer = error
         if isinstance(self._answer, NvcError):
@@ -97,7 +97,7 @@ class Probe:
         return self._answer
 
     def known_inventory(self) -> Inventory | None:
-        """The inventory, or None: one check tells why there is none, the others do without."""
+        """The inventory, or None: one check reports why there is none, the others skip what needs it."""
         try:
             return self.inventory()
         except NvcError:
@@ -112,17 +112,17 @@ class Place:
         self.path = path
 
     def __str__(self) -> str:
-        """How this computer names it."""
+        """The path on this computer."""
         return host_path(self.root, self.path)
 
     def actual(self) -> str:
         """With links followed. Raises OSError."""
-        if "\0" in self.path:  # no file has such a name, but a configuration may
+        if "\0" in self.path:  # no file name has a NUL, but a configuration may
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         return self.path if self.root == "/" else host_path(self.root, resolve(self.root, self.path))
 
     def status(self, *, follow: bool = True) -> os.stat_result | None:
-        """None when there is nothing, or a link to nothing. Raises OSError for what cannot be told."""
+        """None when there is nothing, or a link to nothing. Raises OSError for other errors."""
         try:
             if follow:
                 return os.stat(self.actual())
@@ -149,7 +149,7 @@ class Place:
             raise
 
     def names(self) -> list[str]:
-        """What is in the directory, sorted; nothing without it. Raises OSError."""
+        """The names in the directory, sorted; none without it. Raises OSError."""
         try:
             return sorted(os.listdir(self.actual()))
         except OSError as problem:
@@ -161,7 +161,7 @@ class Place:
         return Place(self.root, f"{self.path.rstrip('/')}/{name}")
 
     def toml(self) -> dict[str, Any]:
-        """The tables of a file, {} without it. Raises Unreadable with the line."""
+        """The tables of a file, {} without it. Raises BadFile with the line."""
         import tomllib
 
         try:
@@ -200,5 +200,5 @@ def _one_line(problem: BaseException) -> str:
     return " ".join(str(problem).split()) or type(problem).__name__
 
 
-def _nobody() -> NoReturn:
-    raise NvcError("nobody can be asked for the inventory")
+def _no_inventory() -> NoReturn:
+    raise NvcError("no source of the inventory was given")

@@ -1,4 +1,4 @@
-"""How findings are told: to people by area, to programs as JSON."""
+"""Reports: text by area, and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nvc.doctor.finding import ERROR, LEVELS, NOTE, OK, WARNING, Finding, worst
 
 #: Of the JSON; changes when a key is renamed or taken away.
 SCHEMA = 1
-#: Level -> exit code. 1 is what every command answers when it could not do its work.
+#: Level -> exit code. 1 is for every command that could not do its work.
 EXIT_CODES = {OK: 0, NOTE: 0, WARNING: 2, ERROR: 3}
 _COLOURS = {OK: "32", NOTE: "36", WARNING: "33", ERROR: "1;31"}
 _WIDTH = max(map(len, LEVELS))
@@ -28,7 +28,7 @@ def as_json(findings: list[Finding], *, simulated: str, problems: bool = False) 
         "level": worst(findings),
         "counts": counts(findings),
         "findings": [
-            {key: getattr(finding, key) for key in ("level", "area", "check", "what", "why", "mend")}
+            {key: getattr(finding, key) for key in ("level", "area", "check", "what", "why", "fix")}
             for finding in _shown(findings, problems)
         ],
     }
@@ -43,7 +43,7 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def as_text(findings: list[Finding], *, colour: bool, problems: bool = False) -> str:
-    """A line for every finding, below its area; why and the command that mends it below those that need one."""
+    """A line for every finding, below its area; why and fix below those that have them."""
     lines: list[str] = []
     area = ""
     for finding in _shown(findings, problems):
@@ -63,8 +63,8 @@ def summary(findings: list[Finding]) -> str:
     problems = [
         f"{number[level]} {level}{'s' if number[level] > 1 else ''}" for level in (ERROR, WARNING) if number[level]
     ]
-    told = ", ".join(problems) or "nothing is wrong"
-    return f"{told}; {number[NOTE]} note{'' if number[NOTE] == 1 else 's'}, {number[OK]} ok"
+    text = ", ".join(problems) or "nothing is wrong"
+    return f"{text}; {number[NOTE]} note{'' if number[NOTE] == 1 else 's'}, {number[OK]} ok"
 
 
 def _lines(finding: Finding, *, colour: bool) -> Iterable[str]:
@@ -74,15 +74,15 @@ def _lines(finding: Finding, *, colour: bool) -> Iterable[str]:
     yield f"  {level}  {finding.check}: {visible(finding.what)}"
     if finding.level in (WARNING, ERROR) and finding.why:
         yield f"{_INDENT}why:  {visible(finding.why)}"
-    if finding.mend:
-        yield f"{_INDENT}mend: {visible(finding.mend)}"
+    if finding.fix:
+        yield f"{_INDENT}fix:  {visible(finding.fix)}"
 
 
 def visible(text: str) -> str:
-    """With control characters shown, not sent: names of files may hold anything."""
+    """With control characters escaped: file names may contain them."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def wants_colour(descriptor: int) -> bool:
-    """Only on a terminal, and not where the user asked for none (https://no-color.org)."""
+    """Only on a terminal, and not with NO_COLOR (https://no-color.org)."""
     return os.isatty(descriptor) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -11,14 +11,14 @@ MACHINE = (
         "driver",
         driver.loaded,
         "`/proc/driver/nvidia/version`, loaded modules",
-        "without the kernel module there is no GPU for anybody",
+        "without the kernel module no container gets a GPU",
     ),
     Check(
         "driver-gpus",
         "driver",
         driver.gpus,
         "NVIDIA GPUs on the PCI bus, `/proc/driver/nvidia/gpus`",
-        "containers can be given only what the driver has",
+        "containers get only GPUs that the driver has",
     ),
     Check(
         "driver-uvm",
@@ -32,23 +32,23 @@ MACHINE = (
         "driver-memory",
         "driver",
         driver.memory,
-        "nvidia-uvm, asked whether programs' ordinary memory can lie in video memory (HMM, ATS)",
-        "a container with a share of memory can take more, by memory that is neither the driver's nor UVM's; "
-        "whoever gives no shares can leave it so",
+        "nvidia-uvm: whether pageable system memory can lie in video memory (HMM, ATS)",
+        "a container with a memory quota can exceed it with memory that is neither the driver's nor UVM's; "
+        "harmless without shares",
     ),
     Check(
         "driver-nvml",
         "driver",
         driver.answers,
-        "NVML, asked as for a container; what discovery passed over",
+        "NVML, queried as for a container; what discovery skipped",
         "a container with GPUs cannot be configured while NVML does not answer",
-        patience=3,
+        timeout_factor=3,
     ),
     Check(
         "driver-firmware",
         "driver",
         driver.firmware,
-        "`/lib/firmware/nvidia/VERSION`, or where the kernel was told; the firmware that GPUs run",
+        "`/lib/firmware/nvidia/VERSION`, or the kernel's firmware path; the firmware that GPUs run",
         "GPUs since Turing with the open kernel modules do not start without GSP firmware",
     ),
     Check(
@@ -56,7 +56,7 @@ MACHINE = (
         "driver",
         driver.persistence,
         "nvidia-persistenced's socket",
-        "without it the GPU is started anew for every first user, which takes seconds",
+        "without it the GPU is initialized again whenever it was idle, which takes seconds",
         ("C28",),
     ),
     Check(
@@ -64,7 +64,7 @@ MACHINE = (
         "driver",
         driver.extras,
         "NVSwitch, fabric manager, IMEX, MPS, GPUDirect Storage, GDRCopy",
-        "few know the variables that ask for them",
+        "containers get these only by options or variables that are easily missed",
         ("C27",),
     ),
     Check(
@@ -80,7 +80,7 @@ MACHINE = (
         "libraries",
         loader.stale,
         "files that the cache names",
-        "half of a driver was removed or upgraded; containers get what is left of it",
+        "a driver was partly removed or upgraded; containers get what is left of it",
         ("C10",),
     ),
     Check(
@@ -104,7 +104,7 @@ MACHINE = (
         "libraries",
         loader.graphics,
         "Vulkan's and EGL's vendor files, nvoptix.bin",
-        "the loaders of Vulkan and EGL know a driver by these files only",
+        "the loaders of Vulkan and EGL find a driver by these files only",
         ("C8", "C9"),
     ),
     Check(
@@ -120,7 +120,7 @@ MACHINE = (
         "nodes",
         nodes.numbers,
         "their numbers against `/proc/devices`",
-        "a stale node is another driver's device, and the container would be let at it",
+        "a stale node is another driver's device, to which the container would get access",
         ("C2",),
     ),
     Check(
@@ -128,7 +128,7 @@ MACHINE = (
         "nodes",
         nodes.permissions,
         "their mode and owner against the driver's parameters",
-        "processes in containers are seldom root of the host",
+        "processes in containers are rarely root on the host",
         ("C14",),
     ),
     Check(
@@ -144,14 +144,14 @@ MACHINE = (
         "mig",
         driver.minors_readable,
         "`/proc/driver/nvidia-caps/mig-minors`",
-        "it tells the numbers of the nodes with which MIG is configured and watched",
+        "it has the numbers of the nodes for MIG configuration and monitoring",
     ),
     Check(
         "mig-nodes",
         "mig",
         nodes.mig_nodes,
         "`/dev/nvidia-caps` against the instances there are",
-        "a MIG device is open to who can open its two nodes",
+        "a process can use a MIG device if it can open both of its nodes",
         ("C4",),
     ),
     Check(
@@ -159,8 +159,8 @@ MACHINE = (
         "mig",
         nodes.mig_devices,
         "GPU instances without compute instances",
-        "memory and compute are set aside, and nobody can use them",
-        patience=3,
+        "their memory and compute are reserved, and no process can use them",
+        timeout_factor=3,
     ),
     Check(
         "imex-nodes",
@@ -175,14 +175,14 @@ MACHINE = (
         "kernel",
         kernel.calls,
         "openat2, the mount calls, mount_setattr, pidfd, memfd",
-        "older kernels are served in another way",
+        "on older kernels other calls are used",
     ),
     Check(
         "kernel-seccomp",
         "kernel",
         kernel.notify,
         "seccomp and its user notification",
-        "ldconfig is confined by seccomp, and limits are held by its notifications",
+        "ldconfig is confined by seccomp, and the guard enforces limits by its notifications",
     ),
     Check(
         "kernel-bpf-jit",
@@ -217,7 +217,7 @@ MACHINE = (
         "cgroup",
         cgroup.reload,
         "systemd, engines' cgroup drivers, installed hooks",
-        "`systemctl daemon-reload` takes their GPUs: Failed to initialize NVML: Unknown Error",
+        "`systemctl daemon-reload` removes their GPUs: Failed to initialize NVML: Unknown Error",
         ("C1",),
     ),
 )

@@ -1,7 +1,7 @@
-"""Runs checks in a child process: one that crashes or hangs costs its own finding, and nothing else.
+"""Runs checks in a child process: one that crashes or hangs loses only its own findings.
 
-The child tells the parent, a JSON line each, which check begins and what it found. When a check is over its time, or
-the child is gone, the next child goes on with the check behind it.
+The child sends the findings of each check to the parent as one line of JSON. When a check exceeds its time limit or the
+child dies, the next child continues with the check after it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _CHUNK = 1 << 16
 def run(checks: Sequence[Check], probe: Probe, seconds: float) -> Iterator[Finding]:
     """The findings of every check, in their order; at least one for each check. Raises nothing.
 
-    seconds: how long one check may take, times its patience.
+    seconds: how long one check may take, times its timeout_factor.
     """
     position = 0
     while position < len(checks):
         with _Child(checks[position:], probe) as child:
             for check in checks[position:]:
                 position += 1
-                limit = seconds * check.patience
+                limit = seconds * check.timeout_factor
                 found = child.findings(limit)
                 if isinstance(found, list):
                     yield from found
@@ -47,30 +47,30 @@ def run(checks: Sequence[Check], probe: Probe, seconds: float) -> Iterator[Findi
 
 
 def examine(check: Check, probe: Probe) -> list[Finding]:
-    """What one check finds, in this process. Whatever it raises is a finding too."""
+    """What one check finds, in this process. Its exceptions are findings too."""
     found: list[Finding] = []
     try:
         for finding in check.look(probe):
             if len(found) == FINDINGS_LIMIT:
-                found.append(note("there is more of this kind; only the first are shown"))
+                found.append(note(f"only the first {FINDINGS_LIMIT} findings of this check are shown"))
                 break
             found.append(finding)
     except PermissionError as problem:
         place = os.fsdecode(problem.filename) if problem.filename else "a file"
-        found.append(note(f"cannot see {place}: permission denied", "sudo nvc-py doctor", "the rest is not known"))
+        found.append(note(f"cannot see {place}: permission denied", "sudo nvc-py doctor", "this check is incomplete"))
     except BadFile as problem:
         found.append(
-            error(str(problem), "# mend the file, or move it away", "nothing in a file that cannot be read counts")
+            error(str(problem), "# correct the file, or move it away", "nothing in a file that cannot be read is used")
         )
     except OSError as problem:
         place = f"{os.fsdecode(problem.filename)}: " if problem.filename else ""
         found.append(warning(f"cannot look at {place}{reason(problem)}", ""))
     except NvcError as problem:
-        found.append(warning(f"cannot be told: {problem}", f"# {problem.hint}" if problem.hint else ""))
+        found.append(warning(f"cannot be checked: {problem}", f"# {problem.hint}" if problem.hint else ""))
     except Exception as problem:
         text = f"the check failed: {type(problem).__name__}: {problem}"
-        found.append(warning(text, "", "this is a mistake in nvc-py, please report it"))
-    return [filled(finding, check) for finding in found or [ok("nothing to look at here")]]
+        found.append(warning(text, "", "this is a bug in nvc-py, please report it"))
+    return [filled(finding, check) for finding in found or [ok("nothing to check here")]]
 
 
 def filled(finding: Finding, check: Check) -> Finding:
@@ -104,7 +104,7 @@ class _Child:
         os.close(self._read)
         try:
             os.kill(self._pid, _KILL)
-            # A process that waits for a dead file server cannot be killed; it is init's to reap, not ours to wait for.
+            # A process that waits for a dead file server cannot be killed; init reaps it.
             end = time.monotonic() + 1
             while not os.waitpid(self._pid, os.WNOHANG)[0] and time.monotonic() < end:
                 time.sleep(0.001)
@@ -117,10 +117,10 @@ class _Child:
         while b"\n" not in self._buffer:
             left = end - time.monotonic()
             if left <= 0 or not select.select([self._read], [], [], left)[0]:
-                return "did not end within {limit:g} s and was stopped; the rest was looked at"
+                return "did not end within {limit:g} s and was stopped; the others were run"
             part = os.read(self._read, _CHUNK)
             if not part:
-                return "ended its process; the rest was looked at"
+                return "ended its process; the others were run"
             self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\n")
         return [Finding.from_data(row) for row in json.loads(line)]

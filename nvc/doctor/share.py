@@ -1,4 +1,4 @@
-"""Checks of what shares need: the libraries that containers preload."""
+"""Checks of the libraries that containers with a share preload."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nvc.doctor.probe import Place
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
 
-_MEND = "# install nvc-py again: make install, or its package"
+_FIX = "# reinstall nvc-py: make install, or its package"
 
 
 def libraries(probe: Probe) -> Iterator[Finding]:
-    """The installed directory: every platform's library is there, and containers may read it."""
+    """The installed directory: every platform's library exists, and containers may read it."""
     if not probe.libraries:
-        yield warning("the libraries that shares preload are not installed: a container with a share fails", _MEND)
+        yield warning("the preloaded libraries are not installed: a container with a share fails", _FIX)
         return
     machine = os.uname().machine
     words, narrow = preload.PLATFORMS.get(machine, ((), ()))
@@ -31,9 +31,9 @@ def libraries(probe: Probe) -> Iterator[Finding]:
             found = place.status()
             if found is None or not stat.S_ISREG(found.st_mode):
                 wrong = True
-                yield warning(f"{place} is missing", _MEND)
+                yield warning(f"{place} is missing", _FIX)
             elif found.st_mode & 0o444 != 0o444:
                 wrong = True
-                yield warning(f"{place} cannot be read by everybody in a container", f"sudo chmod a+r {place}")
+                yield warning(f"{place} cannot be read by every user in a container", f"sudo chmod a+r {place}")
     if not wrong:
         yield ok(f"{probe.libraries} has the libraries for every platform of {machine}")

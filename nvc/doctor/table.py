@@ -8,7 +8,7 @@ from nvc.doctor.rows_software import SOFTWARE
 
 #: Area -> what it is about.
 AREAS = {
-    "driver": "the kernel module, NVML and what belongs to them",
+    "driver": "the kernel module, NVML and related services",
     "libraries": "the loader cache and the driver's libraries",
     "nodes": "device nodes",
     "mig": "MIG devices and IMEX channels",

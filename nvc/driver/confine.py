@@ -1,4 +1,4 @@
-"""What the driver service gives up before NVML is loaded (libnvidia-container.md 4.3).
+"""The rights that the driver service drops before NVML is loaded (libnvidia-container.md 4.3).
 
 NVML is a megabyte of foreign code, and with a driver root it is not even this host's. It gets a process that is
 chrooted to the driver root, has the uid of ``--user``, no capabilities, no new privileges, no network, and cannot
@@ -32,10 +32,9 @@ LIMITS: tuple[tuple[int, int, str], ...] = (
     (resource.RLIMIT_FSIZE, 64 << 20, "no file system is filled by a library that only reads"),
 )
 
-#: Denied with EPERM. The filter names what is dangerous instead of what is needed: which calls NVML makes differs
-#: between driver versions, it starts threads, talks to nvidia-persistenced and the fabric manager and maps what it
-#: likes, and a call that an allow-list forgot would show as a GPU that cannot be used on somebody's driver update.
-#: What is left without a capability, without execve and behind chroot is what an ordinary user's process may do.
+#: Denied with EPERM: a deny list. NVML's calls differ between driver versions (threads, nvidia-persistenced, the fabric
+#: manager, mappings), and a call that is missing in an allow list would break GPUs after a driver update. Without
+#: capabilities, without execve and in a chroot, the remaining calls are those of any ordinary user's process.
 DENIED: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "change what is mounted where, or leave the chroot",
@@ -60,7 +59,7 @@ DENIED: tuple[tuple[str, tuple[str, ...]], ...] = (
             *("perf_event_open", "userfaultfd", "reboot", "swapon", "swapoff", "iopl", "ioperm", "lookup_dcookie"),
         ),
     ),
-    ("work behind this filter's back", ("io_uring_setup", "io_uring_enter", "io_uring_register")),
+    ("make calls that this filter cannot see", ("io_uring_setup", "io_uring_enter", "io_uring_register")),
     ("use or leave keys", ("keyctl", "add_key", "request_key")),
     (
         "change the machine",
@@ -80,17 +79,17 @@ _NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x200
 
 
 def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: Log) -> None:
-    """Give everything up, in the one order that works. Runs in the driver service; does not return to what it was.
+    """Drop all rights, in the one order that works. Runs in the driver service; cannot be reverted.
 
-    uid, gid: None is the overflow id (nobody) for root, and the own id for others. Root of a user namespace without a
-    nobody (``runc spec --rootless`` maps one id) keeps its own: an ordinary user outside, in the end without rights.
+    uid, gid: None is the overflow id (65534) for root, and the own id for others. Root of a user namespace
+    without that id (``runc spec --rootless`` maps one) keeps its own: an ordinary user's outside of the namespace.
     parent: pid of the process whose end ends this one.
     Raises InitializationError. Imports nothing afterwards: the interpreter's files are outside the new root.
     """
     filter_library = _filter_library()
     no_new_privs = _no_new_privs()
     uid, gid = _identity(uid, gid)
-    # Asked before a user namespace without a map makes every id look like nobody's.
+    # Read first: in a user namespace without a map every id reads as the overflow id.
     changes = os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid)
     if host.root != "/":
         _preload(log)
@@ -118,11 +117,11 @@ def _identity(uid: int | None, gid: int | None) -> tuple[int, int]:
     if os.geteuid() != 0:
         return os.geteuid() if uid is None else uid, os.getegid() if gid is None else gid
     if uid is None:
-        nobody = _overflow_id("uid")
-        uid = nobody if _can_become("uid", nobody) else os.geteuid()
+        overflow = _overflow_id("uid")
+        uid = overflow if _can_become("uid", overflow) else os.geteuid()
     if gid is None:
-        nobody = _overflow_id("gid")
-        gid = nobody if _can_become("gid", nobody) and not _groups_are_fixed() else os.getegid()
+        overflow = _overflow_id("gid")
+        gid = overflow if _can_become("gid", overflow) and not _groups_are_fixed() else os.getegid()
     return uid, gid
 
 
@@ -224,7 +223,7 @@ def _install_filter(seccomp: Any, log: Log) -> None:
     for family in (_AF_INET, _AF_INET6, _AF_PACKET):
         denied.add_rule(refuse, "socket", seccomp.Arg(0, seccomp.EQ, family))
     for request in (_TIOCSTI, _TIOCLINUX):
-        # The kernel looks at 32 bits of it (CVE-2019-7303).
+        # The kernel uses only 32 bits of it (CVE-2019-7303).
         denied.add_rule(refuse, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
     for flag in _NAMESPACES:
         denied.add_rule(refuse, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))

@@ -1,4 +1,4 @@
-"""Make a device node as nvidia-modprobe makes it: number, owner and mode as the driver says.
+"""Creates a device node as nvidia-modprobe does: number, owner and mode of the driver's parameters.
 
 Source: libnvidia-container.md 2.3.1.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def attributes(path: str) -> FileAttributes:
-    """What a params or capability file asks for; the defaults when there is no such file. Raises OSError."""
+    """The attributes in a params or capability file; the defaults when there is no such file. Raises OSError."""
     try:
         return file_attributes(read_text(path))
     except FileNotFoundError:
@@ -28,8 +28,8 @@ def attributes(path: str) -> FileAttributes:
 def make_node(dev: str, node: DeviceNode, wanted: FileAttributes) -> None:
     """Make or correct a node, and its link in /dev/char. Raises OSError.
 
-    dev: where /dev is. With ``modify`` off, as an administrator sets it who makes the nodes himself, the node is left
-    as it is, and only the link is made.
+    dev: where /dev is. With ``modify`` off (the administrator creates the nodes), the node is left as it is, and
+    only the link is made.
     """
     path = dev + node.path.removeprefix("/dev")
     if wanted.modify:
@@ -52,7 +52,7 @@ def _make(path: str, number: int, wanted: FileAttributes) -> None:
     created = found is None
     if created:
         directories.make(os.path.dirname(path))
-        # Without any right until owner and mode are the right ones.
+        # Without any permission until owner and mode are set.
         os.mknod(path, stat.S_IFCHR, number)
     try:
         os.chown(path, wanted.uid, wanted.gid)
@@ -64,7 +64,7 @@ def _make(path: str, number: int, wanted: FileAttributes) -> None:
 
 
 def _link(dev: str, node: DeviceNode) -> None:
-    """/dev/char/<major>:<minor>: runc and systemd look device nodes up there."""
+    """/dev/char/<major>:<minor>, where runc and systemd look up device nodes."""
     path, text = f"{dev}/char/{node.major}:{node.minor}", ".." + node.path.removeprefix("/dev")
     try:
         if os.readlink(path) == text:

@@ -1,4 +1,4 @@
-"""Find everything that is installed on a host: one Inventory out of NVML's facts and the files below the root."""
+"""Discovery of what is installed on a host: one Inventory from NVML's facts and the files below the root."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from nvc.driver.tables import HostArch
     from nvc.model import DriverFile, DriverOptions, Host
 
-#: Without it no program in a container can tell that there is a GPU; NVML itself was loaded through the same cache.
+#: Without it no program in a container detects a GPU; NVML itself was loaded through the same cache.
 INDISPENSABLE = "libnvidia-ml.so"
 
 
 def watched(version: str, options: DriverOptions, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Driver paths whose coming, going or changing changes the result of ``discover``, files it finds aside.
+    """Driver paths on which the result of ``discover`` depends, besides the files that it finds.
 
     version: NVML's. A daemon's socket appears when the daemon starts, nvidia-uvm's node when the module is loaded, a
     program when its package is installed: all of them long after the first container.
@@ -52,7 +52,7 @@ def discover(
         special = wsl.discover if where == WSL else tegra.discover
         return special(host, options, system, gpus, environ)
     libraries, libraries32, warnings = _libraries(host, options, version)
-    # What appears there without a new loader cache is not noticed: a driver's installation makes one.
+    # A new file there without a new loader cache is not noticed: a driver's installation makes one.
     search = (*binaries.directories(environ), *binaries.beside(libraries, INDISPENSABLE))
     programs, more = binaries.find_binaries(host.root, search, options)
     warnings += more
@@ -81,7 +81,7 @@ def discover(
 
 
 def checked_version(text: str) -> str:
-    """The driver's version, which names files and directories. Raises DetectionError for one that cannot do that."""
+    """The driver's version, which is part of file names. Raises DetectionError for one that cannot be."""
     if (
         not text
         or text.startswith(".")
@@ -113,7 +113,7 @@ def _libraries(
         return libraries, (), warnings
     compat = Chooser(host.root, version, wanted, kind="library32")
     libraries32 = compat.choose(entries, arch.cache32, arch.elf32)
-    # A host without 32-bit libraries lacks every one of them; that is one fact, not forty.
+    # A host without 32-bit libraries lacks all of them: one warning, not forty.
     missing = [f"missing compat32 library {name}" for name in compat.missing]
     return (
         libraries,

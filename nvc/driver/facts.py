@@ -1,6 +1,6 @@
-"""What the driver service answers: NVML's facts as values, before anything is decided about them.
+"""Requests and replies of the driver service: NVML's facts as values.
 
-Numbers are NVML's own; ``nvc.driver.discover`` turns them into the model's words.
+Numbers are NVML's own; ``nvc.driver.discover`` converts them to those of the model.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from nvc.record import Record
 
 
 class SystemRequest(Record):
-    """Nothing to say: the whole machine is meant."""
+    """For the whole machine: no parameters."""
 
 
 class GpuRequest(Record):
@@ -32,7 +32,7 @@ class NvmlGpu(Record):
 
     minor: of /dev/nvidia<minor>. brand: NVML's nvmlBrandType_t. domain, bus, device: PCI address.
     arch: CUDA compute capability, "9.0". mig_capable: NVML knows a MIG mode for it. migs: empty unless mig_enabled.
-    memory: bytes in all, with what the driver keeps for itself; 0 where NVML does not say.
+    memory: total bytes, with those that the driver reserves; 0 where NVML does not report it.
     """
 
     index: int
@@ -51,7 +51,7 @@ class NvmlGpu(Record):
 
 
 class NvmlSystem(Record):
-    """cuda_version: as NVML counts, 12080 is 12.8; 0 where nobody could be asked (Tegra without its libcuda).
+    """cuda_version: as NVML counts, 12080 is 12.8; 0 if unknown (Tegra without its libcuda).
 
     driver_store: below WSL, the directory of Windows' driver, else "".
     """

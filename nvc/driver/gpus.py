@@ -1,4 +1,4 @@
-"""GPUs and their MIG devices: what NVML says, joined with what /proc says (libnvidia-container.md 3.8, 3.9)."""
+"""GPUs and their MIG devices: NVML's facts joined with those of /proc (libnvidia-container.md 3.8, 3.9)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def find_gpus(root: str, facts: Sequence[NvmlGpu], nvcaps: Nvcaps) -> tuple[list[Gpu], list[str]]:
-    """The GPUs in NVML's order, and warnings. Raises DetectionError when a MIG device's nvcap cannot be found out."""
+    """The GPUs in NVML's order, and warnings. Raises DetectionError when a MIG device's nvcap cannot be determined."""
     directories, warnings = _directories(root)
     gpus = []
     for fact in facts:

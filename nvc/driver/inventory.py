@@ -1,9 +1,9 @@
-"""The inventory of a host, kept between containers so that starting one starts no NVML and wakes no GPU.
+"""The inventory of a host, cached between containers so that a start needs neither NVML nor an awake GPU.
 
 The file holds the NVML facts under the machine key, and up to VIEW_LIMIT inventories found with them, each under its
-view key (``nvc.driver.machinekey``). On a hit this module and what it imports is all that runs; discovery and the
-query are for a miss. The file is never trusted further than what root wrote: one of another owner, that others may
-write, that is a link, too big, cut short or of another shape is the same as none, and is replaced.
+view key (``nvc.driver.machinekey``). On a hit only this module and its imports run; discovery and the query
+are for a miss. Only a file written by root is used: one of another owner, with write permission for others, a link, or
+one that is too big, truncated or malformed counts as missing and is replaced.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ VIEW_LIMIT = 4
 
 
 class Known:
-    """A file that was read. stamp: which one. stored: its content. inventories: of its views."""
+    """A file that was read. stamp: its identity. stored: its content. inventories: of its views."""
 
     __slots__ = ("inventories", "stamp", "stored")
 
@@ -53,9 +53,9 @@ _known: dict[str, Known] = {}
 
 
 def read_ahead(path: str = CACHE) -> None:
-    """Read and decode the file while nobody waits; ``load`` takes that if the very same file is there then.
+    """Read and decode the file in advance; ``load`` uses the result if the file is then still the same.
 
-    All else that makes an inventory valid is looked at by ``load``. Does nothing with a file that would not be used.
+    ``load`` checks everything else that makes an inventory valid. Ignores a file that would not be used.
     """
     known = _known.get(path)
     try:
@@ -84,30 +84,30 @@ def load(
     log: Log,
     environ: Mapping[str, str] | None = None,
 ) -> Inventory:
-    """What is installed, from ``cache`` if that is still true, else found anew.
+    """What is installed, from ``cache`` if that is still valid, else by discovery.
 
-    query: asks NVML; not called on a hit. cache: the file, None to keep nothing. environ: PATH and
+    query: queries NVML; not called on a hit. cache: the file, None for no cache. environ: PATH and
     CUDA_MPS_PIPE_DIRECTORY, os.environ unless given. Raises DetectionError and whatever ``query`` raises; a cache
     that cannot be read or written is a line in the log.
     """
     environ = os.environ if environ is None else environ
-    # The key is taken before anything is asked: a change while asking makes the next load a miss.
+    # The key is computed first: a change during the query makes the next load a miss.
     machine = machine_key(host) if cache is not None else None
     if cache is None or machine is None:
-        return _told(_discover(host, options, query(), environ)[0], log)
+        return _logged(_discover(host, options, query(), environ)[0], log)
     stored, inventories = _stored(cache, machine, log)
     view = view_key(options, environ)
     try:
         found = _hit(host, stored["views"], inventories, view)
         if found is not None:
             log.info(f"inventory from {cache}")
-            return _told(found, log)
+            return _logged(found, log)
         facts = _facts(stored["facts"]) if stored["facts"] is not None else None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         log.warn(f"inventory in {cache} is damaged ({error}); it is rebuilt")
         stored, facts = {"machine": machine, "facts": None, "views": []}, None
     if facts is None:
-        log.info(f"asking NVML: no valid inventory in {cache}")
+        log.info(f"querying NVML: no valid inventory in {cache}")
         facts = query()
         stored["facts"] = [facts[0].as_data(), [gpu.as_data() for gpu in facts[1]]]
         stored["views"] = []
@@ -115,10 +115,10 @@ def load(
     others = [other for other in stored["views"] if other["key"] != view]
     stored["views"] = [{"key": view, "watch": watch, "inventory": _pack(inventory)}, *others][:VIEW_LIMIT]
     _write(cache, stored, log)
-    return _told(inventory, log)
+    return _logged(inventory, log)
 
 
-def _told(inventory: Inventory, log: Log) -> Inventory:
+def _logged(inventory: Inventory, log: Log) -> Inventory:
     if log.enabled:
         for warning in inventory.warnings:
             log.warn(warning)
@@ -170,13 +170,13 @@ def _stored(path: str, machine: dict[str, Any], log: Log) -> tuple[dict[str, Any
     if stored["machine"] != machine:
         before = stored["machine"] if isinstance(stored["machine"], dict) else {}
         changed = [name for name, value in machine.items() if before.get(name) != value]
-        log.info(f"inventory in {path} is of another time: {', '.join(changed)} changed")
+        log.info(f"inventory in {path} is outdated: {', '.join(changed)} changed")
         return empty
     return stored, inventories
 
 
 def _read(path: str, known: tuple[int, ...]) -> tuple[tuple[int, ...], bytes | None]:
-    """Which file it is, and its bytes, if only this user can have written them; None: it is that which is known.
+    """The file's identity, and its bytes if only this user can have written them; None if it is the ``known`` file.
 
     Raises OSError, ValueError.
     """
@@ -186,11 +186,11 @@ def _read(path: str, known: tuple[int, ...]) -> tuple[tuple[int, ...], bytes | N
     try:
         found = os.fstat(descriptor)
         _check_owner(found, stat.S_IFREG, "it")
-        # A second name would be a way to let root's file of another purpose stand here.
+        # With a hard link, another file of root's could be used as the cache.
         if found.st_nlink != 1 or found.st_size > SIZE_LIMIT:
             raise ValueError(f"it has {found.st_nlink} links and {found.st_size} bytes")
-        # The file is complete before it gets its name, and is never written again: once is enough, and no other
-        # file has its number and its times.
+        # The file is complete before it gets its name and is never written again: it is read once, and no other file
+        # has the same inode and times.
         stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         return stamp, None if stamp == known else os.read(descriptor, found.st_size)
     finally:
@@ -205,7 +205,7 @@ def _check_owner(found: os.stat_result, kind: int, what: str) -> None:
 
 
 def _write(path: str, content: dict[str, Any], log: Log) -> None:
-    """Replace the file as a whole. A failure is a warning: the next container asks again."""
+    """Replace the file as a whole. A failure is a warning: the next container queries NVML again."""
     temporary = f"{path}.{os.urandom(6).hex()}"
     try:
         data = dumps(content)
@@ -220,7 +220,7 @@ def _write(path: str, content: dict[str, Any], log: Log) -> None:
             os.close(descriptor)
         os.rename(temporary, path)
     except (OSError, ValueError) as error:
-        log.warn(f"inventory is not kept in {path}: {reason(error) if isinstance(error, OSError) else error}")
+        log.warn(f"inventory is not cached in {path}: {reason(error) if isinstance(error, OSError) else error}")
         try:
             os.unlink(temporary)
         except OSError:

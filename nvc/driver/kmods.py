@@ -1,9 +1,9 @@
-"""Load NVIDIA's kernel modules and make their device nodes (``--load-kmods``), as nvidia-modprobe does.
+"""Loads NVIDIA's kernel modules and creates their device nodes (``--load-kmods``), as nvidia-modprobe does.
 
 Source: libnvidia-container.md 2.3.1.
 
-Everything here is best effort: what fails is a line in the log, because the driver may well be usable all the same.
-If it is not, asking NVML says so in better words.
+Everything here is best effort: a failure is a line in the log, because the driver may be usable nevertheless. If it is
+not, the query of NVML gives the better error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SIGKILL = 9
 
 
 class KernelTree(Record):
-    """Where the kernel's file systems are, as the process that does the work sees them."""
+    """Where the kernel's file systems are mounted."""
 
     proc: str = "/proc"
     sys: str = "/sys"
@@ -50,9 +50,9 @@ def load_kmods(
     tree: KernelTree | None = None,
     deadline: float = 60.0,
 ) -> None:
-    """Load nvidia, nvidia-uvm and nvidia-modeset where they are not, and make the nodes of what is loaded.
+    """Load nvidia, nvidia-uvm and nvidia-modeset unless they are loaded, and create the nodes of what is loaded.
 
-    imex_ids: the channels whose nodes are made with ``create_imex``. deadline: seconds for one modprobe.
+    imex_ids: the channels for which nodes are created with ``create_imex``. deadline: seconds for one modprobe.
     Never raises. Does nothing in a user namespace, on a machine without NVIDIA GPUs, and on a simulated one.
     """
     tree = tree if tree is not None else KernelTree()
@@ -185,7 +185,7 @@ class _Work:
 def capability_files(base: str, gpus: int) -> Iterator[str]:
     """The capability files of MIG that exist, for GPUs with a minor below ``gpus``.
 
-    Walked, not looked up in mig-minors as the reference does: that lists 4,320 combinations, of which few exist.
+    The directories are walked; mig-minors, which the reference reads, lists 4,320 combinations, of which few exist.
     """
     yield from (path for path in (f"{base}/mig/config", f"{base}/mig/monitor") if os.path.exists(path))
     for gpu in _numbered(base, "gpu"):
@@ -205,7 +205,7 @@ def _numbered(path: str, prefix: str) -> list[str]:
 
 
 def modprobe(proc: str) -> str:
-    """The program that the kernel itself would use, or "" if there is none that can be run."""
+    """The program that the kernel itself uses, or "" if none is executable."""
     try:
         path = read_text(f"{proc}/sys/kernel/modprobe").split("\n", 1)[0]
     except OSError:
@@ -218,7 +218,7 @@ def modprobe(proc: str) -> str:
 
 
 def run_program(arguments: list[str], deadline: float) -> int:
-    """Run to its end with an environment of its own and no input or output; return its exit code (-9: killed).
+    """Run a program with a minimal environment and no input or output; returns its exit code (-9: killed).
 
     A program that takes longer than ``deadline`` seconds is killed. Raises OSError.
     """

@@ -1,7 +1,7 @@
 """Choose one file for every library row, from the loader cache (libnvidia-container.md 3.3).
 
 Where this differs from the reference: a cache entry whose file is gone, unreadable, no ELF file or of another
-architecture is a warning and passed over, never the end of the detection. Half-removed drivers leave such entries.
+architecture is skipped with a warning, never an error. Partly removed drivers leave such entries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def host_arch(machine: str = "") -> tables.HostArch:
 
 
 def rows(*, glvnd: bool) -> tuple[Library, ...]:
-    """The library rows that count: with the GLVND vendor libraries, or with the GL libraries from before."""
+    """The library rows in use: with the GLVND vendor libraries, or with the GL libraries from before."""
     return tuple(row for row in tables.LIBRARIES if row.only in ("", "glvnd" if glvnd else "legacy"))
 
 
@@ -78,7 +78,7 @@ class Chooser:
         row = next((row for row in candidates if self._chosen.get(row.name) != path), None)
         if row is None:
             return
-        # The version is compared first: the name costs nothing, and what is of another driver needs no warning.
+        # The version is compared first: the name costs nothing, and another driver's file needs no warning.
         if not path.endswith("." + self._version):
             return
         why = self._refuse(path, row, machine)

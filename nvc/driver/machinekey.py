@@ -1,8 +1,7 @@
-"""By what a stored inventory is known to be still true. All of it is read without NVML, in a fraction of a millisecond.
+"""The keys that a cached inventory is valid for. Read without NVML, in a fraction of a millisecond.
 
-Two groups. The *machine*: if anything of it changes, NVML is asked again. The *view*: what the same machine looks
-like through these options, this PATH, and with the sockets and nodes that exist right now; if only that changes,
-the files are looked for again with the stored NVML facts, and no GPU is woken.
+Two groups. The *machine*: if any of it changes, NVML is queried again. The *view*: options, PATH, and the sockets and
+nodes that exist now; if only that changes, discovery runs again with the cached NVML facts, and no GPU is woken.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ BINDINGS = "/sys/bus/pci/drivers/nvidia"
 
 
 def machine_key(host: Host) -> dict[str, Any] | None:
-    """What the NVML facts depend on, as JSON data, or None when no driver is loaded (then nothing may be kept).
+    """What the NVML facts depend on, as JSON data, or None when no driver is loaded (then nothing is cached).
 
-    bindings has the inode numbers of sysfs links, which are never used twice: reloading the module, or unbinding a
+    bindings has the inode numbers of sysfs links, which are never reused: reloading the module, or unbinding a
     GPU and binding another at its address, makes new ones. mig has the times of the instances' directories, because
-    an instance destroyed and made anew with another profile has the same name and another UUID; procfs may give an
-    unchanged directory a new time, which costs one question to NVML.
+    an instance that is recreated with another profile has the same name and another UUID; procfs may give an unchanged
+    directory a new time, which costs one query of NVML.
     """
     version = _text(host_path(host.root, f"{DRIVER}/version"))
     if not version:
@@ -53,7 +52,7 @@ def machine_key(host: Host) -> dict[str, Any] | None:
 
 
 def view_key(options: DriverOptions, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What else the result depends on by its value."""
+    """The other values that the result depends on."""
     return {
         "options": options.as_data(),
         "path": environ.get("PATH"),
@@ -74,7 +73,7 @@ def identity(root: str, path: str) -> str:
         return f"errno {error.errno}"
     if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
         return f"{found.st_dev}:{found.st_ino} {found.st_mode:o} {found.st_size} {found.st_mtime_ns}"
-    # A restarted daemon's socket is as good as the one before.
+    # The socket of a restarted daemon is equivalent.
     return f"{stat.S_IFMT(found.st_mode):o} {found.st_rdev}"
 
 

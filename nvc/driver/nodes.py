@@ -1,4 +1,4 @@
-"""Device nodes that belong to no GPU, with the numbers that /proc/devices and the nodes themselves say.
+"""Device nodes that belong to no GPU, with the numbers of /proc/devices and of the nodes themselves.
 
 Source: libnvidia-container.md 3.7.
 """
@@ -25,8 +25,8 @@ def find_nodes(
 
     served: paths that are files of a simulated machine's manager, with no number of their own: they get the driver's.
 
-    A node whose number is not the driver's is passed over: another driver may have that number by now (uvm's is given
-    out when the module is loaded), and the container would be allowed to use it. Raises DetectionError.
+    A node whose number is not the driver's is skipped: another driver may have that number now (uvm's is assigned when
+    the module is loaded), and the container would get access to its device. Raises DetectionError.
     """
     nodes, warnings = [], []
     for row in tables.NODES:

@@ -35,7 +35,7 @@ def style(host: Host, majors: dict[str, int]) -> int:
 def node_of(host: Host, path: str) -> DeviceNode:
     """The node of a capability file (nvc_nvcaps_device_from_proc_path).
 
-    Raises DetectionError when the file is not below /proc/driver/nvidia, cannot be read or names no minor, and when
+    Raises DetectionError when the file is not below /proc/driver/nvidia, cannot be read or has no minor, and when
     the driver has no nodes for nvcaps.
     """
     if not path.startswith(DRIVER + "/") or "./" in path:
@@ -44,13 +44,13 @@ def node_of(host: Host, path: str) -> DeviceNode:
     if major is None:
         raise DetectionError(
             f"unable to get cap device attributes: {path}: /proc/devices has no {CAPS_MAJOR}",
-            hint="this driver guards MIG by files in /proc only, or the nvidia module is not loaded",
+            hint="this driver controls access to MIG by files in /proc only, or the nvidia module is not loaded",
         )
     return cap_node(major, read_minor(host, path))
 
 
 def read_minor(host: Host, path: str) -> int:
-    """The minor that a capability file names. Raises DetectionError."""
+    """The minor in a capability file. Raises DetectionError."""
     try:
         text = read_text(host_path(host.root, resolve(host.root, path)))
     except OSError as error:
@@ -60,12 +60,12 @@ def read_minor(host: Host, path: str) -> int:
         ) from error
     minor = file_attributes(text).minor
     if minor < 0:
-        raise DetectionError(f"unable to get cap device attributes: {path}: it names no DeviceFileMinor")
+        raise DetectionError(f"unable to get cap device attributes: {path}: it has no DeviceFileMinor")
     return minor
 
 
 class Nvcaps:
-    """What a host's nvcaps are, with mig-minors read at most once and only when it is asked for."""
+    """The nvcaps of a host. mig-minors is read at most once, and only when needed."""
 
     def __init__(self, host: Host, majors: dict[str, int]) -> None:
         self._host = host
@@ -77,7 +77,7 @@ class Nvcaps:
     def access(self, directory: str) -> Nvcap:
         """Access to a GPU or compute instance, by its directory below CAPABILITIES.
 
-        Raises DetectionError when neither its file nor mig-minors tells the node.
+        Raises DetectionError when neither its file nor mig-minors has the minor.
         """
         path = f"{directory}/access"
         if self.style != NVCAPS_DEV:
@@ -88,7 +88,7 @@ class Nvcaps:
     def optional(self, path: str, warnings: list[str]) -> Nvcap | None:
         """The nvcap of mig/config or mig/monitor, None without such a file.
 
-        Its node stays None, with a warning, when nothing tells the number: only few containers need it.
+        Its node is None, with a warning, when the minor is unknown: few containers need it.
         """
         try:
             status(self._host.root, path)
@@ -106,7 +106,7 @@ class Nvcaps:
         try:
             return read_minor(self._host, path)
         except DetectionError:
-            # The same number stands in mig-minors; a driver root without all of /proc has only that.
+            # mig-minors has the same number; a driver root without all of /proc has only that.
             for row in self.minors():
                 if row.name == name:
                     return row.minor

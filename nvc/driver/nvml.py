@@ -1,7 +1,7 @@
 """NVML's answers as values (libnvidia-container.md 3.8, 3.9 and 4.2). Runs in the driver service only.
 
 The binding (``pynvml`` of nvidia-ml-py) is passed in: it must be imported before chroot and load its library after.
-nvmlShutdown is never called: the kernel does its work when the process ends, and it is one more call that can hang.
+nvmlShutdown is never called: the kernel cleans up when the process ends, and the call can hang.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HINTS = {
     "unload and load the NVIDIA kernel modules",
     "NVML_ERROR_NO_PERMISSION": "the NVML process may not open the device nodes: see --user (for example "
     "--user=root:video) and DeviceFileMode in /proc/driver/nvidia/params",
-    "NVML_ERROR_FUNCTION_NOT_FOUND": "the driver is older than what containers with GPUs need",
+    "NVML_ERROR_FUNCTION_NOT_FOUND": "the driver is too old for containers with GPUs",
     "NVML_ERROR_GPU_IS_LOST": "it fell off the bus or is powered down: see dmesg; it needs a reset or a reboot",
     "NVML_ERROR_RESET_REQUIRED": "reset it (nvidia-smi --gpu-reset) or reboot",
 }
@@ -37,8 +37,8 @@ _HINTS = {
 def initialize(binding: Any, load: Callable[[str], None], path: str = LIBRARY, *, store: str = "") -> Nvml:
     """Load NVML and initialise it.
 
-    load: dlopen. The binding finds the loaded library by its SONAME; by itself it would not tell why it cannot be
-    loaded. path: its name, or its place where the loader would not look. store: WSL's driver store, for ``system``.
+    load: dlopen. The binding finds the loaded library by its SONAME; its own load hides the reason of a failure.
+    path: its name, or its path where the loader does not search. store: WSL's driver store, for ``system``.
     Raises InitializationError.
     """
     try:
@@ -132,8 +132,8 @@ class Nvml:
         )
 
     def _memory(self, gpu: Any) -> int:
-        """Bytes. Whole GPUs need no number: that NVML may not tell (a GPU in MIG mode, asked by an ordinary user) or
-        cannot is no reason to do without the GPU.
+        """Bytes, or 0 when NVML does not report them (a GPU in MIG mode, for an ordinary user): not an error, because
+        whole GPUs do not need the number.
         """
         try:
             total: int = self._binding.nvmlDeviceGetMemoryInfo(gpu).total
@@ -142,7 +142,7 @@ class Nvml:
         return total
 
     def _migs(self, gpu: Any) -> tuple[NvmlMig, ...]:
-        """MIG devices in NVML's order. The indices have no gaps: the first that is not there is the end."""
+        """MIG devices in NVML's order. The indices have no gaps: the first missing one is the end."""
         nvml = self._binding
         found = []
         for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):

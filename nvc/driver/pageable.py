@@ -1,4 +1,4 @@
-"""Whether the driver moves ordinary memory of programs into video memory, and what an operator does about it.
+"""Whether the driver moves pageable system memory into video memory, and how an operator prevents it.
 
 Such memory is neither an allocation of the resource manager nor a mapping of nvidia-uvm, and only those are counted by
 the guard and the preloaded library. Read in the open kernel modules' source (docs/internals/guard.md, "What it
@@ -25,33 +25,33 @@ _NODE, _MODULE = "/dev/nvidia-uvm", "nvidia-uvm"
 _PARAMS = "/proc/driver/nvidia/params"
 #: With ATS: video memory is no NUMA node, and what a GPU touches stays on the CPU's (``ats_batch_select_residency``,
 #: since 580).
-_APART = 'CoherentGPUMemoryMode: "driver"'
+_DRIVER_MODE = 'CoherentGPUMemoryMode: "driver"'
 
 
 class Advice(Record):
-    """what: is so, in one line. mend: the command."""
+    """what: the fact, in one line. fix: the command that prevents it."""
 
     what: str
-    mend: str
+    fix: str
 
 
 _CONFIGURATION = "/etc/modprobe.d/nvc-quotas.conf"
 ADVICE = {
     HMM: Advice(
-        what="programs' ordinary memory can move into video memory (HMM); no quota counts it there",
-        mend=f"echo options nvidia-uvm uvm_disable_hmm=1 | sudo tee {_CONFIGURATION}; "
+        what="pageable system memory can move into video memory (HMM); no quota counts it there",
+        fix=f"echo options nvidia-uvm uvm_disable_hmm=1 | sudo tee {_CONFIGURATION}; "
         "sudo rmmod nvidia_uvm; sudo modprobe nvidia-uvm  # or reboot",
     ),
     ATS: Advice(
-        what="programs' ordinary memory can lie in video memory, a NUMA node (ATS); no quota counts it there",
-        mend=f"echo options nvidia NVreg_CoherentGPUMemoryMode=driver | sudo tee {_CONFIGURATION}; "
+        what="pageable system memory can lie in video memory, a NUMA node (ATS); no quota counts it there",
+        fix=f"echo options nvidia NVreg_CoherentGPUMemoryMode=driver | sudo tee {_CONFIGURATION}; "
         "sudo reboot  # needs driver 580",
     ),
 }
 
 
 def ask(host: Host) -> str:
-    """OFF, HMM or ATS. Raises OSError; FileNotFoundError when there is nobody to ask.
+    """OFF, HMM or ATS. Raises OSError; FileNotFoundError without nvidia-uvm or its node.
 
     Only nvidia-uvm's own node is opened: a stale one is another driver's device, and a simulated machine's is a real
     driver's unless a simulated one serves it.
@@ -65,11 +65,11 @@ def ask(host: Host) -> str:
     if not served and (not stat.S_ISCHR(found.st_mode) or found.st_rdev != os.makedev(major, 0)):
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), _NODE)
     answer = uvm.pageable(node)
-    return OFF if answer == ATS and _is_apart(host) else answer
+    return OFF if answer == ATS and _cpu_memory_stays(host) else answer
 
 
-def _is_apart(host: Host) -> bool:
+def _cpu_memory_stays(host: Host) -> bool:
     try:
-        return _APART in read_text(host_path(host.root, _PARAMS)).splitlines()
+        return _DRIVER_MODE in read_text(host_path(host.root, _PARAMS)).splitlines()
     except OSError:
         return False

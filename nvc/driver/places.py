@@ -1,4 +1,4 @@
-"""Paths and numbers of the driver below /proc and /dev that more than one module names. Light: also used on a hit."""
+"""Paths and numbers of the driver below /proc and /dev that several modules use. Light: imported on a cache hit."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TEGRA_RELEASE, TEGRA_FAMILY = "/etc/nv_tegra_release", "/sys/devices/soc0/family
 def platform(host: Host) -> str:
     """WSL, TEGRA, or "" for a machine with NVIDIA's ordinary driver (libnvidia-container.md 2.5 and 8.1).
 
-    Only looks at files: a library is not loaded to find out that it is there. Where neither /dev/dxg nor a mark of
-    Tegra's is, as on most machines, that is three system calls.
+    Checks files only and loads no library. On most machines, with neither /dev/dxg nor a file of Tegra's, that is three
+    system calls.
     """
     if _is(host, DXG_NODE, stat.S_ISCHR) and _is(host, _DXCORE, stat.S_ISREG):
         return WSL
@@ -55,7 +55,7 @@ def _is_tegra(host: Host) -> bool:
 
 
 def _has_nvml(host: Host) -> bool:
-    """Whether the loader of the driver root knows an NVML that exists."""
+    """Whether the loader cache of the driver root has an NVML that exists."""
     from nvc.driver.locate import read_bytes
     from nvc.formats import FormatError, ldcache
 
@@ -68,7 +68,7 @@ def _has_nvml(host: Host) -> bool:
 
 
 def gpu_node(minor: int) -> DeviceNode:
-    """The node of a GPU. Not looked at: NVML named the minor, and mounting checks the number."""
+    """The node of a GPU. Not checked here: the minor is NVML's, and the mount checks the number."""
     return DeviceNode(f"/dev/nvidia{minor}", NVIDIA_MAJOR, minor)
 
 

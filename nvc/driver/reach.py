@@ -1,9 +1,9 @@
-"""Asking NVML from inside a container's device cgroup.
+"""Allows the driver's nodes in a container's device cgroup during a query of NVML from inside it.
 
-A createContainer hook is a process of the container's cgroup already, and that cgroup denies every device that the
-runtime was not told of: NVML cannot open /dev/nvidiactl and answers "unknown error" (measured: runc 1.1.5, v1 and v2).
-So the driver's nodes are allowed for as long as the question takes. Nothing of the container runs at that stage: the
-cgroup holds the runtime's first process and this hook.
+A createContainer hook is in the container's cgroup already, which denies every device that config.json does not list:
+NVML cannot open /dev/nvidiactl and returns "unknown error" (measured: runc 1.1.5, v1 and v2). So the driver's nodes are
+allowed for the duration of the query. No process of the container runs at that stage: the cgroup has the runtime's
+first process and this hook.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from nvc.log import Log
     from nvc.model import Host
 
-#: One of them is there: that of NVIDIA's driver, or WSL's.
+#: One of them exists: that of NVIDIA's driver, or WSL's.
 CONTROL_NODES = ("/dev/nvidiactl", DXG_NODE)
 _DIRECTORIES = ("/dev", "/dev/nvidia-caps", "/dev/nvidia-caps-imex-channels")
-_HINT = "use a prestart or createRuntime hook: those run outside of the container and may ask"
+_HINT = "use a prestart or createRuntime hook: those run outside of the container's cgroup"
 
 
 def reach(host: Host, undo: Undo, log: Log) -> bool:
-    """Make the driver's nodes reachable for this process and its children; ``undo`` gets the way back.
+    """Allow the driver's nodes for this process and its children; ``undo`` gets the entry that reverts it.
 
-    False when they are, or when there is no driver. Raises InitializationError where this process may not do it.
+    False when they are allowed, or when there is no driver. Raises InitializationError without the right to do it.
     """
     if not any(_denied(host.root.rstrip("/") + node) for node in CONTROL_NODES):
         return False
@@ -55,7 +55,7 @@ def reach(host: Host, undo: Undo, log: Log) -> bool:
             f"the device cgroup of the container denies the driver's nodes to this createContainer hook: {why}",
             hint=_HINT,
         ) from error
-    log.info(f"allowed {len(rules)} nodes in the container's device cgroup while NVML is asked")
+    log.info(f"allowed {len(rules)} nodes in the container's device cgroup for the query of NVML")
     return True
 
 
@@ -81,7 +81,7 @@ def _numbers(root: str) -> Iterator[tuple[int, int]]:
 
 
 def _own() -> tuple[int, Fd]:
-    # As /proc numbers us, which is the host's in a createContainer hook while getpid() is the container's.
+    # The pid in this /proc, which is the host's in a createContainer hook; getpid() is the container's.
     own = int(os.readlink("/proc/self"))
     try:
         version, path = cgroup.find(proc_root="/", pid=own, mount_pid=own)

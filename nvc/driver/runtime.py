@@ -1,4 +1,4 @@
-"""What is read from the host for every container, hit or miss: it may change at any time and costs microseconds."""
+"""What is read from the host for every container, also on a cache hit: it can change at any time and is cheap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROC_FILES = (("params", ("ModifyDeviceFiles: 1", "ModifyDeviceFiles: 0")), ("ve
 
 
 def read_proc_files(host: Host, log: Log | None = None) -> tuple[ProcFile, ...]:
-    """The copies for the container's /proc/driver/nvidia. One that is missing is left out, with a warning.
+    """The copies for the container's /proc/driver/nvidia. A missing one is left out, with a warning.
 
     Raises DetectionError for one that cannot be read.
     """
@@ -47,7 +47,7 @@ def read_proc_files(host: Host, log: Log | None = None) -> tuple[ProcFile, ...]:
 def imex_channels(host: Host, ids: Iterable[int]) -> tuple[ImexChannel, ...]:
     """The IMEX channels with their nodes. node is None when there is none, or one with a number that is not IMEX's.
 
-    Raises ImexError when a node cannot be looked at for another reason than not being there.
+    Raises ImexError when a node exists and cannot be examined.
     """
     wanted = tuple(ids)
     if not wanted:
@@ -81,5 +81,5 @@ def check_mig_nodes(inventory: Inventory, gpus: Iterable[Gpu]) -> None:
         if gpu.mig_capable and not gpu.mig_nodes:
             raise DetectionError(
                 f"no nvcap nodes of GPU {gpu.index} are known: /proc/driver/nvidia-caps/mig-minors cannot be read",
-                hint="mount the host's /proc, and look at the warnings of --debug",
+                hint="mount the host's /proc, and read the warnings of --debug",
             )

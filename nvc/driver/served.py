@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def served_nodes(host: Host) -> tuple[str, ...]:
     """Container paths ("/dev/nvidiactl") of the nodes that are served, sorted; none on a real machine.
 
-    Such a node is a regular file, where the machine has a character device that no driver is behind.
+    Such a node is a regular file, where the machine otherwise has a character device without a driver.
     """
     if not host.simulated:
         return ()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from nvc import services
 from nvc.driver.facts import GpuRequest, NvmlGpu, NvmlSystem, SystemRequest
 from nvc.driver.places import platform
+from nvc.driver.verbs import DRIVER
 from nvc.errors import InitializationError
 from nvc.model import TEGRA, WSL
+from nvc.verbs import raise_remote, system_error, translate
 from rpc import process
 from rpc.errors import RemoteError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Handlers:
-    """Runs in the helper. ``prepare`` makes the NVML that the verbs ask."""
+    """Runs in the helper. ``prepare`` initialises the NVML of the verbs."""
 
     def __init__(self, host: Host, uid: int | None, gid: int | None, log: Log) -> None:
         self._host = host
@@ -39,12 +40,12 @@ class _Handlers:
         self._platform = platform(host)
 
     def prepare(self) -> None:
-        """Give up everything, then load NVML. Raises InitializationError."""
+        """Drop all rights, then load NVML. Raises InitializationError."""
         from nvc.linux import library, rights
 
         rights.parent_death_signal(self._parent)
         rights.set_name("nvc:[driver]")
-        # Everything that is imported is imported now: after chroot the interpreter's files are out of reach.
+        # All imports are done now: after chroot the interpreter's files are out of reach.
         import json.decoder  # noqa: F401 # the C scanner imports it for its errors
 
         try:
@@ -60,7 +61,7 @@ class _Handlers:
         self._nvml = begin() if begin is not None else nvml.initialize(pynvml, library.load)
 
     def _way_to_begin(self) -> Callable[[], Nvml | Tegra] | None:
-        """What stands in for NVML's own start, with its imports done and its files read; None on most machines."""
+        """The platform's replacement for NVML's initialisation, after its imports and reads; None on most machines."""
         if self._platform == TEGRA:
             from nvc.driver.tegra import Tegra, look
             from nvc.linux.library import cuda_version
@@ -84,13 +85,13 @@ class _Handlers:
 
 
 class DriverClient:
-    """Asks the driver service. Every method raises NvcError: what NVML said, or how the service failed."""
+    """The caller's side. Every method raises NvcError: NVML's error, or how the service failed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def system(self) -> NvmlSystem:
-        """Versions and the number of GPUs. The first call waits for NVML's start."""
+        """Versions and the number of GPUs. The first call waits for NVML's initialisation."""
         reply: NvmlSystem = self._call("system", SystemRequest())
         return reply
 
@@ -103,7 +104,7 @@ class DriverClient:
         try:
             return self._client.call(verb, request)
         except RemoteError as error:
-            services.raise_remote(error)
+            raise_remote(error, DRIVER)
 
     @property
     def pid(self) -> int:
@@ -124,18 +125,16 @@ class DriverClient:
 def start(host: Host, *, uid: int | None, gid: int | None, deadline: float, log: Log) -> DriverClient:
     """Start the driver service.
 
-    uid, gid: of the NVML process; None: nobody's when root, else the caller's.
+    uid, gid: of the NVML process; None: the overflow id for root, else the caller's.
     deadline: seconds for one answer; the first includes NVML's start, which takes seconds when no other process
     keeps the driver loaded.
-    Raises InitializationError when no process can be started. Everything else that can go wrong is told by the
-    first call.
+    Raises InitializationError when no process can be started. All other errors are raised by the first
+    call.
     """
     handlers = _Handlers(host, uid, gid, log)
     table: dict[str, Handler] = {"system": handlers.system, "gpu": handlers.gpu}
     try:
-        client = process.start(
-            services.DRIVER, table, prepare=handlers.prepare, deadline=deadline, translate=services.translate
-        )
+        client = process.start(DRIVER, table, prepare=handlers.prepare, deadline=deadline, translate=translate)
     except OSError as error:
-        raise InitializationError(f"the driver service cannot be started: {services.system_error(error)}") from error
+        raise InitializationError(f"the driver service cannot be started: {system_error(error)}") from error
     return DriverClient(client)

@@ -1,4 +1,4 @@
-"""Tegra (Jetson): no NVML, and lists of what a container needs, which the driver's packages bring.
+"""Tegra (Jetson): no NVML; the driver's packages have lists of what a container needs.
 
 Source: libnvidia-container.md 2.5, 8.2.
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: "# R35 (release), REVISION: 4.1, GCID: ..."
 _RELEASE = re.compile(r"#\s*R([0-9]{1,4})\b[^,]*,\s*REVISION:\s*([0-9]{1,4}(?:\.[0-9]{1,4})*)")
 _MODEL, _COMPATIBLE = "/proc/device-tree/model", "/proc/device-tree/compatible"
-#: A version that nobody could be asked for; no requirement is met by it.
+#: An unknown version, which meets no requirement.
 UNKNOWN = "0.0"
 CUDA_LIBRARY = "libcuda.so.1"
 #: Nodes that a GPU of Tegra has, the newest driver's first.
@@ -53,7 +53,7 @@ class TegraFacts(Record):
 
 
 def look(host: Host) -> TegraFacts:
-    """What files say about the machine. Raises nothing: what is not there is UNKNOWN."""
+    """The facts in the machine's files. Raises nothing: what is missing is UNKNOWN."""
     release = _RELEASE.search(_text(host_path(host.root, TEGRA_RELEASE)))
     compatible = _text(host_path(host.system, _COMPATIBLE)).split("\0")
     chips = (word.removeprefix("nvidia,") for word in compatible)
@@ -72,7 +72,7 @@ def _text(path: str) -> str:
 
 
 class Tegra:
-    """Answers the driver service's questions in NVML's place. ask: ``nvc.linux.library.cuda_version``."""
+    """The driver service's verbs, in NVML's place. ask: ``nvc.linux.library.cuda_version``."""
 
     def __init__(self, facts: TegraFacts, ask: Callable[[str], int], log: Log) -> None:
         self._facts = facts
@@ -80,16 +80,16 @@ class Tegra:
         self._log = log
 
     def system(self) -> NvmlSystem:
-        """The release, CUDA's version as libcuda says it, one GPU."""
+        """The release, the CUDA version of libcuda, one GPU."""
         try:
             cuda = self._ask(CUDA_LIBRARY)
         except OSError as error:
-            self._log.warn(f"CUDA's version is not known, so requirements of it fail: {error}")
+            self._log.warn(f"the CUDA version is unknown, so requirements on it fail: {error}")
             cuda = 0
         return NvmlSystem(self._facts.release, cuda, 1)
 
     def gpu(self, index: int) -> NvmlGpu:
-        """The one GPU. It has neither a UUID that can be known without using it, nor a place on a bus."""
+        """The one GPU. Its UUID is unknown until it is used, and it has no bus address."""
         if index != 0:
             raise DetectionError(f"there is no GPU {index} on a Tegra")
         facts = self._facts
@@ -99,7 +99,7 @@ class Tegra:
 def discover(
     host: Host, options: DriverOptions, system: NvmlSystem, gpus: Sequence[NvmlGpu], environ: Mapping[str, str]
 ) -> Inventory:
-    """What the lists give to a container. A row that cannot be kept becomes a warning.
+    """What the lists give to a container. An unusable row becomes a warning.
 
     Raises DetectionError when there are no lists, or one cannot be read.
     """
@@ -163,7 +163,7 @@ def find(root: str, rows: Iterable[CsvRow]) -> tuple[tuple[DriverFile, ...], tup
 
 
 def _add(root: str, kind: str, path: str, files: dict[str, DriverFile], nodes: dict[str, DeviceNode]) -> str:
-    """Note what is at ``path``; why it is not what the row says, or "". Raises OSError."""
+    """Add what is at ``path``; returns why it does not match the row, or "". Raises OSError."""
     if kind == "sym":
         directory, _, name = path.rpartition("/")
         text = os.readlink(f"{host_path(root, resolve(root, directory or '/')).rstrip('/')}/{name}")
@@ -187,7 +187,7 @@ def _expanded(root: str, row: CsvRow, warnings: list[str]) -> list[str]:
     found: list[str] = []
     for path in _matches(root, "", row.path.strip("/").split("/")):
         if len(found) >= _MATCHES:
-            warnings.append(f"{row.place}: only the first {_MATCHES} matches of {row.path} are taken")
+            warnings.append(f"{row.place}: only the first {_MATCHES} matches of {row.path} are used")
             break
         found.append(path)
     if not found:
@@ -218,5 +218,5 @@ def _gpu(fact: NvmlGpu, nodes: Sequence[DeviceNode]) -> Gpu:
     by_path = {node.path: node for node in nodes}
     node = next((by_path[path] for path in _GPU_NODES if path in by_path), nodes[0])
     others = tuple(other for other in nodes if other != node)
-    # Nodes are the GPU's, not the driver's: who asks for no GPU gets none of them.
+    # Nodes belong to the GPU, not to the driver: a container without a GPU gets none of them.
     return Gpu(fact.index, fact.minor, fact.name, "Unknown", fact.uuid, "", fact.arch, node, "", more_nodes=others)

@@ -55,7 +55,7 @@ def initialize(
 
 
 def _library() -> str:
-    # By path first: WSL's directory is in the loader's configuration only if nobody edited /etc/wsl.conf.
+    # By path first: /etc/wsl.conf can keep WSL's directory out of the loader's configuration.
     path = f"{WSL_LIBRARIES}/{_DXCORE}"
     return path if os.path.exists(path) else _DXCORE
 
@@ -71,7 +71,7 @@ def choose_store(adapters: Sequence[tuple[int, str]], log: Log) -> str:
         if not problem and not any(os.path.exists(f"{store}/{name}") for name in tables.STORE_FILES):
             problem = f"no driver of NVIDIA's in {store}"
         if problem:
-            log.info(f"graphics adapter {number} is passed over: {problem}")
+            log.info(f"graphics adapter {number} is skipped: {problem}")
         else:
             good.append(store)
     for store in good:
@@ -92,7 +92,7 @@ def store_problem(path: str) -> str:
 
 
 class WslChooser(Chooser):
-    """Takes any file, of whatever version; one of WSL's own directory is never given up for another."""
+    """Accepts files of any version; one of WSL's own directory is not replaced by another."""
 
     def _consider(self, entry: ldcache.CacheEntry, candidates: list[Library], machine: str) -> None:
         try:
@@ -114,7 +114,7 @@ def discover(
     store = system.driver_store
     problem = store_problem(store)
     if problem:
-        raise DetectionError(f"the driver service names no driver store: {problem}", hint=_HINT)
+        raise DetectionError(f"the driver service returned no driver store: {problem}", hint=_HINT)
     libraries, libraries32, warnings = _libraries(host, options)
     components, more = _components(host, store)
     warnings += more

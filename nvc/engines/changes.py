@@ -13,7 +13,7 @@ Tree = dict[str, Any]
 
 
 class Change:
-    """``path`` is to have ``value``; without one, it is to be absent."""
+    """``path`` gets ``value``; without one, it is removed."""
 
     def __init__(self, path: Path, *value: Any) -> None:
         self.path = path
@@ -98,15 +98,15 @@ def emptied(tree: Tree, paths: Iterable[Path], before: Tree) -> list[Change]:
 
 
 def fulfilled(tree: Tree, wanted: Tree, changes: Iterable[Change]) -> bool:
-    """Whether ``tree`` is what the changes had to give. A table above a place that was unset, if it is empty now, may
-    be there or not: in TOML it often only follows from the tables below it."""
+    """Whether ``tree`` is the intended result of the changes. An empty table above a path that was unset may be there
+    or not: in TOML it often only follows from the tables below it."""
     paths = [change.path for change in changes if change.unset]
     one, other = (applied(each, emptied(each, paths, {})) for each in (tree, wanted))
     return same(one, other)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality that tells 1 from true and finds NaN equal to itself."""
+    """Equality in which 1 and true differ and NaN equals itself."""
     return _canonical(one) == _canonical(other)
 
 
@@ -115,5 +115,5 @@ def _canonical(value: Any) -> str:
 
 
 def dotted(path: Path) -> str:
-    """A path for people: ``plugins."io.containerd.grpc.v1.cri".enable_cdi``."""
+    """A path as TOML writes it: ``plugins."io.containerd.grpc.v1.cri".enable_cdi``."""
     return ".".join(key if key.replace("-", "").replace("_", "").isalnum() else json.dumps(key) for key in path)

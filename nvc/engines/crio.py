@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from nvc.engines import edit, layered, steps
 from nvc.engines.changes import Tree, get
-from nvc.engines.wish import Plan, Sources, Wish
+from nvc.engines.config import EngineConfig, Plan, Sources
 
 
-def _entry(template: Tree, wish: Wish) -> Tree:
-    return {**template, "runtime_path": wish.path, "runtime_type": "oci"}
+def _entry(template: Tree, config: EngineConfig) -> Tree:
+    return {**template, "runtime_path": config.path, "runtime_type": "oci"}
 
 
 LAYOUT = layered.Layout(
@@ -26,15 +26,15 @@ LAYOUT = layered.Layout(
 )
 
 
-def configure(text: str, wish: Wish, path: str = "crio.conf", layers: tuple[Tree, ...] = ()) -> str:
+def configure(text: str, config: EngineConfig, path: str = "crio.conf", layers: tuple[Tree, ...] = ()) -> str:
     """The new text of the file that takes the edits."""
-    wanted = layered.changes(LAYOUT, list(layers), edit.read(steps.TOML, text, path), wish)
+    wanted = layered.changes(LAYOUT, list(layers), edit.read(steps.TOML, text, path), config)
     return edit.changed(steps.TOML, text, wanted, path)
 
 
-def plan(wish: Wish, sources: Sources) -> Plan:
-    """What has to be done to the files. Raises InputError if one cannot be read."""
-    made = layered.plan(LAYOUT, wish, sources)
-    if not wish.cdi:
+def plan(config: EngineConfig, sources: Sources) -> Plan:
+    """The edits of the files. Raises InputError if one cannot be read."""
+    made = layered.plan(LAYOUT, config, sources)
+    if not config.cdi:
         return made
-    return made.replace(notes=(*made.notes, "CRI-O uses CDI without being told: --cdi changes nothing"))
+    return made.replace(notes=(*made.notes, "CRI-O supports CDI without configuration: --cdi changes nothing"))

@@ -1,7 +1,7 @@
-"""Putting our entries into a file's text, and taking them out again. Pure.
+"""Adds our entries to a file's text, and removes them again. Pure.
 
-Taking out needs to know what was there before, for example which default runtime we replaced. That is the backup,
-made before the first edit: every place that is ours gets what it had there, all other places stay as they are now.
+Removal restores what was there before, for example the default runtime that we replaced. That is in the backup, made
+before the first edit: every path that is ours gets its value from there, all other paths stay as they are now.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADER = "# Written by `nvc-py runtime configure`, which takes it away with --re
 
 
 class Form(Protocol):
-    """How a file is written: the modules ``jsontext`` and ``tomltext``."""
+    """A file format: the modules ``jsontext`` and ``tomltext``."""
 
     NAME: str
 
@@ -29,13 +29,13 @@ class Form(Protocol):
 
 
 def read(form: Form, text: str | None, path: str) -> Tree:
-    """The content of a file. Raises InputError that says where it cannot be read and what to do."""
+    """The content of a file. Raises InputError with the line and what to do."""
     try:
         return form.parse(_plain(text or "")[0])
     except ValueError as error:
         raise InputError(
             f"{path} is not valid {form.NAME}: {error}",
-            hint="the file was left as it is; mend it (the engine cannot read it either) and run this again",
+            hint="the file was not changed; correct it (the engine cannot read it either) and run this again",
         ) from error
 
 
@@ -52,10 +52,13 @@ def changed(form: Form, text: str, changes: Sequence[Change], path: str) -> str:
         result = form.apply(plain, changes)
     except ValueError as error:
         raise InputError(
-            f"cannot edit {path}: {error}", hint="the file was left as it is; write the entry by hand"
+            f"cannot edit {path}: {error}", hint="the file was not changed; add the entry by hand"
         ) from error
     if not fulfilled(form.parse(result), wanted, changes):
-        raise InputError(f"cannot edit {path} without changing the rest of it", hint="the file was left as it is")
+        raise InputError(
+            f"cannot edit {path} without changing the rest of it",
+            hint="the file was not changed; add the entry by hand",
+        )
     return mark + result.replace("\n", ends)
 
 
@@ -68,16 +71,16 @@ def restored(
     path: str,
     also: Sequence[Change] = (),
 ) -> str | None:
-    """The text with what is ours taken out; None if nothing is left of a file that was not there before.
+    """The text without our entries; None if nothing is left of a file that did not exist before.
 
-    before: the text that the file had before us, None if there was no file. owned: the places that are ours.
-    versions: what configuring ``before`` gives. If the text is one of them, nobody else has changed it, and
-    ``before`` is the answer to the letter. also: changes to what is ours in part.
+    before: the text of the backup, None if there was no file. owned: the paths of our entries.
+    versions: the results of configuring ``before``. If the text is one of them, it has no other changes, and the result
+    is ``before`` byte by byte. also: changes to settings that are ours in part.
     """
     if any(version == text for version in versions):
         return before
     tree, old = read(form, text, path), _old(form, before)
-    owned = [place for place in owned if has(tree, place)]  # a file without us keeps its empty tables
+    owned = [place for place in owned if has(tree, place)]  # a file without our entries keeps its empty tables
     changes = [change for place in owned for change in towards(tree, old, place)]
     changes += also
     changes += emptied(applied(tree, changes), [*owned, *(change.path for change in also)], old)
@@ -90,7 +93,7 @@ def restored(
 
 
 def _old(form: Form, before: str | None) -> Tree:
-    """The content of the backup; a backup that cannot be read tells nothing."""
+    """The content of the backup; {} if it cannot be read."""
     try:
         return form.parse(_plain(before or "")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Reading and writing engine files. The one module of this package that touches the disk.
+"""Reads and writes engine files. The one module of this package that accesses the disk.
 
 A file is replaced by renaming a complete new one over it, so an engine never reads half of it and a full disk leaves
 the old one. Links are followed: the file they lead to is replaced, the link stays.
@@ -16,21 +16,21 @@ from nvc import directories
 from nvc.errors import InputError, NvcError, PrivilegeError, reason
 
 if TYPE_CHECKING:
-    from nvc.engines.wish import FileEdit
+    from nvc.engines.config import FileEdit
 
-#: Bytes. No engine's file comes near it; a larger one is not one.
+#: Bytes; far above the size of any engine's file.
 LIMIT = 4 << 20
 BACKUP = ".nvc-backup"
 _MODE = 0o644
 
 
 class Files:
-    """The disk, as ``wish.Sources``."""
+    """The disk, as ``config.Sources``."""
 
     def read(self, path: str) -> str | None:
         """The text of a file, None if there is none. Raises InputError if it is none, PrivilegeError if unreadable."""
         try:
-            # O_NONBLOCK: a FIFO in the file's place must not hold us up.
+            # O_NONBLOCK: open of a FIFO would block.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
@@ -53,7 +53,7 @@ class Files:
             line = data.count(b"\n", 0, error.start) + 1
             raise InputError(
                 f"{path} is not valid: line {line}: it is not UTF-8",
-                hint="the file was left as it is; save it as UTF-8",
+                hint="the file was not changed; save it as UTF-8",
             ) from error
 
     def backup(self, path: str) -> str | None:
@@ -64,7 +64,7 @@ class Files:
 
 
 def backup_path(path: str) -> str:
-    """Where the backup of a file is: beside it, but not in a directory whose files are all read (crio.conf.d)."""
+    """The backup of a file: beside it, but not in a directory of which the engine reads every file (crio.conf.d)."""
     path = os.path.realpath(path)
     directory, name = os.path.split(path)
     if directory.endswith(".d"):
@@ -73,7 +73,7 @@ def backup_path(path: str) -> str:
 
 
 def write(edit: FileEdit, reader: Files) -> None:
-    """Do one edit: backup, then the file. All of it is done, or the file is as it was.
+    """Do one edit: backup, then the file. An edit that fails leaves the file unchanged.
 
     Raises PrivilegeError or NvcError with the reason.
     """
@@ -98,13 +98,13 @@ def write(edit: FileEdit, reader: Files) -> None:
 def _replace(path: str, text: str, *, like: str) -> None:
     """Write a file under another name, with the owner, mode and labels of ``like``, and rename it."""
     new = f"{os.path.dirname(path)}/.{os.path.basename(path)}.nvc-new"
-    _discard(new)  # left over from a run that was killed
+    _discard(new)  # of a run that was killed
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode())
             file.flush()
-            _dress(descriptor, like)
+            _copy_attributes(descriptor, like)
             os.fsync(descriptor)
         os.rename(new, path)
     except BaseException:
@@ -117,7 +117,7 @@ def _replace(path: str, text: str, *, like: str) -> None:
         os.close(directory)
 
 
-def _dress(descriptor: int, like: str) -> None:
+def _copy_attributes(descriptor: int, like: str) -> None:
     try:
         there = os.stat(like)
     except FileNotFoundError:
@@ -126,11 +126,11 @@ def _dress(descriptor: int, like: str) -> None:
     if (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
         os.fchown(descriptor, there.st_uid, there.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(there.st_mode))
-    for name in _attributes(like):  # security.selinux above all: without it a confined daemon cannot read the file
+    for name in _attributes(like):  # above all security.selinux, without which a confined daemon cannot read the file
         try:
             os.setxattr(descriptor, name, os.getxattr(like, name))
         except OSError:
-            continue  # the file system gives new files the label it wants
+            continue  # the file system sets the label of new files itself
 
 
 def _attributes(path: str) -> list[str]:
@@ -148,17 +148,17 @@ def _discard(path: str) -> None:
 
 
 _HINTS = {
-    errno.ENOSPC: "the file is as it was; make room and run this again",
-    errno.EDQUOT: "the file is as it was; make room and run this again",
-    errno.EROFS: "the file is on a read-only file system: change it where that is made, or name another with --config",
-    errno.EBUSY: "the file is a mount of its own and cannot be replaced: change it outside this container",
-    errno.ELOOP: "the path leads through links that go round in a circle",
-    errno.ENOTDIR: "a part of the path is a file: is --config right?",
+    errno.ENOSPC: "the file was not changed; free space and run this again",
+    errno.EDQUOT: "the file was not changed; free space and run this again",
+    errno.EROFS: "the file is on a read-only file system: change it at its source, or name another file with --config",
+    errno.EBUSY: "the file is a mount point and cannot be replaced: change it outside of this container",
+    errno.ELOOP: "the path has a loop of symbolic links",
+    errno.ENOTDIR: "a component of the path is a file: correct --config",
     errno.EISDIR: "name a file, not a directory",
 }
 
 
 def _failure(verb: str, path: str, error: OSError) -> NvcError:
     if error.errno in (errno.EACCES, errno.EPERM):
-        return PrivilegeError(f"cannot {verb} {path}: {reason(error)}", hint="run it as root (sudo)")
+        return PrivilegeError(f"cannot {verb} {path}: {reason(error)}", hint="run this as root (sudo)")
     return NvcError(f"cannot {verb} {path}: {reason(error)}", hint=_HINTS.get(error.errno or 0, ""))

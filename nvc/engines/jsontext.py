@@ -1,6 +1,6 @@
 """JSON files edited in place: only the members that change are touched, so layout and order of all others stay.
 
-Pure. The scanner finds where members begin and end; what is between is the business of ``json``.
+Pure. The scanner finds where members begin and end; ``json`` decodes what is between.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NAME = "JSON"
-#: Indentation where a file shows none.
+#: Indentation for a file without any.
 _INDENT = "    "
 _SPACE = " \t\r\n"
 
@@ -93,7 +93,7 @@ def _insert(text: str, start: int, members: list[_Member], close: int, key: str,
     before = text[max(text.rfind(sign, 0, last.start) for sign in "{,") + 1 : last.start]
     if "\n" in before:
         own = before[before.rfind("\n") + 1 :]
-        if indent and own != indent * depth:  # a file with an indentation of its own kind
+        if indent and own != indent * depth:  # a file with mixed indentation
             rendered = _render(value, indent, 0).replace("\n", f"\n{own}")
         else:
             rendered = _render(value, indent or _INDENT, depth)
@@ -139,7 +139,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _indent(text: str) -> str | None:
-    """What a level is indented by; None if the file is on one line."""
+    """The indentation of one level; None if the file is on one line."""
     start = _skip(text, 0)
     first = _skip(text, start + 1)
     if text[first] == "}":

@@ -1,5 +1,5 @@
-"""What CRI-O and Podman have in common: a main TOML file, a directory of drop-ins that are merged key by key, runtimes
-in one table, and directories of hooks. Pure."""
+"""What CRI-O and Podman share: a main TOML file, a directory of drop-ins that are merged key by key, runtimes in one
+table, and directories of hooks. Pure."""
 
 from __future__ import annotations
 
@@ -7,108 +7,110 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nvc.engines import edit, hooksd, steps
 from nvc.engines.changes import Change, Path, Tree, get, has, table
-from nvc.engines.wish import FileEdit, Plan, Sources, Wish
+from nvc.engines.config import EngineConfig, FileEdit, Plan, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 class Layout(NamedTuple):
-    """Where an engine's settings are. below: the distribution's file under the main one. pattern: what the engine
-    reads of the drop-in directory. entry: a runtime's settings, from the template and our program. program: the path
-    in such settings, None if there is none."""
+    """The places of an engine's settings. below: the distribution's file under the main one. pattern: of the files that
+    the engine reads in the drop-in directory. entry: a runtime's settings, from the template and our program. program:
+    the path in such settings, None if there is none."""
 
     runtimes: Path
     default: Path
     hooks: Path
     below: str
     pattern: str
-    entry: Callable[[Tree, Wish], object]
+    entry: Callable[[Tree, EngineConfig], object]
     program: Callable[[object], object]
     reload: str
 
 
-def target(wish: Wish) -> str:
+def target(config: EngineConfig) -> str:
     """The file that takes the edits."""
-    return wish.drop_in or wish.config
+    return config.drop_in or config.main_file
 
 
-def plan(layout: Layout, wish: Wish, sources: Sources) -> Plan:
-    """What has to be done to the files. Raises InputError if one cannot be read."""
-    path = target(wish)
+def plan(layout: Layout, config: EngineConfig, sources: Sources) -> Plan:
+    """The edits of the files. Raises InputError if one cannot be read."""
+    path = target(config)
     tree = edit.read(steps.TOML, sources.read(path), path)
-    layers = _layers(layout, wish, sources)
-    if wish.remove:
-        edits, notes = _remove(layout, wish, sources, tree, layers)
-        return Plan(edits, (path, hooksd.path(wish)), notes, layout.reload)
-    ours = _any_ours(layout, tree, wish) or (sources.read(path) or "").startswith(edit.HEADER)
-    if sources.read(hooksd.path(wish)) is not None:
-        ours = ours or wish.hooks_dir in _strings(get(tree, layout.hooks))
-    if wish.hooks:
-        wanted = hook_changes(layout, layers, tree, wish)
+    layers = _layers(layout, config, sources)
+    if config.remove:
+        edits, notes = _remove(layout, config, sources, tree, layers)
+        return Plan(edits, (path, hooksd.path(config)), notes, layout.reload)
+    ours = _any_ours(layout, tree, config) or (sources.read(path) or "").startswith(edit.HEADER)
+    if sources.read(hooksd.path(config)) is not None:
+        ours = ours or config.hooks_dir in _strings(get(tree, layout.hooks))
+    if config.hooks:
+        wanted = hook_changes(layout, layers, tree, config)
         edits = (
-            *hooksd.put(wish, sources),
+            *hooksd.put(config, sources),
             *steps.put(sources, steps.TOML, path, wanted, ours=ours, header=edit.HEADER),
         )
-        directories = [*_effective(layout, layers), hooksd.BUILT_IN, wish.hooks_dir]
-        notes = hooksd.twice(wish, sources, sorted(set(directories)))
-        return Plan(edits, (hooksd.path(wish), path), notes, layout.reload)
-    wanted = changes(layout, layers, tree, wish)
+        directories = [*_effective(layout, layers), hooksd.BUILT_IN, config.hooks_dir]
+        notes = hooksd.twice(config, sources, sorted(set(directories)))
+        return Plan(edits, (hooksd.path(config), path), notes, layout.reload)
+    wanted = changes(layout, layers, tree, config)
     edits = tuple(steps.put(sources, steps.TOML, path, wanted, ours=ours, header=edit.HEADER))
     notes = ()
-    if sources.read(hooksd.path(wish)) is not None:
-        notes = (f"{hooksd.path(wish)} starts our hook for every container already: take it out, or do without this",)
+    if sources.read(hooksd.path(config)) is not None:
+        notes = (
+            f"{hooksd.path(config)} starts our hook for every container already: remove it, or do not add the runtime",
+        )
     return Plan(edits, (path,), notes, layout.reload)
 
 
-def changes(layout: Layout, layers: list[Tree], tree: Tree, wish: Wish) -> list[Change]:
-    """What makes the engine know our runtime. layers: all files but the target, in the order of reading."""
-    place = (*layout.runtimes, wish.name)
-    result = [Change(layout.default, wish.name)] if wish.default else []
+def changes(layout: Layout, layers: list[Tree], tree: Tree, config: EngineConfig) -> list[Change]:
+    """The changes that register our runtime. layers: all files but the target, in the order of reading."""
+    place = (*layout.runtimes, config.name)
+    result = [Change(layout.default, config.name)] if config.default else []
     if has(tree, place):
-        entry = layout.entry(table(tree, place), wish)
+        entry = layout.entry(table(tree, place), config)
         if isinstance(entry, dict):
             return result + [Change((*place, key), value) for key, value in entry.items()]
         return [*result, Change(place, entry)]
-    base = steps.template([*layers, tree], layout.runtimes, layout.default, wish)
-    return [*result, Change(place, layout.entry(base, wish))]
+    base = steps.template([*layers, tree], layout.runtimes, layout.default, config)
+    return [*result, Change(place, layout.entry(base, config))]
 
 
-def hook_changes(layout: Layout, layers: list[Tree], tree: Tree, wish: Wish) -> list[Change]:
-    """What makes the engine read the hooks' directory: a list replaces the one before it, so ours repeats it."""
+def hook_changes(layout: Layout, layers: list[Tree], tree: Tree, config: EngineConfig) -> list[Change]:
+    """The changes that make the engine read the hooks' directory: a list replaces the earlier one, ours repeats it."""
     known = _effective(layout, [*layers, tree])
-    return [] if wish.hooks_dir in known else [Change(layout.hooks, [*known, wish.hooks_dir])]
+    return [] if config.hooks_dir in known else [Change(layout.hooks, [*known, config.hooks_dir])]
 
 
 def _remove(
-    layout: Layout, wish: Wish, sources: Sources, tree: Tree, layers: list[Tree]
+    layout: Layout, config: EngineConfig, sources: Sources, tree: Tree, layers: list[Tree]
 ) -> tuple[tuple[FileEdit, ...], tuple[str, ...]]:
-    path, place = target(wish), (*layout.runtimes, wish.name)
+    path, place = target(config), (*layout.runtimes, config.name)
     notes: tuple[str, ...] = ()
     owned: list[Path] = []
     also: list[Change] = []
     program = layout.program(get(tree, place))
-    if has(tree, place) and not steps.is_ours(program, wish):
-        notes = (f"the runtime {wish.name} in {path} is {program}, not ours: it stays",)
+    if has(tree, place) and not steps.is_ours(program, config):
+        notes = (f"the runtime {config.name} in {path} is {program}, not ours: it stays",)
     else:
         owned.append(place)
-        if get(tree, layout.default) == wish.name:
+        if get(tree, layout.default) == config.name:
             owned.append(layout.default)
-    hook = tuple(hooksd.take(wish, sources))
-    if hook and wish.hooks_dir in _strings(get(tree, layout.hooks)):
-        if hooksd.others(wish, sources):
-            notes += (f"{wish.hooks_dir} has other hooks, so the engine goes on reading it",)
+    hook = tuple(hooksd.take(config, sources))
+    if hook and config.hooks_dir in _strings(get(tree, layout.hooks)):
+        if hooksd.others(config, sources):
+            notes += (f"{config.hooks_dir} has other hooks: the engine still reads it",)
         else:
-            left = [name for name in _strings(get(tree, layout.hooks)) if name != wish.hooks_dir]
-            gone = left == _effective(layout, layers)  # the list says what holds without it
+            left = [name for name in _strings(get(tree, layout.hooks)) if name != config.hooks_dir]
+            gone = left == _effective(layout, layers)  # the list repeats the default
             also.append(Change(layout.hooks) if gone else Change(layout.hooks, left))
-    found = wish.replace(path=program) if isinstance(program, str) else wish
+    found = config.replace(path=program) if isinstance(program, str) else config
     ways: list[steps.Changes] = [
         lambda before, way=way: changes(layout, layers, before, way)  # type: ignore[misc]
         for way in steps.variants(found)
     ]
     if also:
-        ways.append(lambda before: hook_changes(layout, layers, before, wish))
+        ways.append(lambda before: hook_changes(layout, layers, before, config))
     edits = steps.take(
         sources,
         steps.TOML,
@@ -117,17 +119,17 @@ def _remove(
         ways,
         header=edit.HEADER,
         also=also,
-        ours_left=lambda left: _any_ours(layout, left, wish),
+        ours_left=lambda left: _any_ours(layout, left, config),
     )
     return (*hook, *edits), notes
 
 
-def _layers(layout: Layout, wish: Wish, sources: Sources) -> list[Tree]:
+def _layers(layout: Layout, config: EngineConfig, sources: Sources) -> list[Tree]:
     """Every file but the target, in the order of reading."""
-    names = [layout.below, wish.config]
-    if wish.drop_in:
-        names += sources.listing(f"{wish.drop_in.rpartition('/')[0]}/{layout.pattern}")
-    return [edit.read(steps.TOML, sources.read(name), name) for name in names if name and name != target(wish)]
+    names = [layout.below, config.main_file]
+    if config.drop_in:
+        names += sources.listing(f"{config.drop_in.rpartition('/')[0]}/{layout.pattern}")
+    return [edit.read(steps.TOML, sources.read(name), name) for name in names if name and name != target(config)]
 
 
 def _effective(layout: Layout, layers: list[Tree]) -> list[str]:
@@ -146,5 +148,5 @@ def _strings(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-def _any_ours(layout: Layout, tree: Tree, wish: Wish) -> bool:
-    return any(steps.is_ours(layout.program(entry), wish) for entry in table(tree, layout.runtimes).values())
+def _any_ours(layout: Layout, tree: Tree, config: EngineConfig) -> bool:
+    return any(steps.is_ours(layout.program(entry), config) for entry in table(tree, layout.runtimes).values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nvc.engines import edit, layered, steps
 from nvc.engines.changes import Tree
-from nvc.engines.wish import Plan, Sources, Wish
+from nvc.engines.config import EngineConfig, Plan, Sources
 
 LAYOUT = layered.Layout(
     runtimes=("engine", "runtimes"),
@@ -12,26 +12,26 @@ LAYOUT = layered.Layout(
     hooks=("engine", "hooks_dir"),
     below="/usr/share/containers/containers.conf",
     pattern="*.conf",
-    entry=lambda template, wish: [wish.path],
+    entry=lambda template, config: [config.path],
     # A list of places to look for the program: the first that exists is used.
     program=lambda entry: entry[0] if isinstance(entry, list) and entry else None,
     reload="",
 )
 
 
-def configure(text: str, wish: Wish, path: str = "containers.conf", layers: tuple[Tree, ...] = ()) -> str:
+def configure(text: str, config: EngineConfig, path: str = "containers.conf", layers: tuple[Tree, ...] = ()) -> str:
     """The new text of the file that takes the edits."""
     tree = edit.read(steps.TOML, text, path)
-    make = layered.hook_changes if wish.hooks else layered.changes
-    return edit.changed(steps.TOML, text, make(LAYOUT, list(layers), tree, wish), path)
+    make = layered.hook_changes if config.hooks else layered.changes
+    return edit.changed(steps.TOML, text, make(LAYOUT, list(layers), tree, config), path)
 
 
-def plan(wish: Wish, sources: Sources) -> Plan:
-    """What has to be done to the files. Raises InputError if one cannot be read."""
-    made = layered.plan(LAYOUT, wish, sources)
+def plan(config: EngineConfig, sources: Sources) -> Plan:
+    """The edits of the files. Raises InputError if one cannot be read."""
+    made = layered.plan(LAYOUT, config, sources)
     notes = list(made.notes)
-    if wish.hooks and wish.default and not wish.remove:
+    if config.hooks and config.default and not config.remove:
         notes.append("the hook is called for every container: there is no default runtime to set")
-    if wish.cdi:
-        notes.append("Podman uses CDI without being told: --cdi changes nothing")
+    if config.cdi:
+        notes.append("Podman supports CDI without configuration: --cdi changes nothing")
     return made.replace(notes=tuple(notes))

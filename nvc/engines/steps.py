@@ -1,4 +1,4 @@
-"""One file's part of a plan: putting entries in, or taking them out, with the right backup. Pure."""
+"""One file's part of a plan: adds or removes entries, and decides about the backup. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nvc.engines import edit, jsontext, tomltext
 from nvc.engines.changes import Tree, get, table
-from nvc.engines.wish import RUNTIME, FileEdit, Sources, Wish
+from nvc.engines.config import RUNTIME, EngineConfig, FileEdit, Sources
 from nvc.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def take(
 ) -> Iterator[FileEdit]:
     """The edit that takes ``owned`` out, or none if there is nothing to take.
 
-    versions: what configuring may have changed, of which one may have made exactly this file. also: changes to what
-    is ours in part.
+    versions: the changes that ``configure`` may have made, one of which may give exactly this file. also: changes to
+    settings that are ours in part.
     ours_left: whether the result still has an entry of ours (another runtime's name), whose backup must stay.
     """
     text = sources.read(path)
@@ -67,22 +67,24 @@ def _made(form: Form, before: str, versions: Iterable[Changes], path: str) -> It
         try:
             yield edit.changed(form, before, changes(edit.read(form, before, path)), path)
         except InputError:
-            continue  # a backup that cannot be configured is not what this file was made from
+            continue  # this file was not made from a backup that cannot be configured
 
 
-def variants(wish: Wish) -> list[Wish]:
-    """Every way in which an entry may have been asked for."""
-    return [wish.replace(default=default, cdi=cdi) for default, cdi in product((False, True), repeat=2)]
+def variants(config: EngineConfig) -> list[EngineConfig]:
+    """Every combination of options that an entry may have been made with."""
+    return [config.replace(default=default, cdi=cdi) for default, cdi in product((False, True), repeat=2)]
 
 
-def is_ours(path: object, wish: Wish) -> bool:
-    """Whether a runtime's program is ours."""
-    return isinstance(path, str) and (path == wish.path or path.rpartition("/")[2] == RUNTIME)
+def is_ours(path: object, config: EngineConfig) -> bool:
+    """Whether a runtime's program is nvc-runtime."""
+    return isinstance(path, str) and (path == config.path or path.rpartition("/")[2] == RUNTIME)
 
 
-def template(layers: Sequence[Tree], runtimes: Path, default: Path, wish: Wish) -> Tree:
-    """The settings of the runtime that containers have used so far (which may name a cgroup driver, a monitor, a
-    path): ours starts from them. layers: files in the order the engine reads them."""
+def template(layers: Sequence[Tree], runtimes: Path, default: Path, config: EngineConfig) -> Tree:
+    """The settings of the present default runtime (cgroup driver, monitor, path ...), from which ours are made.
+
+    layers: files in the order the engine reads them.
+    """
     named: Tree = {}
     for layer in layers:
         for name, settings in table(layer, runtimes).items():
@@ -90,7 +92,7 @@ def template(layers: Sequence[Tree], runtimes: Path, default: Path, wish: Wish) 
                 named[name] = {**named.get(name, {}), **settings}
     defaults = [get(layer, default) for layer in layers if isinstance(get(layer, default), str)]
     for name in (*defaults[-1:], "runc", "crun"):
-        if name != wish.name and "nvidia" not in name and name in named:
+        if name != config.name and "nvidia" not in name and name in named:
             found: Tree = named[name]
             return found
     return {}

@@ -10,7 +10,7 @@ from nvc.engines import containerd, crio, docker, podman
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nvc.engines.wish import Plan, Sources, Wish
+    from nvc.engines.config import EngineConfig, Plan, Sources
 
 
 class Engine(NamedTuple):
@@ -19,7 +19,7 @@ class Engine(NamedTuple):
     files for a user's own engine, below the configuration directory; empty where there is none.
     """
 
-    plan: Callable[[Wish, Sources], Plan]
+    plan: Callable[[EngineConfig, Sources], Plan]
     config: str
     drop_in: str = ""
     hooks_dir: str = ""

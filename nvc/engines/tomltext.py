@@ -2,8 +2,8 @@
 
 TOML has many ways to write one table (headers, dotted keys, inline, in several places), and an editor that gets one
 of them wrong damages the file of a running engine. So every edit is read again with the standard library's parser and
-must give exactly the tables that were meant; if one way of writing does not, the next is tried, and then the file is
-left alone. tomlkit is imported here only, when it is needed.
+must give exactly the intended tables; if one way of writing does not, the next is tried, and after the last the file
+is left unchanged. tomlkit is imported here only, when it is needed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _one(text: str, change: Change) -> str:
                 if _means(result, wanted, change):
                     return result
         except Exception:
-            continue  # whatever tomlkit stumbles over: the next way is tried
+            continue  # tomlkit fails on some valid files: the next way is tried
     raise ValueError(f"{dotted(change.path)} cannot be changed without changing the rest of the file")
 
 
@@ -70,7 +70,7 @@ def _means(text: str, wanted: Tree, change: Change) -> bool:
 
 
 def _ways(text: str, change: Change) -> list[Callable[[str, Change], Iterator[str]]]:
-    """Ways of writing a change, what a person would do first. Each gives one text or several."""
+    """Ways of writing a change, the most natural first. Each gives one text or several."""
     if change.unset:
         return [_cut, _cut_line, _delete]
     if isinstance(change.value, dict):
@@ -86,7 +86,7 @@ def _insert(text: str, change: Change) -> Iterator[str]:
     wanted: object = {}
     for key in reversed(change.path[:-1]):
         wanted = {key: wanted}
-    # A line in a string of several lines may look like a header: who reads the result finds out.
+    # A line in a multi-line string may look like a header: the check of the result finds that.
     headers = [at for at, line in enumerate(lines) if _HEADER.match(line) and tomllib.loads(line) == wanted]
     for at in headers:
         places = [(at, lines[at][: len(lines[at]) - len(lines[at].lstrip())])]
@@ -133,7 +133,7 @@ def _cut(text: str, change: Change) -> Iterator[str]:
     lines = text.splitlines(keepends=True)
     headers = {at: tomllib.loads(line) for at, line in enumerate(lines) if _HEADER.match(line)}
     ours = [at for at, tree in headers.items() if has(tree, change.path)]
-    # All of them; or one alone, where another is only a line in a string of several lines.
+    # All of them; or one alone, where another is only a line of a multi-line string.
     for chosen in (ours, *([at] for at in reversed(ours))):
         kept: list[str] = []
         cutting = False
@@ -151,7 +151,7 @@ def _cut(text: str, change: Change) -> Iterator[str]:
 
 
 def _cut_line(text: str, change: Change) -> Iterator[str]:
-    """The one line that says it."""
+    """The one line that sets it."""
     lines = text.splitlines(keepends=True)
     header: Path = ()
     for at, line in enumerate(lines):

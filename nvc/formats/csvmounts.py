@@ -6,7 +6,7 @@ Source: ``host-files-for-container.d/*.csv``; libnvidia-container.md 8.2.
     sym, /usr/lib/aarch64-linux-gnu/libcuda.so
     dev, /dev/nvhost-gpu
 
-One row a line, TYPE and PATH around the first comma; blank lines and lines that begin with "#" are passed over. A path
+One row a line, TYPE and PATH around the first comma; blank lines and lines that begin with "#" are skipped. A path
 may be a pattern of the shell's (``*``, ``?``, ``[]``).
 """
 
@@ -20,7 +20,7 @@ from nvc.record import Record
 #: Bytes of a list, and its rows, that are read. Jetson's have some hundred rows.
 MAX_SIZE, MAX_ROWS = 1 << 20, 10000
 TYPES = ("lib", "dir", "dev", "sym")
-#: What the kernel makes in a container. Showing the host's there would undo the container, and devices are ``dev``.
+#: The kernel's file systems in a container. Those of the host would break its isolation, and devices are ``dev``.
 _KERNEL = ("/proc", "/sys", "/dev")
 
 
@@ -40,7 +40,7 @@ def parse(data: bytes, name: str) -> tuple[tuple[CsvRow, ...], tuple[str, ...]]:
     if len(data) > MAX_SIZE:
         raise FormatError(name, "end", f"longer than {MAX_SIZE} bytes")
     if 0 in data:
-        raise FormatError(name, f"line {data[: data.index(0)].count(10) + 1}", "not a text: it holds a zero byte")
+        raise FormatError(name, f"line {data[: data.index(0)].count(10) + 1}", "not text: it has a NUL byte")
     rows: dict[tuple[str, str], CsvRow] = {}
     problems = []
     # Not splitlines(): a form feed or a line separator of Unicode does not end a line here.
@@ -62,7 +62,7 @@ def parse(data: bytes, name: str) -> tuple[tuple[CsvRow, ...], tuple[str, ...]]:
 
 
 def _problem(kind: str, path: str) -> str:
-    """Why a row is not taken, or ""."""
+    """Why a row is invalid, or ""."""
     if kind not in TYPES:
         return f"unknown type {kind!r}, expected one of {', '.join(TYPES)}"
     if not path.startswith("/") or path.startswith("//"):
@@ -75,7 +75,7 @@ def _problem(kind: str, path: str) -> str:
 
 
 def place_problem(kind: str, path: str) -> str:
-    """Why a container must not get this path in this way, or "". Also for what a pattern was expanded to."""
+    """Why a container must not get this path in this way, or "". Also for paths that match a pattern."""
     path = posixpath.normpath(path)
     kernels = any(f"{path}/".startswith(f"{directory}/") for directory in _KERNEL)
     if not path.startswith("/dev/") if kind == "dev" else kernels or path == "/":

@@ -1,4 +1,4 @@
-"""What discovery asks of an ELF file: class, machine, SONAME, NEEDED, the ABI note, a named section.
+"""The parts of an ELF file that discovery needs: class, machine, SONAME, NEEDED, the ABI note, a named section.
 
 Reading is pyelftools' work; it is imported with the first file, because it costs more than the whole of a warm
 ``configure``. The file may be anything (a half-written upgrade, an image's library): whatever pyelftools stumbles
@@ -93,7 +93,7 @@ def _read(stream: BinaryIO, place: str, ask: Callable[[Any], T]) -> T:
         raise _error(place, "a size in it is absurd") from error
     except Exception as error:
         # pyelftools has no one error for bad input: ELFError, construct's, KeyError, ValueError, AssertionError,
-        # TypeError, AttributeError, struct.error ... all mean that the file is not what it says it is.
+        # TypeError, AttributeError, struct.error ... all mean that the file is malformed.
         raise _error(place, str(error).split("\n")[0] or type(error).__name__) from error
 
 

@@ -92,7 +92,7 @@ class CacheEntry(Record):
 
 
 class LoaderCache(Record):
-    """A parsed cache. layout: "old", "new" or "compat"; generator: the ldconfig that wrote it, where it says so."""
+    """A parsed cache. layout: "old", "new" or "compat"; generator: the ldconfig that wrote it, where it is recorded."""
 
     entries: tuple[CacheEntry, ...]
     layout: str
@@ -137,7 +137,7 @@ def _parse_old(data: bytes) -> LoaderCache:
 
 
 def _old_count(data: bytes) -> tuple[str, int]:
-    """Byte order and number of entries. The old header does not say the order: take the one that fits the file."""
+    """Byte order and number of entries. The old header has no byte order: the one that fits the file is used."""
     room = min((len(data) - _OLD_HEADER) // _OLD_ENTRY, MAX_ENTRIES)
     for order in "<>":
         (count,) = Struct(order + "I").unpack_from(data, 12)
@@ -180,7 +180,7 @@ def _byte_order(table: bytes) -> Literal["<", ">"]:
         return ">"
     if said != _ENDIAN_UNSET:
         raise _error("new header", "byte order is marked invalid")
-    # Before glibc 2.33 nothing says the order. The wrong one makes a small count huge.
+    # Before glibc 2.33 the order is not recorded. The wrong one makes a small count huge.
     (count,) = Struct("<I").unpack_from(table, 20)
     return "<" if count <= MAX_ENTRIES else ">"
 

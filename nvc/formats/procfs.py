@@ -1,4 +1,4 @@
-"""The small text files that the kernel and NVIDIA's module show below /proc.
+"""The small text files of the kernel and of NVIDIA's module below /proc.
 
 Sources: kernel ``fs/proc/devices.c``; open-gpu-kernel-modules ``nv-procfs.c`` (params, information), ``nv-caps.c``
 (capability files, mig-minors); nvidia-modprobe ``modprobe-utils`` (how params and capability files are read).
@@ -13,7 +13,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class FileAttributes(Record):
-    """How the driver wants a device node to be (``DeviceFile*`` keys); the defaults are nvidia-modprobe's.
+    """The attributes of a device node (``DeviceFile*`` keys); the defaults are nvidia-modprobe's.
 
     minor is -1 where the file does not say one. modify: whether user space may create and change the node.
     """

@@ -36,7 +36,7 @@ class Program:
 
 
 class Unreadable(Exception):
-    """The kernel does not show a program's instructions."""
+    """The kernel does not return a program's instructions."""
 
 
 def query(cgroup: Fd, *, effective: bool = False) -> tuple[list[int], int]:
@@ -74,7 +74,7 @@ def read(id: int) -> Program:
     shown = struct.unpack_from("=Q", info, offsets["xlated_prog_insns"])[0]
     if not shown or not any(code) or _blinded(code):
         # bpf_prog_get_info_by_fd(): a program with blinded constants is not dumped (the pointer comes back as 0), or,
-        # to those who may see kernel addresses, dumped with the blinding register, which no load accepts.
+        # for callers that may see kernel addresses, dumped with the blinding register, which no load accepts.
         raise Unreadable("its constants are blinded (net.core.bpf_jit_harden)")
     instructions, maps = _with_maps(bytes(code))
     gpl = bool(struct.unpack_from("=I", info, const.BPF_PROG_INFO_GPL_OFFSET)[0] & 1)
@@ -82,7 +82,7 @@ def read(id: int) -> Program:
 
 
 def load(instructions: bytes, *, gpl: bool = False, name: str = "nvc_devices") -> Fd:
-    """Load a device program; EPERM is tried again with a higher memory limit (before 5.11 programs count as locked).
+    """Load a device program; EPERM is retried with a higher memory limit (before 5.11 programs count as locked).
 
     Raises SyscallError; the verifier's last words are among its arguments.
     """
@@ -142,7 +142,7 @@ def _with_maps(code: bytes) -> tuple[bytes, list[Fd]]:
 
 def _load(instructions: bytes, gpl: bool, name: str) -> Fd:
     code = bytearray(instructions)
-    # The licence decides which kernel helpers may be called. Our part calls none; the rest keeps what it had.
+    # The licence decides which kernel helpers may be called. Our part calls none; the original keeps its licence.
     licence = bytearray(b"GPL\0" if gpl else b"Apache\0")
 
     def attributes(level: int, size: int, log: int) -> bytes:
@@ -165,7 +165,7 @@ def _load(instructions: bytes, gpl: bool, name: str) -> Fd:
     except SyscallError as error:
         if error.errno not in (errno.EINVAL, errno.EACCES):
             raise
-    # Refused by the verifier: once more, to hear why.
+    # Refused by the verifier: load again with its log.
     log = bytearray(_LOG_BYTES)
     try:
         number = syscalls.bpf(const.BPF_PROG_LOAD, attributes(1, _LOG_BYTES, syscalls.address(log)), "BPF_PROG_LOAD")[0]

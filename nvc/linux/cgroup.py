@@ -1,4 +1,4 @@
-"""Finding the device cgroup of a container, and allowing nodes in it.
+"""Finds the device cgroup of a container, and allows nodes in it.
 
 A createContainer hook in a container with a cgroup namespace of its own sees a hierarchy that was mounted from outside:
 its root is "/..", and no path below the mount point leads to the container's cgroup by name. A mount made there shows
@@ -61,7 +61,7 @@ def find(*, proc_root: str, pid: int, mount_pid: int) -> tuple[int, str]:
                 raise PrivateNamespace(
                     f"relative path in mount prefix: {prefix}", version, place, _controllers(groups, name)
                 )
-            # Whole names only: below a mount of /a, /ab/c is not b/c, which may be somebody else's cgroup.
+            # Whole names only: below a mount of /a, /ab/c is not b/c, which may be another container's cgroup.
             if f"{place}/".startswith(f"{prefix}/"):
                 place = place.removeprefix(prefix)
             parts = [part for text in (proc_root, point, place) for part in text.split("/") if part]
@@ -99,8 +99,8 @@ def allow(version: int, directory: Fd, rules: Sequence[tuple[int, int]], undo: U
     directory: from ``open_directory``; rules: (major, minor). All or nothing, idempotent; ``undo`` gets the way
     back. False when nothing had to change. Raises MountError, ValueError for a number that no device can have.
     """
-    # Both are imported with this module: the caller is in the container's mount namespace by now, where an import
-    # would search the image.
+    # Imported with this module: the caller may be in the container's mount namespace, where an import would search
+    # the image.
     if version == 1:
         return devices_v1.allow(directory, rules, undo)
     return devices_v2.allow(directory, rules, undo)

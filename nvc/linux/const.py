@@ -150,7 +150,7 @@ STATX_OFFSETS = {
 STATX_TYPE, STATX_INO = 0x1, 0x100
 AT_STATX_DONT_SYNC = 0x4000
 
-# linux/ptrace.h: ptrace(2) without signals that anybody sees. __WALL is of linux/wait.h, SIGURG of signal.h.
+# linux/ptrace.h: ptrace(2) without signals that other processes see. __WALL is of linux/wait.h, SIGURG of signal.h.
 PTRACE_DETACH = 17
 PTRACE_SEIZE = 0x4206
 PTRACE_INTERRUPT = 0x4207

@@ -1,4 +1,4 @@
-"""Allowing device nodes in a cgroup v1 devices hierarchy: a line in devices.allow for each."""
+"""Allows device nodes in a cgroup v1 devices hierarchy: a line in devices.allow for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIST_LIMIT = 1 << 20
-#: Not "m": who may make nodes could make those of GPUs that were not selected.
+#: Not "m": with it, the container could create the nodes of GPUs that were not selected.
 _ACCESS = "rw"
 
 
@@ -69,9 +69,9 @@ def _covered(entries: list[tuple[str, str, str, str]], major: int, minor: int) -
 
 
 def _added(entries: list[tuple[str, str, str, str]], major: int, minor: int) -> str:
-    """What undo must deny again: the kernel changes the entry of exactly this number, wildcards stay as they are."""
+    """What undo must deny: the kernel changes the entry of exactly this number; wildcards stay as they are."""
     if any(kind == "a" for kind, *_ in entries):
-        return ""  # whether it was denied before is not told
+        return ""  # whether it was denied before is unknown
     exact = "".join(access for *number, access in entries if number == ["c", str(major), str(minor)])
     return "".join(letter for letter in _ACCESS if letter not in exact)
 

@@ -1,4 +1,4 @@
-"""Allowing device nodes in a cgroup v2 device filter that a runtime attached.
+"""Allows device nodes in a cgroup v2 device filter that a runtime attached.
 
 The filter is a BPF program whose answer is yes or no. It is replaced by one that answers yes to our nodes and runs
 the original otherwise. Every attached program is replaced, since all of them must say yes. There is no instant
@@ -50,7 +50,7 @@ _NO_MAJOR = -1
 
 #: r1 = struct bpf_cgroup_dev_ctx {u32 access_type; u32 major; u32 minor;}; access_type = access << 16 | type.
 #: Leaves r1 for the original. Requests of another type, or for more than reading and writing (mknod), get the
-#: major that no block knows: so a block needs no jump but over itself, and their number is not limited by the
+#: major that no block matches: so a block jumps only over itself, and their number is not limited by the
 #: 16 bits of a jump's offset.
 _PROLOGUE = b"".join(
     (
@@ -69,7 +69,7 @@ _PROLOGUE = b"".join(
 
 
 def _block(major: int, minor: int) -> bytes:
-    """Allow this node, else go on behind the block."""
+    """Allow this node, else continue after the block."""
     return b"".join(
         (
             instruction(_JNE_K, 4, offset=3, imm=major),
@@ -100,7 +100,7 @@ def compose(original: bytes, rules: Sequence[tuple[int, int]]) -> bytes:
 
 
 def split(code: bytes) -> tuple[list[tuple[int, int]], bytes]:
-    """(the rules of our part, the program behind it); ([], code) for a program that we did not make."""
+    """(the rules of our part, the original after it); ([], code) for a program without our part."""
     if not code.startswith(_PROLOGUE):
         return [], code
     rules: list[tuple[int, int]] = []
@@ -172,7 +172,7 @@ def _read(id: int, cgroup: Fd) -> Program:
     try:
         return bpf.read(id)
     except Unreadable as error:
-        # Leaving this program as it is would leave our nodes forbidden; guessing at it could open all others.
+        # Unchanged, this program denies our nodes; a guess about it could allow all others.
         raise MountError(
             f"failed to add device rules to {cgroup.name}: the instructions of device filter {id} cannot be read: "
             f"{error}; the container's filter is unchanged",
@@ -181,7 +181,7 @@ def _read(id: int, cgroup: Fd) -> Program:
 
 
 def _replace(cgroup: Fd, old: Fd, new: Fd, flags: int) -> None:
-    """Put ``new`` in the place of ``old``; both are loaded, ``old`` is attached. Raises SyscallError."""
+    """Replace ``old``, which is attached, by ``new``; both are loaded. Raises SyscallError."""
     if not flags & const.BPF_F_ALLOW_MULTI:
         # One program at most: attaching replaces it, atomically (__cgroup_bpf_attach() in kernel/bpf/cgroup.c).
         bpf.attach(cgroup, new, flags)
@@ -192,7 +192,7 @@ def _replace(cgroup: Fd, old: Fd, new: Fd, flags: int) -> None:
     except SyscallError as error:
         if error.errno != errno.EINVAL:
             raise
-    # Linux before 5.6. Both must agree while both are attached: stricter for an instant, never open.
+    # Linux before 5.6. While both are attached, both must allow an access: stricter for an instant, never more open.
     bpf.attach(cgroup, new, const.BPF_F_ALLOW_MULTI)
     try:
         bpf.detach(cgroup, old)

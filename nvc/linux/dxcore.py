@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LIBRARY = "libdxcore.so"
-#: Adapters of one machine, and the characters of a path, that are believed.
+#: Limits of plausible answers: adapters of one machine, characters of a path.
 ADAPTERS, PATH_LENGTH = 64, 1024
 
 _KMTQAITYPE_DRIVERVERSION, _KMTQAITYPE_QUERYREGISTRY = 13, 48
@@ -82,7 +82,7 @@ def adapters(path: str) -> tuple[tuple[int, str], ...]:
 
 
 def _handles(library: Any) -> list[int]:
-    """Adapters that only compute are asked for too, where the library is new enough. Raises AttributeError, OSError."""
+    """Also compute-only adapters, where the library is new enough. Raises AttributeError, OSError."""
     newer = getattr(library, "D3DKMTEnumAdapters3", None)
     enumerate_ = newer if newer is not None else library.D3DKMTEnumAdapters2
     question = _EnumAdapters2() if newer is None else _EnumAdapters3(Filter=_INCLUDE_COMPUTE_ONLY)
@@ -97,7 +97,7 @@ def _handles(library: Any) -> list[int]:
 
 def _check(what: str, status: int) -> None:
     if c_int32(status).value < 0:
-        raise OSError(f"{what}: {LIBRARY} answers {status & 0xFFFFFFFF:#010x}")
+        raise OSError(f"{what}: {LIBRARY} returns {status & 0xFFFFFFFF:#010x}")
 
 
 def _version(query: Any, handle: int) -> int:

@@ -28,7 +28,7 @@ _PROCESSES = 512
 
 class _Status(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_uint64 * _GPUS) for name in ("memory", "managed", "truth")),
+        *((name, ctypes.c_uint64 * _GPUS) for name in ("memory", "managed", "driver_usage")),
         *((name, ctypes.c_uint32 * _GPUS) for name in ("groups", "slice", "frozen")),
         ("frozen_ns", ctypes.c_uint64 * _GPUS),
         *((name, ctypes.c_uint64) for name in ("notifications", "performed", "continued", "refused")),
@@ -76,14 +76,14 @@ class _Process(ctypes.Structure):
 class GpuStatus(Record):
     """What a tenant has of one GPU, in the order of its limits.
 
-    memory: bytes charged; managed: of them, mappings of managed memory; truth: bytes that the driver itself says, 0
-    when it was not asked. groups: compute groups. slice: microseconds as last written, 0: libcuda's own.
+    memory: bytes charged; managed: of them, mappings of managed memory; driver_usage: bytes that the driver
+    reports, 0 when it was not queried. groups: compute groups. slice: microseconds as last written, 0: libcuda's own.
     frozen_ns: since the tenant was added.
     """
 
     memory: int
     managed: int
-    truth: int
+    driver_usage: int
     groups: int
     slice: int
     frozen: bool
@@ -121,8 +121,8 @@ class Event(Record):
 def find() -> str:
     """The library's path: beside this module where it is installed, among the built things in a checkout.
 
-    In a wheel it is beside the packages, where nobody takes it for a module. Raises InitializationError when it is in
-    none of these places.
+    In a wheel it is beside the packages, where the interpreter does not take it for a module. Raises
+    InitializationError when it is in none of these places.
     """
     here = os.path.dirname(__file__)
     package = os.path.dirname(here)
@@ -186,40 +186,40 @@ class Guard:
         self._gpus[tenant] = gpus
 
     def update(self, tenant: int, limits: bytes) -> None:
-        """Another share of the same GPUs. Raises OSError."""
+        """Set another share of the same GPUs. Raises OSError."""
         self._check(self._library.guard_tenant_update(self._guard, tenant, limits), "guard_tenant_update")
 
     def listen(self, tenant: int, listener: int) -> None:
-        """Watch one more filter of the tenant's; the descriptor is duplicated. Raises OSError."""
+        """Add a listener of the tenant's; the descriptor is duplicated. Raises OSError."""
         self._check(self._library.guard_tenant_listen(self._guard, tenant, listener), "guard_tenant_listen")
 
-    def in_hand(self, tenant: int, file: int) -> None:
-        """Where to note the notification in hand (guard.h): a file of 8 bytes. Before ``listen``. Raises OSError."""
+    def inflight(self, tenant: int, file: int) -> None:
+        """Record the in-flight notification in ``file`` (guard.h), of 8 bytes. Before ``listen``. Raises OSError."""
         self._check(self._library.guard_tenant_in_hand(self._guard, tenant, file), "guard_tenant_in_hand")
 
     def keep(self, tenant: int, file: int, before: int, listeners: Sequence[int]) -> bool:
-        """Keep the tenant's books in ``file``, which is empty; ``before``: those of a guard that was killed, or -1.
+        """Keep the tenant's ledger in ``file``, which is empty; ``before``: that of a guard that was killed, or -1.
 
-        listeners: of the tenant, for the call that the other guard had in hand. Whether that was answered. Before
-        ``listen``. Raises ValueError when ``before`` is not taken (the new file is kept), OSError.
+        listeners: of the tenant, for the killed guard's in-flight notification. Returns whether that was answered.
+        Before ``listen``. Raises ValueError when ``before`` is invalid (the new file is used then), OSError.
         """
         room = (ctypes.c_int * max(1, len(listeners)))(*listeners)
         result = self._library.guard_tenant_keep(self._guard, tenant, file, before, room, len(listeners))
         if before >= 0 and result in (-errno.EINVAL, -errno.ENOMEM):
-            raise ValueError("these books cannot be read: of another build, incomplete, or too large for memory")
+            raise ValueError("this ledger cannot be read: of another build, incomplete, or too large for memory")
         return self._check(result, "guard_tenant_keep") == 1
 
     def channels(self, tenant: int, file: int) -> None:
-        """Where to list its compute channels (guard.h): an empty file. Before ``listen``. Raises OSError."""
+        """List the tenant's compute channels in ``file`` (guard.h), an empty one. Before ``listen``. Raises OSError."""
         self._check(self._library.guard_tenant_channels(self._guard, tenant, file), "guard_tenant_channels")
 
     def remove(self, tenant: int) -> None:
-        """Forget a tenant; calls of processes that it still has are answered ENOSYS. Raises OSError."""
+        """Remove a tenant; calls of its remaining processes fail with ENOSYS. Raises OSError."""
         self._check(self._library.guard_tenant_remove(self._guard, tenant), "guard_tenant_remove")
         self._gpus.pop(tenant, None)
 
     def gone(self, tenant: int) -> bool:
-        """Whether nothing of the tenant is left: no filter, no process, no memory. Raises OSError."""
+        """Whether the tenant has no filter, no process and no memory any more. Raises OSError."""
         return self._check(self._library.guard_tenant_gone(self._guard, tenant), "guard_tenant_gone") == 1
 
     def slice(self, tenant: int, gpu: int, microseconds: int) -> None:
@@ -227,7 +227,7 @@ class Guard:
         self._check(self._library.guard_tenant_slice(self._guard, tenant, gpu, microseconds), "guard_tenant_slice")
 
     def freeze(self, tenant: int, gpu: int, frozen: bool) -> None:
-        """Take the GPU away from the tenant, or give it back. Raises OSError."""
+        """Disable the tenant's channels on a GPU, or enable them. Raises OSError."""
         self._check(self._library.guard_tenant_freeze(self._guard, tenant, gpu, frozen), "guard_tenant_freeze")
 
     def plan(self, uuid: bytes, period: int, phases: Sequence[tuple[int, int, int, int]], valid: int) -> None:
@@ -235,14 +235,14 @@ class Guard:
 
         period: microseconds. phases: (tenant, index of the GPU in its limits, on from, on until), microseconds of the
         period; ``until`` may be beyond its end. valid: milliseconds in which ``renew`` must come, else all are thawed.
-        While a tenant is in a plan, ``freeze`` is not for it.
+        While a tenant is in a plan, do not call ``freeze`` for it.
         """
         room = (_Phase * max(1, len(phases)))(*(_Phase(*phase) for phase in phases))
         call = self._library.guard_phases_set
         self._check(call(self._phases, uuid, period, room, len(phases), valid), "guard_phases_set")
 
     def renew(self, valid: int) -> bool:
-        """All plans hold for so many milliseconds more. False: one had run out, and is to be made anew."""
+        """All plans hold for so many milliseconds more. False: one had expired, and must be set again."""
         result: int = self._library.guard_phases_renew(self._phases, valid)
         return result == 0
 
@@ -260,11 +260,11 @@ class Guard:
         self._check(call(self._phases, number, pidfd, ctypes.byref(kept), room, len(channels)), "guard_attach")
 
     def detach(self, number: int) -> None:
-        """Thaw and forget the processes of the number, which is in no plan any more. Raises OSError."""
+        """Thaw and remove the processes of the number, which is in no plan any more. Raises OSError."""
         self._check(self._library.guard_detach(self._phases, number), "guard_detach")
 
     def attached(self, number: int) -> tuple[int, bool, int]:
-        """(processes that live, whether they are off now, nanoseconds that they were). Raises OSError (ENOENT)."""
+        """(living processes, whether they are frozen, nanoseconds that they were). Raises OSError (ENOENT)."""
         found = _Attached()
         call = self._library.guard_attached_status
         self._check(call(self._phases, number, ctypes.byref(found)), "guard_attached_status")
@@ -278,7 +278,7 @@ class Guard:
             GpuStatus(
                 got.memory[index],
                 got.managed[index],
-                got.truth[index],
+                got.driver_usage[index],
                 got.groups[index],
                 got.slice[index],
                 bool(got.frozen[index]),
@@ -291,7 +291,7 @@ class Guard:
         return TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners)
 
     def processes(self, tenant: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """(host pid, bytes a GPU as the driver said last) of processes that called the driver. Raises OSError."""
+        """(host pid, bytes a GPU, as last reported by the driver) of processes with driver calls. Raises OSError."""
         room = (_Process * _PROCESSES)()
         call = self._library.guard_tenant_processes
         count = self._check(call(self._guard, tenant, room, _PROCESSES), "guard_tenant_processes")

@@ -15,7 +15,7 @@ def load(name: str) -> None:
 
 
 def cuda_version(name: str) -> int:
-    """What a libcuda calls its version (12020 is 12.2); it needs no GPU and no device for the answer.
+    """The version of a libcuda (12020 is 12.2), which needs neither a GPU nor a device node for it.
 
     Raises OSError when it cannot be loaded or does not answer.
     """
@@ -26,5 +26,5 @@ def cuda_version(name: str) -> int:
     version = ctypes.c_int()
     result = function(ctypes.byref(version))
     if result != 0:
-        raise OSError(f"{name}: cuDriverGetVersion answers {result}")
+        raise OSError(f"{name}: cuDriverGetVersion returns {result}")
     return version.value

@@ -1,4 +1,4 @@
-"""The pages of this process: faults before somebody waits for them, and what of it can go."""
+"""The mappings of this process, and page faults in advance."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 from nvc.linux import const, syscalls
 from nvc.linux.syscalls import SyscallError
 
-#: Nothing of ours is larger; what is was reserved rather than used.
+#: Larger mappings are reserved address space rather than used memory.
 _LARGEST = 16 << 20
-#: Not for us to touch: the kernel's own, and the stack, which grows.
+#: Left alone: the kernel's own, and the stack, which grows.
 SKIPPED = ("[vvar", "[vdso]", "[vsyscall]", "[stack]")
 
 
@@ -26,11 +26,11 @@ def mappings() -> list[tuple[int, int, str, str]]:
     return found
 
 
-def settle() -> None:
-    """Have every page that this process inherited be its own, or at hand where it is only read.
+def prefault() -> None:
+    """Populate every private mapping: writable pages are copied, read-only ones mapped.
 
-    A fork shares its parent's pages, and pays a fault for each that it touches. To be called where nobody waits. Does
-    nothing on kernels before 5.14, or without /proc.
+    A fork shares its parent's pages and pays a fault for each that it touches. To be called before a request arrives.
+    Does nothing on kernels before 5.14, or without /proc.
     """
     try:
         found = mappings()
@@ -45,4 +45,4 @@ def settle() -> None:
         except SyscallError as error:
             if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EPERM):
                 return
-            # A mapping that has just gone, or has no page there (EFAULT, ENOMEM): the next one.
+            # The mapping was just removed, or has no page there (EFAULT, ENOMEM): the next one.

@@ -1,8 +1,8 @@
-"""Mounts by descriptor: made detached, restricted while nobody sees them, attached in one step, undone exactly.
+"""Mounts by descriptor: created detached, restricted before they are visible, attached in one step, undone exactly.
 
 With the mount API of Linux 5.12 (open_tree, fsopen, mount_setattr, move_mount) a mount never exists in a namespace
-with weaker attributes than asked for, and no path string is used twice. Kernels without it take the road of
-``nvc.linux.mounts_legacy``, with the same functions here.
+with weaker attributes than asked for, and no path string is used twice. On kernels without it the same
+functions use ``nvc.linux.mounts_legacy``.
 
 Call ``clone`` in the namespace that the source is in, then enter the container's namespace, then ``attach``.
 Call ``new_tmpfs`` in the namespace where it will be attached.
@@ -30,7 +30,7 @@ _there = False
 
 
 def modern() -> bool:
-    """Whether the kernel has mount_setattr (5.12), the youngest of the calls used here.
+    """Whether the kernel has mount_setattr (5.12), the newest of the calls used here.
 
     A call that cannot succeed is asked whether it exists, once. Tests put names into ``syscalls.unavailable``.
     """
@@ -39,7 +39,7 @@ def modern() -> bool:
         try:
             syscalls.mount_setattr(syscalls.open_path("/", os.O_PATH), 0)
         except SyscallError as error:
-            # EPERM: seccomp profiles older than the calls, or no CAP_SYS_ADMIN, which the next call will tell.
+            # EPERM: seccomp profiles older than the calls, or no CAP_SYS_ADMIN, which the next call reports.
             if error.errno == errno.ENOSYS:
                 return False
         _there = True
@@ -93,7 +93,7 @@ def attach(tree: Tree, target: Fd, undo: Undo) -> None:
     Raises SyscallError: ENOTDIR for different kinds, EINVAL when ``target`` was opened in another mount namespace.
     """
     if stat.S_ISDIR(tree.stat().st_mode) != stat.S_ISDIR(target.stat().st_mode):
-        # move_mount(2) answers EINVAL for this too, which would not tell it from a target of another namespace.
+        # move_mount(2) fails with EINVAL for this too, the same as for a target of another namespace.
         raise SyscallError(errno.ENOTDIR, "move_mount", tree, target)
     if tree.legacy is not None:
         mounted = mounts_legacy.attach(tree, target)
@@ -102,7 +102,7 @@ def attach(tree: Tree, target: Fd, undo: Undo) -> None:
     syscalls.move_mount(tree, target)
     undo.push(unmount, tree.duplicate())
     # Attached below a shared mount, the tree became shared too (attach_recursive_mnt() in kernel/fs/namespace.c):
-    # what is mounted on it later must not travel.
+    # later mounts on it must not propagate.
     syscalls.mount_setattr(tree, 0, propagation=const.MS_PRIVATE)
 
 

@@ -1,10 +1,10 @@
-"""The one fallback for kernels before 5.12: mount(2), with descriptors named through /proc/self/fd.
+"""The fallback for kernels before 5.12: mount(2), with descriptors named through /proc/self/fd.
 
-What is weaker here, and cannot be helped there: a bind mount is visible for the moment between the bind and the
-remount that restricts it, and is copied to peers of a shared target before it is made private. What is kept:
-sources and targets are descriptors; a source of another namespace is looked up again by path and must be the same
-inode; a remount that fails unmounts; locked attributes are repeated, so that a user namespace can remount.
-``nvc.linux.mounts`` decides which road is taken, and is the only caller.
+Weaker than the mount API, unavoidably: a bind mount is visible between the bind and the remount that restricts it, and
+is copied to peers of a shared target before it is made private. As with the mount API: sources and targets are
+descriptors; a source of another namespace is looked up again by path and must be the same inode; a remount that fails
+unmounts; locked attributes are repeated, so that a user namespace can remount.
+``nvc.linux.mounts`` is the only caller.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FLAGS = {
     const.MOUNT_ATTR_NODEV: const.MS_NODEV,
     const.MOUNT_ATTR_NOEXEC: const.MS_NOEXEC,
 }
-#: statvfs(3) flag -> mount flag: what a remount must repeat, lest it clears it (or fails, where it is locked).
+#: statvfs(3) flag -> mount flag: a remount that does not repeat it clears it, or fails where it is locked.
 _KEEP = {
     os.ST_RDONLY: const.MS_RDONLY,
     os.ST_NOSUID: const.MS_NOSUID,
@@ -40,13 +40,13 @@ _count = 0
 
 
 def clone(source: Fd, *, recursive: bool) -> Tree:
-    """Remember ``source``: without open_tree nothing can be made detached."""
+    """A reference to ``source``: without open_tree there are no detached mounts."""
     copy = source.duplicate()
     return Tree(copy.detach(), source.name, Legacy(source.duplicate(), recursive=recursive))
 
 
 def new_tmpfs(source: str, options: dict[str, str], attributes: int) -> Tree:
-    """A tmpfs on a directory of ours below /run, seen by root alone until it is attached. Raises OSError."""
+    """A tmpfs on a directory of ours below /run, accessible to root alone until it is attached. Raises OSError."""
     global _count
     _count += 1
     place = f"{_STAGING}/nvc-tmpfs-{os.getpid()}-{_count}"
@@ -54,7 +54,7 @@ def new_tmpfs(source: str, options: dict[str, str], attributes: int) -> Tree:
     try:
         data = ",".join(f"{key}={value}" for key, value in options.items())
         syscalls.mount(source, place, "tmpfs", _mount_flags(attributes), data)
-        # Kept to ourselves also below a shared /run.
+        # Private also below a shared /run.
         syscalls.mount(None, place, None, const.MS_PRIVATE)
         root = syscalls.open_path(place, _PIN)
     except BaseException:
@@ -104,13 +104,13 @@ def _here(source: Fd) -> Fd:
 
 
 def _top(target: Fd, source: Fd, before: int) -> Fd:
-    """The root of the mount just made on ``target``, looked up by path and proven to be it.
+    """The root of the mount just made on ``target``, looked up by path and verified.
 
     A descriptor of the target keeps naming what is below the mount, and remounting through it is refused.
     """
     mounted = syscalls.open_path(procfd.path_of(target), _PIN)
     if not same_file(mounted, source) or procfd.mount_id(mounted) == before:
-        # Somebody moved the target meanwhile. The mount cannot be found: the caller fails, its namespace goes.
+        # Another process moved the target. The mount cannot be found: the caller fails, and its namespace ends.
         raise SyscallError(errno.ESTALE, "mount", source, target)
     return mounted
 
@@ -120,11 +120,11 @@ def _mount_flags(attributes: int) -> int:
 
 
 def _release(place: str) -> None:
-    """Take the staging place away; the tmpfs lives on where it was bound."""
+    """Unmount and remove the staging directory; the tmpfs stays where it was bound."""
     try:
         syscalls.umount2(place, const.MNT_DETACH)
     except SyscallError:
-        pass  # the mount failed, or its namespace is not ours any more
+        pass  # the mount failed, or this process has left its namespace
     try:
         os.rmdir(place)
     except OSError:

@@ -1,4 +1,4 @@
-"""Entering the namespaces of a process.
+"""Entry into the namespaces of a process.
 
 A process that entered a mount namespace does not come back: helpers are forked for it. It must have one thread, and
 every descriptor that is a *mount target* must be opened after entering (move_mount answers EINVAL otherwise).
@@ -31,7 +31,7 @@ def enter(namespace: str | Fd, kind: str) -> None:
     Entering a user namespace gives the full capability set inside it; ``mnt`` puts the root and working directory
     at the namespace's root.
     """
-    # While /proc is still known to be ours: see procfd.
+    # While /proc is still the host's: see procfd.
     try:
         procfd.pin()
     except OSError:

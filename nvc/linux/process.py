@@ -47,7 +47,7 @@ def wait(pid: int, seconds: float) -> int:
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-        process = None  # before Linux 5.3: look again and again
+        process = None  # before Linux 5.3: poll
     try:
         while True:
             left = deadline - time.monotonic()
@@ -81,16 +81,16 @@ def close_all_but(*keep: int) -> None:
     """Close every descriptor that is not among ``keep``."""
     lowest = 0
     for number in sorted(set(keep)):
-        if number > lowest:  # for Python 3.11 closerange(0, 0) is everything
+        if number > lowest:  # in Python 3.11 closerange(0, 0) closes everything
             os.closerange(lowest, number)
         lowest = number + 1
     close_from(lowest)
 
 
 def sealed_copy(source: Fd, name: str) -> Fd:
-    """A copy of the file in memory that nobody can change, for execution by descriptor.
+    """A sealed copy of the file in memory, for execution by descriptor.
 
-    Who shares a namespace with the running program can open its executable through /proc/PID/exe; with this copy
+    A process in the same namespace can open the running program's executable through /proc/PID/exe; with this copy
     that is never the host's file (CVE-2024-0135, CVE-2019-5736). Raises OSError.
     """
     copy = Fd(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), name)

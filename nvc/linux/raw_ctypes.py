@@ -19,7 +19,7 @@ def call(number: int, *arguments: Argument) -> int:
     if len(arguments) > _MAX_ARGUMENTS:
         raise TypeError("call takes a number and up to 6 arguments")
     # Plain ints would be passed as C int: upper halves of 64-bit arguments would be lost. All six words are given,
-    # as by the extension, so that none is what happened to be in a register.
+    # as by the extension, so that none is a stale register.
     words = [_word(argument) for argument in arguments]
     words += [ctypes.c_long(0)] * (_MAX_ARGUMENTS - len(words))
     ctypes.set_errno(0)
@@ -28,12 +28,12 @@ def call(number: int, *arguments: Argument) -> int:
 
 
 def address(buffer: bytearray) -> int:
-    """Where a bytearray lies; good while it lives and keeps its length."""
+    """The address of a bytearray; valid while it exists and keeps its length."""
     return ctypes.addressof((ctypes.c_char * len(buffer)).from_buffer(buffer))
 
 
 def standby(orders: bytes, filter: bytes, ranges: bytes) -> int:
-    """Wait to become a program, without this process's memory (native/syscall/standby.h): here it cannot be."""
+    """Wait to become a program, without this process's memory (native/syscall/standby.h): not available here."""
     return -errno.ENOSYS
 
 

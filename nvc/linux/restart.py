@@ -1,8 +1,8 @@
-"""System calls of other processes that are made once more, without the processes noticing: ptrace, and nobody's signal.
+"""Restarts blocked system calls of other processes, invisibly for them: ptrace without a signal.
 
 PTRACE_INTERRUPT wakes a thread as a signal would: a wait that can be interrupted ends with ERESTARTSYS, and as there
-is no signal to deliver, the kernel makes the same call again. No handler runs, no parent is told, nothing stops but for
-the time between two system calls of ours. (SIGSTOP and SIGCONT do the same, seen by everybody.)
+is no signal to deliver, the kernel restarts the call. No handler runs, no parent gets SIGCHLD, and the thread is
+stopped only between two system calls of this process. (SIGSTOP and SIGCONT do the same, visible to the parent.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.0002
 
 
 def restart(threads: Sequence[tuple[int, int]]) -> int:
-    """Let each of (process, thread), host's numbers, leave the wait that it is in, and enter it again. How many did.
+    """Interrupt the wait of each (process, thread), host's numbers, which then starts again. Returns how many did.
 
     Needs CAP_SYS_PTRACE. Raises nothing: a thread that ended, or cannot be interrupted, is left as it is.
     """
@@ -40,7 +40,7 @@ def restart(threads: Sequence[tuple[int, int]]) -> int:
     if threads:
         import threading
 
-        # The tracer is a thread: when it ends, the kernel lets go of everything that it still has.
+        # The tracer is a thread: when it ends, the kernel detaches from all that it still traces.
         tracer = threading.Thread(target=run)
         tracer.start()
         tracer.join()
@@ -51,7 +51,7 @@ def _restart(process: int, thread: int) -> bool:
     try:
         syscalls.ptrace(const.PTRACE_SEIZE, thread)
     except SyscallError as error:
-        return error.errno == errno.EPERM and _told(process, thread)
+        return error.errno == errno.EPERM and _signalled(process, thread)
     try:
         syscalls.ptrace(const.PTRACE_INTERRUPT, thread)
         status = _stopped(thread)
@@ -66,7 +66,7 @@ def _restart(process: int, thread: int) -> bool:
 
 
 def _stopped(thread: int) -> int:
-    """What wait says when it stops; -1: it does not, or ended."""
+    """Its wait status when it stops; -1: it does not, or ended."""
     end = time.monotonic() + _ONE_SECONDS
     while time.monotonic() < end:
         found, status = os.waitpid(thread, os.WNOHANG | const.WAIT_ALL)
@@ -76,8 +76,8 @@ def _stopped(thread: int) -> int:
     return -1
 
 
-def _told(process: int, thread: int) -> bool:
-    """Somebody traces it. Then a signal that is ignored wakes it too, and is seen by its tracer only."""
+def _signalled(process: int, thread: int) -> bool:
+    """For a thread with another tracer: SIGURG, ignored by default, wakes it too; only that tracer sees it."""
     try:
         syscalls.tgkill(process, thread, const.SIGURG)
     except SyscallError:

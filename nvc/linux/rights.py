@@ -1,4 +1,4 @@
-"""Linux capabilities by phase, and the other rights that a process gives up.
+"""Linux capabilities by phase, and the other rights that a process drops.
 
 ``RIGHTS`` is the one table: which phase holds which capability, and why. A capability that the process never had is
 left out silently everywhere here: root without CAP_SYS_RESOURCE, or root of a user namespace, goes as far as the
@@ -84,9 +84,9 @@ RIGHTS: dict[str, tuple[tuple[int, str], ...]] = {
     ),
 }
 
-#: What a process of ours may hold at all: everything that a phase needs.
+#: The permitted set of a helper: everything that a phase needs.
 PERMITTED = frozenset(capability for rows in RIGHTS.values() for capability, _ in rows)
-#: What a program that we execute may get back: modprobe loads modules, and reads them whoever owns them.
+#: What an executed program may get back: modprobe loads modules, and reads them with any owner.
 BOUNDING = frozenset((CAP_DAC_OVERRIDE, CAP_SYS_MODULE))
 
 
@@ -116,7 +116,7 @@ def use(phase: str) -> None:
 
 
 def drop_all(*, bounding: bool = True) -> None:
-    """Give up every capability for good; with ``bounding`` (where SETPCAP allows) for programs executed later too."""
+    """Drop every capability for good; with ``bounding`` (where SETPCAP allows) for programs executed later too."""
     if bounding:
         _bound(frozenset())
     syscalls.capset(0, 0, 0)
@@ -155,8 +155,8 @@ def _bound(keep: frozenset[int]) -> None:
     syscalls.capset(effective | 1 << CAP_SETPCAP, permitted, inheritable)
     try:
         capability = 0
-        # Dropping what is not in the set is no error, and EINVAL comes behind the last capability that the kernel
-        # knows: nothing needs to be asked before.
+        # Dropping what is not in the set is no error, and EINVAL means that the last capability of the kernel was
+        # before: no query is needed.
         while capability in keep or _dropped(capability):
             capability += 1
     finally:
@@ -199,7 +199,7 @@ class Owner:
         self._before = before
         try:
             _set_file_ids(self._uid, self._gid)
-            # Under another uid only what lets us through directories stays, and only if it was in force before.
+            # Under another uid only the capabilities to pass directories stay, and only if they were effective before.
             through = mask(frozenset((CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH))) | ~_FILE_CAPABILITIES
             keep = self._effective & (through if self._uid else -1)
             syscalls.capset(keep, permitted, inheritable)
@@ -214,7 +214,7 @@ class Owner:
         self._before = None
         _set_file_ids(*before)
         permitted, inheritable = syscalls.capget()[1:]
-        # Going back to uid 0 puts every permitted file capability into force, more than the phase had.
+        # Back at uid 0 every permitted file capability is effective, which is more than the phase had.
         syscalls.capset(self._effective & permitted, permitted, inheritable)
         if self._signal:
             syscalls.prctl(const.PR_SET_PDEATHSIG, self._signal)
@@ -249,11 +249,11 @@ def parent_death_signal(expected_parent: int, signal: int = 9) -> None:
     """
     syscalls.prctl(const.PR_SET_PDEATHSIG, signal)
     if os.getppid() != expected_parent:
-        raise ProcessLookupError(errno.ESRCH, "parent process is gone")
+        raise ProcessLookupError(errno.ESRCH, "the parent process has ended")
 
 
 def no_new_privs() -> None:
-    """Set no_new_privs: executing a program can give nothing any more."""
+    """Set no_new_privs: executing a program cannot add privileges any more."""
     syscalls.prctl(const.PR_SET_NO_NEW_PRIVS, 1)
 
 

@@ -1,6 +1,6 @@
-"""Paths inside a directory tree that somebody else controls: resolved to descriptors, never out of the tree.
+"""Paths inside a directory tree under foreign control: resolved to descriptors, never out of the tree.
 
-The tree is a container's rootfs (or a driver root). Whatever its links say and whoever changes them meanwhile, a
+The tree is a container's rootfs (or a driver root). Whatever its links contain and however they change meanwhile, a
 path leads to something inside; absolute links start at the tree's root and ".." at the root stays there. Resolution
 is the kernel's (openat2 with RESOLVE_IN_ROOT), or ``nvc.linux.walk`` on kernels before 5.6.
 
@@ -58,12 +58,12 @@ class Root:
     def resolve(self, path: str, *, follow: bool = True) -> Fd:
         """What ``path`` leads to, as O_PATH; with follow=False a link at its end is itself the answer.
 
-        Raises SyscallError: ENOENT, ENOTDIR, ELOOP (also for a magic link), EAGAIN (somebody keeps renaming).
+        Raises SyscallError: ENOENT, ENOTDIR, ELOOP (also for a magic link), EAGAIN (too many concurrent renames).
         """
         return self._open(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
 
     def exists(self, path: str) -> bool:
-        """Whether ``path`` leads to something. Raises SyscallError for anything but "no" (EACCES, ...)."""
+        """Whether ``path`` leads to something. Raises SyscallError for errors other than absence (EACCES, ...)."""
         try:
             self.resolve(path).close()
         except OSError as error:
@@ -81,7 +81,7 @@ class Root:
         """A regular file opened for reading. Raises SyscallError, EINVAL for anything that is not a regular file."""
         for _ in range(_TRIES):
             with self.resolve(path) as pinned:
-                # Looked at before it is opened for reading: opening a fifo waits and opening a device acts.
+                # Checked before it is opened for reading: opening a FIFO blocks, and opening a device has effects.
                 if not stat.S_ISREG(pinned.stat().st_mode):
                     raise SyscallError(errno.EINVAL, "open", path, "not a regular file")
                 opened = self._open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -160,7 +160,7 @@ class Root:
                     made = syscalls.openat(directory, name, _CREATE, mode & 0o777)
                 except SyscallError as error:
                     if error.errno == errno.EEXIST:
-                        continue  # somebody made it meanwhile: look what it is
+                        continue  # created by another process meanwhile: examine it
                     raise
                 undo.push(_remove_file, directory.duplicate(), name, _identity(made.stat()), (uid, gid))
                 return made
@@ -251,7 +251,7 @@ class Root:
             try:
                 os.mkdir(name, mode, dir_fd=parent.fileno())
             except FileExistsError:
-                return  # somebody made it meanwhile: the walk looks what it is
+                return  # created by another process meanwhile: the walk examines it
             except OSError as error:
                 raise SyscallError(error.errno or errno.EIO, "mkdirat", parent, name) from error
             made = os.stat(name, dir_fd=parent.fileno(), follow_symlinks=False)

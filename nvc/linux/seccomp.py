@@ -39,11 +39,11 @@ LDCONFIG = (
     *("rt_sigreturn", "sendfile", "set_robust_list", "set_tid_address", "stat", "statx", "symlink", "symlinkat"),
     *("tgkill", "time", "uname", "unlink", "unlinkat", "write", "writev"),
 )
-#: Younger forms of calls, whose ENOSYS the C library knows how to live with; EPERM would be taken for the answer.
+#: Newer calls, for which the C library falls back on ENOSYS; it would take EPERM for the result.
 ABSENT = ("clone3", "close_range", "copy_file_range", "fchmodat2", "futex_waitv", "openat2")
 
-#: Answered with success and not carried out: who starts a container does not wait for a disk. The loader cache is
-#: made anew at every start, and one that a power failure cut is no cache to the loader and to ldconfig.
+#: Succeed without effect: the start of a container must not wait for a disk. The loader cache is made again at every
+#: start, and the loader and ldconfig ignore one that a power failure truncated.
 SKIPPED = ("fdatasync", "fsync")
 
 # linux/bpf_common.h, linux/filter.h
@@ -70,7 +70,7 @@ def assemble(
     *,
     machine: str = const.MACHINE,
 ) -> bytes:
-    """A filter program (struct sock_filter, one after another) that allows ``names`` and refuses all else.
+    """A filter program (struct sock_filter, one after another) that allows ``names`` and denies all else.
 
     A call that this architecture does not have (``open`` on aarch64) is left out. Raises ValueError for a name in no
     table, or a machine without one.
@@ -133,7 +133,7 @@ def _search(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
 
 
 def install(names: Iterable[str] = LDCONFIG) -> None:
-    """Put the filter for ``names`` into force, for good and for what is executed later.
+    """Install the filter for ``names``, also for programs that are executed later.
 
     no_new_privs must be set before (or CAP_SYS_ADMIN held): SyscallError EACCES; EINVAL or ENOSYS from a kernel
     without seccomp filters. Raises ValueError as ``assemble``.
@@ -145,7 +145,7 @@ _made: dict[tuple[str, ...], bytes] = {}
 
 
 def filter_of(names: Iterable[str]) -> bytes:
-    """``assemble`` for this machine, once for the same names: a process may have it ready before it forks."""
+    """``assemble`` for this machine, cached by names: a process can assemble it before it forks."""
     key = tuple(names)
     if key not in _made:
         _made[key] = assemble(key)
@@ -159,6 +159,6 @@ def _numbers(names: Iterable[str], machine: str) -> set[int]:
         if name in table:
             numbers.add(table[name])
         elif not any(name in other for other in NUMBERS.values()):
-            # A misspelt row would otherwise refuse the call in silence.
+            # A misspelt row would otherwise deny the call silently.
             raise ValueError(f"unknown system call {name!r}")
     return numbers

@@ -29,8 +29,8 @@ else:
         from nvc.linux.raw_ctypes import address, call
         from nvc.linux.raw_ctypes import standby as standby
 
-#: Calls that this kernel (or the seccomp filter around us) does not have. A call that answered ENOSYS is put here
-#: and not tried again; tests put names here to take the path of an old kernel.
+#: Calls that this kernel (or a seccomp filter) does not have. A call that failed with ENOSYS is added and not tried
+#: again; tests add names to take the path of an old kernel.
 unavailable: set[str] = set()
 
 _LARGEST_FSTATFS = 256
@@ -42,7 +42,7 @@ class SyscallError(OSError):
     def __init__(self, number: int, call: str, *arguments: object) -> None:
         super().__init__(number, os.strerror(number))
         self.call = call
-        # As text at once: a descriptor may be closed by the time somebody reads the message.
+        # As text at once: a descriptor may be closed before the message is used.
         self.shown = ", ".join(_show(argument) for argument in arguments)
 
     def __str__(self) -> str:
@@ -235,7 +235,7 @@ def prctl_buffer(option: int, buffer: bytes | bytearray) -> int:
 
 
 def ptrace(request: int, thread: int, data: int = 0) -> None:
-    """ptrace(2) for requests without an address. Raises SyscallError: ESRCH, EPERM when another one traces it."""
+    """ptrace(2) for requests without an address. Raises SyscallError: ESRCH, EPERM when it has another tracer."""
     _call("ptrace", (request, thread, 0, data), (request, thread, data))
 
 
@@ -252,12 +252,12 @@ def seccomp_filter(program: bytes) -> None:
 
 
 def setfsgid(gid: int) -> int:
-    """setfsgid(2). Returns the id before; it cannot tell failure, so callers ask again with -1."""
+    """setfsgid(2). Returns the id before; it does not report failure, so callers check with -1."""
     return _call("setfsgid", (gid,), (gid,))
 
 
 def setfsuid(uid: int) -> int:
-    """setfsuid(2). Returns the id before; it cannot tell failure, so callers ask again with -1."""
+    """setfsuid(2). Returns the id before; it does not report failure, so callers check with -1."""
     return _call("setfsuid", (uid,), (uid,))
 
 
@@ -283,9 +283,9 @@ def statx_mount(file: Fd) -> tuple[int, bool]:
 
 
 def statx_cached(path: str) -> tuple[int, tuple[int, int], int]:
-    """statx(2) with AT_STATX_DONT_SYNC: type, (st_dev, st_ino), st_rdev of what the kernel knows of a file already.
+    """statx(2) with AT_STATX_DONT_SYNC: type, (st_dev, st_ino), st_rdev as the kernel has them cached for a file.
 
-    The one way to look at a file of somebody else's that never waits: FUSE and network file systems are not asked.
+    The only way to examine a file without waiting for FUSE and network file systems.
     Raises SyscallError.
     """
     buffer = bytearray(const.STATX_SIZE)

@@ -39,7 +39,7 @@ class Tree(Fd):
         return cls(opened.detach(), opened.name)
 
     def close(self) -> None:
-        """Close it; what was never attached is gone with it."""
+        """Close it; the kernel frees a tree that was never attached."""
         legacy = getattr(self, "legacy", None)
         super().close()
         if legacy is not None and legacy.release is not None:

@@ -1,4 +1,4 @@
-"""The transaction log: every change pushes what takes it back. ``ExitStack`` without the start-up cost."""
+"""The undo log: every change pushes the step that reverts it. ``ExitStack`` without the start-up cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Undo:
-    """A stack of steps that take changes back.
+    """A stack of steps that revert changes.
 
     As a context manager it rolls back on the way out unless ``commit`` was called. What went wrong while rolling
     back is kept in ``errors``: the first failure is what the user must read, these are for the log.
@@ -29,7 +29,7 @@ class Undo:
         self._steps.append((function, args))
 
     def rollback(self) -> list[Exception]:
-        """Run every step, last pushed first, and forget them. Never raises: returns what the steps raised."""
+        """Run every step, last pushed first, and drop them. Never raises: returns the exceptions of the steps."""
         errors: list[Exception] = []
         while self._steps:
             function, args = self._steps.pop()
@@ -41,11 +41,11 @@ class Undo:
         return errors
 
     def commit(self) -> None:
-        """Keep the changes: forget every step without running it."""
+        """Keep the changes: drop every step without running it."""
         self._steps.clear()
 
     def hand_over(self, other: Undo) -> None:
-        """Give every step to ``other``, which then answers for them (a nested transaction that went well)."""
+        """Move every step to ``other`` (a nested transaction that succeeded)."""
         other._steps += self._steps
         self._steps = []
 

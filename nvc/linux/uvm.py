@@ -1,4 +1,4 @@
-"""A question to nvidia-uvm: can ordinary memory of programs lie in video memory?
+"""Queries nvidia-uvm whether pageable system memory can lie in video memory.
 
 With HMM (device-private pages of Linux) and with ATS (Grace: video memory is a NUMA node of the host) what a program
 has of malloc can be in video memory.
@@ -23,12 +23,12 @@ INITIALIZE, PAGEABLE_MEM_ACCESS = 0x30000001, 39
 _NO_HMM = 1
 #: flags, status; answer, status.
 _INITIALIZE, _PAGEABLE = struct.Struct("=QI4x"), struct.Struct("=?3xI")
-#: A status that no call answers with: a driver that writes none has not answered.
+#: A status that no call returns: if it is unchanged, the driver did not handle the call.
 _UNTOUCHED = 0xFFFFFFFF
 
 
 def pageable(path: str) -> str:
-    """OFF, HMM or ATS, asked of the driver behind the node ``path``. Raises OSError: EIO when the driver refuses.
+    """OFF, HMM or ATS, from the driver behind the node ``path``. Raises OSError: EIO when the driver refuses.
 
     Wakes no GPU: neither call names one. A file that wants no HMM sees none, so with that flag only ATS is left.
     """

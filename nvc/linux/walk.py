@@ -36,14 +36,14 @@ class Walk:
     def __init__(self, root: Fd, make_directory: Callable[[Fd, str], None] | None = None) -> None:
         self._root = root
         self._make_directory = make_directory
-        #: Directories from the root to where we stand, and their names.
+        #: Directories from the root to the current one, and their names.
         self._stack: list[Fd] = [root]
         self.names: list[str] = []
         self._links = 0
 
     @property
     def directory(self) -> Fd:
-        """Where we stand."""
+        """The current directory."""
         return self._stack[-1]
 
     def enter(self, path: str) -> None:
@@ -120,7 +120,7 @@ class Walk:
         return ""
 
     def verify(self) -> None:
-        """Check that where we stand is still below the root. Raises SyscallError EAGAIN if it was moved away."""
+        """Check that the current directory is still below the root. Raises SyscallError EAGAIN if it was moved away."""
         current = self.directory
         for _ in range(_MAX_DEPTH):
             if same_file(current, self._root):

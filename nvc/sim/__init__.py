@@ -19,7 +19,7 @@ _HINT = "make one with: nvc-py sim create DIR --machine h200   (nvc-py sim list 
 
 
 def host(directory: str) -> Host:
-    """The simulated machine in ``directory``, as a host that discovery can look at.
+    """The simulated machine in ``directory``, as a host for discovery.
 
     Raises InputError when the directory is not a simulated machine or cannot be read.
     """

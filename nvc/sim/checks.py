@@ -1,4 +1,4 @@
-"""What a description must keep to beyond its types. Names in it become paths and lines of text, so they are checked."""
+"""Checks of a description beyond its types. Its names become parts of paths and of lines of text."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MAJORS, _GPU_MINORS, _GPUS, _MIGS, _FAULTS, _CHANNELS = range(1, 4096), range(2
 
 
 def check(machine: MachineDescription) -> None:
-    """Raise DecodeError, naming the field, for the first thing that is wrong."""
+    """Raise DecodeError, with the field, for the first invalid value."""
     _match(_NAME, machine.name, "name")
     _match(_VERSION, machine.driver_version, "driver_version")
     if machine.platform not in PLATFORMS:
-        raise DecodeError(f"platform: {machine.platform!r} is none of {', '.join(filter(None, PLATFORMS))}")
+        raise DecodeError(f"platform: {machine.platform!r} must be one of {', '.join(filter(None, PLATFORMS))}")
     if machine.platform:
         _check_platform(machine)
     else:
@@ -48,7 +48,7 @@ def check(machine: MachineDescription) -> None:
         _range(range(1 << 40), model.memory, f"gpu_models.{name}.memory")
         _range(range(model.memory + 1), model.memory_reserved, f"gpu_models.{name}.memory_reserved")
     if machine.pageable not in PAGEABLE:
-        raise DecodeError(f"pageable: {machine.pageable!r} is none of {', '.join(PAGEABLE)}")
+        raise DecodeError(f"pageable: {machine.pageable!r} must be one of {', '.join(PAGEABLE)}")
     _check_gpus(machine)
     _check_files(machine)
 
@@ -74,7 +74,7 @@ def _check_gpus(machine: MachineDescription) -> None:
         for field in ("minor", "uuid", "bus_id"):
             value = getattr(gpu, field)
             if (field, value) in seen:
-                raise DecodeError(f"{where}.{field}: {value} is given twice")
+                raise DecodeError(f"{where}.{field}: {value} is a duplicate")
             seen.add((field, value))
         _match(_UUID, gpu.uuid, f"{where}.uuid")
         _ = gpu.pci
@@ -85,7 +85,7 @@ def _check_mig(gpu: GpuDescription, where: str, *, capable: bool) -> None:
     if gpu.mig_enabled and not capable:
         raise DecodeError(f"{where}.mig_enabled: this model has no MIG")
     if gpu.mig and not gpu.mig_enabled:
-        raise DecodeError(f"{where}.mig: has MIG devices and MIG is not enabled")
+        raise DecodeError(f"{where}.mig: MIG devices, but mig_enabled is false")
     _range(range(_MIGS + 1), len(gpu.mig), f"{where}: number of MIG devices")
     for mig in gpu.mig:
         _match(_UUID, mig.uuid, f"{where}.mig.uuid")
@@ -99,18 +99,18 @@ def _check_files(machine: MachineDescription) -> None:
     libraries = {row.name for row in LIBRARIES}
     for name in machine.extra:
         if name not in libraries and name not in EXTRA_BINARIES:
-            raise DecodeError(f"extra: {name!r} is no library or program that this knows")
+            raise DecodeError(f"extra: {name!r} is not a known library or program")
     for name in machine.without:
         if name not in names and not _NODE.fullmatch(name):
-            raise DecodeError(f"without: {name!r} is no library, program or device node that this knows")
+            raise DecodeError(f"without: {name!r} is not a known library, program or device node")
     for name, version in machine.versions.items():
         _match(_VERSION, version, f"versions.{name}")
     for name in (*machine.versions, *machine.damage):
         if name not in libraries:
-            raise DecodeError(f"versions, damage: {name!r} is no library that this knows")
+            raise DecodeError(f"versions, damage: {name!r} is not a known library")
     for name, damage in machine.damage.items():
         if damage not in DAMAGES:
-            raise DecodeError(f"damage.{name}: {damage!r} is none of {', '.join(DAMAGES)}")
+            raise DecodeError(f"damage.{name}: {damage!r} must be one of {', '.join(DAMAGES)}")
     for path in machine.sockets:
         _match(_SOCKET, path, "sockets")
     for name in machine.firmware:
@@ -126,7 +126,7 @@ def _check_files(machine: MachineDescription) -> None:
 
 def _match(pattern: re.Pattern[str], text: str, where: str) -> None:
     if not pattern.fullmatch(text):
-        raise DecodeError(f"{where}: {text!r} is not like {pattern.pattern}")
+        raise DecodeError(f"{where}: {text!r} does not match {pattern.pattern}")
 
 
 def _range(allowed: range, value: int, where: str) -> None:

@@ -58,8 +58,8 @@ def create(
 
     The directory may be missing or empty; with ``force`` it may also hold a simulated machine, which is replaced.
     warn: gets one line for everything that was left out.
-    Raises InputError for an unknown machine or an unsuitable directory, DetectionError when something the making needs
-    (ldconfig, the compiled templates) is not there. On failure the directory is as it was.
+    Raises InputError for an unknown machine or an unsuitable directory, DetectionError without ldconfig or
+    the compiled templates. On failure the directory is unchanged.
     """
     description = load(machine) if isinstance(machine, str) else checked(machine)
     directory = os.path.realpath(directory)
@@ -71,14 +71,14 @@ def create(
         raise InputError(
             f"{parent}: {reason(error)}", hint="the parent directory must exist and be writable"
         ) from error
-    # The driver service reads the machine without rights, so everybody must be able to, whatever the caller's umask.
+    # The driver service reads the machine without rights: every user needs read permission, whatever the umask is.
     umask = os.umask(0o022)
     try:
         _build(description, building, warn)
         os.chmod(building, 0o755)
         _put_in_place(building, directory, old)
     except OSError as error:
-        raise DetectionError(f"making {directory}: {error.filename or ''}: {reason(error)}") from error
+        raise DetectionError(f"cannot create {directory}: {error.filename or ''}: {reason(error)}") from error
     finally:
         os.umask(umask)
         shutil.rmtree(building, ignore_errors=True)
@@ -98,13 +98,13 @@ def _check_target(directory: str, force: bool) -> bool:
     if not os.path.isfile(os.path.join(directory, MACHINE_FILE)):
         raise InputError(f"{directory} is not empty and not a simulated machine", hint="name a new directory")
     if not force:
-        raise InputError(f"{directory} already holds a simulated machine", hint="--force makes it anew")
+        raise InputError(f"{directory} already holds a simulated machine", hint="--force replaces it")
     return True
 
 
 def _put_in_place(building: str, directory: str, old: bool) -> None:
     if not old:
-        os.rename(building, directory)  # onto nothing or an empty directory
+        os.rename(building, directory)  # the target is missing or an empty directory
         return
     aside = f"{building}.old"
     os.rename(directory, aside)
@@ -168,7 +168,7 @@ def _write(path: str, data: bytes, mode: int = 0o644) -> None:
 
 
 def _make_socket(path: str) -> None:
-    """A socket's inode; nobody listens. mknod instead of bind: no length limit, and no privilege either."""
+    """A socket's inode, without a listener. mknod instead of bind: no length limit, and no privilege either."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     os.mknod(path, stat.S_IFSOCK | 0o666)
     os.chmod(path, 0o666)
@@ -193,7 +193,7 @@ def _install_libraries(machine: MachineDescription, root: str, layout: _Layout, 
 
 
 def _damage(machine: MachineDescription, root: str, layout: _Layout, name: str, damage: str) -> None:
-    """Spoil a library behind the loader cache's back (see description.DAMAGES)."""
+    """Damage a library without updating the loader cache (see description.DAMAGES)."""
     library = next((item for item in libraries(machine, bits=64) if item.row.name == name), None)
     if library is None:
         raise InputError(f"machine {machine.name} damages {name}, which it does not have")

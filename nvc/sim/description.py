@@ -1,4 +1,4 @@
-"""What a simulated machine is: Records, decoded strictly from ``nvc/sim/machines/<name>.json``."""
+"""The description of a simulated machine: Records, decoded strictly from ``nvc/sim/machines/<name>.json``."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def load(name: str) -> MachineDescription:
 
 
 def checked(machine: MachineDescription) -> MachineDescription:
-    """``machine`` itself. Raises InputError when it says something that cannot be."""
+    """``machine`` itself. Raises InputError for an invalid description."""
     from nvc.sim.checks import check
 
     try:

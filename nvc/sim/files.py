@@ -81,7 +81,7 @@ LIBRARIES = (
     Library("libGLESv1_CM.so", "1", bits32=True, needs=_EGL, glvnd=False),
     Library("libGLESv2.so", "2", bits32=True, needs=_EGL, glvnd=False),
     Library("libnvidia-ngx.so", "1", since=450),
-    # No container gets these.
+    # Not for containers.
     Library("libnvidia-api.so", "1", since=525),
     Library("libnvidia-sandboxutils.so", "1", since=565),
     Library("libnvidia-vksc-core.so", "1", since=535),

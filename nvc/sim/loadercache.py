@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from nvc.errors import DetectionError, reason
 
-#: Seconds; it takes milliseconds.
-_PATIENCE = 60.0
+#: Usually milliseconds.
+_LDCONFIG_TIMEOUT_S = 60.0
 
 
 def find_ldconfig() -> str | None:
@@ -42,11 +42,11 @@ def make_cache(root: str, directories: Sequence[str], *, ldconfig: str | None) -
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PATIENCE,
+            timeout=_LDCONFIG_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise DetectionError(f"{ldconfig} -r did not end within {_PATIENCE:.0f} s") from error
+        raise DetectionError(f"{ldconfig} -r did not end within {_LDCONFIG_TIMEOUT_S:.0f} s") from error
     except OSError as error:
         raise DetectionError(f"{ldconfig}: {reason(error)}") from error
     if done.returncode != 0 or not os.path.exists(f"{root}/etc/ld.so.cache"):

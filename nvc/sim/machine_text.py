@@ -15,7 +15,7 @@ LIMIT = 128 * 1024
 def machine_text(machine: MachineDescription, *, nodes: bool) -> str:
     """The whole text of a checked description.
 
-    nodes: the machine has device nodes, so NVML shows a GPU only to who can use its node.
+    nodes: the machine has device nodes, so NVML shows a GPU only to a process that can open its node.
     Raises InputError when the text is longer than the C side reads.
     """
     lines = [

@@ -1,4 +1,4 @@
-"""Puts a resource manager behind a simulated machine's device nodes: starts nvc-sim-manager, stops it.
+"""Starts and stops nvc-sim-manager, the resource manager behind a simulated machine's device nodes.
 
 The manager serves files by FUSE in DIR/run/nvc-sim; each is bind-mounted over the node of its name in DIR/dev. It ends
 when the connection does: by ``stop``, by the end of its last mount in any namespace, or with a signal.
@@ -21,12 +21,12 @@ from nvc.sim import host as simulated_host
 PLACE = "run/nvc-sim"
 _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
-#: How often the list of mounts is read until nothing is in it.
-_LOOKS = 3
+#: Passes over the list of mounts until it is empty.
+_UNMOUNT_PASSES = 3
 
 
 def start(directory: str, *, die_with_parent: bool = False) -> subprocess.Popen[bytes]:
-    """Serve the nodes of the machine in ``directory``. Returns the manager's process, which goes on by itself.
+    """Serve the nodes of the machine in ``directory``. Returns the manager's process, which runs on its own.
 
     die_with_parent: the manager ends when this thread does.
     Raises InputError (no machine, no nodes, served already), PrivilegeError, DetectionError (no program, no FUSE),
@@ -40,7 +40,7 @@ def start(directory: str, *, die_with_parent: bool = False) -> subprocess.Popen[
         raise InputError(f"{directory} is served already", hint=f"nvc-py sim stop {directory}")
     nodes = [name for name in sorted(os.listdir(f"{root}/dev")) if name.startswith("nvidia")]
     if "nvidiactl" not in nodes:
-        raise InputError(f"{directory} has no device nodes", hint="make it anew as root: nvc-py sim create --force")
+        raise InputError(f"{directory} has no device nodes", hint="make it again as root: nvc-py sim create --force")
     try:
         os.makedirs(place, exist_ok=True)
     except OSError as error:
@@ -52,15 +52,15 @@ def start(directory: str, *, die_with_parent: bool = False) -> subprocess.Popen[
                 syscalls.mount(os.path.join(place, name), f"{root}/dev/{name}", None, const.MS_BIND)
     except OSError as error:
         stop(directory)
-        raise MountError(f"serving the nodes of {directory}: {reason(error)}") from error
+        raise MountError(f"cannot serve the nodes of {directory}: {reason(error)}") from error
     return manager
 
 
 def stop(directory: str) -> bool:
-    """Take the served nodes away again; False when there were none.
+    """Unmount the served nodes; False when there were none.
 
-    The manager ends, also for those who have its files open (ENOTCONN) or copies of the mounts in namespaces of their
-    own. Raises InputError, MountError.
+    The manager ends, also for processes that have its files open (ENOTCONN) or copies of the mounts in other mount
+    namespaces. Raises InputError, MountError.
     """
     root = simulated_host(directory).root
     mounted = _mounts(root)
@@ -68,10 +68,10 @@ def stop(directory: str) -> bool:
         if mounted:
             _abort(mounted[0])
         # The list is read in pieces while others mount and unmount: it can have a line twice, or miss one.
-        for place in (place for _ in range(_LOOKS) for place in reversed(_mounts(root))):
+        for place in (place for _ in range(_UNMOUNT_PASSES) for place in reversed(_mounts(root))):
             _detach(place)
     except OSError as error:
-        raise MountError(f"unmounting in {directory}: {reason(error)}") from error
+        raise MountError(f"cannot unmount the nodes of {directory}: {reason(error)}") from error
     if mounted:
         _remove(os.path.join(root, PLACE))
     return bool(mounted)
@@ -90,7 +90,9 @@ def run(directory: str, command: Sequence[str]) -> int:
             syscalls.unshare(const.CLONE_NEWNS)
             syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
         except OSError as error:
-            raise PrivilegeError(f"a mount namespace: {reason(error)}", hint="run it as root") from error
+            raise PrivilegeError(
+                f"cannot create a mount namespace: {reason(error)}", hint="run this as root"
+            ) from error
         manager = start(directory, die_with_parent=True)
     try:
         return subprocess.call(command)
@@ -104,7 +106,7 @@ def run(directory: str, command: Sequence[str]) -> int:
 
 
 def is_served(root: str) -> bool:
-    """Whether a manager answers for the nodes of the machine at ``root``."""
+    """Whether a manager serves the nodes of the machine at ``root``."""
     try:
         return os.path.join(root, PLACE) in _mounts(root) and bool(os.listdir(os.path.join(root, PLACE)))
     except OSError:
@@ -116,7 +118,7 @@ def _check(root: str) -> None:
         raise PrivilegeError("serving device nodes needs root", hint="sudo nvc-py sim start DIR")
     if not os.path.exists("/dev/fuse"):
         raise DetectionError(
-            "/dev/fuse is not there", hint="modprobe fuse; in a container, give it the device /dev/fuse"
+            "/dev/fuse does not exist", hint="modprobe fuse; in a container, give it the device /dev/fuse"
         )
     templates.find(templates.MANAGER)
 
@@ -171,7 +173,7 @@ def _mounts(root: str) -> list[str]:
 
 
 def _abort(place: str) -> None:
-    """End the connection behind a mount, whoever else has it; the mount goes too, unless it is in use."""
+    """Abort the FUSE connection of a mount and of its copies; the mount is removed too, unless it is in use."""
     try:
         syscalls.umount2(place, const.MNT_FORCE)
     except OSError as error:
@@ -183,7 +185,7 @@ def _detach(place: str) -> None:
     try:
         syscalls.umount2(place, const.MNT_DETACH)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # it is no mount any more
+        if error.errno != errno.EINVAL:  # not a mount any more
             raise
 
 

@@ -50,7 +50,7 @@ def read(name: str) -> bytes:
 
 def _missing(name: str) -> DetectionError:
     return DetectionError(
-        f"the simulated driver's {name} is not there",
+        f"the simulated driver's {name} does not exist",
         hint=f"build it with `make native` (looked in {' and '.join(DIRECTORIES)})",
     )
 

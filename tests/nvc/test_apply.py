@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.apply import _in_turn, apply
+from nvc.apply import _interleaved, apply
 from nvc.errors import ContainerError, LdcacheError, MountError
 from nvc.log import Log
 from nvc.operations import DEVICE, ENDPOINT, REGULAR, AllowDevices, BindMount, Symlink, Tmpfs, UpdateLdcache
@@ -221,7 +221,7 @@ def test_a_root_that_was_replaced_is_refused(driver_root: Path, rootfs: Path) ->
         with pytest.raises(MountError) as caught:
             apply(located, str(driver_root), operations(located), LOG)
 
-        assert "another directory than a moment ago" in caught.value.message
+        assert "replaced by another directory" in caught.value.message
 
 
 @isolated
@@ -258,8 +258,8 @@ def test_what_ldconfig_does_not_look_at_is_done_while_it_runs() -> None:
     ]
     link, update, after = Symlink("/usr/lib/libcuda.so", "libcuda.so.1"), UpdateLdcache("/l", ()), late[2]
 
-    told = list(_in_turn([(one, None) for one in (late[0], library, *late[1:], link, update, after)]))
+    told = list(_interleaved([(one, None) for one in (late[0], library, *late[1:], link, update, after)]))
 
     assert [one for one, _, _ in told] == [library, link, update, *late, update, after]
     assert [index for index, (_, _, beginning) in enumerate(told) if beginning] == [2]
-    assert [one for one, _, _ in _in_turn([(late[0], None), (library, None)])] == [late[0], library]
+    assert [one for one, _, _ in _interleaved([(late[0], None), (library, None)])] == [late[0], library]

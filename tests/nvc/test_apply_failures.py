@@ -84,7 +84,7 @@ def test_a_signal_in_the_middle_takes_everything_back(driver_root: Path, rootfs:
     with container(rootfs) as pid:
         located = locate(pid, rootfs)
         mounts, files = mountinfo(pid), tree(rootfs)
-        kept = Symlink("/etc/ld.so.conf", "x")  # in force already: that is what the log is told
+        kept = Symlink("/etc/ld.so.conf", "x")  # in effect already, which is logged
         with pytest.raises(Interrupt):
             apply(located, str(driver_root), (*operations(located, cache=False), kept), Interrupting())
 

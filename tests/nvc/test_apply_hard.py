@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.apply import Excursion, apply
+from nvc.apply import MountNamespace, apply
 from nvc.errors import LdcacheError, MountError
 from nvc.execute import with_content
 from nvc.linux import procfd, syscalls
@@ -220,7 +220,7 @@ def test_nothing_is_imported_in_the_container_and_everything_is_as_before_afterw
         importers, home = list(sys.meta_path), os.stat("/proc/self/ns/mnt").st_ino
         os.chroot(rootfs)  # a caller whose root is not its namespace's, as in a chrooted engine
         ours = os.stat("/").st_ino
-        with Excursion(namespace):
+        with MountNamespace(namespace):
             assert sys.meta_path == []
             assert os.stat("/proc/self/ns/mnt").st_ino != home
         assert sys.meta_path == importers

@@ -95,7 +95,7 @@ def test_error_names_the_line_of_the_source(prefix: Path) -> None:
 
 def test_asserts_are_kept_and_docstrings_are_not(prefix: Path) -> None:
     script = (
-        "import dis, io\nout = io.StringIO()\ncode = finder.get_code('nvc.services')\n"
+        "import dis, io\nout = io.StringIO()\ncode = finder.get_code('nvc.verbs')\n"
         "dis.dis(code, file=out)\nprint('ASSERTION' in out.getvalue(), 'whole surface' in out.getvalue())"
     )
 

@@ -13,8 +13,8 @@ from nvc import directories
 from nvc.cdi import files as cdi_files
 from nvc.engines import files as engine_files
 from nvc.engines import hooksd, podman
+from nvc.engines.config import EngineConfig
 from nvc.engines.files import Files
-from nvc.engines.wish import Wish
 
 
 @pytest.fixture(autouse=True)
@@ -52,9 +52,9 @@ def test_a_cdi_specification_can_be_read_by_engines_of_all_users(tmp_path: Path)
 
 
 def test_a_hooks_file_can_be_read_by_engines_of_all_users(tmp_path: Path) -> None:
-    wish = Wish(hooks=True, hooks_dir=f"{tmp_path}/oci/hooks.d", config=f"{tmp_path}/containers.conf")
+    config = EngineConfig(hooks=True, hooks_dir=f"{tmp_path}/oci/hooks.d", main_file=f"{tmp_path}/containers.conf")
     reader = Files()
-    for edit in podman.plan(wish, reader).edits:
+    for edit in podman.plan(config, reader).edits:
         engine_files.write(edit, reader)
 
     assert [0o755, 0o755] == modes(tmp_path, "oci/hooks.d")

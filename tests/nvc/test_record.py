@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,8 +110,69 @@ def test_what_is_prepared_decodes_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     record.prepare()
 
     assert {SampleTree, SamplePair, DeviceNode} <= record._plans.keys()
-    assert SampleUndecodable not in record._plans, "one that cannot be decoded is no obstacle for others"
+    assert SampleUndecodable not in record._plans, "a class that cannot be decoded does not prevent the others"
     assert DeviceNode.from_data(NODE.as_data()) == NODE
+
+
+@pytest.fixture
+def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Any]]:
+    """Makes a module of a name and a source, importable until the test ends."""
+    monkeypatch.syspath_prepend(tmp_path)
+    names = []
+
+    def make(name: str, source: str) -> Any:
+        head = "from __future__ import annotations\nfrom nvc.record import Record\n"
+        (tmp_path / f"{name}.py").write_text(head + source)
+        names.append(name)
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+
+    yield make
+    for name in names:
+        del sys.modules[name]
+
+
+def test_an_annotation_means_the_class_of_its_own_module(make_module: Callable[[str, str], Any]) -> None:
+    """Two modules have a class Part; decoding once took the one that was imported last."""
+    source = "class Part(Record):\n    {}: int\nclass Whole(Record):\n    parts: tuple[Part, ...]\n"
+    one = make_module("sample_one", source.format("x"))
+    two = make_module("sample_two", source.format("y"))
+
+    for made, field in ((one, "x"), (two, "y")):
+        found = made.Whole.from_data({"parts": [{field: 1}]})
+        assert made.Part is type(found.parts[0])
+
+
+def test_an_inherited_field_means_the_class_of_the_module_that_declares_it(
+    make_module: Callable[[str, str], Any],
+) -> None:
+    base = make_module("sample_base", "class Part(Record):\n    x: int\nclass Base(Record):\n    part: Part\n")
+    derived = make_module(
+        "sample_derived",
+        "from sample_base import Base\nclass Part(Record):\n    y: int\nclass Derived(Base):\n    own: Part\n",
+    )
+
+    found = derived.Derived.from_data({"part": {"x": 1}, "own": {"y": 2}})
+
+    assert (base.Part, derived.Part) == (type(found.part), type(found.own))
+
+
+def test_a_class_through_its_module_s_name(make_module: Callable[[str, str], Any]) -> None:
+    other = make_module("sample_other", "class Part(Record):\n    x: int\n")
+    user = make_module("sample_user", "import sample_other\nclass Whole(Record):\n    part: sample_other.Part\n")
+
+    assert other.Part is type(user.Whole.from_data({"part": {"x": 1}}).part)
+
+
+def test_a_class_that_is_imported_for_type_checkers_only_is_declared(make_module: Callable[[str, str], Any]) -> None:
+    other = make_module("sample_other", "class Part(Record):\n    x: int\n")
+    source = "class Whole(Record):\n    {}part: Part\n"
+    declared = make_module("sample_declared", source.format("_modules = {'Part': 'sample_other'}\n    "))
+    undeclared = make_module("sample_undeclared", source.format(""))
+
+    assert other.Part is type(declared.Whole.from_data({"part": {"x": 1}}).part)
+    with pytest.raises(TypeError, match=r"sample_undeclared\.Whole.* 'Part'"):
+        undeclared.Whole.from_data({"part": {"x": 1}})
 
 
 json_values = st.recursive(

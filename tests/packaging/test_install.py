@@ -1,4 +1,4 @@
-"""make install and make uninstall: all that belongs to the program, below PREFIX and DESTDIR, for everybody to read."""
+"""make install and make uninstall: everything below PREFIX and DESTDIR, readable for every user."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_everybody_may_read_and_start_what_root_installed(prefix: Path) -> None:
-    """With root's umask 077 nobody else could."""
+def test_every_user_may_read_and_start_what_root_installed(prefix: Path) -> None:
+    """Also with root's umask 077."""
     for path in (prefix, *prefix.rglob("*")):
         mode = path.stat().st_mode
         wanted = 0o005 if path.is_dir() or mode & stat.S_IXUSR else 0o004
@@ -118,7 +118,7 @@ def test_a_relative_destdir_is_that_of_who_installs(tmp_path: Path) -> None:
 def test_uninstall_and_install_again(tmp_path: Path) -> None:
     root = tmp_path / "usr"
     (root / "bin").mkdir(parents=True)
-    (root / "bin/other").write_text("somebody else's")
+    (root / "bin/other").write_text("another program's")
     install(str(root))
     engines = tmp_path / "etc"
     engines.mkdir()

@@ -78,7 +78,7 @@ def failure(behave: Callable[[Channel], None]) -> RemoteError:
     before = open_descriptors()
     client = helper(behave)
     with pytest.raises(RemoteError) as caught:
-        # Only who hangs is not waited for: on a busy machine others take their time.
+        # Only a helper that hangs has a short deadline: on a busy machine others are slow.
         client.call("double", Question(), deadline=0.2 if behave is hang else 60)
     error = caught.value
     assert is_reaped(client.pid)
@@ -213,7 +213,7 @@ def test_descriptors_beside_an_error_are_closed() -> None:
 def test_descriptors_nobody_asked_for_are_closed() -> None:
     with helper(answering(reply(1), fds=(0, 1))) as client:
         before = open_descriptors()
-        with pytest.raises(RemoteError, match="a reply with descriptors nobody takes"):
+        with pytest.raises(RemoteError, match="a reply with unexpected descriptors"):
             client.call("give", Question())
         assert before == open_descriptors()
 
@@ -272,11 +272,11 @@ def test_a_closed_client_says_so() -> None:
 
 
 def test_close_reaps_a_helper_that_left_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rpc.client.PATIENCE", 60.0)
+    monkeypatch.setattr("rpc.client.EXIT_TIMEOUT_S", 60.0)
     client = helper(answering())
     client.close()
     assert is_reaped(client.pid)
-    assert client._process.ending() == "the helper ended (exit status 0)", "nobody killed it"
+    assert client._process.ending() == "the helper ended (exit status 0)", "it was not killed"
 
 
 def test_close_kills_a_helper_that_does_not_leave() -> None:
@@ -318,7 +318,7 @@ def test_a_service_that_unwinds_gets_sigterm_and_time(tmp_path: Any) -> None:
 
 
 def test_a_service_that_unwinds_for_ever_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rpc.client.UNWINDING", 0.2)
+    monkeypatch.setattr("rpc.client.UNWIND_TIMEOUT_S", 0.2)
     client = helper(hang, UNWINDING)
     with pytest.raises(RemoteError):
         client.call("double", Question(), deadline=0.1)

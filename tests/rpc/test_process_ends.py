@@ -50,7 +50,7 @@ def test_sixty_starts_leave_nothing() -> None:
 def test_an_earlier_service_ends_while_a_later_one_lives(running: Callable[..., Client]) -> None:
     first, second = running(), running()
     first.close()
-    assert first._process.ending() == "the helper ended (exit status 0)", "nobody had to kill it"
+    assert first._process.ending() == "the helper ended (exit status 0)", "it was not killed"
     assert Answer("aa") == second.call("double", Question("a"))
 
 
@@ -189,25 +189,24 @@ def test_a_signal_to_a_process_that_is_gone_is_nothing() -> None:
     assert "the helper ended (exit status 0)" == child.ending()
 
 
-def test_a_helper_that_lingers_is_not_waited_for_until_it_is_reaped(
+def test_close_without_wait_returns_before_the_exit_and_reap_after_it(
     running: Callable[..., Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, opened = os.pipe()
 
-    def farewell() -> None:
+    def on_shutdown() -> None:
         time.sleep(0.1)
-        (tmp_path / "said").touch()
-        # What comes behind this nobody waits for.
+        (tmp_path / "released").touch()
+        # close(wait=False) does not wait for anything after this.
         end = os._exit
         os._exit = lambda status: (os.read(gate, 1), end(status))  # type: ignore[assignment]
 
-    monkeypatch.setattr("rpc.client.PATIENCE", 60.0)
-    client = running(telling(lambda: "yes"), farewell=farewell)
+    monkeypatch.setattr("rpc.client.EXIT_TIMEOUT_S", 60.0)
+    client = running(telling(lambda: "yes"), on_shutdown=on_shutdown)
     client.call("run", Question())
-    client.linger()
-    client.close()
+    client.close(wait=False)
 
-    assert (tmp_path / "said").exists()
+    assert (tmp_path / "released").exists()
     assert os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None, "it has not ended"
     assert client.closed
     os.write(opened, b"x")

@@ -79,14 +79,14 @@ def test_a_change_that_hangs_is_interrupted() -> None:
 
     begin = time.monotonic()
     assert "Stop" == outcome(body)
-    assert stop.PATIENCE <= time.monotonic() - begin < 100, "it would sleep for 600 s"
+    assert stop.CHANGE_TIMEOUT_S <= time.monotonic() - begin < 100, "it would sleep for 600 s"
 
 
 def test_taking_back_is_not_interrupted_even_when_it_is_slow() -> None:
     def body(notes: list[str]) -> None:
         with Deferred(firm=True):
             terminate()
-            time.sleep(stop.PATIENCE + 0.3)
+            time.sleep(stop.CHANGE_TIMEOUT_S + 0.3)
             notes.append("all taken back")
         notes.append("too late")
 
@@ -94,7 +94,7 @@ def test_taking_back_is_not_interrupted_even_when_it_is_slow() -> None:
 
 
 def test_taking_back_that_hangs_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stop, "UNWINDING", 1)
+    monkeypatch.setattr(stop, "UNWIND_LIMIT_S", 1)
 
     def body(notes: list[str]) -> None:
         with Deferred(firm=True):
@@ -105,7 +105,7 @@ def test_taking_back_that_hangs_ends_the_process(monkeypatch: pytest.MonkeyPatch
 
 
 def test_unwinding_that_hangs_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stop, "UNWINDING", 1)
+    monkeypatch.setattr(stop, "UNWIND_LIMIT_S", 1)
 
     def body(notes: list[str]) -> None:
         try:
@@ -130,7 +130,7 @@ def test_it_comes_once_only() -> None:
 
 
 def test_a_failure_at_the_same_time_is_replaced_by_it() -> None:
-    """The caller has given up: nobody is left to read the failure."""
+    """The caller has died: no process reads the failure."""
 
     def body(notes: list[str]) -> None:
         with Deferred(firm=True):

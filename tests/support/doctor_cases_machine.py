@@ -114,7 +114,7 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "driver-loaded",
         lambda t: (no_driver(t), t.directory("sys/module/nouveau")),
         "error",
-        "nouveau driver has",
+        "bound to the nouveau driver",
     ),
     "proc hidden": ("driver-loaded", hidden, "error", "module is loaded, but"),
     "odd version": ("driver-loaded", lambda t: t.write("proc/driver/nvidia/version", "hello\n"), "error", "'hello'"),
@@ -124,14 +124,14 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
             "sys/bus/pci/devices/0000:99:00.0/class", "0x030200\n"
         ),
         "error",
-        "did not take GPU 0000:99:00.0",
+        "GPU 0000:99:00.0 is not bound",
     ),
     "no uvm": ("driver-uvm", lambda t: t.replace("proc/devices", "238 nvidia-uvm\n", ""), "error", "nvidia-uvm"),
     "HMM": ("driver-memory", lambda t: pageable(t, HMM), "note", "memory can move into video memory (HMM)"),
     "ATS": ("driver-memory", lambda t: pageable(t, ATS), "note", "a NUMA node (ATS)"),
-    "UVM refuses": ("driver-memory", lambda t: pageable(t, errno.EIO), "note", "does not say whether"),
+    "UVM refuses": ("driver-memory", lambda t: pageable(t, errno.EIO), "note", "does not report whether"),
     "UVM out of reach": ("driver-memory", lambda t: pageable(t, errno.EACCES), "note", "permission denied"),
-    "UVM not there": ("driver-memory", lambda t: pageable(t, errno.ENOENT), "ok", "nothing to look at"),
+    "UVM not there": ("driver-memory", lambda t: pageable(t, errno.ENOENT), "ok", "nothing to check"),
     "NVML fails": ("driver-nvml", failing, "error", "nvml error: driver not loaded"),
     "no firmware": (
         "driver-firmware",
@@ -139,7 +139,7 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "warning",
         "no GSP firmware",
     ),
-    "firmware of an unknown place": (
+    "firmware from an unknown place": (
         "driver-firmware",
         lambda t: no_firmware(t),
         "note",
@@ -271,7 +271,7 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "note",
         "hugetlb",
     ),
-    "filters unseen": ("cgroup-filters", lambda t: setattr(t, "uid", 1000), "note", "only root may ask"),
+    "filters unseen": ("cgroup-filters", lambda t: setattr(t, "uid", 1000), "note", "only root may query"),
     "filters forbidden": ("cgroup-filters", lambda t: no_filters(t, errno.EPERM), "note", "with these rights"),
     "no filters": ("cgroup-filters", lambda t: no_filters(t, errno.EINVAL), "error", "no device filters"),
     "daemon-reload, hooks": (

@@ -97,7 +97,7 @@ SOFTWARE_QUIET: dict[str, Change | None] = {
 #: id -> check, change, level, words of the finding.
 SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
     "not installed": ("engine-programs", lambda t: None, "note", "nvc-hook"),
-    "docker unaware": ("engine-docker", lambda t: t.program("dockerd"), "note", "no way to GPUs"),
+    "docker unaware": ("engine-docker", lambda t: t.program("dockerd"), "note", "no runtime, hook or CDI"),
     "docker broken": (
         "engine-docker",
         lambda t: t.write("etc/docker/daemon.json", '{"runtimes": '),
@@ -109,7 +109,7 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "engine-docker",
         lambda t: t.json("etc/docker/daemon.json", {"runtimes": {"nvidia": {"path": "/opt/nvidia-container-runtime"}}}),
         "error",
-        "which is not there",
+        "which does not exist",
     ),
     "docker, no such default": (
         "engine-docker",
@@ -137,7 +137,7 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "warning",
         "/no/where",
     ),
-    "containerd unaware": ("engine-containerd", containerd("version = 2\n"), "note", "no way to GPUs"),
+    "containerd unaware": ("engine-containerd", containerd("version = 2\n"), "note", "no runtime or CDI"),
     "containerd broken": ("engine-containerd", containerd("version = \n"), "error", "not TOML"),
     "containerd, odd version": ("engine-containerd", containerd("version = 'two'\n"), "error", "not a number"),
     "containerd, runtime gone": (
@@ -209,7 +209,7 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "hooks-files",
         lambda t: t.json(f"{HOOKS}/nvc.json", HOOK),
         "error",
-        "/usr/bin/nvc-hook is not there",
+        "/usr/bin/nvc-hook does not exist",
     ),
     "hook relative": (
         "hooks-files",
@@ -243,7 +243,7 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
     ),
     "CDI broken": ("cdi-files", lambda t: t.write("etc/cdi/nvidia.yaml", "a: [\n"), "error", "nvidia.yaml"),
     "CDI twice": ("cdi-files", lambda t: t.spec().spec("run/cdi/other.json"), "warning", "engines resolve neither"),
-    "no CDI": ("cdi-there", lambda t: None, "note", "no CDI spec offers"),
+    "no CDI": ("cdi-there", lambda t: None, "note", "no CDI spec has"),
     "CDI, file gone": (
         "cdi-paths",
         lambda t: t.spec(mounts=[{"hostPath": "/no/libcuda.so.1", "containerPath": "/x"}]),
@@ -279,10 +279,10 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "cdi-numbers",
         lambda t: t.spec("etc/cdi/nvidia.json", deviceNodes=[{"path": "/dev/nvidia-uvm", "major": 238}]),
         "warning",
-        "stays after a boot",
+        "still there after a boot",
     ),
     "CDI of a GPU that went": ("cdi-devices", lambda t: t.spec(device="7"), "error", "7"),
-    "CDI without a GPU": ("cdi-devices", lambda t: t.spec(device="all"), "warning", "does not offer GPU 0"),
+    "CDI without a GPU": ("cdi-devices", lambda t: t.spec(device="all"), "warning", "lacks GPU 0"),
     "CDI hook without env": (
         "cdi-environment",
         lambda t: t.spec(hooks=[{"hookName": "createContainer", "path": "/x"}]),
@@ -290,7 +290,7 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "CVE-2025-23266",
     ),
     "CDI and hook": ("cdi-twice", lambda t: (cdi_hooks(t), t.spec(env=["A=b"])), "warning", "acts on containers"),
-    "CDI never refreshed": ("cdi-refresh", lambda t: t.systemd().spec(), "warning", "nothing makes"),
+    "CDI never refreshed": ("cdi-refresh", lambda t: t.systemd().spec(), "warning", "no unit generates"),
     "CDI refreshed late": (
         "cdi-refresh",
         lambda t: (
@@ -351,7 +351,7 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "host-rootless",
         lambda t: t.program("podman").write("proc/sys/kernel/unprivileged_userns_clone", "0\n"),
         "warning",
-        "for root only",
+        "only root can create",
     ),
     "no ids": ("host-rootless", lambda t: t.program("podman"), "note", "/etc/subuid"),
     "private root": ("host-propagation", lambda t: t.write("proc/self/mountinfo", PRIVATE), "note", "private mount"),
@@ -362,7 +362,7 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "inventory-cache",
         lambda t: (t.directory("run/nvc"), os.symlink("/etc/passwd", t.path("run/nvc/inventory.json"))),
         "error",
-        "not a file of one name",
+        "not a regular file with one link",
     ),
     "libraries of shares nowhere": ("share-libraries", lambda t: None, "warning", "are not installed"),
     "library of a platform gone": (

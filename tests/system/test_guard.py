@@ -129,7 +129,7 @@ def race(tenants: Tenants) -> None:
     left = {probe.info()[0] for probe in probes}
     assert len(left) == 1
     assert left.pop() < 64 * MIB
-    assert tenants.of().truth == 0 or tenants.of().truth <= LIMIT
+    assert tenants.of().driver_usage == 0 or tenants.of().driver_usage <= LIMIT
     for probe in probes:
         os.kill(probe.process.pid, signal.SIGKILL)
     until(lambda: tenants.of().memory == 0, "everything is back")

@@ -108,7 +108,7 @@ def size_race(one: Attack) -> None:
     given = one.get("given")
     assert given >= 3
     assert 0 < one.memory() <= LIMIT
-    until(lambda: one.tenants.of(1).truth == one.memory(), "the driver says the same")
+    until(lambda: one.tenants.of(1).driver_usage == one.memory(), "the driver says the same")
 
 
 def command_race(one: Attack) -> None:
@@ -130,7 +130,7 @@ def class_race(one: Attack) -> None:
         assert one.memory() <= LIMIT
         one.go()
         more = one.get("more")
-        until(lambda: one.tenants.of(1).truth <= one.memory(), "the driver's word counts")
+        until(lambda: one.tenants.of(1).driver_usage <= one.memory(), "the driver's word counts")
         assert one.memory() <= LIMIT
         assert more == 0 or "over-quota" in reasons(one)
         one.go()
@@ -148,7 +148,7 @@ def heir_race(one: Attack) -> None:
         assert one.main.wait(30) == -signal.SIGKILL
         assert {"over-quota", "raced"} <= reasons(one)
         return
-    until(lambda: one.tenants.of(1).truth <= one.memory(), "the driver's word counts")
+    until(lambda: one.tenants.of(1).driver_usage <= one.memory(), "the driver's word counts")
     assert one.memory() <= LIMIT
     one.go()
 
@@ -160,7 +160,7 @@ def event_race(one: Attack) -> None:
     assert one.get("given") > 0
     assert one.tenants.status(1).continued - before <= 2
     assert one.memory() <= LIMIT
-    assert one.tenants.of(1).truth <= one.memory()
+    assert one.tenants.of(1).driver_usage <= one.memory()
     assert reasons(one) <= {"over-quota"}
     # How much of it was memory is a matter of how often the other thread had a processor.
     is_too_much = one.memory() + 9 * GIB > LIMIT

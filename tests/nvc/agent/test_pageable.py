@@ -36,7 +36,7 @@ def test_one_line_with_the_remedy(answer: str) -> None:
     (line,) = told(lambda: answer)
 
     assert line["event"] == "problem"
-    assert (line["what"], line["hint"]) == (ADVICE[answer].what, ADVICE[answer].mend)
+    assert (line["what"], line["hint"]) == (ADVICE[answer].what, ADVICE[answer].fix)
 
 
 def test_nothing_where_memory_stays_where_it_is() -> None:

@@ -23,7 +23,7 @@ from tests.support.readable import search_path
 
 Ran = tuple[int, str, str]
 KEYS = {"schema", "program", "simulated", "level", "counts", "findings"}
-FINDING = {"level", "area", "check", "what", "why", "mend"}
+FINDING = {"level", "area", "check", "what", "why", "fix"}
 ROOT = Path(__file__).parents[3]
 
 
@@ -65,8 +65,8 @@ def test_a_machine_that_is_not(doctor: Callable[..., Ran], make_tree: Callable[[
 
     assert code == 2
     assert err == "SIMULATED machine broken; kernel and cgroups are this computer's\n"
-    assert "  warning  ldcache-stale: the loader cache names files that are gone" in out
-    assert "           mend: sudo ldconfig -r " in out
+    assert "  warning  ldcache-stale: the loader cache names files that do not exist" in out
+    assert "           fix:  sudo ldconfig -r " in out
     assert "  ok  " not in out
 
 
@@ -83,7 +83,7 @@ def test_an_error(doctor: Callable[..., Ran], make_tree: Callable[[str], Tree]) 
 @pytest.mark.parametrize(
     ("word", "level", "words"),
     [
-        ("off", "ok", "moves no ordinary memory"),
+        ("off", "ok", "moves no pageable system memory"),
         ("hmm", "note", "uvm_disable_hmm=1"),
         ("ats", "note", "NVreg_CoherentGPUMemoryMode=driver"),
     ],
@@ -101,7 +101,7 @@ def test_the_driver_is_asked_about_ordinary_memory(
 
     assert ran.returncode == report.EXIT_CODES[level]
     assert found["level"] == level
-    assert words in found["what"] + found["mend"]
+    assert words in found["what"] + found["fix"]
 
 
 @pytest.mark.root
@@ -112,7 +112,7 @@ def test_the_node_of_a_machine_that_nobody_serves_is_not_opened(
     code, out, _ = doctor(make_tree("h200"), "--only", "driver")
 
     assert code == 0
-    assert "ok       driver-memory: nothing to look at here" in out
+    assert "ok       driver-memory: nothing to check here" in out
 
 
 def test_nvml_that_hangs(
@@ -174,7 +174,7 @@ def tmp_directory() -> Iterator[str]:
 
 @pytest.mark.root
 def test_an_ordinary_user_is_told_what_he_cannot_see(tmp_directory: str) -> None:
-    """In a process of its own, which gives up root; two of the machine's directories let nobody in."""
+    """In a process of its own, which gives up root; two of the machine's directories have no permissions."""
     tree = (
         Tree(f"{tmp_directory}/machine", "h200")
         .directory("etc/containers/oci/hooks.d", 0o700)

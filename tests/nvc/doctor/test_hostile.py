@@ -70,7 +70,7 @@ ODD_TOML = (
 
 
 def ask() -> Inventory:
-    raise InitializationError("nobody is asked here")
+    raise InitializationError("no NVML in this test")
 
 
 @pytest.fixture
@@ -159,6 +159,6 @@ def test_odd_toml_in_every_toml_file(content: str, tree: Tree) -> None:
 def test_a_name_with_a_quote_cannot_end_the_command(tree: Tree) -> None:
     name = "etc/containers/oci/hooks.d/a'; touch HACKED; '.json"
     tree.write(name, "{")
-    (mend,) = [finding.mend for finding in tree.examine("hooks-files") if finding.level == "error"]
+    (fix,) = [finding.fix for finding in tree.examine("hooks-files") if finding.level == "error"]
 
-    assert shlex.split(mend) == ["sudo", "mv", str(tree.path(name)), "/root/"]
+    assert shlex.split(fix) == ["sudo", "mv", str(tree.path(name)), "/root/"]

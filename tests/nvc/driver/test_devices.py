@@ -111,7 +111,7 @@ def test_the_node_of_a_capability_file(driver_root: DriverRoot) -> None:
         ("/etc/passwd", "not below"),
         ("/proc/driver/nvidia/../../devices", "not below"),
         ("/proc/driver/nvidia/./params", "not below"),
-        ("/proc/driver/nvidia/params", "names no DeviceFileMinor"),
+        ("/proc/driver/nvidia/params", "has no DeviceFileMinor"),
         ("/proc/driver/nvidia/none", "no such file"),
     ],
 )

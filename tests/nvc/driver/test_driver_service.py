@@ -95,8 +95,8 @@ def test_the_process_has_given_everything_up(driver_root: Callable[..., Host], l
         assert host.root == os.readlink(f"/proc/{client.pid}/root")
         assert host.root == os.readlink(f"/proc/{client.pid}/cwd")
         limits = Path(f"/proc/{client.pid}/limits").read_text()
-    nobody, none = "\t".join(["65534"] * 4), "0" * 16
-    assert (nobody, nobody, "65534") == (found["Uid"], found["Gid"], found["Groups"])
+    overflow, none = "\t".join(["65534"] * 4), "0" * 16
+    assert (overflow, overflow, "65534") == (found["Uid"], found["Gid"], found["Groups"])
     assert [none] * 4 == [found[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")]
     assert "1" == found["NoNewPrivs"]
     assert "2" == found["Seccomp"]
@@ -230,7 +230,7 @@ def failure(host: Host, deadline: float = 10, *, first: float = 60) -> NvcError:
             id="an error that the binding does not know",
         ),
         pytest.param(
-            ["WITHOUT_CUDA"], DetectionError, "detection error: nvml error: unknown error", "older",
+            ["WITHOUT_CUDA"], DetectionError, "detection error: nvml error: unknown error", "too old",
             id="symbol missing",
         ),
         pytest.param(

@@ -29,7 +29,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Host]:
 
     def make(name: str) -> Host:
         directory = tmp_path_factory.mktemp(name)
-        # The NVML process is nobody and must be able to pass.
+        # The NVML process has the overflow uid and needs search permission.
         directory.chmod(0o755)
         return create(str(directory / "machine"), name)
 

@@ -230,7 +230,7 @@ def test_the_log_says_why_nvml_was_asked(machine: Machine, log: Any) -> None:
     machine.load()
     machine.load()
 
-    assert log.has("is of another time: nvrm changed")
+    assert log.has("is outdated: nvrm changed")
     assert log.has(f"inventory from {machine.cache}")
     assert log.has("missing library libnvoptix.so")
 

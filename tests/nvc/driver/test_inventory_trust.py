@@ -132,7 +132,7 @@ def test_a_cache_that_cannot_be_written_is_a_line_in_the_log(machine: Machine, l
 
     machine.load(Path("/proc/none/inventory.json"))
 
-    assert log.has("inventory is not kept in /proc/none/inventory.json")
+    assert log.has("inventory is not cached in /proc/none/inventory.json")
 
 
 @pytest.mark.parametrize("room", [0, 10])

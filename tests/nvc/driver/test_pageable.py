@@ -1,4 +1,4 @@
-"""Ordinary memory in video memory: who is asked, and what is believed. The driver's answers are a simulated one's."""
+"""Pageable system memory in video memory: the query and its result, with a simulated driver."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_another_drivers_device_is_not_opened(machine: Path) -> None:
 
 def served(machine: Path, question: Callable[[Path], Any]) -> Any:
     """The answer to a question about the node of a simulated driver, which is a file."""
-    from tests.support.manager import serve  # where nothing can be served it skips whoever imports it
+    from tests.support.manager import serve  # skips the importing test where FUSE is missing
 
     def work() -> Any:
         manager = serve(machine / "description", machine / "nodes")

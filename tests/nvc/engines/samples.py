@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nvc.engines import containerd, crio, docker, podman
-from nvc.engines.wish import Plan, Sources, Wish
+from nvc.engines.config import EngineConfig, Plan, Sources
 
 GOLDEN = Path(__file__).parent / "golden"
-WISH = Wish(hooks_dir="/etc/containers/oci/hooks.d")
+CONFIG = EngineConfig(hooks_dir="/etc/containers/oci/hooks.d")
 CASES = sorted(path.name.removesuffix(path.suffix).removesuffix(".before") for path in GOLDEN.glob("*.before.*"))
 
 
 class Engine(NamedTuple):
     configure: Callable[..., str]
-    plan: Callable[[Wish, Sources], Plan]
+    plan: Callable[[EngineConfig, Sources], Plan]
     suffix: str
 
 
@@ -40,9 +40,9 @@ def golden(case: str, part: str) -> Path:
     return GOLDEN / f"{case}.{part}{engine(case).suffix}"
 
 
-def wish(case: str) -> Wish:
+def config(case: str) -> EngineConfig:
     """What each case asks for: everything, so that every kind of edit is in its golden file."""
-    return WISH.replace(config="/etc/engine/config", default=True, cdi=True, hooks=case == "podman-hook")
+    return CONFIG.replace(main_file="/etc/engine/config", default=True, cdi=True, hooks=case == "podman-hook")
 
 
 class Memory:

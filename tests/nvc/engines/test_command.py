@@ -111,7 +111,7 @@ def test_a_broken_file_is_left_alone(engine: str, words: tuple[str, ...], bench:
     assert err.startswith(
         f"nvc-py: input error: {bench.file} is not valid {'JSON' if engine == 'docker' else 'TOML'}: line"
     )
-    assert "nvc-py: hint: the file was left as it is; mend it" in err
+    assert "nvc-py: hint: the file was not changed; correct it" in err
     assert bench.files() == start
 
 

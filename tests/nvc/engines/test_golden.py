@@ -6,19 +6,19 @@ import json
 
 import pytest
 
-from tests.nvc.engines.samples import CASES, WISH, before, engine, golden, wish
+from tests.nvc.engines.samples import CASES, CONFIG, before, config, engine, golden
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_configured(case: str) -> None:
-    assert golden(case, "after").read_bytes().decode() == engine(case).configure(before(case), wish(case))
+    assert golden(case, "after").read_bytes().decode() == engine(case).configure(before(case), config(case))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_configured_twice_is_configured_once(case: str) -> None:
-    once = engine(case).configure(before(case), wish(case))
+    once = engine(case).configure(before(case), config(case))
 
-    assert once == engine(case).configure(once, wish(case))
+    assert once == engine(case).configure(once, config(case))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -26,7 +26,7 @@ def test_no_line_of_others_is_lost(case: str) -> None:
     """Every comment stays, and every line but those whose value was asked to change."""
     if case == "containerd-inline":
         return  # its tables are all on the one line that changes
-    after = engine(case).configure(before(case), wish(case).replace(default=False, cdi=False)).splitlines()
+    after = engine(case).configure(before(case), config(case).replace(default=False, cdi=False)).splitlines()
     lost = [line for line in before(case).splitlines() if line not in after and line + "," not in after]
 
     assert all("untime" in line or "hooks_dir" in line or "options" in line for line in lost), lost
@@ -36,4 +36,4 @@ def test_no_line_of_others_is_lost(case: str) -> None:
 def test_docker_files_are_json_that_others_read(case: str) -> None:
     text = golden(case, "after").read_bytes().decode("utf-8-sig")
 
-    assert {"path": WISH.path}.items() <= json.loads(text)["runtimes"]["nvidia"].items()
+    assert {"path": CONFIG.path}.items() <= json.loads(text)["runtimes"]["nvidia"].items()

@@ -8,8 +8,8 @@ import tomllib
 import pytest
 
 from nvc.engines import containerd, crio, docker, hooksd, podman
+from nvc.engines.config import EngineConfig, Plan
 from nvc.engines.edit import HEADER
-from nvc.engines.wish import Plan, Wish
 from nvc.errors import InputError
 from tests.nvc.engines.samples import Memory
 
@@ -17,14 +17,14 @@ MAIN = "/etc/containerd/config.toml"
 DROP_IN = "/etc/containerd/conf.d/99-nvidia.toml"
 CRI = 'plugins."io.containerd.grpc.v1.cri"'
 V2 = f'version = 2\n[{CRI}]\nsandbox_image = "p"\n[{CRI}.containerd.runtimes.runc.options]\nSystemdCgroup = true\n'
-CONTAINERD = Wish(config=MAIN)
-CRIO = Wish(
-    config="/etc/crio/crio.conf",
+CONTAINERD = EngineConfig(main_file=MAIN)
+CRIO = EngineConfig(
+    main_file="/etc/crio/crio.conf",
     drop_in="/etc/crio/crio.conf.d/99-nvidia.toml",
     hooks_dir="/etc/containers/oci/hooks.d",
 )
-PODMAN = Wish(
-    config="/etc/containers/containers.conf",
+PODMAN = EngineConfig(
+    main_file="/etc/containers/containers.conf",
     drop_in="/etc/containers/containers.conf.d/99-nvidia.conf",
     hooks_dir="/etc/containers/oci/hooks.d",
     hooks=True,
@@ -151,7 +151,7 @@ def test_crio_starts_from_the_default_runtime_of_any_file() -> None:
     assert written(plan) == [CRIO.drop_in]
     runtimes = tomllib.loads(memory.texts[CRIO.drop_in])["crio"]["runtime"]["runtimes"]
     assert runtimes == {"nvidia": {"monitor_path": "/m", "runtime_path": "/usr/bin/nvc-runtime", "runtime_type": "oci"}}
-    assert plan.notes == ("CRI-O uses CDI without being told: --cdi changes nothing",)
+    assert plan.notes == ("CRI-O supports CDI without configuration: --cdi changes nothing",)
 
 
 def test_crio_with_the_hook() -> None:
@@ -265,7 +265,7 @@ def test_a_directory_with_other_hooks_is_read_on() -> None:
 
     assert written(plan) == ["/etc/containers/oci/hooks.d/nvc.json"]
     assert PODMAN.drop_in in memory.texts
-    assert "goes on reading it" in plan.notes[0]
+    assert "still reads it" in plan.notes[0]
 
 
 def test_podman_with_a_runtime_beside_the_hook_is_told() -> None:
@@ -290,7 +290,7 @@ def test_podman_with_a_runtime_beside_the_hook_is_told() -> None:
     ],
 )
 def test_docker_reload(text: str, cdi: bool, command: str) -> None:
-    assert docker.plan(Wish(config="/d", cdi=cdi), Memory(**{"/d": text})).reload == command
+    assert docker.plan(EngineConfig(main_file="/d", cdi=cdi), Memory(**{"/d": text})).reload == command
 
 
 @pytest.mark.parametrize(
@@ -307,19 +307,19 @@ def test_docker_reload(text: str, cdi: bool, command: str) -> None:
 def test_a_value_where_a_table_should_be(plan: object, text: str, message: str) -> None:
     assert callable(plan)
     with pytest.raises(InputError, match=message):
-        plan(Wish(config="/c", hooks_dir="/h"), Memory(**{"/c": text}))
+        plan(EngineConfig(main_file="/c", hooks_dir="/h"), Memory(**{"/c": text}))
 
 
 def test_an_entry_that_podman_could_not_read_is_put_right() -> None:
-    memory = Memory(**{PODMAN.config: "[engine.runtimes.nvidia]\npath = '/x'\n"})
+    memory = Memory(**{PODMAN.main_file: "[engine.runtimes.nvidia]\npath = '/x'\n"})
     memory.carry_out(podman.plan(PODMAN.replace(hooks=False, drop_in=""), memory))
 
-    assert tomllib.loads(memory.texts[PODMAN.config])["engine"]["runtimes"] == {"nvidia": ["/usr/bin/nvc-runtime"]}
+    assert tomllib.loads(memory.texts[PODMAN.main_file])["engine"]["runtimes"] == {"nvidia": ["/usr/bin/nvc-runtime"]}
 
 
 @pytest.mark.parametrize("hooks", [True, False])
 @pytest.mark.parametrize("asked", [CRIO, PODMAN], ids=["crio", "podman"])
-def test_one_removal_takes_hook_and_runtime(asked: Wish, hooks: bool) -> None:
+def test_one_removal_takes_hook_and_runtime(asked: EngineConfig, hooks: bool) -> None:
     plan = crio.plan if asked is CRIO else podman.plan
     memory = Memory()
     for mode in (True, False):

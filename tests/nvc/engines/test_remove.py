@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from nvc.engines import jsontext, tomltext
 from nvc.engines.changes import same
-from nvc.engines.wish import Wish
-from tests.nvc.engines.samples import CASES, ENGINES, Memory, before, engine, wish
+from nvc.engines.config import EngineConfig
+from tests.nvc.engines.samples import CASES, ENGINES, Memory, before, config, engine
 
 PATH = "/etc/engine/config"
 FLAGS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=3)
@@ -29,8 +29,8 @@ def test_removing_gives_the_file_back(case: str, flags: list[tuple[bool, bool]],
     """After any number of runs with any options the file is as it was, in content; after one run, to the letter."""
     memory = Memory(**{PATH: before(case)})
     for default, cdi in flags:
-        memory.carry_out(engine(case).plan(wish(case).replace(default=default, cdi=cdi), memory))
-    memory.carry_out(engine(case).plan(wish(case).replace(remove=True), memory))
+        memory.carry_out(engine(case).plan(config(case).replace(default=default, cdi=cdi), memory))
+    memory.carry_out(engine(case).plan(config(case).replace(remove=True), memory))
 
     assert same(parsed(case, before(case)), parsed(case, memory.texts[PATH]))
     assert memory.backups == {}
@@ -43,7 +43,9 @@ def test_removing_gives_the_file_back(case: str, flags: list[tuple[bool, bool]],
 @pytest.mark.parametrize("hooks", [True, False])
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_file_that_was_not_there_goes_away(name: str, default: bool, cdi: bool, hooks: bool) -> None:
-    asked = Wish(config=PATH, hooks_dir="/h", default=default, cdi=cdi, hooks=hooks and name in ("crio", "podman"))
+    asked = EngineConfig(
+        main_file=PATH, hooks_dir="/h", default=default, cdi=cdi, hooks=hooks and name in ("crio", "podman")
+    )
     memory = Memory()
     memory.carry_out(ENGINES[name].plan(asked, memory))
     assert memory.texts
@@ -62,7 +64,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_what_others_wrote_since_stays(name: str) -> None:
-    asked = Wish(config=PATH, default=True, hooks_dir="/h")
+    asked = EngineConfig(main_file=PATH, default=True, hooks_dir="/h")
     memory = Memory()
     memory.carry_out(ENGINES[name].plan(asked, memory))
     start, line, data = OTHERS[name]
@@ -78,7 +80,7 @@ def test_what_others_wrote_since_stays(name: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_others_changed_since_stays_and_the_rest_is_as_before(case: str) -> None:
-    asked = wish(case)
+    asked = config(case)
     memory = Memory(**{PATH: before(case)})
     memory.carry_out(engine(case).plan(asked, memory))
     docker = case.startswith("docker")
@@ -99,7 +101,7 @@ def test_what_others_changed_since_stays_and_the_rest_is_as_before(case: str) ->
 @pytest.mark.parametrize("case", [case for case in CASES if case.endswith("toolkit")])
 def test_another_programs_runtime_is_not_ours_to_remove(case: str) -> None:
     memory = Memory(**{PATH: before(case)})
-    plan = memory.carry_out(engine(case).plan(wish(case).replace(remove=True), memory))
+    plan = memory.carry_out(engine(case).plan(config(case).replace(remove=True), memory))
 
     assert plan.edits == ()
     assert [note for note in plan.notes if "nvidia-container-runtime, not ours" in note]
@@ -108,7 +110,10 @@ def test_another_programs_runtime_is_not_ours_to_remove(case: str) -> None:
 @pytest.mark.parametrize("name", ENGINES)
 def test_two_names_go_one_by_one(name: str) -> None:
     start = {"docker": '{"debug": true}\n'}.get(name, "[other]\na = 1\n")
-    first, second = Wish(config=PATH, hooks_dir="/h"), Wish(name="nvidia-cdi", config=PATH, hooks_dir="/h")
+    first, second = (
+        EngineConfig(main_file=PATH, hooks_dir="/h"),
+        EngineConfig(name="nvidia-cdi", main_file=PATH, hooks_dir="/h"),
+    )
     memory = Memory(**{PATH: start})
     for asked in (first, second, first.replace(remove=True)):
         memory.carry_out(ENGINES[name].plan(asked, memory))
@@ -122,7 +127,7 @@ def test_two_names_go_one_by_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_removing_from_nothing_changes_nothing(name: str) -> None:
-    asked = Wish(config=PATH, hooks_dir="/h", remove=True)
+    asked = EngineConfig(main_file=PATH, hooks_dir="/h", remove=True)
 
     assert ENGINES[name].plan(asked, Memory()).edits == ()
     assert ENGINES[name].plan(asked, Memory(**{PATH: "\n"})).edits == ()
@@ -130,7 +135,7 @@ def test_removing_from_nothing_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_broken_backup_is_no_help_and_no_harm(name: str) -> None:
-    asked = Wish(config=PATH, hooks_dir="/h")
+    asked = EngineConfig(main_file=PATH, hooks_dir="/h")
     memory = Memory(**{PATH: {"docker": '{"debug": true}'}.get(name, "[other]\na = 1\n")})
     memory.carry_out(ENGINES[name].plan(asked, memory))
     memory.backups[PATH] = "{["
@@ -152,4 +157,7 @@ def test_a_broken_backup_is_no_help_and_no_harm(name: str) -> None:
     ],
 )
 def test_empty_tables_of_others_stay(name: str, text: str) -> None:
-    assert ENGINES[name].plan(Wish(config=PATH, hooks_dir="/h", remove=True), Memory(**{PATH: text})).edits == ()
+    assert (
+        ENGINES[name].plan(EngineConfig(main_file=PATH, hooks_dir="/h", remove=True), Memory(**{PATH: text})).edits
+        == ()
+    )

@@ -25,7 +25,7 @@ def faults_of_a_fork(*, settled: bool) -> int:
     if child == 0:
         try:
             if settled:
-                memory.settle()
+                memory.prefault()
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
             for place in range(0, SIZE, 4096):
                 inherited[place] = 1
@@ -60,4 +60,4 @@ def test_a_settled_fork_has_paid_already() -> None:
 
 def test_a_kernel_that_cannot_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syscalls, "unavailable", {"madvise"})
-    memory.settle()
+    memory.prefault()

@@ -1,4 +1,4 @@
-"""nvc.linux.namespaces: who may enter one."""
+"""nvc.linux.namespaces: the rights to enter one."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_sealed_copy_is_the_file_and_stays_it(tmp_path: Path) -> None:
         for change in (lambda: os.pwrite(copy.fileno(), b"x", 0), lambda: os.ftruncate(copy.fileno(), 1)):
             with pytest.raises(PermissionError):
                 change()
-        # Nor through /proc, as who shares its namespace would try.
+        # Nor through /proc, as a process in its namespace could try.
         other = os.open(f"/proc/self/fd/{copy.fileno()}", os.O_RDWR)
         with pytest.raises(PermissionError):
             os.write(other, b"x")

@@ -1,4 +1,4 @@
-"""nvc.linux.restart on processes that sleep: they leave their wait and enter it again, and nobody sees it."""
+"""nvc.linux.restart on processes that sleep: they leave their wait and enter it again, invisibly."""
 
 from __future__ import annotations
 

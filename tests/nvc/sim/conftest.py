@@ -34,7 +34,7 @@ def made(templates: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 @pytest.fixture
 def served(tmp_path: Path) -> Callable[..., Any]:
     """Runs a function with the directory of a served machine, in namespaces that end with it."""
-    from tests.support.manager import with_manager  # where nothing can be served it skips whoever imports it
+    from tests.support.manager import with_manager  # skips the importing test where FUSE is missing
 
     build("nvc-sim-manager")
 

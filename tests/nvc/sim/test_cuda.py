@@ -1,4 +1,4 @@
-"""The simulated libcuda with a manager behind the nodes: what native/test's programs see, and who else sees it."""
+"""The simulated libcuda with a manager behind the nodes: what native/test's programs and other processes see."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def waited_for_processor() -> float:
 
 @pytest.mark.parametrize("programs", [1, 2])
 def test_programs_get_all_of_the_gpu_that_the_model_gives_them(root: str, programs: int) -> None:
-    """Whoever waits for work is told in time: an engine that could have worked does not stand still.
+    """A waiter is woken in time: an engine with work is never idle.
 
     Never more than the model says; less than four fifths of it only when the computer is busy with other things, as
     its processors' pressure tells.
@@ -105,7 +105,7 @@ def test_programs_get_all_of_the_gpu_that_the_model_gives_them(root: str, progra
             return
         busy = (waited_for_processor() - waited) / (time.monotonic() - began)
         if busy > 0.1:
-            pytest.skip(f"this computer is busy: somebody waited for a processor for {busy:.0%} of the time")
+            pytest.skip(f"this computer is busy: processes waited for a processor for {busy:.0%} of the time")
     pytest.fail(f"{rates} a second, of {expected:.0f}")
 
 

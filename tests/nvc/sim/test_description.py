@@ -71,7 +71,7 @@ GPU_CHANGES = [
     ("uuid", "GPU-1\nend=0", "uuid"),
     ("uuid", "", "uuid"),
     ("model", "NVIDIA H999", "model"),
-    ("mig", [{"uuid": "MIG-1", "profile": "1g.10gb", "gi": 7, "ci": 0}], "MIG is not enabled"),
+    ("mig", [{"uuid": "MIG-1", "profile": "1g.10gb", "gi": 7, "ci": 0}], "mig_enabled is false"),
 ]
 
 

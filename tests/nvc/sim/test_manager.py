@@ -151,7 +151,7 @@ def _ask_inside(place: Path) -> list[int]:
 
 
 def test_processes_are_named_as_the_asker_sees_them(served: Any) -> None:
-    """In a pid namespace of its own, a process sees itself as 1, and not who is outside."""
+    """In a pid namespace of its own, a process sees itself as 1, and no process outside."""
     inner, outer, own = served(_pids)
     assert inner == [1]
     assert outer == [own]
@@ -171,7 +171,7 @@ def _managed(place: Path) -> list[int]:
 
 
 def test_the_node_of_managed_memory_takes_plain_numbers_and_mappings_at_their_address(served: Any) -> None:
-    """Not initialised (0x40), initialised, a GPU that nobody has (0x12), a range off any page (0x1E), a mapping that
+    """Not initialised (0x40), initialised, an unknown GPU (0x12), a range off any page (0x1E), a mapping that
     reads as zeros.
     """
     assert [0x40, 0, 0x12, 0x1E, 0] == served(_managed)

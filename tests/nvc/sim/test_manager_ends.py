@@ -50,7 +50,7 @@ def _last_close(place: Path) -> list[int]:
 
 
 def test_memory_goes_with_the_last_descriptor_of_the_open_file(served: Any) -> None:
-    """A duplicate keeps it, and so does a forked child; whoever asks after the last one is told that it is free."""
+    """A duplicate keeps it, and so does a forked child; after the last one the memory is reported as free."""
     assert [GIB, GIB, 0] == served(_last_close)
 
 

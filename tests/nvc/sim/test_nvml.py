@@ -1,4 +1,4 @@
-"""The simulated NVML, asked through nvidia-ml-py: it answers what the description says, to whom it may."""
+"""The simulated NVML, asked through nvidia-ml-py: it answers what the description says, subject to permissions."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_it_needs_the_compiled_program(made: Callable[[str], Host], monkeypatch:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/fuse")
     monkeypatch.setattr(templates, "DIRECTORIES", ("/nowhere",))
-    with pytest.raises(DetectionError, match="nvc-sim-manager is not there") as caught:
+    with pytest.raises(DetectionError, match="nvc-sim-manager does not exist") as caught:
         serving.start(place)
     assert "make native" in caught.value.hint
 
@@ -45,7 +45,7 @@ def test_it_needs_fuse(made: Callable[[str], Host], monkeypatch: pytest.MonkeyPa
     place = made("h200").root
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os.path, "exists", lambda path: False)
-    with pytest.raises(DetectionError, match="/dev/fuse is not there"):
+    with pytest.raises(DetectionError, match="/dev/fuse does not exist"):
         serving.start(place)
 
 

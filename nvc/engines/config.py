@@ -1,4 +1,4 @@
-"""What the user wants of an engine, and what has to be done for it: plain values, passed between the modules here."""
+"""Values that the modules here pass to each other: the configuration that is wanted, and the edits that make it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from nvc.record import Record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: How the programs are called; an entry that starts one of them is ours, whoever wrote it.
+#: Base names of the programs: every entry that starts one of them is ours, whether written by nvc-py or by hand.
 RUNTIME = "nvc-runtime"
 HOOK = "nvc-hook"
 
 
-class Wish(Record):
-    """One call of ``runtime configure``.
+class EngineConfig(Record):
+    """What an engine's files are to contain after ``runtime configure``.
 
     name, path: of the runtime. hook: path of the OCI hook. default: make it the engine's default runtime. cdi: switch
-    the engine's own CDI support on. hooks: use the OCI hook in place of a runtime. config: the engine's main file.
+    the engine's own CDI support on. hooks: use the OCI hook in place of a runtime. main_file: the engine's main file.
     drop_in: the file beside it that takes the edits, "" for the main file. hooks_dir: where the hook's JSON goes.
-    stage: OCI stage of the hook. remove: take out what was put in.
+    stage: OCI stage of the hook. remove: take the entries out.
     """
 
     name: str = "nvidia"
@@ -29,7 +29,7 @@ class Wish(Record):
     default: bool = False
     cdi: bool = False
     hooks: bool = False
-    config: str = ""
+    main_file: str = ""
     drop_in: str = ""
     hooks_dir: str = ""
     stage: str = "prestart"
@@ -38,7 +38,7 @@ class Wish(Record):
 
 class FileEdit(Record):
     """One file to write. before, after: its text; None where there is no file. backup: "make" one of ``before``,
-    "keep" the one there is (it shows the file without us), or "drop" it."""
+    "keep" the existing one (the file without our entries), or "drop" it."""
 
     path: str
     before: str | None
@@ -47,7 +47,7 @@ class FileEdit(Record):
 
 
 class Plan(Record):
-    """edits: the files that change, in the order of writing. looked_at: every file that could have changed. notes:
+    """edits: the files that change, in the order of writing. looked_at: every file that was considered. notes:
     sentences for the user. reload: the command that makes the engine read its files, "" if none is needed."""
 
     edits: tuple[FileEdit, ...]
@@ -57,13 +57,13 @@ class Plan(Record):
 
 
 class Sources(Protocol):
-    """Where texts come from: ``files.Files``, or a dictionary in tests."""
+    """Reads files: ``files.Files``, or a dictionary in tests."""
 
     def read(self, path: str) -> str | None:
         """The text of a file, None if there is none."""
 
     def backup(self, path: str) -> str | None:
-        """The text of the file before we changed it, None if it was not there."""
+        """The text of the file before our first edit, None if there is no backup."""
 
     def listing(self, pattern: str) -> Sequence[str]:
         """The paths that a shell pattern matches, sorted."""

@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
-from nvc import errors, services
+from nvc import errors
+from nvc.container_verbs import CONTAINER
+from nvc.driver.verbs import DRIVER
 from nvc.errors import ContainerError, DetectionError, InitializationError, MountError, NvcError
 from nvc.linux.rights import RIGHTS
 from nvc.linux.syscalls import SyscallError
 from nvc.log import Log, open_log
-from nvc.services import CONTAINER, DRIVER, SERVICES, Verb, by_phase, raise_remote, translate
+from nvc.verbs import IDLE, HelperService, Verb, by_phase, raise_remote, translate
 from rpc.errors import NOT_PROCESSED, TIMED_OUT, RemoteError
 from rpc.method import Service
 from rpc.process import start
 
-ROWS = [pytest.param(service, verb, id=f"{service.name}.{name}") for service in SERVICES.values()
+ROWS = [pytest.param(service, verb, id=f"{service.name}.{name}") for service in (DRIVER, CONTAINER)
         for name, verb in service.methods.items()]  # fmt: skip
 
 
@@ -69,10 +71,10 @@ def test_the_system_call_behind_an_error_is_in_the_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("service", "verb"), ROWS)
 def test_every_phase_is_in_the_table_of_rights(service: Service, verb: Verb) -> None:
     assert verb.phase in (RIGHTS if service is CONTAINER else ("",))
-    assert services.IDLE in RIGHTS
+    assert IDLE in RIGHTS
 
 
-def crossed(error: BaseException, service: Service = CONTAINER, verb: str = "apply") -> NvcError:
+def crossed(error: BaseException, service: HelperService = CONTAINER, verb: str = "apply") -> NvcError:
     """What a caller gets when the handler of ``verb`` raises ``error``: through a real helper process."""
 
     def handler(request: Any, fds: list[int]) -> Any:
@@ -95,7 +97,7 @@ def crossed(error: BaseException, service: Service = CONTAINER, verb: str = "app
     ):
         client.call(verb, Empty())
     with pytest.raises(NvcError) as ours:
-        raise_remote(caught.value)
+        raise_remote(caught.value, service)
     return ours.value
 
 
@@ -131,16 +133,16 @@ def test_any_other_error_gets_the_stage_of_the_verb(error: BaseException, messag
 
 def test_silence_has_a_hint() -> None:
     with pytest.raises(InitializationError) as caught:
-        raise_remote(RemoteError("driver", "system", TIMED_OUT, "no answer in 10 s"))
+        raise_remote(RemoteError("driver", "system", TIMED_OUT, "no answer in 10 s"), DRIVER)
     assert "initialization error: driver rpc error: timed out: system: no answer in 10 s" == str(caught.value)
     assert "nvidia-persistenced" in caught.value.hint and "--timeout" in caught.value.hint
 
 
-@pytest.mark.parametrize(("service", "verb", "hint"), [("container", "apply", "--debug"), ("driver", "gpu", "dmesg")])
-def test_a_death_has_another(service: str, verb: str, hint: str) -> None:
+@pytest.mark.parametrize(("service", "verb", "hint"), [(CONTAINER, "apply", "--debug"), (DRIVER, "gpu", "dmesg")])
+def test_a_death_has_another(service: HelperService, verb: str, hint: str) -> None:
     with pytest.raises(NvcError) as caught:
-        raise_remote(RemoteError(service, verb, NOT_PROCESSED, "the helper died"))
-    text = f"{service} rpc error: failed to process request: {verb}: the helper died"
+        raise_remote(RemoteError(service.name, verb, NOT_PROCESSED, "the helper died"), service)
+    text = f"{service.name} rpc error: failed to process request: {verb}: the helper died"
     assert text == caught.value.message
     assert hint in caught.value.hint and "--timeout" not in caught.value.hint
 
@@ -156,19 +158,19 @@ def test_a_death_has_another(service: str, verb: str, hint: str) -> None:
 )
 def test_data_of_a_helper_that_lies_is_not_believed(data: dict[str, Any]) -> None:
     with pytest.raises(DetectionError, match="driver rpc error: failed to process request: gpu: text"):
-        raise_remote(RemoteError("driver", "gpu", NOT_PROCESSED, "text", data))
+        raise_remote(RemoteError("driver", "gpu", NOT_PROCESSED, "text", data), DRIVER)
 
 
 def test_an_unknown_stage_becomes_the_verbs() -> None:
     data = {"stage": "made up", "message": "x", "hint": "h"}
     with pytest.raises(DetectionError, match="detection error: x"):
-        raise_remote(RemoteError("driver", "gpu", NOT_PROCESSED, "text", data))
+        raise_remote(RemoteError("driver", "gpu", NOT_PROCESSED, "text", data), DRIVER)
 
 
 def test_the_cause_is_kept_for_the_debug_log() -> None:
     remote = RemoteError("driver", "gpu", NOT_PROCESSED, "text")
     with pytest.raises(DetectionError) as caught:
-        raise_remote(remote)
+        raise_remote(remote, DRIVER)
     assert remote is caught.value.__cause__
 
 
@@ -188,4 +190,4 @@ def test_handlers_of_the_driver_are_its_verbs(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(service.process, "start", begin)
     with pytest.raises(InitializationError, match="the driver service cannot be started: too many open files"):
         service.start(Host(), uid=None, gid=None, deadline=1, log=Log.none())
-    assert set(services.DRIVER.methods) == set(seen[0])
+    assert set(DRIVER.methods) == set(seen[0])
