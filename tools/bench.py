@@ -41,7 +41,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=15, help="measurements of each row (default 15)")
     parser.add_argument("--many-rounds", type=int, default=3, help=f"rounds of {MANY} containers at once (default 3)")
     parser.add_argument(
-        "--only", choices=["agent"], help="these rows alone: agent is `configure` by the pre-fork server"
+        "--only",
+        choices=["agent", "calls"],
+        help="these rows alone: agent is `configure` by the pre-fork server, calls those of tools/bench_calls.py",
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument("--write", metavar="FILE", help="also write the report to FILE, e.g. docs/measured/NAME.md")

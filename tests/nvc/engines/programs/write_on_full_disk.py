@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[4]))
+from nvc.engines.config import FileEdit
 from nvc.engines.files import Files, write
-from nvc.engines.wish import FileEdit
 from nvc.errors import NvcError
 
 try:
