@@ -13,7 +13,8 @@ from nvc.doctor.finding import Finding, error, note, ok, warning
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
 
-#: Feature -> (first kernel, the fallback without it, whether containers fail without it). docs/internals/kernel-features.md.
+#: Feature -> (first kernel, the fallback without it, whether containers fail without it);
+#: docs/internals/kernel-features.md.
 FEATURES = {
     "openat2": ("5.6", "paths in containers are walked component by component", False),
     "new mount calls": ("5.2", "mount(2) and a remount are used", False),
