@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Layout(NamedTuple):
     """Where an engine's settings are. below: the distribution's file under the main one. pattern: what the engine
     reads of the drop-in directory. entry: a runtime's settings, from the template and our program. program: the path
-    in such settings, None if there is none."""
+    in such settings, None if there is none. beside: the name under which our runtime is registered beside the hook, ""
+    for none."""
 
     runtimes: Path
     default: Path
@@ -26,6 +27,7 @@ class Layout(NamedTuple):
     entry: Callable[[Tree, Wish], object]
     program: Callable[[object], object]
     reload: str
+    beside: str = ""
 
 
 def target(wish: Wish) -> str:
@@ -52,6 +54,7 @@ def plan(layout: Layout, wish: Wish, sources: Sources) -> Plan:
         )
         directories = [*_effective(layout, layers), hooksd.BUILT_IN, wish.hooks_dir]
         notes = hooksd.twice(wish, sources, sorted(set(directories)))
+        notes += _foreign(layout, tree, wish, (layout.beside,) if layout.beside else ())
         return Plan(edits, (hooksd.path(wish), path), notes, layout.reload)
     wanted = changes(layout, layers, tree, wish)
     edits = tuple(steps.put(sources, steps.TOML, path, wanted, ours=ours, header=edit.HEADER))
@@ -75,40 +78,59 @@ def changes(layout: Layout, layers: list[Tree], tree: Tree, wish: Wish) -> list[
 
 
 def hook_changes(layout: Layout, layers: list[Tree], tree: Tree, wish: Wish) -> list[Change]:
-    """What makes the engine read the hooks' directory: a list replaces the one before it, so ours repeats it."""
+    """What makes the engine read the hooks' directory, and know our runtime where the layout has one beside the hook.
+
+    A list replaces the one before it, so ours repeats it.
+    """
     known = _effective(layout, [*layers, tree])
-    return [] if wish.hooks_dir in known else [Change(layout.hooks, [*known, wish.hooks_dir])]
+    result = [] if wish.hooks_dir in known else [Change(layout.hooks, [*known, wish.hooks_dir])]
+    place = (*layout.runtimes, layout.beside)
+    if layout.beside and not _foreign(layout, tree, wish, (layout.beside,)):
+        result.append(Change(place, layout.entry({}, wish)))
+    return result
+
+
+def _foreign(layout: Layout, tree: Tree, wish: Wish, names: tuple[str, ...]) -> tuple[str, ...]:
+    """A note about each of these runtimes that the file has and that is another program."""
+    found = {name: layout.program(get(tree, (*layout.runtimes, name))) for name in names}
+    there = [name for name in names if has(tree, (*layout.runtimes, name)) and not steps.is_ours(found[name], wish)]
+    return tuple(f"the runtime {name} in {target(wish)} is {found[name]}, not ours: it stays" for name in there)
 
 
 def _remove(
     layout: Layout, wish: Wish, sources: Sources, tree: Tree, layers: list[Tree]
 ) -> tuple[tuple[FileEdit, ...], tuple[str, ...]]:
-    path, place = target(wish), (*layout.runtimes, wish.name)
-    notes: tuple[str, ...] = ()
+    path = target(wish)
+    names = tuple(dict.fromkeys(filter(None, (wish.name, layout.beside))))
+    notes = _foreign(layout, tree, wish, names)
     owned: list[Path] = []
     also: list[Change] = []
-    program = layout.program(get(tree, place))
-    if has(tree, place) and not steps.is_ours(program, wish):
-        notes = (f"the runtime {wish.name} in {path} is {program}, not ours: it stays",)
-    else:
+    found = wish
+    for name in names:
+        place = (*layout.runtimes, name)
+        program = layout.program(get(tree, place))
+        if has(tree, place) and not steps.is_ours(program, wish):
+            continue
         owned.append(place)
-        if get(tree, layout.default) == wish.name:
+        if get(tree, layout.default) == name:
             owned.append(layout.default)
+        found = found.replace(path=program) if isinstance(program, str) else found
     hook = tuple(hooksd.take(wish, sources))
+    read_on = False
     if hook and wish.hooks_dir in _strings(get(tree, layout.hooks)):
         if hooksd.others(wish, sources):
+            read_on = True
             notes += (f"{wish.hooks_dir} has other hooks, so the engine goes on reading it",)
         else:
             left = [name for name in _strings(get(tree, layout.hooks)) if name != wish.hooks_dir]
             gone = left == _effective(layout, layers)  # the list says what holds without it
             also.append(Change(layout.hooks) if gone else Change(layout.hooks, left))
-    found = wish.replace(path=program) if isinstance(program, str) else wish
     ways: list[steps.Changes] = [
         lambda before, way=way: changes(layout, layers, before, way)  # type: ignore[misc]
         for way in steps.variants(found)
     ]
-    if also:
-        ways.append(lambda before: hook_changes(layout, layers, before, wish))
+    if hook and not read_on:
+        ways.append(lambda before: hook_changes(layout, layers, before, found))
     edits = steps.take(
         sources,
         steps.TOML,
