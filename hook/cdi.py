@@ -1,7 +1,8 @@
 """``nvc-cdi-hook NAME [OPTION...] [then NAME [OPTION...]]...``: the hooks that CDI specs of ours name.
 
 An engine puts them into the container's configuration, and the runtime starts them at createContainer with the
-container's state on stdin. Names and options are those of nvidia-cdi-hook, so that its specs work with this program.
+container's state on stdin (``apply-cuda-memory-limits`` at createRuntime). Names and options are those of
+nvidia-cdi-hook, so that its specs work with this program.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from nvc.errors import ContainerError, InputError, NvcError, UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     Values = dict[str, list[str]]
 
 PROGRAM = "nvc-cdi-hook"
 #: Between two hooks of one start.
 THEN = "then"
+#: The one hook that is started outside of the container (``nvc.cdi.memory_limits``).
+MEMORY = "apply-cuda-memory-limits"
+#: How the names of hooks begin that must not be left out: what they apply to the container would be missing.
+_APPLY = "apply-"
 _TIMEOUT = 30.0
 _COMPAT = "/usr/local/cuda/compat"
 COMMON = (
@@ -60,13 +65,22 @@ HOOKS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
             ("root", "PATH", "the driver is below PATH"),
         ),
     ),
+    MEMORY: (
+        "limit the container to the memory that its variable NVIDIA_GPU_MEMORY_LIMIT says (stage createRuntime)",
+        (
+            ("gpu-id", "UUID", "a GPU that is limited; may be repeated"),
+            ("driver-root", "DIR", "the driver is below DIR"),
+            ("container-spec", "-", "the state is on standard input, where it always is"),
+            ("sim", "DIR", "use the simulated machine in DIR"),
+        ),
+    ),
     "chmod": (
         "change the mode of directories that an engine made",
         (("mode", "OCTAL", "permission bits"), ("path", "DIR", "a directory; may be repeated")),
     ),
     "noop": ("do nothing", ()),
 }
-_REPEATABLE = ("link", "folder", "path")
+_REPEATABLE = ("link", "folder", "path", "gpu-id")
 
 
 def main(argv: Sequence[str], stdin: int = 0) -> int:
@@ -139,8 +153,13 @@ def _split(argv: Sequence[str]) -> list[list[str]]:
 
 
 def _read(words: list[str]) -> tuple[str, Values]:
-    """(name, values of its options); ("", {}) for a hook that we do not know. Raises UsageError."""
+    """(name, values of its options); ("", {}) for a hook that may be left out. Raises UsageError, InputError."""
     name = words[0] if words else ""
+    if name.startswith(_APPLY) and name not in HOOKS:
+        raise InputError(
+            f"unknown hook {name!r}: the container would be without what it applies",
+            hint="upgrade nvc-py, or leave the hook out of the CDI specification (--disable-hook)",
+        )
     if name not in HOOKS:
         # A spec may be newer than we are; a container without the newest hook is better than none.
         _print(2, f"{PROGRAM}: warning: unknown hook {name!r} is left out\n")
@@ -170,30 +189,77 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     timeout = waits[-1] if waits else _TIMEOUT
     # All words are read before anything is done.
     calls = [(name.replace("-", "_"), _ARGUMENTS[name](values)) for name, values in steps if name in _ARGUMENTS]
+    if any(name == MEMORY for name, _ in steps):
+        if len(calls) > 1:
+            raise UsageError(f"{MEMORY} is of another stage than the other hooks: start it alone")
+        _limit_memory(calls[0][1], state.decode(state.read(stdin, timeout)), timeout, debug)
+        return
     current = state.decode(state.read(stdin, timeout))
     _require_inside(current.pid)
     rootfs = _rootfs(current)
-    asked = _asked(current) if "share" in (name for name, _ in steps) else ("", {}, False)
+    asked, words = _asked(current) if "share" in (name for name, _ in steps) else (("", {}, False), "")
     from nvc.cdi import hooks
     from nvc.log import open_log
 
     log = open_log(debug)
     target = hooks.HookTarget(rootfs, timeout, current.id, *asked)
     hooks.prepare()
-    for function, arguments in calls:
+    for function, given in calls:
+        arguments = (words, *given[1:]) if function == "share" and not given[0] else given
         getattr(hooks, function)(target, *arguments, log)
 
 
-def _asked(current: state.State) -> tuple[str, dict[str, str], bool]:
-    """The annotation that asks for a share, the container's environment, whether it is guarded. Raises InputError.
+def _limit_memory(arguments: tuple[object, ...], current: state.State, timeout: float, debug: str) -> None:
+    """Every entry of the container's hooks makes the same share, of the GPUs of all of them. Raises NvcError."""
+    config = bundle.parse(bundle.read(current.bundle), current.bundle)
+    found = bundle.look(config, current.bundle)
+    variables = environment.parse(found.env)
+    from nvc.cdi import memory_limits
+    from nvc.log import open_log
 
-    Where the bundle is not to be read (that of a rootless container may not be), the annotations of the state count.
+    log = open_log(debug)
+    if not memory_limits.limit(variables, log):
+        return
+    from nvc.cdi.hooks import HookTarget
+
+    own, driver_root, simulated = arguments
+    assert isinstance(own, list)
+    share = dict(found.annotations).get(bundle.SHARE, current.share)
+    rootfs = bundle.rootfs(found, current.root)
+    target = HookTarget(rootfs, timeout, current.id, share, variables, found.guarded)
+    uuids = [*own, *_gpus(config)]
+    memory_limits.apply(target, state.require_pid(current), uuids, str(simulated), str(driver_root), log)
+
+
+def _gpus(config: dict[str, Any]) -> list[str]:
+    """The GPUs of every entry that names this hook, whatever program it starts. Raises UsageError."""
+    stages = config.get("hooks")
+    lists = [stage for stage in (stages.values() if isinstance(stages, dict) else ()) if isinstance(stage, list)]
+    words = [entry.get("args") for stage in lists for entry in stage if isinstance(entry, dict)]
+    after = [args[args.index(MEMORY) :] for args in words if isinstance(args, list) and MEMORY in args]
+    return [uuid for args in after for uuid in _read(args)[1].get("gpu-id", [])]
+
+
+def _asked(current: state.State) -> tuple[tuple[str, dict[str, str], bool], str]:
+    """What asks for a share: the annotation, the container's environment, whether it is guarded; and words.
+
+    The words are of the hook that limits memory, where the container has that too: it came first, and what is decided
+    now replaces it. Raises InputError. Where the bundle is not to be read (that of a rootless container may not be),
+    the annotations of the state count.
     """
     if current.share and not os.access(f"{current.bundle}/config.json", os.R_OK):
-        return current.share, {}, False
-    config = bundle.decode(bundle.read(current.bundle), current.bundle)
-    share = dict(config.annotations).get(bundle.SHARE, current.share)
-    return share, environment.parse(config.env), config.guarded
+        return (current.share, {}, False), ""
+    content = bundle.parse(bundle.read(current.bundle), current.bundle)
+    config = bundle.look(content, current.bundle)
+    share, variables = dict(config.annotations).get(bundle.SHARE, current.share), environment.parse(config.env)
+    asked = share, variables, config.guarded
+    if not _gpus(content):
+        return asked, ""
+    from nvc.cdi.memory_limits import limit
+    from nvc.log import Log
+
+    most = limit(variables, Log.none())
+    return asked, f"mem={most}Mi" if most else ""
 
 
 def _rootfs(current: state.State) -> str:
@@ -242,6 +308,17 @@ def _compat_arguments(values: Values) -> tuple[object, ...]:
     return _last(values, "host-driver-version"), _last(values, "host-cuda-version"), directory
 
 
+def _memory_arguments(values: Values) -> tuple[object, ...]:
+    spec, root = _last(values, "container-spec"), _last(values, "driver-root")
+    if spec not in ("", "-"):
+        raise UsageError(f"{MEMORY}: --container-spec {spec!r}: the state is read from standard input only")
+    if root and not root.startswith("/"):
+        raise InputError(f"{MEMORY}: --driver-root {root!r} is not an absolute path")
+    if not all(values.get("gpu-id", [""])):
+        raise UsageError(f"{MEMORY}: --gpu-id needs the UUID of a GPU")
+    return values["gpu-id"], root, _last(values, "sim")
+
+
 def _chmod_arguments(values: Values) -> tuple[object, ...]:
     text = _last(values, "mode")
     if not text or len(text) > 5 or not set(text) <= set("01234567") or int(text, 8) > 0o777:
@@ -257,6 +334,7 @@ _ARGUMENTS: dict[str, Callable[[Values], tuple[object, ...]]] = {
     "disable-device-node-modification": lambda values: (_last(values, "sim"),),
     "update-application-profile": lambda values: (),
     "share": lambda values: (_last(values, "share"), _last(values, "sim"), _last(values, "root")),
+    MEMORY: _memory_arguments,
     "chmod": _chmod_arguments,
 }
 

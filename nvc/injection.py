@@ -29,8 +29,6 @@ SHARE_VARIABLES = (
 )
 #: The node's configuration, whose section [share] has the rules for shares.
 NODE_CONFIG = "/etc/nvc/config.toml"
-#: Bytes of it: as many as it may have.
-_CONFIG_LOOK = 1 << 20
 
 
 class ShareWish(Record):
@@ -49,12 +47,15 @@ class ShareWish(Record):
     guarded: bool = False
 
     def may_matter(self) -> bool:
-        """Whether anything of it could give a share: cheap, and yes rather than no."""
+        """Whether anything of it could give a share: cheap, and yes rather than no.
+
+        Raises InputError for a broken file: its rules, which may be shares, are not known.
+        """
         if self.annotation or self.option:
             return True
         if any(name.startswith(SHARE_VARIABLES) for name in self.environment):
             return True
-        return _mentions_shares(self.config or NODE_CONFIG)
+        return _has_rules(self.config)
 
 
 class Wishes(Record):
@@ -94,20 +95,14 @@ def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
     session.update_ldcache()
 
 
-def _mentions_shares(config: str) -> bool:
-    """Whether a configuration file may have rules for shares. A file that cannot be read may: reading it will tell."""
-    try:
-        number = os.open(config, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    try:
-        return b"share" in os.read(number, _CONFIG_LOOK)
-    except OSError:
-        return True
-    finally:
-        os.close(number)
+def _has_rules(config: str) -> bool:
+    """Whether the node has rules for shares. config: as in ``ShareWish``. Raises InputError."""
+    if not config and not os.path.lexists(NODE_CONFIG):
+        return False  # nothing more is imported
+    from nvc import configfile
+
+    name = NODE_CONFIG if not config or configfile.is_toolkits(config) else config
+    return bool(configfile.load(name, must_exist=False).get("share"))
 
 
 def _csv_mounts(wishes: Wishes, context: Context) -> Wishes:

@@ -13,7 +13,6 @@ import marshal
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 PACKAGES = ("rpc", "nvc", "hook")
 #: Imported by people's commands only, or before the bundle is read.
@@ -45,9 +44,9 @@ def main(target: Path, library: str) -> None:
 def compiled(source: bytes, filename: str) -> object:
     """A module's code, without what costs time at every start.
 
-    ``from __future__`` is carried out here: at run time it would import a module from a file. Docstrings, annotations
-    of functions and what is for type checkers are left out; ``assert`` is not. With -X no_debug_ranges, tracebacks
-    name the line and not the column.
+    ``from __future__`` is carried out here: at run time it would import a module from a file. Annotations of functions
+    and what is for type checkers are left out; ``assert`` is not, and docstrings are not: click shows them as the help
+    of a command. With -X no_debug_ranges, tracebacks name the line and not the column.
     """
     tree = ast.parse(source, filename)
     flags = 0
@@ -71,26 +70,13 @@ class _Lighter(ast.NodeTransformer):
             return node.orelse
         return node
 
-    def visit_Module(self, node: ast.Module) -> ast.AST:
-        return self._without_docstring(node)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return self._without_docstring(node)
-
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None
-        return self._without_docstring(node)
+        self.generic_visit(node)
+        return node
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
         node.annotation = None
-        return node
-
-    def _without_docstring(self, node: Any) -> Any:
-        if ast.get_docstring(node, clean=False):
-            del node.body[0]
-        self.generic_visit(node)
-        if not node.body and not isinstance(node, ast.Module):
-            node.body = [ast.copy_location(ast.Pass(), node)]  # an empty body would not compile
         return node
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 
 from hook import bundle, environment, swarm
-from hook.config import HookConfig, load
+from hook.config import HookConfig, load, rescue
 from hook.runtime import command, real, spec
 from hook.runtime.journal import Journal
 from nvc.errors import InputError, NvcError, reason
@@ -64,11 +64,14 @@ def run() -> NoReturn:
 
 
 def _settings(program: str) -> tuple[HookConfig, InputError | None]:
-    """The host's settings, or the defaults and what is wrong: a broken file must not keep containers from ending."""
+    """The host's settings, or what can be used of them and what is wrong.
+
+    A broken file must not keep containers from being stopped and deleted, by the runtime that made them.
+    """
     try:
         config, problem = load("", os.environ), None
     except InputError as error:
-        config, problem = HookConfig(), error
+        config, problem = rescue("", os.environ), error
     for suffix, mode in _SUFFIXES.items():
         if program.endswith(suffix):
             config = config.replace(mode=mode)

@@ -61,8 +61,7 @@ def add(
         journal.warn(f"{GUARD}=off is ignored: [share] allow-guard-off is not set on this node")
     if policy.guard == "off":
         return False
-    agent = tables.get("agent", {})
-    listener = f"{agent.get('directory', '/run/nvc/agent') if isinstance(agent, dict) else '/run/nvc/agent'}/listen"
+    listener = f"{_agent_directory(tables, path)}/listen"
     why = _absent(listener)
     if why and policy.guard != "require":
         journal.info(f"no guard: {why}")
@@ -82,6 +81,15 @@ def add(
     linux["seccomp"] = merge(linux.get("seccomp"), listener, GUARDED, _NATIVE[os.uname().machine])
     journal.info(f"the agent at {listener} guards the container")
     return True
+
+
+def _agent_directory(tables: dict[str, Any], path: str) -> str:
+    """Where the agent says it is. Raises InputError as the agent does: it would not be found elsewhere."""
+    if "agent" not in tables:
+        return "/run/nvc/agent"
+    from nvc.agent.settings import decode
+
+    return decode(tables["agent"], path).directory
 
 
 def _absent(listener: str) -> str:

@@ -9,6 +9,7 @@ from nvc.share import policyfile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 SECTION = "agent"
@@ -39,40 +40,30 @@ def load(path: str = "") -> AgentSettings:
     return decode(policyfile.read(path).get(SECTION, {}), name)
 
 
-def decode(table: object, name: str) -> AgentSettings:
-    """The settings in section [agent] of the file ``name``. Raises InputError that names the key."""
-    if not isinstance(table, dict):
-        raise InputError(f"{name}: {SECTION} is not a table")
+def decode(table: Mapping[str, Any], name: str) -> AgentSettings:
+    """The settings in section [agent] of the file ``name``; ``nvc.configfile`` has checked keys and types.
+
+    Raises InputError that names the key.
+    """
     values: dict[str, Any] = {}
     for key, value in table.items():
         label = f"{name}: {SECTION}.{key}"
-        if key in ("metrics", "group", "directory"):
-            if not isinstance(value, str):
-                raise InputError(f"{label} is not a string")
-            if key == "directory" and not value.startswith("/"):
-                raise InputError(f"{label} is not an absolute path")
-            values[key] = value
-        elif key in ("metrics-hami", "metrics_hami"):
-            if not isinstance(value, bool):
-                raise InputError(f"{label} is not a boolean")
-            values["metrics_hami"] = value
-        elif key == "policy":
+        if key == "directory" and not value.startswith("/"):
+            raise InputError(f"{label} is not an absolute path")
+        if key == "policy":
             try:
-                values[key] = parse_policy(str(value))
+                value = parse_policy(str(value))
             except InputError as error:
                 raise InputError(f"{label}: {error.message}", hint=error.hint) from None
         elif key == "slots":
-            values[key] = _number(value, label, *_SLOTS)
+            _bounded(value, label, *_SLOTS)
         elif key == "period":
-            values["period_us"] = 1000 * _number(value, label, *_PERIOD_MS)
-        else:
-            raise InputError(
-                f"{label} is unknown", hint="there are directory, policy, slots, period, metrics, metrics-hami, group"
-            )
+            _bounded(value, label, *_PERIOD_MS)
+            key, value = "period_us", 1000 * value
+        values[key.replace("-", "_")] = value
     return AgentSettings(**values)
 
 
-def _number(value: object, label: str, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+def _bounded(value: int, label: str, least: int, most: int) -> None:
+    if not least <= value <= most:
         raise InputError(f"{label} is not a number from {least} to {most}")
-    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from nvc.cdi import rules
@@ -47,6 +48,34 @@ def advice(spec: CdiSpec) -> Iterator[Problem]:
                     f"{where}.hooks[{index}].env",
                     "empty: runc then starts it with the container's environment, LD_PRELOAD too (CVE-2025-23266)",
                 )
+
+
+def missing(spec: CdiSpec) -> Iterator[Problem]:
+    """The host paths that the spec names and that are not there: engines fail every container for one of them.
+
+    OSError of a path that cannot be looked at counts as missing: an engine of this user would see the same.
+    """
+    for where, path in host_paths(spec):
+        if where.rpartition(".hooks[")[1]:
+            if not os.access(path, os.X_OK):
+                yield Problem(where, f"{path} is no program")
+        elif not os.path.exists(path):
+            yield Problem(where, f"{path} does not exist")
+
+
+def host_paths(spec: CdiSpec) -> Iterator[tuple[str, str]]:
+    """(field, path) of every host path of the spec: device nodes, hooks and mounts."""
+    parts = [("containerEdits", spec.edits)]
+    parts += [(f"devices[{index}].containerEdits", device.edits) for index, device in enumerate(spec.devices)]
+    for where, edits in parts:
+        for index, node in enumerate(edits.device_nodes):
+            key = "hostPath" if node.host_path else "path"
+            yield f"{where}.deviceNodes[{index}].{key}", node.host_path or node.path
+        for index, hook in enumerate(edits.hooks):
+            yield f"{where}.hooks[{index}].path", hook.path
+        for index, mount in enumerate(edits.mounts):
+            if mount.host_path.startswith("/"):  # not those of a tmpfs
+                yield f"{where}.mounts[{index}].hostPath", mount.host_path
 
 
 def _version(spec: CdiSpec) -> Iterator[Problem]:

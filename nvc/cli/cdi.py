@@ -179,27 +179,33 @@ def list_devices(directories: tuple[str, ...], as_json: bool) -> None:
 @cdi.command()
 @click.argument("paths", nargs=-1, metavar="[FILE]...")
 @_spec_dirs
-def validate(paths: tuple[str, ...], directories: tuple[str, ...]) -> int:
+@click.option("--paths", "with_paths", is_flag=True, help="Check also that the host's files that a spec names exist.")
+def validate(paths: tuple[str, ...], directories: tuple[str, ...], with_paths: bool) -> int:
     """Check spec files: those named, or all that engines read.
 
-    Prints FILE: FIELD: REASON for everything that makes engines ignore the file. The exit code is 1 if there was any.
+    Prints FILE: FIELD: REASON for everything that makes engines ignore the file, and with --paths for everything that
+    makes them fail containers, as after an upgrade of the driver. The exit code is 1 if there was any.
 
     \b
-        nvc-py cdi validate
+        nvc-py cdi validate --paths
         nvc-py cdi validate ./nvidia.yaml
     """
-    from nvc.cdi.validate import advice
+    from nvc.cdi.validate import advice, missing
 
     if paths and directories:
         raise InputError("FILE and --spec-dir exclude each other")
     checked = tuple(files.load(path) for path in paths) if paths else files.find(directories or files.DIRECTORIES)
+    bad = 0
     for file in checked:
-        for problem in file.problems:
+        lost = tuple(missing(file.spec)) if with_paths and file.spec is not None else ()
+        for problem in (*file.problems, *lost):
             click.echo(f"{file.path}: {problem}")
         if file.spec is not None:
             for problem in advice(file.spec):
                 click.echo(f"warning: {file.path}: {problem}", err=True)
-    bad = sum(1 for file in checked if file.problems)
+        if lost:
+            click.echo(f"hint: make it anew: nvc-py cdi generate --output {file.path}", err=True)
+        bad += bool(file.problems or lost)
     click.echo(f"{len(checked)} files, {bad} with mistakes", err=True)
     return 1 if bad else 0
 

@@ -53,6 +53,9 @@ def _all_edits(spec: CdiSpec) -> list[CdiEdits]:
 
 
 def _regenerate(path: str) -> str:
+    """What makes a spec right. Nothing refreshes one in /etc/cdi, so it would be wrong again after the next upgrade."""
+    if f"{files.DIRECTORIES[0]}/" in path:
+        return f"sudo rm {shlex.quote(path)}; {GENERATE}"
     return f"sudo nvc-py cdi generate --output {shlex.quote(path)}"
 
 

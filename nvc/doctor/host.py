@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nvc.doctor.finding import Finding, error, note, ok, warning
 from nvc.doctor.probe import table
 from nvc.driver.inventory import CACHE, SIZE_LIMIT
+from nvc.errors import InputError
 from nvc.formats import FormatError, mountinfo
 
 if TYPE_CHECKING:
@@ -20,30 +21,26 @@ CONFIGS = ("/etc/nvc/config.toml", "/etc/nvidia-container-runtime/config.toml")
 _ENV_KEY = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 _MOUNT_KEY = "accept-nvidia-visible-devices-as-volume-mounts"
 _CLI = "nvidia-container-cli"
-#: Keys whose type is checked here, by table; ``hook.config`` has them all and refuses a wrong one when a container
-#: starts, which is late.
-_TYPES: tuple[tuple[str, str, type], ...] = (
-    ("", "disable-require", bool),
-    ("", _ENV_KEY, bool),
-    ("", _MOUNT_KEY, bool),
-    ("", "supported-driver-capabilities", str),
-    ("", "swarm-resource", str),
-    (_CLI, "root", str),
-    (_CLI, "ldcache", str),
-    (_CLI, "ldconfig", str),
-    (_CLI, "user", str),
-    (_CLI, "debug", str),
-    (_CLI, "load-kmods", bool),
-    (_CLI, "no-cgroups", bool),
-    (_CLI, "no-pivot", bool),
-    ("nvidia-container-runtime", "mode", str),
-    ("nvidia-container-runtime", "runtimes", list),
-)
 
 
 def _config(probe: Probe) -> tuple[Place | None, dict[str, Any]]:
-    place = next((place for place in map(probe.system, CONFIGS) if place.status() is not None), None)
+    place = next((place for place in map(probe.system, CONFIGS) if place.status(follow=False) is not None), None)
     return place, place.toml() if place is not None else {}
+
+
+def _decode(place: Place) -> None:
+    """Read the file as all its readers do, with every value. Raises InputError as they do."""
+    from nvc import configfile, hookconfig
+    from nvc.agent import settings
+    from nvc.share import policy
+
+    if place.status() is None:
+        raise InputError(f"{place}: dangling symbolic link", hint="hook, runtime and agent refuse it")
+    data, name = place.data(), str(place)
+    hookconfig.decode(data, name)
+    tables, _ = configfile.tables(data, name)
+    policy.decode(tables.get(policy.SECTION, {}), name)
+    settings.decode(tables.get(settings.SECTION, {}), name)
 
 
 def settings(probe: Probe) -> Iterator[Finding]:
@@ -54,23 +51,14 @@ def settings(probe: Probe) -> Iterator[Finding]:
         return
     edit = f"sudoedit {shlex.quote(str(place))}"
     wrong = False
-    for section, key, kind in _TYPES:
-        value = table(content, section).get(key) if section else content.get(key)
-        if value is not None and not isinstance(value, kind):
-            wrong = True
-            yield error(
-                f"{place}: {f'{section}.{key}'.lstrip('.')} is not a {kind.__name__}: no GPU container starts", edit
-            )
+    try:
+        _decode(place)
+    except InputError as problem:
+        wrong = True
+        yield error(f"{problem.message}: no GPU container starts", edit, problem.hint)
     cli = table(content, _CLI)
     ldconfig, root = cli.get("ldconfig"), cli.get("root")
-    if isinstance(ldconfig, str) and not ldconfig.startswith("@/"):
-        wrong = True
-        yield error(
-            f"{place}: {_CLI}.ldconfig = {ldconfig!r} is not a program of the host",
-            f'{edit}  # write "@/sbin/ldconfig"',
-            "the image's ldconfig would run on the host (CVE-2024-0136, CVE-2024-0137); it is refused",
-        )
-    elif isinstance(ldconfig, str) and probe.system(ldconfig[1:]).status() is None:
+    if isinstance(ldconfig, str) and ldconfig.startswith("@/") and probe.system(ldconfig[1:]).status() is None:
         wrong = True
         yield error(f"{place}: {_CLI}.ldconfig = {ldconfig!r} does not exist", f'{edit}  # write "@/sbin/ldconfig"')
     if isinstance(root, str) and root not in ("", "/") and not probe.system(root).exists():

@@ -169,8 +169,8 @@ SOFTWARE = (
         "host-settings",
         "host",
         host.settings,
-        "config.toml: syntax, types, paths",
-        "hook and runtime refuse a wrong file when a container starts",
+        "config.toml: syntax, keys, types, values, paths",
+        "hook, runtime and agent refuse a wrong file",
     ),
     Check(
         "host-requests",

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class Layout(NamedTuple):
-    """The places of an engine's settings. below: the distribution's file under the main one. pattern: of the files that
-    the engine reads in the drop-in directory. entry: a runtime's settings, from the template and our program. program:
-    the path in such settings, None if there is none."""
+    """Where an engine's settings are. below: the distribution's file under the main one. pattern: what the engine
+    reads of the drop-in directory. entry: a runtime's settings, from the template and our program. program: the path
+    in such settings, None if there is none. beside: the name under which our runtime is registered beside the hook, ""
+    for none."""
 
     runtimes: Path
     default: Path
@@ -26,6 +27,7 @@ class Layout(NamedTuple):
     entry: Callable[[Tree, EngineConfig], object]
     program: Callable[[object], object]
     reload: str
+    beside: str = ""
 
 
 def target(config: EngineConfig) -> str:
@@ -52,6 +54,7 @@ def plan(layout: Layout, config: EngineConfig, sources: Sources) -> Plan:
         )
         directories = [*_effective(layout, layers), hooksd.BUILT_IN, config.hooks_dir]
         notes = hooksd.twice(config, sources, sorted(set(directories)))
+        notes += _foreign(layout, tree, config, (layout.beside,) if layout.beside else ())
         return Plan(edits, (hooksd.path(config), path), notes, layout.reload)
     wanted = changes(layout, layers, tree, config)
     edits = tuple(steps.put(sources, steps.TOML, path, wanted, ours=ours, header=edit.HEADER))
@@ -77,40 +80,59 @@ def changes(layout: Layout, layers: list[Tree], tree: Tree, config: EngineConfig
 
 
 def hook_changes(layout: Layout, layers: list[Tree], tree: Tree, config: EngineConfig) -> list[Change]:
-    """The changes that make the engine read the hooks' directory: a list replaces the earlier one, ours repeats it."""
+    """What makes the engine read the hooks' directory, and know our runtime where the layout has one beside the hook.
+
+    A list replaces the one before it, so ours repeats it.
+    """
     known = _effective(layout, [*layers, tree])
-    return [] if config.hooks_dir in known else [Change(layout.hooks, [*known, config.hooks_dir])]
+    result = [] if config.hooks_dir in known else [Change(layout.hooks, [*known, config.hooks_dir])]
+    place = (*layout.runtimes, layout.beside)
+    if layout.beside and not _foreign(layout, tree, config, (layout.beside,)):
+        result.append(Change(place, layout.entry({}, config)))
+    return result
+
+
+def _foreign(layout: Layout, tree: Tree, config: EngineConfig, names: tuple[str, ...]) -> tuple[str, ...]:
+    """A note about each of these runtimes that the file has and that is another program."""
+    found = {name: layout.program(get(tree, (*layout.runtimes, name))) for name in names}
+    there = [name for name in names if has(tree, (*layout.runtimes, name)) and not steps.is_ours(found[name], config)]
+    return tuple(f"the runtime {name} in {target(config)} is {found[name]}, not ours: it stays" for name in there)
 
 
 def _remove(
     layout: Layout, config: EngineConfig, sources: Sources, tree: Tree, layers: list[Tree]
 ) -> tuple[tuple[FileEdit, ...], tuple[str, ...]]:
-    path, place = target(config), (*layout.runtimes, config.name)
-    notes: tuple[str, ...] = ()
+    path = target(config)
+    names = tuple(dict.fromkeys(filter(None, (config.name, layout.beside))))
+    notes = _foreign(layout, tree, config, names)
     owned: list[Path] = []
     also: list[Change] = []
-    program = layout.program(get(tree, place))
-    if has(tree, place) and not steps.is_ours(program, config):
-        notes = (f"the runtime {config.name} in {path} is {program}, not ours: it stays",)
-    else:
+    found = config
+    for name in names:
+        place = (*layout.runtimes, name)
+        program = layout.program(get(tree, place))
+        if has(tree, place) and not steps.is_ours(program, config):
+            continue
         owned.append(place)
-        if get(tree, layout.default) == config.name:
+        if get(tree, layout.default) == name:
             owned.append(layout.default)
+        found = found.replace(path=program) if isinstance(program, str) else found
     hook = tuple(hooksd.take(config, sources))
+    read_on = False
     if hook and config.hooks_dir in _strings(get(tree, layout.hooks)):
         if hooksd.others(config, sources):
-            notes += (f"{config.hooks_dir} has other hooks: the engine still reads it",)
+            read_on = True
+            notes += (f"{config.hooks_dir} has other hooks, so the engine goes on reading it",)
         else:
             left = [name for name in _strings(get(tree, layout.hooks)) if name != config.hooks_dir]
             gone = left == _effective(layout, layers)  # the list repeats the default
             also.append(Change(layout.hooks) if gone else Change(layout.hooks, left))
-    found = config.replace(path=program) if isinstance(program, str) else config
     ways: list[steps.Changes] = [
         lambda before, way=way: changes(layout, layers, before, way)  # type: ignore[misc]
         for way in steps.variants(found)
     ]
-    if also:
-        ways.append(lambda before: hook_changes(layout, layers, before, config))
+    if hook and not read_on:
+        ways.append(lambda before: hook_changes(layout, layers, before, found))
     edits = steps.take(
         sources,
         steps.TOML,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nvc.engines import edit, layered, steps
 from nvc.engines.changes import Tree
-from nvc.engines.config import EngineConfig, Plan, Sources
+from nvc.engines.config import RUNTIME, EngineConfig, Plan, Sources
 
 LAYOUT = layered.Layout(
     runtimes=("engine", "runtimes"),
@@ -16,6 +16,7 @@ LAYOUT = layered.Layout(
     # A list of places to look for the program: the first that exists is used.
     program=lambda entry: entry[0] if isinstance(entry, list) and entry else None,
     reload="",
+    beside=RUNTIME,
 )
 
 

@@ -55,40 +55,23 @@ class Policy(Record):
         return self.default == GpuShare() and self.maximum == GpuShare()
 
 
-def decode(table: object, name: str) -> Policy:
-    """The policy in section [share] of the configuration file ``name``. Raises InputError that names the key."""
-    if not isinstance(table, dict):
-        raise InputError(f"{name}: {SECTION} is not a table")
+def decode(table: Mapping[str, Any], name: str) -> Policy:
+    """The policy in section [share] of the configuration file ``name``; ``nvc.configfile`` has checked keys and types.
+
+    Raises InputError that names the key.
+    """
     values: dict[str, Any] = {}
     for key, value in table.items():
         label = f"{name}: {SECTION}.{key}"
         if key in _RULES:
-            if not isinstance(value, str):
-                raise InputError(f"{label} is not a string")
-            values[key] = _rule(value, label)
-        elif key in _SWITCHES:
-            if not isinstance(value, bool):
-                raise InputError(f"{label} is not a boolean")
-            values[_SWITCHES[key]] = value
-        elif key == "guard":
-            if value not in GUARDS:
-                raise InputError(f"{label} is none of {', '.join(GUARDS)}")
-            values[key] = value
-        else:
-            raise InputError(f"{label} is unknown", hint=f"there are {', '.join((*_RULES, *_SWITCHES, 'guard'))}")
+            value = _rule(value, label)
+        elif key == "guard" and value not in GUARDS:
+            raise InputError(f"{label} is none of {', '.join(GUARDS)}")
+        values[key.replace("-", "_")] = value
     return Policy(**values)
 
 
 _RULES = ("default", "maximum")
-#: Both spellings: the toolkit's files have dashes, and people write what they read in a program.
-_SWITCHES = {
-    "clamp": "clamp",
-    "allow-off": "allow_off",
-    "allow_off": "allow_off",
-    "variables": "variables",
-    "allow-guard-off": "allow_guard_off",
-    "allow_guard_off": "allow_guard_off",
-}
 
 
 def _rule(text: str, label: str) -> GpuShare:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hook.config_keys import KEYS
-from nvc.doctor import host, report, table
+from nvc.doctor import report, table
 from nvc.doctor.finding import LEVELS, ok
 
 ROOT = Path(__file__).parents[2]
@@ -64,15 +63,6 @@ def test_what_prevents_a_complaint_is_there() -> None:
 
     assert cited != []
     assert [path for path in cited if not (ROOT / path).exists()] == []
-
-
-def test_settings_are_checked_as_the_hook_reads_them() -> None:
-    kinds = {"boolean": bool, "string": str, "list": list}
-    known = {(section, key): kinds[kind] for section, key, kind, *_ in KEYS}
-
-    assert host._TYPES != ()
-    for section, key, kind in host._TYPES:
-        assert known[section, key] is kind
 
 
 def test_levels_and_exit_codes() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hook.arguments import OPTIONS, STAGES
-from hook.config_keys import KEYS
 from hook.process import _ALLOWED
 from nvc.capabilities import WORDS
+from nvc.configfile import KEYS
 
 TEXT = (Path(__file__).parents[2] / "docs/user/hook.md").read_text()
 NAMES = [

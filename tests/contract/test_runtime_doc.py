@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hook.config import MODES, HookConfig
-from hook.config_keys import KEYS, RUNTIME
 from hook.runtime.gated import ROWS
 from hook.runtime.modify import GATED
+from nvc.configfile import KEYS, RUNTIME
 
 TEXT = (Path(__file__).parents[2] / "docs/user/runtime.md").read_text()
 NAMES = [

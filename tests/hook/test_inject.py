@@ -207,11 +207,11 @@ def test_bad_configuration_is_said_before_anything_starts(tmp_path: Path) -> Non
     log = tmp_path / "log"
     context = FakeContext()
 
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="there is no such file"):
         give(target(config=str(tmp_path / "none"), debug=str(log)), context)
 
     assert context.calls == []
-    assert "No such file" in log.read_text()
+    assert "there is no such file" in log.read_text()
 
 
 def test_a_host_may_refuse_what_environments_ask_for(tmp_path: Path) -> None:

@@ -192,9 +192,18 @@ def test_the_refresh_writes_what_changed_and_nothing_else(machine: Machine, deb:
     assert "written" not in machine.run(_REFRESH)
     assert (before.st_ino, before.st_mtime_ns) == (spec.stat().st_ino, spec.stat().st_mtime_ns)
 
+    own, other = "/etc/cdi/nvidia.yaml", "/etc/cdi/other.yaml"
+    machine.run("nvc-py", "--sim", "/tmp/machine", "cdi", "generate", "--output", own)
+    (machine.root / other[1:]).write_text("mounts: /nonexistent of another program")
+    spec.write_text("")
+    assert f"{own}: " not in machine.run(_REFRESH), "nothing that it names is gone yet"
     machine.run("nvc-py", "sim", "create", "/tmp/machine", "--machine", "a100-mig-dev", "--force")
-    assert "written" in machine.run(_REFRESH)
+    told = machine.run(_REFRESH)
+    assert "written" in told
+    assert f"{own}: names files that are gone" in told, told
+    assert other not in told
     assert "0:0" in spec.read_text()
+    assert own not in machine.run(_REFRESH), "once, when something changed"
     assert [spec.name] == [file.name for file in spec.parent.iterdir()]
 
 

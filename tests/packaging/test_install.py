@@ -66,6 +66,69 @@ def test_the_commands_work(prefix: Path) -> None:
     assert "lib-version" in done.stdout
 
 
+#: Prints the help of every command and sub-command of every program but nvc-runtime, whose help is the real runtime's.
+HELP = """
+import sys
+library, names = sys.argv[1], sys.argv[2:]
+sys.path += [library, library + "/deps"]
+if "--bundle" in names:
+    from nvc.boot import Finder
+    sys.meta_path.insert(0, Finder(library))
+import click
+from hook import __main__ as hook, cdi
+from nvc.cli.help import program
+from nvc.cli.main import main
+
+def paths(command, above, context):
+    yield above
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        below = command.get_command(context, name)
+        yield from paths(below, [*above, name], click.Context(below, info_name=name, parent=context))
+
+for name in ("nvc-py", "nvidia-container-cli"):
+    tree = program(name)
+    for path in paths(tree, [], click.Context(tree, info_name=name)):
+        if path == ["cdi-hook"]:
+            continue  # becomes nvc-cdi-hook, which is below
+        print("####", name, *path, flush=True)
+        assert main([*path, "--help"], name) == 0
+        sys.stdout.flush()
+for name in ("nvc-hook", "nvidia-container-runtime-hook", "nvidia-container-toolkit"):
+    print("####", name, flush=True)
+    hook.serve(["--help"], name, "")
+print("#### nvc-cdi-hook", flush=True)
+cdi.serve(["--help"])
+"""
+
+
+def helps(library: Path, *words: str) -> dict[str, str]:
+    """The words of a command line -> what it shows."""
+    command = [sys.executable, "-I", "-c", HELP, str(library), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (0, "") == (done.returncode, done.stderr)
+    parts = (part.partition("\n") for part in done.stdout.split("#### ")[1:])
+    return {name: text for name, _, text in parts}
+
+
+def test_every_command_shows_the_help_of_the_source(prefix: Path) -> None:
+    shipped, source = helps(prefix / "lib/nvc-py", "--bundle"), helps(CHECKOUT)
+
+    assert shipped == source
+    assert {"nvc-py share set", "nvc-py sim create", "nvc-py runtime configure", "nvidia-container-cli info"} <= set(
+        source
+    )
+    # The line between usage and options is what a command is for.
+    undescribed = [name for name, text in source.items() if not re.search(r"\A.*\n\n {0,2}[A-Z]", text)]
+    assert [] == undescribed
+
+
+def test_a_started_command_shows_its_help(prefix: Path) -> None:
+    words = ["share", "set", "--help"]
+    done = subprocess.run([prefix / "bin/nvc-py", *words], capture_output=True, text=True, timeout=30, check=True)
+
+    assert helps(CHECKOUT)["nvc-py share set"] == done.stdout
+
+
 def test_all_that_belongs_to_it_is_there(prefix: Path) -> None:
     found = files(prefix)
 

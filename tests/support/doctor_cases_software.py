@@ -307,7 +307,7 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "host-settings",
         lambda t: t.write("etc/nvidia-container-runtime/config.toml", "[nvidia-container-cli]\nno-cgroups = 'yes'\n"),
         "error",
-        "no-cgroups is not a bool",
+        "no-cgroups is not a boolean",
     ),
     "image's ldconfig": (
         "host-settings",

@@ -199,28 +199,57 @@ def test_the_caller_s_log_gets_the_reason_in_its_format(bench: Bench) -> None:
 
 def test_own_log(bench: Bench) -> None:
     log = bench.path / "new/directory/runtime.log"
-    bench.configure(f'debug = "{log}"\nlog-level = "debug"', "[typo]\nx = true")
+    bench.configure(f'debug = "{log}"\nlog-level = "debug"')
     bench.write(GPU)
 
     assert bench.create().returncode == 0
     text = log.read_text()
     assert "mode legacy: 0" in text
-    assert "unknown keys are ignored: typo" in text
     assert f"executing {bench.bin}/real: create" in text
 
 
-def test_a_broken_config_toml_stops_containers_with_a_gpu_only(bench: Bench) -> None:
-    (bench.path / "etc/nvc/config.toml").write_text("mode = ")
-    os.symlink(bench.bin / "real", bench.bin / "runc")
-    path = {"PATH": str(bench.bin)}
+def test_unknown_keys_of_the_toolkits_file_are_logged(bench: Bench) -> None:
+    log = bench.path / "log"
+    bench.configure(f'debug = "{log}"', "[typo]\nx = true")
+    (bench.path / "etc/nvidia-container-runtime").mkdir()
+    (bench.path / "etc/nvc/config.toml").rename(bench.path / "etc/nvidia-container-runtime/config.toml")
+    bench.write(GPU)
 
-    assert bench.run("state", "c1", env=path).returncode == 0
-    assert bench.executed == ["state", "c1"]
+    assert bench.create().returncode == 0
+    assert "unknown keys are ignored: typo" in log.read_text()
+
+
+BROKEN = {
+    "misspelt section": ('[shares]\ndefault = "mem=25%"\n', "section [shares] is unknown"),
+    "misspelt key": ('[share]\ndefualt = "mem=25%"\n', "share.defualt is unknown"),
+    "wrong type": ("[share]\nclamp = 1\n", "share.clamp is not a boolean"),
+    "wrong value": ('[nvidia-container-cli]\nldconfig = "x"\n', "does not name a program of the host"),
+    "not TOML": ("[share\ndefault = \n", "not TOML"),
+    "not UTF-8": ("# \x80\n", "not TOML"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_config_toml_stops_containers_with_a_gpu_only(bench: Bench, text: str, said: str) -> None:
+    """Those that run are stopped and deleted by the runtime that made them, which the broken file names."""
+    file = bench.path / "etc/nvc/config.toml"
+    file.write_bytes(file.read_bytes() + text.encode("latin-1"))
+    other = bench.path / "other"
+    other.mkdir()
+    for name in ("runc", "crun"):
+        (other / name).write_text("#!/bin/sh\nexit 9\n")
+        (other / name).chmod(0o755)
+    path = {"PATH": str(other)}
+
+    for words in (["state", "c1"], ["kill", "c1", "KILL"], ["delete", "--force", "c1"], ["exec", "c1", "ls"]):
+        assert bench.run(*words, env=path).returncode == 0
+        assert bench.executed == words
     assert bench.create(env=path).returncode == 0
     bench.write(GPU)
     done = bench.create(env=path)
-    assert done.returncode == 1
-    assert "not TOML" in done.stderr
+    assert (done.returncode, bench.executed) == (1, None)
+    assert f"{file}:" in done.stderr
+    assert said in done.stderr
 
 
 def test_which_runtime(bench: Bench) -> None:

@@ -109,6 +109,36 @@ def test_validate_names_file_field_and_reason(run: Run, tmp_path: Path) -> None:
     assert err == "3 files, 2 with mistakes\n"
 
 
+def test_validate_finds_what_a_driver_upgrade_took_away(run: Run, sim: str, tmp_path: Path) -> None:
+    """The file is a good one: engines take it, and fail every container for the first path that is gone."""
+    path = str(tmp_path / "nvidia.json")
+    hook = tmp_path / "nvc-cdi-hook"
+    hook.touch(mode=0o755)
+    assert run(sim, "cdi", "generate", "-o", path, f"--nvc-hook-path={hook}")[0] == 0
+    assert run("cdi", "validate", "--paths", path) == (0, "", "1 files, 0 with mistakes\n")
+    edits = json.loads(Path(path).read_text())["containerEdits"]
+    at, library = next((i, m["hostPath"]) for i, m in enumerate(edits["mounts"]) if "libcuda.so" in m["hostPath"])
+    other, node = next((i, n["hostPath"]) for i, n in enumerate(edits["deviceNodes"]) if "nvidiactl" in n["hostPath"])
+    content = Path(library).read_bytes()
+    node_is = os.stat(node)
+    try:
+        for gone in (library, node, hook):
+            os.unlink(gone)
+        code, out, err = run("cdi", "validate", "--paths", path)
+    finally:
+        Path(library).write_bytes(content)
+        os.mknod(node, node_is.st_mode, node_is.st_rdev)
+
+    assert code == 1
+    assert out.splitlines() == [
+        f"{path}: containerEdits.deviceNodes[{other}].hostPath: {node} does not exist",
+        f"{path}: containerEdits.hooks[0].path: {hook} is no program",
+        f"{path}: containerEdits.mounts[{at}].hostPath: {library} does not exist",
+    ]
+    assert err.endswith(f"hint: make it anew: nvc-py cdi generate --output {path}\n1 files, 1 with mistakes\n")
+    assert run("cdi", "validate", path)[0] == 0
+
+
 def test_validate_of_a_missing_file(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("cdi", "validate", str(tmp_path / "x.yaml"))
     assert (code, out) == (1, f"{tmp_path}/x.yaml: (file): no such file or directory\n")

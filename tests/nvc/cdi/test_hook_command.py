@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from hook.cdi import _ARGUMENTS, HOOKS, THEN, serve
+from hook.cdi import _ARGUMENTS, HOOKS, THEN, _asked, serve
+from hook.state import State
 from nvc.cdi import generate
 from tests.support import injection
 
 ROOT = Path(__file__).parents[3]
 Start = Callable[..., subprocess.CompletedProcess[bytes]]
 LINK = ("create-symlinks", "--link", "libcuda.so.1::/usr/lib64/libcuda.so")
+#: As nvidia-ctk 1.20.1 writes it.
+MEMORY = ("apply-cuda-memory-limits", "--driver-root", "", "--gpu-id", "GPU-0")
 
 
 @pytest.fixture
@@ -112,6 +115,11 @@ def test_the_container_s_environment_and_directory_decide_nothing(
         pytest.param(["update-ldcache", "--folder", "lib"], 1, "update-ldcache: 'lib' is not an absolute", id="folder"),
         pytest.param(["update-ldcache", "--folder", "/a\n/b"], 1, "is not an absolute path", id="newline-in-a-folder"),
         pytest.param([*LINK, THEN, "chmod"], 2, "chmod: --mode", id="mistake-in-the-second"),
+        pytest.param(["apply-cuda-memory-limits"], 2, "--gpu-id needs the UUID of a GPU", id="no-gpu"),
+        pytest.param(["apply-cuda-memory-limits", "--gpu-id="], 2, "--gpu-id needs the UUID", id="empty-gpu"),
+        pytest.param([*MEMORY[:1], *MEMORY[3:], "--driver-root=x"], 1, "is not an absolute path", id="driver-root"),
+        pytest.param([*MEMORY, "--container-spec=/x"], 2, "read from standard input only", id="state-in-a-file"),
+        pytest.param([*MEMORY, THEN, *LINK], 2, "is of another stage than the other hooks", id="two-stages"),
     ],
 )
 def test_wrong_words_start_nothing(
@@ -129,6 +137,29 @@ def test_wrong_words_start_nothing(
 def test_an_unknown_hook_is_left_out(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert serve(words, -1) == 0
     assert "warning: unknown hook" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["apply-power-limits", "--watts", "300"], ["noop", THEN, "apply-"]])
+def test_what_a_future_hook_applies_is_not_left_out(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert serve(words, -1) == 1
+    shown = capfd.readouterr().err
+    assert f"input error: unknown hook {words[-1 if THEN in words else 0]!r}" in shown
+    assert "hint: upgrade nvc-py" in shown
+
+
+def test_a_share_that_is_decided_later_keeps_the_memory_limit(tmp_path: Path) -> None:
+    """The hook ``share`` of a specification of ours, or of nvc-runtime, is started after it and replaces its share."""
+    entries = [{"path": "/usr/bin/nvidia-ctk", "args": ["nvidia-ctk", "hook", *MEMORY]}]
+    config = {
+        "ociVersion": "1.0.2",
+        "process": {"env": ["NVIDIA_GPU_MEMORY_LIMIT=2048"]},
+        "root": {"path": "rootfs"},
+        "hooks": {"createRuntime": entries, "prestart": None},
+    }
+    found = State("x", "creating", 1, str(tmp_path))
+    for hooks, expected in ((config["hooks"], "mem=2048Mi"), ({}, "")):
+        (tmp_path / "config.json").write_text(json.dumps({**config, "hooks": hooks}))
+        assert _asked(found)[1] == expected
 
 
 def test_noop_reads_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -190,6 +190,40 @@ def test_podman_gets_the_hook_with_an_environment() -> None:
     assert plan.reload == ""
 
 
+def test_podman_gets_a_runtime_by_its_own_name_beside_the_hook() -> None:
+    """The guard of a share is the runtime's work: `podman run --runtime nvc-runtime`, as the documents have it."""
+    memory = Memory()
+    memory.carry_out(podman.plan(PODMAN, memory))
+    engine = tomllib.loads(memory.texts[PODMAN.drop_in])["engine"]
+
+    assert engine["runtimes"] == {"nvc-runtime": ["/usr/bin/nvc-runtime"]}
+    assert "runtime" not in engine
+    assert podman.plan(PODMAN, memory).edits == ()
+    moved = PODMAN.replace(path="/opt/bin/nvc-runtime")
+    memory.carry_out(podman.plan(moved, memory))
+    assert tomllib.loads(memory.texts[PODMAN.drop_in])["engine"]["runtimes"] == {"nvc-runtime": [moved.path]}
+    memory.carry_out(podman.plan(moved.replace(remove=True), memory))
+    assert (memory.texts, memory.backups) == ({}, {})
+
+
+def test_a_runtime_that_has_the_name_already_stays() -> None:
+    mine = '[engine.runtimes]\nnvc-runtime = ["/opt/wrapper"]\n'
+    memory = Memory(**{PODMAN.drop_in: mine})
+    plan = memory.carry_out(podman.plan(PODMAN, memory))
+
+    assert tomllib.loads(memory.texts[PODMAN.drop_in])["engine"]["runtimes"] == {"nvc-runtime": ["/opt/wrapper"]}
+    assert f"the runtime nvc-runtime in {PODMAN.drop_in} is /opt/wrapper, not ours: it stays" in plan.notes
+    memory.carry_out(podman.plan(PODMAN.replace(remove=True), memory))
+    assert memory.texts == {PODMAN.drop_in: mine}
+
+
+def test_crio_has_no_runtime_beside_the_hook() -> None:
+    memory = Memory()
+    memory.carry_out(crio.plan(CRIO.replace(hooks=True), memory))
+
+    assert "runtimes" not in memory.texts[CRIO.drop_in]
+
+
 def test_a_hooks_file_without_environment_gets_one_and_keeps_the_rest() -> None:
     """CVE-2025-23266: without ``env`` the hook would start with the container's."""
     path = "/etc/containers/oci/hooks.d/nvc.json"
@@ -254,7 +288,8 @@ def test_podman_goes_on_reading_the_hooks_it_read(layers: dict[str, str], expect
 def test_podman_that_reads_the_directory_needs_no_setting() -> None:
     memory = Memory(**{"/etc/containers/containers.conf": '[engine]\nhooks_dir = ["/etc/containers/oci/hooks.d"]\n'})
 
-    assert written(podman.plan(PODMAN, memory)) == ["/etc/containers/oci/hooks.d/nvc.json"]
+    memory.carry_out(podman.plan(PODMAN, memory))
+    assert "hooks_dir" not in memory.texts[PODMAN.drop_in]
 
 
 def test_a_directory_with_other_hooks_is_read_on() -> None:
@@ -263,9 +298,9 @@ def test_a_directory_with_other_hooks_is_read_on() -> None:
     memory.texts["/etc/containers/oci/hooks.d/mine.json"] = "{}"
     plan = memory.carry_out(podman.plan(PODMAN.replace(remove=True), memory))
 
-    assert written(plan) == ["/etc/containers/oci/hooks.d/nvc.json"]
-    assert PODMAN.drop_in in memory.texts
-    assert "still reads it" in plan.notes[0]
+    assert written(plan) == ["/etc/containers/oci/hooks.d/nvc.json", PODMAN.drop_in]
+    assert list(tomllib.loads(memory.texts[PODMAN.drop_in])["engine"]) == ["hooks_dir"]
+    assert "goes on reading it" in plan.notes[0]
 
 
 def test_podman_with_a_runtime_beside_the_hook_is_told() -> None:
@@ -275,7 +310,8 @@ def test_podman_with_a_runtime_beside_the_hook_is_told() -> None:
 
     assert "for every container already" in plan.notes[0]
     engine = tomllib.loads(memory.texts[PODMAN.drop_in])["engine"]
-    assert (engine["runtime"], engine["runtimes"]) == ("nvidia", {"nvidia": ["/usr/bin/nvc-runtime"]})
+    assert engine["runtime"] == "nvidia"
+    assert engine["runtimes"] == {name: ["/usr/bin/nvc-runtime"] for name in ("nvc-runtime", "nvidia")}
 
 
 # Docker

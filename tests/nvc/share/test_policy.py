@@ -233,7 +233,7 @@ def test_the_file_is_read_with_both_readers(tmp_path: Any) -> None:
     simple = tmp_path / "simple.toml"
     simple.write_text('[share]\ndefault = "mem=50%"\nallow-off = true\n')
     other = tmp_path / "other.toml"
-    other.write_text("[agent]\nport = 9\n[share]\ndefault = '''mem=50%'''\nallow_off = true\n")
+    other.write_text("[agent]\nslots = 9\n[share]\ndefault = '''mem=50%'''\nallow_off = true\n")
     assert policyfile.load(str(simple)) == policyfile.load(str(other)) == rules(default="mem=50%", allow_off=True)
 
 
