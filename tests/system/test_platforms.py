@@ -147,7 +147,7 @@ def test_a_broken_list_stops_the_container_with_its_name(bed: Bed, runc: OciRunt
     before = rootfs.fingerprint(tree)
     result = bed.run(runc, Container(tree, ["true"], gpu_env("all"), hooks(bed, machine)))
     assert result.code != 0
-    assert "drivers.csv, line 2: not a text" in result.err
+    assert "drivers.csv, line 2: not text" in result.err
     assert rootfs.fingerprint(tree) == before
 
 

@@ -246,7 +246,7 @@ def test_a_list_that_is_no_file_is_an_error_at_once(board: Board, kind: str) -> 
 
 def test_a_list_that_is_no_text_is_an_error(board: Board) -> None:
     board.write(f"{CSV_DIRECTORY}/l4t.csv", b"\x7fELF\0\0")
-    with pytest.raises(DetectionError, match=r"l4t\.csv, line 1: not a text"):
+    with pytest.raises(DetectionError, match=r"l4t\.csv, line 1: not text"):
         board.find()
     board.write(f"{CSV_DIRECTORY}/l4t.csv", b"# " + b"x" * (2 << 20))
     with pytest.raises(DetectionError, match=r"l4t\.csv: file too large"):

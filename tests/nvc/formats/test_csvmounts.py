@@ -92,7 +92,7 @@ def test_neighbours_of_the_kernels_directories_are_ordinary() -> None:
 
 
 def test_what_is_no_text_is_refused_with_the_line() -> None:
-    with pytest.raises(FormatError, match=r"a\.csv, line 2: not a text"):
+    with pytest.raises(FormatError, match=r"a\.csv, line 2: not text"):
         parse(b"lib, /a\n\x7fELF\0", "a.csv")
 
 

@@ -89,7 +89,7 @@ def test_a_wrong_gpu_is_named(tmp_path: Path, field: str, value: Any, words: str
 def test_two_gpus_cannot_share(field: str) -> None:
     machine = load("h100x8")
     first, second, *rest = machine.gpus
-    with pytest.raises(InputError, match=f"{field}.* twice"):
+    with pytest.raises(InputError, match=f"{field}.* duplicate"):
         checked(machine.replace(gpus=(first, second.replace(**{field: getattr(first, field)}), *rest)))
 
 
