@@ -27,6 +27,9 @@ struct space {
     uint64_t announced, announced_at; /* bytes that may be mapped and were not seen yet; the last (CLOCK_MONOTONIC ns) */
 };
 
+/* Bytes, more than any GPU has: what an address space is charged at the most. 512 of them, and those that are left, add up to less
+ * than 2^62. */
+#define SPACE_MOST (UINT64_C (1) << 50)
 #define TENANT_SPACES 64u
 /* One that its process left, by ending or by execve, and that others use. */
 struct left_space {
@@ -49,6 +52,7 @@ struct process {
     uint64_t look_delay, look_not_before;
     bool has_mapped;    /* it announced a mapping, which it may make at any time */
     uint64_t managed;   /* bytes charged for its mappings */
+    unsigned unread;    /* looks in a row that could not read its mappings */
     struct space space;
     uint64_t truth[SHARE_MAX_GPUS];
     struct known_client {
@@ -213,10 +217,12 @@ int process_descriptor_of (const struct process *process, uint32_t client); /* -
 bool process_is_there (const struct process *process);
 void process_forget (struct tenant *tenant, struct process *process);
 /* Calls `each` for threads beside the first one while it says true: when that one has ended, the kernel tells mappings and
- * descriptors by the others alone. */
-void process_threads (const struct process *process, bool (*each) (const struct process *process, pid_t thread, void *context),
+ * descriptors by the others alone. false: there may be more of them. */
+bool process_threads (const struct process *process, bool (*each) (const struct process *process, pid_t thread, void *context),
                       void *context);
-/* A copy of a descriptor of the process that is one of the driver's nodes, of which kind; -errno. The caller closes it. */
+/* A copy of a descriptor of the process that is one of the driver's nodes, of which kind; -errno: -ENOTTY if it is something
+ * else, which is never held, -ESRCH if the process has ended. The caller closes it. Others can have the tenant's lock
+ * meanwhile (wait.c). */
 int process_copy (struct tenant *tenant, const struct process *process, int descriptor, enum rm_node *node);
 
 /* memory.c: all of it or an error. tenant: under its lock, which others can have meanwhile; NULL: no lock is held. */
@@ -382,7 +388,12 @@ void schedule_apply (struct tenant *tenant, uint32_t gpu);
 /* Bytes that count against the quota of a GPU. */
 static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
 {
-    return tenant->used[gpu] + tenant->excess[gpu] + tenant->managed[gpu] + tenant->keep.bytes[gpu];
+    uint64_t parts[] = { tenant->excess[gpu], tenant->managed[gpu], tenant->keep.bytes[gpu] }, sum = tenant->used[gpu];
+
+    for (unsigned i = 0; i < sizeof (parts) / sizeof (parts[0]); i++)
+        if (__builtin_add_overflow (sum, parts[i], &sum))
+            return UINT64_MAX;
+    return sum;
 }
 
 /* tenant.c */
