@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
+#include <time.h>
 
 #define TENANT_LISTENERS 64  /* one a process that the runtime started in the container (run, exec) */
 #define TENANT_PROCESSES 512 /* with clients of the resource manager; others are forgotten when room is needed */
@@ -109,13 +110,21 @@ struct tenant {
     struct guard *guard;
     uint32_t id;
     pthread_t runner;
-    bool started;
     atomic_bool stop; /* nobody stops its channels any more */
-    sem_t ready; /* posted once, by the thread: start_error is known */
+    sem_t ready, ended; /* posted once each, by the thread: start_error is known; nothing of it runs any more */
+    atomic_uint users; /* calls about it that are in progress: it is freed, by its thread, when there are none */
     atomic_int start_error;
     int epoll, wake;
 
     _Atomic uint64_t *in_hand; /* a mapped file's, or NULL: the id of the notification that is being answered */
+
+    /* What the scheduler wants, whoever has the lock: in force when it is unlocked (tenant_unlock), if has_wishes says so. */
+    atomic_bool has_wishes, wished_frozen[SHARE_MAX_GPUS];
+    _Atomic uint32_t slice[SHARE_MAX_GPUS];
+
+    pthread_mutex_t listeners_lock; /* listeners; the last of all locks, and never held for long */
+    int listeners[TENANT_LISTENERS];
+    unsigned listener_count;
 
     pthread_mutex_t lock; /* everything below */
     struct books *books; /* a mapped file's, or NULL */
@@ -128,8 +137,6 @@ struct tenant {
     struct limits limits;
     const struct rm_abi *abi;
     struct rm *rm;
-    int listeners[TENANT_LISTENERS];
-    unsigned listener_count;
     struct process processes[TENANT_PROCESSES];
     struct thread_entry threads[TENANT_THREADS];
     struct left_call left[TENANT_LEFT];
@@ -141,7 +148,6 @@ struct tenant {
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     bool unreached; /* one of its processes is */
     bool wants_files; /* keep_restore is to be called */
-    bool has_ended, is_given_up; /* its thread has; nobody waits for its thread, which frees the tenant */
     uint64_t waits_since; /* for something of a process, without the lock (CLOCK_MONOTONIC ns); 0: it does not */
     pid_t waits_for;
     bool is_stuck; /* for too long: frozen until it goes on */
@@ -159,8 +165,6 @@ struct tenant {
     } fair;
     _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
     struct keep keep; /* what was freed and lives on, charged too */
-    uint32_t slice[SHARE_MAX_GPUS];
-    bool wished_frozen[SHARE_MAX_GPUS]; /* by the scheduler */
     bool over[SHARE_MAX_GPUS];          /* above its quota by what could only be seen afterwards: frozen until it is not */
     bool frozen[SHARE_MAX_GPUS];
     uint64_t frozen_since[SHARE_MAX_GPUS];
@@ -184,21 +188,24 @@ struct guard {
     int event_descriptor;
     struct guard_event events[GUARD_EVENTS];
     unsigned event_count;
-    pthread_rwlock_t calls; /* read: a call about a tenant is in progress */
     pthread_mutex_t truth_lock;
     struct truth *truth; /* NULL: no device node could be opened */
     pthread_mutex_t witness_lock; /* after a tenant's lock */
     struct witness *witness; /* NULL as well */
     int exec_watch; /* a counter as those of space.c, on this process: the first one of a machine takes 10 ms */
     bool sees_exec;
-    bool is_needed; /* by the thread of a tenant that was removed, and waits for something of a process */
+    bool is_needed; /* by the thread of a tenant that was removed, and did not end in time */
     pthread_t closer;
     int closing[2]; /* descriptors for it; -1: none */
 };
 
 struct seccomp_notif;
 
-/* guard.c */
+/* guard.c: a tenant that cannot go away until guard_let_go; NULL: there is none of this number. */
+struct tenant *guard_find (struct guard *guard, uint32_t id);
+void guard_let_go (struct tenant *tenant);
+/* Takes its lock, unless somebody else has it for longer than so many ns. */
+bool guard_lock (struct tenant *tenant, uint64_t patience);
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
 uint64_t guard_now (void); /* CLOCK_MONOTONIC, ns */
 
@@ -384,6 +391,8 @@ void channels_close (struct tenant *tenant);
 
 /* schedule.c: under the tenant's lock. */
 void schedule_apply (struct tenant *tenant, uint32_t gpu);
+/* Unlocks it. What the scheduler wished meanwhile is in force before others have the lock. */
+void tenant_unlock (struct tenant *tenant);
 
 /* Bytes that count against the quota of a GPU. */
 static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
@@ -402,9 +411,11 @@ static const uint32_t tenant_seldom[2] = { 1u << 14, 1u << (38 - 32) };
 /* For good, of the calling thread: what it does not need to reach a container's memory and descriptors. */
 bool tenant_drop_rights (void);
 struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error);
-/* false: its thread waits for something of a process, and will free the tenant when it ends. The guard has to stay. */
-bool tenant_destroy (struct tenant *tenant);
-/* Under the tenant's lock. 0 or -errno. */
+/* Its thread is to end. Afterwards, tenant_destroy: waits for that, until this time (CLOCK_REALTIME) at the most. false: it has
+ * not; it frees the tenant when it does, and the guard has to stay. Nobody finds the tenant any more. */
+void tenant_stop (struct tenant *tenant);
+bool tenant_destroy (struct tenant *tenant, const struct timespec *until);
+/* 0 or -errno. */
 int tenant_listen (struct tenant *tenant, int listener);
 
 #endif

@@ -29,7 +29,7 @@ struct process *wait_begin (struct tenant *tenant, pid_t pid)
     tenant->current = NULL;
     tenant->waits_for = pid;
     tenant->waits_since = now_about ();
-    pthread_mutex_unlock (&tenant->lock);
+    tenant_unlock (tenant);
     return current;
 }
 
