@@ -12,9 +12,8 @@
 /* That the threads of all tenants may take to end, and that of one which is removed while others are served. */
 #define STOP_NS SECOND
 #define REMOVE_NS (SECOND / 5)
-/* What a tenant's lock is waited for by those who ask, and those who cannot come again. */
+/* What a tenant's lock is waited for by those who ask. */
 #define ASK_NS 5000000u
-#define TELL_NS SECOND
 
 struct guard *guard_create (const char *device_directory)
 {
@@ -52,20 +51,9 @@ static struct tenant *take_last (struct guard *guard)
     return tenant;
 }
 
-static struct timespec from_now (uint64_t nanoseconds, clockid_t clock)
-{
-    struct timespec until;
-
-    clock_gettime (clock, &until);
-    nanoseconds += (uint64_t) until.tv_nsec;
-    until.tv_sec += (time_t) (nanoseconds / SECOND);
-    until.tv_nsec = (long) (nanoseconds % SECOND);
-    return until;
-}
-
 void guard_destroy (struct guard *guard)
 {
-    struct timespec until = from_now (STOP_NS, CLOCK_REALTIME);
+    struct timespec until = guard_time_in (STOP_NS, CLOCK_REALTIME);
     struct tenant *tenant;
     bool is_over = !guard->is_needed;
 
@@ -194,7 +182,7 @@ int guard_tenant_remove (struct guard *guard, uint32_t id)
     pthread_mutex_unlock (&guard->lock);
     if (tenant == NULL)
         return -ENOENT;
-    until = from_now (REMOVE_NS, CLOCK_REALTIME);
+    until = guard_time_in (REMOVE_NS, CLOCK_REALTIME);
     tenant_stop (tenant);
     guard->is_needed |= !tenant_destroy (tenant, &until);
     return 0;
@@ -220,12 +208,11 @@ bool guard_lock (struct tenant *tenant, uint64_t patience)
 
     if (pthread_mutex_trylock (&tenant->lock) == 0)
         return true;
-    until = from_now (patience, CLOCK_MONOTONIC);
+    until = guard_time_in (patience, CLOCK_MONOTONIC);
     return pthread_mutex_clocklock (&tenant->lock, CLOCK_MONOTONIC, &until) == 0;
 }
 
-/* With its lock, until release. 0, -ENOENT, or -EBUSY: its thread has it for longer than that. */
-static int hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant)
+int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant)
 {
     *tenant = guard_find (guard, id);
     if (*tenant == NULL)
@@ -236,7 +223,7 @@ static int hold (struct guard *guard, uint32_t id, uint64_t patience, struct ten
     return -EBUSY;
 }
 
-static int release (struct tenant *tenant, int result)
+int guard_release (struct tenant *tenant, int result)
 {
     tenant_unlock (tenant);
     guard_let_go (tenant);
@@ -249,19 +236,19 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
     int error = check (limits);
 
     if (error == 0)
-        error = hold (guard, id, ASK_NS, &tenant);
+        error = guard_hold (guard, id, ASK_NS, &tenant);
     if (error != 0)
         return error;
     /* Indices of GPUs are in rm's books: a share can change, its GPUs cannot. */
     if (limits->gpu_count != tenant->limits.gpu_count)
-        return release (tenant, -EINVAL);
+        return guard_release (tenant, -EINVAL);
     for (uint32_t i = 0; i < limits->gpu_count; i++)
         if (memcmp (limits->gpus[i].uuid, tenant->limits.gpus[i].uuid, sizeof (limits->gpus[i].uuid)) != 0)
-            return release (tenant, -EINVAL);
+            return guard_release (tenant, -EINVAL);
     tenant->limits = *limits;
     for (uint32_t i = 0; i < limits->gpu_count; i++)
         schedule_apply (tenant, i);
-    return release (tenant, 0);
+    return guard_release (tenant, 0);
 }
 
 int guard_tenant_listen (struct guard *guard, uint32_t id, int listener)
@@ -279,64 +266,34 @@ int guard_tenant_listen (struct guard *guard, uint32_t id, int listener)
 int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file)
 {
     struct tenant *tenant;
-    int error = hold (guard, id, TELL_NS, &tenant);
+    int error = guard_hold (guard, id, GUARD_TELL_NS, &tenant);
     void *page;
 
     if (error != 0)
         return error;
     if (tenant->in_hand != NULL)
-        return release (tenant, -EEXIST);
+        return guard_release (tenant, -EEXIST);
     page = mmap (NULL, sizeof (*tenant->in_hand), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (page == MAP_FAILED)
-        return release (tenant, -errno);
+        return guard_release (tenant, -errno);
     tenant->in_hand = page;
-    return release (tenant, 0);
-}
-
-int guard_tenant_keep (struct guard *guard, uint32_t id, int file, int before, const int *listeners, uint32_t count)
-{
-    struct tenant *tenant;
-    struct kept_call call = { .phase = PHASE_NONE };
-    uint64_t one = 1;
-    int result = hold (guard, id, TELL_NS, &tenant);
-
-    if (result != 0)
-        return result;
-    if (tenant->books != NULL || tenant->listener_count != 0)
-        return release (tenant, -EEXIST);
-    result = books_open (tenant, file);
-    if (result != 0 || before < 0)
-        return release (tenant, result);
-    result = books_restore (tenant, before, &call);
-    if (result != 0)
-        return release (tenant, result);
-    result = call_resume (tenant, &call, listeners, count);
-    tenant->wants_files = true; /* by its thread: to copy descriptors can take long */
-    /* Whoever was off may have been thawed since. */
-    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
-        rm_freeze (tenant->rm, (int) gpu, false);
-        tenant->frozen[gpu] = false;
-        schedule_apply (tenant, gpu);
-    }
-    if (write (tenant->wake, &one, sizeof (one)) < 0)
-        result = -errno;
-    return release (tenant, result);
+    return guard_release (tenant, 0);
 }
 
 int guard_tenant_channels (struct guard *guard, uint32_t id, int file)
 {
     struct tenant *tenant;
-    int error = hold (guard, id, TELL_NS, &tenant);
+    int error = guard_hold (guard, id, GUARD_TELL_NS, &tenant);
 
     if (error != 0)
         return error;
-    return release (tenant, tenant->channels != NULL ? -EEXIST : channels_open (tenant, file));
+    return guard_release (tenant, tenant->channels != NULL ? -EEXIST : channels_open (tenant, file));
 }
 
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status)
 {
     struct tenant *tenant;
-    int error = hold (guard, id, ASK_NS, &tenant);
+    int error = guard_hold (guard, id, ASK_NS, &tenant);
 
     if (error != 0)
         return error;
@@ -353,13 +310,13 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
         if (tenant->frozen[gpu])
             status->frozen_ns[gpu] += guard_now () - tenant->frozen_since[gpu];
     }
-    return release (tenant, 0);
+    return guard_release (tenant, 0);
 }
 
 int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity)
 {
     struct tenant *tenant;
-    int error = hold (guard, id, ASK_NS, &tenant);
+    int error = guard_hold (guard, id, ASK_NS, &tenant);
     uint32_t count = 0;
 
     if (error != 0)
@@ -375,18 +332,18 @@ int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_proce
         }
         count++;
     }
-    return release (tenant, (int) count);
+    return guard_release (tenant, (int) count);
 }
 
 int guard_tenant_gone (struct guard *guard, uint32_t id)
 {
     struct tenant *tenant;
-    int error = hold (guard, id, ASK_NS, &tenant), gone = 1;
+    int error = guard_hold (guard, id, ASK_NS, &tenant), gone = 1;
 
     if (error != 0)
         return error;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         gone &= tenant->processes[i].serial == 0;
     gone &= tenant->listener_count == 0 && tenant->keep.pieces == NULL && tenant->left_space_count == 0;
-    return release (tenant, gone);
+    return guard_release (tenant, gone);
 }

@@ -88,8 +88,9 @@ int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file);
 int guard_tenant_channels (struct guard *guard, uint32_t id, int file);
 /*
  * The tenant's books, in an empty file of the caller's, so that they outlive this process (books.c). before: those of a
- * guard that was killed, -1: none; they are read, and the call that it had in hand is finished or undone. listeners:
- * the tenant's, to answer it through. 1: it was answered; 0: if anybody waits for it he must be told to try again.
+ * guard that was killed, -1: none; they are read, and the call that it had in hand is finished or undone by the tenant's thread,
+ * before it answers any other. listeners: the tenant's, to answer it through. 1: it was answered; 0: if anybody waits for it he must
+ * be told to try again. Waits a fifth of a second at the most; what the container keeps from being finished is finished later.
  * -EINVAL, -ENOMEM: `before` cannot be believed. The caller keeps and closes all descriptors. Before
  * guard_tenant_listen.
  */

@@ -85,6 +85,7 @@ static int sleep_for (struct tenant *tenant)
     uint64_t now = guard_now (), next, again;
 
     pthread_mutex_lock (&tenant->lock);
+    resume_now (tenant);
     if (tenant->wants_files)
         keep_restore (tenant);
     tenant->wants_files = false;
@@ -160,6 +161,7 @@ static void tenant_free (struct tenant *tenant)
         close (tenant->wake);
     sem_destroy (&tenant->ready);
     sem_destroy (&tenant->ended);
+    sem_destroy (&tenant->is_resumed);
     pthread_mutex_destroy (&tenant->lock);
     pthread_mutex_destroy (&tenant->listeners_lock);
     free (tenant);
@@ -223,6 +225,7 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     pthread_mutex_init (&tenant->listeners_lock, NULL);
     sem_init (&tenant->ready, 0, 0);
     sem_init (&tenant->ended, 0, 0);
+    sem_init (&tenant->is_resumed, 0, 0);
     memcpy (version, limits->driver, sizeof (limits->driver));
     tenant->abi = rm_abi_find (version);
     if (tenant->abi == NULL)

@@ -4,6 +4,7 @@
 
 #include "guard.h"
 #include "keep.h"
+#include "managed.h"
 #include "rm/rm.h"
 
 #include <pthread.h>
@@ -18,26 +19,6 @@
 #define TENANT_THREADS 4096  /* cache of thread -> process, a power of two */
 #define PROCESS_CLIENTS 32   /* descriptors remembered for clients */
 #define SCRATCH_SIZE (64u * 1024)
-
-/* The address space of a process that maps managed memory (space.c); all zero: it is not held. */
-struct space {
-    bool is_held;
-    int memory;  /* its /proc/PID/mem */
-    int watch;   /* a counter that says when the process executes something */
-    void *page;  /* of that; NULL: there is none */
-    uint64_t announced, announced_at; /* bytes that may be mapped and were not seen yet; the last (CLOCK_MONOTONIC ns) */
-};
-
-/* Bytes, more than any GPU has: what an address space is charged at the most. 512 of them, and those that are left, add up to less
- * than 2^62. */
-#define SPACE_MOST (UINT64_C (1) << 50)
-#define TENANT_SPACES 64u
-/* One that its process left, by ending or by execve, and that others use. */
-struct left_space {
-    int memory;
-    pid_t pid; /* who left it */
-    uint64_t bytes;
-};
 
 /* A process of the container that called the driver. */
 struct process {
@@ -105,12 +86,15 @@ struct left_call {
 
 struct channel_list;
 struct books;
+struct resumed;
 
 struct tenant {
     struct guard *guard;
     uint32_t id;
     pthread_t runner;
     atomic_bool stop; /* nobody stops its channels any more */
+    sem_t is_resumed;   /* posted when the call of another guard is finished (resume.c) */
+    bool is_answered;   /* then: it was */
     sem_t ready, ended; /* posted once each, by the thread: start_error is known; nothing of it runs any more */
     atomic_uint users; /* calls about it that are in progress: it is freed, by its thread, when there are none */
     atomic_int start_error;
@@ -147,6 +131,7 @@ struct tenant {
     bool wants_look;    /* what may have been given back by now was held against the call in hand */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     bool unreached; /* one of its processes is */
+    struct resumed *resumed; /* what another guard had in hand, and its thread has to finish; NULL: nothing */
     bool wants_files; /* keep_restore is to be called */
     uint64_t waits_since; /* for something of a process, without the lock (CLOCK_MONOTONIC ns); 0: it does not */
     pid_t waits_for;
@@ -206,6 +191,11 @@ struct tenant *guard_find (struct guard *guard, uint32_t id);
 void guard_let_go (struct tenant *tenant);
 /* Takes its lock, unless somebody else has it for longer than so many ns. */
 bool guard_lock (struct tenant *tenant, uint64_t patience);
+/* Both: 0, -ENOENT, or -EBUSY. guard_release gives both back, and returns the result. */
+int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant);
+int guard_release (struct tenant *tenant, int result);
+/* For those who cannot come again. */
+#define GUARD_TELL_NS UINT64_C (1000000000)
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
 uint64_t guard_now (void); /* CLOCK_MONOTONIC, ns */
 
@@ -261,6 +251,8 @@ struct process *wait_begin (struct tenant *tenant, pid_t pid);
 void wait_end (struct tenant *tenant, struct process *current);
 /* Closes a copy of a descriptor of the container's, whatever file it may be. */
 void wait_close (struct tenant *tenant, pid_t pid, int file);
+/* So many ns from now, by that clock. */
+struct timespec guard_time_in (uint64_t nanoseconds, clockid_t clock);
 /* Under the lock: freezes the tenant while it has waited for too long. */
 void wait_check (struct tenant *tenant, uint64_t now);
 
@@ -296,42 +288,6 @@ bool repeat_find (const struct tenant *tenant, const struct seccomp_notif *notif
 void repeat_settle (const struct rm_call *call);
 /* The thread is about to be answered. */
 void repeat_over (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer);
-
-/* Charges what processes whose time has come have mapped of the UVM node, as /proc/PID/maps says. */
-void managed_refresh (struct tenant *tenant, uint64_t now);
-/* managed.c: a mapping is being made, or was: the process is looked at soon. */
-void managed_look (struct tenant *tenant, struct process *process);
-/* Whether nothing of it is charged, and all that it announced was looked at. */
-bool managed_was_seen (const struct process *process);
-/* It is new, and looked at from time to time. */
-void managed_watch (struct tenant *tenant, struct process *process);
-/* The same for every process that has such mappings, now. */
-void managed_now (struct tenant *tenant);
-/* The process is gone, and its mappings with it. */
-void managed_forget (struct tenant *tenant, struct process *process);
-/* So many bytes in the place of `held`. */
-void managed_charge (struct tenant *tenant, uint64_t *held, uint64_t bytes, pid_t pid);
-/* Somebody left an address space. */
-void managed_look_at_left (struct tenant *tenant);
-
-/* space.c: finds out whether the kernel tells of an execve. */
-void space_begin (struct guard *guard);
-void space_end (struct guard *guard);
-/* A thread of the process is about to map something: its address space is held. false: it could not be, and a mapping might
- * be lost sight of. */
-bool space_hold (struct tenant *tenant, struct process *process, pid_t thread);
-/* Whether what is held is what the process has now. */
-bool space_is_current (const struct process *process);
-/* It may map so many bytes from now on. */
-void space_announced (struct process *process, uint64_t bytes);
-/* It was looked at, and has mapped so many bytes; before that is charged. */
-void space_seen (struct process *process, uint64_t bytes, uint64_t now);
-/* It ended, or executed something: what it had mapped is charged as long as others use its address space. */
-void space_leave (struct tenant *tenant, struct process *process);
-/* Gives back what lay in address spaces that nobody uses any more. */
-void space_check (struct tenant *tenant);
-void space_close (struct process *process);
-void space_release (struct tenant *tenant);
 
 /* truth.c: the guard's own client of the driver, and what it says that processes hold. */
 struct truth;
@@ -382,6 +338,9 @@ void books_received (struct tenant *tenant, const struct seccomp_notif *notifica
 void books_performing (struct tenant *tenant, uint64_t serial, const struct rm_call *call);
 void books_performed (struct tenant *tenant, uint32_t head_size);
 void books_answering (struct tenant *tenant, bool is_over);
+
+/* resume.c: by the tenant's thread, before it answers calls. */
+void resume_now (struct tenant *tenant);
 
 /* channels.c: the file that says how to start the tenant's channels, for whoever outlives this process. 0 or -errno. */
 int channels_open (struct tenant *tenant, int file);

@@ -66,3 +66,14 @@ void wait_check (struct tenant *tenant, uint64_t now)
     guard_note (tenant, RM_STUCK, 0, tenant->waits_for);
     apply (tenant);
 }
+
+struct timespec guard_time_in (uint64_t nanoseconds, clockid_t clock)
+{
+    struct timespec time;
+
+    clock_gettime (clock, &time);
+    nanoseconds += (uint64_t) time.tv_nsec;
+    time.tv_sec += (time_t) (nanoseconds / 1000000000u);
+    time.tv_nsec = (long) (nanoseconds % 1000000000u);
+    return time;
+}

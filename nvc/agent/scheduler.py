@@ -210,8 +210,9 @@ class Scheduler:
         try:
             status = self._guard.status(number)
         except OSError as error:
-            self._tell(f"tenant {number}: {error}")
             # One of which nothing is to be had now keeps what it has, its cap above all.
+            if error.errno != errno.EBUSY:
+                self._tell(f"tenant {number}: {error}")
             return error.errno != errno.ENOENT
         now = self._clock()
         for index, gpu in enumerate(status.gpus[: len(known.groups)]):

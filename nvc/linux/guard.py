@@ -309,8 +309,8 @@ class Guard:
         """
         room = (_Process * _PROCESSES)()
         count = self._library.guard_tenant_processes(self._guard, tenant, room, _PROCESSES)
-        if count == -errno.EBUSY and tenant in self._processes:
-            return self._processes[tenant]
+        if count == -errno.EBUSY:
+            return self._processes.get(tenant, ())
         count = self._check(count, "guard_tenant_processes")
         gpus = self._gpus.get(tenant, 0)
         self._processes[tenant] = tuple((one.pid, tuple(one.memory[:gpus])) for one in room[: min(count, _PROCESSES)])
