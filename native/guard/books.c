@@ -115,6 +115,14 @@ void books_process (struct tenant *tenant, const struct process *process)
     kept->serial = process->serial;
 }
 
+void books_enter (struct tenant *tenant, const struct kept_call *call)
+{
+    tenant->books->call = *call;
+    tenant->books->call.phase = PHASE_NONE;
+    IN_ORDER ();
+    tenant->books->call.phase = call->phase;
+}
+
 void books_received (struct tenant *tenant, const struct seccomp_notif *notification)
 {
     struct kept_call *call;

@@ -42,16 +42,24 @@ struct books {
     struct kept_process processes[TENANT_PROCESSES];
 };
 
+struct resumed {
+    struct kept_call call;
+    int listener; /* that its thread waits at; -1: it does not wait */
+};
+
 int books_open (struct tenant *tenant, int file);
 /* Enters what `file` of another guard says, and its call in hand. -errno: nothing that can be believed. */
 int books_restore (struct tenant *tenant, int file, struct kept_call *call);
 
 /* The object that an ALLOC, DUP_OBJECT, FREE or VID_HEAP_CONTROL is about. */
 void call_names (const struct kept_call *call, uint32_t *client, uint32_t *handle);
-/* resume.c: the call in hand of a guard that is gone, through one of the tenant's listeners. 1: it was answered. */
-int call_resume (struct tenant *tenant, struct kept_call *call, const int *listeners, uint32_t count);
-/* The FREE in hand is done: its thread is told so, unless its memory keeps who tells it waiting. */
-bool resume_answer (const struct kept_call *call, int listener);
+/* The call of another guard is in hand again. */
+void books_enter (struct tenant *tenant, const struct kept_call *call);
+/* resume.c: the call in hand of a guard that is gone is to be finished by the tenant's thread, through one of these listeners. false:
+ * there is no memory. */
+bool resume_begin (struct tenant *tenant, const struct kept_call *call, const int *listeners, uint32_t count);
+/* The FREE in hand is done: its thread is told so. */
+bool resume_answer (struct tenant *tenant, const struct kept_call *call, int listener);
 
 /* repeat.c: the params of a call that is about to be made; what an earlier guard had still to hear of; the call in hand
  * of one that is gone, which was not answered. */

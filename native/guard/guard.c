@@ -8,6 +8,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define SECOND UINT64_C (1000000000)
+/* That the threads of all tenants may take to end, and that of one which is removed while others are served. */
+#define STOP_NS SECOND
+#define REMOVE_NS (SECOND / 5)
+/* What a tenant's lock is waited for by those who ask. */
+#define ASK_NS 5000000u
+
 struct guard *guard_create (const char *device_directory)
 {
     struct guard *guard = calloc (1, sizeof (*guard));
@@ -21,7 +28,6 @@ struct guard *guard_create (const char *device_directory)
     }
     pthread_mutex_init (&guard->lock, NULL);
     pthread_mutex_init (&guard->truth_lock, NULL);
-    pthread_rwlock_init (&guard->calls, NULL);
     pthread_mutex_init (&guard->witness_lock, NULL);
     space_begin (guard);
     guard->truth = truth_open (device_directory);
@@ -47,14 +53,14 @@ static struct tenant *take_last (struct guard *guard)
 
 void guard_destroy (struct guard *guard)
 {
+    struct timespec until = guard_time_in (STOP_NS, CLOCK_REALTIME);
     struct tenant *tenant;
     bool is_over = !guard->is_needed;
 
-    /* Calls about tenants come to an end; no new ones may be made. */
-    pthread_rwlock_wrlock (&guard->calls);
-    pthread_rwlock_unlock (&guard->calls);
+    for (unsigned i = 0; i < guard->tenant_count; i++)
+        tenant_stop (guard->tenants[i]);
     while ((tenant = take_last (guard)) != NULL)
-        is_over &= tenant_destroy (tenant);
+        is_over &= tenant_destroy (tenant, &until);
     if (!is_over)
         return; /* a thread still needs it, which ends with this process */
     keep_stop_closing (guard);
@@ -64,7 +70,6 @@ void guard_destroy (struct guard *guard)
     close (guard->event_descriptor);
     pthread_mutex_destroy (&guard->truth_lock);
     pthread_mutex_destroy (&guard->witness_lock);
-    pthread_rwlock_destroy (&guard->calls);
     pthread_mutex_destroy (&guard->lock);
     free (guard);
 }
@@ -165,6 +170,7 @@ int guard_tenant_add (struct guard *guard, uint32_t id, const struct limits *lim
 int guard_tenant_remove (struct guard *guard, uint32_t id)
 {
     struct tenant *tenant;
+    struct timespec until;
 
     pthread_mutex_lock (&guard->lock);
     tenant = find (guard, id);
@@ -176,125 +182,121 @@ int guard_tenant_remove (struct guard *guard, uint32_t id)
     pthread_mutex_unlock (&guard->lock);
     if (tenant == NULL)
         return -ENOENT;
-    /* Whoever is in the middle of a call about it comes to an end; nobody else finds it. Not under the lock: its thread
-     * may be writing an event. */
-    pthread_rwlock_wrlock (&guard->calls);
-    pthread_rwlock_unlock (&guard->calls);
-    guard->is_needed |= !tenant_destroy (tenant);
+    until = guard_time_in (REMOVE_NS, CLOCK_REALTIME);
+    tenant_stop (tenant);
+    guard->is_needed |= !tenant_destroy (tenant, &until);
     return 0;
 }
 
-/* A tenant that cannot go away until release: with its lock held, or NULL. */
-static struct tenant *hold (struct guard *guard, uint32_t id)
+struct tenant *guard_find (struct guard *guard, uint32_t id)
 {
     struct tenant *tenant;
 
-    pthread_rwlock_rdlock (&guard->calls);
     pthread_mutex_lock (&guard->lock);
     tenant = find (guard, id);
+    if (tenant != NULL)
+        atomic_fetch_add (&tenant->users, 1);
     pthread_mutex_unlock (&guard->lock);
-    if (tenant == NULL)
-        pthread_rwlock_unlock (&guard->calls);
-    else
-        pthread_mutex_lock (&tenant->lock);
     return tenant;
 }
 
-static int release (struct guard *guard, struct tenant *tenant, int result)
+void guard_let_go (struct tenant *tenant) { atomic_fetch_sub (&tenant->users, 1); }
+
+bool guard_lock (struct tenant *tenant, uint64_t patience)
 {
-    pthread_mutex_unlock (&tenant->lock);
-    pthread_rwlock_unlock (&guard->calls);
+    struct timespec until;
+
+    if (pthread_mutex_trylock (&tenant->lock) == 0)
+        return true;
+    until = guard_time_in (patience, CLOCK_MONOTONIC);
+    return pthread_mutex_clocklock (&tenant->lock, CLOCK_MONOTONIC, &until) == 0;
+}
+
+int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant)
+{
+    *tenant = guard_find (guard, id);
+    if (*tenant == NULL)
+        return -ENOENT;
+    if (guard_lock (*tenant, patience))
+        return 0;
+    guard_let_go (*tenant);
+    return -EBUSY;
+}
+
+int guard_release (struct tenant *tenant, int result)
+{
+    tenant_unlock (tenant);
+    guard_let_go (tenant);
     return result;
 }
 
 int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *limits)
 {
-    struct tenant *tenant = check (limits) == 0 ? hold (guard, id) : NULL;
+    struct tenant *tenant;
+    int error = check (limits);
 
-    if (check (limits) != 0)
-        return -EINVAL;
-    if (tenant == NULL)
-        return -ENOENT;
+    if (error == 0)
+        error = guard_hold (guard, id, ASK_NS, &tenant);
+    if (error != 0)
+        return error;
     /* Indices of GPUs are in rm's books: a share can change, its GPUs cannot. */
     if (limits->gpu_count != tenant->limits.gpu_count)
-        return release (guard, tenant, -EINVAL);
+        return guard_release (tenant, -EINVAL);
     for (uint32_t i = 0; i < limits->gpu_count; i++)
         if (memcmp (limits->gpus[i].uuid, tenant->limits.gpus[i].uuid, sizeof (limits->gpus[i].uuid)) != 0)
-            return release (guard, tenant, -EINVAL);
+            return guard_release (tenant, -EINVAL);
     tenant->limits = *limits;
     for (uint32_t i = 0; i < limits->gpu_count; i++)
         schedule_apply (tenant, i);
-    return release (guard, tenant, 0);
+    return guard_release (tenant, 0);
 }
 
 int guard_tenant_listen (struct guard *guard, uint32_t id, int listener)
 {
-    struct tenant *tenant = hold (guard, id);
-
-    return tenant == NULL ? -ENOENT : release (guard, tenant, tenant_listen (tenant, listener));
-}
-
-int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file)
-{
-    struct tenant *tenant = hold (guard, id);
-    void *page;
-
-    if (tenant == NULL)
-        return -ENOENT;
-    if (tenant->in_hand != NULL)
-        return release (guard, tenant, -EEXIST);
-    page = mmap (NULL, sizeof (*tenant->in_hand), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (page == MAP_FAILED)
-        return release (guard, tenant, -errno);
-    tenant->in_hand = page;
-    return release (guard, tenant, 0);
-}
-
-int guard_tenant_keep (struct guard *guard, uint32_t id, int file, int before, const int *listeners, uint32_t count)
-{
-    struct tenant *tenant = hold (guard, id);
-    struct kept_call call = { .phase = PHASE_NONE };
-    uint64_t one = 1;
+    struct tenant *tenant = guard_find (guard, id);
     int result;
 
     if (tenant == NULL)
         return -ENOENT;
-    if (tenant->books != NULL || tenant->listener_count != 0)
-        return release (guard, tenant, -EEXIST);
-    result = books_open (tenant, file);
-    if (result != 0 || before < 0)
-        return release (guard, tenant, result);
-    result = books_restore (tenant, before, &call);
-    if (result != 0)
-        return release (guard, tenant, result);
-    result = call_resume (tenant, &call, listeners, count);
-    tenant->wants_files = true; /* by its thread: to copy descriptors can take long */
-    /* Whoever was off may have been thawed since. */
-    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
-        rm_freeze (tenant->rm, (int) gpu, false);
-        tenant->frozen[gpu] = false;
-        schedule_apply (tenant, gpu);
-    }
-    if (write (tenant->wake, &one, sizeof (one)) < 0)
-        result = -errno;
-    return release (guard, tenant, result);
+    result = tenant_listen (tenant, listener);
+    guard_let_go (tenant);
+    return result;
+}
+
+int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file)
+{
+    struct tenant *tenant;
+    int error = guard_hold (guard, id, GUARD_TELL_NS, &tenant);
+    void *page;
+
+    if (error != 0)
+        return error;
+    if (tenant->in_hand != NULL)
+        return guard_release (tenant, -EEXIST);
+    page = mmap (NULL, sizeof (*tenant->in_hand), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (page == MAP_FAILED)
+        return guard_release (tenant, -errno);
+    tenant->in_hand = page;
+    return guard_release (tenant, 0);
 }
 
 int guard_tenant_channels (struct guard *guard, uint32_t id, int file)
 {
-    struct tenant *tenant = hold (guard, id);
+    struct tenant *tenant;
+    int error = guard_hold (guard, id, GUARD_TELL_NS, &tenant);
 
-    if (tenant == NULL)
-        return -ENOENT;
-    return release (guard, tenant, tenant->channels != NULL ? -EEXIST : channels_open (tenant, file));
+    if (error != 0)
+        return error;
+    return guard_release (tenant, tenant->channels != NULL ? -EEXIST : channels_open (tenant, file));
 }
 
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status)
 {
-    struct tenant *tenant = hold (guard, id);
+    struct tenant *tenant;
+    int error = guard_hold (guard, id, ASK_NS, &tenant);
 
-    if (tenant == NULL)
-        return -ENOENT;
+    if (error != 0)
+        return error;
     wait_check (tenant, guard_now ());
     *status = tenant->status;
     status->listeners = tenant->listener_count;
@@ -308,16 +310,17 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
         if (tenant->frozen[gpu])
             status->frozen_ns[gpu] += guard_now () - tenant->frozen_since[gpu];
     }
-    return release (guard, tenant, 0);
+    return guard_release (tenant, 0);
 }
 
 int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity)
 {
-    struct tenant *tenant = hold (guard, id);
+    struct tenant *tenant;
+    int error = guard_hold (guard, id, ASK_NS, &tenant);
     uint32_t count = 0;
 
-    if (tenant == NULL)
-        return -ENOENT;
+    if (error != 0)
+        return error;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
         const struct process *process = &tenant->processes[i];
 
@@ -329,42 +332,18 @@ int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_proce
         }
         count++;
     }
-    return release (guard, tenant, (int) count);
+    return guard_release (tenant, (int) count);
 }
 
 int guard_tenant_gone (struct guard *guard, uint32_t id)
 {
-    struct tenant *tenant = hold (guard, id);
-    int gone = 1;
+    struct tenant *tenant;
+    int error = guard_hold (guard, id, ASK_NS, &tenant), gone = 1;
 
-    if (tenant == NULL)
-        return -ENOENT;
+    if (error != 0)
+        return error;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         gone &= tenant->processes[i].serial == 0;
     gone &= tenant->listener_count == 0 && tenant->keep.pieces == NULL && tenant->left_space_count == 0;
-    return release (guard, tenant, gone);
-}
-
-int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds)
-{
-    struct tenant *tenant = gpu < SHARE_MAX_GPUS ? hold (guard, id) : NULL;
-
-    if (tenant == NULL)
-        return -ENOENT;
-    tenant->slice[gpu] = microseconds;
-    schedule_apply (tenant, gpu);
-    return release (guard, tenant, 0);
-}
-
-int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen)
-{
-    struct tenant *tenant = gpu < SHARE_MAX_GPUS ? hold (guard, id) : NULL;
-    uint64_t before;
-
-    if (tenant == NULL)
-        return -ENOENT;
-    tenant->wished_frozen[gpu] = frozen != 0;
-    before = rm_controls (tenant->rm);
-    schedule_apply (tenant, gpu);
-    return release (guard, tenant, (int) (rm_controls (tenant->rm) - before));
+    return guard_release (tenant, gone);
 }

@@ -6,8 +6,9 @@
  * described by the same `struct limits` as the shim's file (native/shim/share.h); native/rm makes every decision, in
  * posture GUARD.
  *
- * Every function may be called from any thread; none blocks for longer than a call of the driver takes, whatever a container does
- * (guard_tenant_remove and guard_destroy: a second more for each thread that waits for a process of a container). Numbers are
+ * Every function may be called from any thread, and none waits for a container or for a call that the driver makes for one: what
+ * asks about a tenant whose thread is in such a call answers -EBUSY after some milliseconds, what schedules it is done as soon as the
+ * call is over. guard_tenant_remove takes a fifth of a second, guard_destroy one second, if threads do not end. Numbers are
  * returned as 0 or -errno unless said otherwise.
  */
 #ifndef NVC_GUARD_H
@@ -87,8 +88,9 @@ int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file);
 int guard_tenant_channels (struct guard *guard, uint32_t id, int file);
 /*
  * The tenant's books, in an empty file of the caller's, so that they outlive this process (books.c). before: those of a
- * guard that was killed, -1: none; they are read, and the call that it had in hand is finished or undone. listeners:
- * the tenant's, to answer it through. 1: it was answered; 0: if anybody waits for it he must be told to try again.
+ * guard that was killed, -1: none; they are read, and the call that it had in hand is finished or undone by the tenant's thread,
+ * before it answers any other. listeners: the tenant's, to answer it through. 1: it was answered; 0: if anybody waits for it he must
+ * be told to try again. Waits a fifth of a second at the most; what the container keeps from being finished is finished later.
  * -EINVAL, -ENOMEM: `before` cannot be believed. The caller keeps and closes all descriptors. Before
  * guard_tenant_listen.
  */
@@ -103,7 +105,8 @@ int guard_tenant_gone (struct guard *guard, uint32_t id);
 
 /* Scheduling, for whoever decides. */
 int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds);
-/* How many calls of the driver it took, one after the other; -errno. */
+/* How many calls of the driver it took, one after the other; -errno. -EBUSY: it takes effect when the call in hand is over, and to
+ * ask again says whether it did. */
 int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen);
 
 /*
@@ -135,8 +138,8 @@ struct guard_attached {
 struct guard_phases *guard_phases_create (struct guard *guard);
 /* Thaws everybody, ends the threads. */
 void guard_phases_destroy (struct guard_phases *phases);
-/* The plan of a GPU from now on; count 0: none. period in microseconds (1000 to 1000000), at most 64 tenants. -EINVAL,
- * -EAGAIN (no thread), -ENOSPC (more than 32 GPUs). */
+/* The plan of a GPU from now on; count 0: none. period in microseconds (1000 to 1000000), at most 4096 tenants. -EINVAL,
+ * -ENOMEM, -EAGAIN (no thread), -ENOSPC (more than 32 GPUs): the plan before stays in force. */
 int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint32_t period, const struct guard_phase *plan,
                       uint32_t count, uint32_t valid);
 /* All plans that are in force hold for `valid` milliseconds more. -ESTALE:

@@ -7,10 +7,14 @@
  * One way is not announced: the first mmap of the 32-bit entry has its arguments in memory, where no filter reads. So
  * everybody who has a client is looked at from time to time.
  */
+#include "maps.h"
 #include "tenant.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define FIRST_LOOK_NS 1000000u /* the mapping is made after the answer */
 #define LAST_LOOK_NS 1000000000u
@@ -20,6 +24,9 @@
  * come first, who wait for the tenant's lock. */
 #define PART 8u
 #define LONG_LOOK_NS 2000000u
+
+/* What nobody can read counts as more than any GPU has. */
+#define MANAGED_MOST SPACE_MOST
 
 static void look_in (struct tenant *tenant, struct process *process, uint64_t delay)
 {
@@ -49,46 +56,48 @@ bool managed_was_seen (const struct process *process)
 }
 
 struct mappings {
+    enum maps_result result;
     uint64_t bytes;
-    bool is_empty;
 };
 
 /* Adds what a thread's process has mapped of the UVM node: such a mapping is shared, and its offset in the node is its
  * address, or UVM refuses it (uvm_mmap, kernel-open/nvidia-uvm/uvm.c). The node itself may have any name and number.
- * true: the thread has no mappings at all; it has ended, and others may go on. */
+ * true: not by this thread; it has ended, or does so, and others may go on. */
 static bool add_mapped (const struct process *process, pid_t thread, void *context)
 {
     struct mappings *found = context;
-    char path[64], line[512];
-    FILE *file;
+    enum maps_result result;
+    uint64_t bytes = 0;
+    char path[64];
+    int file;
 
     snprintf (path, sizeof (path), "/proc/%d/task/%d/maps", (int) process->pid, (int) thread);
-    file = fopen (path, "re");
-    if (file == NULL)
-        return true;
-    while (fgets (line, sizeof (line), file) != NULL) {
-        unsigned long long from, to, offset;
-        char rights[5];
-
-        found->is_empty = false;
-        if (sscanf (line, "%llx-%llx %4s %llx", &from, &to, rights, &offset) == 4 && rights[3] == 's' && offset == from)
-            found->bytes += to - from;
-    }
-    fclose (file);
-    return found->is_empty;
+    file = open (path, O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        result = maps_sum (file, &bytes);
+        close (file);
+    } else
+        result = errno == ENOENT || errno == ESRCH ? MAPS_NONE : MAPS_UNKNOWN;
+    if (result != MAPS_NONE)
+        *found = (struct mappings) { result, bytes };
+    return result != MAPS_READ;
 }
 
-/* Bytes. false: the process ended, and nothing, or not everything, was there to be read. */
-static bool mapped (struct tenant *tenant, const struct process *process, uint64_t *bytes)
+/* Bytes. false: the process ended, and nothing, or not everything, was there to be read; or that may be so. */
+static bool mapped (struct tenant *tenant, struct process *process, uint64_t *bytes)
 {
     struct process *current = wait_begin (tenant, process->pid);
-    struct mappings found = { .is_empty = true };
+    struct mappings found = { .result = MAPS_NONE };
 
-    if (add_mapped (process, process->pid, &found))
-        process_threads (process, add_mapped, &found);
+    if (add_mapped (process, process->pid, &found) && !process_threads (process, add_mapped, &found))
+        found.result = MAPS_UNKNOWN;
     wait_end (tenant, current);
-    *bytes = found.bytes;
-    return !found.is_empty && process_is_there (process);
+    process->unread = found.result == MAPS_UNKNOWN ? process->unread + 1 : 0;
+    /* Of a thread that ends just now the rest cannot be read. Twice in a row, and it is not known what is mapped. */
+    if (process->unread == 1)
+        look_in (tenant, process, FIRST_LOOK_NS);
+    *bytes = process->unread > 1 ? MANAGED_MOST : found.bytes < MANAGED_MOST ? found.bytes : MANAGED_MOST;
+    return (process->unread > 1 || found.result == MAPS_READ) && process_is_there (process);
 }
 
 void managed_charge (struct tenant *tenant, uint64_t *held, uint64_t bytes, pid_t pid)
@@ -126,7 +135,8 @@ static void look_at (struct tenant *tenant, struct process *process)
         space_leave (tenant, process);
     if (bytes != 0 && !process->space.is_held)
         (void) space_hold (tenant, process, process->pid); /* it was mapped unseen, or an earlier guard saw it */
-    space_seen (process, bytes, now);
+    if (process->unread == 0)
+        space_seen (process, bytes, now);
     if (bytes != process->managed)
         managed_charge (tenant, &process->managed, bytes, process->pid);
 }

@@ -72,7 +72,7 @@ bool notify_handle (struct tenant *tenant, int listener)
     tenant->status.notifications++;
     race_back (tenant, (pid_t) notification.pid);
     answer = decide (tenant, listener, &notification);
-    pthread_mutex_unlock (&tenant->lock);
+    tenant_unlock (tenant);
 
     memset (&response, 0, sizeof (response));
     response.id = notification.id;
@@ -93,6 +93,6 @@ bool notify_handle (struct tenant *tenant, int listener)
     pthread_mutex_lock (&tenant->lock);
     replay_keep (tenant, &notification, &answer, undelivered);
     tenant->status.handling_ns += guard_now () - began;
-    pthread_mutex_unlock (&tenant->lock);
+    tenant_unlock (tenant);
     return true;
 }

@@ -2,6 +2,7 @@
 #include "phase.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MICROSECOND 1000u
@@ -11,7 +12,7 @@
 
 int phase_check (uint32_t period, const struct guard_phase *phases, uint32_t count)
 {
-    if (count > PHASE_ENTRIES / 2 || (count > 0 && (period < 1000 || period > 1000000)))
+    if (count > PHASE_MOST || (count > 0 && (period < 1000 || period > 1000000)))
         return -EINVAL;
     for (uint32_t i = 0; i < count; i++) {
         const struct guard_phase *phase = &phases[i];
@@ -90,10 +91,40 @@ static void move (struct phase_entry *entry, uint64_t period, uint64_t offset, u
     }
 }
 
-void phase_set (struct phase_plan *plan, uint32_t period, const struct guard_phase *phases, uint32_t count, uint64_t now)
+/* Room for so many more beside those that are there. */
+static bool make_room (struct phase_plan *plan, uint32_t count)
+{
+    uint32_t room = plan->count + count;
+    struct phase_entry *entries;
+    struct phase_step *steps;
+
+    if (room <= plan->room)
+        return true;
+    entries = realloc (plan->entries, room * sizeof (*entries));
+    if (entries == NULL)
+        return false;
+    plan->entries = entries;
+    steps = realloc (plan->steps, room * sizeof (*steps));
+    if (steps == NULL)
+        return false;
+    plan->steps = steps;
+    plan->room = room;
+    return true;
+}
+
+void phase_free (struct phase_plan *plan)
+{
+    free (plan->entries);
+    free (plan->steps);
+    *plan = (struct phase_plan) { 0 };
+}
+
+int phase_set (struct phase_plan *plan, uint32_t period, const struct guard_phase *phases, uint32_t count, uint64_t now)
 {
     uint64_t length = (uint64_t) period * MICROSECOND;
 
+    if (!make_room (plan, count))
+        return -ENOMEM;
     count_all_let_in (plan, 0);
     for (uint32_t i = 0; i < plan->count; i++)
         plan->entries[i].leaving = true;
@@ -107,8 +138,8 @@ void phase_set (struct phase_plan *plan, uint32_t period, const struct guard_pha
         while (place < plan->count &&
                (plan->entries[place].tenant != phase->tenant || plan->entries[place].gpu != phase->gpu))
             place++;
-        if (share >= WHOLE || place == PHASE_ENTRIES)
-            continue; /* always on; or, not reached, no room beside those that leave */
+        if (share >= WHOLE)
+            continue; /* always on */
         if (place < plan->count) {
             move (&plan->entries[place], length, offset, share, now);
             continue;
@@ -124,6 +155,7 @@ void phase_set (struct phase_plan *plan, uint32_t period, const struct guard_pha
             forget (plan, i);
     }
     plan->period = count > 0 ? length : 0;
+    return 0;
 }
 
 static struct phase_step step_of (const struct phase_plan *plan, uint32_t place)
@@ -135,44 +167,63 @@ static struct phase_step step_of (const struct phase_plan *plan, uint32_t place)
 
     if ((entry->leaving || entry->hurried) && entry->cap.frozen)
         step.at = 0;
+    if (step.at < entry->not_before)
+        step.at = entry->not_before;
     return step;
 }
 
+/* How long the calls last that stop a tenant. */
+static uint64_t stop_lasts (const struct phase_entry *entry) { return entry->ahead + entry->cap.to_freeze; }
+
 /* The first call that stops another tenant and would be made while this thaw is; NULL: none. */
-static const struct phase_step *stop_beside (const struct phase_plan *plan, const struct phase_step *steps,
-                                             const struct phase_step *thaw)
+static const struct phase_step *stop_beside (const struct phase_plan *plan, const struct phase_step *thaw)
 {
     const struct phase_step *found = NULL;
 
     for (uint32_t i = 0; i < plan->count; i++) {
-        const struct phase_step *stop = &steps[i];
+        const struct phase_step *stop = &plan->steps[i];
 
-        if (!plan->entries[i].let_in && stop->freeze &&
-            stop->at < thaw->at + plan->entries[thaw->entry].cap.to_thaw &&
-            stop->at + plan->entries[i].ahead + plan->entries[i].cap.to_freeze > thaw->at && (found == NULL || stop->at < found->at))
+        if (!plan->entries[i].let_in && stop->freeze && stop->at < thaw->at + plan->entries[thaw->entry].cap.to_thaw &&
+            stop->at + stop_lasts (&plan->entries[i]) > thaw->at && (found == NULL || stop->at < found->at))
             found = stop;
     }
     return found;
 }
 
+/* A thaw is made so early that it is over when another tenant is stopped, if that falls together. */
+static struct phase_step before_a_stop (const struct phase_plan *plan, struct phase_step step)
+{
+    const struct phase_step *stop = step.freeze || step.at == 0 ? NULL : stop_beside (plan, &step);
+    uint64_t lasts = plan->entries[step.entry].cap.to_thaw;
+
+    if (stop == NULL)
+        return step;
+    step.before_a_stop = true;
+    step.at = stop->at > lasts ? stop->at - lasts : 0;
+    return step;
+}
+
 struct phase_step phase_next (const struct phase_plan *plan)
 {
-    struct phase_step first = { .at = UINT64_MAX, .entry = PHASE_NONE }, steps[PHASE_ENTRIES];
+    struct phase_step first = { .at = UINT64_MAX, .entry = PHASE_NONE };
+    uint64_t longest = 0, soonest = UINT64_MAX;
 
-    for (uint32_t i = 0; i < plan->count; i++)
-        steps[i] = step_of (plan, i);
     for (uint32_t i = 0; i < plan->count; i++) {
-        const struct phase_step *stop;
-        struct phase_step step = steps[i];
+        const struct phase_entry *entry = &plan->entries[i];
 
-        if (plan->entries[i].let_in)
+        plan->steps[i] = step_of (plan, i);
+        longest = stop_lasts (entry) > longest ? stop_lasts (entry) : longest;
+        if (!entry->let_in && plan->steps[i].at < soonest)
+            soonest = plan->steps[i].at;
+    }
+    for (uint32_t i = 0; i < plan->count; i++) {
+        struct phase_step step = plan->steps[i];
+        uint64_t earlier = longest + plan->entries[i].cap.to_thaw;
+
+        /* No thaw is made earlier by more than that, so the others are not asked about those that lie farther ahead. */
+        if (plan->entries[i].let_in || (step.at > earlier && step.at - earlier > soonest))
             continue;
-        if (!step.freeze && step.at != 0 && (stop = stop_beside (plan, steps, &step)) != NULL) {
-            uint64_t lasts = plan->entries[i].cap.to_thaw;
-
-            step.before_a_stop = true;
-            step.at = stop->at > lasts ? stop->at - lasts : 0;
-        }
+        step = before_a_stop (plan, step);
         /* Of two at a time, the one that lets somebody in. */
         if (step.at < first.at || (step.at == first.at && !step.freeze && first.freeze))
             first = step;
@@ -180,11 +231,20 @@ struct phase_step phase_next (const struct phase_plan *plan)
     return first;
 }
 
+void phase_busy (struct phase_plan *plan, const struct phase_step *step, uint64_t again)
+{
+    plan->entries[step->entry].not_before = again;
+    /* Whoever was let in before this one's stop is on, and does not wait for it to be counted. */
+    if (step->freeze)
+        count_all_let_in (plan, 0);
+}
+
 void phase_done (struct phase_plan *plan, const struct phase_step *step, uint64_t began, uint64_t ended, unsigned calls)
 {
     struct phase_entry *entry = &plan->entries[step->entry];
     uint64_t one = calls > 0 ? (ended - began) / calls : 0;
 
+    entry->not_before = 0;
     if (calls == 0 || (entry->leaving && !step->freeze)) {
         /* Whoever was let in before this one's stop does not wait for it for ever. */
         if (step->freeze)

@@ -14,7 +14,8 @@
 #include "guard.h"
 #include "shim/cap.h"
 
-#define PHASE_ENTRIES 128
+/* Tenants in a plan: as many as a guard has. How many caps a GPU can keep says who makes plans (nvc/guard/schedule.py). */
+#define PHASE_MOST 4096u
 #define PHASE_NONE UINT32_MAX
 
 struct phase_entry {
@@ -27,12 +28,16 @@ struct phase_entry {
     bool let_in;     /* thawed, and counted as soon as the tenant before it is stopped */
     uint64_t let_in_began, let_in_ended;
     uint64_t ahead; /* ns: of the calls that stop it, how long all but the last take */
+    uint64_t not_before; /* its next call: the tenant was busy */
 };
 
+struct phase_step;
+/* All zero: there is no plan, and nothing to be freed. */
 struct phase_plan {
     uint64_t period; /* ns; 0: there is no plan */
-    uint32_t count;
-    struct phase_entry entries[PHASE_ENTRIES];
+    uint32_t count, room;
+    struct phase_entry *entries;
+    struct phase_step *steps; /* room for one of each */
 };
 
 /* The next call: guard_tenant_freeze for this entry at this time, or at once when the time is over. entry PHASE_NONE:
@@ -46,10 +51,13 @@ struct phase_step {
 
 /* 0 or -EINVAL: what phase_set would refuse. */
 int phase_check (uint32_t period, const struct guard_phase *phases, uint32_t count);
-/* Another plan from now on; count 0: none. Phases must have been checked. */
-void phase_set (struct phase_plan *plan, uint32_t period, const struct guard_phase *phases, uint32_t count, uint64_t now);
+/* Another plan from now on; count 0: none. Phases must have been checked. 0, or -ENOMEM: the plan is what it was. */
+int phase_set (struct phase_plan *plan, uint32_t period, const struct guard_phase *phases, uint32_t count, uint64_t now);
 struct phase_step phase_next (const struct phase_plan *plan);
 /* It was made, by so many calls of the driver, one after the other; 0: there is no such tenant any more. */
 void phase_done (struct phase_plan *plan, const struct phase_step *step, uint64_t began, uint64_t ended, unsigned calls);
+/* It could not be made, because the driver makes a call for that tenant. It is made not before this time; others do not wait. */
+void phase_busy (struct phase_plan *plan, const struct phase_step *step, uint64_t again);
+void phase_free (struct phase_plan *plan);
 
 #endif

@@ -16,6 +16,8 @@
 #define SECOND 1000000000u
 #define TIMER_SLACK_NS 1000
 #define NICE (-15)
+/* A tenant for which the driver makes a call is stopped, or started, when that is over: it is looked again so soon. */
+#define AGAIN_NS 500000u
 
 struct keeper {
     struct guard *guard;
@@ -45,8 +47,12 @@ static void make (struct keeper *keeper, const struct phase_step *step)
                      ? attached_freeze (keeper->attached, entry->tenant, step->freeze)
                      : guard_tenant_freeze (keeper->guard, entry->tenant, entry->gpu, step->freeze);
 
-    /* One that has no channels at the moment took no call, and exists. */
-    phase_done (&keeper->plan, step, began, guard_now (), result == -ENOENT ? 0 : result > 0 ? (unsigned) result : 1);
+    if (result == -EBUSY && !keeper->stop) {
+        phase_busy (&keeper->plan, step, guard_now () + AGAIN_NS);
+        return;
+    }
+    /* One that has no channels at the moment took no call, and exists. At the end nobody waits for one that is busy. */
+    phase_done (&keeper->plan, step, began, guard_now (), result == -ENOENT || result == -EBUSY ? 0 : result > 0 ? (unsigned) result : 1);
 }
 
 static void *run (void *argument)
@@ -68,7 +74,7 @@ static void *run (void *argument)
 
         if (keeper->plan.period != 0 && (keeper->stop || now >= keeper->ends)) {
             keeper->stale = !keeper->stop;
-            phase_set (&keeper->plan, 0, NULL, 0, now);
+            (void) phase_set (&keeper->plan, 0, NULL, 0, now); /* which needs no room */
         }
         step = phase_next (&keeper->plan);
         if (step.entry != PHASE_NONE && step.at <= now) {
@@ -120,6 +126,7 @@ static void keeper_destroy (struct keeper *keeper)
     pthread_cond_signal (&keeper->changed);
     pthread_mutex_unlock (&keeper->lock);
     pthread_join (keeper->runner, NULL);
+    phase_free (&keeper->plan);
     pthread_cond_destroy (&keeper->changed);
     pthread_mutex_destroy (&keeper->lock);
     free (keeper);
@@ -178,9 +185,11 @@ int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint3
     }
     if (keeper != NULL) {
         pthread_mutex_lock (&keeper->lock);
-        phase_set (&keeper->plan, period, plan, count, guard_now ());
-        keeper->ends = guard_now () + (uint64_t) valid * MILLISECOND;
-        keeper->stale = false;
+        result = phase_set (&keeper->plan, period, plan, count, guard_now ());
+        if (result == 0) {
+            keeper->ends = guard_now () + (uint64_t) valid * MILLISECOND;
+            keeper->stale = false;
+        }
         pthread_cond_signal (&keeper->changed);
         pthread_mutex_unlock (&keeper->lock);
     }

@@ -12,16 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-/* include/uapi/linux/pidfd.h since 6.9. */
-#ifndef PIDFD_THREAD
-#define PIDFD_THREAD O_EXCL
-#endif
-/* Threads that are tried for a descriptor when the first one has ended. */
-#define MOST_TRIED 64u
 
 bool process_is_there (const struct process *process)
 {
@@ -231,19 +223,7 @@ int process_descriptor_of (const struct process *process, uint32_t client)
     return -1;
 }
 
-static enum rm_node node_of (const struct limits *limits, const struct stat *status)
-{
-    for (uint32_t i = 0; i < limits->node_count && i < SHARE_MAX_NODES; i++) {
-        const struct limits_node *node = &limits->nodes[i];
-
-        if (node->inode == 0 ? S_ISCHR (status->st_mode) && status->st_rdev == node->device
-                             : status->st_dev == node->device && status->st_ino == node->inode)
-            return (enum rm_node) node->kind;
-    }
-    return RM_NODE_OTHER;
-}
-
-void process_threads (const struct process *process, bool (*each) (const struct process *process, pid_t thread, void *context),
+bool process_threads (const struct process *process, bool (*each) (const struct process *process, pid_t thread, void *context),
                       void *context)
 {
     bool goes_on = true;
@@ -254,57 +234,14 @@ void process_threads (const struct process *process, bool (*each) (const struct 
     snprintf (path, sizeof (path), "/proc/%d/task", (int) process->pid);
     directory = opendir (path);
     if (directory == NULL)
-        return;
-    for (unsigned tried = 0; goes_on && tried < MOST_TRIED && (entry = readdir (directory)) != NULL;) {
+        return errno == ENOENT || errno == ESRCH;
+    while (goes_on && (errno = 0, entry = readdir (directory)) != NULL) {
         pid_t thread = (pid_t) atoi (entry->d_name);
 
-        if (thread <= 0 || thread == process->pid)
-            continue;
-        tried++;
-        goes_on = each (process, thread, context);
+        if (thread > 0 && thread != process->pid)
+            goes_on = each (process, thread, context);
     }
+    goes_on &= errno != 0 && errno != ENOENT && errno != ESRCH;
     closedir (directory);
-}
-
-struct wanted_copy {
-    int descriptor, copy; /* copy: -errno */
-};
-
-static bool copy_of_thread (const struct process *process, pid_t thread, void *context)
-{
-    int pidfd = (int) syscall (SYS_pidfd_open, thread, PIDFD_THREAD), copy = -1;
-    struct wanted_copy *wanted = context;
-
-    if (pidfd < 0 && errno == ESRCH)
-        return true;
-    /* Neither number means another one by now. */
-    if (pidfd >= 0 && syscall (SYS_tgkill, process->pid, thread, 0) == 0 && process_is_there (process))
-        copy = (int) syscall (SYS_pidfd_getfd, pidfd, wanted->descriptor, 0);
-    /* Threads are there and it is not to be had from them (before 6.9, never): that is not the end of the process. */
-    if (copy >= 0 || errno != ESRCH)
-        wanted->copy = copy >= 0 ? copy : -EBADF;
-    if (pidfd >= 0)
-        close (pidfd);
-    return wanted->copy < 0;
-}
-
-int process_copy (struct tenant *tenant, const struct process *process, int descriptor, enum rm_node *node)
-{
-    struct process *current = wait_begin (tenant, process->pid);
-    int copy = (int) syscall (SYS_pidfd_getfd, process->pidfd, descriptor, 0);
-    struct stat status;
-
-    /* Its first thread has ended, and others may go on. */
-    if (copy < 0 && errno == ESRCH) {
-        struct wanted_copy wanted = { descriptor, -ESRCH };
-
-        process_threads (process, copy_of_thread, &wanted);
-        copy = wanted.copy;
-    } else if (copy < 0)
-        copy = -errno;
-    wait_end (tenant, current);
-    if (copy < 0)
-        return copy;
-    *node = fstat (copy, &status) == 0 ? node_of (&tenant->limits, &status) : RM_NODE_OTHER;
-    return copy;
+    return !goes_on;
 }

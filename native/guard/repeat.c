@@ -92,7 +92,7 @@ static void take_back (struct tenant *tenant, const struct kept_call *call, uint
     /* Not there is as good as taken back, and whatever else is wrong the thread hears from its own call. */
     if ((node == RM_NODE_CONTROL || node == RM_NODE_GPU) && ioctl (copy, CONTROL_REQUEST, &head) != 0)
         head.status = 0;
-    close (copy);
+    wait_close (tenant, process->pid, copy);
 }
 
 /* In the new books, which nobody reads before all of them are there. */

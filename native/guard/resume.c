@@ -1,6 +1,10 @@
 /*
  * The call that a guard had in hand when it was killed. What was made is undone, and its thread told to try again; what
  * was freed is freed. Whether anybody waits is known by the notification: an answer that was sent is not sent twice.
+ *
+ * That takes a descriptor and memory of the container's, which can keep whoever does it waiting: it is done by the tenant's own
+ * thread, before that answers any call. Who takes over all tenants waits for it a while. What is not done by then is done later:
+ * calls of this tenant wait for that, and a call that was to be answered is made again.
  */
 #include "books.h"
 
@@ -10,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FREE 0x29u
@@ -28,10 +30,11 @@
 #define HEAP_HANDLE 44u
 #define HEAP_FREE 3u
 #define HEAP_INFO 5u
-/* A page that has to be read from a disk is there by then. */
-#define PATIENCE_S 1
 /* nvstatuscodes.h: INVALID_CLIENT, INVALID_OBJECT, INVALID_OBJECT_HANDLE, OBJECT_NOT_FOUND. */
 static const uint32_t not_there[] = { 0x23, 0x31, 0x33, 0x57 };
+
+/* That who takes over all tenants waits for the call that was in hand of one. */
+#define RESUME_NS 200000000u
 
 static uint32_t word_at (const struct kept_call *call, unsigned at)
 {
@@ -76,80 +79,27 @@ static bool free_object (struct tenant *tenant, const struct kept_call *call, ui
         is_gone = ioctl (copy, FREE_REQUEST, head) == 0 && head[FREE_STATUS] == 0;
     for (unsigned i = 0; i < sizeof (not_there) / sizeof (not_there[0]); i++)
         is_gone |= head[FREE_STATUS] == not_there[i];
-    close (copy);
+    wait_close (tenant, process->pid, copy);
     return is_gone;
 }
 
-struct late_answer {
-    struct kept_call call;
-    int listener;
-    sem_t done;
-    atomic_bool is_answered;
-    atomic_int holders; /* who waits, and who answers */
-};
-
-static void let_go (struct late_answer *answer)
+bool resume_answer (struct tenant *tenant, const struct kept_call *call, int listener)
 {
-    if (atomic_fetch_sub (&answer->holders, 1) != 1)
-        return;
-    close (answer->listener);
-    sem_destroy (&answer->done);
-    free (answer);
-}
-
-static void *give (void *argument)
-{
-    struct late_answer *answer = argument;
-    struct seccomp_notif_resp response = { .id = answer->call.id };
+    struct seccomp_notif_resp response = { .id = call->id };
     uint32_t good = 0;
-    struct memory_piece piece = { answer->call.arguments[2] + FREE_STATUS * 4, &good, sizeof (good) };
+    struct memory_piece piece = { call->arguments[2] + FREE_STATUS * 4, &good, sizeof (good) };
 
-    prctl (PR_SET_NAME, "nvc-guard-late");
-    if (tenant_drop_rights () && memory_write_all (NULL, answer->call.thread, &piece, 1))
-        atomic_store (&answer->is_answered, ioctl (answer->listener, SECCOMP_IOCTL_NOTIF_SEND, &response) == 0);
-    sem_post (&answer->done);
-    let_go (answer);
-    return NULL;
+    return memory_write_all (tenant, call->thread, &piece, 1) && ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) == 0;
 }
 
-/* By a thread of its own, which can be kept waiting for as long as the container likes: this one takes over all tenants. */
-bool resume_answer (const struct kept_call *call, int listener)
-{
-    struct late_answer *answer = listener >= 0 ? calloc (1, sizeof (*answer)) : NULL;
-    struct timespec until;
-    bool is_answered;
-    pthread_t thread;
-
-    if (answer == NULL)
-        return false;
-    answer->call = *call;
-    answer->listener = fcntl (listener, F_DUPFD_CLOEXEC, 0);
-    sem_init (&answer->done, 0, 0);
-    answer->holders = 2;
-    clock_gettime (CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_S;
-    if (answer->listener >= 0 && pthread_create (&thread, NULL, give, answer) == 0) {
-        pthread_detach (thread);
-        while (sem_timedwait (&answer->done, &until) != 0 && errno == EINTR)
-            continue;
-    } else
-        answer->holders = 1;
-    is_answered = atomic_load (&answer->is_answered);
-    let_go (answer);
-    return is_answered;
-}
-
-int call_resume (struct tenant *tenant, struct kept_call *call, const int *listeners, uint32_t count)
+/* Whether it was answered, through a listener that a thread waits at; -1: none does. */
+static bool finish (struct tenant *tenant, const struct kept_call *call, int listener)
 {
     uint32_t number = number_of (call), client, handle;
     bool is_made, is_freed;
-    int listener = -1;
 
-    for (uint32_t i = 0; i < count && listener < 0; i++)
-        if (call->phase != PHASE_NONE && waits (call, listeners[i]))
-            listener = listeners[i];
     if (call->phase < PHASE_PERFORMING || (call->phase == PHASE_ANSWERED && listener < 0))
-        return 0;
+        return false;
     if (number == CONTROL)
         repeat_resume (tenant, call);
     call_names (call, &client, &handle);
@@ -157,9 +107,89 @@ int call_resume (struct tenant *tenant, struct kept_call *call, const int *liste
     is_made = number == ALLOC || number == DUPLICATE || number == ALLOC_MEMORY ||
               (number == HEAP && !is_freed && word_at (call, HEAP_FUNCTION) != HEAP_INFO);
     if ((!is_made && !is_freed) || handle == 0 || (is_made && call->was_there) || (is_freed && !call->was_there))
-        return 0;
+        return false;
     if (!free_object (tenant, call, client, handle))
-        return 0;
+        return false;
     rm_drop (tenant->rm, client, handle);
-    return number == FREE && resume_answer (call, listener);
+    return number == FREE && listener >= 0 && resume_answer (tenant, call, listener);
+}
+
+bool resume_begin (struct tenant *tenant, const struct kept_call *call, const int *listeners, uint32_t count)
+{
+    struct resumed *resumed = call->phase != PHASE_NONE ? calloc (1, sizeof (*resumed)) : NULL;
+
+    if (resumed == NULL)
+        return call->phase == PHASE_NONE;
+    resumed->call = *call;
+    resumed->listener = -1;
+    for (uint32_t i = 0; i < count && resumed->listener < 0; i++)
+        if (waits (call, listeners[i]))
+            resumed->listener = fcntl (listeners[i], F_DUPFD_CLOEXEC, 0);
+    /* Killed before it is done: the next guard does it. */
+    if (tenant->books != NULL)
+        books_enter (tenant, call);
+    tenant->resumed = resumed;
+    return true;
+}
+
+void resume_now (struct tenant *tenant)
+{
+    struct resumed *resumed = tenant->resumed;
+
+    if (resumed == NULL)
+        return;
+    tenant->is_answered = finish (tenant, &resumed->call, resumed->listener);
+    tenant->resumed = NULL;
+    books_answering (tenant, true);
+    if (resumed->listener >= 0)
+        close (resumed->listener);
+    free (resumed);
+    sem_post (&tenant->is_resumed);
+}
+
+/* Under the tenant's lock: its books go on where those of another guard end. 0 or -errno. */
+static int take_over (struct tenant *tenant, int before, const int *listeners, uint32_t count)
+{
+    struct kept_call call = { .phase = PHASE_NONE };
+    uint64_t one = 1;
+    int result = books_restore (tenant, before, &call);
+
+    if (result != 0)
+        return result;
+    if (!resume_begin (tenant, &call, listeners, count))
+        return -ENOMEM;
+    tenant->wants_files = true; /* by its thread: to copy descriptors can take long */
+    /* Whoever was off may have been thawed since. */
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
+        rm_freeze (tenant->rm, (int) gpu, false);
+        tenant->frozen[gpu] = false;
+        schedule_apply (tenant, gpu);
+    }
+    return write (tenant->wake, &one, sizeof (one)) < 0 ? -errno : 0;
+}
+
+int guard_tenant_keep (struct guard *guard, uint32_t id, int file, int before, const int *listeners, uint32_t count)
+{
+    struct timespec until;
+    struct tenant *tenant;
+    bool is_taken = false;
+    int result = guard_hold (guard, id, GUARD_TELL_NS, &tenant);
+
+    if (result != 0)
+        return result;
+    if (tenant->books != NULL || tenant->listener_count != 0)
+        return guard_release (tenant, -EEXIST);
+    result = books_open (tenant, file);
+    if (result == 0 && before >= 0) {
+        result = take_over (tenant, before, listeners, count);
+        is_taken = result == 0 && tenant->resumed != NULL;
+    }
+    tenant_unlock (tenant);
+    until = guard_time_in (RESUME_NS, CLOCK_REALTIME);
+    while (is_taken && sem_timedwait (&tenant->is_resumed, &until) != 0)
+        is_taken = errno == EINTR;
+    if (is_taken)
+        result = tenant->is_answered;
+    guard_let_go (tenant);
+    return result;
 }

@@ -30,7 +30,6 @@
 #else
 #define NOWHERE ((off_t) 1 << 54)
 #endif
-#define MOST (UINT64_C (1) << 50) /* bytes; what is announced need not be possible */
 #define SETTLED_NS 1000000000u
 
 static void set_rights (bool are_on)
@@ -165,7 +164,8 @@ void space_announced (struct process *process, uint64_t bytes)
 {
     struct space *space = &process->space;
 
-    space->announced = bytes < MOST - space->announced ? space->announced + bytes : MOST;
+    /* What is announced need not be possible. */
+    space->announced = bytes < SPACE_MOST - space->announced ? space->announced + bytes : SPACE_MOST;
     space->announced_at = guard_now ();
 }
 
@@ -207,7 +207,9 @@ void space_leave (struct tenant *tenant, struct process *process)
         }
         left->bytes += process->managed; /* which is charged */
         process->managed = 0;
-        managed_charge (tenant, &left->bytes, left->bytes + announced, process->pid);
+        announced += left->bytes;
+        /* Any number of them can be left for good. */
+        managed_charge (tenant, &left->bytes, announced < SPACE_MOST ? announced : SPACE_MOST, process->pid);
         managed_look_at_left (tenant);
     }
     space_close (process);

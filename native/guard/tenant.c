@@ -18,8 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* That a tenant's thread may take to end. */
-#define STOP_SECONDS 1
+/* Between two looks whether calls about a tenant that was removed are still in progress. */
+#define USERS_NS 1000000
+/* What its lock is waited for by who removes it. */
+#define REMOVE_LOCK_NS 5000000u
 #define WAKE_TAG ((uint64_t) 1 << 61)
 /* include/uapi/linux/seccomp.h since 6.6; older headers do not have it. */
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
@@ -47,14 +49,14 @@ bool tenant_drop_rights (void)
 
 static void listener_done (struct tenant *tenant, int listener)
 {
-    pthread_mutex_lock (&tenant->lock);
+    pthread_mutex_lock (&tenant->listeners_lock);
     for (unsigned i = 0; i < tenant->listener_count; i++)
         if (tenant->listeners[i] == listener) {
             tenant->listeners[i] = tenant->listeners[--tenant->listener_count];
             close (listener);
             break;
         }
-    pthread_mutex_unlock (&tenant->lock);
+    pthread_mutex_unlock (&tenant->listeners_lock);
 }
 
 /* A process ended. What it had is refunded when the driver says that it holds nothing any more. */
@@ -75,7 +77,7 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
         if (process->client_count == 0 && process->managed == 0)
             process_forget (tenant, process);
     }
-    pthread_mutex_unlock (&tenant->lock);
+    tenant_unlock (tenant);
 }
 
 static int sleep_for (struct tenant *tenant)
@@ -83,6 +85,7 @@ static int sleep_for (struct tenant *tenant)
     uint64_t now = guard_now (), next, again;
 
     pthread_mutex_lock (&tenant->lock);
+    resume_now (tenant);
     if (tenant->wants_files)
         keep_restore (tenant);
     tenant->wants_files = false;
@@ -94,7 +97,7 @@ static int sleep_for (struct tenant *tenant)
         again = tenant->keep.look_at;
     next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at
                                                                                             : tenant->look_at;
-    pthread_mutex_unlock (&tenant->lock);
+    tenant_unlock (tenant);
     if (again != 0 && (next == 0 || again < next))
         next = again;
     if (next == 0)
@@ -127,9 +130,11 @@ static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int *tim
     waited[0] = (struct pollfd) { .fd = tenant->epoll, .events = POLLIN };
     pthread_mutex_lock (&tenant->lock);
     held = fair_wait (tenant, guard_now ());
+    tenant_unlock (tenant);
+    pthread_mutex_lock (&tenant->listeners_lock);
     for (unsigned i = 0; held == 0 && i < tenant->listener_count; i++)
         waited[count++] = (struct pollfd) { .fd = tenant->listeners[i], .events = POLLIN };
-    pthread_mutex_unlock (&tenant->lock);
+    pthread_mutex_unlock (&tenant->listeners_lock);
     if (held != 0 && (*timeout < 0 || held < *timeout))
         *timeout = held;
     return count;
@@ -155,7 +160,10 @@ static void tenant_free (struct tenant *tenant)
     if (tenant->wake >= 0)
         close (tenant->wake);
     sem_destroy (&tenant->ready);
+    sem_destroy (&tenant->ended);
+    sem_destroy (&tenant->is_resumed);
     pthread_mutex_destroy (&tenant->lock);
+    pthread_mutex_destroy (&tenant->listeners_lock);
     free (tenant);
 }
 
@@ -170,7 +178,6 @@ static void *run (void *argument)
 {
     struct tenant *tenant = argument;
     struct pollfd waited[1 + TENANT_LISTENERS];
-    bool is_given_up;
 
     prctl (PR_SET_NAME, "nvc-guard");
     atomic_store (&tenant->start_error, tenant_drop_rights () ? 0 : -EPERM);
@@ -191,11 +198,12 @@ static void *run (void *argument)
                 listener_done (tenant, waited[i].fd);
     }
     pthread_mutex_lock (&tenant->lock);
-    tenant->has_ended = true;
-    is_given_up = tenant->is_given_up;
-    pthread_mutex_unlock (&tenant->lock);
-    if (is_given_up)
-        tenant_free (tenant);
+    thaw (tenant);
+    tenant_unlock (tenant);
+    sem_post (&tenant->ended);
+    while (atomic_load (&tenant->users) != 0)
+        nanosleep (&(struct timespec) { .tv_nsec = USERS_NS }, NULL);
+    tenant_free (tenant);
     return NULL;
 }
 
@@ -214,7 +222,10 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     tenant->copy = -1;
     tenant->epoll = tenant->wake = -1;
     pthread_mutex_init (&tenant->lock, NULL);
+    pthread_mutex_init (&tenant->listeners_lock, NULL);
     sem_init (&tenant->ready, 0, 0);
+    sem_init (&tenant->ended, 0, 0);
+    sem_init (&tenant->is_resumed, 0, 0);
     memcpy (version, limits->driver, sizeof (limits->driver));
     tenant->abi = rm_abi_find (version);
     if (tenant->abi == NULL)
@@ -225,54 +236,48 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
         if (tenant->epoll >= 0 && tenant->wake >= 0 &&
             epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, tenant->wake, &event) == 0 &&
             (errno = pthread_create (&tenant->runner, NULL, run, tenant)) == 0) {
-            tenant->started = true;
             while (sem_wait (&tenant->ready) != 0)
                 continue;
             *error = atomic_load (&tenant->start_error);
             if (*error == 0)
                 return tenant;
+            pthread_join (tenant->runner, NULL);
         } else
             *error = errno != 0 ? -errno : -EAGAIN;
     }
-    tenant_destroy (tenant);
+    tenant_free (tenant);
     return NULL;
 }
 
-/* Whether its thread has ended; if not, it frees the tenant when it does. */
-static bool stop (struct tenant *tenant)
+void tenant_stop (struct tenant *tenant)
 {
-    struct timespec until;
     uint64_t one = 1;
-    bool has_ended;
 
+    atomic_fetch_add (&tenant->users, 1); /* until tenant_destroy */
     atomic_store (&tenant->stop, true);
-    if (!tenant->started)
-        return true;
-    clock_gettime (CLOCK_REALTIME, &until);
-    until.tv_sec += STOP_SECONDS;
-    if (write (tenant->wake, &one, sizeof (one)) > 0 && pthread_timedjoin_np (tenant->runner, NULL, &until) == 0)
-        return true;
-    pthread_mutex_lock (&tenant->lock);
-    has_ended = tenant->has_ended;
-    tenant->is_given_up = !has_ended;
-    if (!has_ended) {
-        thaw (tenant);
-        keep_release (tenant);
-        pthread_detach (tenant->runner);
-    }
-    pthread_mutex_unlock (&tenant->lock);
-    if (has_ended)
-        pthread_join (tenant->runner, NULL);
-    return has_ended;
+    atomic_store (&tenant->has_wishes, true); /* whoever has its lock starts what is stopped */
+    if (write (tenant->wake, &one, sizeof (one)) < 0)
+        return; /* it is awake */
 }
 
-bool tenant_destroy (struct tenant *tenant)
+bool tenant_destroy (struct tenant *tenant, const struct timespec *until)
 {
-    if (!stop (tenant))
-        return false;
-    thaw (tenant);
-    tenant_free (tenant);
-    return true;
+    pthread_t runner = tenant->runner;
+    bool has_ended;
+
+    while (!(has_ended = sem_timedwait (&tenant->ended, until) == 0) && errno == EINTR)
+        continue;
+    if (!has_ended && guard_lock (tenant, REMOVE_LOCK_NS)) {
+        thaw (tenant);
+        keep_release (tenant);
+        tenant_unlock (tenant);
+    }
+    guard_let_go (tenant);
+    if (has_ended)
+        pthread_join (runner, NULL);
+    else
+        pthread_detach (runner);
+    return has_ended;
 }
 
 int tenant_listen (struct tenant *tenant, int listener)
@@ -280,16 +285,21 @@ int tenant_listen (struct tenant *tenant, int listener)
     uint64_t flags = SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP;
     uint64_t one = 1;
     int own = fcntl (listener, F_DUPFD_CLOEXEC, 0);
+    bool is_full;
 
     if (own < 0)
         return -errno;
     /* Waiter and guard run one after the other: waking on the same CPU saves most of the time (6.6; refused before). */
     ioctl (own, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
-    if (tenant->listener_count == TENANT_LISTENERS) {
+    pthread_mutex_lock (&tenant->listeners_lock);
+    is_full = tenant->listener_count == TENANT_LISTENERS;
+    if (!is_full)
+        tenant->listeners[tenant->listener_count++] = own;
+    pthread_mutex_unlock (&tenant->listeners_lock);
+    if (is_full) {
         close (own);
         return -EMFILE;
     }
-    tenant->listeners[tenant->listener_count++] = own;
     if (write (tenant->wake, &one, sizeof (one)) < 0)
         return 0; /* it is awake */
     return 0;

@@ -4,6 +4,7 @@
 
 #include "guard.h"
 #include "keep.h"
+#include "managed.h"
 #include "rm/rm.h"
 
 #include <pthread.h>
@@ -11,29 +12,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
+#include <time.h>
 
 #define TENANT_LISTENERS 64  /* one a process that the runtime started in the container (run, exec) */
 #define TENANT_PROCESSES 512 /* with clients of the resource manager; others are forgotten when room is needed */
 #define TENANT_THREADS 4096  /* cache of thread -> process, a power of two */
 #define PROCESS_CLIENTS 32   /* descriptors remembered for clients */
 #define SCRATCH_SIZE (64u * 1024)
-
-/* The address space of a process that maps managed memory (space.c); all zero: it is not held. */
-struct space {
-    bool is_held;
-    int memory;  /* its /proc/PID/mem */
-    int watch;   /* a counter that says when the process executes something */
-    void *page;  /* of that; NULL: there is none */
-    uint64_t announced, announced_at; /* bytes that may be mapped and were not seen yet; the last (CLOCK_MONOTONIC ns) */
-};
-
-#define TENANT_SPACES 64u
-/* One that its process left, by ending or by execve, and that others use. */
-struct left_space {
-    int memory;
-    pid_t pid; /* who left it */
-    uint64_t bytes;
-};
 
 /* A process of the container that called the driver. */
 struct process {
@@ -49,6 +34,7 @@ struct process {
     uint64_t look_delay, look_not_before;
     bool has_mapped;    /* it announced a mapping, which it may make at any time */
     uint64_t managed;   /* bytes charged for its mappings */
+    unsigned unread;    /* looks in a row that could not read its mappings */
     struct space space;
     uint64_t truth[SHARE_MAX_GPUS];
     struct known_client {
@@ -100,18 +86,29 @@ struct left_call {
 
 struct channel_list;
 struct books;
+struct resumed;
 
 struct tenant {
     struct guard *guard;
     uint32_t id;
     pthread_t runner;
-    bool started;
     atomic_bool stop; /* nobody stops its channels any more */
-    sem_t ready; /* posted once, by the thread: start_error is known */
+    sem_t is_resumed;   /* posted when the call of another guard is finished (resume.c) */
+    bool is_answered;   /* then: it was */
+    sem_t ready, ended; /* posted once each, by the thread: start_error is known; nothing of it runs any more */
+    atomic_uint users; /* calls about it that are in progress: it is freed, by its thread, when there are none */
     atomic_int start_error;
     int epoll, wake;
 
     _Atomic uint64_t *in_hand; /* a mapped file's, or NULL: the id of the notification that is being answered */
+
+    /* What the scheduler wants, whoever has the lock: in force when it is unlocked (tenant_unlock), if has_wishes says so. */
+    atomic_bool has_wishes, wished_frozen[SHARE_MAX_GPUS];
+    _Atomic uint32_t slice[SHARE_MAX_GPUS];
+
+    pthread_mutex_t listeners_lock; /* listeners; the last of all locks, and never held for long */
+    int listeners[TENANT_LISTENERS];
+    unsigned listener_count;
 
     pthread_mutex_t lock; /* everything below */
     struct books *books; /* a mapped file's, or NULL */
@@ -124,8 +121,6 @@ struct tenant {
     struct limits limits;
     const struct rm_abi *abi;
     struct rm *rm;
-    int listeners[TENANT_LISTENERS];
-    unsigned listener_count;
     struct process processes[TENANT_PROCESSES];
     struct thread_entry threads[TENANT_THREADS];
     struct left_call left[TENANT_LEFT];
@@ -136,8 +131,8 @@ struct tenant {
     bool wants_look;    /* what may have been given back by now was held against the call in hand */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     bool unreached; /* one of its processes is */
+    struct resumed *resumed; /* what another guard had in hand, and its thread has to finish; NULL: nothing */
     bool wants_files; /* keep_restore is to be called */
-    bool has_ended, is_given_up; /* its thread has; nobody waits for its thread, which frees the tenant */
     uint64_t waits_since; /* for something of a process, without the lock (CLOCK_MONOTONIC ns); 0: it does not */
     pid_t waits_for;
     bool is_stuck; /* for too long: frozen until it goes on */
@@ -155,8 +150,6 @@ struct tenant {
     } fair;
     _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
     struct keep keep; /* what was freed and lives on, charged too */
-    uint32_t slice[SHARE_MAX_GPUS];
-    bool wished_frozen[SHARE_MAX_GPUS]; /* by the scheduler */
     bool over[SHARE_MAX_GPUS];          /* above its quota by what could only be seen afterwards: frozen until it is not */
     bool frozen[SHARE_MAX_GPUS];
     uint64_t frozen_since[SHARE_MAX_GPUS];
@@ -180,21 +173,29 @@ struct guard {
     int event_descriptor;
     struct guard_event events[GUARD_EVENTS];
     unsigned event_count;
-    pthread_rwlock_t calls; /* read: a call about a tenant is in progress */
     pthread_mutex_t truth_lock;
     struct truth *truth; /* NULL: no device node could be opened */
     pthread_mutex_t witness_lock; /* after a tenant's lock */
     struct witness *witness; /* NULL as well */
     int exec_watch; /* a counter as those of space.c, on this process: the first one of a machine takes 10 ms */
     bool sees_exec;
-    bool is_needed; /* by the thread of a tenant that was removed, and waits for something of a process */
+    bool is_needed; /* by the thread of a tenant that was removed, and did not end in time */
     pthread_t closer;
     int closing[2]; /* descriptors for it; -1: none */
 };
 
 struct seccomp_notif;
 
-/* guard.c */
+/* guard.c: a tenant that cannot go away until guard_let_go; NULL: there is none of this number. */
+struct tenant *guard_find (struct guard *guard, uint32_t id);
+void guard_let_go (struct tenant *tenant);
+/* Takes its lock, unless somebody else has it for longer than so many ns. */
+bool guard_lock (struct tenant *tenant, uint64_t patience);
+/* Both: 0, -ENOENT, or -EBUSY. guard_release gives both back, and returns the result. */
+int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant);
+int guard_release (struct tenant *tenant, int result);
+/* For those who cannot come again. */
+#define GUARD_TELL_NS UINT64_C (1000000000)
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
 uint64_t guard_now (void); /* CLOCK_MONOTONIC, ns */
 
@@ -213,10 +214,12 @@ int process_descriptor_of (const struct process *process, uint32_t client); /* -
 bool process_is_there (const struct process *process);
 void process_forget (struct tenant *tenant, struct process *process);
 /* Calls `each` for threads beside the first one while it says true: when that one has ended, the kernel tells mappings and
- * descriptors by the others alone. */
-void process_threads (const struct process *process, bool (*each) (const struct process *process, pid_t thread, void *context),
+ * descriptors by the others alone. false: there may be more of them. */
+bool process_threads (const struct process *process, bool (*each) (const struct process *process, pid_t thread, void *context),
                       void *context);
-/* A copy of a descriptor of the process that is one of the driver's nodes, of which kind; -errno. The caller closes it. */
+/* A copy of a descriptor of the process that is one of the driver's nodes, of which kind; -errno: -ENOTTY if it is something
+ * else, which is never held, -ESRCH if the process has ended. The caller closes it. Others can have the tenant's lock
+ * meanwhile (wait.c). */
 int process_copy (struct tenant *tenant, const struct process *process, int descriptor, enum rm_node *node);
 
 /* memory.c: all of it or an error. tenant: under its lock, which others can have meanwhile; NULL: no lock is held. */
@@ -248,6 +251,8 @@ struct process *wait_begin (struct tenant *tenant, pid_t pid);
 void wait_end (struct tenant *tenant, struct process *current);
 /* Closes a copy of a descriptor of the container's, whatever file it may be. */
 void wait_close (struct tenant *tenant, pid_t pid, int file);
+/* So many ns from now, by that clock. */
+struct timespec guard_time_in (uint64_t nanoseconds, clockid_t clock);
 /* Under the lock: freezes the tenant while it has waited for too long. */
 void wait_check (struct tenant *tenant, uint64_t now);
 
@@ -283,42 +288,6 @@ bool repeat_find (const struct tenant *tenant, const struct seccomp_notif *notif
 void repeat_settle (const struct rm_call *call);
 /* The thread is about to be answered. */
 void repeat_over (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer);
-
-/* Charges what processes whose time has come have mapped of the UVM node, as /proc/PID/maps says. */
-void managed_refresh (struct tenant *tenant, uint64_t now);
-/* managed.c: a mapping is being made, or was: the process is looked at soon. */
-void managed_look (struct tenant *tenant, struct process *process);
-/* Whether nothing of it is charged, and all that it announced was looked at. */
-bool managed_was_seen (const struct process *process);
-/* It is new, and looked at from time to time. */
-void managed_watch (struct tenant *tenant, struct process *process);
-/* The same for every process that has such mappings, now. */
-void managed_now (struct tenant *tenant);
-/* The process is gone, and its mappings with it. */
-void managed_forget (struct tenant *tenant, struct process *process);
-/* So many bytes in the place of `held`. */
-void managed_charge (struct tenant *tenant, uint64_t *held, uint64_t bytes, pid_t pid);
-/* Somebody left an address space. */
-void managed_look_at_left (struct tenant *tenant);
-
-/* space.c: finds out whether the kernel tells of an execve. */
-void space_begin (struct guard *guard);
-void space_end (struct guard *guard);
-/* A thread of the process is about to map something: its address space is held. false: it could not be, and a mapping might
- * be lost sight of. */
-bool space_hold (struct tenant *tenant, struct process *process, pid_t thread);
-/* Whether what is held is what the process has now. */
-bool space_is_current (const struct process *process);
-/* It may map so many bytes from now on. */
-void space_announced (struct process *process, uint64_t bytes);
-/* It was looked at, and has mapped so many bytes; before that is charged. */
-void space_seen (struct process *process, uint64_t bytes, uint64_t now);
-/* It ended, or executed something: what it had mapped is charged as long as others use its address space. */
-void space_leave (struct tenant *tenant, struct process *process);
-/* Gives back what lay in address spaces that nobody uses any more. */
-void space_check (struct tenant *tenant);
-void space_close (struct process *process);
-void space_release (struct tenant *tenant);
 
 /* truth.c: the guard's own client of the driver, and what it says that processes hold. */
 struct truth;
@@ -370,6 +339,9 @@ void books_performing (struct tenant *tenant, uint64_t serial, const struct rm_c
 void books_performed (struct tenant *tenant, uint32_t head_size);
 void books_answering (struct tenant *tenant, bool is_over);
 
+/* resume.c: by the tenant's thread, before it answers calls. */
+void resume_now (struct tenant *tenant);
+
 /* channels.c: the file that says how to start the tenant's channels, for whoever outlives this process. 0 or -errno. */
 int channels_open (struct tenant *tenant, int file);
 /* Writes it anew if something changed. */
@@ -378,11 +350,18 @@ void channels_close (struct tenant *tenant);
 
 /* schedule.c: under the tenant's lock. */
 void schedule_apply (struct tenant *tenant, uint32_t gpu);
+/* Unlocks it. What the scheduler wished meanwhile is in force before others have the lock. */
+void tenant_unlock (struct tenant *tenant);
 
 /* Bytes that count against the quota of a GPU. */
 static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
 {
-    return tenant->used[gpu] + tenant->excess[gpu] + tenant->managed[gpu] + tenant->keep.bytes[gpu];
+    uint64_t parts[] = { tenant->excess[gpu], tenant->managed[gpu], tenant->keep.bytes[gpu] }, sum = tenant->used[gpu];
+
+    for (unsigned i = 0; i < sizeof (parts) / sizeof (parts[0]); i++)
+        if (__builtin_add_overflow (sum, parts[i], &sum))
+            return UINT64_MAX;
+    return sum;
 }
 
 /* tenant.c */
@@ -391,9 +370,11 @@ static const uint32_t tenant_seldom[2] = { 1u << 14, 1u << (38 - 32) };
 /* For good, of the calling thread: what it does not need to reach a container's memory and descriptors. */
 bool tenant_drop_rights (void);
 struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error);
-/* false: its thread waits for something of a process, and will free the tenant when it ends. The guard has to stay. */
-bool tenant_destroy (struct tenant *tenant);
-/* Under the tenant's lock. 0 or -errno. */
+/* Its thread is to end. Afterwards, tenant_destroy: waits for that, until this time (CLOCK_REALTIME) at the most. false: it has
+ * not; it frees the tenant when it does, and the guard has to stay. Nobody finds the tenant any more. */
+void tenant_stop (struct tenant *tenant);
+bool tenant_destroy (struct tenant *tenant, const struct timespec *until);
+/* 0 or -errno. */
 int tenant_listen (struct tenant *tenant, int listener);
 
 #endif

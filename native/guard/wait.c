@@ -29,7 +29,7 @@ struct process *wait_begin (struct tenant *tenant, pid_t pid)
     tenant->current = NULL;
     tenant->waits_for = pid;
     tenant->waits_since = now_about ();
-    pthread_mutex_unlock (&tenant->lock);
+    tenant_unlock (tenant);
     return current;
 }
 
@@ -65,4 +65,15 @@ void wait_check (struct tenant *tenant, uint64_t now)
     tenant->is_stuck = true;
     guard_note (tenant, RM_STUCK, 0, tenant->waits_for);
     apply (tenant);
+}
+
+struct timespec guard_time_in (uint64_t nanoseconds, clockid_t clock)
+{
+    struct timespec time;
+
+    clock_gettime (clock, &time);
+    nanoseconds += (uint64_t) time.tv_nsec;
+    time.tv_sec += (time_t) (nanoseconds / 1000000000u);
+    time.tv_nsec = (long) (nanoseconds % 1000000000u);
+    return time;
 }

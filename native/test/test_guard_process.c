@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -49,6 +50,7 @@ static void without_first_thread (void)
     struct process *process;
     pid_t child = fork ();
     enum rm_node node;
+    struct stat status;
     pthread_t thread;
     int copy;
 
@@ -61,8 +63,13 @@ static void without_first_thread (void)
     while (state_of (child) != 'Z' && state_of (child) != 0)
         usleep (1000);
     process = process_of_thread (tenant, child);
+    tap_ok (process != NULL && process_copy (tenant, process, STDOUT_FILENO, &node) == -ENOTTY,
+            "nothing is copied but the driver's nodes");
+    fstat (STDOUT_FILENO, &status);
+    tenant->limits.node_count = 1;
+    tenant->limits.nodes[0] = (struct limits_node) { .kind = RM_NODE_GPU, .device = status.st_dev, .inode = status.st_ino };
     copy = process != NULL ? process_copy (tenant, process, STDOUT_FILENO, &node) : -1;
-    tap_ok (copy >= 0, "a process whose first thread has ended has its descriptors still");
+    tap_ok (copy >= 0 && node == RM_NODE_GPU, "a process whose first thread has ended has its descriptors still");
     close (copy);
     tap_ok (process != NULL && process_copy (tenant, process, 1000000, &node) == -EBADF, "and no others");
     kill (child, SIGKILL);

@@ -120,7 +120,8 @@ static struct tenant *successor (const struct tenant *killed)
 
     if (books_restore (tenant, before, &call) != 0)
         abort ();
-    call_resume (tenant, &call, NULL, 0);
+    resume_begin (tenant, &call, NULL, 0);
+    resume_now (tenant);
     close (file);
     close (before);
     return tenant;

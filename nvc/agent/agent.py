@@ -17,6 +17,7 @@ from nvc.agent.keeper import NEW, OWN
 from nvc.agent.keeping import Keeping
 from nvc.agent.listener import ListenerSocket
 from nvc.agent.notify import Systemd
+from nvc.agent.scheduler import ScheduledShare
 from nvc.agent.settings import load
 from nvc.agent.tenants import Tenants
 from nvc.agent.thaw import LOCK, thaw
@@ -244,9 +245,10 @@ class Agent:
         """UUID of a GPU -> its policy, where it is not the usual one."""
         return {uuid: policy for part in self.parts for uuid, policy in part.policies().items()}
 
-    def shares(self, tenant: Tenant, gpu: int) -> tuple[float, float]:
-        """(wished, got) of a GPU's time."""
-        return next((found for part in self.parts if (found := part.shares(tenant, gpu)) is not None), (0.0, 0.0))
+    def shares(self, tenant: Tenant, gpu: int) -> ScheduledShare:
+        """What it is to have and has of a GPU's time; 0 where nobody schedules."""
+        found = (part.shares(tenant, gpu) for part in self.parts)
+        return next((share for share in found if share is not None), ScheduledShare(0.0, 0.0))
 
     def attached(self) -> list[StatusTenant]:
         """Tenants that are scheduled without the guard."""

@@ -246,6 +246,7 @@ class Attachments:
             slice_us=used.slice,
             frozen=used.frozen,
             frozen_ns=used.frozen_ns,
+            cap_in_force=share.cap_in_force,
         )
         processes = tuple(TenantProcess(process.pid, (0,)) for process in known.processes)
         pid = known.processes[0].pid if len(known.processes) == 1 else 0

@@ -114,6 +114,14 @@ def _limits(status: AgentStatus) -> Iterator[Sample]:
                 yield (named[tenant.id], gpu.uuid), size
 
 
+def _caps_in_force(status: AgentStatus) -> Iterator[Sample]:
+    named = names(status)
+    for tenant in status.tenants:
+        for gpu in tenant.gpus:
+            if 0 < gpu.cap < WHOLE_CAP:
+                yield (named[tenant.id], gpu.uuid), float(gpu.cap_in_force)
+
+
 def _infos(status: AgentStatus) -> Iterator[Sample]:
     named = names(status)
     for tenant in status.tenants:
@@ -228,6 +236,14 @@ TENANT = (
         _GPU,
         "Part of the GPU's time that a tenant may have at most; 1 without a cap.",
         _each_gpu(cap),
+    ),
+    Row(
+        "nvc_share_cap_in_force",
+        "gauge",
+        COUNT,
+        _GPU,
+        "1 while a tenant's cap is kept, 0 while it is not; of tenants with a cap only.",
+        _caps_in_force,
     ),
     Row(
         "nvc_share_weight",

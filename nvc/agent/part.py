@@ -8,8 +8,10 @@ if TYPE_CHECKING:
 
     from nvc.agent.agent import Agent
     from nvc.agent.control import Handler
+    from nvc.agent.scheduler import ScheduledShare
     from nvc.agent.status import StatusTenant
     from nvc.agent.tenant import Tenant
+    from nvc.share.limits import Limits
 
 
 class Part:
@@ -21,6 +23,9 @@ class Part:
     def handlers(self) -> Mapping[str, Handler]:
         """Verbs of the control socket that it serves."""
         return {}
+
+    def check(self, limits: Limits) -> None:
+        """A container is about to become a tenant. Raises ContainerError when it must not: it is ended."""
 
     def added(self, tenant: Tenant) -> None:
         """A tenant came (after ``start`` only)."""
@@ -46,8 +51,8 @@ class Part:
         """UUID of a GPU -> name of its policy, where it has one of its own."""
         return {}
 
-    def shares(self, tenant: Tenant, gpu: int) -> tuple[float, float] | None:
-        """(wished, got) of a GPU's time, 0 to 1; None: not known here."""
+    def shares(self, tenant: Tenant, gpu: int) -> ScheduledShare | None:
+        """Of a GPU's time; None: not known here."""
         return None
 
     def attached(self) -> Sequence[StatusTenant]:

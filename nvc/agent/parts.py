@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from nvc.agent.agent import Agent
     from nvc.agent.control import Handler
     from nvc.agent.peer import Peer
+    from nvc.agent.scheduler import ScheduledShare
     from nvc.agent.status import StatusTenant
     from nvc.agent.tenant import Tenant
+    from nvc.share.limits import Limits
 
 #: Seconds that an agent's start waits for the address of metrics; between two tries to have it.
 _METRICS_START, _METRICS_AGAIN = 2.0, 5.0
@@ -107,6 +109,9 @@ class Scheduling(Part):
         self._agent.journal.write("policy", policy=name, gpu=uuid or "all", pid=who.pid)
         return {"policy": name, "gpu": uuid}
 
+    def check(self, limits: Limits) -> None:
+        self._scheduler.check(limits)
+
     def added(self, tenant: Tenant) -> None:
         self.changed(tenant)
 
@@ -132,9 +137,8 @@ class Scheduling(Part):
     def policies(self) -> Mapping[str, str]:
         return {gpu.uuid: self._scheduler.policy(gpu.uuid) for gpu in self._agent.inventory}
 
-    def shares(self, tenant: Tenant, gpu: int) -> tuple[float, float]:
-        share = self._scheduler.share(tenant.number, gpu)
-        return share.wished, share.got
+    def shares(self, tenant: Tenant, gpu: int) -> ScheduledShare:
+        return self._scheduler.share(tenant.number, gpu)
 
 
 class Metrics(Part):

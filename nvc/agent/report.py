@@ -35,7 +35,7 @@ def _tenant(agent: Agent, tenant: Tenant) -> StatusTenant:
     processes = tuple(TenantProcess(pid, memory) for pid, memory in agent.guard.processes(tenant.number))
     gpus = []
     for index, (limit, used) in enumerate(zip(tenant.limits.gpus, found.gpus, strict=False)):
-        wished, got = agent.shares(tenant, index)
+        share = agent.shares(tenant, index)
         gpus.append(
             TenantGpu(
                 uuid=limit.uuid,
@@ -46,12 +46,13 @@ def _tenant(agent: Agent, tenant: Tenant) -> StatusTenant:
                 cap=0 if limit.cap >= WHOLE_CAP else 10 * limit.cap,
                 weight=limit.weight,
                 priority=limit.priority,
-                share_wished=wished,
-                share_got=got,
+                share_wished=share.wished,
+                share_got=share.got,
                 groups=used.groups,
                 slice_us=used.slice,
                 frozen=used.frozen,
                 frozen_ns=used.frozen_ns,
+                cap_in_force=share.cap_in_force or tenant.limits.paused,
             )
         )
     return StatusTenant(

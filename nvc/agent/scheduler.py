@@ -2,15 +2,28 @@
 
 ``nvc.guard.schedule`` decides, the guard writes slices and a thread of its keeps phases (native/guard/phase_keeper.c);
 here is what is between them: what was decided last, what has to be written, and when to look again. A plan that nobody
-renews ends by itself within VALID seconds, with everybody thawed.
+renews ends by itself within VALID seconds, with everybody thawed. One that the guard refuses changes nothing: the plan
+before it is renewed and stays in force for the tenants that are in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 
-from nvc.guard.schedule import OWN_US, PERIOD_US, Schedule, Tenant, decide, expected, parse_policy
+from nvc.errors import ContainerError
+from nvc.guard.schedule import (
+    MOST_PHASES,
+    OWN_US,
+    PERIOD_US,
+    WHOLE,
+    Schedule,
+    Tenant,
+    decide,
+    expected,
+    parse_policy,
+)
 from nvc.record import Record
 from nvc.share.limits import uuid_bytes
 
@@ -21,6 +34,7 @@ if TYPE_CHECKING:
 
     from nvc.linux.guard import TenantStatus
     from nvc.share.limits import Limits
+    from nvc.share.model import ResolvedGpu
 
     class SchedulingGuard(Protocol):
         """What it needs of ``nvc.linux.guard.Guard``."""
@@ -40,16 +54,20 @@ WINDOW = 1.0
 NOT_KNOWN = -1
 #: So many different problems are remembered as told.
 _TOLD = 1000
+#: Policies for which caps mean nothing (nvc.guard.schedule).
+_WITHOUT_CAPS = ("preemptive", "soft", "native")
 
 
 class ScheduledShare(Record):
     """Of a GPU's time, 0 to 1. wished: while all tenants have work. got: by that, and the time it was really off.
 
-    The driver does not say how long a process computed: a tenant that had no work got less.
+    The driver does not say how long a process computed: a tenant that had no work got less. cap_in_force: the guard has
+    a plan with the tenant's phase; False also without a cap.
     """
 
     wished: float
     got: float
+    cap_in_force: bool = False
 
 
 class _Known:
@@ -94,7 +112,8 @@ class Scheduler:
         self._known: dict[int, _Known] = {}
         self._policies: dict[str, str] = {}
         self._schedules: dict[str, Schedule] = {}
-        self._planned: dict[str, tuple[object, ...]] = {}
+        #: What the guard has: UUID -> (period, phases).
+        self._planned: dict[str, tuple[int, tuple[tuple[int, int, int, int], ...]]] = {}
         self._shares: dict[tuple[int, str], float] = {}
         self._problems: set[str] = set()
         self._wake: asyncio.Event | None = None
@@ -139,8 +158,35 @@ class Scheduler:
         known = self._known.get(number)
         if known is None or not 0 <= gpu < len(known.limits.gpus):
             return ScheduledShare(0.0, 0.0)
-        wished = self._shares.get((number, known.limits.gpus[gpu].uuid), 0.0)
-        return ScheduledShare(wished, min(wished, known.on[gpu]))
+        uuid = known.limits.gpus[gpu].uuid
+        wished = self._shares.get((number, uuid), 0.0)
+        _, phases = self._planned.get(uuid, (0, ()))
+        return ScheduledShare(wished, min(wished, known.on[gpu]), any(phase[:2] == (number, gpu) for phase in phases))
+
+    def check(self, limits: Limits, number: int = -1) -> None:
+        """Whether the caps of these limits could be kept beside those of all tenants but ``number``.
+
+        Raises ContainerError.
+        """
+        for gpu in limits.gpus:
+            if not self._has_phase(gpu):
+                continue
+            others = sum(
+                one.uuid == gpu.uuid and self._has_phase(one)
+                for other, known in self._known.items()
+                if other != number
+                for one in known.limits.gpus
+            )
+            if others >= MOST_PHASES:
+                raise ContainerError(
+                    f"GPU {gpu.uuid}: its cap cannot be kept: {others} containers with a cap are there, and no more "
+                    "can be stopped and started in time",
+                    hint="take another GPU, no cap (a weight has no such limit), or wait for one of them to end",
+                )
+
+    def _has_phase(self, gpu: ResolvedGpu) -> bool:
+        policy = self.policy(gpu.uuid)
+        return policy == "fair" or (gpu.cap < WHOLE and policy not in _WITHOUT_CAPS)
 
     # What it does.
 
@@ -164,8 +210,10 @@ class Scheduler:
         try:
             status = self._guard.status(number)
         except OSError as error:
-            self._tell(f"tenant {number}: {error}")
-            return False
+            # One of which nothing is to be had now keeps what it has, its cap above all.
+            if error.errno != errno.EBUSY:
+                self._tell(f"tenant {number}: {error}")
+            return error.errno != errno.ENOENT
         now = self._clock()
         for index, gpu in enumerate(status.gpus[: len(known.groups)]):
             known.groups[index] = gpu.groups
@@ -195,17 +243,21 @@ class Scheduler:
 
     def _plan(self, uuid: str, schedule: Schedule, numbers: dict[str, tuple[int, int]]) -> None:
         phases = tuple((*numbers[phase.name], phase.since, phase.until) for phase in schedule.phases)
-        wanted = (schedule.period, *phases) if phases else ()
-        if self._planned.get(uuid, ()) == wanted:
+        if self._planned.get(uuid, (0, ())) == ((schedule.period, phases) if phases else (0, ())):
             return
         try:
+            if len(phases) > MOST_PHASES:
+                raise OSError(errno.ENOSPC, f"{len(phases)} tenants have one, and {MOST_PHASES} are what can be kept")
             self._guard.plan(uuid_bytes(uuid), schedule.period, phases, round(VALID * 1000))
         except (OSError, ValueError) as error:
-            self._tell(f"GPU {uuid}: caps are not kept: {error}")
-            self._planned.pop(uuid, None)
+            kept = len(self._planned.get(uuid, (0, ()))[1])
+            self._tell(
+                f"GPU {uuid}: caps of tenants that came or changed are not kept: {error}; "
+                f"the plan before, of {kept} tenants, stays in force"
+            )
             return
-        if wanted:
-            self._planned[uuid] = wanted
+        if phases:
+            self._planned[uuid] = schedule.period, phases
         else:
             self._planned.pop(uuid, None)
 

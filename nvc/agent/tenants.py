@@ -155,6 +155,8 @@ class Tenants:
         made = TenantRecord(self._next, record.key, record.container, first, started, since)
         self._next += 1
         tenant = Tenant(made, _limits(entry))
+        for part in self._parts:
+            part.check(tenant.limits)
         tenant_files.save(self._directory, made)
         try:
             self._add(tenant)
@@ -290,6 +292,8 @@ class Tenants:
         try:
             self._guard.update(tenant.number, limits_file.encode(found))
         except OSError as error:
+            if error.errno == errno.EBUSY:
+                return False  # the driver makes a call for it, and the next look is soon
             raise ContainerError(f"container {tenant.name}: its limits are not taken: {reason(error)}") from error
         tenant.limits = found
         self._journal.write("limits", container=tenant.name, tenant=tenant.number, gpus=_words(found))

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Who holds a share: the guard from outside, the preloaded library from inside, or the scheduler alone.
 GUARD, SHIM, ATTACH = "guard", "shim", "attach"
+#: What is said of a share whose cap nobody keeps now.
+NO_CAP = "its cap is not in force: the agent's log says why"
 #: A whole GPU's time in the unit of the agent's caps.
 _AGENT_CAP = 10_000
 
@@ -157,6 +159,7 @@ def _of_tenant(tenant: StatusTenant, gpu: TenantGpu, index: int, name: Callable[
         gpu.frozen,
         gpu.frozen_ns,
         paused=tenant.paused,
+        notes=() if gpu.cap_in_force or not 0 < gpu.cap < _AGENT_CAP else (NO_CAP,),
     )
 
 

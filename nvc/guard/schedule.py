@@ -25,8 +25,13 @@ HIGH_US, BESIDE_HIGH_US = 64_000, 1_000
 PERIOD_US = 50_000
 #: A period is as long as this for each tenant that has a phase: stopping one and starting another takes 1 ms.
 PHASE_US = 4_000
-#: The longest period: somebody who is off waits for that long.
-LONGEST_PERIOD_US = 200_000
+#: The longest period: somebody who is off waits for that long. Longer only where all the tenants' calls have no room in
+#: it, and never longer than the guard takes (guard.h).
+LONGEST_PERIOD_US, MOST_PERIOD_US = 200_000, 1_000_000
+#: That much of a period each tenant with a phase needs at the least: both its calls, and half of the time for delays.
+CALLS_US = 2_000
+#: So many tenants of a GPU can have phases: with more, the thread that stops and starts them would do nothing else.
+MOST_PHASES = MOST_PERIOD_US // CALLS_US
 #: The shortest slice where a phase has to be long enough for two rounds.
 SHORTEST_IN_PHASE_US = 250
 DEFAULT_WEIGHT = 10
@@ -150,6 +155,8 @@ def _period_and_round(tenants: tuple[Tenant, ...], period: int) -> tuple[int, in
     if together:
         wanted = max(wanted, 2 * TURN_US * sum(tenant.groups for tenant in live) * WHOLE // shortest)
     while period < wanted and period * 2 <= LONGEST_PERIOD_US:
+        period *= 2
+    while period < CALLS_US * len(caps) and period * 2 <= MOST_PERIOD_US:
         period *= 2
     return period, period * shortest // WHOLE // 2 if together else LONGEST_ROUND_US
 

@@ -145,6 +145,9 @@ class Guard:
         if not self._guard:
             raise OSError(ctypes.get_errno(), "guard_create")
         self._gpus: dict[int, int] = {}
+        #: What was said last of tenants that are busy now.
+        self._status: dict[int, TenantStatus] = {}
+        self._processes: dict[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
         self._phases = self._library.guard_phases_create(self._guard)
         if not self._phases:
             self.close()
@@ -186,7 +189,7 @@ class Guard:
         self._gpus[tenant] = gpus
 
     def update(self, tenant: int, limits: bytes) -> None:
-        """Set another share of the same GPUs. Raises OSError."""
+        """Set another share of the same GPUs. Raises OSError; EBUSY: a driver call of the tenant is in flight, try again."""
         self._check(self._library.guard_tenant_update(self._guard, tenant, limits), "guard_tenant_update")
 
     def listen(self, tenant: int, listener: int) -> None:
@@ -216,19 +219,23 @@ class Guard:
     def remove(self, tenant: int) -> None:
         """Remove a tenant; calls of its remaining processes fail with ENOSYS. Raises OSError."""
         self._check(self._library.guard_tenant_remove(self._guard, tenant), "guard_tenant_remove")
-        self._gpus.pop(tenant, None)
+        for known in (self._gpus, self._status, self._processes):
+            known.pop(tenant, None)
 
     def gone(self, tenant: int) -> bool:
-        """Whether the tenant has no filter, no process and no memory any more. Raises OSError."""
-        return self._check(self._library.guard_tenant_gone(self._guard, tenant), "guard_tenant_gone") == 1
+        """Whether nothing of the tenant is left: no filter, no process, no memory. Raises OSError."""
+        result = self._library.guard_tenant_gone(self._guard, tenant)
+        return result != -errno.EBUSY and self._check(result, "guard_tenant_gone") == 1
 
     def slice(self, tenant: int, gpu: int, microseconds: int) -> None:
         """The timeslice of each of the tenant's compute groups, 0: their own from the next on. Raises OSError."""
         self._check(self._library.guard_tenant_slice(self._guard, tenant, gpu, microseconds), "guard_tenant_slice")
 
     def freeze(self, tenant: int, gpu: int, frozen: bool) -> None:
-        """Disable the tenant's channels on a GPU, or enable them. Raises OSError."""
-        self._check(self._library.guard_tenant_freeze(self._guard, tenant, gpu, frozen), "guard_tenant_freeze")
+        """Disable the tenant's channels on a GPU, or enable them: at once, or after the in-flight call. Raises OSError."""
+        result = self._library.guard_tenant_freeze(self._guard, tenant, gpu, frozen)
+        if result != -errno.EBUSY:
+            self._check(result, "guard_tenant_freeze")
 
     def plan(self, uuid: bytes, period: int, phases: Sequence[tuple[int, int, int, int]], valid: int) -> None:
         """When tenants with a cap are on, on the GPU with this UUID, from now on; no phases: no plan. Raises OSError.
@@ -271,9 +278,12 @@ class Guard:
         return found.processes, bool(found.frozen), found.frozen_ns
 
     def status(self, tenant: int) -> TenantStatus:
-        """Raises OSError."""
+        """The last one while the driver makes a call for the tenant. Raises OSError."""
         got = _Status()
-        self._check(self._library.guard_tenant_status(self._guard, tenant, ctypes.byref(got)), "guard_tenant_status")
+        result = self._library.guard_tenant_status(self._guard, tenant, ctypes.byref(got))
+        if result == -errno.EBUSY and tenant in self._status:
+            return self._status[tenant]
+        self._check(result, "guard_tenant_status")
         gpus = tuple(
             GpuStatus(
                 got.memory[index],
@@ -288,15 +298,23 @@ class Guard:
         )
         reasons = tuple((text, got.reasons[index]) for index, text in enumerate(REASONS) if got.reasons[index])
         counted = (got.notifications, got.performed, got.continued, got.refused)
-        return TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners)
+        found = TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners)
+        self._status[tenant] = found
+        return found
 
     def processes(self, tenant: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """(host pid, bytes a GPU, as last reported by the driver) of processes with driver calls. Raises OSError."""
+        """(host pid, bytes a GPU, as last reported by the driver) of processes with driver calls, as ``status``.
+
+        Raises OSError.
+        """
         room = (_Process * _PROCESSES)()
-        call = self._library.guard_tenant_processes
-        count = self._check(call(self._guard, tenant, room, _PROCESSES), "guard_tenant_processes")
+        count = self._library.guard_tenant_processes(self._guard, tenant, room, _PROCESSES)
+        if count == -errno.EBUSY:
+            return self._processes.get(tenant, ())
+        count = self._check(count, "guard_tenant_processes")
         gpus = self._gpus.get(tenant, 0)
-        return tuple((one.pid, tuple(one.memory[:gpus])) for one in room[: min(count, _PROCESSES)])
+        self._processes[tenant] = tuple((one.pid, tuple(one.memory[:gpus])) for one in room[: min(count, _PROCESSES)])
+        return self._processes[tenant]
 
     def events(self) -> tuple[Event, ...]:
         """What happened since the last time, oldest first; at most 256, come again."""

@@ -49,6 +49,8 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "uvm-exec": ((), {"mapped": 0, "pieces": 8}, {OVER}),
     "uvm-exec-thread": ((), {"mapped": 0, "pieces": 8}, {OVER}),
     "uvm-slow": ((), {"mapped": 0, "pieces": 8}, {OVER}),
+    "uvm-path": ((), {"place": 511, "mapped": 0, "pieces": 8}, {OVER}),
+    "uvm-zombies": ((), {"mapped": 0, "pieces": 8}, {OVER}),
     "unseen": ((), {"mapped": 0, "pieces": 8}, {OVER}),
 }
 #: Those that go on until they are killed, and those whose excess is seen afterwards, and then ends in a freeze.

@@ -19,7 +19,17 @@ from tests.support.tenants import build_static, prepare, until
 pytestmark = pytest.mark.root
 MIB = 1 << 20
 #: Those of which the table says everything.
-TOLD = ("uvm-busy", "uvm-thread", "uvm-heap", "uvm-clone", "uvm-exec", "uvm-exec-thread", "reused")
+TOLD = (
+    "uvm-busy",
+    "uvm-thread",
+    "uvm-heap",
+    "uvm-clone",
+    "uvm-exec",
+    "uvm-exec-thread",
+    "reused",
+    "uvm-path",
+    "uvm-zombies",
+)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from nvc.agent.scheduler import LOOK, Scheduler
-from nvc.errors import InputError
-from nvc.guard.schedule import OWN_US
+from nvc.errors import ContainerError, InputError
+from nvc.guard.schedule import MOST_PHASES, OWN_US
 from nvc.linux.guard import GpuStatus, TenantStatus
 from nvc.share.limits import Limits, uuid_bytes
 from nvc.share.model import ResolvedGpu
@@ -30,10 +30,15 @@ class Notes:
         self.plans: dict[bytes, Sequence[Phase]] = {}
         self.renewed = 0
         self.good = True
+        #: More phases are refused; tenants that are busy.
+        self.most = 10_000
+        self.busy: set[int] = set()
 
     def status(self, tenant: int) -> TenantStatus:
         if tenant in self.gone:
             raise OSError(2, "guard_tenant_status")
+        if tenant in self.busy:
+            raise OSError(16, "guard_tenant_status")
         gpus = tuple(
             GpuStatus(0, 0, 0, self.groups.get((tenant, gpu), 0), 0, False, self.frozen_ns.get((tenant, gpu), 0))
             for gpu in range(2)
@@ -46,6 +51,8 @@ class Notes:
 
     def plan(self, uuid: bytes, period: int, phases: Sequence[Phase], valid: int) -> None:
         assert valid >= 1000
+        if len(phases) > self.most:
+            raise OSError(22, "guard_phases_set")
         self.calls.append(("plan", uuid, period, *phases))
         self.plans[uuid] = phases
 
@@ -198,6 +205,59 @@ def test_a_plan_that_ran_out_is_made_again(notes: Notes, two: Scheduler) -> None
     two.renew()
     two.update()
     assert plan == notes.plans[uuid_bytes(ONE)]
+
+
+def test_a_plan_that_is_refused_leaves_the_one_before_in_force(notes: Notes, two: Scheduler) -> None:
+    problems: list[str] = []
+    scheduler = Scheduler(notes, problem=problems.append)
+    notes.most = 2
+    for number in (1, 2):
+        scheduler.tenant(number, limits(gpu(cap=300)))
+    scheduler.update()
+    plan = notes.plans[uuid_bytes(ONE)]
+    scheduler.tenant(3, limits(gpu(cap=300)))
+    scheduler.update()
+    scheduler.renew()
+    scheduler.update()
+    assert plan == notes.plans[uuid_bytes(ONE)]
+    assert notes.renewed == 1, "nobody else would keep it in force"
+    assert [scheduler.share(number, 0).cap_in_force for number in (1, 2, 3)] == [True, True, False]
+    assert len(problems) == 1
+    assert "the plan before, of 2 tenants, stays in force" in problems[0]
+    scheduler.forget(1)
+    scheduler.update()
+    assert [scheduler.share(number, 0).cap_in_force for number in (2, 3)] == [True, True]
+
+
+def test_a_tenant_that_is_busy_keeps_its_cap(notes: Notes) -> None:
+    scheduler = Scheduler(notes)
+    notes.groups[1, 0] = notes.groups[2, 0] = 1
+    for number in (1, 2):
+        scheduler.tenant(number, limits(gpu(cap=300)))
+    scheduler.update()
+    plan = notes.plans[uuid_bytes(ONE)]
+    notes.busy = {1}
+    scheduler.update()
+    assert plan == notes.plans[uuid_bytes(ONE)]
+
+
+def test_a_cap_that_could_not_be_kept_is_refused_before_it_is_there(notes: Notes) -> None:
+    scheduler = Scheduler(notes)
+    for number in range(MOST_PHASES):
+        scheduler.tenant(number, limits(gpu(cap=10)))
+    scheduler.tenant(MOST_PHASES, limits(gpu()))
+    scheduler.update()
+    assert len(notes.plans[uuid_bytes(ONE)]) == MOST_PHASES
+    scheduler.check(limits(gpu()))
+    scheduler.check(limits(gpu(TWO, cap=10)))
+    scheduler.check(limits(gpu(cap=20)), 7)
+    with pytest.raises(ContainerError, match=r"its cap cannot be kept: 500 containers with a cap are there"):
+        scheduler.check(limits(gpu(TWO, cap=10), gpu(cap=10)))
+    scheduler.set_policy("soft")
+    scheduler.check(limits(gpu(cap=10)))
+    scheduler.set_policy("fair")
+    with pytest.raises(ContainerError, match=r"501 containers"):
+        scheduler.check(limits(gpu()))
 
 
 def test_the_task_looks_renews_and_leaves_everything_as_it_was(notes: Notes, two: Scheduler) -> None:

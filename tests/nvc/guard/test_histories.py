@@ -152,6 +152,19 @@ def test_two_caps_are_kept_together() -> None:
     assert sum(busy.values()) >= 0.98 * 5000
 
 
+@pytest.mark.parametrize("count", [65, 129, 300])
+def test_however_many_tenants_have_a_cap_each_keeps_it(count: int) -> None:
+    """Without caps each would have three times as much."""
+    cap = max(1, 1000 // (3 * count))
+    with a_bed(spread=60, late=200) as bed:
+        started(bed, Tenant("0", cap=500, groups=1), *(Tenant(str(i), cap=cap, groups=1) for i in range(1, count)))
+        bed.run(2 * bed.schedule.period / 1000)
+        busy = bed.window(8000)
+    assert busy.pop("0") / 80 == pytest.approx(50, abs=3)
+    assert max(busy.values()) / 8 <= 1.4 * cap, "parts of a thousand"
+    assert sum(busy.values()) / len(busy) / 8 <= 1.1 * cap
+
+
 def test_a_high_tenant_has_97_points_beside_a_low_one() -> None:
     with a_bed() as bed:
         high, low = Tenant("0", priority="high", groups=1), Tenant("1", priority="low", groups=1)
