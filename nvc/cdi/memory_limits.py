@@ -7,7 +7,7 @@ the container's cgroup (nvmlDeviceSetMemoryLimits); here it is a share, with eve
 
 from __future__ import annotations
 
-from nvc.api import Config, Context
+from nvc.api import Config, ContainerOptions, Context
 from nvc.container_messages import ContainerConfig
 from nvc.errors import DeviceError, InputError
 from nvc.injection import ShareWish

@@ -189,7 +189,7 @@ class Guard:
         self._gpus[tenant] = gpus
 
     def update(self, tenant: int, limits: bytes) -> None:
-        """Set another share of the same GPUs. Raises OSError; EBUSY: a driver call of the tenant is in flight, try again."""
+        """Set another share of the same GPUs. Raises OSError; EBUSY while a driver call of the tenant is in flight."""
         self._check(self._library.guard_tenant_update(self._guard, tenant, limits), "guard_tenant_update")
 
     def listen(self, tenant: int, listener: int) -> None:
@@ -232,7 +232,7 @@ class Guard:
         self._check(self._library.guard_tenant_slice(self._guard, tenant, gpu, microseconds), "guard_tenant_slice")
 
     def freeze(self, tenant: int, gpu: int, frozen: bool) -> None:
-        """Disable the tenant's channels on a GPU, or enable them: at once, or after the in-flight call. Raises OSError."""
+        """Disable the tenant's channels on a GPU, or enable them, at the latest after its in-flight call. Raises OSError."""
         result = self._library.guard_tenant_freeze(self._guard, tenant, gpu, frozen)
         if result != -errno.EBUSY:
             self._check(result, "guard_tenant_freeze")
