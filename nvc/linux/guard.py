@@ -232,7 +232,7 @@ class Guard:
         self._check(self._library.guard_tenant_slice(self._guard, tenant, gpu, microseconds), "guard_tenant_slice")
 
     def freeze(self, tenant: int, gpu: int, frozen: bool) -> None:
-        """Disable the tenant's channels on a GPU, or enable them, at the latest after its in-flight call. Raises OSError."""
+        """Disable the tenant's channels on a GPU, or enable them; after an in-flight call. Raises OSError."""
         result = self._library.guard_tenant_freeze(self._guard, tenant, gpu, frozen)
         if result != -errno.EBUSY:
             self._check(result, "guard_tenant_freeze")
