@@ -109,7 +109,7 @@ def test_a_link_in_a_circle(tmp_path: Path) -> None:
 
     with pytest.raises(NvcError, match="too many levels") as caught:
         Files().read(str(tmp_path / "a"))
-    assert "circle" in caught.value.hint
+    assert "loop" in caught.value.hint
 
 
 def test_removed_with_its_backup(file: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.stdout == (
-        "cannot write f: no space left on device | the file is as it was; make room and run this again | old | "
+        "cannot write f: no space left on device | the file was not changed; free space and run this again | old | "
         "['f', 'f.nvc-backup']\n"
     ), ran.stderr
 
@@ -176,7 +176,7 @@ def test_without_the_right_to(file: Path, locked: str) -> None:
     )
 
     verb = "read" if locked == "file" else "write"
-    assert ran.stdout == f"permission error: cannot {verb} {file}: permission denied | run it as root (sudo)\n", (
+    assert ran.stdout == f"permission error: cannot {verb} {file}: permission denied | run this as root (sudo)\n", (
         ran.stderr
     )
 
