@@ -55,7 +55,7 @@ HOOKS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
     "share": (
         "limit the container to a share of its GPUs, as its annotation nvc.share, its variables or the node say",
         (
-            ("share", "WORDS", "for a container that does not ask itself, such as mem=10Gi,cap=50%"),
+            ("share", "WORDS", "what the container gets, whatever it asks for itself, such as mem=10Gi,cap=50%"),
             ("sim", "DIR", "use the simulated machine in DIR"),
             ("root", "PATH", "the driver is below PATH"),
         ),
