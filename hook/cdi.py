@@ -16,7 +16,7 @@ from nvc.errors import ContainerError, InputError, NvcError, UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     Values = dict[str, list[str]]
 
@@ -56,6 +56,7 @@ HOOKS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
         "limit the container to a share of its GPUs, as its annotation nvc.share, its variables or the node say",
         (
             ("share", "WORDS", "what the container gets, whatever it asks for itself, such as mem=10Gi,cap=50%"),
+            ("config", "FILE", "the node's rules, in place of /etc/nvc/config.toml"),
             ("sim", "DIR", "use the simulated machine in DIR"),
             ("root", "PATH", "the driver is below PATH"),
         ),
@@ -173,7 +174,7 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     current = state.decode(state.read(stdin, timeout))
     _require_inside(current.pid)
     rootfs = _rootfs(current)
-    asked = _asked(current) if "share" in (name for name, _ in steps) else ("", {}, False)
+    asked = _asked(current) if "share" in (name for name, _ in steps) else ()
     from nvc.cdi import hooks
     from nvc.log import open_log
 
@@ -184,16 +185,16 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
         getattr(hooks, function)(target, *arguments, log)
 
 
-def _asked(current: state.State) -> tuple[str, dict[str, str], bool]:
-    """The annotation that asks for a share, the container's environment, whether it is guarded. Raises InputError.
+def _asked(current: state.State) -> tuple[Any, ...]:
+    """What ``nvc.cdi.hooks.HookTarget`` has for a share, from its annotation on. Raises InputError.
 
     Where the bundle is not to be read (that of a rootless container may not be), the annotations of the state count.
     """
     if current.share and not os.access(f"{current.bundle}/config.json", os.R_OK):
-        return current.share, {}, False
+        return (current.share,)
     config = bundle.decode(bundle.read(current.bundle), current.bundle)
     share = dict(config.annotations).get(bundle.SHARE, current.share)
-    return share, environment.parse(config.env), config.guarded
+    return share, environment.parse(config.env), current.bundle, config.seccomp, config.guard_off
 
 
 def _rootfs(current: state.State) -> str:
@@ -242,6 +243,13 @@ def _compat_arguments(values: Values) -> tuple[object, ...]:
     return _last(values, "host-driver-version"), _last(values, "host-cuda-version"), directory
 
 
+def _share_arguments(values: Values) -> tuple[object, ...]:
+    config = _last(values, "config")
+    if config and not config.startswith("/"):
+        raise InputError(f"share: --config {config!r} is not an absolute path")
+    return _last(values, "share"), config, _last(values, "sim"), _last(values, "root")
+
+
 def _chmod_arguments(values: Values) -> tuple[object, ...]:
     text = _last(values, "mode")
     if not text or len(text) > 5 or not set(text) <= set("01234567") or int(text, 8) > 0o777:
@@ -256,7 +264,7 @@ _ARGUMENTS: dict[str, Callable[[Values], tuple[object, ...]]] = {
     "enable-cuda-compat": _compat_arguments,
     "disable-device-node-modification": lambda values: (_last(values, "sim"),),
     "update-application-profile": lambda values: (),
-    "share": lambda values: (_last(values, "share"), _last(values, "sim"), _last(values, "root")),
+    "share": _share_arguments,
     "chmod": _chmod_arguments,
 }
 

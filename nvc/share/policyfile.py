@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONFIG = "/etc/nvc/config.toml"
+#: Where the agent is, unless the file's section [agent] says otherwise.
+AGENT = "/run/nvc/agent"
 SIZE_LIMIT = 1 << 20
 
 
@@ -22,6 +24,16 @@ def load(path: str = "") -> Policy:
     Raises InputError for a file that cannot be read or does not make sense: no rule may be lost by a typing mistake.
     """
     return decode(read(path).get(SECTION, {}), path or CONFIG)
+
+
+def load_node(path: str = "") -> tuple[Policy, str]:
+    """The rules, and the agent's directory, of the file that ``load`` reads. Raises InputError."""
+    content, name = read(path), path or CONFIG
+    table = content.get("agent", {})
+    directory = table.get("directory", AGENT) if isinstance(table, dict) else None
+    if not isinstance(directory, str) or not directory.startswith("/"):
+        raise InputError(f"{name}: agent.directory is not an absolute path")
+    return decode(content.get(SECTION, {}), name), directory
 
 
 def read(path: str = "") -> dict[str, Any]:
