@@ -109,7 +109,9 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program:
         config.device_mounts,
         current.id,
         dict(config.annotations).get(bundle.SHARE, current.share),
-        config.guarded,
+        current.bundle,
+        config.seccomp,
+        config.guard_off,
     )
 
 

@@ -27,8 +27,6 @@ DEVICE_MOUNTS = f"/var/run/{_DEVICES}"
 SHARE = "nvc.share"
 #: The annotation that keeps a container out of the guard (value "off"), where the node lets it.
 GUARD = "nvc.guard"
-#: How the text begins that goes to the guard with a container's listener (linux.seccomp.listenerMetadata).
-GUARDED = "nvc"
 
 
 class Bundle(Record):
@@ -36,7 +34,7 @@ class Bundle(Record):
 
     privileged: CAP_SYS_ADMIN is in the bounding set, so ``docker run --cap-add SYS_ADMIN`` counts as well.
     device_mounts: what is asked for by mounts below DEVICE_MOUNTS, in order. annotations: those that can be wishes.
-    guarded: its calls of the driver are announced to the agent.
+    seccomp: linux.seccomp where it names a listener, unchecked: users write it (``nvc.guard.registered``).
     """
 
     path: str
@@ -45,7 +43,12 @@ class Bundle(Record):
     privileged: bool
     device_mounts: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
-    guarded: bool = False
+    seccomp: dict[str, Any] = {}
+
+    @property
+    def guard_off(self) -> bool:
+        """Whether it asks to be kept out of the guard."""
+        return dict(self.annotations).get(GUARD, "on").strip().lower() == "off"
 
 
 def read(path: str) -> bytes:
@@ -89,7 +92,7 @@ def look(config: dict[str, Any], path: str) -> Bundle:
         _privileged(process.get("capabilities"), name),
         _device_mounts(config.get("mounts"), name),
         _annotations(config.get("annotations"), name),
-        _guarded(config.get("linux")),
+        _seccomp(config.get("linux")),
     )
 
 
@@ -150,12 +153,9 @@ def _annotations(annotations: object, name: str) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(item for item in annotations.items() if "=" in item[1] or item[0] in (SHARE, GUARD)))
 
 
-def _guarded(linux: object) -> bool:
+def _seccomp(linux: object) -> dict[str, Any]:
     seccomp = linux.get("seccomp") if isinstance(linux, dict) else None
-    if not isinstance(seccomp, dict) or not seccomp.get("listenerPath"):
-        return False
-    metadata = seccomp.get("listenerMetadata")
-    return isinstance(metadata, str) and metadata.partition(":")[0] == GUARDED
+    return seccomp if isinstance(seccomp, dict) and seccomp.get("listenerPath") else {}
 
 
 def _privileged(capabilities: object, name: str) -> bool:

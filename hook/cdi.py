@@ -60,7 +60,8 @@ HOOKS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
     "share": (
         "limit the container to a share of its GPUs, as its annotation nvc.share, its variables or the node say",
         (
-            ("share", "WORDS", "for a container that does not ask itself, such as mem=10Gi,cap=50%"),
+            ("share", "WORDS", "what the container gets, whatever it asks for itself, such as mem=10Gi,cap=50%"),
+            ("config", "FILE", "the node's rules, in place of /etc/nvc/config.toml"),
             ("sim", "DIR", "use the simulated machine in DIR"),
             ("root", "PATH", "the driver is below PATH"),
         ),
@@ -197,7 +198,7 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     current = state.decode(state.read(stdin, timeout))
     _require_inside(current.pid)
     rootfs = _rootfs(current)
-    asked, words = _asked(current) if "share" in (name for name, _ in steps) else (("", {}, False), "")
+    asked, words = _asked(current) if "share" in (name for name, _ in steps) else ((), "")
     from nvc.cdi import hooks
     from nvc.log import open_log
 
@@ -226,7 +227,7 @@ def _limit_memory(arguments: tuple[object, ...], current: state.State, timeout: 
     assert isinstance(own, list)
     share = dict(found.annotations).get(bundle.SHARE, current.share)
     rootfs = bundle.rootfs(found, current.root)
-    target = HookTarget(rootfs, timeout, current.id, share, variables, found.guarded)
+    target = HookTarget(rootfs, timeout, current.id, share, variables, current.bundle, found.seccomp, found.guard_off)
     uuids = [*own, *_gpus(config)]
     memory_limits.apply(target, state.require_pid(current), uuids, str(simulated), str(driver_root), log)
 
@@ -240,19 +241,19 @@ def _gpus(config: dict[str, Any]) -> list[str]:
     return [uuid for args in after for uuid in _read(args)[1].get("gpu-id", [])]
 
 
-def _asked(current: state.State) -> tuple[tuple[str, dict[str, str], bool], str]:
-    """What asks for a share: the annotation, the container's environment, whether it is guarded; and words.
+def _asked(current: state.State) -> tuple[tuple[Any, ...], str]:
+    """What ``nvc.cdi.hooks.HookTarget`` has for a share, from its annotation on, and a share spec.
 
-    The words are of the hook that limits memory, where the container has that too: it came first, and what is decided
+    The spec is of the hook that limits memory, where the container has that too: it came first, and what is decided
     now replaces it. Raises InputError. Where the bundle is not to be read (that of a rootless container may not be),
     the annotations of the state count.
     """
     if current.share and not os.access(f"{current.bundle}/config.json", os.R_OK):
-        return (current.share, {}, False), ""
+        return (current.share,), ""
     content = bundle.parse(bundle.read(current.bundle), current.bundle)
     config = bundle.look(content, current.bundle)
     share, variables = dict(config.annotations).get(bundle.SHARE, current.share), environment.parse(config.env)
-    asked = share, variables, config.guarded
+    asked = share, variables, current.bundle, config.seccomp, config.guard_off
     if not _gpus(content):
         return asked, ""
     from nvc.cdi.memory_limits import limit
@@ -319,6 +320,13 @@ def _memory_arguments(values: Values) -> tuple[object, ...]:
     return values["gpu-id"], root, _last(values, "sim")
 
 
+def _share_arguments(values: Values) -> tuple[object, ...]:
+    config = _last(values, "config")
+    if config and not config.startswith("/"):
+        raise InputError(f"share: --config {config!r} is not an absolute path")
+    return _last(values, "share"), config, _last(values, "sim"), _last(values, "root")
+
+
 def _chmod_arguments(values: Values) -> tuple[object, ...]:
     text = _last(values, "mode")
     if not text or len(text) > 5 or not set(text) <= set("01234567") or int(text, 8) > 0o777:
@@ -333,7 +341,7 @@ _ARGUMENTS: dict[str, Callable[[Values], tuple[object, ...]]] = {
     "enable-cuda-compat": _compat_arguments,
     "disable-device-node-modification": lambda values: (_last(values, "sim"),),
     "update-application-profile": lambda values: (),
-    "share": lambda values: (_last(values, "share"), _last(values, "sim"), _last(values, "root")),
+    "share": _share_arguments,
     MEMORY: _memory_arguments,
     "chmod": _chmod_arguments,
 }

@@ -11,7 +11,7 @@ from hook import report
 from hook.config import HookConfig, load
 from hook.environment import chosen
 from hook.request import HookRequest, build, complete
-from hook.swarm import DEVICES, MODE
+from hook.swarm import DEVICES, MODE, own
 from nvc.errors import NvcError
 from nvc.injection import ShareWish, Wishes, plan
 from nvc.linux import rights
@@ -119,13 +119,27 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         request.imex,
         request.requirements,
         DriverOptions(csv_all=request.all_csv),
-        ShareWish(target.share, "", target.env, target.config, target.identifier, target.guarded),
+        _share_wish(target),
     )
     with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
         options = container_options(request, config, supervised=target.pid is not None)
         with context.container(container, options, early=True) as session:
             plan(wishes, context, session)
             session.apply()
+
+
+def _share_wish(target: Target) -> ShareWish:
+    # The rules of the node are in the same file as the hook's own settings, where that file is nvc-py's.
+    return ShareWish(
+        target.share,
+        "",
+        target.env,
+        target.config or own("", os.environ),
+        target.identifier,
+        target.bundle,
+        target.seccomp,
+        target.guard_off,
+    )
 
 
 def container_options(request: HookRequest, config: HookConfig, *, supervised: bool) -> ContainerOptions:

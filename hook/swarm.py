@@ -38,6 +38,12 @@ def find(path: str, environment: Mapping[str, str]) -> str:
     return ""
 
 
+def own(path: str, environment: Mapping[str, str]) -> str:
+    """What ``find`` finds where that is nvc-py's file, which alone has the sections [share] and [agent]; else ""."""
+    name = find(path, environment)
+    return name if name.endswith(f"/{FILES[0]}") else ""
+
+
 def asked(env: Mapping[str, str], device_mounts: tuple[str, ...], path: str, environment: Mapping[str, str]) -> bool:
     """Whether a container may ask for GPUs at all: by environment, by mounts, or through a swarm resource.
 

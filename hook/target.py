@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from nvc.record import Record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class Target(Record):
     """The container, and what the command line said.
@@ -11,7 +15,8 @@ class Target(Record):
     pid: of the container's first process; None when the hook runs in the container's namespaces already.
     rootfs: absolute. env: the container's environment. config, debug, sim: absolute paths or "". timeout: seconds.
     program: the name in messages. device_mounts: wishes of ``bundle.Bundle``. identifier: the runtime's id of the
-    container, or "". share: the annotation that asks for a share, or "". guarded: as in ``bundle.Bundle``.
+    container, or "". share: the annotation that asks for a share, or "". bundle: its path. seccomp, guard_off: as in
+    ``bundle.Bundle``.
     """
 
     pid: int | None
@@ -26,4 +31,6 @@ class Target(Record):
     device_mounts: tuple[str, ...] = ()
     identifier: str = ""
     share: str = ""
-    guarded: bool = False
+    bundle: str = ""
+    seccomp: dict[str, Any] = {}
+    guard_off: bool = False

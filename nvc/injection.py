@@ -14,6 +14,8 @@ from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from nvc.api import ContainerSession, Context
     from nvc.model import Selection
 
@@ -35,8 +37,9 @@ class ShareWish(Record):
     """Who may have asked for a share of the GPUs, in the order in which they count (``nvc.share.policy``).
 
     annotation, option: texts, "" for none. environment: the container's variables. config: file with the node's rules,
-    "" for the usual one. container: id that the runtime gave the container, or "". guarded: the agent holds the share
-    from outside, so no library has to be preloaded for it.
+    "" for the usual one. container: id that the runtime gave the container, or "". bundle: absolute path, "" where
+    its config.json was not read. seccomp: linux.seccomp of that, where it names a listener. guard_off: its
+    annotation nvc.guard says off.
     """
 
     annotation: str = ""
@@ -44,7 +47,9 @@ class ShareWish(Record):
     environment: dict[str, str] = {}
     config: str = ""
     container: str = ""
-    guarded: bool = False
+    bundle: str = ""
+    seccomp: dict[str, Any] = {}
+    guard_off: bool = False
 
     def may_matter(self) -> bool:
         """Whether anything of it could give a share: cheap, and yes rather than no.

@@ -18,7 +18,7 @@ from nvc.errors import InputError, NvcError, reason
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from hook.runtime.command import Command
 
@@ -86,7 +86,8 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
     found = bundle.look(content, directory)
     env = environment.parse(found.env)
     annotated = any(key.startswith(config.annotation_prefixes) for key, _ in found.annotations)
-    if not annotated and not swarm.asked(env, found.device_mounts, "", os.environ):
+    asked = annotated or swarm.asked(env, found.device_mounts, "", os.environ)
+    if not asked and not _may_share(content):
         journal.debug("the container asks for no GPU")
         if problem is not None:
             journal.warn(str(problem))
@@ -96,13 +97,26 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
     if config.unknown:
         journal.warn(f"config.toml: unknown keys are ignored: {', '.join(config.unknown)}")
     from hook.runtime import guard
-    from hook.runtime.modify import modify
 
-    changed = modify(content, found, env, config, own, directory, journal)
-    guarded = guard.add(content, found, env, config, directory, journal)
+    changed = False
+    if asked:
+        from hook.runtime.modify import modify
+
+        changed = modify(content, found, env, config, own, directory, journal)
+    guarded = guard.add(content, found, env, config, chosen.container, journal)
     if guarded or changed:
         spec.write(directory, content)
-    return guarded or found.guarded
+    return guarded
+
+
+def _may_share(content: dict[str, Any]) -> bool:
+    """Whether a hook may give a share of GPUs that the engine gave (CDI): cheap, and yes rather than no."""
+    hooks = content.get("hooks")
+    entries = hooks.get("createContainer") if isinstance(hooks, dict) else None
+    if not isinstance(entries, list):
+        return False
+    words = (entry.get("args") for entry in entries if isinstance(entry, dict))
+    return any(isinstance(one, list) and "share" in one for one in words)
 
 
 def _here() -> str:

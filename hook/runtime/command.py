@@ -21,18 +21,22 @@ _COMMANDS = frozenset(
     """checkpoint create delete events exec features init kill list pause ps restore resume run spec start state update
     help version completion info mounts""".split()  # noqa: SIM905
 )
+#: Options of the commands in EDITED that take a value, of any runtime.
+_VALUED_AFTER = frozenset("b bundle console-socket pid-file preserve-fds config f".split())  # noqa: SIM905
 #: Options before the command that take a value, of any runtime.
 _VALUED = frozenset("log log-format log-level root criu rootless cgroup-manager l r".split())  # noqa: SIM905
 
 
 class Command(Record):
-    """name: the command, "" when there is none. bundle: as given, "" for the working directory.
+    """name: the command, "" when there is none. bundle: as given, "" for the working directory. container: the id of
+    the container that is made, "" where none is named.
 
     log, log_format, debug: where and how the caller wants to be told of failures. version: --version was given.
     """
 
     name: str = ""
     bundle: str = ""
+    container: str = ""
     log: str = ""
     log_format: str = "text"
     debug: bool = False
@@ -67,11 +71,27 @@ def parse(argv: Sequence[str]) -> Command:
     return Command(
         name=name,
         bundle=_bundle(words) if name in EDITED else "",
+        container=_container(words) if name in EDITED else "",
         log=given.get("log", given.get("l", "")),
         log_format=given.get("log-format", "text"),
         debug="debug" in given and given["debug"] != "false",
         version="version" in given or "v" in given,
     )
+
+
+def _container(words: list[str]) -> str:
+    """The last word that is no option: engines put the id there, and runc takes it nowhere else."""
+    found = ""
+    skip = True  # the command itself
+    for word in words:
+        if skip:
+            skip = False
+        elif word.startswith("-") and word != "-":
+            name, equals, _ = word.lstrip("-").partition("=")
+            skip = not equals and name in _VALUED_AFTER
+        else:
+            found = word
+    return found
 
 
 def _bundle(words: list[str]) -> str:

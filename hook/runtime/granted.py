@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from hook.config import HookConfig
     from hook.request import HookRequest
     from hook.runtime.journal import Journal
+    from hook.runtime.shares import ShareStep
     from nvc.api import Context
+    from nvc.injection import ShareWish
     from nvc.model import Selection
     from nvc.share.policy import Policy
 
@@ -33,35 +35,37 @@ def granted(
     found: Bundle,
     env: Mapping[str, str],
     config: HookConfig,
-    directory: str,
     policy: Policy,
-    annotation: str,
+    asked: ShareWish,
+    step: ShareStep | None,
     journal: Journal,
 ) -> bool:
-    """annotation: the container's wish, or "". What cannot be found out is True: the hook will say what is wrong.
+    """asked: who may have asked. step: what the CDI hook is told. What cannot be found out is True: the hook says it.
 
     Where the container asks itself, having a GPU is enough: it gets a share, or the hook refuses to start it. The
     node's default leaves MIG devices alone, a GPU that it gives whole, and drivers that are not NVIDIA's usual one.
     """
     minors: set[int] = set()
-    wish = None
+    wish, directory = None, found.path
+    said = {"annotation": asked.annotation, "option": asked.option}
     try:
         if hooks.present(content, directory):
             wish = _wish(content, found, env, config, directory)
-            if wish is None or not wish.devices:
+        if wish is None or not wish.devices:
+            wish = None
+            if step is None:
                 return False
-        else:
             minors = _minors(content, directory)
             if not minors:
                 return False  # devices of others
-        if asks(policy, annotation=annotation, environment=env) != DEFAULT:
+        if asks(policy, **said, environment=env) != DEFAULT:
             return True
-        with _context(config) as context:
+        with _context(config, step if wish is None else None) as context:
             if context.driver_info().platform:
                 return False
             selection = _selection(context, wish, minors)
             has_mig = bool(selection.migs or selection.mig_config or selection.mig_monitor)
-            return bool(decide(policy, selection.gpus, annotation=annotation, environment=env, has_mig=has_mig))
+            return bool(decide(policy, selection.gpus, **said, environment=env, has_mig=has_mig))
     except NvcError as error:
         journal.debug(f"guard: {error}")
         return True
@@ -93,12 +97,16 @@ def _minors(content: dict[str, Any], directory: str) -> set[int]:
     linux = spec.section(content, "linux", directory)
     nodes = [(one, "path") for one in spec.entries(linux, "devices", directory)]
     nodes += [(one, "destination") for one in spec.entries(content, "mounts", directory)]
-    numbers = set()
+    numbers: set[int] = set()
     for one, key in nodes:
         path = one.get(key) if isinstance(one, dict) else None
-        digits = path.removeprefix("/dev/nvidia") if isinstance(path, str) else ""
+        path = os.path.normpath(path) if isinstance(path, str) else ""
+        if path == "/dev" and one.get("type") not in ("tmpfs", "devtmpfs"):
+            numbers.update(range(1000))  # the host's: the hook sees what is there
+        digits = path.removeprefix("/dev/nvidia")
         if digits != path and digits.isascii() and digits.isdigit() and len(digits) < 4:
-            numbers.add(int(digits))
+            minor = one.get("minor")  # of a device; its name in the container may be another one
+            numbers.add(minor if isinstance(minor, int) else int(digits))
     return numbers
 
 
@@ -110,15 +118,15 @@ def _selection(context: Context, wish: HookRequest | None, minors: set[int]) -> 
     return Selection(gpus=tuple(gpu for gpu in context.device_info() if gpu.minor in minors))
 
 
-def _context(config: HookConfig) -> Context:
+def _context(config: HookConfig, step: ShareStep | None) -> Context:
     from hook.inject import library_options
     from nvc.api import Config, Context
     from nvc.userspec import parse_user
 
-    simulated = os.environ.get("NVC_SIM", "")
+    simulated = (step.sim if step else "") or os.environ.get("NVC_SIM", "")
     uid, gid = parse_user(config.user) if config.user else (None, None)
     settings = Config(
-        root=config.root,
+        root=(step.root if step else "") or config.root,
         ldcache=config.ldcache or Config().ldcache,
         uid=uid,
         gid=gid,

@@ -1,15 +1,16 @@
 """A container with a share gets the guard's filter: its calls of the GPU driver are announced to the agent.
 
-Only the runtime can do this: by the time that a hook runs, the engine has fixed the container's seccomp profile.
+Only the runtime can do this: by the time that a hook runs, the engine has fixed the container's seccomp profile. The
+agent is told of the container here as well, because the share step believes the agent and not config.json.
 """
 
 from __future__ import annotations
 
 import os
 
-from hook import swarm
-from hook.bundle import GUARD, GUARDED, SHARE
+from hook.bundle import GUARD, SHARE
 from hook.runtime import hooks, shares, spec
+from hook.swarm import own
 from nvc.errors import InputError, PrivilegeError
 from nvc.injection import ShareWish
 
@@ -21,87 +22,101 @@ if TYPE_CHECKING:
     from hook.bundle import Bundle
     from hook.config import HookConfig
     from hook.runtime.journal import Journal
+    from nvc.agent.protocol import Client
+    from nvc.share.policy import Policy
 
-#: Only a file of ours has the sections [share] and [agent].
-_OURS = "/nvc/config.toml"
 _NATIVE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 
 
 def add(
-    content: dict[str, Any], found: Bundle, env: Mapping[str, str], config: HookConfig, directory: str, journal: Journal
+    content: dict[str, Any],
+    found: Bundle,
+    env: Mapping[str, str],
+    config: HookConfig,
+    identifier: str,
+    journal: Journal,
 ) -> bool:
-    """Merge the filter into ``content``; False when the container is not to have it.
+    """Merge the filter into ``content``, and register the container; False when the container is not to have it.
 
-    Raises InputError for a profile that cannot have it, an annotation that the node does not allow, and where the node
-    requires a guard and there is none.
+    identifier: the container's id. Raises InputError for a profile that cannot have it and an annotation that the node
+    does not allow, PrivilegeError where the node requires a guard and there is none, AgentError for an agent that does
+    not answer.
     """
-    annotations = dict(found.annotations)
-    wish = annotations.get(SHARE, "")
-    if found.guarded or not ShareWish(wish, "", dict(env)).may_matter():
+    step = shares.step(content, found.path)
+    # The file that the share step will read: who gets a share is decided there.
+    rules = (step.config if step else "") or own("", os.environ)
+    wish = ShareWish(dict(found.annotations).get(SHARE, ""), step.share if step else "", dict(env), rules)
+    if not wish.may_matter():
         return False
-    if not hooks.present(content, directory) and not shares.present(content, directory):
+    if step is None and not hooks.present(content, found.path):
         return False  # nobody gives it a GPU
     from nvc.share import policyfile
-    from nvc.share.policy import asks, decode
+    from nvc.share.policy import asks
 
-    path = swarm.find("", os.environ)
-    tables = policyfile.read(path if path.endswith(_OURS) else "")
-    policy = decode(tables.get("share", {}), path)
-    # Who gets a share is the hook's decision: it reads the node's file, whatever the runtime reads.
-    rules = policyfile.load()
-    if not asks(rules, annotation=wish, environment=env):
+    policy, directory = policyfile.load_node(rules)
+    if not asks(policy, annotation=wish.annotation, option=wish.option, environment=env):
         return False
-    off = annotations.get(GUARD, "on").strip().lower() == "off"
-    if off and policy.guard == "require" and not policy.allow_guard_off:
-        raise InputError(f"{GUARD}=off is not allowed on this node", hint="[share] guard is require in its config.toml")
-    if off and (policy.allow_guard_off or policy.guard == "off"):
-        journal.info(f"{GUARD}=off: no guard")
+    if policy.guard == "off" or _is_off(found, policy, journal):
         return False
-    if off:
-        journal.warn(f"{GUARD}=off is ignored: [share] allow-guard-off is not set on this node")
-    if policy.guard == "off":
-        return False
-    listener = f"{_agent_directory(tables, path)}/listen"
-    why = _absent(listener)
-    if why and policy.guard != "require":
-        journal.info(f"no guard: {why}")
-        return False
-    from hook.runtime.granted import granted
+    client, why = _connect(directory)
+    try:
+        if why and policy.guard != "require":
+            journal.info(f"no guard: {why}")
+            return False
+        from hook.runtime.granted import granted
 
-    if not granted(content, found, env, config, directory, rules, wish, journal):
-        journal.info("no guard: the container gets no share")
-        return False
-    if why:
-        raise PrivilegeError(
-            f"this node requires a guard for shares, and {why}", hint="systemctl start nvc-agent; nvc-py agent"
-        )
-    from nvc.guard.filter import merge
+        if not granted(content, found, env, config, policy, wish, step, journal):
+            journal.info("no guard: the container gets no share")
+            return False
+        if client is None:
+            raise PrivilegeError(
+                f"this node requires a guard for shares, and {why}", hint="systemctl start nvc-agent; nvc-py agent"
+            )
+        _announce(content, found, directory)
+        if not identifier:
+            raise InputError("the command line names no container", hint="a guarded container is registered by its id")
+        from nvc.guard.registered import register
 
-    linux = spec.section(content, "linux", directory)
-    linux["seccomp"] = merge(linux.get("seccomp"), listener, GUARDED, _NATIVE[os.uname().machine])
-    journal.info(f"the agent at {listener} guards the container")
+        register(client, identifier, found.path)
+    finally:
+        if client is not None:
+            client.close()
+    journal.info(f"the agent in {directory} guards the container")
     return True
 
 
-def _agent_directory(tables: dict[str, Any], path: str) -> str:
-    """Where the agent says it is. Raises InputError as the agent does: it would not be found elsewhere."""
-    if "agent" not in tables:
-        return "/run/nvc/agent"
-    from nvc.agent.settings import decode
+def _is_off(found: Bundle, policy: Policy, journal: Journal) -> bool:
+    """Whether the container keeps itself out. Raises InputError where the node does not let it."""
+    if not found.guard_off:
+        return False
+    if policy.allow_guard_off:
+        journal.info(f"{GUARD}=off: no guard")
+        return True
+    if policy.guard == "require":
+        raise InputError(f"{GUARD}=off is not allowed on this node", hint="[share] guard is require in its config.toml")
+    journal.warn(f"{GUARD}=off is ignored: [share] allow-guard-off is not set on this node")
+    return False
 
-    return decode(tables["agent"], path).directory
 
-
-def _absent(listener: str) -> str:
-    """Why nobody takes a listener there, or ""."""
-    import socket
+def _connect(directory: str) -> tuple[Client | None, str]:
+    """A connection to the agent, or why there is none. Raises AgentError for an agent that hangs."""
+    from nvc.agent.protocol import Client, NoAgent
+    from nvc.guard.registered import SECONDS, control
 
     if os.uname().machine not in _NATIVE:
-        return f"no filter is known for {os.uname().machine}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
-        connection.settimeout(5)
-        try:
-            connection.connect(listener)
-        except OSError as error:
-            return f"no agent listens at {listener}: {error.strerror or error}"
-    return ""
+        return None, f"no filter is known for {os.uname().machine}"
+    try:
+        return Client(control(directory), SECONDS), ""
+    except (NoAgent, PrivilegeError) as error:
+        return None, error.message
+
+
+def _announce(content: dict[str, Any], found: Bundle, directory: str) -> None:
+    """Put the filter into ``content``, unless the very same is there already. Raises InputError."""
+    from nvc.guard.filter import fault, merge
+    from nvc.guard.registered import METADATA, listener
+
+    linux = spec.section(content, "linux", found.path)
+    if found.seccomp and not fault(found.seccomp, listener(directory)):
+        return
+    linux["seccomp"] = merge(linux.get("seccomp"), listener(directory), METADATA, _NATIVE[os.uname().machine])

@@ -51,6 +51,7 @@ class Verb(Record):
 
 _CONTAINER = {"container": "str"}
 _TARGET = {"container": "str", "pid": "int"}
+_BUNDLE = {"device": "int", "inode": "int"}
 #: Why each may be said: root owns the machine; the group sees what `nvidia-smi` would show it anyway, and denials.
 VERBS = {
     verb.name: verb
@@ -67,6 +68,10 @@ VERBS = {
         Verb("attach", False, {}, {**_TARGET, "weight": "int", "cap": "str", "probes": "int"}),
         Verb("detach", False, {}, _TARGET),
         Verb("reload", False),
+        # What nvc-runtime and the share step say of a container (nvc.agent.registrations). bundle: its path; device,
+        # inode: of that directory. pid: of the first process. bind without a container goes by the pid alone.
+        Verb("register", False, {**_CONTAINER, "bundle": "str", **_BUNDLE}),
+        Verb("bind", False, {"pid": "int"}, {**_CONTAINER, **_BUNDLE}),
         # The rest of its fields are nvc/agent/warm.py's.
         Verb("configure", False),
     )

@@ -67,7 +67,11 @@ def path(directory: str, number: int) -> str:
 
 def save(directory: str, record: TenantRecord) -> None:
     """Raises AgentError that names the file: /run may be full."""
-    name = path(directory, record.number) + _SUFFIX
+    write(path(directory, record.number) + _SUFFIX, record)
+
+
+def write(name: str, record: Record) -> None:
+    """The file ``name`` with ``record``, whole or not at all. Raises AgentError that names it."""
     temporary = f"{name}.new"
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

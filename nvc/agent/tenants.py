@@ -13,6 +13,7 @@ import signal
 import time
 
 from nvc.agent import books, channels, in_hand, tenant_files
+from nvc.agent.registrations import Registrations
 from nvc.agent.tenant import Tenant
 from nvc.agent.tenant_files import TenantRecord
 from nvc.agent.waiting import Waiting
@@ -45,13 +46,16 @@ class Tenants:
     def __init__(
         self, guard: Guard, keeping: Keeping, journal: Journal, directory: str, shares: str, parts: list[Part]
     ) -> None:
-        """directory: the agent's; shares: the store's."""
+        """directory: the agent's; shares: the store's. Raises AgentError."""
         self._guard = guard
         self._keeping = keeping
         self._journal = journal
         self._directory = directory
         self._shares = shares
         self._parts = parts
+        self.registrations = Registrations(directory)
+        for problem in self.registrations.problems:
+            journal.write("problem", what=problem)
         self._by_number: dict[int, Tenant] = {}
         self._next = 1
 
@@ -89,6 +93,7 @@ class Tenants:
         pinned = _pin(process.pid)  # before anything is waited for: its number can come to mean another one
         try:
             try:
+                self.registrations.arrived(process)
                 entry = await self._entry(process)
                 with entry:
                     tenant = self._register(entry, process)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Verbs:
-    """status, set, pause, resume, reload."""
+    """status, set, pause, resume, reload, register, bind."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -34,6 +34,8 @@ class Verbs:
             "pause": self._pause,
             "resume": self._resume,
             "reload": self._reload,
+            "register": self._register,
+            "bind": self._bind,
         }
 
     async def _status(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
@@ -56,8 +58,10 @@ class Verbs:
                 force=request.get("force", False),
             )
 
-        after, chosen = await asyncio.to_thread(self._locked, tenant, act)
-        agent.tenants.refresh(tenant)
+        try:
+            after, chosen = await asyncio.to_thread(self._locked, tenant, act)
+        finally:
+            agent.tenants.refresh(tenant)  # the host's file may be written, and the container's copy not
         agent.journal.write("set", container=tenant.name, words=request["words"], pid=who.pid)
         return {
             "container": tenant.name,
@@ -72,14 +76,31 @@ class Verbs:
 
     async def _paused(self, request: dict[str, Any], who: Peer, *, paused: bool) -> dict[str, Any]:
         tenant = self._agent.tenants.find(request["container"])
-        await asyncio.to_thread(self._locked, tenant, lambda entry: change.pause(entry, paused=paused))
-        self._agent.tenants.refresh(tenant)
+        try:
+            await asyncio.to_thread(self._locked, tenant, lambda entry: change.pause(entry, paused=paused))
+        finally:
+            self._agent.tenants.refresh(tenant)
         self._agent.journal.write("pause" if paused else "resume", container=tenant.name, pid=who.pid)
         return {"container": tenant.name}
 
     async def _reload(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
         self._agent.reload()
         return {}
+
+    async def _register(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        bundle = request["bundle"], request["device"], request["inode"]
+        self._agent.tenants.registrations.add(request["container"], *bundle, who.pid)
+        self._agent.journal.write("register", container=request["container"], bundle=request["bundle"], pid=who.pid)
+        return {}
+
+    async def _bind(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+        """Reply: registered: whether there is a registration; told only where the pid alone was given."""
+        registrations = self._agent.tenants.registrations
+        if "container" not in request:
+            return {"registered": registrations.bind_process(request["pid"]) is not None}
+        bundle = request.get("device", 0), request.get("inode", 0)
+        registrations.bind(request["container"], *bundle, request["pid"])
+        return {"registered": True}
 
     def _locked(self, tenant: Tenant, act: Any) -> Any:
         """In a thread: another writer's lock may have to be waited for."""

@@ -31,6 +31,7 @@ from nvc.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from nvc.container import Located
     from nvc.log import Log
@@ -44,7 +45,7 @@ class HookTarget(Record):
 
     rootfs: absolute path of its root, in our own mount namespace. timeout: seconds, of every wait. identifier: the
     runtime's, or "". share: the annotation that asks for a share, or "". environment: the container's, for a share.
-    guarded: the agent holds it from outside.
+    bundle, seccomp, guard_off: as in ``nvc.injection.ShareWish``.
     """
 
     rootfs: str
@@ -52,7 +53,9 @@ class HookTarget(Record):
     identifier: str = ""
     share: str = ""
     environment: dict[str, str] = {}
-    guarded: bool = False
+    bundle: str = ""
+    seccomp: dict[str, Any] = {}
+    guard_off: bool = False
 
 
 def prepare() -> None:
@@ -137,13 +140,14 @@ def update_application_profile(target: HookTarget, log: Log) -> bool:
         raise
 
 
-def share(target: HookTarget, option: str, simulated: str, driver_root: str, log: Log) -> bool:
+def share(target: HookTarget, option: str, config_path: str, simulated: str, driver_root: str, log: Log) -> bool:
     """Limit the container to a share of the GPUs whose nodes it has. True if something was done.
 
-    option: words for a container that does not ask itself. simulated: directory of a simulated machine, or "".
-    driver_root: where the driver is. Raises NvcError.
+    option: words that count before what the container asks for. config_path: file with the node's rules, or "".
+    simulated: directory of a simulated machine, or "". driver_root: where the driver is. Raises NvcError.
     """
-    wish = ShareWish(target.share, option, target.environment, container=target.identifier, guarded=target.guarded)
+    about = target.identifier, target.bundle, target.seccomp, target.guard_off
+    wish = ShareWish(target.share, option, target.environment, config_path, *about)
     if not wish.may_matter():
         return False
     from nvc.api import Config, Context

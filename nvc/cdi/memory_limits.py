@@ -56,7 +56,8 @@ def apply(target: HookTarget, pid: int, uuids: Sequence[str], simulated: str, dr
     with Context(config, log=log) as context:
         gpus = _named(uuids, context.device_info())
         words = ";".join(f"{gpu.uuid}:{_words(most, gpu)}" for gpu in gpus)
-        wish = ShareWish(target.share, words, target.environment, container=target.identifier, guarded=target.guarded)
+        about = target.identifier, target.bundle, target.seccomp, target.guard_off
+        wish = ShareWish(target.share, words, target.environment, "", *about)
         where = ContainerConfig(pid, target.rootfs)
         with context.container(
             where, ContainerOptions(supervised=True, no_cgroups=True, capabilities=("utility",))

@@ -1,4 +1,4 @@
-"""``nvc-py seccomp``: the guard's filter in a profile, for engines and runtimes that are not ours."""
+"""``nvc-py seccomp``: the guard's filter in a profile, for engines that are given one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _NATIVE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 def seccomp(profile: str, listener: str, metadata: str, no_32_bit: bool) -> None:
     """Print a seccomp profile with which a container's calls of the GPU driver are announced to the agent.
 
-    Use it if you cannot use nvc-runtime, which does this by itself. The container needs nvc-hook and a share as well:
-    without one the agent ends it.
+    nvc-runtime does this by itself. A profile shows the filter, or is given to an engine for many containers:
+    nvc-runtime must start them, because it registers each with the agent, and they need a share. A container with this
+    profile and without them does not start, or is ended.
 
     FILE is what the container would have without it, in the form of Docker, Podman or config.json's linux.seccomp.
     Podman's is /usr/share/containers/seccomp.json; Docker's is in its sources (profiles/seccomp/default.json).
@@ -38,7 +39,7 @@ def seccomp(profile: str, listener: str, metadata: str, no_32_bit: bool) -> None
 
     \b
         nvc-py seccomp --profile /usr/share/containers/seccomp.json > gpu.json
-        podman run --security-opt seccomp=gpu.json -e NVC_SHARE=mem=10Gi ...
+        podman --runtime nvc-runtime run --security-opt seccomp=gpu.json -e NVC_SHARE=mem=10Gi ...
     """
     if not listener.startswith("/"):
         raise InputError(f"--listener {listener}: not an absolute path")

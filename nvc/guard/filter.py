@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ESCAPES = (0x27, 0x29, 0x2A, 0x2B, 0x34, 0x35, 0x4A, 0x4D, 0xD3)
 ALLOW, LOG, NOTIFY = "SCMP_ACT_ALLOW", "SCMP_ACT_LOG", "SCMP_ACT_NOTIFY"
 _PERMITS = (ALLOW, LOG)
+#: After these the call is not made. SCMP_ACT_TRACE is none of them: a tracer in the container can let it pass.
+_REFUSES = ("SCMP_ACT_ERRNO", "SCMP_ACT_TRAP", "SCMP_ACT_KILL", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_KILL_PROCESS")
 _MASKED, _EQUAL, _OTHER = "SCMP_CMP_MASKED_EQ", "SCMP_CMP_EQ", "SCMP_CMP_NE"
 _SHARED, _ANONYMOUS = 0x01, 0x20  # mman.h: MAP_SHARED, which is also a bit of MAP_SHARED_VALIDATE; MAP_ANONYMOUS
 _FIXED, _NOREPLACE = 0x10, 0x100000  # MAP_FIXED, MAP_FIXED_NOREPLACE: the address is not a wish
@@ -65,12 +67,8 @@ def merge(
     if not isinstance(default, str):
         raise InputError("seccomp profile: defaultAction is missing", hint=_HINT)
     kept, added = list(rules), []
-    for name, covers, announced in (
-        ("ioctl", _covers_ioctl(), _announced_ioctl()),
-        ("mmap", _covers_mmap(), _announced_mmap()),
-        ("mmap2", _covers_mmap(), _announced_mmap()),
-    ):
-        if name == "mmap2" and not any(name in rule["names"] for rule in rules) and default not in _PERMITS:
+    for name, covers, announced in _calls():
+        if name == "mmap2" and not any(name in rule["names"] for rule in rules) and default in _REFUSES:
             continue
         kept, permitting = _take(kept, name, default)
         if permitting is None:
@@ -84,6 +82,33 @@ def merge(
     if isinstance(merged.get("archMap"), list):
         merged["archMap"] = [_without(entry, refused) for entry in merged["archMap"]]
     return merged
+
+
+def fault(profile: Mapping[str, Any], listener: str) -> str:
+    """What keeps ``profile`` from announcing to ``listener`` all that ``merge`` has announced; "" for nothing.
+
+    profile: linux.seccomp of a config.json. A rule that is not one of ours may decide before ours do, so for these
+    calls there must be our rules, each once, and no other.
+    """
+    if profile.get("listenerPath") != listener:
+        return f"its listener is {str(profile.get('listenerPath'))[:200]!r} and not the agent's, {listener}"
+    try:
+        rules = _rules(profile)
+    except InputError as error:
+        return error.message
+    default = profile.get("defaultAction")
+    if default not in (*_PERMITS, *_REFUSES):
+        return f"its defaultAction is {str(default)[:40]}"
+    if _X32 in str(profile.get("architectures")):
+        return "it permits the x32 system calls"
+    calls = _calls()
+    if any(rule.get("action") == NOTIFY and rule["names"] not in [[name] for name, _, _ in calls] for rule in rules):
+        return "it announces other calls as well"
+    for name, covers, announced in calls:
+        concerned = [rule for rule in rules if name in rule["names"]]
+        if not _is_announced(concerned, name, default, _compared(covers), _compared(announced)):
+            return f"its rules for {name} are not the guard's"
+    return ""
 
 
 def prefix_cover(excluded: Sequence[int], bits: int) -> list[tuple[int, int]]:
@@ -124,6 +149,7 @@ def _take(rules: list[dict[str, Any]], name: str, default: str) -> tuple[list[di
     """
     concerned = [rule for rule in rules if name in rule["names"]]
     if not concerned:
+        _check_action(default, name)
         return rules, default if default in _PERMITS else None
     actions = {rule.get("action") for rule in concerned}
     if any(rule.get("args") or rule.get("includes") or rule.get("excludes") for rule in concerned):
@@ -131,6 +157,7 @@ def _take(rules: list[dict[str, Any]], name: str, default: str) -> tuple[list[di
     if len(actions) != 1:
         raise InputError(f"seccomp profile: it has several actions for {name}", hint=_HINT)
     action = concerned[0].get("action")
+    _check_action(action, name)
     if action not in _PERMITS:
         return rules, None
     kept = []
@@ -139,6 +166,55 @@ def _take(rules: list[dict[str, Any]], name: str, default: str) -> tuple[list[di
         if names:
             kept.append(rule if len(names) == len(rule["names"]) else {**rule, "names": names})
     return kept, action
+
+
+def _check_action(action: object, name: str) -> None:
+    """Raises InputError for an action that leaves open whether the call is made."""
+    if action not in (*_PERMITS, *_REFUSES):
+        raise InputError(f"seccomp profile: action {str(action)[:40]} for {name} cannot be guarded", hint=_HINT)
+
+
+def _is_announced(
+    concerned: Sequence[Mapping[str, Any]],
+    name: str,
+    default: object,
+    covers: list[list[tuple[object, ...]]],
+    announced: list[list[tuple[object, ...]]],
+) -> bool:
+    """Whether the rules ``concerned`` refuse the call as a whole, or are what ``merge`` makes of a permission."""
+    if not concerned:
+        return default in _REFUSES
+    actions = {rule.get("action") for rule in concerned if rule.get("action") != NOTIFY}
+    notify = [rule.get("args") for rule in concerned if rule.get("action") == NOTIFY]
+    others = [rule.get("args") for rule in concerned if rule.get("action") != NOTIFY]
+    if not notify and not any(others):
+        return len(actions) == 1 and actions.issubset(_REFUSES)
+    if any(rule["names"] != [name] for rule in concerned) or _compared(notify) != announced:
+        return False
+    if not others:
+        return default in _PERMITS
+    return len(actions) == 1 and actions.issubset(_PERMITS) and _compared(others) == covers
+
+
+def _compared(rules: Sequence[object]) -> list[list[tuple[object, ...]]]:
+    """Conditions of several rules in an order of their own; engines leave a valueTwo of 0 out."""
+    return sorted(
+        sorted(
+            (str(one.get("index")), str(one.get("op")), str(one.get("value", 0)), str(one.get("valueTwo") or 0))
+            for one in (arguments if isinstance(arguments, list) else ())
+            if isinstance(one, dict)
+        )
+        for arguments in rules
+    )
+
+
+def _calls() -> tuple[tuple[str, list[list[dict[str, Any]]], list[list[dict[str, Any]]]], ...]:
+    """Name of each call, what of it passes, and what is announced."""
+    return (
+        ("ioctl", _covers_ioctl(), _announced_ioctl()),
+        ("mmap", _covers_mmap(), _announced_mmap()),
+        ("mmap2", _covers_mmap(), _announced_mmap()),
+    )
 
 
 def _announced_ioctl() -> list[list[dict[str, Any]]]:

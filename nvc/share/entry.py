@@ -8,7 +8,7 @@ import os
 import stat
 import time
 
-from nvc.errors import ContainerError
+from nvc.errors import ContainerError, reason
 from nvc.record import Record
 from nvc.share import limits
 from rpc.codec import loads
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from nvc.share.limits import Limits
 
-LIMITS, REGION, PRELOAD, RECORD = "limits", "region", "preload", "container.json"
+LIMITS, LIMITS_COPY, REGION, PRELOAD, RECORD = "limits", "limits.copy", "region", "preload", "container.json"
 #: A record is some hundred bytes; an image's ld.so.preload is no longer than this either.
 SIZE_LIMIT = 64 << 10
 _KEY_LIMIT = 128
@@ -69,9 +69,9 @@ class Entry:
         """Whether its container's first process is still there; True where nobody knows it."""
         return self.record.pid == 0 or start_time(self.record.pid) == self.record.start_time
 
-    def open_limits(self, *, write: bool = False) -> int:
-        """A descriptor of the limits file. Raises OSError, ValueError."""
-        return _open_checked(self._directory, LIMITS, write=write)
+    def open_limits(self) -> int:
+        """A descriptor of the limits file, for reading. Raises OSError, ValueError."""
+        return _open_checked(self._directory, LIMITS, write=False)
 
     def open_region(self, *, write: bool = False) -> int:
         """A descriptor of the region. Raises OSError, ValueError."""
@@ -85,11 +85,25 @@ class Entry:
         finally:
             os.close(descriptor)
 
-    def change(self, changed: Limits) -> int:
-        """Put other limits into force; hold ``lock`` from reading the old ones on. Raises OSError, ValueError."""
-        descriptor = self.open_limits(write=True)
+    def change(self, changed: Limits) -> None:
+        """Put other limits into force, then show them to the container; hold ``lock`` from reading the old ones on.
+
+        Raises OSError, ValueError for the host's file, ContainerError when only the container's copy is as it was.
+        """
+        self._write(LIMITS, changed)
         try:
-            return limits.write(descriptor, changed)
+            self._write(LIMITS_COPY, changed)
+        except (OSError, ValueError) as error:
+            why = reason(error) if isinstance(error, OSError) else error
+            raise ContainerError(
+                f"{self.path}/{LIMITS_COPY}, the container's copy of its limits: {why}",
+                hint="the host has the new limits, its library the old ones: say it again, or start the container anew",
+            ) from error
+
+    def _write(self, name: str, changed: Limits) -> None:
+        descriptor = _open_checked(self._directory, name, write=True)
+        try:
+            limits.write(descriptor, changed)
         finally:
             os.close(descriptor)
 

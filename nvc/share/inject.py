@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from nvc import preload
 from nvc.errors import InputError, MountError
+from nvc.guard.registered import is_guarded
 from nvc.operations import ShareFiles
 from nvc.share import abi, nodes, place, policyfile
 from nvc.share.limits import MAX_GPUS, Limits
@@ -30,10 +31,12 @@ def plan(
 ) -> tuple[Resolved, tuple[Operation, ...]]:
     """What the container gets, and how; no operations where it gets no share.
 
-    Raises InputError for what was asked and cannot be given, MountError where the libraries are not installed.
+    Raises InputError for what was asked and cannot be given, MountError where the libraries are not installed, and what
+    ``nvc.guard.registered.is_guarded`` raises.
     """
+    policy, agent = policyfile.load_node(wish.config)
     resolved = decide(
-        policyfile.load(wish.config),
+        policy,
         selection.gpus,
         annotation=wish.annotation,
         option=wish.option,
@@ -54,12 +57,14 @@ def plan(
         raise InputError(
             f"{resolved.source}: {len(resolved.gpus)} GPUs are too many for a share", hint=f"at most {MAX_GPUS}"
         )
-    return resolved, _operations(wish, resolved, selection, host, driver, container, log)
+    guarded = is_guarded(wish, place.first_process(container), policy, agent)
+    return resolved, _operations(wish, resolved, guarded, selection, host, driver, container, log)
 
 
 def _operations(
     wish: ShareWish,
     resolved: Resolved,
+    guarded: bool,
     selection: Selection,
     host: Host,
     driver: DriverInfo,
@@ -68,7 +73,7 @@ def _operations(
 ) -> tuple[Operation, ...]:
     known = abi.knows(driver.nvrm_version)
     # Programs would count twice what is counted outside; only memory beyond the quota needs somebody in the process.
-    bare = wish.guarded and known and not resolved.oversubscribe
+    bare = guarded and known and not resolved.oversubscribe
     libraries = "" if bare else preload.directory()
     if not bare and not libraries:
         raise MountError(

@@ -1,7 +1,8 @@
 """A share in the plan of a container: pure, imported for a container with a share only.
 
-The files on the machine are made by one operation, and shown to the container by four bind mounts. The region is the
-one file of them that a container can write.
+The files on the machine are made by one operation, and shown to a container with a library by four bind mounts. The
+region is the one file of them that a container can write; with CAP_SYS_ADMIN it can write all of them, and the host
+trusts none. A container without a library, which the guard holds, has none of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 #: File of an entry of the store -> its place in the container, mount attributes.
 MOUNTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("limits", preload.LIMITS, ("ro", "nodev", "nosuid", "noexec")),
+    ("limits.copy", preload.LIMITS, ("ro", "nodev", "nosuid", "noexec")),
     ("region", preload.REGION, ("nodev", "nosuid", "noexec")),
     ("preload", preload.FILE, ("ro", "nodev", "nosuid", "noexec")),
 )
@@ -24,12 +25,8 @@ _LIBRARIES = ("ro", "nodev", "nosuid")
 
 def mounts(files: ShareFiles, libraries: str) -> tuple[Operation, ...]:
     """The operations of a share. libraries: the machine's directory of preloaded libraries by platform, "" for none."""
-    entry = f"{files.store}/{files.key}"
-    shown = tuple(
-        BindMount(f"{entry}/{name}", place, REGULAR, attributes, own=True)
-        for name, place, attributes in MOUNTS
-        if libraries or place != preload.FILE
-    )
     if not libraries:
-        return (files, *shown)
+        return (files,)
+    entry = f"{files.store}/{files.key}"
+    shown = (BindMount(f"{entry}/{name}", place, REGULAR, attributes, own=True) for name, place, attributes in MOUNTS)
     return (files, BindMount(libraries, preload.DIRECTORY, DIRECTORY, _LIBRARIES, own=True), *shown)

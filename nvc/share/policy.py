@@ -1,8 +1,9 @@
 """What a container gets of what it asked for: the node's rules applied to the first source that says something. Pure.
 
-Precedence: the annotation, then --share, then the environment (NVC_SHARE, then the dialects). All three are in the
-hands of whoever starts containers, so the node's rules hold for all of them. A word that the source leaves out is the
-default's; what the default leaves out is the whole GPU, as far as the maximum goes.
+Precedence: --share, then the annotation, then the environment (NVC_SHARE, then the dialects). --share is said by root,
+on a command line or in a CDI specification; the others are in the hands of whoever starts containers. The node's rules
+hold for all of them. A word that the source leaves out is the default's; what the default leaves out is the whole GPU,
+as far as the maximum goes.
 """
 
 from __future__ import annotations
@@ -127,12 +128,14 @@ def decide(
     return Resolved(resolved, source, tuple(dict.fromkeys(warnings)), text(resolved))
 
 
-def asks(policy: Policy, *, annotation: str = "", environment: Mapping[str, str] | None = None) -> str:
+def asks(
+    policy: Policy, *, annotation: str = "", option: str = "", environment: Mapping[str, str] | None = None
+) -> str:
     """Who asks for a share for a container whose GPUs are not known yet; "" when it gets none.
 
     Raises InputError as ``decide`` does; that may still find the GPU whole, or a MIG device.
     """
-    wish = _wish(policy, annotation, "", environment or {})
+    wish = _wish(policy, annotation, option, environment or {})
     if wish is None:
         return "" if policy.is_empty else DEFAULT
     if wish.share.off:
@@ -186,7 +189,7 @@ def _said(policy: Policy) -> str:
 
 
 def _wish(policy: Policy, annotation: str, option: str, environment: Mapping[str, str]) -> Wish | None:
-    for text_, source in ((annotation, ANNOTATION), (option, OPTION)):
+    for text_, source in ((option, OPTION), (annotation, ANNOTATION)):
         if text_:
             try:
                 return Wish(parse(text_), source)

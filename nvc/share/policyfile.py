@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nvc import configfile
+from nvc.errors import InputError
 from nvc.share.policy import SECTION, Policy, decode
 
 TYPE_CHECKING = False
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONFIG = configfile.CONFIG
+#: Where the agent is, unless the file's section [agent] says otherwise.
+AGENT = "/run/nvc/agent"
 
 
 def load(path: str = "") -> Policy:
@@ -20,6 +23,17 @@ def load(path: str = "") -> Policy:
     """
     path = "" if configfile.is_toolkits(path) else path
     return decode(read(path).get(SECTION, {}), path or CONFIG)
+
+
+def load_node(path: str = "") -> tuple[Policy, str]:
+    """The rules, and the agent's directory, of the file that ``load`` reads. Raises InputError."""
+    path = "" if configfile.is_toolkits(path) else path
+    content, name = read(path), path or CONFIG
+    table = content.get("agent", {})
+    directory = table.get("directory", AGENT) if isinstance(table, dict) else None
+    if not isinstance(directory, str) or not directory.startswith("/"):
+        raise InputError(f"{name}: agent.directory is not an absolute path")
+    return decode(content.get(SECTION, {}), name), directory
 
 
 def read(path: str = "") -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The host's record of every container with a share: a directory each below /run/nvc/share.
 
-    <key>/limits           what it may use (nvc.share.limits), read-only in the container
+    <key>/limits           what it may use (nvc.share.limits); no container has this file
+    <key>/limits.copy      a copy of it for the container's library, mounted read-only; a container with CAP_SYS_ADMIN
+                           can write it all the same, so the host never reads it
     <key>/region           what its processes use (nvc.share.region), the one file that they can write
     <key>/preload          its /etc/ld.so.preload
     <key>/container.json   whose they are (StoredShare)
@@ -19,7 +21,18 @@ import stat
 from nvc.errors import ContainerError, InputError, PrivilegeError, reason
 from nvc.share import limits, region
 from nvc.share.entry import LIMITS as LIMITS
-from nvc.share.entry import OPEN_DIRECTORY, PRELOAD, RECORD, REGION, check, check_key, is_key, open_entry, wait
+from nvc.share.entry import (
+    LIMITS_COPY,
+    OPEN_DIRECTORY,
+    PRELOAD,
+    RECORD,
+    REGION,
+    check,
+    check_key,
+    is_key,
+    open_entry,
+    wait,
+)
 from nvc.share.entry import Entry as Entry
 from nvc.share.entry import StoredShare as StoredShare
 from nvc.share.entry import start_time as start_time
@@ -30,7 +43,7 @@ if TYPE_CHECKING:
     from nvc.share.limits import Limits
 
 DIRECTORY = "/run/nvc/share"
-_MODES = {LIMITS: 0o644, REGION: 0o666, PRELOAD: 0o644, RECORD: 0o600}
+_MODES = {LIMITS: 0o600, LIMITS_COPY: 0o644, REGION: 0o666, PRELOAD: 0o644, RECORD: 0o600}
 
 
 def create(record: StoredShare, content: Limits, preload: bytes, *, directory: str = DIRECTORY) -> str:
@@ -172,7 +185,8 @@ def _open_directory(path: str) -> int:
 def _fill(store: int, name: str, record: StoredShare, content: Limits, preload: bytes) -> None:
     directory = os.open(name, OPEN_DIRECTORY, dir_fd=store)
     try:
-        _write(directory, LIMITS, limits.encode(content))
+        for name in (LIMITS, LIMITS_COPY):
+            _write(directory, name, limits.encode(content))
         _write(directory, REGION, region.header_bytes(), region.SIZE)
         _write(directory, PRELOAD, preload)
         _write(directory, RECORD, dumps(record.as_data()))

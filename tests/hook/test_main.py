@@ -62,7 +62,8 @@ def test_the_container_is_found_in_every_runtimes_state(
 
     target = serve(bundle.state(**changes), stage).target
 
-    found = Target(pid, str(bundle.rootfs), {"NVIDIA_VISIBLE_DEVICES": "0"}, privileged=False, identifier="t1")
+    env = {"NVIDIA_VISIBLE_DEVICES": "0"}
+    found = Target(pid, str(bundle.rootfs), env, privileged=False, identifier="t1", bundle=str(bundle.path))
     assert target == found
 
 

@@ -20,7 +20,7 @@ from nvc.share import store
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import StoredShare
-from tests.support import leftovers
+from tests.support import leftovers, registered
 from tests.support.native import CHECKOUT, build
 
 
@@ -32,6 +32,7 @@ class AgentTenant:
         self.holder = subprocess.Popen(["sleep", "infinity"], env=agent.environment)
         record = StoredShare(name, name, self.holder.pid, store.start_time(self.holder.pid))
         store.create(record, limits, b"", directory=agent.store)
+        registered.ask(f"{agent.directory}/control", name, self.holder.pid)
         state = {"ociVersion": "1.0.2", "id": name, "status": "running", "pid": self.holder.pid, "bundle": "/"}
         text = json.dumps({"ociVersion": "1.0.2", "fds": ["seccompFd"], "pid": 0, "metadata": "", "state": state})
         self._message = agent.place / f"{name}.message"

@@ -33,7 +33,7 @@ class Container:
     """What a test wants to run.
 
     cgroup: path below the device cgroup's root. id_offset: host id of the container's root, 0 for no user namespace.
-    namespaces: kinds beyond the usual ones ("cgroup"). annotations: of the container.
+    namespaces: kinds beyond the usual ones ("cgroup"). annotations: of the container. capabilities: beyond the usual.
     """
 
     rootfs: Path
@@ -46,6 +46,7 @@ class Container:
     mounts: Sequence[Mapping[str, Any]] = ()
     namespaces: Sequence[str] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    capabilities: Sequence[str] = ()
 
 
 def config(container: Container) -> dict[str, Any]:
@@ -76,7 +77,9 @@ def config(container: Container) -> dict[str, Any]:
             "args": list(container.args),
             "env": [PATH, *container.env],
             "cwd": "/",
-            "capabilities": {kind: list(CAPABILITIES) for kind in ("bounding", "effective", "permitted")},
+            "capabilities": {
+                kind: [*CAPABILITIES, *container.capabilities] for kind in ("bounding", "effective", "permitted")
+            },
             "noNewPrivileges": True,
         },
         "root": {"path": str(container.rootfs), "readonly": container.readonly},

@@ -12,7 +12,7 @@ import pytest
 
 from nvc.agent.protocol import Client
 from nvc.errors import InputError
-from tests.support import leftovers
+from tests.support import leftovers, registered
 from tests.support.agentbed import Held, RunningAgent, build_rawalloc
 from tests.support.attacks import SOURCES as ATTACKS
 from tests.support.bed import Bed, gpu_env
@@ -212,14 +212,12 @@ def test_a_listener_without_a_share_ends_the_container_and_says_why(
     bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
 ) -> None:
     said = bed.call(bed.commands.nvc, "seccomp", "--listener", f"{agent.directory}/listen", check=True).out
-
-    def edit(bundle: Path) -> None:
-        config = json.loads((bundle / "config.json").read_text())
-        config["linux"]["seccomp"] = json.loads(said)
-        (bundle / "config.json").write_text(json.dumps(config))
-
-    container = Container(tree, ["/bin/sh", "-c", "sleep 20"], ())
-    result = behind(bed, runc, agent).run(container, edit=edit)
+    bundle, name = bed.bundle(Container(tree, ["/bin/sh", "-c", "sleep 20"], ())), bed.name("c")
+    config = json.loads((bundle / "config.json").read_text())
+    config["linux"]["seccomp"] = json.loads(said)
+    (bundle / "config.json").write_text(json.dumps(config))
+    registered.ask(f"{agent.directory}/control", name, bundle=str(bundle))
+    result = runc.run(bundle, name)
 
     assert result.code != 0
     # It is told when the container has been ended.

@@ -287,7 +287,7 @@ def test_a_dry_run_says_what_would_be_made(bed: Bed) -> None:
     made = next(line for line in lines if line.startswith("make /run/nvc/share/"))
     key = made.split()[1]
     assert made.endswith("for a share by --share, mem=2Gi,cap=50%; preload libnvc-shim.so, libnvc-shim-managed.so")
-    assert f"mount file {key}/limits on /run/nvc-share/limits (ro,nodev,nosuid,noexec)" in lines
+    assert f"mount file {key}/limits.copy on /run/nvc-share/limits (ro,nodev,nosuid,noexec)" in lines
     assert f"mount file {key}/region on /run/nvc-share/region (nodev,nosuid,noexec)" in lines
     assert f"mount file {key}/preload on /etc/ld.so.preload (ro,nodev,nosuid,noexec)" in lines
     assert any(line.endswith("/preload on /usr/lib/nvc (ro,nodev,nosuid)") for line in lines)

@@ -10,6 +10,10 @@ from nvc.errors import UsageError
 CONTAINERD = "--root /run/containerd/runc/default --log /b/log.json --log-format json"
 
 
+def id_of(line: str) -> str:
+    return next((word for word in ("c2", "vm.root.6.0.0", "id") if word in line.split()), "create")
+
+
 @pytest.mark.parametrize(
     ("line", "name", "bundle"),
     [
@@ -40,12 +44,26 @@ def test_command_and_bundle(line: str, name: str, bundle: str) -> None:
 
     assert (found.name, found.bundle) == (name, bundle)
     assert found.edits is (name in ("create", "run"))
+    assert found.container == (id_of(line) if found.edits else "")
     assert found.executes is (name == "exec")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "create --preserve-fds 3 --pid-file=/p --no-pivot X",
+        "run -d --keep -b /b --console-socket /s X",
+        "create --config /f X --no-new-keyring",
+        "create -b /b -- X",
+    ],
+)
+def test_the_container_is_the_word_that_is_no_options_value(line: str) -> None:
+    assert parse(line.split()).container == "X"
 
 
 def test_log_options() -> None:
     assert parse(f"--debug {CONTAINERD} create x".split()) == Command(
-        name="create", log="/b/log.json", log_format="json", debug=True
+        name="create", container="x", log="/b/log.json", log_format="json", debug=True
     )
     assert parse(["--log=/l", "--debug=false", "state"]) == Command(name="state", log="/l")
     assert parse(["-v"]).version

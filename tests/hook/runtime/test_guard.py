@@ -12,13 +12,17 @@ import pytest
 from hook import bundle, environment
 from hook.config import HookConfig
 from hook.runtime import guard as under_test
+from hook.runtime import shares
 from hook.runtime.journal import Journal
 from hook.runtime.modify import modify
+from hook.runtime.shares import ShareStep
 from nvc import injection
-from nvc.errors import InputError, PrivilegeError
+from nvc.errors import AgentError, InputError, PrivilegeError
+from nvc.guard import registered
 from nvc.share import policyfile
 from nvc.sim import create
 from tests.hook.runtime.conftest import Bench
+from tests.support.fake_agent import FakeAgent
 
 GPU = ("NVIDIA_VISIBLE_DEVICES=0",)
 ASKS = {"annotations": {"nvc.share": "mem=4Gi"}}
@@ -44,14 +48,19 @@ class GuardBench:
         patch.setenv("XDG_CONFIG_HOME", str(bench.path / "etc"))
         patch.setattr(policyfile, "CONFIG", str(self.config))
         patch.setattr(injection, "NODE_CONFIG", str(self.config))
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self.agent: FakeAgent | None = None
 
     def listen(self) -> None:
-        self._server.bind(str(self.directory / "listen"))
-        self._server.listen(8)
+        self.agent = FakeAgent(str(self.directory / "control"), register=lambda request: [{"ok": True}])
+
+    @property
+    def registered(self) -> list[dict[str, Any]]:
+        """What the agent was told of containers."""
+        return self.agent.asked if self.agent is not None else []
 
     def close(self) -> None:
-        self._server.close()
+        if self.agent is not None:
+            self.agent.close()
 
     def configure(self, share: str = "") -> None:
         self.bench.configure(more=f'[agent]\ndirectory = "{self.directory}"\n[share]\n{share}')
@@ -63,9 +72,8 @@ class GuardBench:
         content, directory = self.bench.content, str(self.bench.bundle)
         found = bundle.look(content, directory)
         variables = environment.parse(found.env)
-        rest = (directory, Journal())
-        modify(content, found, variables, HookConfig(), str(self.bench.bin / "nvc-runtime"), *rest)
-        added = under_test.add(content, found, variables, HookConfig(), *rest)
+        modify(content, found, variables, HookConfig(), str(self.bench.bin / "nvc-runtime"), directory, Journal())
+        added = under_test.add(content, found, variables, HookConfig(), "c1", Journal())
         profile: dict[str, Any] | None = (content.get("linux") or {}).get("seccomp")
         assert not added or profile is not None
         return profile
@@ -93,6 +101,9 @@ def test_a_container_that_asks_for_a_share_gets_the_filter_once(guard: GuardBenc
 
     again = guard.create(**ASKS, linux={"seccomp": profile})
     assert again == profile
+    at = guard.bench.bundle.stat()
+    told = {"verb": "register", "container": "c1", "device": at.st_dev, "inode": at.st_ino}
+    assert guard.registered == [{**told, "bundle": str(guard.bench.bundle)}] * 2
 
 
 def test_a_container_without_a_share_or_a_gpu_gets_no_filter(guard: GuardBench) -> None:
@@ -149,7 +160,7 @@ def test_without_an_agent_auto_goes_on_and_require_does_not(guard: GuardBench) -
     assert not guard.is_guarded(**ASKS)
     guard.configure('guard = "require"')
     with pytest.raises(
-        PrivilegeError, match=r"this node requires a guard for shares, and no agent listens at .*/listen"
+        PrivilegeError, match=r"this node requires a guard for shares, and no agent listens at .*/control"
     ):
         guard.create(**ASKS)
     assert not guard.is_guarded(), "a container without a share starts"
@@ -173,3 +184,116 @@ def test_a_profile_with_a_listener_of_its_own_is_refused(guard: GuardBench) -> N
     theirs = {"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/run/theirs", "syscalls": []}
     with pytest.raises(InputError, match="it announces calls to a listener already"):
         guard.create(**ASKS, linux={"seccomp": theirs})
+
+
+@pytest.mark.parametrize("guarding", ["auto", "require"])
+def test_an_agent_that_hangs_is_an_error_and_no_way_round_the_guard(
+    guard: GuardBench, monkeypatch: pytest.MonkeyPatch, guarding: str
+) -> None:
+    guard.close()
+    guard.configure(f'guard = "{guarding}"')
+    monkeypatch.setattr(registered, "SECONDS", 0.1)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(guard.directory / "control"))
+        silent.listen(4)
+        with pytest.raises(AgentError, match=r"/control: no answer within 0\.1 s"):
+            guard.create(**ASKS)
+
+
+def test_an_agent_that_refuses_the_registration_is_believed(guard: GuardBench) -> None:
+    assert guard.agent is not None
+
+    def refuse(request: dict[str, Any]) -> list[dict[str, Any]]:
+        raise AgentError("4096 containers are registered, and there can be no more")
+
+    guard.agent.answers["register"] = refuse
+    with pytest.raises(AgentError, match="there can be no more"):
+        guard.create(**ASKS)
+
+
+def test_a_profile_that_is_nearly_the_guards_is_refused(guard: GuardBench) -> None:
+    profile = guard.create(**ASKS)
+    assert profile is not None
+    asked = len(guard.registered)
+    with pytest.raises(InputError, match="it announces calls to a listener already"):
+        guard.create(**ASKS, linux={"seccomp": {**profile, "syscalls": profile["syscalls"][1:]}})
+    assert len(guard.registered) == asked
+
+
+# What an engine made that applied a CDI specification itself.
+
+VOID = ("NVIDIA_VISIBLE_DEVICES=void",)
+NODE = {"devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]}
+
+
+def hook(*words: str, path: str = "/usr/bin/nvc-cdi-hook") -> dict[str, Any]:
+    return {"createContainer": [{"path": path, "args": [path.rpartition("/")[2], *words]}]}
+
+
+def test_the_words_of_the_hook_bring_the_guard_for_who_does_not_ask(guard: GuardBench) -> None:
+    assert guard.is_guarded(WHOLE, VOID, hooks=hook("share", "--share=mem=1Gi"), linux=NODE)
+    assert not guard.is_guarded(WHOLE, VOID, hooks=hook("share"), linux=NODE), "nobody asks"
+    assert not guard.is_guarded(WHOLE, VOID, hooks=hook("share", "--share=off"), linux=NODE)
+    assert not guard.is_guarded(WHOLE, VOID, hooks=hook("noop"), linux=NODE, **ASKS), "nobody gives a share"
+    assert not guard.is_guarded(WHOLE, VOID, hooks=hook("share", "--share=mem=1Gi")), "devices of others"
+
+
+def test_a_hook_for_variables_does_not_hide_it(guard: GuardBench) -> None:
+    """Attack: hooks.d has nvc-hook for every container, and NVIDIA_VISIBLE_DEVICES=void gives it nothing to do."""
+    beside = {"prestart": [{"path": "/usr/bin/nvc-hook", "args": ["nvc-hook", "prestart"], "env": []}]}
+    assert guard.is_guarded(WHOLE, VOID, hooks={**hook("share"), **beside}, linux=NODE, **ASKS)
+    assert not guard.is_guarded(WHOLE, VOID, hooks=beside, linux=NODE, **ASKS)
+
+
+def test_the_rules_are_those_of_the_hooks_own_file(guard: GuardBench) -> None:
+    guard.configure('guard = "off"')
+    other = guard.bench.path / "other.toml"
+    other.write_text(f'[agent]\ndirectory = "{guard.directory}"\n[share]\nguard = "require"\n')
+    assert guard.is_guarded(WHOLE, VOID, hooks=hook("share", f"--config={other}"), linux=NODE, **ASKS)
+    guard.close()
+    with pytest.raises(PrivilegeError, match="this node requires a guard"):
+        guard.create(WHOLE, VOID, hooks=hook("share", f"--config={other}"), linux=NODE, **ASKS)
+
+
+@pytest.mark.parametrize(
+    "linux",
+    [
+        {"linux": {"devices": [{"path": "/dev/./nvidia0", "type": "c", "major": 195, "minor": 0}]}},
+        {"linux": {"devices": [{"path": "/dev/nvidia7", "type": "c", "major": 195, "minor": 0}]}},
+        {"mounts": [{"destination": "/dev/", "type": "bind", "source": "/dev"}]},
+    ],
+    ids=["another spelling", "another name", "the host's /dev"],
+)
+def test_the_nodes_are_those_that_the_hook_will_see(guard: GuardBench, linux: dict[str, Any]) -> None:
+    guard.configure('default = "mem=50%"')
+    assert guard.is_guarded(WHOLE, VOID, hooks=hook("share"), **linux)
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        (hook("share"), ShareStep()),
+        (hook("share", "--share", "cap=5%", "--sim=/m", "--root", "/r"), ShareStep("cap=5%", "", "/m", "/r")),
+        (hook("share", "--config", "/c"), ShareStep(config="/c")),
+        (hook("create-symlinks", "--link", "a::b", "then", "share", "--share=cap=5%"), ShareStep("cap=5%")),
+        (hook("share", "--share=cap=5%", "then", "chmod", "--mode=755"), ShareStep("cap=5%")),
+        (hook("share", "--debug", "--share=x", "--share=cap=5%"), ShareStep("cap=5%")),
+        (hook("cdi-hook", "share", path="/usr/bin/nvc-py"), ShareStep()),
+        (hook("cdi-hook", "noop", "then", "share", path="/usr/bin/nvc-py"), ShareStep()),
+        ({"createContainer": [{"path": "/opt/nvc-cdi-hook", "args": ["renamed", "share"]}]}, ShareStep()),
+        ({"createContainer": [{"path": "/opt/other", "args": ["x"]}, *hook("share")["createContainer"]]}, ShareStep()),
+        (hook("create-symlinks", "--link", "share::share"), None),
+        (hook("chmod", "--path", "share"), None),
+        (hook("share", path="/usr/bin/nvc-py"), None),
+        (hook("share", path="/usr/bin/other"), None),
+        ({"createContainer": [{"path": "/usr/bin/nvc-cdi-hook"}, None, {"path": 1, "args": [2, "share"]}]}, None),
+        ({"prestart": hook("share")["createContainer"]}, None),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_the_hook_is_found_by_its_name_and_read_as_it_reads_itself(
+    entry: dict[str, Any], found: ShareStep | None
+) -> None:
+    content = {"hooks": entry}
+    assert shares.step(content, "/b") == found
+    assert content == {"hooks": entry}, "looking changes nothing"

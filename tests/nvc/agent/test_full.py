@@ -19,6 +19,7 @@ from nvc.agent.container_state import ContainerProcess
 from nvc.agent.journal import Journal
 from nvc.agent.keeping import Keeping
 from nvc.agent.notify import Systemd
+from nvc.agent.registrations import Registrations
 from nvc.agent.tenant_files import TENANTS, prepare
 from nvc.agent.tenants import Tenants
 from nvc.errors import AgentError
@@ -27,7 +28,7 @@ from nvc.share import store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import StoredShare
-from tests.support import leftovers
+from tests.support import leftovers, registered
 from tests.support.isolation import in_namespaces
 
 pytestmark = pytest.mark.root
@@ -67,6 +68,7 @@ def agents(
     journal = Journal(-1)
     journal.listen(told.append)
     keeping = Keeping(str(directory), Systemd({}))
+    registered.register(Registrations(str(directory)), KEY, own)
     try:
         yield lambda guard: Tenants(guard, keeping, journal, str(directory), shares, []), keeping, told, directory
     finally:

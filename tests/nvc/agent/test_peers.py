@@ -35,6 +35,8 @@ REQUESTS: dict[str, dict[str, object]] = {
     "attach": {"pid": 1},
     "detach": {"pid": 1},
     "reload": {},
+    "register": {"container": "c", "bundle": "/b", "device": 1, "inode": 2},
+    "bind": {"pid": 1},
     "configure": {},
 }
 #: Its text, not its path: other users cannot read the checkout.

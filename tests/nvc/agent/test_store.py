@@ -19,7 +19,7 @@ from nvc.share import store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import StoredShare
-from tests.support import leftovers
+from tests.support import leftovers, registered
 from tests.support.guarded import build_launcher
 from tests.support.service_manager import Manager
 
@@ -42,7 +42,7 @@ def shares(tmp_path: Path) -> Path:
 def tenant(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that gives its listener to the agent's socket as a runtime does."""
     launcher = build_launcher(tmp_path)
-    message = {"fds": ["seccompFd"], "pid": "@", "state": {"id": KEY, "status": "creating", "pid": 0}}
+    message = {"fds": ["seccompFd"], "pid": "@", "state": {"id": KEY, "status": "creating", "pid": 0, "bundle": "/"}}
     (tmp_path / "message").write_text(json.dumps(message).replace('"@"', "PID"))
     (tmp_path / "mapped").write_bytes(bytes(8192))
     words = [launcher, tmp_path / "agent/listen", tmp_path / "filter", tmp_path / "message"]
@@ -98,6 +98,7 @@ def test_what_the_store_has_outlives_agent_and_keeper(
     (tmp_path / "manager").mkdir()
     with Manager(tmp_path / "manager", directory, ("listen", "control"), says_store=says_store) as manager:
         manager.start(*words)
+        registered.ask(directory / "control", KEY)
         tenant: subprocess.Popen[str] = request.getfixturevalue("tenant")
         enter(tenant, shares)
         say(tenant)
@@ -134,6 +135,7 @@ def test_a_listener_on_its_way_is_not_lost_with_an_agent(
     (tmp_path / "manager").mkdir()
     with Manager(tmp_path / "manager", directory, ("listen", "control")) as manager:
         manager.start(*words)
+        registered.ask(directory / "control", KEY)
         tenant: subprocess.Popen[str] = request.getfixturevalue("tenant")
         # The runtime is gone, the hook is slow: the agent waits for the share.
         say(tenant)

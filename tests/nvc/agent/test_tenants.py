@@ -24,7 +24,7 @@ from nvc.share import store
 from nvc.share.entry import StoredShare
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
-from tests.support import leftovers
+from tests.support import leftovers, registered
 from tests.support.isolation import in_namespaces
 
 #: In one test: registered, hung up, gone.
@@ -72,6 +72,7 @@ class Place:
         self.keeping = Keeping(self.directory, Systemd({}))
         self._guard = Guard(str(path))
         self.tenants = Tenants(self._guard, self.keeping, journal, self.directory, shares, [])
+        registered.register(self.tenants.registrations, KEY, os.getpid())
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +181,7 @@ def strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
             raise ContainerError("no share")
 
         monkeypatch.setattr(Tenants, "_entry", end)
-        asyncio.run(place.tenants.admit(FIRST.replace(pid=number), hung_up()))
+        asyncio.run(place.tenants.admit(FIRST.replace(pid=number, first=os.getpid()), hung_up()))
         assert found == [number]
         lives = os.waitpid(number, os.WNOHANG) == (0, 0)
         if lives:

@@ -196,9 +196,21 @@ def test_a_spec_has_a_share_for_containers_that_request_none(podman: Callable[..
     one = podman("runc", "hybrid", "--share=mem=25%")
     result = one.run(["nvidia.com/gpu=0"], ["sh", "-c", SHARE])
     assert (result.code, result.out) == (0, SEEN), result.text
-    refused = one.run(["nvidia.com/gpu=0"], ["sh", "-c", SHARE], "--annotation=nvc.share=cap=0%")
-    assert refused.code != 0
-    assert "NVCL" not in refused.out
+
+
+@pytest.mark.parametrize(
+    "attack", ["--annotation=nvc.share=mem=100%", "--annotation=nvc.share=off", "--env=NVC_SHARE=off"]
+)
+def test_nobody_gets_more_than_the_words_of_the_spec(
+    podman: Callable[..., CdiPodman], forgotten: None, attack: str
+) -> None:
+    """They are the administrator's, or those of a driver for Kubernetes' claims; the annotation is the tenant's."""
+    one = podman("runc", "hybrid", "--share=mem=25%")
+    # limits.GPUS + 16: the memory of the first GPU, little-endian.
+    memory = ["sh", "-c", "dd if=/run/nvc-share/limits bs=1 skip=208 count=8 2>/dev/null | hexdump -e '8/1 \"%02x\"'"]
+    result = one.run(["nvidia.com/gpu=0"], memory, attack)
+    assert result.code == 0, result.text
+    assert int.from_bytes(bytes.fromhex(result.out.strip()), "little") == 143771 // 4 << 20, result.text
 
 
 @pytest.fixture

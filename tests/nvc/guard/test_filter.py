@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvc.errors import InputError
-from nvc.guard.filter import ALLOW, ESCAPES, LOG, NOTIFY, merge, prefix_cover
+from nvc.guard.filter import ALLOW, ESCAPES, LOG, NOTIFY, fault, merge, prefix_cover
 from tests.support import announce, cbpf
 
 NATIVE = "SCMP_ARCH_X86_64"
@@ -194,3 +194,96 @@ def test_everything_else_of_a_profile_stays() -> None:
 def test_a_profile_that_cannot_be_kept_is_refused_with_the_reason(profile: Any, part: str) -> None:
     with pytest.raises(InputError, match=part.replace("[", r"\[").replace("]", r"\]")):
         merged(profile)
+
+
+# What counts as the guard's filter in a config.json.
+
+LISTENER = "/run/nvc/agent/listen"
+IOCTL_ALLOC = {"index": 1, "value": 0xC030462B, "op": "SCMP_CMP_EQ"}
+
+
+@pytest.mark.parametrize("profile", [None, DEFAULT_DENY, {"defaultAction": LOG, "architectures": [NATIVE]}])
+def test_what_was_merged_is_the_guards_also_after_an_engine_wrote_it_anew(profile: dict[str, Any] | None) -> None:
+    made = merged(profile)
+    assert fault(made, LISTENER) == ""
+    rewritten = json.loads(json.dumps(made))
+    for rule in rewritten["syscalls"]:
+        for one in rule.get("args") or ():
+            if not one.get("valueTwo"):
+                one.pop("valueTwo", None)  # omitempty, of the OCI runtime-spec's Go types
+        rule["errnoRet"] = None
+        rule["args"] = list(reversed(rule["args"])) if rule.get("args") else None
+    rewritten["syscalls"].reverse()
+    assert fault(rewritten, LISTENER) == ""
+
+
+def test_a_call_that_a_profile_refuses_as_a_whole_needs_no_rules() -> None:
+    refusing = {"names": ["ioctl", "mmap2"], "action": ERRNO}
+    assert fault(merged({"defaultAction": ALLOW, "architectures": [NATIVE], "syscalls": [refusing]}), LISTENER) == ""
+
+
+def _without_first(profile: dict[str, Any], action: str, name: str = "ioctl") -> dict[str, Any]:
+    rules = list(profile["syscalls"])
+    rules.remove(next(one for one in rules if one["names"] == [name] and one["action"] == action))
+    return {**profile, "syscalls": rules}
+
+
+def _with(profile: dict[str, Any], *rules: dict[str, Any]) -> dict[str, Any]:
+    return {**profile, "syscalls": [*rules, *profile["syscalls"]]}
+
+
+UNCONFINED, DENYING = merged(None), merged(DEFAULT_DENY)
+FORGED: dict[str, dict[str, Any]] = {
+    "another listener": {**UNCONFINED, "listenerPath": "/run/nvc/agent/../other"},
+    "no rules": {**UNCONFINED, "syscalls": []},
+    "rules that are no list": {**UNCONFINED, "syscalls": {}},
+    "a rule that runtimes read otherwise": _with(UNCONFINED, {"name": "ioctl", "action": ALLOW}),
+    "one announcement less": _without_first(UNCONFINED, NOTIFY),
+    "one announcement less, of a mapping": _without_first(UNCONFINED, NOTIFY, "mmap"),
+    "one announcement less, of the 32-bit mapping": _without_first(UNCONFINED, NOTIFY, "mmap2"),
+    "one announcement twice": _with(UNCONFINED, next(one for one in UNCONFINED["syscalls"] if one["action"] == NOTIFY)),
+    "permitted as a whole": _with(UNCONFINED, {"names": ["ioctl"], "action": ALLOW}),
+    "permitted among others": _with(UNCONFINED, {"names": ["read", "ioctl"], "action": ALLOW}),
+    "one number permitted before": _with(UNCONFINED, {"names": ["ioctl"], "action": ALLOW, "args": [IOCTL_ALLOC]}),
+    "one number permitted where all are denied": _with(
+        DENYING, {"names": ["ioctl"], "action": ALLOW, "args": [IOCTL_ALLOC]}
+    ),
+    "a tracer decides": _with(UNCONFINED, {"names": ["ioctl"], "action": "SCMP_ACT_TRACE", "args": [IOCTL_ALLOC]}),
+    "a tracer decides of all": {**UNCONFINED, "syscalls": [{"names": ["ioctl", "mmap"], "action": "SCMP_ACT_TRACE"}]},
+    "a tracer decides by default": {**DENYING, "defaultAction": "SCMP_ACT_TRACE"},
+    "everything is announced": {**UNCONFINED, "defaultAction": NOTIFY},
+    "other calls are announced": _with(UNCONFINED, {"names": ["mkdir"], "action": NOTIFY}),
+    "a call and another are announced": _with(UNCONFINED, {"names": ["ioctl", "mkdir"], "action": NOTIFY}),
+    "announced as a whole": {**UNCONFINED, "syscalls": [{"names": ["ioctl"], "action": NOTIFY}]},
+    "the cover of another action": {
+        **DENYING,
+        "syscalls": [
+            one | ({"action": "SCMP_ACT_TRACE"} if one["action"] == ALLOW else {}) for one in DENYING["syscalls"]
+        ],
+    },
+    "a cover less, where nothing else is refused": _without_first({**DENYING, "defaultAction": ALLOW}, ALLOW),
+    "x32": {**UNCONFINED, "architectures": [NATIVE, "SCMP_ARCH_X32"]},
+    "no default": {name: value for name, value in UNCONFINED.items() if name != "defaultAction"},
+}
+
+
+@pytest.mark.parametrize("attack", FORGED)
+def test_a_forged_profile_is_not_the_guards(attack: str) -> None:
+    assert fault(FORGED[attack], LISTENER)
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"defaultAction": ALLOW, "syscalls": [{"names": ["ioctl"], "action": "SCMP_ACT_TRACE"}]},
+        {"defaultAction": ALLOW, "syscalls": [{"names": ["mmap", "mmap2"], "action": "SCMP_ACT_TRACE"}]},
+        {"defaultAction": "SCMP_ACT_TRACE", "syscalls": []},
+        {"defaultAction": "SCMP_ACT_TRACE", "syscalls": [{"names": ["ioctl", "mmap"], "action": ALLOW}]},
+        {"defaultAction": "SCMP_ACT_OF_TOMORROW", "syscalls": []},
+        {"defaultAction": ALLOW, "syscalls": [{"names": ["ioctl"], "action": "SCMP_ACT_OF_TOMORROW"}]},
+    ],
+)
+def test_a_profile_that_leaves_the_decision_open_cannot_be_guarded(profile: dict[str, Any]) -> None:
+    """SECCOMP_RET_TRACE: the tracer, a process of the container's, may let the call pass (seccomp(2))."""
+    with pytest.raises(InputError, match="cannot be guarded"):
+        merged({"architectures": [NATIVE], **profile})

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nvc.errors import InputError, MountError
+from nvc.errors import InputError, MountError, PrivilegeError
 from nvc.injection import ShareWish
 from nvc.log import Log
 from nvc.model import TEGRA, Container, DeviceNode, DriverInfo, Gpu, Host, MigDevice, MigSelection, Nvcap, Selection
 from nvc.operations import BindMount, ShareFiles
-from nvc.share import abi, inject, place, store
+from nvc.share import abi, inject, place, policyfile, store
 from nvc.share.limits import NODE_CONTROL, NODE_GPU, NODE_UVM, LimitsNode
 
 UUIDS = tuple(f"GPU-00000000-0000-4000-8000-00000000000{index}" for index in range(3))
@@ -132,9 +132,16 @@ def test_a_second_library_comes_where_the_first_cannot_do(
     ],
 )
 def test_under_the_guard_only_what_needs_a_library_in_the_process_loads_one(
-    tmp_path: Path, wish: ShareWish, log: Log, version: str, option: str, kinds: tuple[str, ...]
+    tmp_path: Path,
+    wish: ShareWish,
+    log: Log,
+    version: str,
+    option: str,
+    kinds: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = wish.replace(option=option, guarded=True)
+    monkeypatch.setattr(inject, "is_guarded", lambda *_: True)
+    asked = wish.replace(option=option)
     _, (files, *mounts) = inject.plan(
         asked, Selection(gpus=(gpu(0),)), Host(root=str(tmp_path)), driver(version), CONTAINER, log
     )
@@ -142,6 +149,7 @@ def test_under_the_guard_only_what_needs_a_library_in_the_process_loads_one(
     assert isinstance(files, ShareFiles)
     assert files.lines == tuple(f"/usr/lib/nvc/$PLATFORM/libnvc-shim{kind}.so" for kind in kinds)
     assert any(isinstance(one, BindMount) and one.container_path == "/usr/lib/nvc" for one in mounts) == bool(kinds)
+    assert bool(mounts) == bool(kinds), "a container without a library has no file of the host's"
 
 
 def test_a_mig_device_is_refused_by_name(tmp_path: Path, wish: ShareWish) -> None:
@@ -166,6 +174,23 @@ def test_the_nodes_default_holds_without_a_request(tmp_path: Path, wish: ShareWi
     )
 
     assert (resolved.source, resolved.gpus[0].memory, len(operations)) == ("default", 25 << 30, 5)
+
+
+@pytest.mark.parametrize("command", ["nvc-hook", "configure"])
+def test_a_node_that_requires_the_guard_gives_no_share_without_it(
+    tmp_path: Path, wish: ShareWish, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Attack (P1): only nvc-runtime looked, and each of these gave a share that a library held."""
+    (tmp_path / "config.toml").write_text(f'[agent]\ndirectory = "{tmp_path}"\n[share]\nguard = "require"\n')
+    monkeypatch.setattr(policyfile, "CONFIG", str(tmp_path / "config.toml"))
+    asked = ShareWish(option="mem=1Gi") if command == "configure" else wish.replace(bundle=str(tmp_path))
+    with pytest.raises(PrivilegeError, match="this node requires a guard for shares, and this container has none"):
+        inject.plan(asked, Selection(gpus=(gpu(0),)), Host(), driver(), CONTAINER, Log.none())
+    for without in ("off", ""):
+        found, _ = inject.plan(
+            asked.replace(option=without), Selection(gpus=(gpu(0),)), Host(), driver(), CONTAINER, Log.none()
+        )
+        assert not found, "a container without a share starts"
 
 
 def test_a_request_for_more_than_the_node_gives_is_refused_by_its_word(tmp_path: Path, wish: ShareWish) -> None:

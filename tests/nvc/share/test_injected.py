@@ -59,7 +59,7 @@ def test_the_plan_is_one_operation_for_the_files_and_four_mounts() -> None:
         made,
         BindMount("/opt/lib", "/usr/lib/nvc", "directory", ("ro", "nodev", "nosuid"), own=True),
         BindMount(
-            "/x/store/abc/limits",
+            "/x/store/abc/limits.copy",
             "/run/nvc-share/limits",
             "regular",
             ("ro", "nodev", "nosuid", "noexec"),

@@ -36,8 +36,9 @@ def test_without_rules_and_wishes_there_is_no_share() -> None:
     assert Resolved() == decide(Policy(), [FIRST, SECOND], environment={"NVIDIA_VISIBLE_DEVICES": "all"})
 
 
-def test_the_annotation_is_before_the_option_before_the_environment() -> None:
-    sources = {"annotation": "weight=3", "option": "weight=2", "environment": {"NVC_SHARE": "weight=1"}}
+def test_the_option_is_before_the_annotation_before_the_environment() -> None:
+    """Root says the option, also in a CDI specification; whoever starts a container says the others."""
+    sources = {"option": "weight=3", "annotation": "weight=2", "environment": {"NVC_SHARE": "weight=1"}}
     weights = []
     while sources:
         weights.append(decide(Policy(), [FIRST], **sources).gpus[0].weight)  # type: ignore[arg-type]

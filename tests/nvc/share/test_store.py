@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import stat
 import subprocess
 import threading
@@ -57,7 +59,8 @@ def test_an_entry_has_its_files_with_their_modes(make: Make, directory: str) -> 
         os.umask(before)
     entry = Path(directory, "abc")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in entry.iterdir()}
-    assert {"limits": 0o644, "region": 0o666, "preload": 0o644, "container.json": 0o600} == modes
+    wanted = {"limits": 0o600, "limits.copy": 0o644, "region": 0o666, "preload": 0o644, "container.json": 0o600}
+    assert wanted == modes
     assert (0o700, 0o711) == tuple(stat.S_IMODE(path.stat().st_mode) for path in (entry, entry.parent))
     assert entry.joinpath("preload").read_bytes() == b"/usr/lib/nvc/x\n"
     assert entry.joinpath("region").stat().st_size == region.SIZE
@@ -71,6 +74,29 @@ def test_what_was_stored_is_found_by_id_its_beginning_and_pid(make: Make, direct
         with store.find(word, directory) as entry:
             assert record == entry.record
             assert LIMITS == entry.limits()
+
+
+def test_what_a_container_does_to_its_copy_changes_nothing_on_the_host(make: Make, directory: str) -> None:
+    """Attack: root in a container writes the mounted file, or takes a lease on it, which keeps writers out."""
+    make("abc", os.getpid())
+    copy = Path(directory, "abc", "limits.copy")
+    with store.find("abc", directory) as entry, copy.open("rb") as mounted:
+        copy.write_bytes(bytes(limits.SIZE))
+        assert entry.limits() == LIMITS
+        changed = LIMITS.replace(paused=True)
+        entry.change(changed)
+        assert (entry.limits(), limits.decode(copy.read_bytes())) == (changed, changed)
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        try:
+            fcntl.fcntl(mounted, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            with pytest.raises(
+                ContainerError, match=r"limits\.copy, the container's copy of its limits: resource temp"
+            ):
+                entry.change(LIMITS)
+            assert entry.limits() == LIMITS, "the host's file is written first"
+        finally:
+            fcntl.fcntl(mounted, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+            signal.signal(signal.SIGIO, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("word", ["ab", "", "x", "99999999999999999999", "²"])
