@@ -22,15 +22,12 @@
 #define RIGHTS_AT 24u
 #define RIGHTS_SIZE 4u /* RS_ACCESS_MASK */
 #define LONG_ALLOC 48u
-#define CONTROL_SIZE_AT 24u
 #define COMMAND_AT 8u
 #define CLASS_AT 12u
 #define CLASS_DEVICE_0 0x80u
 /* What making a device and, later, giving it back costs the driver at the least (H200, 580.159.04). */
 #define DEVICE_NS 3000000u
 #define OWN_TYPE 'F'
-/* A class whose params' size is not in the tables gets as much as it could read. */
-#define UNKNOWN_PARAMS 4096u
 
 /* To find out whether longer params were changed costs more than to write them. */
 #define COMPARED_MOST 4096u
@@ -101,26 +98,19 @@ static int gather_embedded (struct tenant *tenant, struct rm_call *call, pid_t t
     return pointers->descriptor_copy < 0 ? EBADF : 0;
 }
 
-/* Copies what head points at. 0 or errno. */
+/* Copies what head points at: what the driver reads of it, or, where that cannot be told, nothing. 0 or errno. */
 static int gather (struct tenant *tenant, struct rm_call *call, pid_t thread, struct pointers *pointers)
 {
     uint32_t number = rm_request_number (call->request);
     struct rm_wanted wanted = rm_params_wanted (tenant->abi, call->node, call->request, call->head);
-    bool whole = true; /* the size is the driver's own number; otherwise what could be read */
+    bool fits = number != CONTROL || rm_params_fit (tenant->abi, call->head);
 
-    *pointers = (struct pointers) { .params_size = wanted.size, .descriptor_copy = -1 };
+    *pointers = (struct pointers) { .params_size = fits ? wanted.size : 0, .descriptor_copy = -1 };
     if (number == ALLOC || number == CONTROL)
         pointers->params = get64 (tenant->head + POINTER_AT);
-    if (wanted.size == 0 && pointers->params != 0) {
-        whole = number == CONTROL;
-        pointers->params_size = whole ? get32 (tenant->head + CONTROL_SIZE_AT) : UNKNOWN_PARAMS;
-    }
     if (pointers->params_size > SCRATCH_SIZE)
         return EFAULT;
-    if (!whole) {
-        memset (tenant->params, 0, UNKNOWN_PARAMS);
-        pointers->params_size = (uint32_t) memory_read_some (tenant, thread, pointers->params, tenant->params, UNKNOWN_PARAMS);
-    } else if (!memory_read_params (tenant, thread, pointers->params, pointers->params_size))
+    if (!memory_read_params (tenant, thread, pointers->params, pointers->params_size))
         return EFAULT;
     call->params = pointers->params_size ? tenant->params : NULL;
     call->params_size = pointers->params_size;
@@ -139,8 +129,9 @@ static long perform (struct tenant *tenant, const struct rm_call *call, const st
     uint8_t *descriptor = pointers->descriptor_copy >= 0 ? tenant->params + embedded->descriptor_at : NULL;
     long result;
 
+    /* Where nothing was copied there are no params: the driver may read them whatever their size is said to be. */
     if (pointers->params)
-        put_pointer (tenant->head + POINTER_AT, tenant->params);
+        put_pointer (tenant->head + POINTER_AT, pointers->params_size != 0 ? tenant->params : NULL);
     if (pointers->rights)
         put_pointer (tenant->head + RIGHTS_AT, tenant->rights);
     for (unsigned i = 0; i < embedded->count; i++)

@@ -4,6 +4,7 @@
  */
 #include "tenant.h"
 
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -57,6 +58,8 @@ bool memory_read_head (struct tenant *tenant, pid_t thread, uint64_t address, ui
     ssize_t done = copy (tenant, thread, true, local, remote, is_guessed ? 2 : 1);
 
     tenant->guessed = (struct params_guess) { .address = address, .request = request };
+    if (is_guessed && tenant->params_used < guess.size)
+        tenant->params_used = guess.size;
     if (done < (ssize_t) size)
         return false;
     tenant->guessed.params = guess.params;
@@ -64,16 +67,28 @@ bool memory_read_head (struct tenant *tenant, pid_t thread, uint64_t address, ui
     return true;
 }
 
+/* The driver reads some params by a size of its own: what is not there must not be an earlier call's, nor a guess. */
+static void clear_rest (struct tenant *tenant, uint32_t size)
+{
+    if (tenant->params_used > size)
+        memset (tenant->params + size, 0, tenant->params_used - size);
+    tenant->params_used = size;
+}
+
 bool memory_read_params (struct tenant *tenant, pid_t thread, uint64_t params, uint32_t size)
 {
     const struct params_guess *guessed = &tenant->guessed;
+    bool is_guessed = size == 0 || (guessed->params == params && guessed->size >= size);
 
-    if (size == 0 || (guessed->params == params && guessed->size >= size))
-        return true;
-    if (size <= GUESS_MOST)
+    if (!is_guessed && size <= GUESS_MOST)
         *guess_of (tenant, guessed->address, guessed->request) =
             (struct params_guess) { guessed->address, params, guessed->request, size };
-    return memory_read (tenant, thread, params, tenant->params, size);
+    if (tenant->params_used < size)
+        tenant->params_used = size;
+    if (!is_guessed && !memory_read (tenant, thread, params, tenant->params, size))
+        return false;
+    clear_rest (tenant, size);
+    return true;
 }
 
 bool memory_write_all (struct tenant *tenant, pid_t thread, const struct memory_piece *pieces, unsigned count)
@@ -90,21 +105,4 @@ bool memory_write_all (struct tenant *tenant, pid_t thread, const struct memory_
         whole += pieces[i].size;
     }
     return used == 0 || copy (tenant, thread, false, local, remote, used) == (ssize_t) whole;
-}
-
-size_t memory_read_some (struct tenant *tenant, pid_t thread, uint64_t address, void *to, size_t size)
-{
-    /* Page by page: what lies before an unmapped page is read. */
-    size_t done = 0;
-
-    while (done < size) {
-        size_t piece = 4096 - (size_t) ((address + done) % 4096);
-
-        if (piece > size - done)
-            piece = size - done;
-        if (!memory_read (tenant, thread, address + done, (uint8_t *) to + done, piece))
-            break;
-        done += piece;
-    }
-    return done;
 }

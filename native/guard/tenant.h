@@ -160,6 +160,7 @@ struct tenant {
     int copy;
     struct params_guess guesses[TENANT_GUESSES], guessed; /* guessed: what lies in params of the call in hand */
     uint8_t head[4096], params[SCRATCH_SIZE], list[SCRATCH_SIZE], rights[16];
+    uint32_t params_used; /* bytes of params; all behind them are 0 */
     uint8_t said[4096], said_params[SCRATCH_SIZE]; /* of them, before rm began the call; long params only if it may begin again */
 };
 
@@ -236,8 +237,6 @@ struct memory_piece {
 };
 /* Up to 8 pieces, in one system call. */
 bool memory_write_all (struct tenant *tenant, pid_t thread, const struct memory_piece *pieces, unsigned count);
-/* As much as can be read; bytes. */
-size_t memory_read_some (struct tenant *tenant, pid_t thread, uint64_t address, void *to, size_t size);
 
 /* host.c: what rm needs. */
 extern const struct rm_host guard_host;

@@ -5,10 +5,10 @@
  * them, which its first and last row say. */
 static inline const void *find_row (const void *rows, unsigned count, size_t row_size, uint32_t number)
 {
-    const uint8_t *low = rows, *high = low + count * row_size;
+    const uint8_t *low = rows;
 
 #define NUMBER_OF(row) (*(const uint32_t *) (const void *) (row))
-    if (count == 0 || number < NUMBER_OF (low) || number > NUMBER_OF (high - row_size))
+    if (count == 0 || number < NUMBER_OF (low) || number > NUMBER_OF (low + (count - 1) * row_size))
         return NULL;
     for (unsigned left = count; left > 1;) {
         unsigned half = left / 2;

@@ -13,7 +13,7 @@
 enum rm_escape_kind {
     ESCAPE_UNKNOWN,
     ESCAPE_PLAIN,      /* harmless whatever it holds */
-    ESCAPE_DESCRIPTOR, /* names a descriptor of the caller: only the caller can make it */
+    ESCAPE_DESCRIPTOR, /* names a descriptor or memory of the caller: only the caller can make it */
     ESCAPE_FORBIDDEN, /* from here on rm has something to do */
     ESCAPE_ALLOC,
     ESCAPE_FREE,
@@ -61,8 +61,8 @@ struct rm_class {
 enum rm_control_kind {
     CONTROL_UNKNOWN,
     CONTROL_PLAIN,
-    CONTROL_POINTER, /* params hold a pointer: only the caller can make it */
-    CONTROL_DESCRIPTOR,
+    CONTROL_POINTER,    /* params hold pointers, or */
+    CONTROL_DESCRIPTOR, /* a descriptor: embedded.c says where */
     CONTROL_FORBIDDEN,
     CONTROL_SCHEDULING, /* the tenant's own: not for tenants */
     CONTROL_SET_TIMESLICE,
@@ -80,7 +80,7 @@ enum rm_control_kind {
 struct rm_control {
     uint32_t number;
     uint8_t kind;
-    uint16_t size; /* of its params where rm reads them; 0: rm does not */
+    uint16_t size; /* of its params where rm reads them, or they lead elsewhere; 0: neither */
 };
 
 /* Rows are sorted by number. A row with kind *_UNKNOWN takes an inherited one away. The first branch has a row for each
@@ -164,6 +164,7 @@ bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request);
 /* Statuses of the resource manager (nvstatuscodes.h). */
 #define STATUS_INSUFFICIENT_RESOURCES 0x1au
 #define STATUS_INSUFFICIENT_PERMISSIONS 0x1bu
+#define STATUS_INVALID_ARGUMENT 0x1fu
 #define STATUS_INVALID_CLASS 0x22u
 #define STATUS_NO_MEMORY 0x51u
 #define STATUS_NOT_SUPPORTED 0x56u

@@ -16,11 +16,16 @@ static const struct rm_class classes_545[] = {
     {0xc7fa, CLASS_ENGINE, 12, 0}, /* NVC7FA_VIDEO_OFA */
     {0xc9fa, CLASS_ENGINE, 12, 0}, /* NVC9FA_VIDEO_OFA */
 };
+static const struct rm_control controls_545[] = {
+    {0x00003d08, CONTROL_DESCRIPTOR, 80}, /* NV0000 OS_UNIX_GET_EXPORT_OBJECT_INFO */
+};
 static const struct rm_abi abi_545 = {
     .branch = 545,
     .parent = &rm_abi_535,
     .classes = classes_545,
     .class_count = COUNT (classes_545),
+    .controls = controls_545,
+    .control_count = COUNT (controls_545),
     .first_graphics = 1,
     .last_graphics = 8,
 };
@@ -34,6 +39,9 @@ static const struct rm_class classes_550[] = {
     {0x0050, CLASS_FORBIDDEN, 24, 0}, /* NV_CE_UTILS */
     {0x00fe, CLASS_PLAIN, 8, 0}, /* NV_MEMORY_MAPPER */
 };
+static const struct rm_control controls_550[] = {
+    {0x00000127, CONTROL_POINTER, 176}, /* NV0000 SYSTEM_GET_P2P_CAPS: a second list */
+};
 static const struct rm_abi abi_550 = {
     .branch = 550,
     .parent = &abi_545,
@@ -41,13 +49,27 @@ static const struct rm_abi abi_550 = {
     .escape_count = COUNT (escapes_550),
     .classes = classes_550,
     .class_count = COUNT (classes_550),
+    .controls = controls_550,
+    .control_count = COUNT (controls_550),
+    .first_graphics = 1,
+    .last_graphics = 8,
+};
+
+/* 555 */
+static const struct rm_class classes_555[] = {
+    {0x00fe, CLASS_PLAIN, 24, 0}, /* NV_MEMORY_MAPPER */
+};
+static const struct rm_abi abi_555 = {
+    .branch = 555,
+    .parent = &abi_550,
+    .classes = classes_555,
+    .class_count = COUNT (classes_555),
     .first_graphics = 1,
     .last_graphics = 8,
 };
 
 /* 560 */
 static const struct rm_class classes_560[] = {
-    {0x00fe, CLASS_PLAIN, 24, 0}, /* NV_MEMORY_MAPPER */
     {0xc96f, CLASS_CHANNEL, 360, 0}, /* BLACKWELL_CHANNEL_GPFIFO_A */
     {0xc9b5, CLASS_ENGINE, 8, 0}, /* BLACKWELL_DMA_COPY_A */
     {0xcd40, CLASS_COMPUTE, 16, 0}, /* BLACKWELL_INLINE_TO_MEMORY_A */
@@ -59,7 +81,7 @@ static const struct rm_class classes_560[] = {
 };
 static const struct rm_abi abi_560 = {
     .branch = 560,
-    .parent = &abi_550,
+    .parent = &abi_555,
     .classes = classes_560,
     .class_count = COUNT (classes_560),
     .first_graphics = 1,
@@ -148,6 +170,6 @@ static const struct rm_abi abi_595 = {
     .last_graphics = 8,
 };
 
-const struct rm_abi *const rm_abi_branches[] = {&rm_abi_535, &abi_545, &abi_550, &abi_560, &abi_570, &abi_580,
-                                                &abi_590, &abi_595};
+const struct rm_abi *const rm_abi_branches[] = {&rm_abi_535, &abi_545, &abi_550, &abi_555, &abi_560,
+                                                &abi_570,    &abi_580, &abi_590, &abi_595};
 const unsigned rm_abi_branch_count = COUNT (rm_abi_branches);

@@ -5,12 +5,15 @@
 #define ALLOC_STATUS_NVOS21 28u
 #define ALLOC_STATUS_NVOS64 40u
 #define NVOS21_SIZE 32u
+#define ALLOC_FLAGS_NVOS64 36u
 
 #define MEMORY_LIMIT 32u
 #define MEMORY_STATUS 40u
 #define FREE_STATUS 12u
 #define DUP_STATUS 24u
 
+/* NV_MEMORY_ALLOCATION_PARAMS: a pointer that the driver only writes (standard_mem.c). */
+#define MEMORY_ADDRESS 96u
 /* NV00F8_ALLOCATION_PARAMETERS: map.hVidMem */
 #define CLASS_FABRIC 0xf8u
 #define FABRIC_MEMORY 40u
@@ -98,6 +101,9 @@ static enum rm_verdict fabric_begin (struct rm *rm, struct rm_call *call)
     return handle != 0 ? dup_source (rm, call, get32 (call->head, 0), handle) : RM_PERFORM;
 }
 
+/* NV01_MEMORY_SYSTEM, NV01_MEMORY_LOCAL_USER, NV50_MEMORY_VIRTUAL */
+static bool has_address (uint32_t number) { return number == 0x3e || number == 0x40 || number == 0x50a0; }
+
 enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
 {
     uint32_t number = get32 (call->head, 12);
@@ -116,6 +122,9 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
         note (rm, reason, number);
         return RM_CONTINUE;
     }
+    /* Params that are not as the class's struct has them: rm would read another size than the driver. No program does. */
+    if (is_guard (rm) && call->head_size != NVOS21_SIZE && get32 (call->head, ALLOC_FLAGS_NVOS64) != 0)
+        return refuse (rm, call, status, STATUS_INSUFFICIENT_PERMISSIONS, RM_FORBIDDEN_CLASS, number);
     if (is_full (rm))
         return refuse (rm, call, status, STATUS_INSUFFICIENT_RESOURCES, RM_TOO_MANY, rm_request_number (call->request));
     /* The driver writes the client that it made into the caller's struct, and remembers who the caller is. A device is
@@ -125,10 +134,12 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
         return RM_CONTINUE;
     if (class->kind == CLASS_DEVICE && is_guard (rm) && get32 (call->head, 8) != 0)
         return RM_CONTINUE;
-    if (has_params && (call->params == NULL || call->params_size < class->size)) {
+    if (has_params && class->size != 0 && (call->params == NULL || call->params_size < class->size)) {
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_UNKNOWN;
     }
+    if (is_guard (rm) && has_params && has_address (number))
+        set64 (call->params, MEMORY_ADDRESS, 0);
     if (class->kind != CLASS_VIDEO_MEMORY)
         return RM_PERFORM;
     if (!has_params) {
@@ -213,7 +224,7 @@ enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call)
     call->own.number = number;
     call->own.class = class;
     /* 0x3f is registers of the device here; only the caller can map what the driver hands out. */
-    if (class == NULL || (class->kind != CLASS_VIDEO_MEMORY && class->kind != CLASS_SYSTEM_MEMORY && number != 0x71)) {
+    if (class == NULL || (number != 0x40 && class->kind != CLASS_SYSTEM_MEMORY && number != 0x71)) {
         if (is_guard (rm))
             return refuse (rm, call, MEMORY_STATUS, STATUS_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
         return RM_CONTINUE;

@@ -88,6 +88,11 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_FORBIDDEN_CONTROL, number);
         return end_here (call, STATUS_INSUFFICIENT_PERMISSIONS, RM_REFUSED);
     }
+    /* As the driver refuses params of a size that it checks (_rmapiRmControl in rmapi/control.c). */
+    if (is_guard (rm) && control->size != 0 && (call->params == NULL || !rm_params_fit (rm->abi, call->head))) {
+        note (rm, RM_BAD_SIZE, number);
+        return end_here (call, STATUS_INVALID_ARGUMENT, RM_REFUSED);
+    }
     if (is_guard (rm) && is_import (control) && rm->objects.count >= OBJECTS_MAX) {
         note (rm, RM_TOO_MANY, rm_request_number (call->request));
         return end_here (call, STATUS_INSUFFICIENT_RESOURCES, RM_REFUSED);

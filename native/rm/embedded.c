@@ -1,14 +1,19 @@
 /*
  * Params of controls that hold pointers or descriptors: where they are, so that a guard can make the call with its own.
- * Places: src/common/sdk/nvidia/inc/ctrl; counts and elements: rmapi/embedded_param_copy.c. The same from 535 to 595.
+ * Places: src/common/sdk/nvidia/inc/ctrl; counts and elements: rmapi/embedded_param_copy.c, rmapi_deprecated_control.c.
+ * The same from 535 to 595, which test_rm_pointers.c compares; the structs' sizes, which are not, are in abi_controls.h.
  */
 #include "state.h"
+
+/* NVOS54 */
+#define CONTROL_COMMAND 8u
+#define CONTROL_PARAMS_SIZE 24u
 
 #define WHOLE 0xff /* count_at: nothing says how many, `element` is all */
 
 struct lists {
     uint32_t number;
-    uint8_t count_at, at, lists; /* pointers lie one behind the other */
+    uint8_t count_at, at, lists; /* pointers lie one behind the other, as many of them as the struct has */
     uint8_t element;             /* bytes */
     bool is_square;              /* count times count of them */
 };
@@ -25,6 +30,7 @@ static const struct lists lists[] = {
     {0x00801401, 0, 8, 1, 1, false},       /* HOST_GET_CAPS */
     {0x00801701, 0, 8, 1, 1, false},       /* FIFO_GET_CAPS */
     {0x0080170d, 0, 8, 2, 4, false},       /* FIFO_GET_CHANNELLIST */
+    {0x00801b01, 0, 8, 1, 1, false},       /* MSENC_GET_CAPS */
     {0x20800123, 0, 8, 1, 4, false},       /* GPU_GET_ENGINES */
     {0x20800124, 4, 8, 1, 4, false},       /* GPU_GET_ENGINE_CLASSLIST */
     {0x20800802, 0, 8, 1, 8, false},       /* BIOS_GET_INFO */
@@ -51,8 +57,6 @@ static bool gather_lists (const struct lists *row, const void *params, uint32_t 
     uint64_t bytes = row->element;
 
     if (row->count_at != WHOLE) {
-        if ((uint32_t) row->count_at + 4 > size)
-            return false;
         bytes *= get32 (params, row->count_at);
         if (row->is_square)
             bytes *= get32 (params, row->count_at);
@@ -71,6 +75,13 @@ static bool gather_lists (const struct lists *row, const void *params, uint32_t 
     return true;
 }
 
+bool rm_params_fit (const struct rm_abi *abi, const void *head)
+{
+    const struct rm_control *control = rm_abi_control (abi, get32 (head, CONTROL_COMMAND));
+
+    return control == NULL || control->size == 0 || get32 (head, CONTROL_PARAMS_SIZE) == control->size;
+}
+
 bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params, uint32_t size,
                   struct rm_embedded *embedded)
 {
@@ -81,13 +92,11 @@ bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params,
         return true;
     for (size_t i = 0; i < sizeof (lists) / sizeof (lists[0]); i++)
         if (lists[i].number == number)
-            return gather_lists (&lists[i], params, size, embedded);
+            return size == control->size && gather_lists (&lists[i], params, size, embedded);
     for (size_t i = 0; i < sizeof (descriptors) / sizeof (descriptors[0]); i++)
         if (descriptors[i].number == number) {
-            if (descriptors[i].at + 4 > size)
-                return false;
             embedded->descriptor_at = descriptors[i].at;
-            return true;
+            return size == control->size;
         }
     /* A row that says there is one, and no place for it: the caller cannot make this call. */
     return control->kind != CONTROL_POINTER && control->kind != CONTROL_DESCRIPTOR;

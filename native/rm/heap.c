@@ -12,6 +12,8 @@
 enum function { ALLOC_SIZE = 2, FREE = 3, INFO = 5, ALLOC_TILED = 6, ALLOC_RANGE = 14 };
 
 static uint32_t size_at (uint32_t function) { return function == ALLOC_RANGE ? 80 : 88; }
+/* Of a pointer that the driver only writes (rmapi_deprecated_vidheapctrl.c). */
+static uint32_t address_at (uint32_t function) { return function == ALLOC_RANGE ? 128 : 120; }
 
 static bool is_allocation (uint32_t function)
 {
@@ -60,6 +62,8 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
         set32 (call->head, HEAP_STATUS, STATUS_INSUFFICIENT_RESOURCES);
         return RM_REFUSED;
     }
+    if (is_guard (rm))
+        set64 (call->head, address_at (function), 0);
     /* serial says whether it is video memory: the driver may write to attr. */
     call->own.serial = is_video_memory (call->head, function);
     if (call->own.serial == 0)

@@ -56,7 +56,7 @@ enum rm_reason {
     RM_FORBIDDEN_CLASS,  /* physical memory, ...: number: class */
     RM_FORBIDDEN_CONTROL,
     RM_OWN_SCHEDULING,   /* the tenant's own timeslice, freeze, ...: answered, not performed; number: control */
-    RM_BAD_SIZE,         /* a struct of a size that the driver has not; number: escape */
+    RM_BAD_SIZE,         /* a struct of a size that the driver has not; number: escape, or the control whose params */
     RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
     RM_TOO_MANY,         /* more objects than rm keeps for a tenant; number: escape */
     RM_UNREACHABLE,      /* a process hid its descriptors, so that nothing can stop its channels; number: client */
@@ -190,7 +190,14 @@ struct rm_embedded {
     unsigned count;
     uint32_t descriptor_at; /* where a descriptor of the caller lies; RM_NO_DESCRIPTOR: nowhere */
 };
-/* `number`: the control's. false: params that are too short, or a piece too long: the call cannot be made. */
+/*
+ * Whether the params that `head` (NVOS54) names have the size that the driver reads. Some controls read a whole struct
+ * whatever size they are told (rmapi_deprecated_control.c; RmGetDeviceFd in escape.c): beyond it they would take for
+ * pointers and descriptors what nobody replaced. A guard follows nothing of params that do not fit, and its rm_begin
+ * refuses the call.
+ */
+bool rm_params_fit (const struct rm_abi *abi, const void *head);
+/* `number`: the control's. false: params of another size, or a piece too long: the call cannot be made. */
 bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params, uint32_t size,
                   struct rm_embedded *embedded);
 

@@ -182,7 +182,7 @@ static bool take_params (struct request *request)
         return true;
     request->params_address = get64 (request->head, 16);
     if (!allocation)
-        request->params_size = get32 (request->head, 24);
+        request->params_size = control_params_size (request);
     else
         request->params_size = class_params_size (request->manager, get32 (request->head, 12));
     if (request->params_size == 0 || request->params_address == 0)
@@ -192,24 +192,6 @@ static bool take_params (struct request *request)
     request->params = malloc (request->params_size + 8);
     return request->params != NULL && request->caller->read (request->caller->context, request->params_address,
                                                              request->params, request->params_size);
-}
-
-/* FB_GET_INFO's first version has a pointer in its params. */
-static bool take_list (struct request *request)
-{
-    if (request->escape != ESCAPE_CONTROL || get32 (request->head, 8) != 0x20801301 || request->params == NULL ||
-        request->params_size != 16)
-        return true;
-    uint32_t count = get32 (request->params, 0);
-    request->list_address = get64 (request->params, 8);
-    if (count == 0 || request->list_address == 0)
-        return true;
-    if (count > 4096)
-        return false;
-    request->list_size = count * 8;
-    request->list = malloc (request->list_size);
-    return request->list != NULL &&
-           request->caller->read (request->caller->context, request->list_address, request->list, request->list_size);
 }
 
 /* The descriptor that some calls name: where it is, or -1. */
@@ -283,7 +265,7 @@ static int run (struct request *request, uint64_t address)
     if (request->file->node != MANAGER_UVM && is_manager_escape (request->escape)) {
         if (status_offset (request) == 0)
             return -EINVAL;
-        if (!take_params (request) || !take_list (request)) {
+        if (!take_params (request) || (request->escape == ESCAPE_CONTROL && !control_take_list (request))) {
             put32 (request->head, status_offset (request), STATUS_INVALID_ADDRESS);
             return caller->write (caller->context, address, request->head, request->head_size) ? 0 : -EFAULT;
         }
@@ -302,9 +284,9 @@ static int run (struct request *request, uint64_t address)
     if (request->list != NULL)
         written &= caller->write (caller->context, request->list_address, request->list, request->list_size);
     for (size_t i = 0; i < 3; i++) {
-        if (request->late[i].size > 0)
-            written &= caller->write (caller->context, request->late[i].address, request->late[i].from,
-                                      request->late[i].size);
+        if (request->late[i].size > 0 && !caller->write (caller->context, request->late[i].address, request->late[i].from,
+                                                         request->late[i].size))
+            put32 (request->head, status_offset (request), STATUS_INVALID_PARAM_STRUCT);
     }
     if (request->head_size > 0)
         written &= caller->write (caller->context, address, request->head, request->head_size);

@@ -19,22 +19,28 @@ static int by_id (const struct manager *manager, uint32_t id)
     return -1;
 }
 
-/* Three strings through three pointers: version, its branch, its title. */
+/* Three strings through three pointers: version, its branch, its title. Without one of them it says how long they are. */
 enum status control_build_version (struct request *request, struct object *object)
 {
     (void) object;
     const char *text = request->manager->machine->driver;
     size_t size = strlen (text) + 1;
 
+    request->params_changed = true;
+    for (size_t i = 0; i < 3; i++) {
+        if (get64 (request->params, 8 + 8 * i) == 0) {
+            put32 (request->params, 0, (uint32_t) size);
+            return STATUS_OK;
+        }
+    }
     if (get32 (request->params, 0) < size)
-        return STATUS_INVALID_ARGUMENT;
+        return STATUS_INVALID_PARAM_STRUCT;
     for (size_t i = 0; i < 3; i++) {
         request->late[i].address = get64 (request->params, 8 + 8 * i);
         request->late[i].from = text;
         request->late[i].size = size;
     }
     put64 (request->params, 32, 0);
-    request->params_changed = true;
     return STATUS_OK;
 }
 
@@ -125,6 +131,16 @@ enum status control_gid (struct request *request, struct object *object)
         put32 (params, 8, (uint32_t) strlen (text) + 1);
     }
     request->params_changed = true;
+    return STATUS_OK;
+}
+
+/* MSENC_GET_CAPS: five bytes, and no other number of them. */
+enum status control_encoder_caps (struct request *request, struct object *object)
+{
+    (void) object;
+    if (request->list_size != 5)
+        return STATUS_INVALID_ARGUMENT;
+    memset (request->list, 1, request->list_size);
     return STATUS_OK;
 }
 

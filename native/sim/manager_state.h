@@ -138,7 +138,7 @@ struct request {
     uint32_t params_size;
     uint64_t params_address;
     bool params_changed;
-    uint8_t *list; /* what params point at, of the one control that has that */
+    uint8_t *list; /* what params point at, of controls that have that */
     uint32_t list_size;
     uint64_t list_address;
     struct manager_file *named; /* the open file that a descriptor in the call names */
@@ -146,7 +146,7 @@ struct request {
         uint64_t address;
         const void *from;
         size_t size;
-    } late[3]; /* further writes to the caller's memory */
+    } late[3]; /* further writes to the caller's memory, of one control, which says in its status that they failed */
     int error; /* what the ioctl returns */
 };
 
@@ -221,13 +221,17 @@ enum status class_free (struct request *request);
 
 /* manager_control.c */
 enum status control (struct request *request);
+/* manager_list.c: bytes of params that the driver reads of a control, whatever it is told; and what they point at. False: it
+ * is not there. */
+uint32_t control_params_size (const struct request *request);
+bool control_take_list (struct request *request);
 /* manager_information.c, manager_process.c, manager_schedule.c, manager_peer.c:
  * what the table in manager_control.c names. */
 typedef enum status control_function (struct request *request, struct object *object);
 control_function control_build_version, control_ids, control_id_info, control_pci_info, control_address_space,
     control_inherited_share, control_gid, control_fb_info, control_fb_info_list, control_pids, control_pid_info,
     control_schedule, control_set_slice, control_get_slice, control_preempt, control_number, control_token,
-    control_disable, control_register_space, control_register_memory, control_unregister;
+    control_disable, control_register_space, control_register_memory, control_unregister, control_encoder_caps;
 /* Group or channel objects: makes what the engine needs for them. */
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
 enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type);

@@ -8,11 +8,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* guard: all zero, or NULL. Whoever calls what is about the tenant takes its lock first. */
-static inline struct tenant *bare_tenant (struct guard *guard)
+/* tenant, guard: all zero; guard may be NULL. Whoever calls what is about the tenant takes its lock first. */
+static inline void bare_begin (struct tenant *tenant, struct guard *guard)
 {
-    struct tenant *tenant = calloc (1, sizeof (*tenant));
-
     if (guard != NULL) {
         pthread_mutex_init (&guard->lock, NULL);
         pthread_mutex_init (&guard->truth_lock, NULL);
@@ -24,15 +22,27 @@ static inline struct tenant *bare_tenant (struct guard *guard)
     tenant->abi = rm_abi_find ("580.159.04");
     tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
     tenant->epoll = epoll_create1 (0);
+}
+
+static inline struct tenant *bare_tenant (struct guard *guard)
+{
+    struct tenant *tenant = calloc (1, sizeof (*tenant));
+
+    bare_begin (tenant, guard);
     return tenant;
 }
 
-/* Its processes are the caller's to forget. */
-static inline void bare_end (struct tenant *tenant)
+/* What bare_begin made. Its processes are the caller's to forget. */
+static inline void bare_release (struct tenant *tenant)
 {
     rm_destroy (tenant->rm);
     books_close (tenant);
     close (tenant->epoll);
+}
+
+static inline void bare_end (struct tenant *tenant)
+{
+    bare_release (tenant);
     free (tenant);
 }
 

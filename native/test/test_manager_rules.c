@@ -65,6 +65,25 @@ static void pointers (struct manager_file *file, uint32_t client)
     tap_ok (bed_ioctl (file, _IOWR ('F', 0x2C, struct alloc), &call) == -EINVAL, "an unknown escape is EINVAL");
 }
 
+/* rmapi_deprecated_control.c: some structs are read whole, and pointers in them followed, whatever size is said. */
+static void deprecated (struct manager_file *file, uint32_t client)
+{
+    char text[3][64] = { "" };
+    uint64_t version[5] = { 64, (uintptr_t) text[0], (uintptr_t) text[1], (uintptr_t) text[2], 0 }, caps[2] = { 5, 16 };
+    uint8_t table[5] = { 0 };
+
+    tap_ok (bed_control (file, client, client, 0x101, version, 0) == 0 && strcmp (text[2], bed_machine.driver) == 0,
+            "the driver's version is told to params of any size");
+    version[2] = 16;
+    tap_ok (bed_control (file, client, client, 0x101, version, 40) == 0x3A, "an address that is not there is 0x3A");
+    version[2] = 0;
+    tap_ok (bed_control (file, client, client, 0x101, version, 40) == 0 && version[0] == strlen (bed_machine.driver) + 1,
+            "without one of the addresses the length is told");
+    tap_ok (bed_control (file, client, DEVICE, 0x801b01, caps, 4) == 0x1E, "a list that is not there is 0x1E");
+    caps[1] = (uintptr_t) table;
+    tap_ok (bed_control (file, client, DEVICE, 0x801b01, caps, 16) == 0 && table[4] != 0, "one that is there is written");
+}
+
 static void processes (struct manager_file *file, uint32_t client)
 {
     static uint32_t pids[953];
@@ -273,6 +292,7 @@ int main (void)
     objects (file, client);
     privileges (file, client);
     pointers (file, client);
+    deprecated (file, client);
     processes (file, client);
     managed_node (file, client);
     ordinary_memory ();

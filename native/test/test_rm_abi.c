@@ -66,6 +66,13 @@ static bool is_different (const struct rm_abi *abi)
         if (old != NULL && old->kind == row->kind && old->size == row->size && old->size_at == row->size_at)
             return false;
     }
+    for (unsigned i = 0; i < abi->control_count; i++) {
+        const struct rm_control *row = &abi->controls[i];
+        const struct rm_control *old = abi->parent != NULL ? rm_abi_control (abi->parent, row->number) : NULL;
+
+        if (old != NULL && old->kind == row->kind && old->size == row->size)
+            return false;
+    }
     return true;
 }
 
@@ -92,9 +99,12 @@ static bool are_found (const struct rm_abi *abi)
             if (row == NULL || row->number != at->classes[i].number || (at == abi && row != &at->classes[i]))
                 return false;
         }
-        for (unsigned i = 0; i < at->control_count; i++)
-            if (rm_abi_control (abi, at->controls[i].number) != &at->controls[i])
+        for (unsigned i = 0; i < at->control_count; i++) {
+            const struct rm_control *row = rm_abi_control (abi, at->controls[i].number);
+
+            if (row == NULL || row->number != at->controls[i].number || (at == abi && row != &at->controls[i]))
                 return false;
+        }
     }
     return true;
 }

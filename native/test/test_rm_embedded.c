@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const struct rm_abi *abi;
-static uint8_t params[256];
+static uint8_t params[2128];
 
 static struct rm_embedded of (uint32_t number, uint32_t size, bool expected)
 {
@@ -39,6 +39,8 @@ int main (void)
     embedded = of (0x20801802, 16, true);
     tap_ok (embedded.count == 0, "none is none");
     of (0x20801802, 3, false);
+    of (0x20801802, 15, false);
+    of (0x20801802, 24, false);
     set32 (params, 0, 64);
     for (unsigned i = 0; i < 3; i++)
         set64 (params, 8 + 8 * i, 0x2000 + i);
@@ -50,7 +52,7 @@ int main (void)
     set64 (params, 160, 0x3000);
     embedded = of (0x127, 176, true);
     tap_ok (embedded.count == 1 && embedded.pieces[0].wanted.size == 256, "a matrix has the square of its count");
-    embedded = of (0x3d0b, 256, true);
+    embedded = of (0x3d0b, 2128, true);
     tap_ok (embedded.descriptor_at == 0 && embedded.count == 0, "a descriptor is named");
     of (0x3d0a, 72, false);
     embedded = of (0x2080014a, 256, true);

@@ -233,9 +233,9 @@ static void too_many (void)
     tap_ok (fake->notes[RM_TOO_MANY] == 1 && get32 (head, 40) == 0x1a && fake->rm->objects.count == OBJECTS_MAX,
             "a tenant has so many objects and no more");
     {
-        uint8_t params[660] = {0};
+        uint8_t params[652] = {0};
 
-        tap_ok (fake_control (fake, FILE_A, client, client, 0x3d06, params, 24) == 0x1a && fake->verdict == RM_REFUSED &&
+        tap_ok (fake_control (fake, FILE_A, client, client, 0x3d06, params, 20) == 0x1a && fake->verdict == RM_REFUSED &&
                     fake_control (fake, FILE_A, client, client, 0x3d0c, params, sizeof (params)) == 0x1a,
                 "nor are any imported");
     }

@@ -20,6 +20,7 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "duplicate": ((), {"memory": 0, "copies": 50, "freed": 0}, set()),
     "sizes": ((), {"wrong": 0}, {OVER}),
     "pointers": ((), {"wrong": 0}, set()),
+    "params": ((), {"wrong": 0}, {"bad-size"}),
     "scheduling": ((), {"answered": 9, "refused": 3, "made": 0}, {OWN, "forbidden-control"}),
     "foreign": (("CLIENT", "HANDLE"), {"wrong": 0}, set()),
     "size-race": (("500",), {}, {OVER}),

@@ -18,6 +18,7 @@ from tests.support.tenants import build_static, prepare, until
 
 pytestmark = pytest.mark.root
 MIB = 1 << 20
+INVALID_ARGUMENT = 0x1F
 #: Those of which the table says everything.
 TOLD = (
     "uvm-busy",
@@ -97,6 +98,18 @@ def pointers(one: Attack) -> None:
     one.get("read-only")
     assert one.get("wrong") == 0
     assert one.memory() in (0, 2 * MIB), "where the answer could not be written, the memory still counts"
+
+
+def params(one: Attack) -> None:
+    """No control leads the driver by what an earlier one left with the guard, nor by a pointer that is not replaced."""
+    one.begin("params")
+    for name in ("build-version", "bus-info", "bios-info", "fb-info", "encoder-caps"):
+        assert one.get(f"{name}-whole") == 0
+        assert one.get(f"{name}-none") == INVALID_ARGUMENT, name
+        assert one.get(f"{name}-short") == INVALID_ARGUMENT, name
+    assert one.get("descriptor-none") == INVALID_ARGUMENT
+    assert one.get("wrong") == 0
+    assert reasons(one) == {"bad-size"}
 
 
 def scheduling(one: Attack) -> None:
@@ -357,6 +370,7 @@ EVERY = {
         duplicate,
         sizes,
         pointers,
+        params,
         scheduling,
         foreign,
         size_race,

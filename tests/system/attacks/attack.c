@@ -22,7 +22,7 @@ static const struct {
     { "stalled", attack_stalled },     { "uvm-clone", attack_uvm_clone },
     { "uvm-exec", attack_uvm_exec },   { "uvm-exec-thread", attack_uvm_exec_thread }, { "idle", attack_idle },
     { "uvm-tables", attack_uvm_tables }, { "unchanged", attack_unchanged },
-    { "uvm-path", attack_uvm_path },   { "uvm-zombies", attack_uvm_zombies },
+    { "uvm-path", attack_uvm_path },   { "uvm-zombies", attack_uvm_zombies }, { "params", attack_params },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }

@@ -1,0 +1,275 @@
+#include "guard_model.h"
+
+#include "bare_tenant.h"
+#include "rm/abi.h"
+#include "rm/bytes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#define STATUS_INVALID_ADDRESS 0x1eu
+#define CONTROL_GID_INFO 0x2080014au
+
+struct model model;
+
+static uint32_t choose (void) { return model.choose != NULL ? model.choose () : 0; }
+
+static ssize_t move (const struct iovec *here, const struct iovec *there, unsigned long count, bool is_out)
+{
+    ssize_t done = 0;
+
+    for (unsigned long i = 0; i < count; i++) {
+        uint64_t address = (uint64_t) (uintptr_t) there[i].iov_base;
+        size_t size = there[i].iov_len, room;
+
+        if (address < MODEL_ADDRESS || address - MODEL_ADDRESS >= MODEL_SIZE)
+            return done > 0 ? done : (errno = EFAULT, -1);
+        room = MODEL_SIZE - (size_t) (address - MODEL_ADDRESS);
+        if (is_out)
+            memcpy (here[i].iov_base, model_at (address), size < room ? size : room);
+        else
+            memcpy (model_at (address), here[i].iov_base, size < room ? size : room);
+        done += (ssize_t) (size < room ? size : room);
+        if (room < size)
+            break;
+    }
+    return done;
+}
+
+ssize_t process_vm_readv (pid_t pid, const struct iovec *here, unsigned long count, const struct iovec *there,
+                          unsigned long there_count, unsigned long flags)
+{
+    (void) pid;
+    (void) count;
+    (void) flags;
+    return move (here, there, there_count, true);
+}
+
+ssize_t process_vm_writev (pid_t pid, const struct iovec *here, unsigned long count, const struct iovec *there,
+                           unsigned long there_count, unsigned long flags)
+{
+    (void) pid;
+    (void) count;
+    (void) flags;
+    return move (here, there, there_count, false);
+}
+
+static bool is_in (const uint8_t *memory, size_t memory_size, uint64_t address, uint64_t size)
+{
+    uint64_t first = (uint64_t) (uintptr_t) memory;
+
+    return address >= first && size <= memory_size && address - first <= memory_size - size;
+}
+
+/* The driver reads or writes here, in the guard's process. */
+static void follow (const char *what, uint32_t number, uint64_t address, uint64_t size)
+{
+    const struct tenant *tenant = model.tenant;
+
+    if (!is_in (tenant->params, sizeof (tenant->params), address, size) &&
+        !is_in (tenant->list, sizeof (tenant->list), address, size))
+        model.report (what, number);
+}
+
+static void follow_pointers (const struct driver_params *facts, const uint8_t *params)
+{
+    for (unsigned i = 0; i < facts->pointer_count; i++) {
+        uint64_t address = get64 (params, facts->pointers[i].at), size = facts_bytes (&facts->pointers[i], params);
+
+        /* RMAPI_PARAM_COPY_MAX_PARAMS_SIZE */
+        if (address != 0 && size <= 1u << 20 && (size != 0 || facts->pointers[i].count_at == ANY))
+            follow ("a pointer in params", facts->number, address, size);
+    }
+    if (facts->descriptor_at != NONE) {
+        int descriptor = (int) get32 (params, (size_t) facts->descriptor_at);
+
+        if (descriptor == MODEL_DESCRIPTOR || fcntl (descriptor, F_GETFD) < 0)
+            model.report ("a descriptor in params", facts->number);
+    }
+}
+
+static uint32_t control (uint8_t *head)
+{
+    uint32_t number = get32 (head, 8), size = get32 (head, 24);
+    const struct driver_params *facts = facts_find (FACTS_OF (driver_controls), MODEL_BRANCH, number);
+    uint64_t address = get64 (head, 16);
+    uint8_t *params = (uint8_t *) (uintptr_t) address;
+
+    if (facts != NULL && facts->size == ELSEWHERE)
+        model.report ("a control that leads elsewhere", number);
+    if (facts != NULL && facts->is_unsized)
+        size = (uint32_t) facts->size;
+    else if ((facts != NULL && size != (uint32_t) facts->size) || (size == 0) != (address == 0))
+        return STATUS_INVALID_ARGUMENT;
+    if (size == 0)
+        return 0;
+    if (address == 0)
+        return STATUS_INVALID_ARGUMENT;
+    follow ("params of a control", number, address, size);
+    if (facts != NULL)
+        follow_pointers (facts, params);
+    for (uint32_t i = 0; model.choose != NULL && i < size && i < 4096; i += 1 + choose () % 64)
+        params[i] ^= (uint8_t) (choose () % 2);
+    return 0;
+}
+
+static uint32_t allocate (uint8_t *head, uint32_t head_size)
+{
+    uint32_t number = get32 (head, 12);
+    const struct driver_params *facts = facts_find (FACTS_OF (driver_classes), MODEL_BRANCH, number);
+    uint64_t address = get64 (head, 16), rights = head_size == 48 ? get64 (head, 24) : 0;
+
+    if (rights != 0 && !is_in (model.tenant->rights, sizeof (model.tenant->rights), rights, 4))
+        model.report ("rights", number);
+    if (head_size == 48 && get32 (head, 36) != 0)
+        model.report ("serialized params", number);
+    if (facts == NULL || facts->size == ELSEWHERE)
+        model.report ("a class that no row is about", number);
+    else if (address != 0 && facts->size != 0) {
+        follow ("params of a class", number, address, (uint64_t) facts->size);
+        /* What it compares with names that it gave is no pointer. */
+        if (number != 0x79)
+            follow_pointers (facts, (const uint8_t *) (uintptr_t) address);
+    }
+    return 0;
+}
+
+/* NVOS32: whichever of its pointers the function has, it is none when the driver begins. */
+static uint32_t heap (const uint8_t *head)
+{
+    uint32_t function = get32 (head, 8);
+    size_t at = function == 14 ? 128 : 120;
+
+    if (function != 3 && function != 5 && get64 (head, at) != 0)
+        model.report ("an address in NVOS32", function);
+    return 0;
+}
+
+/* A call of the tenant's. Where its status stands. */
+static size_t perform (uint32_t escape, uint8_t *head, uint32_t size, uint32_t *status)
+{
+    const struct driver_params *facts = facts_find (FACTS_OF (driver_escapes), MODEL_BRANCH, escape);
+
+    switch (escape) {
+    case 0x2a:
+        *status = control (head);
+        return 28;
+    case 0x2b:
+        *status = allocate (head, size);
+        return size == 48 ? 40 : 28;
+    case 0x4a:
+        *status = heap (head);
+        return 20;
+    case 0x27:
+        if (get32 (head, 12) != 0x40)
+            model.report ("NVOS02 of a class", get32 (head, 12));
+        return 40;
+    default:
+        if (facts != NULL && facts_lead (facts))
+            model.report ("an escape", escape);
+        return escape == 0x29 ? 12 : escape == 0x34 ? 24 : escape == 0x35 ? 20 : 0;
+    }
+}
+
+/* rm's own, on structs of its own. */
+static int rm_ioctl (uint32_t escape, uint8_t *head)
+{
+    uint8_t *params = (uint8_t *) (uintptr_t) get64 (head, 16);
+
+    if (escape != 0x2a)
+        return 0;
+    set32 (head, 28, choose () % 4 == 3);
+    if (get32 (head, 8) == CONTROL_GID_INFO) {
+        set32 (params, 8, 16);
+        memset (params + 12, 0, 16);
+    }
+    return 0;
+}
+
+int ioctl (int file, unsigned long request, ...)
+{
+    uint32_t escape = request & 0xff, size = rm_request_size ((uint32_t) request), status = 0;
+    va_list arguments;
+    uint8_t *head;
+    size_t at;
+
+    (void) file;
+    va_start (arguments, request);
+    head = va_arg (arguments, uint8_t *);
+    va_end (arguments);
+    if (request == SECCOMP_IOCTL_NOTIF_ID_VALID)
+        return 0;
+    if (!is_in (model.tenant->head, sizeof (model.tenant->head), (uint64_t) (uintptr_t) head, 1))
+        return rm_ioctl (escape, head);
+    model.calls++;
+    memcpy (model.head, head, size < sizeof (model.head) ? size : sizeof (model.head));
+    at = perform (escape, head, size, &status);
+    if (status == 0 && choose () % 4 == 3)
+        status = STATUS_INVALID_ADDRESS;
+    if (at != 0)
+        set32 (head, at, status);
+    return choose () == 0xff ? (errno = EIO, -1) : 0;
+}
+
+/* /dev/nvidiactl, which limits->nodes names. */
+static void open_node (struct limits_node *node)
+{
+    static int file = -1;
+    struct stat status;
+
+    if (file < 0) {
+        file = memfd_create ("nvidiactl", MFD_CLOEXEC);
+        dup2 (file, MODEL_DESCRIPTOR);
+    }
+    fstat (file, &status);
+    *node = (struct limits_node) { .device = status.st_dev, .inode = status.st_ino, .kind = RM_NODE_CONTROL };
+}
+
+void model_begin (void)
+{
+    /* A new one for each would be slow to fuzz. */
+    static struct tenant tenants[1];
+    struct tenant *tenant = &tenants[0];
+
+    memset (tenant, 0, sizeof (*tenant));
+    bare_begin (tenant, &model.guard);
+    model.tenant = tenant;
+    model.process = &tenant->processes[0];
+    model.calls = 0;
+    *model.process = (struct process) { .serial = TENANT_PROCESSES, .pid = getpid (),
+                                        .pidfd = (int) syscall (SYS_pidfd_open, getpid (), 0) };
+    tenant->copy = -1;
+    tenant->limits.gpu_count = tenant->limits.node_count = 1;
+    tenant->limits.gpus[0].memory = (uint64_t) 1 << 30;
+    open_node (&tenant->limits.nodes[0]);
+    pthread_mutex_lock (&tenant->lock);
+}
+
+void model_end (void)
+{
+    pthread_mutex_unlock (&model.tenant->lock);
+    keep_release (model.tenant);
+    process_forget (model.tenant, model.process);
+    bare_release (model.tenant);
+    model.tenant = NULL;
+}
+
+struct answer model_call (int descriptor, uint32_t escape, uint32_t size, uint64_t address)
+{
+    struct seccomp_notif notification = { .id = ++model.last_id, .pid = (uint32_t) getpid () };
+
+    notification.data.nr = SYS_ioctl;
+    notification.data.args[0] = (uint32_t) descriptor;
+    notification.data.args[1] = 0xc0000000u | size << 16 | 'F' << 8 | escape;
+    notification.data.args[2] = address;
+    model.tenant->status.notifications++;
+    return call_ioctl (model.tenant, -1, &notification, model.process);
+}

@@ -1,0 +1,40 @@
+"""The fuzz targets, with the sanitizers: a bad read, a lost byte, or a driver that is led elsewhere ends them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.support.native import BUILD, CHECKOUT, build
+
+TARGETS = sorted(path.stem for path in (CHECKOUT / "native" / "test").glob("fuzz_*_*.c"))
+#: What libFuzzer looks at here, for so many seconds; ``make -C native fuzz`` takes all of them, and more time.
+FUZZED, SECONDS = "fuzz_guard_call", 4
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_survives_whatever_it_is_given(target: str) -> None:
+    done = subprocess.run([build() / target, "1500", "7"], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1500 inputs\n"
+
+
+def test_a_fuzzer_finds_nothing() -> None:
+    if shutil.which("clang") is None:
+        pytest.skip("no clang: tools/bootstrap installs it")
+    build()
+    command = ["make", "-s", "-j2", "-C", CHECKOUT / "native", "fuzz", f"BUILD={BUILD}"]
+
+    done = subprocess.run(
+        [*command, f"FUZZERS={FUZZED}", f"FUZZ_SECONDS={SECONDS}"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "Done " in done.stderr
+
+
+def test_there_are_targets() -> None:
+    assert FUZZED in TARGETS
