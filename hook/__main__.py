@@ -11,7 +11,7 @@ import sys
 
 from hook import bundle, environment, process, state, swarm
 from hook.arguments import ALIASES, Arguments, parse, usage
-from nvc.errors import InputError, NvcError, UsageError
+from nvc.base.errors import InputError, NvcError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ Called as nvidia-container-runtime-hook it takes that program's options, written
 from __future__ import annotations
 
 from hook.state import IDLE, INSIDE, OUTSIDE
-from nvc.errors import UsageError
-from nvc.record import Record
+from nvc.base.errors import UsageError
+from nvc.base.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from hook import files
-from nvc.errors import InputError
-from nvc.record import Record
+from nvc.base.errors import InputError
+from nvc.base.record import Record
 from rpc.codec import loads
 
 TYPE_CHECKING = False

@@ -12,7 +12,7 @@ import sys
 
 from hook import bundle, environment, process, state
 from hook.arguments import seconds
-from nvc.errors import ContainerError, InputError, NvcError, UsageError
+from nvc.base.errors import ContainerError, InputError, NvcError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -199,8 +199,8 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     _require_inside(current.pid)
     rootfs = _rootfs(current)
     asked, words = _asked(current) if "share" in (name for name, _ in steps) else ((), "")
+    from nvc.base.log import open_log
     from nvc.cdi import hooks
-    from nvc.log import open_log
 
     log = open_log(debug)
     target = hooks.HookTarget(rootfs, timeout, current.id, *asked)
@@ -215,8 +215,8 @@ def _limit_memory(arguments: tuple[object, ...], current: state.State, timeout: 
     config = bundle.parse(bundle.read(current.bundle), current.bundle)
     found = bundle.look(config, current.bundle)
     variables = environment.parse(found.env)
+    from nvc.base.log import open_log
     from nvc.cdi import memory_limits
-    from nvc.log import open_log
 
     log = open_log(debug)
     if not memory_limits.limit(variables, log):
@@ -256,8 +256,8 @@ def _asked(current: state.State) -> tuple[tuple[Any, ...], str]:
     asked = share, variables, current.bundle, config.seccomp, config.guard_off
     if not _gpus(content):
         return asked, ""
+    from nvc.base.log import Log
     from nvc.cdi.memory_limits import limit
-    from nvc.log import Log
 
     most = limit(variables, Log.none())
     return asked, f"mem={most}Mi" if most else ""

@@ -6,9 +6,9 @@ Read only for a container that asked for a GPU (``hook.swarm`` knows the one exc
 from __future__ import annotations
 
 from hook.swarm import find
-from nvc import configfile
-from nvc.errors import InputError
-from nvc.hookconfig import MODES, HookConfig, decode, usable
+from nvc.base import config_file
+from nvc.base.errors import InputError
+from nvc.request.hook_config import MODES, HookConfig, decode, usable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,20 +29,20 @@ def load(path: str, environment: Mapping[str, str]) -> HookConfig:
     if not name:
         return HookConfig()
     try:
-        data = configfile.read(name)
+        data = config_file.read(name)
     except FileNotFoundError:
-        raise configfile.missing(name) from None
+        raise config_file.missing(name) from None
     return decode(data, name, lenient=_is_toolkits(name, path))
 
 
 def rescue(path: str, environment: Mapping[str, str]) -> HookConfig:
     """What can be used of a file that ``load`` refuses: no mistake in it may keep a container from being stopped."""
     try:
-        return usable(configfile.rescued(configfile.read(find(path, environment))))
+        return usable(config_file.rescued(config_file.read(find(path, environment))))
     except (InputError, OSError):
         return HookConfig()
 
 
 def _is_toolkits(name: str, path: str) -> bool:
     """The toolkit's variable names a file of the toolkit's, wherever it is."""
-    return configfile.is_toolkits(name) or (not path and not name.endswith(_OURS))
+    return config_file.is_toolkits(name) or (not path and not name.endswith(_OURS))

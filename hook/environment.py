@@ -6,7 +6,7 @@ Pure. Rules: nvidia-container-toolkit.md 1.5 and 1.6.
 
 from __future__ import annotations
 
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

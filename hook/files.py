@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 
 
 def can_be_a_path(text: str) -> bool:

@@ -12,21 +12,22 @@ from hook.config import HookConfig, load
 from hook.environment import chosen
 from hook.request import HookRequest, build, complete
 from hook.swarm import DEVICES, MODE, own
-from nvc.errors import NvcError
-from nvc.injection import ShareWish, Wishes, plan
+from nvc.base.errors import NvcError
+from nvc.base.log import open_log
+from nvc.inject.planner import plan
 from nvc.linux import rights
-from nvc.log import open_log
 from nvc.model import DriverOptions
-from nvc.option_words import ContainerOptions, LibraryOptions
-from nvc.userspec import parse_user
+from nvc.request.injection import ShareWish, Wishes
+from nvc.request.options import ContainerOptions, LibraryOptions
+from nvc.request.userspec import parse_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hook.target import Target
-    from nvc.api import Config, Context
-    from nvc.log import Log
+    from nvc.base.log import Log
+    from nvc.inject.api import Config, Context
 
     MakeContext = Callable[..., Context]
 
@@ -36,7 +37,7 @@ LDCONFIG, LDCONFIG_REAL = "/sbin/ldconfig", "/sbin/ldconfig.real"
 def give(target: Target, make_context: MakeContext | None = None) -> None:
     """Give ``target`` what it asks for, or raise NvcError and leave it as it was.
 
-    make_context: stands in for ``nvc.api.Context`` in tests.
+    make_context: stands in for ``nvc.inject.api.Context`` in tests.
     """
     log = open_log(target.debug, target.program)
     try:
@@ -90,13 +91,13 @@ def _request(target: Target, config: HookConfig, log: Log) -> HookRequest | None
 
 
 def _context(config: Config, options: LibraryOptions, log: Log) -> Context:
-    from nvc.api import Context
+    from nvc.inject.api import Context
 
     return Context(config, options, log)
 
 
 def _configure(target: Target, config: HookConfig, request: HookRequest, log: Log, make_context: MakeContext) -> None:
-    from nvc.api import Config, ContainerConfig
+    from nvc.inject.api import Config, ContainerConfig
 
     uid, gid = parse_user(config.user) if config.user else (None, None)
     settings = Config(

@@ -8,7 +8,7 @@ NVIDIA container toolkit, 1.10 and 3.2.
 from __future__ import annotations
 
 from hook.mount_requests import qualified
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def resolve(configured: str, devices: Sequence[str]) -> str:
 
 
 def own_names(devices: tuple[str, ...], config: HookConfig) -> tuple[str, ...]:
-    """``devices`` as ``nvc.selection`` takes them.
+    """``devices`` as ``nvc.request.selection`` takes them.
 
     Raises InputError where they are not the hook's to give: the engine or nvc-runtime applies CDI specs, and a hook
     beside them would give a device twice.

@@ -64,7 +64,7 @@ def _kept(environment: os._Environ[str]) -> dict[str, str]:
 
 
 def _own_descriptors() -> list[int]:
-    """Those that modules are still to be read from (``nvc.boot``), and ``kept``, ascending."""
+    """Those that modules are still to be read from (``nvc.base.boot``), and ``kept``, ascending."""
     return sorted({*kept, *(finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno"))})
 
 

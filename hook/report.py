@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from nvc.errors import NvcError
+from nvc.base.errors import NvcError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nvc.log import Log
+    from nvc.base.log import Log
 
 #: runc repeats a hook's stderr in its own message, engines cut that; nobody reads further than this.
 LONGEST = 2000
@@ -24,7 +24,7 @@ def fail(program: str, error: NvcError, debug: str) -> int:
     """Tell people, and the debug log at ``debug`` ("" for none) unless it is their screen; the exit code."""
     to_stderr(program, error)
     if debug.startswith("/") and debug != "/dev/stderr":
-        from nvc.log import open_log
+        from nvc.base.log import open_log
 
         to_log(open_log(debug, program), error)
     return error.exit_code

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from hook import modes, mount_requests
 from hook.environment import chosen, decide, is_legacy_image, is_true, items, visible_devices
-from nvc.capabilities import WORDS
-from nvc.errors import InputError, MigConfigError, MigMonitorError
-from nvc.record import Record
-from nvc.selection import parse_imex
+from nvc.base.errors import InputError, MigConfigError, MigMonitorError
+from nvc.base.record import Record
+from nvc.request.capabilities import WORDS
+from nvc.request.selection import parse_imex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _REQUIRE, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_JETPACK"
 
 
 class HookRequest(Record):
-    """devices: selectors for ``nvc.selection``, () for the driver without a GPU. capabilities: sorted words.
+    """devices: selectors for ``nvc.request.selection``, () for the driver without a GPU. capabilities: sorted words.
 
     requirements: expressions, sorted; all must hold. mig_config, mig_monitor: "all", a list, or "".
     imex: channel numbers in the order asked for. all_csv: on a Tegra, what every mount list names.

@@ -11,8 +11,8 @@ import select
 import time
 
 from hook import files
-from nvc.errors import ContainerError, InputError
-from nvc.record import Record
+from nvc.base.errors import ContainerError, InputError
+from nvc.base.record import Record
 from rpc.codec import loads
 
 TYPE_CHECKING = False

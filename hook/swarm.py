@@ -10,7 +10,7 @@ import os
 
 from hook import files
 from hook.environment import visible_devices
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

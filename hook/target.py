@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvc.record import Record
+from nvc.base.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

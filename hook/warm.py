@@ -8,8 +8,8 @@ from __future__ import annotations
 from hook import __main__ as hook
 from hook import arguments, inject, process, report, state, target
 from nvc import __main__ as configure
-from nvc.agent import warm
-from nvc.agent.warm_request import Programs
+from nvc.prefork import server
+from nvc.prefork.request import Programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,5 +31,5 @@ def programs() -> Programs:
 
 
 def run() -> NoReturn:
-    """Entry point; arguments as ``nvc.agent.warm.run`` says."""
-    warm.run(programs())
+    """Entry point; arguments as ``nvc.prefork.server.run`` says."""
+    server.run(programs())

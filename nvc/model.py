@@ -6,7 +6,7 @@ Paths are absolute. A *driver path* is relative to the driver root (``Host.root`
 
 from __future__ import annotations
 
-from nvc.record import Record
+from nvc.base.record import Record
 
 #: Linux's historical device major of every /dev/nvidia<N>, nvidiactl and nvidia-modeset (kernel: Documentation/
 #: admin-guide/devices.txt; driver: NV_MAJOR_DEVICE_NUMBER).
@@ -203,7 +203,7 @@ class CgroupRef(Record):
 
 
 class Container(Record):
-    """A created, not yet started container, as looked up by ``nvc.container.inspect``.
+    """A created, not yet started container, as looked up by ``nvc.container.lookup.inspect``.
 
     supervised: an OCI runtime made it; False: standalone (enroot, LXC, a chroot).
     mount_namespace: path of the namespace to enter, or "" to stay in the caller's.

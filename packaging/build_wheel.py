@@ -33,7 +33,7 @@ BUILT = {
     "_raw.abi3.so": "nvc/linux",
     "libnvc-guard.so": "nvc/native",
 }
-#: The preloaded libraries of a share, by platform, as ``nvc.preload.directory`` looks for them.
+#: The preloaded libraries of a share, by platform, as ``nvc.share.preload.directory`` looks for them.
 PRELOAD = "nvc/native/preload"
 # One wheel for every Python from 3.11 on: the native files use its stable interface, or nothing of Python at all.
 _SETUP = """\

@@ -1,4 +1,5 @@
-"""Put an installation's modules into the one file that ``nvc.boot`` reads: ``PYTHON tools/bundle.py TARGET LIBRARY``.
+"""Put an installation's modules into the one file that ``nvc.base.boot`` reads: ``PYTHON tools/bundle.py TARGET
+LIBRARY``.
 
 TARGET: where the packages are now; LIBRARY: where they will be, which tracebacks name. Run it with the interpreter that
 the commands start, whose compiled code it is.
@@ -16,7 +17,7 @@ from pathlib import Path
 
 PACKAGES = ("rpc", "nvc", "hook")
 #: Imported by people's commands only, or before the bundle is read.
-LEFT_OUT = ("nvc.boot", "nvc.sim.", "nvc.cdi.", "nvc.cli.help", "nvc.cli.sim", "nvc.cli.cdi")
+LEFT_OUT = ("nvc.base.boot", "nvc.sim.", "nvc.cdi.", "nvc.cli.help", "nvc.cli.sim", "nvc.cli.cdi")
 NAME, FORMAT = "nvc/modules.bundle", 1
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(CHECKOUT))
 
-from nvc.preload import LIBRARIES, PLATFORMS  # noqa: E402
+from nvc.share.preload import LIBRARIES, PLATFORMS  # noqa: E402
 from nvc.sim.elfwriter import ARMHF, I386, shared_object  # noqa: E402
 
 #: Machine -> architecture of its 32-bit programs.

@@ -13,7 +13,7 @@ from hook import bundle, environment, swarm
 from hook.config import HookConfig, load, rescue
 from hook.runtime import command, real, spec
 from hook.runtime.journal import Journal
-from nvc.errors import InputError, NvcError, reason
+from nvc.base.errors import InputError, NvcError, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import os
 
 from hook import modes, request
 from hook.runtime import edits, hooks
-from nvc.errors import DeviceError, InputError
+from nvc.base.errors import DeviceError, InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from hook.config import HookConfig
     from hook.request import HookRequest
     from hook.runtime.journal import Journal
-    from nvc.api import Context
     from nvc.cdi.files import SpecFile
     from nvc.cdi.spec import CdiEdits
+    from nvc.inject.api import Context
 
 #: Kinds whose devices are NVIDIA's GPUs by the names that ``nvc-py cdi generate`` and nvidia-ctk give them.
 GPU_KINDS = ("nvidia.com/gpu", "runtime.nvidia.com/gpu")
@@ -98,7 +98,8 @@ def common(files: Sequence[SpecFile], kind: str) -> Iterator[CdiEdits]:
 
 
 def selector(name: str) -> str:
-    """The device of a qualified name as ``nvc.selection`` takes it; gpu0 and mig1:0 are nvidia-ctk's other style."""
+    """The device of a qualified name as ``nvc.request.selection`` takes it; gpu0 and mig1:0 are nvidia-ctk's other
+    style."""
     device = name.partition("=")[2]
     for prefix in ("gpu", "mig"):
         if device.startswith(prefix) and device[len(prefix) :].replace(":", "").isdecimal():
@@ -126,9 +127,9 @@ def _checked(
     """Check the requirements; the driver files that the container did not ask for. Raises RequirementError."""
     if not wish.requirements and not filtered:
         return frozenset()
-    from nvc.api import Config, Context
-    from nvc.capabilities import DriverCapabilities, wants
-    from nvc.userspec import parse_user
+    from nvc.inject.api import Config, Context
+    from nvc.request.capabilities import DriverCapabilities, wants
+    from nvc.request.userspec import parse_user
 
     uid, gid = parse_user(config.user) if config.user else (None, None)
     settings = Config(

@@ -6,8 +6,8 @@ with one or two dashes, values behind "=" or in the next word.
 
 from __future__ import annotations
 
-from nvc.errors import UsageError
-from nvc.record import Record
+from nvc.base.errors import UsageError
+from nvc.base.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

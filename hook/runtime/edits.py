@@ -12,7 +12,7 @@ import stat
 
 from hook.process import DEFAULT_PATH
 from hook.runtime.spec import entries, section
-from nvc.errors import InputError, reason
+from nvc.base.errors import InputError, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from nvc.errors import NvcError
+from nvc.base.errors import NvcError
 from nvc.linux import seccomp, syscalls
 
 _OLD_MMAP = 90  # __NR_mmap of i386

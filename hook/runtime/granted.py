@@ -11,7 +11,7 @@ from hook import modes, request
 from hook.environment import chosen
 from hook.runtime import hooks, spec
 from hook.swarm import DEVICES
-from nvc.errors import NvcError
+from nvc.base.errors import NvcError
 from nvc.share.policy import DEFAULT, asks, decide
 
 TYPE_CHECKING = False
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from hook.request import HookRequest
     from hook.runtime.journal import Journal
     from hook.runtime.shares import ShareStep
-    from nvc.api import Context
-    from nvc.injection import ShareWish
+    from nvc.inject.api import Context
     from nvc.model import Selection
+    from nvc.request.injection import ShareWish
     from nvc.share.policy import Policy
 
 
@@ -120,8 +120,8 @@ def _selection(context: Context, wish: HookRequest | None, minors: set[int]) -> 
 
 def _context(config: HookConfig, step: ShareStep | None) -> Context:
     from hook.inject import library_options
-    from nvc.api import Config, Context
-    from nvc.userspec import parse_user
+    from nvc.inject.api import Config, Context
+    from nvc.request.userspec import parse_user
 
     simulated = (step.sim if step else "") or os.environ.get("NVC_SIM", "")
     uid, gid = parse_user(config.user) if config.user else (None, None)

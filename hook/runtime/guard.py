@@ -11,8 +11,8 @@ import os
 from hook.bundle import GUARD, SHARE
 from hook.runtime import hooks, shares, spec
 from hook.swarm import own
-from nvc.errors import InputError, PrivilegeError
-from nvc.injection import ShareWish
+from nvc.base.errors import InputError, PrivilegeError
+from nvc.request.injection import ShareWish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hook.bundle import Bundle
     from hook.config import HookConfig
     from hook.runtime.journal import Journal
-    from nvc.agent.protocol import Client
+    from nvc.guard.protocol import Client
     from nvc.share.policy import Policy
 
 _NATIVE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
@@ -100,7 +100,7 @@ def _is_off(found: Bundle, policy: Policy, journal: Journal) -> bool:
 
 def _connect(directory: str) -> tuple[Client | None, str]:
     """A connection to the agent, or why there is none. Raises AgentError for an agent that hangs."""
-    from nvc.agent.protocol import Client, NoAgent
+    from nvc.guard.protocol import Client, NoAgent
     from nvc.guard.registered import SECONDS, control
 
     if os.uname().machine not in _NATIVE:

@@ -7,7 +7,7 @@ import os
 from hook.process import DEFAULT_PATH
 from hook.runtime import spec
 from hook.swarm import DEVICES, MODE
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import _signal  # type: ignore[import-not-found] # signal itself costs an import
 import os
 
 from hook.process import DEFAULT_PATH
-from nvc.errors import InputError, NvcError, reason
+from nvc.base.errors import InputError, NvcError, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from hook.bundle import SHARE
 from hook.process import DEFAULT_PATH
 from hook.runtime import hooks, spec
 from hook.swarm import own as own_config
-from nvc.injection import ShareWish
-from nvc.record import Record
+from nvc.base.record import Record
+from nvc.request.injection import ShareWish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

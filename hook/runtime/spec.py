@@ -7,7 +7,7 @@ import stat
 import time
 
 from hook import bundle, files
-from nvc.errors import InputError, reason
+from nvc.base.errors import InputError, reason
 from rpc.codec import dumps
 
 TYPE_CHECKING = False

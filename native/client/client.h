@@ -8,7 +8,7 @@
 //     agent   'S' and the wait status of the process that did it (int), or 'N' when no process could be made
 //     client  'K' and a signal's number (one byte), at any time between
 // Nothing is begun before 'G', so until then, and after 'N', the client may always become the Python program.
-// nvc/agent/warm.py has the same layout.
+// nvc/prefork/server.py has the same layout.
 #ifndef NVC_CLIENT_H
 #define NVC_CLIENT_H
 

@@ -14,7 +14,7 @@
 #include "guard.h"
 #include "shim/cap.h"
 
-/* Tenants in a plan: as many as a guard has. How many caps a GPU can keep says who makes plans (nvc/guard/schedule.py). */
+/* Tenants in a plan: as many as a guard has. How many caps a GPU can keep says who makes plans (nvc/guard/scheduling.py). */
 #define PHASE_MOST 4096u
 #define PHASE_NONE UINT32_MAX
 

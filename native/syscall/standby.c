@@ -44,7 +44,7 @@ enum {
 /* Names of calls and steps are arrays, not pointers, so that nothing of this is relocated. */
 static const char COVERED[STANDBY_COVERS][8] = {"/proc", "/sys", "/dev"};
 
-/* The packet, behind the byte that says how rpc.channel sent it: `go` of nvc/ldcache_process.py. */
+/* The packet, behind the byte that says how rpc.channel sent it: `go` of nvc/container/ldcache/process.py. */
 struct word {
     uint32_t uid, gid;
 };
@@ -172,7 +172,7 @@ static __attribute__((noreturn)) void leave(void)
         RAW1(SYS_exit_group, 1);
 }
 
-/* `what`: the step, and the call. The number goes behind a null: nvc/ldcache_process.py makes words of it. */
+/* `what`: the step, and the call. The number goes behind a null: nvc/container/ldcache/process.py makes words of it. */
 static __attribute__((noreturn)) void fail(const char *what, long error)
 {
     char line[128];

@@ -1,4 +1,4 @@
-/* What the process that waits to be ldconfig does from its last line of Python on (nvc/ldcache_sandbox.py).
+/* What the process that waits to be ldconfig does from its last line of Python on (nvc/container/ldcache/sandbox.py).
  *
  * It gives its memory back first, while nobody waits: executing a program in a Python process means freeing thousands
  * of pages, and who waits for the program waits for that. So nothing here may use libc, or anything else that lies in
@@ -11,7 +11,7 @@
 
 enum { STANDBY_COVERS = 3, STANDBY_LIMITS = 5 };
 
-/* Descriptors, and what holds for the program. nvc/ldcache_sandbox.py: _ORDERS has the same layout. */
+/* Descriptors, and what holds for the program. nvc/container/ldcache/sandbox.py: _ORDERS has the same layout. */
 struct standby_orders {
     /* The socket that the word comes by; the pipe for what went wrong; the program; where the container's tree goes. */
     int32_t end, report, program, ground;

@@ -221,7 +221,7 @@ static void ending (void)
     tap_ok (phase_next (&plan).entry == PHASE_NONE, "tenants that are not there any more are forgotten");
 }
 
-/* As many tenants as nobody counted on, in periods as nvc/guard/schedule.py makes them: none of them loses its cap. */
+/* As many tenants as nobody counted on, in periods as nvc/guard/scheduling.py makes them: none of them loses its cap. */
 static void many (void)
 {
     static const struct {

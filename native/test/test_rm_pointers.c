@@ -1,7 +1,7 @@
 /*
  * The rows of rm beside the driver's own structs, branch by branch: whatever a guard performs and the driver follows
  * pointers or descriptors of is known by its exact size, and every one of them is replaced. Fails for a row that lacks;
- * docs/adding-a-driver-version.md tells how the driver's side is made.
+ * docs/internals/adding-a-driver-version.md tells how the driver's side is made.
  */
 #include "driver_facts.h"
 #include "rm_fake.h"

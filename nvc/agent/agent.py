@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 
-from nvc.agent import peer, tenant_files
+from nvc.agent import peer
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
 from nvc.agent.keeper import NEW, OWN
@@ -19,12 +19,13 @@ from nvc.agent.listener import ListenerSocket
 from nvc.agent.notify import Systemd
 from nvc.agent.scheduler import ScheduledShare
 from nvc.agent.settings import load
+from nvc.agent.state import records
 from nvc.agent.tenants import Tenants
 from nvc.agent.thaw import LOCK, thaw
 from nvc.agent.verbs import Verbs
-from nvc.errors import AgentError, InputError, NvcError, reason
-from nvc.linux.guard import Guard
-from nvc.record import Record
+from nvc.base.errors import AgentError, InputError, NvcError, reason
+from nvc.base.record import Record
+from nvc.bindings.guard import Guard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Agent:
 
     async def run(self, systemd: Systemd) -> None:
         """Until SIGTERM or SIGINT. Raises NvcError, OSError."""
-        tenant_files.prepare(self.options.directory)
+        records.prepare(self.options.directory)
         lock = _lock(self.options.directory)
         _raise_descriptors(lock)
         self._own_sockets = not {name for name, _ in systemd.given} & set(OWN)
@@ -234,7 +235,7 @@ class Agent:
         try:
             self._set_mode("control", control)
         except OSError as error:
-            raise AgentError(f"{control}: {reason(error)}", hint=tenant_files.advice(error)) from None
+            raise AgentError(f"{control}: {reason(error)}", hint=records.advice(error)) from None
         for part in self.parts:
             part.reload()
         self.journal.write("reload")
@@ -292,7 +293,7 @@ def _bind(path: str) -> socket.socket:
         made.listen(_BACKLOG)
     except OSError as error:
         made.close()
-        raise AgentError(f"{path}: {reason(error)}", hint=tenant_files.advice(error)) from None
+        raise AgentError(f"{path}: {reason(error)}", hint=records.advice(error)) from None
     finally:
         os.umask(old)
     return made
@@ -303,7 +304,7 @@ def _lock(directory: str) -> int:
     try:
         descriptor = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise AgentError(f"{directory}/{LOCK}: {reason(error)}", hint=tenant_files.advice(error)) from None
+        raise AgentError(f"{directory}/{LOCK}: {reason(error)}", hint=records.advice(error)) from None
     until = time.monotonic() + OTHER
     while True:
         try:

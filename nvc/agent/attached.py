@@ -10,15 +10,15 @@ import asyncio
 import time
 
 from nvc.agent.status import StatusTenant, TenantGpu, TenantProcess
-from nvc.errors import ContainerError, InputError, NvcError
+from nvc.base.errors import ContainerError, InputError, NvcError
+from nvc.base.record import Record
+from nvc.bindings.guard import ATTACHED, GpuStatus, TenantStatus
 from nvc.guard import attach, attached
 from nvc.linux import syscalls
-from nvc.linux.guard import ATTACHED, GpuStatus, TenantStatus
-from nvc.record import Record
 from nvc.share import store
 from nvc.share.limits import Limits
 from nvc.share.model import PROBES, WHOLE_CAP, ResolvedGpu
-from nvc.share.words import parse_gpu
+from nvc.share.spec import parse_gpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nvc.agent.scheduler import Scheduler
+    from nvc.bindings.guard import Guard
     from nvc.guard.attached import AttachedProcess
-    from nvc.linux.guard import Guard
 
 
 class AttachedTenant(Record):

@@ -10,8 +10,8 @@ that is put into a running container (exec) ``status`` is "running", and ``pid``
 
 from __future__ import annotations
 
-from nvc.errors import AgentError
-from nvc.record import Record
+from nvc.base.errors import AgentError
+from nvc.base.record import Record
 from rpc.codec import CodecError, loads
 
 TYPE_CHECKING = False

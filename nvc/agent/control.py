@@ -1,4 +1,4 @@
-"""The control socket: lines in, lines out (nvc.agent.protocol), and who may say what."""
+"""The control socket: lines in, lines out (nvc.guard.protocol), and who may say what."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import socket
 import sys
 
-from nvc.agent import peer, protocol
-from nvc.errors import AgentError, NvcError, PrivilegeError
+from nvc.agent import peer
+from nvc.base.errors import AgentError, NvcError, PrivilegeError
+from nvc.guard import protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

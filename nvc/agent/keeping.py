@@ -10,7 +10,7 @@ import sys
 import time
 
 from nvc.agent import keeper
-from nvc.errors import AgentError, reason
+from nvc.base.errors import AgentError, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import socket
 from nvc.agent import peer
 from nvc.agent.container_state import LIMIT, parse
 from nvc.agent.keeper import NEW
-from nvc.errors import AgentError, NvcError, PrivilegeError
+from nvc.base.errors import AgentError, NvcError, PrivilegeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nvc.base.errors import NvcError
+from nvc.bindings.uvm import OFF
 from nvc.driver.pageable import ADVICE
-from nvc.errors import NvcError
-from nvc.linux.uvm import OFF
 from nvc.share import bounded
 
 TYPE_CHECKING = False

@@ -6,13 +6,14 @@ import asyncio
 import os
 import time
 
-from nvc.agent import metrics, report
+from nvc.agent import report
 from nvc.agent.attached import Attachments
+from nvc.agent.metrics import server
 from nvc.agent.part import Part
-from nvc.agent.protocol import DIRECTORY
 from nvc.agent.scheduler import Scheduler
-from nvc.agent.warming import Warming
-from nvc.errors import AgentError, InputError, NvcError, reason
+from nvc.agent.standby import Warming
+from nvc.base.errors import AgentError, InputError, NvcError, reason
+from nvc.guard.protocol import DIRECTORY
 from nvc.share.model import PROBES, PROBES_LIMIT, WEIGHT_LIMIT
 
 TYPE_CHECKING = False
@@ -196,7 +197,7 @@ class Metrics(Part):
             self._close()
         made = None
         if settings.metrics:
-            made = await metrics.serve(settings.metrics, lambda: report.status(self._agent), hami=settings.metrics_hami)
+            made = await server.serve(settings.metrics, lambda: report.status(self._agent), hami=settings.metrics_hami)
         self._close()
         self._server, self._served = made, wanted
 

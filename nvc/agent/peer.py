@@ -7,7 +7,7 @@ import grp
 import socket
 import struct
 
-from nvc.record import Record
+from nvc.base.record import Record
 
 #: include/uapi/asm-generic/socket.h, since 4.13; Python has no name for it.
 _SO_PEERGROUPS = 59

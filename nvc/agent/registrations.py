@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import time
 
-from nvc.agent import tenant_files
-from nvc.errors import AgentError, ContainerError, reason
-from nvc.record import Record
+from nvc.agent.state import records
+from nvc.base.errors import AgentError, ContainerError, reason
+from nvc.base.record import Record
 from nvc.share.store import start_time
 from rpc.codec import loads
 
@@ -28,7 +28,7 @@ _SUFFIX = ".json"
 _LIMIT = 64 << 10
 #: At a time: as many containers as a node may have, and some that are about to start.
 MOST = 4096
-_HINT = "nvc-runtime registers each container that it starts: start it with nvc-runtime (docs/agent.md)"
+_HINT = "nvc-runtime registers each container that it starts: start it with nvc-runtime (docs/user/agent.md)"
 
 
 class Registration(Record):
@@ -72,7 +72,7 @@ class Registrations:
             for name in sorted(os.listdir(self._directory)):
                 self._load(name)
         except OSError as error:
-            raise AgentError(f"{self._directory}: {reason(error)}", hint=tenant_files.advice(error)) from None
+            raise AgentError(f"{self._directory}: {reason(error)}", hint=records.advice(error)) from None
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -164,7 +164,7 @@ class Registrations:
         return made
 
     def _save(self, one: Registration) -> None:
-        tenant_files.write(f"{self._directory}/{one.number}{_SUFFIX}", one)
+        records.write(f"{self._directory}/{one.number}{_SUFFIX}", one)
         self._by_number[one.number] = one
 
     def _load(self, name: str) -> None:

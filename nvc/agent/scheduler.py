@@ -1,6 +1,7 @@
 """Who computes when, on every GPU: from tenants' limits and groups to timeslices and phases, through the guard.
 
-``nvc.guard.schedule`` decides, the guard writes slices and a thread of its keeps phases (native/guard/phase_keeper.c);
+``nvc.guard.scheduling`` decides, the guard writes slices and a thread of its keeps phases
+(native/guard/phase_keeper.c);
 here is what is between them: what was decided last, what has to be written, and when to look again. A plan that nobody
 renews ends by itself within VALID seconds, with everybody thawed. One that the guard refuses changes nothing: the plan
 before it is renewed and stays in force for the tenants that are in it.
@@ -12,19 +13,9 @@ import asyncio
 import errno
 import time
 
-from nvc.errors import ContainerError
-from nvc.guard.schedule import (
-    MOST_PHASES,
-    OWN_US,
-    PERIOD_US,
-    WHOLE,
-    Schedule,
-    Tenant,
-    decide,
-    expected,
-    parse_policy,
-)
-from nvc.record import Record
+from nvc.base.errors import ContainerError
+from nvc.base.record import Record
+from nvc.guard.scheduling import MOST_PHASES, OWN_US, PERIOD_US, WHOLE, Schedule, Tenant, decide, expected, parse_policy
 from nvc.share.limits import uuid_bytes
 
 TYPE_CHECKING = False
@@ -32,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
-    from nvc.linux.guard import TenantStatus
+    from nvc.bindings.guard import TenantStatus
     from nvc.share.limits import Limits
     from nvc.share.model import ResolvedGpu
 
     class SchedulingGuard(Protocol):
-        """What it needs of ``nvc.linux.guard.Guard``."""
+        """What it needs of ``nvc.bindings.guard.Guard``."""
 
         def status(self, tenant: int) -> TenantStatus: ...
         def slice(self, tenant: int, gpu: int, microseconds: int) -> None: ...
@@ -54,7 +45,7 @@ WINDOW = 1.0
 NOT_KNOWN = -1
 #: So many different problems are remembered as told.
 _TOLD = 1000
-#: Policies for which caps mean nothing (nvc.guard.schedule).
+#: Policies for which caps mean nothing (nvc.guard.scheduling).
 _WITHOUT_CAPS = ("preemptive", "soft", "native")
 
 
@@ -99,7 +90,7 @@ class Scheduler:
         period: int = PERIOD_US,
         problem: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """clock: seconds. policy: of GPUs that have none of their own. slots, period: ``nvc.guard.schedule.decide``.
+        """clock: seconds. policy: of GPUs that have none of their own. slots, period: ``nvc.guard.scheduling.decide``.
 
         problem: hears what the guard could not do, each text once. Raises InputError.
         """

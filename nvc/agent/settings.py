@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nvc.errors import InputError
-from nvc.guard.schedule import PERIOD_US, parse_policy
-from nvc.record import Record
+from nvc.base.errors import InputError
+from nvc.base.record import Record
+from nvc.guard.scheduling import PERIOD_US, parse_policy
 from nvc.share import policyfile
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ _SLOTS = (1, 1000)
 
 
 class AgentSettings(Record):
-    """directory: of its sockets; nvc-runtime looks there too. policy: of GPUs, a name of nvc.guard.schedule.POLICIES.
+    """directory: of its sockets; nvc-runtime looks there too. policy: of GPUs, a name of nvc.guard.scheduling.POLICIES.
 
     slots: how many tenants policy "fair" divides among.
     period_us: of a cap's on and off. metrics: ADDRESS:PORT for Prometheus, "" for none; metrics_hami: under HAMi's
@@ -41,7 +41,7 @@ def load(path: str = "") -> AgentSettings:
 
 
 def decode(table: Mapping[str, Any], name: str) -> AgentSettings:
-    """The settings in section [agent] of the file ``name``; ``nvc.configfile`` has checked keys and types.
+    """The settings in section [agent] of the file ``name``; ``nvc.base.config_file`` has checked keys and types.
 
     Raises InputError that names the key.
     """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nvc.record import Record
+from nvc.base.record import Record
 
 
 class StatusGpu(Record):
-    """A GPU. memory: bytes in all. policy: the name of its scheduling policy (nvc.guard.schedule)."""
+    """A GPU. memory: bytes in all. policy: the name of its scheduling policy (nvc.guard.scheduling)."""
 
     uuid: str
     minor: int

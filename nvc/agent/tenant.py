@@ -6,7 +6,7 @@ import select
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nvc.agent.tenant_files import TenantRecord
+    from nvc.agent.state.records import TenantRecord
     from nvc.share.limits import Limits
 
 

@@ -12,12 +12,13 @@ import os
 import signal
 import time
 
-from nvc.agent import books, channels, in_hand, tenant_files
 from nvc.agent.registrations import Registrations
+from nvc.agent.state import channels, inflight, ledger
+from nvc.agent.state import records as tenant_files
+from nvc.agent.state.records import TenantRecord
 from nvc.agent.tenant import Tenant
-from nvc.agent.tenant_files import TenantRecord
 from nvc.agent.waiting import Waiting
-from nvc.errors import AgentError, ContainerError, InputError, NvcError, reason
+from nvc.base.errors import AgentError, ContainerError, InputError, NvcError, reason
 from nvc.linux.restart import restart
 from nvc.share import limits as limits_file
 from nvc.share import store
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from nvc.agent.journal import Journal
     from nvc.agent.keeping import Keeping
     from nvc.agent.part import Part
-    from nvc.linux.guard import Guard
+    from nvc.bindings.guard import Guard
     from nvc.share.entry import Entry
     from nvc.share.limits import Limits
 
@@ -177,15 +178,15 @@ class Tenants:
         except OSError as error:
             raise _not_added(tenant, error) from error
         try:
-            answered, problem = books.keep(self._guard, self._directory, tenant.number, listeners)
+            answered, problem = ledger.keep(self._guard, self._directory, tenant.number, listeners)
             if problem:
                 self._journal.write("problem", what=problem, container=tenant.name)
             if waiting is not None:
                 pids = [pid for pid, _ in self._guard.processes(tenant.number)]
                 restart(waiting.of([tenant.record.pid, *pids]))
-            if answered or (listeners is not None and in_hand.answer(self._directory, tenant.number, listeners)):
+            if answered or (listeners is not None and inflight.answer(self._directory, tenant.number, listeners)):
                 self._journal.write("answered", tenant=tenant.number, container=tenant.record.container)
-            noted = in_hand.open_file(self._directory, tenant.number)
+            noted = inflight.open_file(self._directory, tenant.number)
             try:
                 self._guard.inflight(tenant.number, noted)
             finally:
@@ -373,7 +374,7 @@ def _not_added(tenant: Tenant, error: OSError) -> NvcError:
 
 def _words(limits: Limits) -> list[str]:
     from nvc.share.policy import as_wish
-    from nvc.share.words import format_gpu
+    from nvc.share.spec import format_gpu
 
     return [f"{gpu.uuid} {format_gpu(as_wish(gpu))}" for gpu in limits.gpus]
 

@@ -6,9 +6,9 @@ import fcntl
 import os
 import time
 
-from nvc.agent import channels
-from nvc.agent.tenant_files import TENANTS
-from nvc.errors import ContainerError
+from nvc.agent.state import channels
+from nvc.agent.state.records import TENANTS
+from nvc.base.errors import ContainerError
 from nvc.guard import attach
 from nvc.share import bounded
 

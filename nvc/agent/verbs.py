@@ -7,7 +7,7 @@ import asyncio
 from nvc.agent import report
 from nvc.share import change, policyfile, store
 from nvc.share.policy import as_wish
-from nvc.share.words import format_gpu, parse_gpu
+from nvc.share.spec import format_gpu, parse_gpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

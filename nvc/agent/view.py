@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvc.record import Record
+from nvc.base.record import Record
 from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP
 
 TYPE_CHECKING = False

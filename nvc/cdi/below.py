@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 import os
 
-from nvc.errors import InputError, MountError
-from nvc.execute import creation_failure
+from nvc.base.errors import InputError, MountError
+from nvc.base.undo import Undo
+from nvc.container.execute import creation_failure
 from nvc.linux.rights import Owner
-from nvc.linux.undo import Undo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

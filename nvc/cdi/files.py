@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from nvc import directories
+from nvc.base import directories
+from nvc.base.errors import InputError, NvcError, reason
+from nvc.base.record import Record
 from nvc.cdi import text
 from nvc.cdi.spec import CdiSpec, Problem, decode
-from nvc.errors import InputError, NvcError, reason
-from nvc.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,9 +10,9 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
+from nvc.base.record import Record
 from nvc.driver.locate import host_path, status
 from nvc.driver.places import GPUS
-from nvc.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

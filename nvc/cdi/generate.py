@@ -1,6 +1,7 @@
 """From an inventory to a CDI spec: a pure function.
 
-What a container gets is decided by ``nvc.plan``, the planner of ``configure``: its operations for the driver and for
+What a container gets is decided by ``nvc.container.plan``, the planner of ``configure``: its operations for the
+driver and for
 each device are told in the words of CDI here. So a library, a node or a rule is written once, and both ways give the
 same. What CDI cannot say (a mount below /proc, which runtimes refuse) is left to hooks, or to the container's own
 procfs.
@@ -11,21 +12,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from nvc import plan
-from nvc.capabilities import WORDS, DriverCapabilities
+from nvc.base.errors import DeviceError, InputError
+from nvc.base.record import Record
 from nvc.cdi import rules
 from nvc.cdi.spec import CdiDevice, CdiDeviceNode, CdiEdits, CdiHook, CdiMount, CdiSpec
-from nvc.errors import DeviceError, InputError
+from nvc.container import plan
+from nvc.container.operations import DEVICE, ApplicationProfile, BindMount, Symlink, Tmpfs
 from nvc.model import TEGRA, WSL, Container
-from nvc.operations import DEVICE, ApplicationProfile, BindMount, Symlink, Tmpfs
-from nvc.record import Record
+from nvc.request.capabilities import WORDS, DriverCapabilities
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from nvc.cdi.gather import DrmNode, Surroundings
+    from nvc.container.operations import Operation
     from nvc.model import Gpu, Host, Inventory, MigDevice
-    from nvc.operations import Operation
 
 STRATEGIES = ("index", "uuid", "type-index")
 #: "auto" is what the machine is: one of the next three.

@@ -1,7 +1,8 @@
 """What the hooks of a CDI spec do to a container, from inside its mount namespace (stage createContainer).
 
 The same code as ``configure``'s: paths below the root are descriptors (``nvc.linux.root``), nothing of the image is
-executed or mounted (``nvc.ldcache``), and file systems of our own come from ``nvc.execute``. Each function may be
+executed or mounted (``nvc.container.ldcache.update``), and file systems of our own come from
+``nvc.container.execute``. Each function may be
 called twice.
 """
 
@@ -11,30 +12,30 @@ import errno
 import os
 import stat
 
-from nvc.apply import apply
+from nvc.base.errors import InputError, MountError, reason
+from nvc.base.record import Record
 from nvc.cdi import loaderconf
 from nvc.cdi.below import Below
 from nvc.cdi.procfile import cover
-from nvc.compat import usable
-from nvc.container import inspect
-from nvc.container_messages import ContainerConfig, InspectRequest
-from nvc.errors import InputError, MountError, reason
-from nvc.injection import ShareWish
+from nvc.container.apply import apply
+from nvc.container.compat import usable
+from nvc.container.lookup import inspect
+from nvc.container.messages import ContainerConfig, InspectRequest
+from nvc.container.operations import ApplicationProfile, Tmpfs, UpdateLdcache
+from nvc.container.plan import SIMULATED_PROC
 from nvc.linux import procfd, rights
 from nvc.linux.root import Root
 from nvc.linux.syscalls import SyscallError
 from nvc.model import Host, Selection
-from nvc.operations import ApplicationProfile, Tmpfs, UpdateLdcache
-from nvc.plan import SIMULATED_PROC
-from nvc.record import Record
+from nvc.request.injection import ShareWish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from nvc.container import Located
-    from nvc.log import Log
+    from nvc.base.log import Log
+    from nvc.container.lookup import Located
 
 _PARAMS = "/proc/driver/nvidia/params"
 _COMPAT = "/compat"
@@ -45,7 +46,7 @@ class HookTarget(Record):
 
     rootfs: absolute path of its root, in our own mount namespace. timeout: seconds, of every wait. identifier: the
     runtime's, or "". share: the annotation that asks for a share, or "". environment: the container's, for a share.
-    bundle, seccomp, guard_off: as in ``nvc.injection.ShareWish``.
+    bundle, seccomp, guard_off: as in ``nvc.request.injection.ShareWish``.
     """
 
     rootfs: str
@@ -150,8 +151,8 @@ def share(target: HookTarget, option: str, config_path: str, simulated: str, dri
     wish = ShareWish(target.share, option, target.environment, config_path, *about)
     if not wish.may_matter():
         return False
-    from nvc.api import Config, Context
-    from nvc.share import inject
+    from nvc.inject import share as inject
+    from nvc.inject.api import Config, Context
 
     located = _locate(target, log)
     with _open(target) as root:

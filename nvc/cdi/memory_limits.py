@@ -7,18 +7,18 @@ the container's cgroup (nvmlDeviceSetMemoryLimits); here it is a share, with eve
 
 from __future__ import annotations
 
-from nvc.api import Config, ContainerOptions, Context
-from nvc.container_messages import ContainerConfig
-from nvc.errors import DeviceError, InputError
-from nvc.injection import ShareWish
+from nvc.base.errors import DeviceError, InputError
+from nvc.container.messages import ContainerConfig
+from nvc.inject.api import Config, ContainerOptions, Context
 from nvc.model import Selection
+from nvc.request.injection import ShareWish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from nvc.base.log import Log
     from nvc.cdi.hooks import HookTarget
-    from nvc.log import Log
     from nvc.model import Gpu
 
 NAME = "apply-cuda-memory-limits"

@@ -9,21 +9,21 @@ from __future__ import annotations
 import errno
 import os
 
-from nvc.apply import in_init_mount_namespace
-from nvc.errors import MountError
-from nvc.execute import ATTRIBUTES, failure, with_content
+from nvc.base.errors import MountError
+from nvc.base.undo import Undo
+from nvc.container.apply import in_init_mount_namespace
+from nvc.container.execute import ATTRIBUTES, failure, with_content
+from nvc.container.operations import Tmpfs
+from nvc.container.propagation import Propagation
 from nvc.linux import mounts, syscalls
 from nvc.linux.fd import Fd
-from nvc.linux.undo import Undo
 from nvc.model import ProcFile
-from nvc.operations import Tmpfs
-from nvc.propagation import Propagation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nvc.base.log import Log
     from nvc.linux.root import Root
     from nvc.linux.tree import Tree
-    from nvc.log import Log
 
 _PROC_MAGIC = 0x9FA0  # linux/magic.h
 _TMPFS_SIZE = "1m"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nvc.base.record import Record
 from nvc.cdi import rules
-from nvc.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 
 if TYPE_CHECKING:
     from typing import Any

@@ -14,9 +14,9 @@ from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
 from nvc.agent.parts import Metrics, Scheduling, Warm
 from nvc.agent.settings import load
+from nvc.base.errors import NvcError, PrivilegeError
 from nvc.cli.settings import Settings
 from nvc.driver.pageable import ask
-from nvc.errors import NvcError, PrivilegeError
 from nvc.model import Host
 from nvc.sim import host
 
@@ -59,8 +59,8 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
 
 
 def _inventory(general: Settings, journal: Journal) -> Sequence[Gpu]:
-    from nvc import api
-    from nvc.log import open_log
+    from nvc.base.log import open_log
+    from nvc.inject import api
 
     try:
         with general.open(api, open_log(general.debug)) as context:

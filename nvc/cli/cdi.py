@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nvc.base.errors import InputError
 from nvc.cdi import files, text
 from nvc.cdi.generate import HOOKS, MODES, OTHER_MODES, PLATFORMS, STRATEGIES, GenerateOptions
 from nvc.cli.cdi_hook import HOOK_PROGRAM
 from nvc.cli.settings import Settings
-from nvc.errors import InputError
 from nvc.model import DriverOptions
 
 if TYPE_CHECKING:
-    from nvc.api import Context
     from nvc.cdi.spec import CdiSpec
+    from nvc.inject.api import Context
 
 _DEFAULT_HOOK = f"/usr/local/bin/{HOOK_PROGRAM}"
 _spec_dirs = click.option(
@@ -123,9 +123,9 @@ def generate(
         nvc-py cdi generate --mode management --output /var/run/cdi/management.yaml
         nvc-py --sim /tmp/machine cdi generate
     """
-    from nvc.capabilities import DriverCapabilities
     from nvc.cdi.gather import gather
     from nvc.cdi.generate import generate as make
+    from nvc.request.capabilities import DriverCapabilities
 
     form = _form(output, form)
     _check_mode(mode)
@@ -221,8 +221,8 @@ def find_hook(program: str | None = None) -> str:
 
 
 def _context(settings: Settings | None) -> Context:
-    from nvc import api
-    from nvc.log import open_log
+    from nvc.base.log import open_log
+    from nvc.inject import api
 
     general = settings or Settings()
     return general.open(api, open_log(general.debug))
@@ -240,7 +240,7 @@ def _form(output: str, form: str | None) -> str:
 
 def _share(words: str | None) -> str | None:
     if words:
-        from nvc.share.words import parse
+        from nvc.share.spec import parse
 
         parse(words)
     return words

@@ -12,7 +12,7 @@ import sys
 
 import click
 
-from nvc.errors import NvcError
+from nvc.base.errors import NvcError
 
 HOOK_PROGRAM = "nvc-cdi-hook"
 

@@ -44,8 +44,9 @@ def doctor(
         nvc-py doctor --only engines --engine docker
         nvc-py --sim /tmp/machine doctor
     """
-    from nvc import api, preload
-    from nvc.log import Log, open_log
+    from nvc.base.log import Log, open_log
+    from nvc.inject import api
+    from nvc.share import preload
 
     general = (settings or Settings()).replace(cache=False)  # a look changes nothing, the inventory neither
     with general.open(api, open_log(general.debug) if general.debug else Log.none()) as context:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import ShellComplete, get_completion_class, shell_complete
 
+from nvc.base.errors import InputError
 from nvc.cli import options
 from nvc.cli.groups import load
 from nvc.cli.main import completion_variable
-from nvc.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nvc.cli.getopt import Option
+    from nvc.cli.compat.getopt import Option
 
 _WIDTH = 100
 _PATHS = {"FILE": click.Path(), "PATH": click.Path(), "DIR": click.Path(file_okay=False)}

@@ -1,6 +1,6 @@
 """Entry of the command: reads the words, calls one command, turns every failure into a line and an exit code.
 
-A command's module is imported only when it is called, and the library (``nvc.api``) only when all words could be
+A command's module is imported only when it is called, and the library (``nvc.inject.api``) only when all words could be
 read: a mistake on the command line starts nothing.
 """
 
@@ -10,10 +10,10 @@ import os
 import sys
 
 from nvc import __version__
+from nvc.base.errors import NvcError
+from nvc.base.log import Log, debug_file, open_log
 from nvc.cli import options, settings, text
-from nvc.cli.getopt import ArgumentError, Parsed, parse
-from nvc.errors import NvcError
-from nvc.log import Log, debug_file, open_log
+from nvc.cli.compat.getopt import ArgumentError, Parsed, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def program_name(path: str) -> str:
 def main(arguments: Sequence[str], program: str, library: Library | None = None) -> int:
     """Run the command line ``arguments`` (without the program's name); the exit code.
 
-    library: stands in for ``nvc.api``. Never raises, except what ends the interpreter.
+    library: stands in for ``nvc.inject.api``. Never raises, except what ends the interpreter.
     """
     invocation = _Invocation(program, library)
     try:
@@ -96,16 +96,16 @@ class _Invocation:
             raise ArgumentError(name, f"missing argument {operands[len(chosen.operands)]}")
         general = settings.read(parsed)
         if command == "configure":
-            from nvc.cli import configure
+            from nvc.cli.compat import configure
 
             request = configure.read(chosen)
             return configure.run(request, *self.begin(general), self.log)
         if command == "list":
-            from nvc.cli import list
+            from nvc.cli.compat import list
 
             listing = list.read(chosen, rest)
             return list.run(listing, *self.begin(general), self.log)
-        from nvc.cli import info
+        from nvc.cli.compat import info
 
         form = info.read(chosen)
         return info.run(form, *self.begin(general), self.log)
@@ -122,7 +122,7 @@ class _Invocation:
             text.emit(2, f"{self.program}: SIMULATED machine: {general.sim}\n")
         if self.library is not None:
             return general, self.library
-        from nvc import api
+        from nvc.inject import api
 
         return general, api
 

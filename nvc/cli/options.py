@@ -3,8 +3,8 @@ are made from these rows."""
 
 from __future__ import annotations
 
-from nvc.capabilities import MEANINGS
-from nvc.cli.getopt import Option
+from nvc.cli.compat.getopt import Option
+from nvc.request.capabilities import MEANINGS
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -135,9 +135,9 @@ GROUPS: dict[str, tuple[str, str]] = {
     "cdi-hook": ("nvc.cli.cdi_hook", "cdi_hook"),
     "runtime": ("nvc.cli.runtime", "runtime"),
     "doctor": ("nvc.cli.doctor", "doctor"),
-    "share": ("nvc.cli.share", "share"),
+    "share": ("nvc.cli.share.commands", "share"),
     "sim": ("nvc.cli.sim", "sim"),
-    "top": ("nvc.cli.top", "top"),
+    "top": ("nvc.cli.top.command", "top"),
     "agent": ("nvc.cli.agent", "agent"),
     "seccomp": ("nvc.cli.seccomp", "seccomp"),
 }

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nvc.base.errors import UsageError
 from nvc.engines.config import HOOK, RUNTIME, EngineConfig
 from nvc.engines.files import Files, backup_path, write
 from nvc.engines.table import ENGINES, Engine, places
-from nvc.errors import UsageError
 
 if TYPE_CHECKING:
     from nvc.engines.config import FileEdit, Plan

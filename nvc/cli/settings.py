@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from nvc.errors import InputError
-from nvc.option_words import LibraryOptions, library_options
-from nvc.record import Record
-from nvc.userspec import parse_user
+from nvc.base.errors import InputError
+from nvc.base.record import Record
+from nvc.request.options import LibraryOptions, library_options
+from nvc.request.userspec import parse_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from nvc import api
-    from nvc.cli.getopt import Parsed
-    from nvc.log import Log
+    from nvc.base.log import Log
+    from nvc.cli.compat.getopt import Parsed
+    from nvc.inject import api
 
     class Library(Protocol):
-        """``nvc.api``, or what a test puts in its place."""
+        """``nvc.inject.api``, or what a test puts in its place."""
 
         @property
         def Config(self) -> type[api.Config]: ...
@@ -34,7 +34,7 @@ TIMEOUT_LIMIT = 24 * 3600.0
 
 
 class Settings(Record):
-    """The global options. Fields as in ``nvc.api.Config``; library: options of ``nvc_init``."""
+    """The global options. Fields as in ``nvc.inject.api.Config``; library: options of ``nvc_init``."""
 
     debug: str = ""
     library: LibraryOptions = LibraryOptions()

@@ -7,7 +7,7 @@ import os
 import sys
 
 from nvc import __version__
-from nvc.errors import NvcError, reason
+from nvc.base.errors import NvcError, reason
 from nvc.model import NVCAPS_DEV
 
 TYPE_CHECKING = False

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from nvc.base.errors import NvcError
 from nvc.doctor.finding import Finding, error, note, ok, warning
 from nvc.driver.nvcaps import MIG_MINORS
 from nvc.driver.pageable import ADVICE
 from nvc.driver.places import DRIVER, IMEX_MAJOR, platform
 from nvc.driver.tables import FIRMWARE_DIRECTORY
-from nvc.errors import NvcError
 from nvc.formats.procfs import char_majors, nvrm_version
 from nvc.model import TEGRA
 

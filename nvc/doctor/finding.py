@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nvc.record import Record
+from nvc.base.record import Record
 
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe

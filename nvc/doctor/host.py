@@ -7,10 +7,10 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from nvc.base.errors import InputError
 from nvc.doctor.finding import Finding, error, note, ok, warning
 from nvc.doctor.probe import table
 from nvc.driver.inventory import CACHE, SIZE_LIMIT
-from nvc.errors import InputError
 from nvc.formats import FormatError, mountinfo
 
 if TYPE_CHECKING:
@@ -30,15 +30,16 @@ def _config(probe: Probe) -> tuple[Place | None, dict[str, Any]]:
 
 def _decode(place: Place) -> None:
     """Read the file as all its readers do, with every value. Raises InputError as they do."""
-    from nvc import configfile, hookconfig
     from nvc.agent import settings
+    from nvc.base import config_file
+    from nvc.request import hook_config
     from nvc.share import policy
 
     if place.status() is None:
         raise InputError(f"{place}: dangling symbolic link", hint="hook, runtime and agent refuse it")
     data, name = place.data(), str(place)
-    hookconfig.decode(data, name)
-    tables, _ = configfile.tables(data, name)
+    hook_config.decode(data, name)
+    tables, _ = config_file.tables(data, name)
     policy.decode(tables.get(policy.SECTION, {}), name)
     settings.decode(tables.get(settings.SECTION, {}), name)
 

@@ -12,9 +12,9 @@ import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from nvc.base.errors import NvcError
+from nvc.bindings.uvm import OFF
 from nvc.driver.locate import host_path, read_bytes, resolve
-from nvc.errors import NvcError
-from nvc.linux.uvm import OFF
 
 if TYPE_CHECKING:
     from nvc.model import Host, Inventory

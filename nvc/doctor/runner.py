@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from nvc.base.errors import NvcError, reason
 from nvc.doctor.finding import Check, Finding, error, note, ok, warning
 from nvc.doctor.probe import BadFile
-from nvc.errors import NvcError, reason
 from nvc.linux.process import fork
 
 if TYPE_CHECKING:

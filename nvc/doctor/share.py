@@ -7,9 +7,9 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nvc import preload
 from nvc.doctor.finding import Finding, ok, warning
 from nvc.doctor.probe import Place
+from nvc.share import preload
 
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe

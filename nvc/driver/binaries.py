@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 
+from nvc.base.errors import DetectionError, reason
 from nvc.driver import tables
 from nvc.driver.locate import host_path, is_missing, resolve, status
-from nvc.errors import DetectionError, reason
 from nvc.model import DriverFile
 
 TYPE_CHECKING = False

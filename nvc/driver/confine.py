@@ -11,15 +11,16 @@ import errno
 import os
 import resource
 
-from nvc.errors import InitializationError, reason
-from nvc.linux import const, library, rights, syscalls
+from nvc.base.errors import InitializationError, reason
+from nvc.bindings import library
+from nvc.linux import const, rights, syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from nvc.log import Log
+    from nvc.base.log import Log
     from nvc.model import Host
 
 #: The driver root's NVML must use the libraries that this interpreter runs on, not the driver root's own: two

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 
-from nvc import directories
+from nvc.base import directories
 from nvc.driver.locate import read_text
 from nvc.formats.procfs import FileAttributes, file_attributes
 

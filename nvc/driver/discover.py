@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nvc.base.errors import DetectionError, reason
 from nvc.driver import binaries, nvcaps
 from nvc.driver.gpus import find_gpus
 from nvc.driver.libraries import Chooser, host_arch, rows
@@ -10,7 +11,6 @@ from nvc.driver.nodes import find_nodes
 from nvc.driver.places import platform, read_majors
 from nvc.driver.served import served_nodes
 from nvc.driver.tables import NODES
-from nvc.errors import DetectionError, reason
 from nvc.formats import FormatError, ldcache
 from nvc.model import WSL, DriverInfo, Inventory
 

@@ -5,7 +5,7 @@ Numbers are NVML's own; ``nvc.driver.discover`` converts them to those of the mo
 
 from __future__ import annotations
 
-from nvc.record import Record
+from nvc.base.record import Record
 
 
 class SystemRequest(Record):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
+from nvc.base.errors import reason
 from nvc.driver import tables
 from nvc.driver.locate import host_path, resolve
 from nvc.driver.nvcaps import MIG_MINORS
 from nvc.driver.places import CAPABILITIES, GPUS, gpu_node
-from nvc.errors import reason
 from nvc.formats.procfs import pci_address
 from nvc.model import NVCAPS_DEV, NVCAPS_NONE, Gpu, MigDevice
 

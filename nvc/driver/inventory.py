@@ -12,12 +12,12 @@ import errno
 import os
 import stat
 
-from nvc import directories
+from nvc.base import directories
+from nvc.base.errors import reason
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.locate import host_path
 from nvc.driver.machinekey import identities, machine_key, view_key
 from nvc.driver.places import cap_node
-from nvc.errors import reason
 from nvc.model import Inventory
 from rpc.codec import dumps, loads
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from nvc.log import Log
+    from nvc.base.log import Log
     from nvc.model import DriverOptions, Host
 
     Facts = tuple[NvmlSystem, tuple[NvmlGpu, ...]]

@@ -12,19 +12,19 @@ import os
 import stat
 import time
 
+from nvc.base.errors import reason
+from nvc.base.record import Record
 from nvc.driver.devicefiles import attributes, make_node
 from nvc.driver.locate import read_text
 from nvc.driver.places import CAPS_MAJOR, IMEX_MAJOR, cap_node, gpu_node, imex_path
-from nvc.errors import reason
 from nvc.formats.procfs import FileAttributes, char_majors, numbered
 from nvc.model import CONTROL_MINOR, MODESET_MINOR, NVIDIA_MAJOR, DeviceNode
-from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from nvc.log import Log
+    from nvc.base.log import Log
     from nvc.model import Host
 
 PCI_VENDOR = 0x10DE

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import posixpath
 
+from nvc.base.errors import DetectionError, reason
 from nvc.driver import tables
 from nvc.driver.locate import host_path, open_file, resolve
-from nvc.errors import DetectionError, reason
 from nvc.formats import FormatError, elf, ldcache
 from nvc.model import DriverFile
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import stat
 
+from nvc.base.errors import DetectionError, reason
 from nvc.driver import tables
 from nvc.driver.locate import is_missing, status
-from nvc.errors import DetectionError, reason
 from nvc.model import DeviceNode
 
 TYPE_CHECKING = False

@@ -7,9 +7,9 @@ Capability files are read below the driver root, /proc/devices and mig-minors on
 
 from __future__ import annotations
 
+from nvc.base.errors import DetectionError, reason
 from nvc.driver.locate import host_path, read_text, resolve, status
 from nvc.driver.places import CAPABILITIES, CAPS_MAJOR, DRIVER, cap_node, read_majors
-from nvc.errors import DetectionError, reason
 from nvc.formats import FormatError
 from nvc.formats.procfs import file_attributes, mig_minors
 from nvc.model import NVCAPS_DEV, NVCAPS_NONE, NVCAPS_PROC, Nvcap

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 
+from nvc.base.errors import DetectionError, InitializationError
 from nvc.driver.facts import NvmlGpu, NvmlMig, NvmlSystem
-from nvc.errors import DetectionError, InitializationError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from nvc.errors import NvcError
+    from nvc.base.errors import NvcError
 
 LIBRARY = "libnvidia-ml.so.1"
 #: Of a GPU for which NVML has no brand: NVML_BRAND_UNKNOWN.

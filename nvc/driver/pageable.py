@@ -11,11 +11,11 @@ import errno
 import os
 import stat
 
+from nvc.base.record import Record
+from nvc.bindings import uvm
+from nvc.bindings.uvm import ATS, HMM, OFF
 from nvc.driver.locate import host_path, read_text, resolve
 from nvc.formats.procfs import char_majors
-from nvc.linux import uvm
-from nvc.linux.uvm import ATS, HMM, OFF
-from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

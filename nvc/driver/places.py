@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
+from nvc.base.errors import DetectionError, reason
 from nvc.driver.locate import host_path, read_text, resolve, status
-from nvc.errors import DetectionError, reason
 from nvc.formats.procfs import char_majors
 from nvc.model import DXG_NODE, NVIDIA_MAJOR, TEGRA, WSL, DeviceNode
 

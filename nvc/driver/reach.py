@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 
-from nvc.errors import InitializationError, MountError, reason
+from nvc.base.errors import InitializationError, MountError, reason
 from nvc.linux import cgroup, rights
 from nvc.model import DXG_NODE
 
@@ -20,9 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nvc.base.log import Log
+    from nvc.base.undo import Undo
     from nvc.linux.fd import Fd
-    from nvc.linux.undo import Undo
-    from nvc.log import Log
     from nvc.model import Host
 
 #: One of them exists: that of NVIDIA's driver, or WSL's.

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import stat
 
+from nvc.base.errors import DetectionError, ImexError, reason
 from nvc.driver.locate import host_path, is_missing, read_text, status
 from nvc.driver.places import DRIVER, IMEX_MAJOR, imex_path, read_majors
-from nvc.errors import DetectionError, ImexError, reason
 from nvc.model import NVCAPS_DEV, DeviceNode, ImexChannel, ProcFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nvc.log import Log
+    from nvc.base.log import Log
     from nvc.model import Gpu, Host, Inventory
 
 #: Files of /proc/driver/nvidia that the container gets a copy of, with a text to replace in each.

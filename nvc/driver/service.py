@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from nvc.base.errors import InitializationError
+from nvc.base.verbs import raise_remote, system_error, translate
 from nvc.driver.facts import GpuRequest, NvmlGpu, NvmlSystem, SystemRequest
 from nvc.driver.places import platform
 from nvc.driver.verbs import DRIVER
-from nvc.errors import InitializationError
 from nvc.model import TEGRA, WSL
-from nvc.verbs import raise_remote, system_error, translate
 from rpc import process
 from rpc.errors import RemoteError
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
 
+    from nvc.base.log import Log
     from nvc.driver.nvml import Nvml
     from nvc.driver.tegra import Tegra
-    from nvc.log import Log
     from nvc.model import Host
     from rpc.client import Client
     from rpc.method import Message
@@ -41,7 +41,8 @@ class _Handlers:
 
     def prepare(self) -> None:
         """Drop all rights, then load NVML. Raises InitializationError."""
-        from nvc.linux import library, rights
+        from nvc.bindings import library
+        from nvc.linux import rights
 
         rights.parent_death_signal(self._parent)
         rights.set_name("nvc:[driver]")
@@ -63,16 +64,16 @@ class _Handlers:
     def _way_to_begin(self) -> Callable[[], Nvml | Tegra] | None:
         """The platform's replacement for NVML's initialisation, after its imports and reads; None on most machines."""
         if self._platform == TEGRA:
+            from nvc.bindings.library import cuda_version
             from nvc.driver.tegra import Tegra, look
-            from nvc.linux.library import cuda_version
 
             facts = look(self._host)
             return lambda: Tegra(facts, cuda_version, self._log)
         if self._platform == WSL:
             import pynvml
 
+            from nvc.bindings import dxcore, library
             from nvc.driver import wsl
-            from nvc.linux import dxcore, library
 
             return lambda: wsl.initialize(pynvml, library.load, dxcore.adapters, self._log)
         return None

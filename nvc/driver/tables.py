@@ -6,8 +6,8 @@ and 5.2 step 6 (links). ``docs/internals/adding-a-driver-library.md`` says how t
 
 from __future__ import annotations
 
+from nvc.base.record import Record
 from nvc.model import CONTROL_MINOR, MODESET_MINOR, NVIDIA_MAJOR
-from nvc.record import Record
 
 
 class Link(Record):

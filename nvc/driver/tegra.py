@@ -13,21 +13,21 @@ import os
 import re
 import stat
 
+from nvc.base.errors import DetectionError, reason
+from nvc.base.record import Record
 from nvc.driver import tables
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.locate import host_path, read_bytes, read_text, resolve, status
 from nvc.driver.places import TEGRA_RELEASE
-from nvc.errors import DetectionError, reason
 from nvc.formats import FormatError, csvmounts
 from nvc.model import NVCAPS_NONE, TEGRA, DeviceNode, DriverFile, DriverInfo, Gpu, Inventory
-from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from nvc.base.log import Log
     from nvc.formats.csvmounts import CsvRow
-    from nvc.log import Log
     from nvc.model import DriverOptions, Host
 
 #: "# R35 (release), REVISION: 4.1, GCID: ..."
@@ -72,7 +72,7 @@ def _text(path: str) -> str:
 
 
 class Tegra:
-    """The driver service's verbs, in NVML's place. ask: ``nvc.linux.library.cuda_version``."""
+    """The driver service's verbs, in NVML's place. ask: ``nvc.bindings.library.cuda_version``."""
 
     def __init__(self, facts: TegraFacts, ask: Callable[[str], int], log: Log) -> None:
         self._facts = facts

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nvc.base.errors import DetectionError, InitializationError
+from nvc.base.verbs import HelperService, Verb
 from nvc.driver.facts import GpuRequest, NvmlGpu, NvmlSystem, SystemRequest
-from nvc.errors import DetectionError, InitializationError
-from nvc.verbs import HelperService, Verb
 
 _SLOW = (
     "the GPU driver takes too long to start: keep it loaded with nvidia-persistenced (nvidia-smi -pm 1), "

@@ -12,11 +12,11 @@ import os
 import posixpath
 import stat
 
+from nvc.base.errors import DetectionError, InitializationError, reason
 from nvc.driver import binaries, nvml, tables
 from nvc.driver.libraries import Chooser, host_arch, rows
 from nvc.driver.locate import host_path, resolve, status
 from nvc.driver.places import WSL_LIBRARIES
-from nvc.errors import DetectionError, InitializationError, reason
 from nvc.model import DXG_NODE, NVCAPS_NONE, WSL, DeviceNode, DriverFile, DriverInfo, Gpu, Inventory
 
 TYPE_CHECKING = False
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from nvc.base.log import Log
     from nvc.driver.facts import NvmlGpu, NvmlSystem
     from nvc.driver.tables import Library
     from nvc.formats import ldcache
-    from nvc.log import Log
     from nvc.model import DriverOptions, Host
 
 #: WDDM of the first Windows driver that works below WSL (libnvidia-container.md 8.1).
@@ -42,7 +42,7 @@ def initialize(
 ) -> nvml.Nvml:
     """The NVML of the driver store. Runs in the driver service, without rights.
 
-    adapters: ``nvc.linux.dxcore.adapters``. Raises InitializationError.
+    adapters: ``nvc.bindings.dxcore.adapters``. Raises InitializationError.
     """
     try:
         found = adapters(_library())

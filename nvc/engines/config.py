@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from nvc.record import Record
+from nvc.base.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,10 +10,10 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from typing import NamedTuple
 
+from nvc.base.errors import InputError
 from nvc.engines import edit, steps
 from nvc.engines.changes import Change, Path, Tree, applied, get, has, table
 from nvc.engines.config import EngineConfig, FileEdit, Plan, Sources
-from nvc.errors import InputError
 
 #: File version -> the CRI plugin's table (containerd docs/PLUGINS.md).
 PLUGINS: dict[int, Path] = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from nvc.base.errors import InputError
 from nvc.engines.changes import Change, Path, Tree, applied, emptied, fulfilled, has, towards
-from nvc.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

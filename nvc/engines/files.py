@@ -12,8 +12,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from nvc import directories
-from nvc.errors import InputError, NvcError, PrivilegeError, reason
+from nvc.base import directories
+from nvc.base.errors import InputError, NvcError, PrivilegeError, reason
 
 if TYPE_CHECKING:
     from nvc.engines.config import FileEdit

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nvc.base.errors import InputError
 from nvc.engines import edit, steps
 from nvc.engines.changes import Change, Tree, get
 from nvc.engines.config import HOOK, EngineConfig, FileEdit, Sources
-from nvc.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

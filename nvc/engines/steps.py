@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
+from nvc.base.errors import InputError
 from nvc.engines import edit, jsontext, tomltext
 from nvc.engines.changes import Tree, get, table
 from nvc.engines.config import RUNTIME, EngineConfig, FileEdit, Sources
-from nvc.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import posixpath
 
+from nvc.base.record import Record
 from nvc.formats import FormatError
-from nvc.record import Record
 
 #: Bytes of a list, and its rows, that are read. Jetson's have some hundred rows.
 MAX_SIZE, MAX_ROWS = 1 << 20, 10000

@@ -10,8 +10,8 @@ from __future__ import annotations
 import io
 from typing import cast
 
+from nvc.base.record import Record
 from nvc.formats import FormatError
-from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

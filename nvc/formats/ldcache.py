@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from struct import Struct
 
+from nvc.base.record import Record
 from nvc.formats import FormatError
-from nvc.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

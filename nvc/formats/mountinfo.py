@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nvc.base.record import Record
 from nvc.formats import FormatError
-from nvc.record import Record
 
 
 class Mount(Record):

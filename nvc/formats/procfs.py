@@ -6,8 +6,8 @@ Sources: kernel ``fs/proc/devices.c``; open-gpu-kernel-modules ``nv-procfs.c`` (
 
 from __future__ import annotations
 
+from nvc.base.record import Record
 from nvc.formats import FormatError
-from nvc.record import Record
 
 _HEX = frozenset("0123456789abcdefABCDEF")
 

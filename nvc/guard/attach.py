@@ -14,10 +14,11 @@ import os
 import stat
 import struct
 
-from nvc.errors import ContainerError, DeviceError, InputError, reason
+from nvc.base.errors import ContainerError, DeviceError, InputError, reason
+from nvc.bindings import rmcontrol
 from nvc.guard import attached
 from nvc.guard.attached import AttachedChannel, AttachedGroup, AttachedProcess
-from nvc.linux import rmcontrol, syscalls
+from nvc.linux import syscalls
 from nvc.linux.fd import Fd
 from nvc.share import limits as limits_file
 from nvc.share import processes, region, store

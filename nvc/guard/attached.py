@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from nvc.record import Record
+from nvc.base.record import Record
 from nvc.share import store
 from rpc.codec import dumps, loads
 

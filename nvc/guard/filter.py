@@ -16,7 +16,7 @@ Facts: gpu-sharing-kernel.md 5.1, 5.3, 5.6; OCI runtime-spec, config-linux.md, "
 
 from __future__ import annotations
 
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

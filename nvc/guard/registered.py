@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import os
 
-from nvc.errors import AgentError, ContainerError, InputError, PrivilegeError, reason
+from nvc.base.errors import AgentError, ContainerError, InputError, PrivilegeError, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from nvc.agent.protocol import Client
-    from nvc.injection import ShareWish
+    from nvc.guard.protocol import Client
+    from nvc.request.injection import ShareWish
     from nvc.share.policy import Policy
 
 #: Seconds for the agent's answer, of nvc-runtime and of the share step.
 SECONDS = 5.0
 #: How the text begins that goes to the agent with a container's listener (linux.seccomp.listenerMetadata).
 METADATA = "nvc"
-_START = "start it with nvc-runtime, where nvc-agent runs (docs/agent.md)"
+_START = "start it with nvc-runtime, where nvc-agent runs (docs/user/agent.md)"
 
 
 def listener(directory: str) -> str:
@@ -68,8 +68,8 @@ def _claims(profile: dict[str, Any], socket: str) -> bool:
 
 
 def _confirm(wish: ShareWish, pid: int, directory: str) -> None:
-    from nvc.agent.protocol import Client
     from nvc.guard.filter import fault
+    from nvc.guard.protocol import Client
 
     why = fault(wish.seccomp, listener(directory))
     if why:
@@ -89,7 +89,7 @@ def _confirm(wish: ShareWish, pid: int, directory: str) -> None:
 
 def _is_known(pid: int, directory: str) -> bool:
     """By the process alone, without a config.json (``configure``). Raises AgentError for an agent that hangs."""
-    from nvc.agent.protocol import Client, NoAgent
+    from nvc.guard.protocol import Client, NoAgent
 
     if not pid:
         return False

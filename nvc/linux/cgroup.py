@@ -10,11 +10,11 @@ from __future__ import annotations
 import errno
 import os
 
+from nvc.base.undo import Undo
 from nvc.formats import mountinfo
 from nvc.linux import const, devices_v1, devices_v2, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
-from nvc.linux.undo import Undo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

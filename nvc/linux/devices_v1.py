@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 
-from nvc.errors import MountError
+from nvc.base.errors import MountError
+from nvc.base.undo import Undo
 from nvc.linux import syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
-from nvc.linux.undo import Undo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ import errno
 import os
 import struct
 
-from nvc.errors import MountError
+from nvc.base.errors import MountError
+from nvc.base.undo import Undo
 from nvc.linux import bpf, const, syscalls
 from nvc.linux.bpf import Program, Unreadable, instruction
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
-from nvc.linux.undo import Undo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import errno
 import os
 import stat
 
+from nvc.base.undo import Undo
 from nvc.linux import const, mounts_legacy, procfd, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
 from nvc.linux.tree import Tree
-from nvc.linux.undo import Undo
 
 RDONLY = const.MOUNT_ATTR_RDONLY
 NOSUID = const.MOUNT_ATTR_NOSUID

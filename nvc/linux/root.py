@@ -14,11 +14,11 @@ import errno
 import os
 import stat
 
+from nvc.base.undo import Undo
 from nvc.linux import const, syscalls
 from nvc.linux.fd import Fd, same_file
 from nvc.linux.rights import Owner
 from nvc.linux.syscalls import SyscallError
-from nvc.linux.undo import Undo
 from nvc.linux.walk import Walk, open_name
 
 _RESOLVE = const.RESOLVE_IN_ROOT | const.RESOLVE_NO_MAGICLINKS

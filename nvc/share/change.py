@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvc.errors import ContainerError, InputError, reason
+from nvc.base.errors import ContainerError, InputError, reason
 from nvc.share import store
 from nvc.share.policy import Policy, change
 

@@ -7,10 +7,10 @@ gpu-sharing-kernel 1.2. docs/user/sharing.md has the tables for users; a test ho
 
 from __future__ import annotations
 
-from nvc.errors import InputError
-from nvc.record import Record
+from nvc.base.errors import InputError
+from nvc.base.record import Record
 from nvc.share.model import WHOLE_CAP, WHOLE_MEMORY, GpuShare, Share
-from nvc.share.words import MEMORY_LEAST, MEMORY_LIMIT, parse, shown
+from nvc.share.spec import MEMORY_LEAST, MEMORY_LIMIT, parse, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import os
 import stat
 import time
 
-from nvc.errors import ContainerError, reason
-from nvc.record import Record
+from nvc.base.errors import ContainerError, reason
+from nvc.base.record import Record
 from nvc.share import limits
 from rpc.codec import loads
 

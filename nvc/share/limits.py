@@ -11,8 +11,8 @@ import struct
 import time
 from binascii import crc32
 
+from nvc.base.record import Record
 from nvc.formats import FormatError
-from nvc.record import Record
 from nvc.share.model import PRIORITIES, WHOLE_CAP, ResolvedGpu
 
 MAGIC, VERSION, SIZE = 0x4C43564E, 1, 8192

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvc.record import Record
+from nvc.base.record import Record
 
 PRIORITIES = ("normal", "low", "high")
 #: A whole GPU's time in the unit of ``cap``: 1/1000.
@@ -36,7 +36,7 @@ class Share(Record):
     """What is wished for a container.
 
     default: for every GPU that ``per_gpu`` does not name. per_gpu: (selector, wish) pairs, selectors in the form of
-    ``nvc.share.words``. off: no share at all; then nothing else is said.
+    ``nvc.share.spec``. off: no share at all; then nothing else is said.
     """
 
     default: GpuShare | None = None
@@ -65,7 +65,7 @@ class Resolved(Record):
 
     gpus: one entry per GPU that the container sees, in its order; empty when there is no share. source: who asked:
     "annotation", "--share", "NVC_SHARE", a dialect's variable, "default" or "". warnings: for the log and the user.
-    text: the wish that was granted, in the words of ``nvc.share.words``, percentages resolved.
+    text: the wish that was granted, in the words of ``nvc.share.spec``, percentages resolved.
     """
 
     gpus: tuple[ResolvedGpu, ...] = ()

@@ -10,9 +10,10 @@ import os
 import stat
 import time
 
-from nvc.errors import ContainerError
-from nvc.linux import rmcontrol, syscalls
-from nvc.record import Record
+from nvc.base.errors import ContainerError
+from nvc.base.record import Record
+from nvc.bindings import rmcontrol
+from nvc.linux import syscalls
 from nvc.share import bounded, processes, region
 from nvc.share.limits import NODE_CONTROL
 from nvc.share.model import DEFAULT_WEIGHT

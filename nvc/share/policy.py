@@ -8,13 +8,13 @@ as far as the maximum goes.
 
 from __future__ import annotations
 
-from nvc.errors import InputError
-from nvc.record import Record
-from nvc.selection import normalize_bus_id
+from nvc.base.errors import InputError
+from nvc.base.record import Record
+from nvc.request.selection import normalize_bus_id
 from nvc.share import dialects
 from nvc.share.dialects import Wish
 from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, WHOLE_MEMORY, GpuShare, Resolved, ResolvedGpu, Share
-from nvc.share.words import OFF, format_cap, format_gpu, format_memory, format_share, parse, parse_gpu
+from nvc.share.spec import OFF, format_cap, format_gpu, format_memory, format_share, parse, parse_gpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class Policy(Record):
 
 
 def decode(table: Mapping[str, Any], name: str) -> Policy:
-    """The policy in section [share] of the configuration file ``name``; ``nvc.configfile`` has checked keys and types.
+    """The policy in section [share] of the configuration file ``name``; ``nvc.base.config_file`` has checked keys
+    and types.
 
     Raises InputError that names the key.
     """

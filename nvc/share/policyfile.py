@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from nvc import configfile
-from nvc.errors import InputError
+from nvc.base import config_file
+from nvc.base.errors import InputError
 from nvc.share.policy import SECTION, Policy, decode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-CONFIG = configfile.CONFIG
+CONFIG = config_file.CONFIG
 #: Where the agent is, unless the file's section [agent] says otherwise.
 AGENT = "/run/nvc/agent"
 
@@ -21,13 +21,13 @@ def load(path: str = "") -> Policy:
     The container toolkit's file has none: where that is named, the usual one counts. Raises InputError for a file that
     cannot be read or does not make sense: no rule may be lost by a typing mistake.
     """
-    path = "" if configfile.is_toolkits(path) else path
+    path = "" if config_file.is_toolkits(path) else path
     return decode(read(path).get(SECTION, {}), path or CONFIG)
 
 
 def load_node(path: str = "") -> tuple[Policy, str]:
     """The rules, and the agent's directory, of the file that ``load`` reads. Raises InputError."""
-    path = "" if configfile.is_toolkits(path) else path
+    path = "" if config_file.is_toolkits(path) else path
     content, name = read(path), path or CONFIG
     table = content.get("agent", {})
     directory = table.get("directory", AGENT) if isinstance(table, dict) else None
@@ -38,9 +38,9 @@ def load_node(path: str = "") -> tuple[Policy, str]:
 
 def read(path: str = "") -> dict[str, Any]:
     """All tables of that file; none when the usual one does not exist. Raises InputError."""
-    return configfile.load(path or CONFIG, must_exist=bool(path))
+    return config_file.load(path or CONFIG, must_exist=bool(path))
 
 
 def parse(data: bytes, name: str) -> Policy:
     """The rules in the text of a configuration file called ``name``. Raises InputError."""
-    return decode(configfile.tables(data, name)[0].get(SECTION, {}), name)
+    return decode(config_file.tables(data, name)[0].get(SECTION, {}), name)

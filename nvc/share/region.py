@@ -10,8 +10,8 @@ import fcntl
 import os
 import struct
 
+from nvc.base.record import Record
 from nvc.formats import FormatError
-from nvc.record import Record
 
 MAGIC, VERSION, PAGE, SLOTS = 0x5243564E, 1, 4096, 8192
 SIZE = PAGE * (1 + SLOTS)

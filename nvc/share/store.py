@@ -18,7 +18,7 @@ import errno
 import os
 import stat
 
-from nvc.errors import ContainerError, InputError, PrivilegeError, reason
+from nvc.base.errors import ContainerError, InputError, PrivilegeError, reason
 from nvc.share import limits, region
 from nvc.share.entry import LIMITS as LIMITS
 from nvc.share.entry import (

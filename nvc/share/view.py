@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nvc.reasons import REASONS
-from nvc.record import Record
+from nvc.base.record import Record
+from nvc.bindings.reasons import REASONS
 from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, ResolvedGpu
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from nvc.errors import InputError, reason
+from nvc.base.errors import InputError, reason
 from nvc.model import Host
 
 #: The description that the simulated NVML reads; its presence makes a directory a simulated machine

@@ -5,7 +5,7 @@ Source: nv-caps.c; libnvidia-container.md 3.8.
 
 from __future__ import annotations
 
-from nvc.record import Record
+from nvc.base.record import Record
 from nvc.sim.description import MachineDescription
 
 #: Sizes of the table that the kernel module counts minors through, whatever the machine has.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from nvc.base.record import DecodeError
 from nvc.driver.tables import STORE_FILES
 from nvc.model import TEGRA, WSL
-from nvc.record import DecodeError
 from nvc.sim.description import DAMAGES, PAGEABLE, GpuDescription, MachineDescription
 from nvc.sim.files import EXTRA_BINARIES, LIBRARIES, known_names
 

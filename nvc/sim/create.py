@@ -9,9 +9,9 @@ import stat
 import tempfile
 from collections.abc import Callable
 
-from nvc.errors import DetectionError, InputError, reason
+from nvc.base.errors import DetectionError, InputError, reason
+from nvc.base.record import Record
 from nvc.model import Host
-from nvc.record import Record
 from nvc.sim import MACHINE_FILE, elfwriter, host, platforms, templates
 from nvc.sim.description import MachineDescription, checked, load
 from nvc.sim.files import TLS_NOTE, InstalledLibrary, binaries, libraries

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from nvc.errors import InputError, reason
-from nvc.record import DecodeError, Record
+from nvc.base.errors import InputError, reason
+from nvc.base.record import DecodeError, Record
 
 _MACHINES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "machines")
 _BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.0")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from nvc.record import Record
+from nvc.base.record import Record
 
 EM_386, EM_ARM, EM_X86_64, EM_AARCH64 = 3, 40, 62, 183
 _ET_DYN, _PT_LOAD, _PT_DYNAMIC, _PT_NOTE, _PT_GNU_STACK = 3, 1, 2, 4, 0x6474E551

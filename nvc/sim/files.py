@@ -8,7 +8,7 @@ that table is nvc/driver/tables.py, and tests compare the two.
 
 from __future__ import annotations
 
-from nvc.record import Record
+from nvc.base.record import Record
 from nvc.sim.description import MachineDescription
 
 #: In ``since`` and ``until``: the driver's major version.

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from nvc.errors import DetectionError, reason
+from nvc.base.errors import DetectionError, reason
 
 #: Usually milliseconds.
 _LDCONFIG_TIMEOUT_S = 60.0

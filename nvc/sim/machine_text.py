@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 from nvc.sim.caps import ci_access, gi_access
 from nvc.sim.description import PAGEABLE, GpuDescription, MachineDescription, MigLayout
 from nvc.sim.platforms import CONTROL, store

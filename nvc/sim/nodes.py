@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 
-from nvc.errors import reason
+from nvc.base.errors import reason
 from nvc.model import CONTROL_MINOR, MODESET_MINOR, NVIDIA_MAJOR, DeviceNode
 from nvc.sim import caps, platforms
 from nvc.sim.description import MachineDescription

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from nvc.errors import DetectionError, InputError, MountError, PrivilegeError, reason
+from nvc.base.errors import DetectionError, InputError, MountError, PrivilegeError, reason
 from nvc.linux import const, syscalls
 from nvc.sim import MACHINE_FILE, templates
 from nvc.sim import host as simulated_host

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from nvc.errors import DetectionError, reason
+from nvc.base.errors import DetectionError, reason
 
 #: machine_load.c: this marker, padded to 32 bytes, stands before the room for the text.
 _MARKER = b"@(nvc-sim baked machine text)@".ljust(32, b"\0")

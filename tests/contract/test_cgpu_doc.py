@@ -10,8 +10,8 @@ import click
 import pytest
 
 from nvc.cli import groups, options
-from nvc.guard.schedule import POLICIES, parse_policy
-from nvc.share import dialects, words
+from nvc.guard.scheduling import POLICIES, parse_policy
+from nvc.share import dialects, spec
 
 TEXT = (Path(__file__).parents[2] / "docs/user/cgpu.md").read_text()
 #: gpu-sharing-kernel.md 1.3.
@@ -100,9 +100,9 @@ def test_every_command_that_is_named_is_there(line: str) -> None:
     assert given <= known
     for word in rest:
         if re.match(r"(mem|cap|weight|priority)=", word):
-            assert words.parse_gpu(word)
+            assert spec.parse_gpu(word)
 
 
 @pytest.mark.parametrize("wish", re.findall(r"NVC_SHARE=([^\s`]+)", TEXT))
 def test_its_examples_are_shares(wish: str) -> None:
-    assert words.parse(wish)
+    assert spec.parse(wish)

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ISSUE = "Enforcement of shares against hostile programs"
 #: Where a reader learns what a guard is.
-PAGES = ("README.md", "SECURITY.md", "docs/guard.md")
+PAGES = ("README.md", "SECURITY.md", "docs/internals/guard.md")
 
 
 def text(page: str) -> str:

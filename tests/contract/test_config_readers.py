@@ -12,11 +12,11 @@ import pytest
 
 from hook import config as hook_config
 from nvc.agent import settings
+from nvc.base.errors import InputError
+from nvc.base.log import Log
 from nvc.cdi import hooks
 from nvc.doctor import runner
-from nvc.errors import InputError
-from nvc.injection import ShareWish
-from nvc.log import Log
+from nvc.request.injection import ShareWish
 from nvc.share import policyfile
 from tests.support.doctor_tree import CHECKS, Tree
 
@@ -159,11 +159,11 @@ def test_a_link_to_nothing_is_no_missing_file(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_cdi_hook_refuses_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nvc import injection
+    from nvc.inject import planner
 
     path = tmp_path / "config.toml"
     path.write_text(f"[shres]\n{RULE}")
-    monkeypatch.setattr(injection, "NODE_CONFIG", str(path))
+    monkeypatch.setattr(planner, "NODE_CONFIG", str(path))
     monkeypatch.setattr(policyfile, "CONFIG", str(path))
     with pytest.raises(InputError, match=r"section \[shres\] is unknown"):
         hooks.share(hooks.HookTarget(str(tmp_path)), "", "", "", Log.none())
@@ -211,10 +211,10 @@ def test_the_nodes_rules_hold_for_a_hook_that_is_told_the_toolkits_file(
     theirs, ours = tmp_path / "nvidia-container-runtime/config.toml", tmp_path / "ours.toml"
     theirs.write_text("disable-require = true\n")
     ours.write_text(f"[share]\n{RULE}")
-    from nvc import injection
+    from nvc.inject import planner
 
     monkeypatch.setattr(policyfile, "CONFIG", str(ours))
-    monkeypatch.setattr(injection, "NODE_CONFIG", str(ours))
+    monkeypatch.setattr(planner, "NODE_CONFIG", str(ours))
 
     assert ShareWish(config=str(theirs)).may_matter()
     assert policyfile.load(str(theirs)).default.memory_part == 250_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hook.__main__ import serve
-from nvc import errors
+from nvc.base import errors
 from nvc.cli.main import main
 
 DOCUMENT = Path(__file__).parents[2] / "docs/user/errors.md"

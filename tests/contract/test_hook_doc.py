@@ -9,8 +9,8 @@ import pytest
 
 from hook.arguments import OPTIONS, STAGES
 from hook.process import _ALLOWED
-from nvc.capabilities import WORDS
-from nvc.configfile import KEYS
+from nvc.base.config_file import KEYS
+from nvc.request.capabilities import WORDS
 
 TEXT = (Path(__file__).parents[2] / "docs/user/hook.md").read_text()
 NAMES = [

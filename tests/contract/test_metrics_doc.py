@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nvc.agent.metrics_hami import HAMI
-from nvc.agent.metrics_rows import ROWS
+from nvc.agent.metrics.hami import HAMI
+from nvc.agent.metrics.rows import ROWS
 from nvc.agent.settings import AgentSettings, decode
-from nvc.reasons import REASONS
+from nvc.bindings.reasons import REASONS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/user/metrics.md").read_text()

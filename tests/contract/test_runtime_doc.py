@@ -9,7 +9,7 @@ import pytest
 from hook.config import MODES, HookConfig
 from hook.runtime.gated import ROWS
 from hook.runtime.modify import GATED
-from nvc.configfile import KEYS, RUNTIME
+from nvc.base.config_file import KEYS, RUNTIME
 
 TEXT = (Path(__file__).parents[2] / "docs/user/runtime.md").read_text()
 NAMES = [

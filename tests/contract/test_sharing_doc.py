@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from nvc.share import dialects, policy, words
-from nvc.share.words import parse
+from nvc.share import dialects, policy, spec
+from nvc.share.spec import parse
 
 TEXT = (Path(__file__).parents[2] / "docs/user/sharing.md").read_text()
 SINGLE = sorted(name for name in (*dialects.VARIABLES, *dialects.IGNORED) if not re.search(r"_\d+$", name))
 
 
 @pytest.mark.parametrize(
-    "name", [*SINGLE, *words._WORDS, *policy._RULES, "clamp", "allow-off", "variables", "guard", "allow-guard-off"]
+    "name", [*SINGLE, *spec._WORDS, *policy._RULES, "clamp", "allow-off", "variables", "guard", "allow-guard-off"]
 )
 def test_it_is_named(name: str) -> None:
     assert re.search(rf"[`\n ]{re.escape(name)}\b", TEXT)

@@ -38,9 +38,9 @@ COLD = (
     "nvc.cli.groups",
     "nvc.cli.help",
     "nvc.cli.runtime",
-    "nvc.cli.share",
+    "nvc.cli.share.commands",
     "nvc.cli.sim",
-    "nvc.cli.top",
+    "nvc.cli.top.command",
     "nvc.__main__",
 )
 HOT_EXCEPTIONS = ("nvc.driver.inventory", "nvc.driver.runtime", "nvc.driver.facts")
@@ -57,7 +57,7 @@ def hot_modules() -> list[str]:
 
 
 def test_the_list_of_hot_modules_is_not_empty() -> None:
-    assert {"rpc.codec", "nvc.plan", "nvc.apply", "nvc.linux.syscalls"} <= set(hot_modules())
+    assert {"rpc.codec", "nvc.container.plan", "nvc.container.apply", "nvc.linux.syscalls"} <= set(hot_modules())
 
 
 @pytest.mark.parametrize("module", hot_modules())

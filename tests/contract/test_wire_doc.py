@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nvc.container_verbs import CONTAINER
+from nvc.base.verbs import Verb
+from nvc.container.verbs import CONTAINER
 from nvc.driver.verbs import DRIVER
-from nvc.verbs import Verb
 
 PAGE = Path(__file__).parents[2] / "docs/internals/wire.md"
 

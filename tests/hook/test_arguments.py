@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hook.arguments import ALIASES, OPTIONS, STAGES, Arguments, parse, usage
-from nvc.errors import UsageError
+from nvc.base.errors import UsageError
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hook.bundle import CONFIG_LIMIT, Bundle, decode, read, rootfs
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 from rpc.codec import dumps
 
 GOOD: dict[str, Any] = {"ociVersion": "1.0.2", "process": {"env": ["A=1"]}, "root": {"path": "rootfs"}}

@@ -9,10 +9,10 @@ import pytest
 
 from hook.config import HookConfig, decode, load
 from hook.swarm import CONFIG_LIMIT, FILES
-from nvc.capabilities import WORDS
-from nvc.configfile import KEYS
-from nvc.errors import InputError
+from nvc.base.config_file import KEYS
+from nvc.base.errors import InputError
 from nvc.model import CSV_DIRECTORY
+from nvc.request.capabilities import WORDS
 
 SAMPLE = """
 #accept-nvidia-visible-devices-as-volume-mounts = false

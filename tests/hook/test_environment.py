@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hook.environment import chosen, is_legacy_image, is_true, items, parse, visible_devices
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 
 LEGACY = {"CUDA_VERSION": "9.0.176"}
 

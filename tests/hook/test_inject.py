@@ -11,10 +11,10 @@ from hook.config import HookConfig
 from hook.inject import container_options, give, ldconfig, library_options
 from hook.request import HookRequest
 from hook.target import Target
-from nvc.api import Config, ContainerConfig
-from nvc.errors import DeviceError, InputError, MountError
+from nvc.base.errors import DeviceError, InputError, MountError
+from nvc.inject.api import Config, ContainerConfig
 from nvc.model import DeviceNode, Gpu, MigDevice, MigSelection, Nvcap, Selection
-from nvc.option_words import ContainerOptions, LibraryOptions
+from nvc.request.options import ContainerOptions, LibraryOptions
 
 
 def gpu(index: int, *, migs: tuple[MigDevice, ...] = ()) -> Gpu:
@@ -51,7 +51,7 @@ class FakeSession:
 
 
 class FakeContext:
-    """Stands where ``nvc.api.Context`` does."""
+    """Stands where ``nvc.inject.api.Context`` does."""
 
     def __init__(self, selection: Selection = Selection(), fail: Exception | None = None) -> None:  # noqa: B008 frozen
         self.calls: list[Any] = []
@@ -243,7 +243,7 @@ def test_library_options(config: HookConfig, simulated: bool, expected: LibraryO
 
 
 def test_container_options_fit_the_library() -> None:
-    from nvc.capabilities import WORDS
+    from nvc.request.capabilities import WORDS
 
     found = container_options(HookRequest((), WORDS), HookConfig(no_cgroups=True), supervised=False)
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hook.target import Target
-from nvc.errors import DeviceError, MountError
+from nvc.base.errors import DeviceError, MountError
 
 GPU = ("NVIDIA_VISIBLE_DEVICES=0",)
 Serve = Callable[..., Any]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hook import bundle, mount_requests
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 
 PLACE = "/var/run/nvidia-container-devices"
 

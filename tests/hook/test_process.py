@@ -188,7 +188,8 @@ def test_closed_stdin_is_an_empty_state(launcher: Path) -> None:
 
 
 def test_the_file_that_modules_are_read_from_stays_open() -> None:
-    """Seen: a hook started from ``nvc.boot``'s bundle could import nothing after it had closed what it inherited."""
+    """Seen: a hook started from ``nvc.base.boot``'s bundle could import nothing after it had closed what it
+    inherited."""
     command = [sys.executable, "-I", "-S", str(PROGRAMS / "keep_bundle_open.py"), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
 

@@ -7,8 +7,8 @@ import pytest
 from hook.config import HookConfig
 from hook.environment import items
 from hook.request import HookRequest, build, capabilities, imex_channels, requirements
-from nvc.capabilities import WORDS
-from nvc.errors import ImexError, InputError, MigConfigError, MigMonitorError
+from nvc.base.errors import ImexError, InputError, MigConfigError, MigMonitorError
+from nvc.request.capabilities import WORDS
 
 EVERY = tuple(sorted(WORDS))
 DEFAULT = ("compute", "utility")

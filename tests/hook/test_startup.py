@@ -21,8 +21,8 @@ OURS = {
     "hook.state",
     "hook.swarm",
     "nvc",
-    "nvc.errors",
-    "nvc.record",
+    "nvc.base.errors",
+    "nvc.base.record",
     "rpc",
     "rpc.codec",
 }

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hook.state import PID_LIMIT, State, decode, read, require_inside, require_pid
-from nvc.errors import ContainerError, InputError
+from nvc.base.errors import ContainerError, InputError
 from rpc.codec import dumps
 
 RUNC = '"ociVersion":"1.0.2-dev","id":"t1","status":"creating"'

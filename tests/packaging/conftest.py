@@ -51,7 +51,7 @@ def next_deb(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(["dpkg-deb", "-R", str(deb), str(tree)], check=True)
     control = tree / "DEBIAN/control"
     control.write_text(control.read_text().replace("Version: 1.0\n", "Version: 1.1\n"))
-    (tree / "usr/lib/nvc-py/nvc/cli/dryrun.py").unlink()
+    (tree / "usr/lib/nvc-py/nvc/cli/compat/dryrun.py").unlink()
     with open(tree / "etc/default/nvc-cdi-refresh", "a") as defaults:
         defaults.write("# new in 1.1\n")
     file = deb.with_name("nvc-py_1.1.deb")

@@ -48,7 +48,7 @@ def test_nothing_stays_after_installing_using_upgrading_removing_and_purging(
     install(machine, next_deb)
     assert "1.1" in machine.run("dpkg-query", "-W", "nvc-py")
     assert "--sim /tmp/machine" in (machine.root / _DEFAULT[1:]).read_text()
-    assert not (machine.root / "usr/lib/nvc-py/nvc/cli/dryrun.py").exists()
+    assert not (machine.root / "usr/lib/nvc-py/nvc/cli/compat/dryrun.py").exists()
     assert not list((machine.root / "usr/lib/nvc-py/nvc/cli/__pycache__").glob("dryrun.*"))
     assert "/dev/nvidia0" in machine.run("nvc-py", "--sim", "/tmp/machine", "list")
 

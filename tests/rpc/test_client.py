@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nvc.record import Record
+from nvc.base.record import Record
 from rpc import channel
 from rpc.channel import Channel
 from rpc.errors import NOT_PROCESSED, TIMED_OUT, RemoteError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nvc.record import Record
+from nvc.base.record import Record
 from rpc import channel
 from rpc.channel import Channel
 from rpc.errors import ChannelError, Stop

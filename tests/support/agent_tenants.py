@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from nvc.agent.protocol import Client
-from nvc.errors import NvcError
+from nvc.base.errors import NvcError
+from nvc.guard.protocol import Client
 from nvc.share import store
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu

@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
-from nvc.agent.protocol import Client
 from nvc.agent.status import AgentStatus, StatusTenant
-from nvc.errors import AgentError
+from nvc.base.errors import AgentError
+from nvc.guard.protocol import Client
 from tests.support import fuse, leftovers
 from tests.support.bed import Bed
 from tests.support.bundle import Container

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from nvc.base.log import Log
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.inventory import load
-from nvc.log import Log
 from nvc.model import DriverOptions, Inventory
 from tests.support.driver_root import H200, SYSTEM, DriverRoot
 

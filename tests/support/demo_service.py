@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from nvc.record import Record
+from nvc.base.record import Record
 from rpc import channel
 from rpc.channel import Channel
 from rpc.client import Client

@@ -6,8 +6,8 @@ import errno
 import os
 import shutil
 
-from nvc.errors import InitializationError
-from nvc.linux.uvm import ATS, HMM
+from nvc.base.errors import InitializationError
+from nvc.bindings.uvm import ATS, HMM
 from nvc.model import Host, Inventory
 from tests.support.doctor_cases_software import PRIVATE, Change, cdi_hooks, other_driver
 from tests.support.doctor_tree import MOUNTINFO_V2, Tree

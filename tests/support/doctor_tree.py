@@ -8,14 +8,14 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from nvc import preload
-from nvc.api import Config, Context
+from nvc.base.log import Log
+from nvc.bindings.uvm import OFF
 from nvc.doctor import runner, table
 from nvc.doctor.finding import Finding
 from nvc.doctor.probe import Probe
-from nvc.linux.uvm import OFF
-from nvc.log import Log
+from nvc.inject.api import Config, Context
 from nvc.model import Host, Inventory
+from nvc.share import preload
 from nvc.sim.create import create
 
 MOUNTINFO_V2 = "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n27 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from nvc.agent.scheduler import Scheduler
+from nvc.bindings.guard import Guard, TenantStatus
 from nvc.guard.filter import ALLOW, NOTIFY, merge
-from nvc.linux.guard import Guard, TenantStatus
 from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu

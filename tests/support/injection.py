@@ -18,17 +18,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nvc.capabilities import DriverCapabilities
-from nvc.container import Located, inspect
-from nvc.container_messages import ContainerConfig, InspectRequest
-from nvc.log import Log
+from nvc.base.log import Log
+from nvc.container.lookup import Located, inspect
+from nvc.container.messages import ContainerConfig, InspectRequest
+from nvc.container.plan import SIMULATED_PROC, Scope, device_mount, driver_mount, ldcache_update, merge
 from nvc.model import DeviceNode, DriverFile, DriverInfo, Gpu, ProcFile
-from nvc.plan import SIMULATED_PROC, Scope, device_mount, driver_mount, ldcache_update, merge
+from nvc.request.capabilities import DriverCapabilities
 from tests.support import leftovers
 from tests.support.isolation import in_namespaces
 
 if TYPE_CHECKING:
-    from nvc.operations import Operation
+    from nvc.container.operations import Operation
 
 VERSION = "999.10.01"
 LIBRARIES = ("libcuda.so", "libnvidia-ml.so")

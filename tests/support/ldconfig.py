@@ -1,4 +1,5 @@
-"""A program in ldconfig's place that tells what it sees, and the ways to have it run (``nvc.ldcache``)."""
+"""A program in ldconfig's place that tells what it sees, and the ways to have it run
+(``nvc.container.ldcache.update``)."""
 
 from __future__ import annotations
 
@@ -6,12 +7,12 @@ import os
 import time
 from pathlib import Path
 
-from nvc import ldcache_process
-from nvc.apply import apply
-from nvc.container import Located
-from nvc.ldcache import open_program
-from nvc.log import Log
-from nvc.operations import UpdateLdcache
+from nvc.base.log import Log
+from nvc.container.apply import apply
+from nvc.container.ldcache import process
+from nvc.container.ldcache.update import open_program
+from nvc.container.lookup import Located
+from nvc.container.operations import UpdateLdcache
 
 #: poll and recvmsg (asm/unistd_64.h, asm-generic/unistd.h: ppoll), which the process that will be ldconfig waits in.
 WAITING = ("7", "47") if os.uname().machine == "x86_64" else ("73", "212")
@@ -51,7 +52,7 @@ def run(
 def wait_for(program: Path | str) -> int:
     """The process that waits to be ``program``, once it waits."""
     with open_program(str(program)) as file:
-        pid = ldcache_process.in_advance(file)
+        pid = process.in_advance(file)
     end = time.monotonic() + 20
     while Path(f"/proc/{pid}/syscall").read_text().split()[0] not in WAITING:
         assert time.monotonic() < end

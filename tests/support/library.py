@@ -1,20 +1,20 @@
-"""A stand-in for ``nvc.api``: answers from an Inventory and writes down what it is asked to do."""
+"""A stand-in for ``nvc.inject.api``: answers from an Inventory and writes down what it is asked to do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from nvc import api
-from nvc.log import Log
+from nvc.base.log import Log
+from nvc.container.operations import Symlink
+from nvc.inject import api
 from nvc.model import DriverInfo, DriverOptions, Gpu, Inventory, MigDevice, Selection
-from nvc.operations import Symlink
-from nvc.option_words import DEFAULT_CONTAINER_OPTIONS, ContainerOptions, LibraryOptions
-from nvc.requirements import Facts, check
-from nvc.selection import select
+from nvc.request.options import DEFAULT_CONTAINER_OPTIONS, ContainerOptions, LibraryOptions
+from nvc.request.requirements import Facts, check
+from nvc.request.selection import select
 
 if TYPE_CHECKING:
-    from nvc.operations import Operation
+    from nvc.container.operations import Operation
 
 _EVERYTHING = DriverOptions()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nvc.agent.protocol import Client
 from nvc.agent.registrations import Registration, Registrations
+from nvc.guard.protocol import Client
 
 
 def register(registrations: Registrations, container: str, pid: int, bundle: str = "/") -> Registration:

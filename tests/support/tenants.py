@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from nvc.linux.guard import GpuStatus, Guard, TenantStatus
+from nvc.bindings.guard import GpuStatus, Guard, TenantStatus
 from nvc.share import limits
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from nvc.agent import warming
+from nvc.agent import standby
 from tests.support import launchers
 from tests.support.cgroupview import CgroupView
 
@@ -51,8 +51,8 @@ class WarmBed:
 
     def start(self, view: CgroupView | None = None) -> None:
         """Serve, in a mount namespace that shows ``view``. Returns when it does."""
-        listener = warming.listen(str(self.socket))
-        command = warming.command(listener.fileno(), str(self.library))
+        listener = standby.listen(str(self.socket))
+        command = standby.command(listener.fileno(), str(self.library))
         self.process = subprocess.Popen(
             command if view is None else view.wrap(command),
             pass_fds=(listener.fileno(),),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nvc.agent.protocol import Client
-from nvc.errors import InputError
+from nvc.base.errors import InputError
+from nvc.guard.protocol import Client
 from tests.support import leftovers, registered
 from tests.support.agentbed import Held, RunningAgent, build_rawalloc
 from tests.support.attacks import SOURCES as ATTACKS

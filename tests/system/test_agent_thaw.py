@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.agent.protocol import Client
+from nvc.guard.protocol import Client
 from tests.support import leftovers
 from tests.support.agent_tenants import RunningAgent
 from tests.support.guarded import build_launcher

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from nvc.agent.protocol import Client
-from nvc.errors import ContainerError, InputError, NvcError
+from nvc.base.errors import ContainerError, InputError, NvcError
+from nvc.bindings import rmcontrol
+from nvc.bindings.guard import ATTACHED, Guard
 from nvc.guard import attach, attached
 from nvc.guard.attached import AttachedProcess
-from nvc.linux import rmcontrol, syscalls
-from nvc.linux.guard import ATTACHED, Guard
+from nvc.guard.protocol import Client
+from nvc.linux import syscalls
 from nvc.share import store
 from nvc.share.limits import Limits, uuid_bytes
 from nvc.share.model import ResolvedGpu

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from nvc.bindings.guard import Guard
 from nvc.guard.filter import merge
-from nvc.linux.guard import Guard
 from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from nvc import preload
+from nvc.share import preload
 from tests.support import harmless, native
 from tests.support.bed import Bed
 from tests.support.harmless import ENVIRONMENT, Ground

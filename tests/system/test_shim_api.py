@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc import preload
+from nvc.share import preload
 from tests.support.native import build
 from tests.support.simgpu import Probe, SimGpu, make_machine, with_gpu
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nvc.linux import rmcontrol, syscalls
+from nvc.bindings import rmcontrol
+from nvc.linux import syscalls
 from nvc.share.region import set_own
 from tests.support.repeated import good
 from tests.support.simgpu import Probe, SimGpu, make_machine, with_gpu

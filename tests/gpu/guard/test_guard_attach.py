@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nvc.errors import ContainerError
+from nvc.base.errors import ContainerError
 from nvc.guard import attach
 from nvc.guard.attached import AttachedProcess
 from tests.gpu.guard.conftest import Starts

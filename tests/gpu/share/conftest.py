@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nvc import preload
+from nvc.share import preload
 from nvc.share.model import ResolvedGpu
 from tests.support import loose_share
 from tests.support import native as native_parts

@@ -1,6 +1,6 @@
 """``keep_bundle_open.py ROOT``: prints whether descriptors are open after hook.process closed what was inherited.
 
-The second of three is that of a finder, as nvc.boot's bundle is.
+The second of three is that of a finder, as nvc.base.boot's bundle is.
 """
 
 import os

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hook.runtime.command import Command, parse
-from nvc.errors import UsageError
+from nvc.base.errors import UsageError
 
 CONTAINERD = "--root /run/containerd/runc/default --log /b/log.json --log-format json"
 

@@ -11,9 +11,9 @@ import pytest
 
 from hook.config import HookConfig
 from hook.runtime import cdi, edits
+from nvc.base.errors import InputError
 from nvc.cdi.files import SpecFile
 from nvc.cdi.spec import CdiDevice, CdiDeviceNode, CdiEdits, CdiHook, CdiIntelRdt, CdiMount, CdiNetDevice, CdiSpec
-from nvc.errors import InputError
 
 NULL = {"path": "/dev/null", "type": "c", "major": 1, "minor": 3, "fileMode": 0o666}
 

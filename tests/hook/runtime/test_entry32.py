@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hook.runtime import entry32
-from nvc.errors import NvcError
+from nvc.base.errors import NvcError
 from nvc.linux import syscalls
 from nvc.linux.syscalls import SyscallError
 from tests.hook.runtime.conftest import Bench

@@ -13,9 +13,9 @@ import pytest
 
 from nvc.agent.attached import Attachments
 from nvc.agent.scheduler import Scheduler
-from nvc.errors import InputError
+from nvc.base.errors import InputError
+from nvc.bindings.guard import Guard
 from nvc.guard.attached import AttachedGroup, AttachedProcess
-from nvc.linux.guard import Guard
 from nvc.share import store
 
 UUID = "GPU-00000000-0000-0000-0000-000000000001"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nvc.agent.container_state import LIMIT, parse
-from nvc.errors import AgentError
+from nvc.base.errors import AgentError
 
 STATE = {"ociVersion": "1.0.2", "id": "c1", "status": "creating", "pid": 7, "bundle": "/b"}
 MESSAGE = {"ociVersion": "0.2.0", "fds": ["seccompFd"], "pid": 7, "metadata": "nvc", "state": STATE}

@@ -20,10 +20,10 @@ from nvc.agent.journal import Journal
 from nvc.agent.keeping import Keeping
 from nvc.agent.notify import Systemd
 from nvc.agent.registrations import Registrations
-from nvc.agent.tenant_files import TENANTS, prepare
+from nvc.agent.state.records import TENANTS, prepare
 from nvc.agent.tenants import Tenants
-from nvc.errors import AgentError
-from nvc.linux.guard import Guard
+from nvc.base.errors import AgentError
+from nvc.bindings.guard import Guard
 from nvc.share import store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu

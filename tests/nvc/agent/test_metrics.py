@@ -12,13 +12,14 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from nvc.agent import metrics, metrics_rows
-from nvc.agent.metrics import parse, text
-from nvc.agent.metrics_hami import HAMI
-from nvc.agent.metrics_rows import ROWS, TENANTS
+from nvc.agent.metrics import rows
+from nvc.agent.metrics import server as metrics
+from nvc.agent.metrics.hami import HAMI
+from nvc.agent.metrics.rows import ROWS, TENANTS
+from nvc.agent.metrics.server import parse, text
 from nvc.agent.status import AgentStatus
-from nvc.errors import AgentError, InputError
-from nvc.reasons import REASONS
+from nvc.base.errors import AgentError, InputError
+from nvc.bindings.reasons import REASONS
 from tests.support.agent_status import GIB, UUIDS, share, status, tenant
 
 OPEN = "application/openmetrics-text; version=1.0.0"
@@ -54,7 +55,7 @@ def test_every_metric_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_our_names_follow_the_rules(row: metrics_rows.Row) -> None:
+def test_our_names_follow_the_rules(row: rows.Row) -> None:
     assert re.fullmatch(r"nvc_[a-z_]+", row.name)
     assert (row.kind == "counter") == row.name.endswith("_total")
     # A name that ends like a unit is one, and says so.

@@ -12,9 +12,9 @@ import pytest
 
 from nvc.agent import pageable
 from nvc.agent.journal import Journal
+from nvc.base.errors import InputError
+from nvc.bindings.uvm import ATS, HMM, OFF
 from nvc.driver.pageable import ADVICE
-from nvc.errors import InputError
-from nvc.linux.uvm import ATS, HMM, OFF
 
 
 def told(ask: Callable[[], str], seconds: float = 20.0) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
 from nvc.agent.listener import ListenerSocket
 from nvc.agent.peer import Peer
-from nvc.agent.protocol import VERBS
+from nvc.guard.protocol import VERBS
 from tests.support.no_keeper import NoKeeper
 
 pytestmark = pytest.mark.root

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nvc.agent import protocol
-from nvc.agent.protocol import Client, NoAgent, check, decode, encode, failure, result
 from nvc.agent.status import AgentStatus
-from nvc.errors import AgentError, InputError, NvcError
+from nvc.base.errors import AgentError, InputError, NvcError
+from nvc.guard import protocol
+from nvc.guard.protocol import Client, NoAgent, check, decode, encode, failure, result
 
 Serve = Callable[[Callable[[socket.socket], None]], str]
 

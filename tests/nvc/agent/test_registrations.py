@@ -13,7 +13,7 @@ import pytest
 
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.registrations import DIRECTORY, MOST, Registrations
-from nvc.errors import AgentError, ContainerError
+from nvc.base.errors import AgentError, ContainerError
 from nvc.share.store import start_time
 from rpc.codec import dumps, loads
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nvc.agent.protocol import Client
-from nvc.errors import NvcError
+from nvc.base.errors import NvcError
+from nvc.guard.protocol import Client
 from tests.support import leftovers
 from tests.support.lone_agent import agent, configure
 from tests.support.loopback import free_address

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from nvc.agent.scheduler import LOOK, Scheduler
-from nvc.errors import ContainerError, InputError
-from nvc.guard.schedule import MOST_PHASES, OWN_US
-from nvc.linux.guard import GpuStatus, TenantStatus
+from nvc.base.errors import ContainerError, InputError
+from nvc.bindings.guard import GpuStatus, TenantStatus
+from nvc.guard.scheduling import MOST_PHASES, OWN_US
 from nvc.share.limits import Limits, uuid_bytes
 from nvc.share.model import ResolvedGpu
 

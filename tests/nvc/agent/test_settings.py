@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nvc.agent.settings import AgentSettings, load
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 
 
 def written(place: Path, text: str) -> str:

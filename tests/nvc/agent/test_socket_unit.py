@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from nvc.agent.notify import Systemd
-from nvc.agent.protocol import Client
-from nvc.agent.tenant_files import prepare
+from nvc.agent.state.records import prepare
+from nvc.guard.protocol import Client
 from tests.support import leftovers
 from tests.support.service_manager import ACTIVATED
 

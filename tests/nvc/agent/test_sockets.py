@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 import nvc
-from nvc.agent import protocol
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.control import CONNECTIONS, ControlSocket
 from nvc.agent.journal import Journal
 from nvc.agent.listener import ListenerSocket
 from nvc.agent.peer import Peer
-from nvc.errors import InputError
+from nvc.base.errors import InputError
+from nvc.guard import protocol
 from tests.support.no_keeper import NoKeeper
 
 PROGRAMS = Path(__file__).parent / "programs"

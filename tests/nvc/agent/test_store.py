@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from nvc.agent.protocol import Client
-from nvc.agent.tenant_files import prepare
+from nvc.agent.state.records import prepare
+from nvc.guard.protocol import Client
 from nvc.share import store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu

@@ -15,11 +15,11 @@ from nvc.agent.container_state import ContainerProcess
 from nvc.agent.journal import Journal
 from nvc.agent.keeping import Keeping
 from nvc.agent.notify import Systemd
-from nvc.agent.tenant_files import TENANTS, prepare
+from nvc.agent.state.records import TENANTS, prepare
 from nvc.agent.tenants import Tenants
-from nvc.errors import ContainerError
+from nvc.base.errors import ContainerError
+from nvc.bindings.guard import Guard
 from nvc.linux import seccomp
-from nvc.linux.guard import Guard
 from nvc.share import store
 from nvc.share.entry import StoredShare
 from nvc.share.limits import Limits

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from nvc.api import Config, Context
 from nvc.cdi import hooks
 from nvc.cdi.gather import gather
 from nvc.cdi.generate import GenerateOptions, generate
 from nvc.cdi.hooks import HookTarget
 from nvc.cdi.spec import CdiSpec
+from nvc.inject.api import Config, Context
 from nvc.model import Host, Inventory
 from nvc.sim.create import create
 from tests.support import injection

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import NvcError
 from nvc.cdi import files
 from nvc.cdi.files import Listing, listing
-from nvc.errors import NvcError
 
 
 def spec(*names: str, kind: str = "v.com/c", version: str = "0.5.0") -> str:

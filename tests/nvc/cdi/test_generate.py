@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import DeviceError, InputError
 from nvc.cdi import text
 from nvc.cdi.gather import DrmNode, Surroundings, drm_nodes, every_node, library_links
 from nvc.cdi.generate import HOOKS, THEN, GenerateOptions, generate
 from nvc.cdi.spec import CdiDevice, CdiHook, CdiSpec, decode
-from nvc.errors import DeviceError, InputError
 from nvc.model import Host
 from nvc.sim.description import names
 from tests.nvc.cdi.conftest import Machine

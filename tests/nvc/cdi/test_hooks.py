@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import InputError, MountError
+from nvc.base.log import Log
 from nvc.cdi import hooks
 from nvc.cdi.procfile import cover
-from nvc.errors import InputError, MountError
 from nvc.linux import syscalls
 from nvc.linux.root import Root
-from nvc.log import Log
 from nvc.sim.create import create
 from tests.nvc.cdi.conftest import enter
 from tests.support import injection

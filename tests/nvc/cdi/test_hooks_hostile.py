@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import LdcacheError, NvcError
+from nvc.base.log import Log
 from nvc.cdi import hooks
-from nvc.errors import LdcacheError, NvcError
-from nvc.log import Log
 from tests.nvc.cdi.conftest import enter
 from tests.support import injection
 from tests.support.injection import isolated, mountinfo, tree

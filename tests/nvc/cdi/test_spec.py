@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nvc.base.errors import InputError
 from nvc.cdi import rules, text
 from nvc.cdi.spec import (
     KEYS,
@@ -25,7 +26,6 @@ from nvc.cdi.spec import (
     encode,
 )
 from nvc.cdi.validate import advice
-from nvc.errors import InputError
 
 GOOD: dict[str, Any] = {
     "cdiVersion": "0.5.0",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nvc.option_words import container_options, library_options
+from nvc.request.options import container_options, library_options
 from tests.support.inventories import GPU_A, two_gpus
 from tests.support.library import FakeLibrary
 

@@ -8,8 +8,8 @@ from types import ModuleType
 import click
 import pytest
 
+from nvc.base.errors import InputError
 from nvc.cli import groups, options
-from nvc.errors import InputError
 
 Command = Callable[..., tuple[int, str, str]]
 

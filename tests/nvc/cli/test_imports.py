@@ -58,7 +58,10 @@ def imported(*arguments: str) -> set[str]:
         ),
         pytest.param([READ, str(REPOSITORY), "list", "--device=0", "-l"], id="list"),
         pytest.param([READ, str(REPOSITORY), "info", "--csv"], id="info"),
-        pytest.param(["import nvc.selection, nvc.requirements, nvc.capabilities, nvc.log"], id="pure"),
+        pytest.param(
+            ["import nvc.request.selection, nvc.request.requirements, nvc.request.capabilities, nvc.base.log"],
+            id="pure",
+        ),
         pytest.param(["from nvc.cli.main import main; main(['configure', '--foo'], 'p')"], id="usage-error"),
         pytest.param(["from nvc.cli.main import main; main(['configure', '/'], 'p')"], id="input-error"),
         pytest.param(["from nvc.cli.main import main; main(['-V'], 'p')"], id="version"),
@@ -71,4 +74,6 @@ def test_the_start_up_path_imports_nothing_expensive(words: list[str]) -> None:
 @pytest.mark.parametrize("words", [["configure", "--foo"], ["configure", "/"], ["--user=x:y:z", "info"], ["-V"]])
 def test_a_mistake_on_the_command_line_starts_nothing(words: list[str]) -> None:
     modules = imported(f"from nvc.cli.main import main; main({words!r}, 'p')")
-    assert not {name for name in modules if name.startswith(("nvc.api", "nvc.linux", "nvc.driver", "rpc", "ctypes"))}
+    assert not {
+        name for name in modules if name.startswith(("nvc.inject.api", "nvc.linux", "nvc.driver", "rpc", "ctypes"))
+    }

@@ -1,4 +1,4 @@
-"""The stand-in for the library has the library's shape, so that what these tests show holds for ``nvc.api``."""
+"""The stand-in for the library has the library's shape, so that what these tests show holds for ``nvc.inject.api``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nvc import api
+from nvc.inject import api
 from tests.support import library
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from nvc import __version__
-from nvc.api import Config
+from nvc.base.errors import DetectionError, NvcError
 from nvc.cli.main import main, program_name
 from nvc.cli.options import SUMMARIES
 from nvc.cli.text import emit
-from nvc.errors import DetectionError, NvcError
-from nvc.option_words import LibraryOptions
+from nvc.inject.api import Config
+from nvc.request.options import LibraryOptions
 from tests.support.inventories import two_gpus
 from tests.support.library import FakeLibrary
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.record import Record
 from nvc.cli.main import main
 from nvc.doctor import kernel, report, table
 from nvc.doctor.finding import error, note, ok, warning
-from nvc.record import Record
 from tests.support import fuse
 from tests.support.doctor_tree import Tree
 from tests.support.native import build

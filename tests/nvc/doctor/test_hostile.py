@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import InitializationError
 from nvc.doctor import runner, table
-from nvc.errors import InitializationError
 from nvc.model import Inventory
 from tests.support.doctor_tree import Tree
 

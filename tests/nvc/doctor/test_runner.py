@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import DetectionError, NvcError
 from nvc.doctor import runner
 from nvc.doctor.finding import Check, Finding, Look, error, note, ok, warning, worst
 from nvc.doctor.probe import BadFile, Probe, table, texts
-from nvc.errors import DetectionError, NvcError
 from nvc.model import Host, Inventory
 
 

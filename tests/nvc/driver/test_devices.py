@@ -6,12 +6,12 @@ import os
 
 import pytest
 
+from nvc.base.errors import DetectionError
 from nvc.driver import nvcaps
 from nvc.driver.gpus import find_gpus
 from nvc.driver.nodes import find_nodes
 from nvc.driver.nvcaps import Nvcaps, node_of
 from nvc.driver.places import read_majors
-from nvc.errors import DetectionError
 from nvc.model import NVCAPS_DEV, NVCAPS_NONE, NVCAPS_PROC, DeviceNode, DriverOptions, Host
 from tests.support.driver_root import H200, DriverRoot
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from nvc.base.errors import DetectionError
 from nvc.driver.discover import cuda_text, discover, read_cache
-from nvc.errors import DetectionError
 from nvc.model import NVCAPS_DEV, DriverOptions, Inventory
 from tests.support import ldcache_writer
 from tests.support.driver_root import H200, LIBDIR, SYSTEM, VERSION, DriverRoot

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import DetectionError, InitializationError, NvcError
+from nvc.base.log import Log
 from nvc.driver import confine
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.service import start
-from nvc.errors import DetectionError, InitializationError, NvcError
-from nvc.log import Log
 from nvc.model import Host
 from tests.support.demo_service import is_reaped, open_descriptors
 from tests.support.isolation import in_namespaces

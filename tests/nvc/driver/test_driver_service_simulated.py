@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.log import Log
 from nvc.driver.service import start
-from nvc.log import Log
 from nvc.model import Host
 from nvc.sim.create import create
 from nvc.sim.description import load

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import DetectionError
 from nvc.driver import binaries
-from nvc.errors import DetectionError
 from nvc.model import DriverFile, DriverOptions
 from tests.support.driver_root import VERSION, DriverRoot
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import nvc
+from nvc.base.errors import DetectionError
 from nvc.driver import inventory as module
 from nvc.driver.inventory import cache_path, load
-from nvc.errors import DetectionError
 from nvc.model import DriverOptions, Host, Inventory
 from rpc.codec import dumps, loads
 from tests.support.cached_machine import Machine

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from nvc.base.errors import DetectionError
 from nvc.driver.libraries import Chooser, host_arch, rows
-from nvc.errors import DetectionError
 from nvc.formats.ldcache import CacheEntry, parse
 from nvc.model import DriverFile
 from tests.support.driver_root import LIBDIR, OLD_NOTE, TLS_NOTE, VERSION, DriverRoot, compile_library

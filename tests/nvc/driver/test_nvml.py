@@ -7,9 +7,9 @@ from typing import Any
 import pynvml
 import pytest
 
+from nvc.base.errors import DetectionError, InitializationError
 from nvc.driver.facts import NvmlMig
 from nvc.driver.nvml import initialize
-from nvc.errors import DetectionError, InitializationError
 
 ERRORS = {name: getattr(pynvml, name) for name in dir(pynvml) if name.startswith("NVML_ERROR_")}
 

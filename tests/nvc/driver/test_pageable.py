@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from nvc.bindings import uvm
+from nvc.bindings.uvm import ATS, HMM, OFF
 from nvc.driver import pageable
-from nvc.linux import uvm
 from nvc.linux.fd import Fd
-from nvc.linux.uvm import ATS, HMM, OFF
 from nvc.model import Host
 from nvc.sim.description import PAGEABLE, load
 from nvc.sim.machine_text import machine_text

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from nvc.base.errors import DetectionError
 from nvc.driver.discover import discover
 from nvc.driver.runtime import check_mig_nodes, imex_channels, read_proc_files
-from nvc.errors import DetectionError
 from nvc.model import DeviceNode, DriverOptions, ImexChannel
 from tests.support.driver_root import H200, NVRM, SYSTEM, DriverRoot
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.log import Log
 from nvc.driver.discover import discover
 from nvc.driver.facts import NvmlGpu, NvmlMig, NvmlSystem
 from nvc.driver.inventory import cache_path, load
 from nvc.driver.libraries import rows
 from nvc.driver.service import start
-from nvc.log import Log
 from nvc.model import NVCAPS_DEV, NVCAPS_NONE, NVCAPS_PROC, DriverOptions, Host, Inventory
 from nvc.sim import description, files
 from nvc.sim.create import create

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from nvc.capabilities import WORDS
 from nvc.driver import tables
 from nvc.formats import ldcache
 from nvc.model import DriverOptions
+from nvc.request.capabilities import WORDS
 
 
 def test_every_row_has_a_known_capability_and_a_note() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import DetectionError
+from nvc.base.log import Log, open_log
 from nvc.driver import tegra
 from nvc.driver.facts import NvmlSystem
 from nvc.driver.places import platform
-from nvc.errors import DetectionError
-from nvc.log import Log, open_log
 from nvc.model import CSV_DIRECTORY, TEGRA, DriverOptions, Host, Inventory
 
 RELEASE = "# R35 (release), REVISION: 4.1, GCID: 33958178, BOARD: t186ref, EABI: aarch64, DATE: Tue Aug  1\n"

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import DetectionError, InitializationError, NvcError
+from nvc.base.log import Log, open_log
+from nvc.bindings import dxcore
 from nvc.driver import wsl
 from nvc.driver.discover import discover
 from nvc.driver.facts import NvmlGpu, NvmlSystem
@@ -18,10 +21,7 @@ from nvc.driver.libraries import rows
 from nvc.driver.places import platform
 from nvc.driver.service import start
 from nvc.driver.tables import STORE_FILES, WSL_LIBRARIES
-from nvc.errors import DetectionError, InitializationError, NvcError
 from nvc.formats.ldcache import CacheEntry
-from nvc.linux import dxcore
-from nvc.log import Log, open_log
 from nvc.model import DXG_NODE, NVCAPS_NONE, WSL, DriverOptions, Host, Inventory
 from nvc.sim.create import create
 from nvc.sim.description import load

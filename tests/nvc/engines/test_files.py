@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import InputError, NvcError, PrivilegeError
 from nvc.engines import files
 from nvc.engines.config import FileEdit
 from nvc.engines.files import Files, backup_path, write
-from nvc.errors import InputError, NvcError, PrivilegeError
 
 PROGRAMS = Path(__file__).parent / "programs"
 OLD, NEW = "old text, ü\r\n", "new text\n"

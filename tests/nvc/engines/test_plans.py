@@ -7,10 +7,10 @@ import tomllib
 
 import pytest
 
+from nvc.base.errors import InputError
 from nvc.engines import containerd, crio, docker, hooksd, podman
 from nvc.engines.config import EngineConfig, Plan
 from nvc.engines.edit import HEADER
-from nvc.errors import InputError
 from tests.nvc.engines.samples import Memory
 
 MAIN = "/etc/containerd/config.toml"

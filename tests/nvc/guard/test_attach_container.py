@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 from nvc.guard.attach import of_container
 from nvc.share import store
 from nvc.share.limits import Limits

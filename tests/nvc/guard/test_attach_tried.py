@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
+from nvc.bindings import rmcontrol
 from nvc.guard import attach
 from nvc.guard.attach import COPY_SLICE, OBJECTS, OBJECTS_TRIED
-from nvc.linux import rmcontrol
 from nvc.linux.fd import Fd
 
 CLIENT = 0xC1D00012

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 from nvc.guard.filter import ALLOW, ESCAPES, LOG, NOTIFY, fault, merge, prefix_cover
 from tests.support import announce, cbpf
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nvc.guard.schedule import OWN_US, Schedule, Tenant, decide, expected
+from nvc.guard.scheduling import OWN_US, Schedule, Tenant, decide, expected
 from tests.support.native import build
 
 SWITCH = 0.215

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from nvc.errors import AgentError, ContainerError, InputError, NvcError, PrivilegeError
+from nvc.base.errors import AgentError, ContainerError, InputError, NvcError, PrivilegeError
 from nvc.guard import registered
 from nvc.guard.filter import merge
-from nvc.injection import ShareWish
+from nvc.request.injection import ShareWish
 from nvc.share.policy import Policy
 from tests.support.fake_agent import FakeAgent
 
@@ -170,7 +170,7 @@ def test_an_agent_that_answers_nonsense_is_no_yes(directory: str, wish: ShareWis
 
 def test_what_registers_is_the_process_that_asks(directory: str, wish: ShareWish) -> None:
     """The agent takes the runtime's pid from the socket, so it is in no request."""
-    from nvc.agent.protocol import Client
+    from nvc.guard.protocol import Client
 
     with FakeAgent(f"{directory}/control", register=lambda request: [{"ok": True}]) as agent:
         with Client(f"{directory}/control") as client:

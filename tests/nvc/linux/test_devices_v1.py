@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nvc.errors import MountError
+from nvc.base.errors import MountError
+from nvc.base.undo import Undo
 from nvc.linux import cgroup, devices_v1
-from nvc.linux.undo import Undo
 from tests.nvc.linux import devices
 from tests.nvc.linux.devices import NODES, allowed
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from nvc.errors import MountError
+from nvc.base.errors import MountError
+from nvc.base.undo import Undo
 from nvc.linux import bpf, cgroup, const, devices_v2, process, rights, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
-from nvc.linux.undo import Undo
 from tests.nvc.linux import devices
 from tests.nvc.linux.devices import NODES, allowed, answer, only
 from tests.support.isolation import in_namespaces

@@ -1,4 +1,4 @@
-"""nvc.linux.fd and nvc.linux.undo: ownership and taking back."""
+"""nvc.linux.fd and nvc.base.undo: ownership and taking back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.undo import Undo
 from nvc.linux.fd import Fd, same_file
-from nvc.linux.undo import Undo
 
 
 def is_open(number: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nvc.guard.schedule import Tenant, decide
-from nvc.linux.guard import Guard
+from nvc.bindings.guard import Guard
+from nvc.guard.scheduling import Tenant, decide
 from nvc.share import limits
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu

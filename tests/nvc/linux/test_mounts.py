@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from nvc.base.undo import Undo
 from nvc.formats import mountinfo
 from nvc.linux import const, mounts, namespaces, procfd, syscalls
 from nvc.linux.fd import Fd, same_file
 from nvc.linux.root import Root
 from nvc.linux.syscalls import SyscallError
-from nvc.linux.undo import Undo
 from tests.support import injection, leftovers
 from tests.support.isolation import in_namespaces
 

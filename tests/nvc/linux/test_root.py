@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.undo import Undo
 from nvc.linux import syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.root import Root
 from nvc.linux.syscalls import SyscallError
-from nvc.linux.undo import Undo
 
 ME = {"uid": os.geteuid(), "gid": os.getegid()}
 

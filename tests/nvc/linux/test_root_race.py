@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.undo import Undo
 from nvc.linux.fd import Fd
 from nvc.linux.root import Root
 from nvc.linux.syscalls import SyscallError
-from nvc.linux.undo import Undo
 
 ME = {"uid": os.geteuid(), "gid": os.getegid()}
 SECONDS = 1.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 from nvc.share.dialects import CGPU, HAMI, IGNORED, KAI, OWN, VARIABLES, read
 from nvc.share.model import WHOLE_CAP, GpuShare, Share
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nvc.linux import rmcontrol, syscalls
+from nvc.bindings import rmcontrol
+from nvc.linux import syscalls
 from nvc.linux.fd import Fd
 from nvc.share import bounded, limits, outside, processes, region, store
 from nvc.share.limits import Limits, LimitsNode

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 from nvc.share import policyfile
 from nvc.share.model import Resolved, ResolvedGpu
 from nvc.share.policy import Policy, change, decide, decode
-from nvc.share.words import parse, parse_gpu
+from nvc.share.spec import parse, parse_gpu
 from tests.support.inventories import gpu, mig_device
 
 GIB = 1 << 30

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc import reasons
+from nvc.bindings import reasons
 from nvc.share import limits, region
 from nvc.share.model import PRIORITIES
 from tests.support.native import build

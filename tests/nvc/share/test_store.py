@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.errors import ContainerError, InputError, PrivilegeError
+from nvc.base.errors import ContainerError, InputError, PrivilegeError
 from nvc.share import entry as entry_module
 from nvc.share import limits, region, store
 from nvc.share.limits import Limits

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from nvc.base.errors import InputError
 from nvc.cli.sim import sim
-from nvc.errors import InputError
 from nvc.sim import host
 from nvc.sim.description import MachineDescription, load, names
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.errors import InputError
+from nvc.base.errors import InputError
 from nvc.model import Host
 from nvc.sim import host
 from nvc.sim.create import create

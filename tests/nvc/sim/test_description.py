@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from nvc.base.errors import InputError
 from nvc.driver import tables
-from nvc.errors import InputError
 from nvc.sim import files
 from nvc.sim.description import MigLayout, checked, load, names
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.errors import DetectionError
+from nvc.base.errors import DetectionError
 from nvc.sim.loadercache import find_ldconfig, make_cache
 
 

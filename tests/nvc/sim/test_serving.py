@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import DetectionError, InputError, PrivilegeError
 from nvc.driver.served import served_nodes
-from nvc.errors import DetectionError, InputError, PrivilegeError
 from nvc.model import Host
 from nvc.sim import serving, templates
 from tests.support import fuse

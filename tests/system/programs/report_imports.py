@@ -8,9 +8,9 @@ import sys
 
 sys.path.extend([sys.argv[1], f"{sys.argv[1]}/deps"])
 from hook.warm import programs
-from nvc.agent import warm
+from nvc.prefork import server
 
-for name in warm.MODULES:
+for name in server.MODULES:
     __import__(name)
 report = sys.argv[2]
 before, leave = set(sys.modules), os._exit

@@ -4,7 +4,7 @@ import sys
 
 sys.path.insert(0, sys.argv[1])
 from nvc.cli import options, settings
-from nvc.cli.getopt import parse
+from nvc.cli.compat.getopt import parse
 
 command, words = sys.argv[2], sys.argv[3:]
 read = __import__(f"nvc.cli.{command}", fromlist=["read"]).read

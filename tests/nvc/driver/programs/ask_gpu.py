@@ -2,8 +2,8 @@
 
 import sys
 
+from nvc.base.log import Log
 from nvc.driver.service import start
-from nvc.log import Log
 from nvc.model import Host
 
 with start(Host(root=sys.argv[1]), uid=None, gid=None, deadline=9, log=Log.none()) as client:

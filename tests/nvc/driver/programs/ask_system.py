@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[4]))
+from nvc.base.log import Log
 from nvc.driver.service import start
-from nvc.log import Log
 from nvc.model import Host
 
 client = start(Host(root=sys.argv[1]), uid=None, gid=None, deadline=60, log=Log.none())

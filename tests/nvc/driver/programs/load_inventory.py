@@ -3,8 +3,8 @@
 import sys
 
 sys.path.insert(0, sys.argv[1])
+from nvc.base.log import Log
 from nvc.driver.inventory import load
-from nvc.log import Log
 from nvc.model import DriverOptions, Host
 
 root, system, cache, *variables = sys.argv[2:]

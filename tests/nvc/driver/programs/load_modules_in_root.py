@@ -3,8 +3,8 @@
 import sys
 
 sys.path.insert(0, sys.argv[1])
+from nvc.base.log import open_log
 from nvc.driver import kmods
-from nvc.log import open_log
 
 log = open_log("/dev/stderr")
 work = kmods._Work(kmods.KernelTree(), 1, (), log, 5.0)

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[4]))
+from nvc.base.errors import NvcError
 from nvc.engines.config import FileEdit
 from nvc.engines.files import Files, write
-from nvc.errors import NvcError
 
 try:
     write(FileEdit("f", "old", "x" * 100_000, "make"), Files())

@@ -1,0 +1,122 @@
+"""HAMi's names for what the agent knows, for dashboards and rules that have them (``metrics-hami``).
+
+Names, labels and units are those of HAMi's vGPUmonitor and scheduler, its older names included: its "ratios" of
+computing are percentages. What has no counterpart here is in docs/user/metrics.md. ``namespace`` and ``pod`` are empty,
+since the agent knows containers, not pods; ``container`` is the engine's id.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from nvc.agent.metrics.rows import COUNT, Row, cap, limit, names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nvc.agent.metrics.rows import Sample
+    from nvc.agent.status import AgentStatus, StatusGpu, TenantGpu
+
+#: What HAMi's chart sets, in its monitor's environment.
+NODE_NAME = "NODE_NAME"
+_PERCENT = 100
+_CONTAINER = ("namespace", "pod", "container", "vdevice_index", "device_uuid")
+_OLD_CONTAINER = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid")
+_DEVICE = ("node", "device_uuid", "device_index", "device_type")
+_OLD_DEVICE = ("nodeid", "deviceuuid", "deviceidx", "devicetype")
+#: HAMi puts the model behind it, which the agent does not know.
+_TYPE = "NVIDIA"
+
+
+def node() -> str:
+    """The value of the label ``node``."""
+    return os.environ.get(NODE_NAME) or socket.gethostname()
+
+
+def _each(value: Callable[[AgentStatus, TenantGpu], float | None]) -> Callable[[AgentStatus], Iterator[Sample]]:
+    def samples(status: AgentStatus) -> Iterator[Sample]:
+        named = names(status)
+        for tenant in status.tenants:
+            for position, gpu in enumerate(tenant.gpus):
+                found = value(status, gpu)
+                if found is not None:
+                    yield ("", "", named[tenant.id], str(position), gpu.uuid), found
+
+    return samples
+
+
+def _device(value: Callable[[AgentStatus, StatusGpu], float]) -> Callable[[AgentStatus], Iterator[Sample]]:
+    def samples(status: AgentStatus) -> Iterator[Sample]:
+        here = node()
+        for gpu in status.gpus:
+            yield (here, gpu.uuid, str(gpu.minor), _TYPE), value(status, gpu)
+
+    return samples
+
+
+def _on(status: AgentStatus, uuid: str) -> list[TenantGpu]:
+    return [gpu for tenant in status.tenants for gpu in tenant.gpus if gpu.uuid == uuid]
+
+
+def _memory(status: AgentStatus, gpu: TenantGpu) -> float:
+    return gpu.memory
+
+
+def _limit(status: AgentStatus, gpu: TenantGpu) -> float | None:
+    return limit(status, gpu) or None
+
+
+def _computing(status: AgentStatus, gpu: TenantGpu) -> float | None:
+    return gpu.share_got * _PERCENT if gpu.share_wished else None
+
+
+def _allocated(status: AgentStatus, gpu: StatusGpu) -> float:
+    return sum(limit(status, one) for one in _on(status, gpu.uuid))
+
+
+def _cores(status: AgentStatus, gpu: StatusGpu) -> float:
+    """The caps' sum in percent: who has no cap was given no part, as in HAMi."""
+    return sum(part * _PERCENT for one in _on(status, gpu.uuid) if (part := cap(one)) < 1)
+
+
+def _shared(status: AgentStatus, gpu: StatusGpu) -> float:
+    return len(_on(status, gpu.uuid))
+
+
+def _total(status: AgentStatus, gpu: StatusGpu) -> float:
+    return gpu.memory
+
+
+_USED = "Memory that a container has of a GPU."
+_ALLOWED = "Memory that a container may have of a GPU."
+_TIME = "Part of the GPU's time that a container could compute, in percent (HAMi: use of the SMs)."
+_WHOLE = "Memory of a GPU."
+_SHARING = "Containers that share a GPU."
+_GIVEN = "Sum of the memory limits of a GPU's containers."
+_CAPS = "Sum of the caps of a GPU's containers, in percent."
+
+HAMI = (
+    Row("hami_vgpu_memory_used_bytes", "gauge", "bytes", _CONTAINER, _USED, _each(_memory)),
+    Row("hami_vgpu_memory_limit_bytes", "gauge", "bytes", _CONTAINER, _ALLOWED, _each(_limit)),
+    Row("hami_container_device_memory_bytes", "gauge", "bytes", _CONTAINER, _USED, _each(_memory)),
+    Row("hami_container_device_utilization_ratio", "gauge", "ratio", _CONTAINER, _TIME, _each(_computing)),
+    Row("hami_gpu_memory_limit_bytes", "gauge", "bytes", _DEVICE, _WHOLE, _device(_total)),
+    Row("hami_gpu_shared_count", "gauge", COUNT, _DEVICE, _SHARING, _device(_shared)),
+    Row("hami_gpu_core_allocated_ratio", "gauge", "ratio", _DEVICE, _CAPS, _device(_cores)),
+    Row(
+        "hami_gpu_memory_allocated_bytes",
+        "gauge",
+        "bytes",
+        ("node", "device_uuid", "device_index", "device_type", "device_cores"),
+        _GIVEN,
+        lambda status: [((*labels, str(_PERCENT)), value) for labels, value in _device(_allocated)(status)],
+    ),
+    Row("vGPU_device_memory_usage_in_bytes", "gauge", COUNT, _OLD_CONTAINER, _USED, _each(_memory)),
+    Row("vGPU_device_memory_limit_in_bytes", "gauge", COUNT, _OLD_CONTAINER, _ALLOWED, _each(_limit)),
+    Row("Device_utilization_desc_of_container", "gauge", COUNT, _OLD_CONTAINER, _TIME, _each(_computing)),
+    Row("GPUDeviceMemoryLimit", "gauge", COUNT, _OLD_DEVICE, _WHOLE, _device(_total)),
+    Row("GPUDeviceSharedNum", "gauge", COUNT, _OLD_DEVICE, _SHARING, _device(_shared)),
+    Row("GPUDeviceCoreAllocated", "gauge", COUNT, _OLD_DEVICE, _CAPS, _device(_cores)),
+)

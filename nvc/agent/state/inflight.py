@@ -1,0 +1,61 @@
+"""The call that an agent had in hand when it was killed: nobody else knows its id, and nobody else can answer it.
+
+The guard notes the id in a file of the tenant's (guard_tenant_in_hand); the next agent answers EAGAIN, after which
+NVIDIA's libraries make the call again. Found by experiment: docs/internals/guard.md, "When the reader dies".
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+
+from nvc.agent.state import records
+from nvc.base.errors import AgentError, reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SUFFIX = ".call"
+_ID = struct.Struct("=Q")
+#: struct seccomp_notif_resp (id, val, error, flags) and SECCOMP_IOCTL_NOTIF_SEND of linux/seccomp.h.
+_ANSWER = struct.Struct("=QqiI")
+_SEND = 3 << 30 | _ANSWER.size << 16 | ord("!") << 8 | 1
+
+
+def open_file(directory: str, number: int) -> int:
+    """A descriptor of the tenant's file, made if it is missing, with nothing noted. Raises AgentError."""
+    name = records.path(directory, number) + _SUFFIX
+    try:
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            # Written, not only made longer: a full /run is told now, and not by SIGBUS later.
+            if os.pwrite(descriptor, bytes(_ID.size), 0) != _ID.size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except BaseException:
+            os.close(descriptor)
+            raise
+    except OSError as error:
+        raise AgentError(f"{name}: {reason(error)}", hint=records.advice(error)) from None
+    return descriptor
+
+
+def answer(directory: str, number: int, listeners: Iterable[int]) -> bool:
+    """Answer what the last agent had in hand of this tenant, if anything; True when somebody waited for it."""
+    try:
+        with open(records.path(directory, number) + _SUFFIX, "rb") as file:
+            (noted,) = _ID.unpack(file.read(_ID.size))
+    except (OSError, struct.error):
+        return False
+    if not noted:
+        return False
+    answered = False
+    for listener in listeners:
+        try:
+            fcntl.ioctl(listener, _SEND, _ANSWER.pack(noted, 0, -errno.EAGAIN, 0))
+            answered = True
+        except OSError:
+            continue  # of another filter, or its thread is gone
+    return answered

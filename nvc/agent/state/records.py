@@ -1,0 +1,143 @@
+"""What the agent writes down of its tenants, so that the next one can take them over: DIRECTORY/tenants/NUMBER.json.
+
+Written whole or not at all, before the tenant's listener goes to the keeper: a listener whose tenant nobody knows is
+never kept. Beside it are files of the guard's own with the same number.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from nvc.base.errors import AgentError, reason
+from nvc.base.record import Record
+from rpc.codec import dumps, loads
+
+TENANTS = "tenants"
+#: What names of files begin with that were no record of a tenant; they stay for whoever wants to know why.
+DAMAGED = "damaged-"
+_SUFFIX = ".json"
+_LIMIT = 64 << 10
+
+
+class TenantRecord(Record):
+    """number: the agent's. key: of the store's entry. pid, start_time: of its first process, 0: not known.
+
+    since: seconds since 1970.
+    """
+
+    number: int
+    key: str
+    container: str
+    pid: int
+    start_time: int
+    since: float
+
+
+def advice(error: OSError) -> str:
+    """What to do about a file of the agent's that cannot be made."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room in /run"
+    if error.errno == errno.ENOENT:
+        return "somebody removed it; restart nvc-agent, which makes its directories"
+    return "the agent's directory must be writable" if error.errno == errno.EROFS else "the agent runs as root"
+
+
+def prepare(directory: str) -> None:
+    """Make the directories. Raises AgentError."""
+    try:
+        for path, mode in ((os.path.dirname(directory), 0o755), (directory, 0o711), (f"{directory}/{TENANTS}", 0o700)):
+            try:
+                os.mkdir(path, mode)
+            except FileExistsError:
+                continue
+            os.chmod(path, mode)  # not the caller's umask
+        found = os.stat(directory)
+    except OSError as error:
+        raise AgentError(f"{error.filename or directory}: {reason(error)}", hint=advice(error)) from None
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise AgentError(f"{directory} belongs to user {found.st_uid} with mode {found.st_mode & 0o7777:o}")
+
+
+def path(directory: str, number: int) -> str:
+    """Where a tenant's files begin; the guard's have other suffixes."""
+    return f"{directory}/{TENANTS}/{number}"
+
+
+def save(directory: str, record: TenantRecord) -> None:
+    """Raises AgentError that names the file: /run may be full."""
+    write(path(directory, record.number) + _SUFFIX, record)
+
+
+def write(name: str, record: Record) -> None:
+    """The file ``name`` with ``record``, whole or not at all. Raises AgentError that names it."""
+    temporary = f"{name}.new"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            data = dumps(record.as_data())
+            if os.write(descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), temporary)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, name)
+    except OSError as error:
+        _unlink(temporary)
+        raise AgentError(f"{name}: {reason(error)}", hint=advice(error)) from None
+
+
+def load(directory: str) -> tuple[list[TenantRecord], list[str]]:
+    """Every tenant that was written down, and what could not be read. What is damaged is set aside: it is told once."""
+    found, problems = [], []
+    for name in sorted(os.listdir(f"{directory}/{TENANTS}")):
+        place = f"{directory}/{TENANTS}/{name}"
+        if name.endswith(".new"):
+            _unlink(place)
+        if not name.endswith(_SUFFIX):
+            continue
+        try:
+            with open(place, "rb") as file:
+                record = TenantRecord.from_data(loads(file.read(_LIMIT), limit=_LIMIT))
+            if name != f"{record.number}{_SUFFIX}":
+                raise ValueError(f"it is of tenant {record.number}")
+        except (ValueError, IsADirectoryError) as error:
+            problems.append(f"{place}: {error}; {_set_aside(directory, name)}")
+            continue
+        except OSError as error:
+            problems.append(f"{place}: {reason(error)}")
+            continue
+        found.append(record)
+    return found, problems
+
+
+def _set_aside(directory: str, damaged: str) -> str:
+    """Give ``damaged``, and what the guard has of the same tenant, names that nobody takes for a tenant's. In words."""
+    own = f"{directory}/{TENANTS}"
+    number = damaged.removesuffix(_SUFFIX)
+    now = time.time_ns()
+    try:
+        for name in os.listdir(own):
+            if name.rpartition(".")[0] == number:
+                os.rename(f"{own}/{name}", f"{own}/{DAMAGED}{name}-{now}")
+    except OSError as error:
+        return f"cannot be set aside: {reason(error)}"
+    return f"set aside as {DAMAGED}{damaged}-{now}"
+
+
+def remove(directory: str, number: int) -> None:
+    """Everything of a tenant's, the guard's files too. Raises nothing: what stays, the next agent removes."""
+    try:
+        names = os.listdir(f"{directory}/{TENANTS}")
+    except OSError:
+        return
+    for name in names:
+        if name.partition(".")[0] == str(number):
+            _unlink(f"{directory}/{TENANTS}/{name}")
+
+
+def _unlink(name: str) -> None:
+    try:
+        os.unlink(name)
+    except OSError:
+        pass  # it is gone, or its directory cannot be written: then that is told by whoever writes

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, the log, records, the start of installed commands. Imports nothing of nvc."""

@@ -1,0 +1,290 @@
+"""/etc/nvc/config.toml: its sections, keys and types, for every program that reads it (hook, runtime, agent, doctor).
+
+In our own file, what is unknown is an error: a rule for shares must not be lost by a typing mistake. The container
+toolkit's file (nvidia-container-toolkit.md 2) may be newer than this program, so there it is reported and ignored.
+What values
+mean is ``nvc.request.hook_config``, ``nvc.share.policy`` and ``nvc.agent.settings``.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from nvc.base import toml_subset
+from nvc.base.errors import InputError, reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+CONFIG = "/etc/nvc/config.toml"
+SIZE_LIMIT = 1 << 20
+#: Directory of the toolkit's own config.toml.
+_TOOLKIT = "nvidia-container-runtime"
+CLI, RUNTIME, HOOK = "nvidia-container-cli", "nvidia-container-runtime", "nvidia-container-runtime-hook"
+
+#: The toolkit's keys: section, key, type, field of ``HookConfig`` or "". A section is the dotted name of a table.
+#: A row without a field is accepted, because the toolkit's own files have it, and changes nothing: this program needs
+#: no other program's path, and docs/user/quirks.md says why the rest has no effect.
+KEYS: tuple[tuple[str, str, str, str], ...] = (
+    ("", "disable-require", "boolean", "disable_require"),
+    ("", "swarm-resource", "string", "swarm_resources"),
+    ("", "accept-nvidia-visible-devices-envvar-when-unprivileged", "boolean", "accept_env_unprivileged"),
+    ("", "accept-nvidia-visible-devices-as-volume-mounts", "boolean", "accept_mounts"),
+    ("", "supported-driver-capabilities", "string", "supported_capabilities"),
+    (CLI, "root", "string", "root"),
+    (CLI, "path", "string", ""),
+    (CLI, "environment", "list", ""),
+    (CLI, "debug", "string", "debug"),
+    (CLI, "ldcache", "string", "ldcache"),
+    (CLI, "load-kmods", "boolean", "load_kmods"),
+    (CLI, "no-pivot", "boolean", "no_pivot"),
+    (CLI, "no-cgroups", "boolean", "no_cgroups"),
+    (CLI, "user", "string", "user"),
+    (CLI, "ldconfig", "string", "ldconfig"),
+    ("nvidia-ctk", "path", "string", ""),
+    (HOOK, "path", "string", "hook_path"),
+    (HOOK, "skip-mode-detection", "boolean", "skip_mode_detection"),
+    (RUNTIME, "debug", "string", "runtime_debug"),
+    (RUNTIME, "log-level", "string", "log_level"),
+    (RUNTIME, "runtimes", "list", "runtimes"),
+    (RUNTIME, "mode", "string", "mode"),
+    (f"{RUNTIME}.modes.csv", "mount-spec-path", "string", "csv_directory"),
+    (f"{RUNTIME}.modes.csv", "compat-container-root", "string", ""),
+    (f"{RUNTIME}.modes.cdi", "spec-dirs", "list", "spec_directories"),
+    (f"{RUNTIME}.modes.cdi", "default-kind", "string", "default_kind"),
+    (f"{RUNTIME}.modes.cdi", "annotation-prefixes", "list", "annotation_prefixes"),
+    (f"{RUNTIME}.modes.jit-cdi", "nvcdi-feature-flags", "list", ""),
+    (f"{RUNTIME}.modes.jit-cdi", "nvcdi-disable-hooks", "list", ""),
+    (f"{RUNTIME}.modes.legacy", "cuda-compat-mode", "string", "compat_mode"),
+    ("features", "allow-cuda-compat-libs-from-container", "boolean", "allow_compat"),
+    ("features", "allow-ldconfig-from-container", "boolean", ""),
+    ("features", "allow-unknown-oci-spec-fields", "boolean", ""),
+    ("features", "disable-cuda-compat-lib-hook", "boolean", ""),
+    ("features", "disable-imex-channel-creation", "boolean", "create_imex"),
+    ("features", "ignore-imex-channel-requests", "boolean", "ignore_imex"),
+    ("features", "no-additional-gids-for-device-nodes", "boolean", ""),
+)
+#: Sections that only our own file has. Their keys may be written with "_" too, as programs have them.
+OURS: dict[str, dict[str, str]] = {
+    "share": {
+        "default": "string",
+        "maximum": "string",
+        "clamp": "boolean",
+        "allow-off": "boolean",
+        "variables": "boolean",
+        "guard": "string",
+        "allow-guard-off": "boolean",
+    },
+    "agent": {
+        "directory": "string",
+        "policy": "name",
+        "slots": "integer",
+        "period": "integer",
+        "metrics": "string",
+        "metrics-hami": "boolean",
+        "group": "string",
+    },
+}
+_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "boolean": ("a boolean", (bool,)),
+    "string": ("a string", (str,)),
+    "integer": ("an integer", (int,)),
+    "name": ("a string or an integer", (str, int)),
+    "list": ("a list of strings", (list,)),
+}
+
+
+def _by_section() -> dict[str, dict[str, str]]:
+    """Dotted name of every table that there can be, outer ones too -> its keys -> their types."""
+    found: dict[str, dict[str, str]] = {"": {}, **OURS}
+    for section, key, kind, _ in KEYS:
+        if section not in found:
+            for place in range(section.count(".") + 1):
+                found.setdefault(section.rsplit(".", place)[0], {})
+        found[section][key] = kind
+    return found
+
+
+_SECTIONS = _by_section()
+
+
+def load(name: str, *, must_exist: bool = True) -> dict[str, Any]:
+    """The tables of the file ``name``, checked; {} when it does not exist and need not.
+
+    Raises InputError for a file that cannot be read or is not as it should be.
+    """
+    try:
+        data = read(name)
+    except FileNotFoundError:
+        # A link to nothing was put there by somebody, and the rules that it should lead to are not known.
+        if must_exist or os.path.lexists(name):
+            raise missing(name) from None
+        return {}
+    return tables(data, name)[0]
+
+
+def missing(name: str) -> InputError:
+    """The error for a file that should be there."""
+    if os.path.lexists(name):
+        return InputError(f"{name}: dangling symbolic link", hint="mend the link, or remove it")
+    return InputError(f"{name}: there is no such file")
+
+
+def read(name: str) -> bytes:
+    """The bytes of a configuration file. Raises FileNotFoundError, and InputError for what else keeps it from it."""
+    try:
+        # O_NONBLOCK: a FIFO in its place has no writer to wait for.
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(f"{name}: {reason(error)}", hint="it has this node's settings, and must be readable") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputError(f"{name}: not a regular file")
+        data = b""
+        while len(data) <= SIZE_LIMIT and (chunk := os.read(descriptor, SIZE_LIMIT + 1 - len(data))):
+            data += chunk
+    except OSError as error:
+        raise InputError(f"{name}: {reason(error)}") from None
+    finally:
+        os.close(descriptor)
+    if len(data) > SIZE_LIMIT:
+        raise InputError(f"{name}: larger than {SIZE_LIMIT >> 20} MiB")
+    return data
+
+
+def is_toolkits(name: str) -> bool:
+    """Whether ``name`` is where the container toolkit has its own file."""
+    return name.split("/")[-2:-1] == [_TOOLKIT]
+
+
+def tables(data: bytes, name: str, *, lenient: bool | None = None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The tables in the text of a configuration file called ``name``, and the dotted names that mean nothing in it.
+
+    lenient: the file is the toolkit's, where unknown names are no error; by its name when not given. Raises InputError
+    with file, line where it is found, name, and what may have been meant.
+    """
+    try:
+        text = data.decode("utf-8")
+        content = parse(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name}: not TOML: {error}") from None
+
+    def place(dotted: str) -> str:
+        line = line_of(text, dotted)
+        return f"{name}:{line}: " if line else f"{name}: "
+
+    if not (is_toolkits(name) if lenient is None else lenient):
+        for dotted, value in _unknown(content, "", place):
+            raise _mistake(dotted, value, place(dotted))
+        return content, ()
+    for section in OURS:
+        if section in content:
+            hint = f"this is the container toolkit's file; put the section into {CONFIG}"
+            raise InputError(f"{place(section)}section [{section}] is not read here", hint=hint)
+    return content, tuple(dotted for dotted, _ in _unknown(content, "", place))
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The tables of ``text``. Raises ValueError, RecursionError for what is not TOML."""
+    content = toml_subset.loads(text)
+    if content is None:
+        import tomllib
+
+        content = tomllib.loads(text)
+    return content
+
+
+def rescued(data: bytes) -> dict[str, Any]:
+    """What can be understood of a broken file, line by line where it is not TOML: for stopping containers."""
+    text = data.decode("utf-8", "replace")
+    try:
+        return parse(text)
+    except (ValueError, RecursionError):
+        header = ""
+    content: dict[str, Any] = {}
+    for line in text.splitlines():
+        if line.lstrip().startswith("["):
+            header = line
+        for section, table in (toml_subset.loads(f"{header}\n{line}" if header != line else line) or {}).items():
+            if isinstance(table, dict) and isinstance(content.setdefault(section, {}), dict):
+                content[section].update(table)
+            else:
+                content[section] = table
+    return content
+
+
+def line_of(text: str, dotted: str) -> int:
+    """The line in which a table or key is written that has this name; 0 when it is not found."""
+    section = ""
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.strip()
+        if line.startswith("["):
+            found = section = _joined(line.lstrip("[").partition("]")[0])
+        else:
+            key, equals, _ = line.partition("=")
+            found = f"{section}.{_joined(key)}".lstrip(".") if equals and not line.startswith("#") else ""
+        if f"{found}.".startswith(f"{dotted}."):
+            return number
+    return 0
+
+
+def _joined(name: str) -> str:
+    return ".".join(part.strip(" \t\"'") for part in name.split("."))
+
+
+def _unknown(table: dict[str, Any], section: str, place: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of what no row has. Raises InputError for a value of the wrong type."""
+    keys, seen = _SECTIONS[section], set()
+    for key, value in table.items():
+        dotted = f"{section}.{key}".lstrip(".")
+        name = key.replace("_", "-") if section in OURS else key
+        if dotted in _SECTIONS:
+            if not isinstance(value, dict):
+                raise InputError(f"{place(dotted)}{dotted} is not a table")
+            yield from _unknown(value, dotted, place)
+        elif name not in keys:
+            yield dotted, value
+        elif name in seen:
+            raise InputError(f"{place(dotted)}{dotted} is given twice", hint=f"{name} and {key} are one key")
+        elif not is_kind(value, keys[name]):
+            raise InputError(f"{place(dotted)}{dotted} is not {_KINDS[keys[name]][0]}")
+        seen.add(name)
+
+
+def is_kind(value: Any, kind: str) -> bool:
+    """Whether a value has the type that a row names."""
+    if isinstance(value, list):
+        return kind == "list" and all(isinstance(item, str) for item in value)
+    if isinstance(value, bool):
+        return kind == "boolean"
+    return isinstance(value, _KINDS[kind][1])
+
+
+def _mistake(dotted: str, value: Any, place: str) -> InputError:
+    """The error for a name that no row has, with what was probably meant."""
+    from difflib import get_close_matches
+
+    section, _, key = dotted.rpartition(".")
+    word = key.lower().replace("_", "-")
+    homes = [f"[{name}]" for name, keys in _SECTIONS.items() if name and word in keys]
+    own = {name: f"{section}.{name}".lstrip(".") for name in _SECTIONS[section]}
+    if isinstance(value, dict):
+        beside = {name: f"[{name}]" for name in _SECTIONS if name and name.rpartition(".")[0] == section}
+        near = get_close_matches(dotted.lower(), beside, 1)
+        what = f"{place}section [{dotted}] is unknown"
+        if homes and not near:
+            return InputError(what, hint=f"{key} is a key, of section {' or '.join(homes)}")
+        own = beside or own
+    else:
+        what = f"{place}{dotted} is unknown" if section else f"{place}key {dotted} is unknown"
+        if homes:
+            return InputError(what, hint=f"it belongs to section {' or '.join(homes)}")
+        if not section:
+            own |= {name: f"{home}.{name}" for home in OURS for name in OURS[home]}
+        near = get_close_matches(word, own, 1)
+    return InputError(what, hint=f"did you mean {own[near[0]]}?" if near else f"there are {', '.join(own.values())}")

@@ -1,0 +1,1 @@
+"""The commands of nvidia-container-cli: info, list, configure."""

@@ -1,0 +1,32 @@
+"""``info``: the driver's versions and the GPUs."""
+
+from __future__ import annotations
+
+from nvc.base.errors import InputError
+from nvc.cli import text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.base.log import Log
+    from nvc.cli.compat.getopt import Parsed
+    from nvc.cli.settings import Library, Settings
+
+
+def read(parsed: Parsed) -> str:
+    """The format asked for: "text", "csv" or "json". Raises InputError for two of them."""
+    if parsed.has("csv") and parsed.has("json"):
+        raise InputError("--csv and --json exclude each other")
+    return "csv" if parsed.has("csv") else "json" if parsed.has("json") else "text"
+
+
+def run(request: str, settings: Settings, library: Library, log: Log) -> int:
+    """Print it; the exit code."""
+    with settings.open(library, log) as context:
+        driver, gpus = context.driver_info(), context.device_info()
+    if request == "json":
+        text.emit(1, text.json_text(text.info_data(driver, gpus)))
+    elif request == "csv":
+        text.emit(1, text.info_csv(driver, gpus))
+    else:
+        text.emit(1, text.info(driver, gpus))
+    return 0

@@ -1,0 +1,1 @@
+"""``nvc-py share`` and its sub-commands."""

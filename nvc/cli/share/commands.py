@@ -1,0 +1,387 @@
+"""``nvc-py share``: what containers may use of GPUs, and what they use (click commands)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from nvc.base.errors import ContainerError, InputError, NvcError, UsageError, reason
+from nvc.cli.settings import Settings
+from nvc.cli.share import agent as share_agent
+from nvc.cli.share import attach, events, policy
+from nvc.cli.share import rows as share_rows
+from nvc.cli.share import store as share_store
+from nvc.cli.share import text as share_text
+from nvc.guard.protocol import CONTROL
+from nvc.share import change, policyfile, region, store, view
+from nvc.share import limits as limits_file
+from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, GpuShare
+from nvc.share.policy import as_wish
+from nvc.share.spec import format_gpu, format_memory, parse_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nvc.model import Gpu
+    from nvc.share.limits import Limits
+    from nvc.share.model import ResolvedGpu
+    from nvc.share.outside import Outcome
+    from nvc.share.region import RegionSlot
+    from nvc.share.view import ShareRow
+
+#: What stands for the container in its own ``share ls``.
+HERE = "this container"
+_NONE = "no container here has a share; one asks with -e NVC_SHARE=mem=10Gi"
+#: Key of click's context: the store's directory.
+_STORE = "nvc.share.store"
+#: Seconds that processes are given to take up a cap: libcuda's own thread comes by every 0.1 s.
+_TAKEN_UP = 0.5
+_AGENT = click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--store", "directory", metavar="DIR", help="Where shares are kept.  [default: /run/nvc/share]")
+@click.pass_context
+def share(context: click.Context, directory: str | None) -> None:
+    """Fractions of a GPU: what containers may use, and what they use.
+
+    A container asks for a share when it is started, in words with commas between them:
+
+    \b
+        mem=10Gi            memory: Ki Mi Gi Ti, K M G T, or a percentage of the GPU's
+        cap=50%             never more than this much of the GPU's time
+        weight=30           its part when others want the GPU too; 10 is usual
+        priority=high       before others: low, normal, high
+        oversubscribe=on    memory beyond mem spills into the host's
+
+    \b
+        podman run -e NVC_SHARE=mem=10Gi,cap=50% ...
+        podman run -e "NVC_SHARE=0:mem=10Gi;1:mem=20Gi" ...      each GPU its own
+        podman run --annotation nvc.share=mem=10Gi ...
+
+    Here they are listed, changed while they run, and paused. In a container, ls and get show its own share, and set
+    lowers it. A share is held by the agent's guard where it runs, else by a library in the container's programs; then
+    programs that go round it are not held.
+    """
+    context.meta[_STORE] = directory or share_store.usual()
+
+
+share.add_command(attach.attach)
+share.add_command(attach.detach)
+share.add_command(events.events)
+share.add_command(policy.policy)
+
+
+@share.command("ls")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Whole names, and the processes with their pids on this host.")
+@click.option("--watch", is_flag=True, help="Refresh until q is pressed.")
+@click.option(
+    "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds between looks."
+)
+def list_shares(as_json: bool, verbose: bool, watch: bool, interval: float) -> None:
+    """List containers with a share, one line per GPU.
+
+    A star marks what the container lowered itself. FROZEN is how long a cap kept it off the GPU.
+
+    With --watch a terminal shows it in place; keys: q ends, j and k move. Anything else gets table below table, and
+    with --json one object a line. `nvc-py top` shows more.
+
+    \b
+        nvc-py share ls
+        nvc-py share ls -v --watch
+        nvc-py share ls --watch --json --interval=10 >> shares.jsonl
+    """
+    if watch:
+        _watch(as_json=as_json, verbose=verbose, interval=interval)
+        return
+    rows, warnings = _rows(pids=verbose or as_json)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if as_json:
+        click.echo(json.dumps(_as_data(rows, warnings), indent=2))
+        return
+    click.echo(share_text.table(rows, verbose=verbose))
+    if not rows:
+        click.echo(_NONE, err=True)
+
+
+def _watch(*, as_json: bool, verbose: bool, interval: float) -> None:
+    from rich.text import Text
+
+    from nvc.cli.top import screen as top_screen
+
+    rows, warnings = _rows(pids=verbose or as_json)  # the first time, what is wrong ends it
+    with top_screen.Screen(whole=not as_json) as screen:
+        try:
+            while True:
+                if as_json:
+                    click.echo(json.dumps({"when": round(time.time(), 3), **_as_data(rows, warnings)}))
+                else:
+                    head = f"nvc-py share ls   {time.strftime('%H:%M:%S')}   every {interval:g} s, q ends"
+                    lines = [head, *(f"warning: {warning}" for warning in warnings), ""]
+                    lines += share_text.table(rows, verbose=verbose).split("\n") if rows else [_NONE]
+                    screen.show([*map(Text, lines), *([] if screen.is_whole else [Text()])])
+                if screen.wait(interval) in top_screen.END:
+                    return
+                try:
+                    rows, warnings = _rows(pids=verbose or as_json)
+                except NvcError as error:
+                    rows, warnings = [], [f"{error}; trying again"]
+        except KeyboardInterrupt:
+            return
+
+
+def _as_data(rows: Sequence[ShareRow], warnings: list[str]) -> dict[str, object]:
+    return {"shares": [row.as_data() for row in rows], "warnings": warnings}
+
+
+def _rows(*, pids: bool) -> tuple[list[ShareRow], list[str]]:
+    if _is_inside():
+        return list(_own_rows()), []
+    return share_rows.of_store(_store(), pids=pids)
+
+
+@share.command()
+@click.argument("container", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def get(container: str | None, as_json: bool) -> None:
+    """Print a container's share, as the words that `set` takes: one line per GPU.
+
+    CONTAINER is an id or its beginning, or the pid of the container's first process. In a container it is left out.
+
+    \b
+        nvc-py share get 4f0c
+        4f0c91d2a7b3 GPU-b8058b66-3950-5eb2-94c2-df90166ee487 mem=10Gi,cap=50%
+    """
+    if _is_inside() and container is None:
+        rows = _own_rows()
+    else:
+        with store.find(_named(container), _store()) as entry:
+            rows = share_rows.of_entry(entry, pids=as_json)
+    if as_json:
+        click.echo(json.dumps([row.as_data() for row in rows], indent=2))
+        return
+    for row in rows:
+        click.echo(f"{row.container} {row.gpu} {format_gpu(_words(row))}")
+
+
+@share.command("set")
+@click.argument("arguments", nargs=-1, required=True, metavar="[CONTAINER] WORDS")
+@click.option("--gpu", "selector", metavar="SELECTOR", default="", help="Only this GPU: UUID, #POSITION or index.")
+@click.option("--force", is_flag=True, help="Give more than the node's maximum.")
+@_AGENT
+@click.pass_obj
+def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: str, force: bool, socket: str) -> None:
+    """Change a running container's share: mem, cap, weight and priority.
+
+    Words that are not said stay as they are. Memory that is in use stays in use; only new allocations are refused.
+    The node's maximum holds unless --force. A container under the agent's guard is held to it when this returns.
+    In a container CONTAINER is left out, and a share can only be lowered.
+
+    \b
+        nvc-py share set 4f0c weight=30
+        nvc-py share set 4f0c mem=20Gi,cap=75% --gpu '#0'
+    """
+    wanted = parse_gpu(arguments[-1])
+    if _is_inside() and len(arguments) == 1:
+        _lower(wanted, selector)
+        return
+    if len(arguments) != 2:
+        raise UsageError("set takes a container and words", hint="nvc-py share set CONTAINER mem=10Gi; see share ls")
+    with store.find(arguments[0], _store()) as entry:
+        with share_agent.guarding(entry, socket) as agent:
+            fields = {"words": arguments[1], "gpu": selector or None, "force": force or None}
+            done = agent.call("set", **fields) if agent is not None else None
+        if done is not None:
+            for uuid, words in cast("list[tuple[str, str]]", done["gpus"]):
+                click.echo(f"{entry.name[:12]} {uuid} {words}")
+            click.echo("in force: the agent holds it")
+            return
+        entry.lock()
+        after, places = change.apply(
+            entry, policyfile.load(), wanted, selector, lambda: _inventory(settings), force=force
+        )
+        for position in places:
+            click.echo(f"{entry.name[:12]} {after.gpus[position].uuid} {format_gpu(as_wish(after.gpus[position]))}")
+        if agent is not None:
+            return
+        from nvc.share import outside
+
+        if wanted.weight or wanted.priority:
+            _report(outside.reweigh(entry, after), "weight: in force for {} processes")
+        if wanted.cap:
+            _say_when(entry, after)
+
+
+@share.command()
+@click.argument("container")
+@_AGENT
+def pause(container: str, socket: str) -> None:
+    """Keep a container off the GPU, also what it is computing now; it keeps its memory.
+
+    Its programs wait; nothing in them fails. Allocations and copies that need the GPU wait as well.
+    """
+    _pause(container, socket, paused=True)
+
+
+@share.command()
+@click.argument("container")
+@_AGENT
+def resume(container: str, socket: str) -> None:
+    """Let a paused container go on."""
+    _pause(container, socket, paused=False)
+
+
+def _pause(container: str, socket: str, *, paused: bool) -> None:
+    with store.find(container, _store()) as entry:
+        if paused and change.limits(entry).paused:
+            click.echo(f"{entry.name[:12]} is paused already")
+            return
+        with share_agent.guarding(entry, socket) as agent:
+            done = agent.call("pause" if paused else "resume") if agent is not None else None
+        if done is None:
+            entry.lock()
+            after = change.pause(entry, paused=paused)
+        if agent is not None:
+            held = ": the agent holds it" if done is not None else ""
+            click.echo(f"{entry.name[:12]} is {'paused' if paused else 'resumed'}{held}")
+            return
+        from nvc.share import outside
+
+        outcome = outside.freeze(entry, after, frozen=paused)
+    did = "stopped" if paused else "started"
+    _report(outcome, f"{did} {{}} processes from outside; the others do it themselves")
+
+
+def _report(outcome: Outcome, text: str) -> None:
+    for problem in outcome.problems:
+        click.echo(f"warning: {problem}", err=True)
+    click.echo(text.format(len(outcome.done)))
+    if outcome.problems:
+        raise ContainerError(
+            f"{len(outcome.problems)} processes were not reached", hint="they follow with their next call of the driver"
+        )
+
+
+def _without_cap(entry: store.Entry, gpus: int) -> list[RegionSlot]:
+    found = share_rows.region_of(entry, gpus)
+    return [slot for slot in found.slots if slot.channels and not slot.threads_cap] if found is not None else []
+
+
+def _say_when(entry: store.Entry, changed: Limits) -> None:
+    if all(gpu.cap >= WHOLE_CAP for gpu in changed.gpus):
+        return
+    until = time.monotonic() + _TAKEN_UP
+    while (slow := _without_cap(entry, len(changed.gpus))) and time.monotonic() < until:
+        time.sleep(0.02)
+    if slow:
+        names = ", ".join(f"{slot.name} ({slot.pid})" for slot in slow[:4])
+        click.echo(f"cap: {len(slow)} processes take it up with their next call of the driver: {names}")
+
+
+def _store() -> str:
+    directory: str = click.get_current_context().meta[_STORE]
+    return directory
+
+
+def _named(container: str | None) -> str:
+    if container is None:
+        raise UsageError("a container is missing", hint="nvc-py share ls names them")
+    return container
+
+
+def _words(row: ShareRow) -> GpuShare:
+    return GpuShare(
+        row.limit,
+        0,
+        row.cap if row.cap < WHOLE_CAP else 0,
+        row.weight or DEFAULT_WEIGHT,
+        row.priority,
+        True if row.oversubscribe else None,
+    )
+
+
+# A container's own view: the two files that it has.
+
+
+def _is_inside() -> bool:
+    return os.path.exists(limits_file.PATH) and not os.path.isdir(_store())
+
+
+def _own() -> tuple[Limits, region.Region | None]:
+    try:
+        descriptor = os.open(limits_file.PATH, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            now = limits_file.read(descriptor)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else error
+        raise ContainerError(f"{limits_file.PATH}: {why}", hint="start the container anew") from None
+    try:
+        descriptor = os.open(region.PATH, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return now, region.read(descriptor, len(now.gpus))
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return now, None
+
+
+def _own_rows() -> tuple[ShareRow, ...]:
+    now, found = _own()
+    return view.rows(now.container or HERE, "", now, found, {})
+
+
+def _lower(wanted: GpuShare, selector: str) -> None:
+    """Put lower limits into the region: from inside nothing can be raised above what the host gives."""
+    if wanted.priority or wanted.oversubscribe is not None:
+        raise InputError("in a container only mem, cap and weight can be lowered")
+    if wanted.memory_part:
+        raise InputError("in a container mem takes bytes", hint="mem=10Gi; share get says what it has")
+    now, _ = _own()
+    places = change.places(now.gpus, selector, None)
+    for position in places:
+        _check_lower(now.gpus[position], wanted)
+    try:
+        descriptor = os.open(region.PATH, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for position in places:
+                region.set_own(descriptor, position, wanted.memory or None, wanted.cap or None, wanted.weight or None)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ContainerError(f"{region.PATH}: {reason(error)}") from None
+    for row in _own_rows():
+        click.echo(f"{row.container} {row.gpu} {format_gpu(_words(row))}")
+
+
+def _check_lower(has: ResolvedGpu, wanted: GpuShare) -> None:
+    above = ""
+    if has.memory and wanted.memory > has.memory:
+        above = f"mem={format_memory(wanted.memory)}"
+    elif wanted.cap > has.cap:
+        above = "cap"
+    elif wanted.weight > (has.weight or DEFAULT_WEIGHT):
+        above = f"weight={wanted.weight}"
+    if above:
+        raise InputError(
+            f"{above} is more than {has.uuid} gives this container", hint=f"it has {format_gpu(as_wish(has))}"
+        )
+
+
+# How much memory GPUs have.
+
+
+def _inventory(settings: Settings | None) -> Sequence[Gpu]:
+    from nvc.base.log import open_log
+    from nvc.inject import api
+
+    general = settings or Settings()
+    with general.open(api, open_log(general.debug)) as context:
+        return context.inventory().gpus

@@ -1,0 +1,50 @@
+"""``nvc-py share policy``: how the agent divides the time of GPUs."""
+
+from __future__ import annotations
+
+import click
+
+from nvc.agent.status import AgentStatus
+from nvc.base.errors import AgentError
+from nvc.base.record import DecodeError
+from nvc.guard.protocol import CONTROL, Client
+from nvc.guard.scheduling import POLICIES, parse_policy
+
+#: What each policy does, in the order of cGPU's numbers.
+MEANINGS = (
+    "each at most 1 / slots of the time, also when alone",
+    "equal parts for tenants with work, without caps",
+    "parts by weight for tenants with work; caps hold (default)",
+    "parts by weight, and never more than the cap",
+    "parts by weight for tenants with work, without caps",
+    "the driver's own scheduling; only memory is held",
+)
+
+
+@click.command("policy")
+@click.argument("name", required=False)
+@click.option("--gpu", metavar="UUID", default="", help="Only this GPU: its UUID, or how that begins.")
+@click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+def policy(name: str | None, gpu: str, socket: str) -> None:
+    """Print the scheduling policy of each GPU, or set it.
+
+    NAME is a word or cGPU's number: fair (0), preemptive (1), weighted (2), fixed (3), soft (4), native (5). It holds
+    at once, for running containers too, until the agent ends; `policy` in section [agent] of /etc/nvc/config.toml is
+    what it begins with. Needs the agent.
+
+    \b
+        nvc-py share policy
+        nvc-py share policy soft --gpu GPU-b8058b66
+    """
+    wanted = parse_policy(name) if name is not None else None
+    with Client(socket) as client:
+        if wanted is not None:
+            client.call("policy", policy=wanted, gpu=gpu or None)
+        try:
+            status = AgentStatus.from_data(client.call("status"))
+        except DecodeError as error:
+            raise AgentError(f"the agent is of another version: {error}", hint="restart nvc-agent") from None
+    for one in status.gpus:
+        if one.uuid.lower().startswith(gpu.lower()):
+            meaning = MEANINGS[POLICIES.index(one.policy)] if one.policy in POLICIES else ""
+            click.echo(f"{one.uuid} {one.policy}: {meaning}")

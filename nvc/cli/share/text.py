@@ -1,0 +1,55 @@
+"""The table of ``share ls``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP
+from nvc.share.spec import format_cap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nvc.share.view import ShareRow
+
+HEADINGS = ("CONTAINER", "GPU", "MEMORY", "CAP", "WEIGHT", "PRIORITY", "PROCESSES", "FROZEN", "NOTES")
+_CONTAINER, _GPU = 12, 12
+_SECOND = 10**9
+
+
+def table(rows: Sequence[ShareRow], *, verbose: bool) -> str:
+    """Aligned columns, a line each; verbose: whole names, and every process with its pids below."""
+    cells = [HEADINGS, *(_cells(row, verbose=verbose) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS))]
+    lines = []
+    for number, line in enumerate(cells):
+        lines.append("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        if verbose and number:
+            for process in rows[number - 1].processes:
+                where = f"host pid {process.host_pid}" if process.host_pid else "host pid not found"
+                lines.append(f"    {process.pid} {process.name}: {size(process.memory)}, {where}")
+    return "\n".join(lines)
+
+
+def size(count: int) -> str:
+    """Bytes for people: MiB below 10 GiB, else GiB with one decimal."""
+    return f"{count >> 20}Mi" if count < 10 << 30 else f"{count / (1 << 30):.1f}Gi"
+
+
+def _cells(row: ShareRow, *, verbose: bool) -> tuple[str, ...]:
+    return (
+        row.container if verbose else row.container[:_CONTAINER],
+        row.gpu if verbose else row.gpu[:_GPU],
+        f"{size(row.used)}/{size(row.limit) if row.limit else '-'}{_mark('mem', row)}",
+        (format_cap(row.cap) if row.cap < WHOLE_CAP else "-") + _mark("cap", row),
+        f"{row.weight or DEFAULT_WEIGHT}{_mark('weight', row)}",
+        row.priority,
+        str(len(row.processes)),
+        "paused" if row.paused else (f"{row.frozen_ns / _SECOND:.1f}s" if row.frozen_ns else "-"),
+        "; ".join((*row.notes, "oversubscribe") if row.oversubscribe else row.notes),
+    )
+
+
+def _mark(word: str, row: ShareRow) -> str:
+    """A star at what the container lowered itself."""
+    return "*" if word in row.own else ""

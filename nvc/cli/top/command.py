@@ -1,0 +1,104 @@
+"""``nvc-py top``: each GPU's usage by container, now."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from nvc.cli.settings import Settings
+from nvc.cli.share import store as share_store
+from nvc.guard.protocol import CONTROL
+
+if TYPE_CHECKING:
+    from nvc.agent.view import Seen
+    from nvc.cli.top import source as top_source
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--once", is_flag=True, help="Print one picture, and end. Also when the output is no terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and end.")
+@click.option(
+    "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds between looks."
+)
+@click.option("--no-processes", is_flag=True, help="Leave the lines of processes out.")
+@click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+@click.option("--store", metavar="DIR", help="Where shares are kept.  [default: /run/nvc/share]")
+@click.pass_obj
+def top(
+    settings: Settings | None,
+    once: bool,
+    as_json: bool,
+    interval: float,
+    no_processes: bool,
+    socket: str,
+    store: str | None,
+) -> None:
+    """Show each GPU's usage by container, refreshed until q is pressed.
+
+    A line for each GPU, below it one for each container with a share of it, below that its processes. Keys: q ends, p
+    shows or hides processes, j and k move.
+
+    \b
+        USED/LIMIT   memory, and what it may have
+        WISHED GOT   its part of the GPU's time: as scheduled, and an estimate of what it got if it had work
+        CAP WEIGHT   as in `nvc-py share set`
+        SLICE        how long each of its groups computes in one go
+        FROZEN       time that it was off the GPU: since the last look, at first all of it
+        DENIED       calls that the guard refused; below, which
+        BY           guard (from outside), shim (the library in its programs), attach (time only)
+
+    With an agent, the agent is asked, as root or as a member of the group nvc. Without one, the files that the
+    preloaded library keeps are read, which know no part of the time and no denials; the first line says which it is.
+
+    \b
+        nvc-py top
+        nvc-py top --once --no-processes
+        nvc-py top --json | jq '.gpus[].shares[] | {container, memory, limit}'
+    """
+    from nvc.cli.top import screen as top_screen
+    from nvc.cli.top import source as top_source
+    from nvc.cli.top import text
+
+    def inventory() -> dict[str, tuple[int, int]]:
+        from nvc.base.log import open_log
+        from nvc.inject import api
+
+        general = settings or Settings()
+        with general.open(api, open_log(general.debug)) as context:
+            return {gpu.uuid: (gpu.minor, gpu.memory) for gpu in context.inventory().gpus}
+
+    source = top_source.Source(socket, store or share_store.usual(), inventory)
+    seen = source.look()
+    if as_json or once or not sys.stdout.isatty():
+        if source.failure is not None:
+            raise source.failure
+        if as_json:
+            click.echo(json.dumps(seen.as_data(), indent=2))
+            return
+        with top_screen.Screen(whole=False) as screen:
+            columns, _ = screen.size
+            screen.show(text.picture(seen, columns, processes=not no_processes, whole=not screen.is_terminal))
+        return
+    _watch(source, seen, interval, processes=not no_processes)
+
+
+def _watch(source: top_source.Source, seen: Seen, interval: float, *, processes: bool) -> None:
+    from nvc.cli.top import screen as top_screen
+    from nvc.cli.top import text
+
+    with top_screen.Screen() as screen:
+        try:
+            while True:
+                screen.show(text.picture(seen, screen.size[0], processes=processes, keys=True))
+                key = screen.wait(interval)
+                if key in top_screen.END:
+                    return
+                if key in ("p", "P"):
+                    processes = not processes
+                if key != "resized":
+                    seen = source.look()
+        except KeyboardInterrupt:
+            return

@@ -1,0 +1,104 @@
+"""Where ``top`` looks: the agent, and beside it or without it the files of the preloaded library."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from nvc.agent.status import AgentStatus
+from nvc.agent.view import Seen, collect, rated
+from nvc.base.errors import AgentError, NvcError, PrivilegeError
+from nvc.base.record import DecodeError
+from nvc.cli.share import rows as share_rows
+from nvc.guard.protocol import Client, NoAgent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nvc.share.view import ShareRow
+
+#: Seconds for the agent's answer: somebody is looking at the screen.
+PATIENCE = 2.0
+
+
+class Source:
+    """Looks again and again; an agent that goes away is said, and asked again at the next look.
+
+    agent: path of its control socket. store: directory of the shares' files. inventory: UUID -> (minor, bytes) of this
+    machine's GPUs, asked once, when a GPU is not known otherwise.
+    """
+
+    def __init__(self, agent: str, store: str, inventory: Callable[[], Mapping[str, tuple[int, int]]]) -> None:
+        self._agent = agent
+        self._store = store
+        self._inventory = inventory
+        self._facts: Mapping[str, tuple[int, int]] | None = None
+        self._before: Seen | None = None
+        self._answered = 0.0
+        #: Why nothing at all could be seen at the last look.
+        self.failure: NvcError | None = None
+
+    def look(self) -> Seen:
+        """What there is now. Raises nothing: what could not be had is in its problems."""
+        problems: list[str] = []
+        status, error = self._ask()
+        if error is not None:
+            problems.append(self._about_agent(error))
+        rows: list[ShareRow] = []
+        store_error: NvcError | None = None
+        try:
+            rows, warnings = share_rows.of_store(self._store, pids=True)
+            problems += warnings
+        except NvcError as problem:
+            store_error = problem
+            if status is None:
+                problems.append(str(problem))
+        self.failure = store_error if status is None else None
+        now = time.time()
+        known = {gpu.uuid for gpu in status.gpus} if status is not None else set()
+        facts = self._gpus() if any(row.gpu not in known for row in rows) else {}
+        seen = rated(
+            collect(status, rows, now, inventory=facts, name=process_name, problems=tuple(filter(None, problems))),
+            self._before,
+        )
+        self._before = seen
+        if status is not None:
+            self._answered = now
+        return seen
+
+    def _ask(self) -> tuple[AgentStatus | None, NvcError | None]:
+        try:
+            with Client(self._agent, PATIENCE) as client:
+                return AgentStatus.from_data(client.call("status")), None
+        except NvcError as error:
+            return None, error
+        except DecodeError as error:
+            return None, AgentError(f"the agent is of another version: {error}", hint="restart nvc-agent")
+
+    def _about_agent(self, error: NvcError) -> str:
+        if self._answered:
+            gone = time.strftime("%H:%M:%S", time.localtime(self._answered))
+            return f"the agent went away at {gone}, trying again: {error.message}"
+        if isinstance(error, NoAgent):
+            return ""  # many hosts have none, and the heading says which source this is
+        if isinstance(error, PrivilegeError):
+            return f"{error.message} ({error.hint})"
+        return f"the agent does not answer, trying again: {error.message}"
+
+    def _gpus(self) -> Mapping[str, tuple[int, int]]:
+        if self._facts is None:
+            try:
+                self._facts = self._inventory()
+            except (NvcError, OSError):
+                self._facts = {}  # sizes of GPUs are not said then
+        return self._facts
+
+
+def process_name(pid: int) -> str:
+    """A process's name, fit for a terminal; "" when it ended."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            name = file.read(64).rstrip("\n")
+    except OSError:
+        return ""
+    return "".join(char if char.isprintable() else "?" for char in name)

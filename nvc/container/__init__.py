@@ -1,0 +1,1 @@
+"""One container: looked up, planned for, changed by the container service, undone on failure."""

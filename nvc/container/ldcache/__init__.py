@@ -1,0 +1,1 @@
+"""The container's loader cache: the host's ldconfig, run in a sandbox."""

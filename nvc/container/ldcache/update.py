@@ -1,0 +1,146 @@
+"""Update a container's loader cache: the host's ldconfig, in memory, in a sandbox (libnvidia-container.md 7).
+
+Nothing of the image is executed and nothing of the host can be reached: not the program's file (a sealed copy runs),
+not the host's network, processes, devices or file system. What ldconfig prints goes to the debug log.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from nvc.base.errors import LdcacheError, reason
+from nvc.container.ldcache import process
+from nvc.container.ldcache.snapshot import CACHE, Snapshot
+from nvc.linux import const, mounts, rights
+from nvc.linux.fd import Fd
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.container.execute import Place
+    from nvc.container.ldcache.process import Launched
+    from nvc.container.operations import UpdateLdcache
+
+_CONFIGURATION = "/etc/ld.so.conf"
+# elf.h: e_machine by uname's machine; program header type of a dynamic loader's name.
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+_PT_INTERP = (3).to_bytes(4, "little")
+#: What the reference's users saw as bare numbers: resource limits, the filter, memory (section 7.3).
+_SIGNALS = {
+    9: "it was killed: out of memory, or more than 10 s of processor time",
+    11: "it crashed, perhaps out of address space",
+    25: "the cache would be larger than is allowed",
+    31: "it made a system call that the sandbox does not allow",
+}
+
+
+def open_program(path: str) -> Fd:
+    """The host's ldconfig, which a sealed copy is made of for each container (``nvc.linux.process.sealed_copy``).
+
+    ``path.real`` is taken for a script (Ubuntu). Raises LdcacheError for what cannot run alone in a container.
+    """
+    try:
+        file = Fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        if os.pread(file.fileno(), 2, 0) == b"#!" and os.path.exists(path + ".real"):
+            file = Fd(os.open(path + ".real", os.O_RDONLY | os.O_CLOEXEC), path + ".real")
+        _check_program(file)
+        return file
+    except OSError as error:
+        raise LdcacheError(
+            f"open failed: {path}: {reason(error)}", hint="--ldconfig=@PATH takes the path of the host's ldconfig"
+        ) from error
+
+
+def _check_program(file: Fd) -> None:
+    """Refuse what would need a file of the container to run: a script's interpreter, a dynamic loader."""
+    header = os.pread(file.fileno(), 64, 0)
+    if header[:4] != b"\x7fELF" or len(header) < 64 or header[4] != 2 or header[5] != 1:
+        raise LdcacheError(
+            f"unsupported file format: {file.name}",
+            hint="--ldconfig=@PATH takes the host's ldconfig program, not a script or a 32-bit program",
+        )
+    machine = struct.unpack_from("<H", header, 18)[0]
+    if machine != _MACHINES.get(const.MACHINE, machine):
+        raise LdcacheError(f"unsupported file format: {file.name}: not a program of this machine ({const.MACHINE})")
+    offset = struct.unpack_from("<Q", header, 32)[0]
+    size, count = struct.unpack_from("<HH", header, 54)
+    count = min(count, 64)
+    table = os.pread(file.fileno(), count * size, offset)
+    for start in range(0, count * size, size or 1):
+        if table[start : start + 4] == _PT_INTERP:
+            raise LdcacheError(
+                f"unsupported file format: {file.name}: it is dynamically linked",
+                hint="it would be run with libraries of the container; give a static ldconfig with --ldconfig=@PATH",
+            )
+
+
+def launch(operation: UpdateLdcache, place: Place, program: Fd) -> Launched:
+    """Start the process that will be ldconfig. Raises LdcacheError; the caller closes the result in any case."""
+    rights.use("ldcache")
+    try:
+        launched = process.take(_arguments(operation)) if not operation.no_pivot else None
+        root = None if mounts.modern() else place.root.fd
+        return launched or process.start(program, root=root, no_pivot=operation.no_pivot)
+    except OSError as error:
+        raise _not_started(operation, error) from error
+    finally:
+        rights.use("mount")
+
+
+def begin(operation: UpdateLdcache, place: Place, launched: Launched, program: Fd) -> None:
+    """Have it rebuild the cache; ``finish`` waits. Raises LdcacheError."""
+    owner = place.uid, place.gid
+    try:
+        snapshot = Snapshot(place.root, operation.directories, owner)
+    except OSError as error:
+        raise LdcacheError(f"{place.root.path}{CACHE} cannot be read: {reason(error)}") from error
+    place.undo.push(snapshot.restore)
+    try:
+        launched.go(program, _arguments(operation), owner, place.root.fd if mounts.modern() else None)
+    except OSError as error:
+        raise _not_started(operation, error) from error
+
+
+def finish(operation: UpdateLdcache, place: Place, launched: Launched) -> bool:
+    """Wait for what ``begin`` began. True; failures raise LdcacheError, and what it did is put back by ``undo``."""
+    rights.use("ldcache")
+    try:
+        status, output, report = launched.finish(operation.limit)
+    except TimeoutError as error:
+        raise LdcacheError(
+            f"process {operation.ldconfig} did not end within {operation.limit:g} s",
+            hint="a file system of the container does not answer; allow more with --timeout SECONDS",
+        ) from error
+    except OSError as error:
+        raise _not_started(operation, error) from error
+    finally:
+        rights.use("mount")
+    lines = output.decode("utf-8", "replace").splitlines()
+    for line in lines:
+        place.log.warn(line)
+    if report:
+        raise LdcacheError(report, hint="the sandbox for ldconfig needs mount, pid, net, ipc and uts namespaces")
+    if status != 0:
+        raise _failure(operation.ldconfig, status, lines)
+    return True
+
+
+def _arguments(operation: UpdateLdcache) -> tuple[str, ...]:
+    return (operation.ldconfig, "-f", _CONFIGURATION, "-C", CACHE, *operation.directories)
+
+
+def _not_started(operation: UpdateLdcache, error: OSError) -> LdcacheError:
+    return LdcacheError(f"process {operation.ldconfig} could not be started: {error}")
+
+
+def _failure(path: str, status: int, lines: list[str]) -> LdcacheError:
+    if status < 0:
+        return LdcacheError(f"process {path} terminated with signal {-status}", hint=_SIGNALS.get(-status, ""))
+    text = " ".join(lines)
+    if "Read-only file system" in text:
+        hint = "the container's file system is read-only: let the engine make it so after its hooks (root.readonly)"
+    elif "No space left" in text:
+        hint = "the container's file system is full"
+    else:
+        hint = lines[-1] if lines else ""
+    return LdcacheError(f"process {path} failed with error code: {status}", hint=hint)

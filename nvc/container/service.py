@@ -1,0 +1,157 @@
+"""The container service: the one process that changes anything. Its start, its handlers and the caller's side.
+
+It is forked before its imports, so that both processes import at the same time, each what it needs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from nvc.base.errors import ContainerError, reason
+from nvc.base.verbs import by_phase, raise_remote, translate
+from nvc.container.messages import ApplyReply, ApplyRequest, InspectReply, InspectRequest
+from nvc.container.verbs import CONTAINER
+from rpc.errors import RemoteError
+from rpc.process import start as start_service
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from nvc.base.log import Log
+    from nvc.container.lookup import Located
+    from rpc.client import Client
+
+    T = TypeVar("T")
+
+
+#: Returns a service that was forked before its request arrived, or None (``nvc.prefork.service``, which reaps it).
+in_advance: Callable[[float, Log], Client | None] | None = None
+
+
+class ContainerClient:
+    """The caller's side. A failed call raises the NvcError of the service, or one that says how the service failed.
+
+    wait: whether ``close`` waits for the exit of the process.
+    """
+
+    def __init__(self, client: Client, *, wait: bool = True) -> None:
+        self._client = client
+        self._wait = wait
+
+    def inspect(self, request: InspectRequest) -> InspectReply:
+        """See ``nvc.container.lookup.inspect``. Raises ContainerError."""
+        return self.begin_inspect(request)()
+
+    def begin_inspect(self, request: InspectRequest) -> Callable[[], InspectReply]:
+        """Send the request; calling the result waits for the reply. See ``nvc.container.lookup.inspect``.
+
+        Both raise ContainerError.
+        """
+        pending = _translated(lambda: self._client.begin("inspect", request))
+
+        def answer() -> InspectReply:
+            reply: InspectReply = _translated(pending.result)[0]
+            return reply
+
+        return answer
+
+    def apply(self, request: ApplyRequest, *, deadline: float) -> int:
+        """See ``nvc.container.apply.apply``. Returns the number of operations that changed something.
+
+        Raises MountError, LdcacheError.
+        """
+        reply: ApplyReply = _translated(lambda: self._client.call("apply", request, deadline=deadline))
+        return reply.done
+
+    def close(self) -> None:
+        """End the service. May be repeated."""
+        self._client.close(wait=self._wait)
+
+
+def _translated(function: Callable[[], T]) -> T:
+    try:
+        return function()
+    except RemoteError as error:
+        raise_remote(error, CONTAINER)
+
+
+class Handlers:
+    """Runs in the helper. ``apply`` uses the descriptors of ``inspect``: a second lookup could find another."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._parent = os.getpid()
+        self._located: Located | None = None
+
+    def prepare(self) -> None:
+        """Name, parent-death signal, and no more rights than the phases need."""
+        from nvc.linux import procfd, rights
+
+        rights.set_name("nvc:[container]")
+        # SIGTERM, not SIGKILL: changes are undone first.
+        rights.parent_death_signal(self._parent, 15)
+        # The caller's umask must not restrict files in the container.
+        os.umask(0o022)
+        procfd.pin()
+        rights.reduce_permitted()
+
+    def inspect(self, request: InspectRequest, fds: list[int]) -> InspectReply:
+        from nvc.container.lookup import inspect
+
+        self._located = inspect(request, self._log)
+        return self._located.reply()
+
+    def release(self) -> None:
+        """Close everything that belongs to the caller or the container; this process keeps only its memory."""
+        if self._located is not None:
+            self._located.close()
+        os.chdir("/")
+        os.closerange(0, 3)
+        self._log.close()
+
+    def get_ready(self) -> None:
+        """While the caller plans, import what ``apply`` needs whatever the plan is."""
+        import nvc.container.apply  # noqa: F401
+        from nvc.linux import mounts
+
+        mounts.modern()
+
+    def apply(self, request: ApplyRequest, fds: list[int]) -> ApplyReply:
+        if self._located is None:
+            raise ContainerError("invalid argument: no container was looked up")
+        from nvc.container.apply import apply
+
+        return ApplyReply(apply(self._located, request.driver_root, request.operations, self._log))
+
+
+def _use(phase: str) -> None:
+    from nvc.linux.rights import use
+
+    use(phase)
+
+
+def fork(handlers: Handlers, log: Log, *, prepare: Callable[[], None], deadline: float) -> Client:
+    """Fork the service. Raises OSError."""
+    return start_service(
+        CONTAINER,
+        by_phase(CONTAINER, {"inspect": handlers.inspect, "apply": handlers.apply}, _use, log),
+        prepare=prepare,
+        deadline=deadline,
+        translate=translate,
+        idle=handlers.get_ready,
+        on_shutdown=handlers.release,
+    )
+
+
+def start(*, deadline: float, log: Log) -> ContainerClient:
+    """Fork the service. deadline: seconds for an answer. It inherits the debug log. Raises ContainerError."""
+    early = in_advance(deadline, log) if in_advance is not None else None
+    if early is not None:
+        return ContainerClient(early, wait=False)
+    handlers = Handlers(log)
+    try:
+        return ContainerClient(fork(handlers, log, prepare=handlers.prepare, deadline=deadline))
+    except OSError as error:
+        raise ContainerError(f"the container service cannot be started: {reason(error)}") from error

@@ -1,0 +1,232 @@
+"""What is spoken on the agent's control socket, and a client that waits for its answers.
+
+A request is one line, a JSON object with the word ``verb``; so is each reply:
+
+    {"verb": "pause", "container": "4f0c"}
+    {"ok": true}
+    {"ok": false, "stage": "input error", "message": "no container '4f0c' ...", "hint": "..."}
+
+A client may send several requests on one connection, one after the other. ``events`` is different: after
+``{"ok": true}`` the agent sends lines until the client goes. No line is longer than LIMIT, and neither side waits
+longer than TIMEOUT for the other to finish a line that it began. Who may say what is in VERBS.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from nvc.base.errors import BY_STAGE, AgentError, NvcError, PrivilegeError, reason
+from nvc.base.record import Record
+from rpc.codec import CodecError, dumps, loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, Self
+
+#: The agent's directory (root, 0711), and in it: the control socket, the one that runtimes send listeners to.
+DIRECTORY = "/run/nvc/agent"
+CONTROL = f"{DIRECTORY}/control"
+LISTEN = f"{DIRECTORY}/listen"
+#: A line's length at most, its newline included.
+LIMIT = 1 << 20
+#: Seconds for the rest of a line that has begun, and for an answer.
+TIMEOUT = 10.0
+#: Members of this group (beside root) may say the verbs that only read.
+GROUP = "nvc"
+
+
+class Verb(Record):
+    """A word of the protocol. reads: nothing changes by it, so the group may say it too.
+
+    needs, takes: names of the request's fields with their types ("str", "int", "float", "bool").
+    """
+
+    name: str
+    reads: bool
+    needs: dict[str, str] = {}
+    takes: dict[str, str] = {}
+
+
+_CONTAINER = {"container": "str"}
+_TARGET = {"container": "str", "pid": "int"}
+_BUNDLE = {"device": "int", "inode": "int"}
+#: Why each may be said: root owns the machine; the group sees what `nvidia-smi` would show it anyway, and denials.
+VERBS = {
+    verb.name: verb
+    for verb in (
+        Verb("status", reads=True),
+        # Denials and what happened to tenants, as lines, from now on.
+        Verb("events", reads=True),
+        # words: as `nvc-py share set` takes them, for the GPU that `gpu` selects, or all. force: beyond the maximum.
+        Verb("set", False, {**_CONTAINER, "words": "str"}, {"gpu": "str", "force": "bool"}),
+        Verb("pause", False, _CONTAINER),
+        Verb("resume", False, _CONTAINER),
+        # policy: a name or number of nvc.guard.scheduling; gpu: a UUID, or all.
+        Verb("policy", False, {"policy": "str"}, {"gpu": "str"}),
+        Verb("attach", False, {}, {**_TARGET, "weight": "int", "cap": "str", "probes": "int"}),
+        Verb("detach", False, {}, _TARGET),
+        Verb("reload", False),
+        # What nvc-runtime and the share step say of a container (nvc.agent.registrations). bundle: its path; device,
+        # inode: of that directory. pid: of the first process. bind without a container goes by the pid alone.
+        Verb("register", False, {**_CONTAINER, "bundle": "str", **_BUNDLE}),
+        Verb("bind", False, {"pid": "int"}, {**_CONTAINER, **_BUNDLE}),
+        # The rest of its fields are nvc/prefork/server.py's.
+        Verb("configure", False),
+    )
+}
+#: Verbs whose fields are checked by who serves them.
+_FREE = ("configure",)
+_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """A message as its line. Raises AgentError when it is too long, or JSON cannot carry it."""
+    try:
+        line = dumps(dict(message)) + b"\n"
+    except CodecError as error:
+        raise AgentError(f"a message cannot be sent: {error}") from error
+    if len(line) > LIMIT:
+        raise AgentError(f"a message of {len(line)} bytes is longer than {LIMIT}")
+    return line
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """The message of a line, with or without its newline. Raises AgentError with the place of what is wrong."""
+    try:
+        message = loads(line, limit=LIMIT)
+    except CodecError as error:
+        raise AgentError(f"a line is no message: {error}") from None
+    if not isinstance(message, dict):
+        raise AgentError(f"a line is no message: expected an object, got {type(message).__name__}")
+    return message
+
+
+def check(request: Mapping[str, Any]) -> Verb:
+    """The verb of a request with the right fields. Raises AgentError that names the verb or field."""
+    word = request.get("verb")
+    verb = VERBS.get(word) if isinstance(word, str) else None
+    if verb is None:
+        raise AgentError(f"no verb {str(word)[:40]!r}", hint=f"there are {', '.join(VERBS)}")
+    if verb.name in _FREE:
+        return verb
+    known = {**verb.needs, **verb.takes}
+    for field, value in request.items():
+        if field == "verb":
+            continue
+        if field not in known:
+            raise AgentError(f"{verb.name} has no field {field[:40]!r}")
+        kind = _TYPES[known[field]]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise AgentError(f"{verb.name}: {field} is to be a {known[field]}, not a {type(value).__name__}")
+    for field in verb.needs:
+        if field not in request:
+            raise AgentError(f"{verb.name} needs the field {field}")
+    return verb
+
+
+def failure(error: NvcError) -> dict[str, Any]:
+    """The reply that tells of an error."""
+    return {"ok": False, "stage": error.stage, "message": error.message, "hint": error.hint}
+
+
+def result(reply: dict[str, Any]) -> dict[str, Any]:
+    """A reply without its ``ok``. Raises the NvcError that it tells of, as the class of its stage."""
+    if reply.get("ok") is True:
+        return {field: value for field, value in reply.items() if field != "ok"}
+    kind = BY_STAGE.get(str(reply.get("stage")), AgentError)
+    raise kind(str(reply.get("message", "the agent gave no reason")), hint=str(reply.get("hint", "")))
+
+
+class NoAgent(AgentError):
+    """No agent listens."""
+
+
+class Client:
+    """A connection to the agent, for one thread. A context manager."""
+
+    def __init__(self, path: str = CONTROL, timeout: float = TIMEOUT) -> None:
+        """Connect. timeout: seconds for each answer.
+
+        Raises NoAgent, PrivilegeError when the socket may not be opened, AgentError.
+        """
+        self.path = path
+        self._rest = b""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.connect(path)
+        except OSError as error:
+            self._socket.close()
+            raise _unreachable(path, error) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """A second time is nothing."""
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """The connection's descriptor: readable when an event has begun to arrive."""
+        return self._socket.fileno()
+
+    def call(self, verb: str, **fields: object) -> dict[str, Any]:
+        """Say a verb; the fields of its reply. None as a field's value leaves it out.
+
+        Raises AgentError, or the NvcError that the agent answered with.
+        """
+        request = {"verb": verb, **{name: value for name, value in fields.items() if value is not None}}
+        check(request)
+        try:
+            self._socket.sendall(encode(request))
+        except OSError as error:
+            raise AgentError(f"{self.path}: {reason(error)}", hint="the agent went away; try again") from None
+        return result(self._message())
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Events from now on, until the agent or the caller ends; waits without a limit. Raises AgentError."""
+        self.call("events")
+        self._socket.settimeout(None)
+        while True:
+            try:
+                yield self._message()
+            except _End:
+                return
+
+    def _message(self) -> dict[str, Any]:
+        limit = self._socket.gettimeout()
+        while b"\n" not in self._rest:
+            if len(self._rest) > LIMIT:
+                raise AgentError(f"{self.path}: a line longer than {LIMIT} bytes")
+            try:
+                more = self._socket.recv(65536)
+            except TimeoutError:
+                self.close()  # the answer to come would be taken for that of the next request
+                raise AgentError(
+                    f"{self.path}: no answer within {limit} s",
+                    hint="see the agent's log (journalctl -u nvc-agent)",
+                ) from None
+            except OSError as error:
+                raise AgentError(f"{self.path}: {reason(error)}", hint="the agent went away; try again") from None
+            if not more:
+                raise _End(f"{self.path}: closed by the agent", hint="see its log (journalctl -u nvc-agent)")
+            self._rest += more
+        line, self._rest = self._rest.split(b"\n", 1)
+        return decode(line)
+
+
+class _End(AgentError):
+    """The agent closed the connection."""
+
+
+def _unreachable(path: str, error: OSError) -> NvcError:
+    if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
+        return NoAgent(f"no agent listens at {path}", hint="start one: systemctl start nvc-agent, or nvc-py agent")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return PrivilegeError(f"{path}: {reason(error)}", hint=f"root and the group {GROUP} may ask the agent")
+    return AgentError(f"{path}: {reason(error)}")

@@ -1,0 +1,257 @@
+"""The Python API: the functions of ``nvidia-container-cli`` as methods. The command line and the hook use only this.
+
+    with Context(Config()) as context:
+        info = context.driver_info()
+        selection = context.select(["0"])
+        with context.container(ContainerConfig(pid, rootfs), ContainerOptions(supervised=True)) as session:
+            session.mount_driver(info)
+            for gpu in selection.gpus:
+                session.mount_device(gpu)
+            session.update_ldcache()
+            session.apply()
+
+Nothing touches the container before ``apply``, which does everything or nothing. docs/internals/api.md has the
+correspondence with the ``nvc_*`` functions of libnvidia-container. All errors are ``nvc.base.errors.NvcError``.
+"""
+
+from __future__ import annotations
+
+from nvc.base.errors import InitializationError, PrivilegeError
+from nvc.base.log import Log
+from nvc.base.record import Record
+from nvc.container.messages import ContainerConfig
+from nvc.inject.session import ContainerSession
+from nvc.model import CSV_DIRECTORY, DriverOptions, Host
+from nvc.request.options import DEFAULT_CONTAINER_OPTIONS, ContainerOptions, LibraryOptions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from nvc.driver.facts import NvmlGpu, NvmlSystem
+    from nvc.driver.service import DriverClient
+    from nvc.model import DeviceNode, DriverInfo, Gpu, Inventory, Selection
+
+__all__ = [
+    "Config",
+    "ContainerConfig",
+    "ContainerOptions",
+    "ContainerSession",
+    "Context",
+    "DriverOptions",
+    "LibraryOptions",
+    "require_rights",
+]
+
+_EVERYTHING = DriverOptions()
+
+
+class Config(Record):
+    """nvc_config, with settings that the reference has only as environment variables, or not at all.
+
+    root, ldcache: driver root and the loader cache inside it. csv: directory of Tegra's mount lists, there too.
+    uid, gid: of the NVML process; None: the overflow id for root, else the caller's. imex: channels for which
+    load-kmods creates nodes. sim: directory of a simulated machine.
+    timeout: seconds for one answer of a helper. cache: keep the inventory in /run/nvc. debug: log file.
+    no_pivot: see ``UpdateLdcache``. inside: the caller is in the container's device cgroup already (a createContainer
+    hook), to which the driver's devices may be added while NVML is queried.
+    """
+
+    root: str = "/"
+    ldcache: str = "/etc/ld.so.cache"
+    uid: int | None = None
+    gid: int | None = None
+    imex: tuple[int, ...] = ()
+    sim: str = ""
+    timeout: float = 10.0
+    cache: bool = True
+    debug: str = ""
+    no_pivot: bool = False
+    inside: bool = False
+    csv: str = CSV_DIRECTORY
+
+
+class Context:
+    """The host: what is installed, and which devices it has (nvc_context_new, nvc_init).
+
+    Leaving the ``with`` block is nvc_shutdown. Raises InitializationError for a configuration that cannot be used.
+    """
+
+    def __init__(
+        self, config: Config | None = None, options: LibraryOptions | None = None, log: Log | None = None
+    ) -> None:
+        self.config = config if config is not None else Config()
+        self.options = options if options is not None else LibraryOptions()
+        self._own_log = log is None
+        self.log = log if log is not None else _open_log(self.config.debug)
+        self.host = _host(self.config)
+        self._inventories: dict[DriverOptions, Inventory] = {}
+        self._current: Inventory | None = None
+        self._platform: str | None = None
+        if self.options.load_kmods and not self.host.simulated:
+            from nvc.driver.kmods import load_kmods
+
+            # WSL's module is built in; Tegra's modules are others, and create their nodes themselves.
+            if not self.platform:
+                imex = not self.options.no_create_imex_channels
+                load_kmods(self.host, self.config.imex, create_imex=imex, log=self.log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the context (nvc_shutdown). Sessions are closed on their own."""
+        if self._own_log:
+            self.log.close()
+
+    @property
+    def platform(self) -> str:
+        """WSL or TEGRA of ``nvc.model``, "" on a machine with NVIDIA's ordinary driver. Determined once."""
+        if self._platform is None:
+            from nvc.driver.places import platform
+
+            self._platform = platform(self.host)
+        return self._platform
+
+    def inventory(self, options: DriverOptions = _EVERYTHING) -> Inventory:
+        """Everything installed, from the inventory cache when it is valid.
+
+        Raises DetectionError, InitializationError.
+        """
+        found = self._inventories.get(options)
+        if found is None:
+            from nvc.driver.inventory import cache_path, load
+
+            # Changes of Windows' driver and of Tegra's lists cannot be detected: no cache there.
+            keep = self.config.cache and not self.platform
+            cache = cache_path(self.host) if keep else None
+            found = load(self.host, options, self._query, cache=cache, log=self.log)
+            self._inventories[options] = found
+        self._current = found
+        return found
+
+    def current_inventory(self) -> Inventory:
+        """The inventory of the last call of ``inventory``, or that without options."""
+        return self._current if self._current is not None else self.inventory()
+
+    def driver_info(self, options: DriverOptions = _EVERYTHING) -> DriverInfo:
+        """Versions and files of the driver (nvc_driver_info_new)."""
+        return self.inventory(options).driver
+
+    def device_info(self, options: DriverOptions = _EVERYTHING) -> tuple[Gpu, ...]:
+        """The GPUs with their MIG devices (nvc_device_info_new)."""
+        return self.inventory(options).gpus
+
+    def select(
+        self,
+        devices: Sequence[str],
+        mig_config: str | None = None,
+        mig_monitor: str | None = None,
+        options: DriverOptions = _EVERYTHING,
+    ) -> Selection:
+        """The devices that selectors such as ``0``, ``all`` or ``GPU-...`` name.
+
+        Raises DeviceError, MigConfigError, MigMonitorError.
+        """
+        from nvc.request.selection import select
+
+        return select(self.inventory(options), devices, mig_config=mig_config, mig_monitor=mig_monitor)
+
+    def require(self, expressions: Sequence[str], selection: Selection, options: DriverOptions = _EVERYTHING) -> None:
+        """Check requirements such as ``cuda>=12.0`` for every selected GPU, for the parents of MIG devices, or once.
+
+        Raises RequirementError for the first that fails or cannot be read.
+        """
+        if not expressions:
+            return
+        from nvc.request.requirements import Facts, check
+
+        driver = self.inventory(options).driver
+        gpus = [*selection.gpus, *(mig.gpu for mig in selection.migs)]
+        facts = [Facts(driver.cuda_version, driver.nvrm_version, gpu.arch, gpu.brand) for gpu in gpus]
+        for fact in facts or [Facts(driver.cuda_version, driver.nvrm_version)]:
+            for expression in expressions:
+                check(expression, fact)
+
+    def nvcaps_style(self, options: DriverOptions = _EVERYTHING) -> int:
+        """NVCAPS_NONE, NVCAPS_PROC or NVCAPS_DEV of ``nvc.model`` (nvc_nvcaps_style)."""
+        return self.inventory(options).nvcaps_style
+
+    def nvcaps_device_from_proc_path(self, path: str) -> DeviceNode:
+        """The device node of a capability file below /proc/driver/nvidia. Raises DetectionError."""
+        from nvc.driver.nvcaps import node_of
+
+        return node_of(self.host, path)
+
+    def container(
+        self, config: ContainerConfig, options: ContainerOptions = DEFAULT_CONTAINER_OPTIONS, *, early: bool = False
+    ) -> ContainerSession:
+        """Look a container up and open a session on it (nvc_container_new).
+
+        options: by default those of the reference's API (standalone, utility only).
+        early: return while the container is still being looked up; see ContainerSession. Raises ContainerError.
+        """
+        return ContainerSession(self, config, options, early=early)
+
+    def _query(self) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+        """Query NVML, in a process without rights that ends after it."""
+        from nvc.base.undo import Undo
+        from nvc.driver.service import start
+
+        config = self.config
+        with Undo() as undo:
+            if config.inside:
+                from nvc.driver.reach import reach
+
+                reach(self.host, undo, self.log)
+            answers = self._answers(start)
+            problems = undo.rollback()
+        if problems:
+            raise InitializationError(
+                f"device rules for the driver's nodes could not be removed from the container's cgroup: {problems[0]}"
+            )
+        return answers
+
+    def _answers(self, start: Callable[..., DriverClient]) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+        config = self.config
+        with start(self.host, uid=config.uid, gid=config.gid, deadline=config.timeout, log=self.log) as client:
+            system = client.system()
+            return system, tuple(client.gpu(index) for index in range(system.gpu_count))
+
+
+def require_rights() -> None:
+    """Raise PrivilegeError without CAP_SYS_ADMIN, which only ``apply`` needs.
+
+    Called before anything is looked up, as in the reference (libnvidia-container.md 1.7.1, step 2).
+    """
+    from nvc.linux.rights import CAP_SYS_ADMIN
+    from nvc.linux.syscalls import capget
+
+    _, permitted, _ = capget()
+    if not permitted & 1 << CAP_SYS_ADMIN:
+        hint = "configure needs root, of the host or of the container's user namespace; --dry-run does not"
+        raise PrivilegeError("capability change failed: operation not permitted", hint=hint)
+
+
+def _open_log(path: str) -> Log:
+    if not path:
+        return Log.none()
+    from nvc.base.log import open_log
+
+    return open_log(path)
+
+
+def _host(config: Config) -> Host:
+    if config.sim:
+        from nvc.sim import host
+
+        return host(config.sim).replace(csv=config.csv)
+    for name, value in (("root", config.root), ("ldcache", config.ldcache)):
+        if not value.startswith("/"):
+            raise InitializationError(f"invalid {name}: {value!r}", hint=f"--{name} takes an absolute path")
+    return Host(root=config.root, ldcache=config.ldcache, csv=config.csv)

@@ -1,0 +1,76 @@
+"""The order in which a container's wishes become a plan: the one that nvidia-container-cli has.
+
+Source: libnvidia-container.md 1.7.1.
+
+The command line and the hook say what they want as ``nvc.request.injection.Wishes``.
+"""
+
+from __future__ import annotations
+
+from nvc.model import TEGRA
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.inject.api import ContainerSession, Context
+    from nvc.model import Selection
+    from nvc.request.injection import Wishes
+
+
+#: Requirement -> ``DriverOptions.csv_all``.
+_CSV_MOUNTS = {"csv-mounts=all": True, "csv-mounts=base-only": False}
+
+
+def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
+    """Look up, select, check, and add everything to the session's plan. Reads only: the container is as it was.
+
+    Raises DetectionError, InitializationError, DeviceError, MigConfigError, MigMonitorError, RequirementError,
+    InputError for a share that cannot be, and MountError for a device that the host does not have.
+    """
+    wishes = _csv_mounts(wishes, context)
+    options = wishes.driver
+    driver = context.driver_info(options)
+    selection = context.select(wishes.devices, wishes.mig_config, wishes.mig_monitor, options)
+    context.require(wishes.requirements, selection, options)
+    session.mount_driver(driver)
+    mount_devices(session, selection)
+    for channel in wishes.imex:
+        session.mount_imex_channel(channel)
+    if wishes.share is not None and wishes.share.may_matter():
+        session.share(wishes.share, selection)
+    session.update_ldcache()
+
+
+def _csv_mounts(wishes: Wishes, context: Context) -> Wishes:
+    """On Tegra ``csv-mounts=...`` among the requirements is no condition: it chooses the mount lists.
+
+    Source: libnvidia-container.md 2.5.
+
+    Elsewhere it stays what it looks like, and is refused.
+    """
+    if not any(text in _CSV_MOUNTS for text in wishes.requirements):
+        return wishes
+    if context.platform != TEGRA:
+        return wishes
+    csv_all = wishes.driver.csv_all or any(_CSV_MOUNTS.get(text) for text in wishes.requirements)
+    return wishes.replace(
+        requirements=tuple(text for text in wishes.requirements if text not in _CSV_MOUNTS),
+        driver=wishes.driver.replace(csv_all=csv_all),
+    )
+
+
+def mount_devices(session: ContainerSession, selection: Selection) -> None:
+    """Plan the selected GPUs and MIG devices."""
+    for gpu in selection.gpus:
+        session.mount_device(gpu)
+    # Who may manage MIG gets the whole tree of capabilities, which holds those of each device.
+    if not selection.mig_config and not selection.mig_monitor:
+        for chosen in selection.migs:
+            session.mount_mig_access(chosen.mig, chosen.gpu)
+    if selection.mig_config:
+        session.mount_mig_config()
+    for gpu in selection.mig_config:
+        session.mount_device_mig_caps(gpu)
+    if selection.mig_monitor:
+        session.mount_mig_monitor()
+    for gpu in selection.mig_monitor:
+        session.mount_device_mig_caps(gpu)

@@ -1,0 +1,211 @@
+"""A session on one container: collects the plan, then has the container service carry it out."""
+
+from __future__ import annotations
+
+from nvc.base.errors import ContainerError, MountError, NvcError
+from nvc.container import plan
+from nvc.container.compat import usable
+from nvc.container.messages import ApplyRequest, ContainerConfig, InspectRequest
+from nvc.container.service import start
+from nvc.request.capabilities import DriverCapabilities
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from nvc.container.messages import InspectReply
+    from nvc.container.operations import Operation
+    from nvc.inject.api import Context
+    from nvc.model import Container, DriverInfo, Gpu, MigDevice, Selection
+    from nvc.request.injection import ShareWish
+    from nvc.request.options import ContainerOptions
+    from nvc.share.model import Resolved
+
+#: ldconfig reads every library of the container, from a cold disk in the worst case: it gets this many timeouts.
+LDCONFIG_TIMEOUTS = 3
+
+
+class ContainerSession:
+    """What one container shall get (nvc_container and the functions that take one).
+
+    The ``mount_*`` methods and ``update_ldcache`` only add to ``plan``; ``apply`` carries all of it out, or nothing.
+    Made by ``Context.container``. Leaving the ``with`` block closes it. early: do not wait until the container has
+    been looked up, so that a ContainerError comes from whatever needs it first, or from the end of the ``with`` block.
+    """
+
+    def __init__(
+        self, context: Context, config: ContainerConfig, options: ContainerOptions, *, early: bool = False
+    ) -> None:
+        self._context = context
+        self._operations: list[Operation] = []
+        self._made_scope: plan.Scope | None = None
+        self._driver: DriverInfo | None = None
+        self.options = options
+        self._capabilities = DriverCapabilities(options.capabilities)
+        self._client = start(deadline=context.config.timeout, log=context.log)
+        try:
+            self._answer = self._client.begin_inspect(
+                InspectRequest(
+                    config=config,
+                    supervised=options.supervised,
+                    find_cgroup=not options.no_cgroups,
+                    find_compat=options.compat_mode != "disabled" and "compute" in self._capabilities.libraries,
+                )
+            )
+            self._found: InspectReply | None = None
+            if not early:
+                self._look()
+        except BaseException:
+            self._client.close()
+            raise
+
+    def _look(self) -> InspectReply:
+        """What the container service found, once it has answered. Raises ContainerError."""
+        if self._found is None:
+            self._found = self._answer()
+        return self._found
+
+    @property
+    def container(self) -> Container:
+        """The container as it was found. Raises ContainerError when it cannot be used."""
+        return self._look().container
+
+    @property
+    def _scope(self) -> plan.Scope:
+        if self._made_scope is None:
+            from nvc.driver.served import served_nodes
+
+            context, options = self._context, self.options
+            self._made_scope = plan.Scope(
+                self.container,
+                self._capabilities,
+                devbind=not options.no_devbind,
+                cgroups=not options.no_cgroups,
+                proc=plan.SIMULATED_PROC if context.host.simulated else plan.PROC_DRIVER,
+                served=served_nodes(context.host),
+            )
+        return self._made_scope
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            # A container that cannot be used is what failed first, also if something else was found out before.
+            if self._found is None and isinstance(error, NvcError) and not isinstance(error, ContainerError):
+                self._look()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the helper (nvc_container_free). What was applied stays. Harmless when done twice."""
+        self._client.close()
+
+    def mount_driver(self, driver: DriverInfo) -> None:
+        """Plan the driver's files, common nodes and /proc/driver/nvidia (nvc_driver_mount)."""
+        from nvc.driver.runtime import read_proc_files
+
+        self._driver = driver
+        files = () if driver.platform else read_proc_files(self._context.host, log=self._context.log)
+        self._operations += plan.driver_mount(self._scope, driver, files)
+
+    def mount_device(self, gpu: Gpu) -> None:
+        """Plan a GPU (nvc_device_mount)."""
+        self._operations += plan.device_mount(self._scope, gpu)
+
+    def mount_mig_access(self, mig: MigDevice, gpu: Gpu) -> None:
+        """Plan the right to use a MIG device of ``gpu`` (nvc_mig_device_access_caps_mount)."""
+        if mig not in gpu.mig_devices:
+            raise MountError(f"invalid argument: {mig.uuid} is not a MIG device of {gpu.uuid}")
+        self._operations += plan.mig_access(self._scope, mig)
+
+    def mount_mig_config(self) -> None:
+        """Plan the right to configure MIG (nvc_mig_config_global_caps_mount). Raises MountError without nvcaps."""
+        nvcap = self._context.current_inventory().mig_config
+        if nvcap is None:
+            raise MountError("stat failed: /proc/driver/nvidia/capabilities/mig/config: no such file or directory")
+        self._operations += plan.mig_config(self._scope, nvcap)
+
+    def mount_mig_monitor(self) -> None:
+        """Plan the right to monitor MIG (nvc_mig_monitor_global_caps_mount). Raises MountError without nvcaps."""
+        nvcap = self._context.current_inventory().mig_monitor
+        if nvcap is None:
+            raise MountError("stat failed: /proc/driver/nvidia/capabilities/mig/monitor: no such file or directory")
+        self._operations += plan.mig_monitor(self._scope, nvcap)
+
+    def mount_device_mig_caps(self, gpu: Gpu) -> None:
+        """Plan the cgroup rules for all nvcaps of a GPU (nvc_device_mig_caps_mount).
+
+        Raises DetectionError when the host's nvcaps are not known.
+        """
+        from nvc.driver.runtime import check_mig_nodes
+
+        check_mig_nodes(self._context.current_inventory(), (gpu,))
+        self._operations += plan.device_mig_caps(self._scope, gpu)
+
+    def mount_imex_channel(self, channel: int) -> None:
+        """Plan an IMEX channel (nvc_imex_channel_mount). Raises MountError when the host does not have it."""
+        from nvc.driver.runtime import imex_channels
+
+        for found in imex_channels(self._context.host, (channel,)):
+            self._operations += plan.imex_channel(self._scope, found)
+
+    def share(self, wish: ShareWish, selection: Selection) -> Resolved:
+        """Plan a share of the selected GPUs, if it comes to one; what it is. Call it after ``mount_driver``.
+
+        Raises InputError for a wish that cannot be read or is above the node's maximum, MountError where the libraries
+        of shares are not installed.
+        """
+        from nvc.inject import share
+
+        context = self._context
+        driver = self._driver or context.current_inventory().driver
+        resolved, operations = share.plan(wish, selection, context.host, driver, self.container, context.log)
+        self._operations += operations
+        return resolved
+
+    def update_ldcache(self) -> None:
+        """Plan the update of the loader cache (nvc_ldcache_update)."""
+        compat = ""
+        found = self._look().compat
+        driver = self._driver
+        if found is not None:
+            driver = driver or self._context.current_inventory().driver
+            version = driver.nvrm_version
+            # Compat libraries speak to NVIDIA's kernel module, which neither WSL nor Tegra has.
+            wanted = not driver.platform and usable(found, version)
+            compat = found.directory if wanted else ""
+            verdict = "using" if wanted else "not using"
+            self._context.log.info(
+                f"{verdict} compat libcuda {found.version} of {found.directory} with driver {version}"
+            )
+        self._operations += plan.ldcache_update(
+            self.container,
+            compat=compat,
+            more=plan.component_directories(driver) if driver is not None else (),
+            no_pivot=self._context.config.no_pivot,
+            limit=self._ldconfig_limit,
+        )
+
+    @property
+    def _ldconfig_limit(self) -> float:
+        return self._context.config.timeout * LDCONFIG_TIMEOUTS
+
+    @property
+    def plan(self) -> tuple[Operation, ...]:
+        """Everything planned so far, merged: what ``apply`` will do and ``--dry-run`` prints."""
+        return plan.merge(self._operations)
+
+    def apply(self) -> None:
+        """Carry the plan out. Raises MountError or LdcacheError after everything was taken back."""
+        operations = self.plan
+        log = self._context.log
+        if log.enabled:
+            for operation in operations:
+                log.info(operation.describe())
+        done = self._client.apply(
+            ApplyRequest(self._context.host.root, operations),
+            deadline=self._context.config.timeout + self._ldconfig_limit,
+        )
+        log.info(f"{done} of {len(operations)} operations changed the container")

@@ -1,0 +1,104 @@
+"""From what was asked for to the operations of a container's share: reads the node's rules and looks at nodes.
+
+Imported only where something may ask for a share.
+"""
+
+from __future__ import annotations
+
+from nvc.base.errors import InputError, MountError
+from nvc.container.operations import ShareFiles
+from nvc.guard.registered import is_guarded
+from nvc.inject.share_mounts import mounts
+from nvc.share import abi, nodes, place, policyfile, preload
+from nvc.share.limits import MAX_GPUS, Limits
+from nvc.share.model import Resolved
+from nvc.share.policy import DEFAULT, decide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.base.log import Log
+    from nvc.container.operations import Operation
+    from nvc.model import Container, DriverInfo, Host, Selection
+    from nvc.request.injection import ShareWish
+
+#: Room for a container's name in the limits file, without its NUL.
+_NAME_LIMIT = 63
+
+
+def plan(
+    wish: ShareWish, selection: Selection, host: Host, driver: DriverInfo, container: Container, log: Log
+) -> tuple[Resolved, tuple[Operation, ...]]:
+    """What the container gets, and how; no operations where it gets no share.
+
+    Raises InputError for what was asked and cannot be given, MountError where the libraries are not installed, and what
+    ``nvc.guard.registered.is_guarded`` raises.
+    """
+    policy, agent = policyfile.load_node(wish.config)
+    resolved = decide(
+        policy,
+        selection.gpus,
+        annotation=wish.annotation,
+        option=wish.option,
+        environment=wish.environment,
+        has_mig=bool(selection.migs or selection.mig_config or selection.mig_monitor),
+    )
+    for warning in resolved.warnings:
+        log.warn(f"share: {warning}")
+    if not resolved:
+        return resolved, ()
+    if driver.platform:
+        problem = f"shares are not for {driver.platform}: its driver is not NVIDIA's ordinary one"
+        if resolved.source != DEFAULT:
+            raise InputError(f"{resolved.source}: {problem}", hint="run the container without a share")
+        log.warn(f"share: {problem}; the node's default is left out")
+        return Resolved(), ()
+    if len(resolved.gpus) > MAX_GPUS:
+        raise InputError(
+            f"{resolved.source}: {len(resolved.gpus)} GPUs are too many for a share", hint=f"at most {MAX_GPUS}"
+        )
+    guarded = is_guarded(wish, place.first_process(container), policy, agent)
+    return resolved, _operations(wish, resolved, guarded, selection, host, driver, container, log)
+
+
+def _operations(
+    wish: ShareWish,
+    resolved: Resolved,
+    guarded: bool,
+    selection: Selection,
+    host: Host,
+    driver: DriverInfo,
+    container: Container,
+    log: Log,
+) -> tuple[Operation, ...]:
+    known = abi.knows(driver.nvrm_version)
+    # Programs would count twice what is counted outside; only memory beyond the quota needs somebody in the process.
+    bare = guarded and known and not resolved.oversubscribe
+    libraries = "" if bare else preload.directory()
+    if not bare and not libraries:
+        raise MountError(
+            "share: the libraries that containers preload are not installed",
+            hint="install nvc-py again, or in a checkout: make native; nvc-py doctor looks for them",
+        )
+    if not known:
+        log.warn(
+            f"share: driver {driver.nvrm_version} is not known: memory is held where programs call CUDA, "
+            "and weight, cap and priority have no effect (drivers "
+            f"{abi.FIRST} to {abi.BEYOND - 1} are known)"
+        )
+    limits = Limits(
+        resolved.gpus,
+        nodes.identities(host, driver.nodes, selection.gpus),
+        driver.nvrm_version,
+        wish.container[:_NAME_LIMIT],
+    )
+    files = ShareFiles(
+        place.directory(),
+        place.key(wish.container, container),
+        wish.container,
+        limits,
+        () if bare else preload.lines(memory=resolved.limits_memory, api=resolved.oversubscribe or not known),
+        resolved.text,
+        resolved.source,
+    )
+    log.info(f"share: {resolved.text}, asked for by {resolved.source}; driver {driver.nvrm_version}")
+    return mounts(files, libraries)

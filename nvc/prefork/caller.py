@@ -1,0 +1,171 @@
+"""Who is at the other end: only a caller that could do all of it itself, and with the same result, is served.
+
+Compared with this process are user and group ids, capabilities, no_new_privs and seccomp, the security module's label,
+the root directory, and the namespaces that decide what a path or a process id means. What may differ (limits, the OOM
+score, niceness) is taken over by the process that does the work.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import socket
+import struct
+
+from nvc.base.record import Record
+from nvc.linux import rights
+from nvc.prefork.request import Refused
+
+#: What the work needs; where we have less than the caller, the Python program would succeed and we would not.
+_NEEDED = rights.mask(rights.PERMITTED | rights.BOUNDING)
+_NAMESPACES = ("mnt", "pid", "user", "cgroup")
+_SAME = ("Uid", "Gid", "NoNewPrivs", "Seccomp", "Seccomp_filters")
+_SETS = ("CapEff", "CapPrm", "CapBnd")
+_CREDENTIALS = struct.Struct("3i")
+# asm-generic/socket.h, since Linux 6.5.
+_SO_PEERPIDFD = 77
+_CAP_SYS_RESOURCE = 24  # linux/capability.h
+_LIMITS = tuple(range(16))  # RLIM_NLIMITS of asm-generic/resource.h
+_MANNER = struct.Struct(f"={2 * len(_LIMITS)}q2i")
+
+
+class Standing(Record):
+    """What decides what a process may do, and what paths and numbers mean to it."""
+
+    places: tuple[tuple[int, int], ...]
+    label: bytes
+    same: tuple[str, ...]
+    sets: tuple[int, ...]
+
+
+class Manner(Record):
+    """What the work takes over from the caller: limits as (number, soft, hard), OOM score, niceness."""
+
+    limits: tuple[tuple[int, int, int], ...]
+    oom_score: int
+    nice: int
+
+    def packed(self) -> bytes:
+        """For another process of ours."""
+        return _MANNER.pack(*(number for limit in self.limits for number in limit[1:]), self.oom_score, self.nice)
+
+    @staticmethod
+    def unpack(data: bytes) -> tuple[Manner, bytes]:
+        """What ``packed`` made, and what stands behind it."""
+        *limits, oom_score, nice = _MANNER.unpack_from(data)
+        pairs = zip(_LIMITS, limits[::2], limits[1::2], strict=True)
+        return Manner(tuple(pairs), oom_score, nice), data[_MANNER.size :]
+
+
+class Caller:
+    """The process at the other end of ``connection``; a context manager. Raises Refused, OSError when it is gone."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        self.pid, uid, _ = _CREDENTIALS.unpack(data)
+        if uid != 0 or self.pid <= 0:
+            raise Refused(f"a caller with uid {uid}, pid {self.pid}")
+        try:
+            self._pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+        except OSError:
+            self._pidfd = os.pidfd_open(self.pid)
+
+    def __enter__(self) -> Caller:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._pidfd)
+
+    def check(self, ours: Standing, own: Manner) -> Manner:
+        """Raises Refused for a caller of another standing than ``ours``; else what to take over in place of ``own``."""
+        theirs = standing(self.pid)
+        if theirs.places != ours.places:
+            raise Refused("a caller in other namespaces, or with another root")
+        if theirs.label != ours.label or theirs.same != ours.same:
+            raise Refused("a caller of another standing (ids, seccomp, no_new_privs, label)")
+        for mine, its in zip(ours.sets, theirs.sets, strict=True):
+            # It may gain nothing by us, nor lose.
+            if mine & ~its or its & _NEEDED & ~mine:
+                raise Refused("a caller with other capabilities")
+        manner = manner_of(self.pid)
+        if not (ours.sets[0] >> _CAP_SYS_RESOURCE & 1 or _below(manner, own)):
+            raise Refused("a caller with limits that we cannot raise ours to")
+        if has_ended(self._pidfd):
+            raise Refused("a caller that has ended")  # the number may have been another's by then
+        return manner
+
+
+def standing(pid: int | str) -> Standing:
+    """That of a process ("self" for ours). Raises OSError."""
+    base = f"/proc/{pid}"
+    places = []
+    for name in ("root", *(f"ns/{kind}" for kind in _NAMESPACES)):
+        try:
+            status = os.stat(f"{base}/{name}")
+        except FileNotFoundError:
+            # A kernel without that kind of namespace; or a process that has ended, which the next file tells.
+            places.append((0, 0))
+        else:
+            places.append((status.st_dev, status.st_ino))
+    fields = dict(line.split(":", 1) for line in _read(f"{base}/status").decode("latin-1").splitlines() if ":" in line)
+    try:
+        label = _read(f"{base}/attr/current")
+    except OSError:
+        label = b""  # no security module that labels processes
+    return Standing(
+        tuple(places),
+        label,
+        tuple(fields.get(name, "").strip() for name in _SAME),
+        tuple(int(fields[name], 16) for name in _SETS),
+    )
+
+
+def manner_of(pid: int) -> Manner:
+    """What of ``pid``'s the work takes over. Raises OSError."""
+    limits = tuple((number, *resource.prlimit(pid, number)) for number in _LIMITS)
+    return Manner(limits, int(_read(f"/proc/{pid}/oom_score_adj")), os.getpriority(os.PRIO_PROCESS, pid))
+
+
+def has_ended(pidfd: int) -> bool:
+    """Whether the process has."""
+    poll = select.poll()  # select(2) takes no descriptor above 1023
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _below(manner: Manner, own: Manner) -> bool:
+    """Whether no right is needed to come from ``own`` to ``manner``."""
+    hard = [(theirs[2], mine[2]) for theirs, mine in zip(manner.limits, own.limits, strict=True)]
+    infinite = resource.RLIM_INFINITY
+    return (
+        all(mine == infinite or (theirs != infinite and theirs <= mine) for theirs, mine in hard)
+        and manner.oom_score >= own.oom_score
+        and manner.nice >= own.nice
+    )
+
+
+def adopt(manner: Manner, ours: Manner, pid: int = 0) -> None:
+    """Be as the caller is, or make our child ``pid`` so; ``ours``: what both are now.
+
+    Raises OSError where the kernel says no, or when the child has gone.
+    """
+    for theirs, mine in zip(manner.limits, ours.limits, strict=True):
+        if theirs != mine:
+            resource.prlimit(pid, theirs[0], theirs[1:])
+    if manner.oom_score != ours.oom_score:
+        number = os.open(f"/proc/{pid or 'self'}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(number, b"%d" % manner.oom_score)
+        finally:
+            os.close(number)
+    if manner.nice != ours.nice:
+        os.setpriority(os.PRIO_PROCESS, pid, manner.nice)
+
+
+def _read(path: str) -> bytes:
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(number, 1 << 16)
+    finally:
+        os.close(number)

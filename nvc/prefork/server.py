@@ -1,0 +1,394 @@
+"""The warm process: everything that a container's start needs is imported; each request is done by a fork of it.
+
+Started by the agent (``nvc.agent.standby``) as a program of its own: the agent has threads, and a fork of a process
+with threads may do nothing but execute. It has one thread, changes nothing itself, and enters no namespace.
+
+It serves until SIGTERM (the agent renews it, or ends): then it takes no more, lets what runs come to its end, and goes.
+A client that goes away takes its work with it: the process that does it is killed, and its helpers, which the kernel
+tells that their parent has died, take back what they did. docs/internals/prefork.md has the whole story.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+
+from nvc.base import record
+from nvc.driver import inventory
+from nvc.linux import memory, rights
+from nvc.prefork import caller as warm_caller
+from nvc.prefork import request as warm_request
+from nvc.prefork import worker
+from nvc.prefork.request import DESCRIPTORS, LIMIT, Programs, Refused, Request
+from nvc.prefork.worker import Spare
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from nvc.prefork.caller import Manner
+
+#: What requests import beside what hook/warm.py does, found by asking (tests/system/test_warm.py holds that nothing is
+#: missing).
+MODULES = """
+encodings.ascii nvc.inject.api nvc.container.apply nvc.cli.compat.configure
+nvc.cli.compat.dryrun nvc.container.lookup
+nvc.container.execute nvc.container.ldcache.update nvc.container.ldcache.process nvc.container.ldcache.sandbox
+nvc.request.requirements
+nvc.driver.inventory nvc.driver.runtime nvc.driver.served
+nvc.driver.service nvc.inject.share nvc.driver.kmods nvc.linux.cgroup nvc.linux.devices_v1 nvc.linux.devices_v2
+nvc.linux.mounts nvc.sim
+""".split()  # noqa: SIM905 -- reads better
+#: At once: as many containers as an engine starts together, some times over. Above it clients help themselves.
+MOST = 256
+#: Seconds that a client may take for a packet that it owes.
+PATIENCE = 2.0
+#: Exit status of a warm process whose modules have been replaced on the disk: the agent starts another.
+STALE = 75
+#: Seconds between two spare workers when one did not last.
+AGAIN = 1.0
+
+_STATUS = struct.Struct("=ci")
+_ANCILLARY = socket.CMSG_SPACE(16 * 4)
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class _Session:
+    """One client. ``pid`` is 0 until the work has begun."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.until = time.monotonic() + PATIENCE
+        self.request: Request | None = None
+        self.packet = b""
+        self.manner: Manner | None = None
+        self.descriptors: list[int] = []
+        self.pid = 0
+        self.pidfd = -1
+        #: The worker, if it was forked in advance. signalled: the client has handed a signal on.
+        self.spare: Spare | None = None
+        self.signalled = False
+
+    def close_descriptors(self) -> None:
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+
+class Warm:
+    """The loop. ``listener`` is non-blocking. library: the directory of our packages."""
+
+    def __init__(self, listener: socket.socket, library: str, programs: Programs) -> None:
+        self._listener = listener
+        self._library = library
+        self._programs = programs
+        self._stamp = stamp_of(library)
+        self._ours = warm_caller.standing("self")
+        self._manner = warm_caller.manner_of(os.getpid())
+        self._poll = select.poll()
+        self._poll.register(listener, select.POLLIN)
+        #: By the descriptor of its connection, and of its process.
+        self._sessions: dict[int, _Session] = {}
+        self._working: dict[int, _Session] = {}
+        #: By the descriptor that a worker tells its outcome by, if it was forked in advance.
+        self._speaking: dict[int, _Session] = {}
+        self._serving = True
+        self._spare: Spare | None = None
+        #: No other spare one before this moment: one that was killed is replaced, but not at full speed.
+        self._patience = 0.0
+        self.status = 0
+
+    def run(self, wake: int) -> int:
+        """Serve until SIGTERM and until all that was begun has ended; the exit status. wake: readable at a signal."""
+        self._poll.register(wake, select.POLLIN)
+        while self._serving or self._sessions or self._working or self._spare:
+            for descriptor, event in self._poll.poll(self._wait()):
+                if descriptor == wake:
+                    os.read(wake, 64)
+                    self.leave(0)
+                elif descriptor == self._listener.fileno():
+                    self._accept()
+                elif self._spare is not None and descriptor == self._spare.pidfd:
+                    self._spare_ended(self._spare)
+                elif descriptor in self._speaking:
+                    self._told(self._speaking[descriptor])
+                elif descriptor in self._working:
+                    self._ended(self._working[descriptor])
+                elif descriptor in self._sessions:
+                    self._hear(self._sessions[descriptor], event)
+            self._forget_slow()
+            self.prepare()
+        return self.status
+
+    def prepare(self) -> None:
+        """Have a worker in advance, unless there is work: it would be in its way."""
+        if self._spare or self._working or not self._serving or time.monotonic() < self._patience:
+            return
+        inventory.read_ahead()
+        try:
+            self._spare = Spare(self._manner, self._programs)
+        except OSError:
+            self._patience = time.monotonic() + AGAIN  # no process or descriptor is left
+        else:
+            self._poll.register(self._spare.pidfd, select.POLLIN)
+            memory.prefault()  # the fork made our pages shared: now, not with the next client
+
+    def _spare_ended(self, spare: Spare) -> None:
+        """Dismissed; or killed, then there will be another."""
+        if os.waitpid(spare.pid, os.WNOHANG)[0]:
+            spare.dismiss()
+            self._poll.unregister(spare.pidfd)
+            os.close(spare.pidfd)
+            self._spare = None
+            self._patience = time.monotonic() + AGAIN
+
+    def leave(self, status: int) -> None:
+        """Take no more. What waits in the socket's queue is for the next one, which has the same socket."""
+        if self._serving:
+            self._serving = False
+            self.status = status
+            if status == STALE:
+                os.write(1, b"stale\n")  # at once: what runs may take a while
+            self._poll.unregister(self._listener)
+            if self._spare is not None:
+                self._spare.dismiss()
+            for session in list(self._sessions.values()):
+                if not session.pid:
+                    self._close(session)
+
+    def _wait(self) -> int | None:
+        """Milliseconds until somebody has been too slow, or a spare worker is due."""
+        moments = [session.until for session in self._sessions.values() if not session.pid]
+        if self._serving and not self._spare and not self._working:
+            moments.append(self._patience)
+        return max(0, int((min(moments) - time.monotonic()) * 1000) + 1) if moments else None
+
+    def _forget_slow(self) -> None:
+        now = time.monotonic()
+        for session in list(self._sessions.values()):
+            if session.pid or session.until >= now:
+                continue
+            # It may be we who were slow: its packet can have come while others were served.
+            before = session.request
+            self._hear(session, select.POLLIN)
+            if session.request is not before:
+                session.until = now + PATIENCE
+            elif not session.pid:
+                self._close(session)
+
+    def _accept(self) -> None:
+        # All that wait: each is answered at its next packet.
+        while self._serving:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # none more; or another warm process had it; or no descriptor is left, then one will be
+            connection.setblocking(False)
+            if len(self._sessions) >= MOST:
+                self._say(connection, b"N")
+                connection.close()
+                continue
+            session = self._sessions[connection.fileno()] = _Session(connection)
+            self._poll.register(connection, select.POLLIN)
+            # It sent its request with the connection.
+            self._hear(session, select.POLLIN)
+
+    def _hear(self, session: _Session, event: int) -> None:
+        """A packet of a client, or its end."""
+        try:
+            packet, ancillary, flags, _ = session.connection.recvmsg(LIMIT + 1, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet, ancillary, flags = b"", [], 0
+        descriptors = _descriptors(ancillary)
+        if session.request is None:
+            session.descriptors, descriptors = descriptors, []
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if not packet:
+            self._gone(session)
+        elif session.request is None:
+            self._asked(session, packet, flags)
+        elif session.pid:
+            if len(packet) == 2 and packet[:1] == b"K" and packet[1] in _FORWARDED:
+                session.signalled = True
+                signal.pidfd_send_signal(session.pidfd, packet[1])
+        elif packet == b"G":
+            self._begin(session)
+        else:
+            self._close(session)
+
+    def _asked(self, session: _Session, packet: bytes, flags: int) -> None:
+        try:
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(session.descriptors) != DESCRIPTORS:
+                raise Refused("a request that is not whole")
+            request = warm_request.decode(packet)
+            if request.stamp != self._stamp:
+                self._look_at_disk()
+                raise Refused("a client of another installation")
+            warm_request.check(request, self._programs)
+            with warm_caller.Caller(session.connection) as caller:
+                session.manner = caller.check(self._ours, self._manner)
+        except Refused:
+            self._say(session.connection, b"N")
+            self._close(session)
+        except (OSError, ValueError, KeyError):  # the caller has gone, or /proc tells nothing about it
+            self._say(session.connection, b"N")
+            self._close(session)
+        else:
+            session.request, session.packet = request, packet
+            if not self._say(session.connection, b"R"):
+                self._close(session)
+
+    def _look_at_disk(self) -> None:
+        """After an upgrade this process is of no use any more."""
+        try:
+            current = stamp_of(self._library)
+        except OSError:
+            return  # in the middle of one
+        if current != self._stamp:
+            self.leave(STALE)
+
+    def _begin(self, session: _Session) -> None:
+        assert session.request is not None and session.manner is not None
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.give(session.packet, session.descriptors, session.manner):
+            session.pid, session.pidfd = spare.pid, spare.pidfd  # which is polled already
+            session.spare = spare
+            self._working[session.pidfd] = session
+            self._speaking[spare.fileno()] = session
+            self._poll.register(spare.fileno(), select.POLLIN)
+        else:
+            self._spare = spare  # None, or its end will be heard of
+            self._fork(session)
+
+    def _fork(self, session: _Session) -> None:
+        """A worker for it alone."""
+        assert session.request is not None and session.manner is not None
+        try:
+            session.pid = worker.fork(
+                session.request, session.descriptors, session.manner, self._manner, self._programs
+            )
+            session.pidfd = os.pidfd_open(session.pid)
+        except OSError:
+            if session.pid:  # without a pidfd nobody would hear of its end: the client is told that it broke
+                os.kill(session.pid, signal.SIGKILL)
+                os.waitpid(session.pid, 0)
+                session.pid = 0
+            else:
+                self._say(session.connection, b"N")
+            self._close(session)
+            return
+        session.close_descriptors()
+        self._working[session.pidfd] = session
+        self._poll.register(session.pidfd, select.POLLIN)
+
+    def _gone(self, session: _Session) -> None:
+        """The client has ended: so does its work, which is taken back."""
+        if session.pid:
+            signal.pidfd_send_signal(session.pidfd, signal.SIGKILL)
+        self._close(session)
+
+    def _ended(self, session: _Session) -> None:
+        """The work has."""
+        # Not waited for: the event may be of another descriptor that had the same number a moment ago.
+        pid, status = os.waitpid(session.pid, os.WNOHANG)
+        if pid == 0:
+            return
+        del self._working[session.pidfd]
+        self._poll.unregister(session.pidfd)
+        os.close(session.pidfd)
+        self._told(session, is_last=True)
+        spare, session.spare = session.spare, None
+        if session.connection.fileno() < 0:
+            return
+        if spare is not None and not spare.has_begun and not session.signalled:
+            session.pid = 0
+            self._fork(session)
+        else:
+            self._answer(session, status)
+
+    def _told(self, session: _Session, *, is_last: bool = False) -> None:
+        """The work is done, says its worker, which is about to end; or has ended (is_last)."""
+        spare = session.spare
+        if spare is None or spare.fileno() < 0:
+            return
+        number = spare.fileno()
+        spare.hear()
+        if is_last:
+            spare.dismiss()  # a helper of its that still ends may hold the other side
+        if spare.fileno() < 0:
+            self._poll.unregister(number)
+            del self._speaking[number]
+        if spare.outcome is not None and session.connection.fileno() >= 0:
+            self._answer(session, spare.outcome << 8)
+
+    def _answer(self, session: _Session, status: int) -> None:
+        """status: as wait(2) gives it."""
+        session.close_descriptors()
+        self._say(session.connection, _STATUS.pack(b"S", status))
+        self._close(session)
+
+    def _close(self, session: _Session) -> None:
+        """Let go of the client."""
+        session.close_descriptors()
+        number = session.connection.fileno()
+        if number >= 0:
+            self._poll.unregister(number)
+            del self._sessions[number]
+            session.connection.close()
+
+    def _say(self, connection: socket.socket, packet: bytes) -> bool:
+        try:
+            connection.send(packet, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        except OSError:
+            return False
+        return True
+
+
+def stamp_of(library: str) -> tuple[int, ...]:
+    """What tells one installation, and one version of it, from another (native/client/request.c). Raises OSError."""
+    found = os.stat(f"{library}/nvc/__init__.py")
+    return found.st_dev, found.st_ino, *divmod(found.st_ctime_ns, 10**9)
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    found = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return list(found)
+
+
+def run(programs: Programs) -> NoReturn:
+    """``LISTENER LIBRARY PARENT``: serve; standard output is told when it begins. For ``nvc.agent.standby``."""
+    listener, library, parent = sys.argv[1:]
+    # Not SIGKILL: what runs for a container comes to its end also without an agent.
+    rights.parent_death_signal(int(parent), signal.SIGTERM)
+    rights.set_name("nvc:[warm]")
+    stamp = stamp_of(library)
+    for module in MODULES:
+        __import__(module)
+    record.prepare()
+    wake, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    for one in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(one, signal.SIG_IGN)  # a terminal's, for the agent, which says what it means for us
+    os.chdir("/")
+    warm = Warm(socket.socket(fileno=int(listener)), library, programs)
+    if stamp != stamp_of(library):
+        os._exit(STALE)
+    # What is there now stays: a fork that looks for garbage among it would only copy its pages.
+    gc.disable()
+    gc.freeze()
+    warm.prepare()
+    os.write(1, b"ready\n")
+    os._exit(warm.run(wake))

@@ -1,0 +1,139 @@
+"""A container service that is forked before it is known what for, by an idle worker (``nvc.prefork.worker``).
+
+It has done by then what does not depend on the request: its name, its rights, its imports, its page faults. What it
+would have inherited of the request comes when it is taken: standard error, working directory and debug log as
+descriptors, limits, OOM score and niceness from outside (``warm_caller.adopt``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from nvc.base.errors import LdcacheError
+from nvc.base.log import Log
+from nvc.container import lookup, service
+from nvc.container.ldcache import process as ldcache_process
+from nvc.container.ldcache import update
+from nvc.linux import memory
+from nvc.linux.fd import Fd
+from rpc import channel, process
+from rpc.errors import ChannelError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rpc.client import Client
+
+
+#: Seconds until the service has its process for ldconfig: a fork.
+_PATIENCE = 2.0
+
+
+class _Handlers(service.Handlers):
+    """Ends what was prepared for nothing, too."""
+
+    def release(self) -> None:
+        super().release()
+        unused = ldcache_process.take()
+        if unused is not None:
+            unused.close()
+
+
+class Early:
+    """The service. From now on ``nvc.container.service.start`` takes it, once; ``close`` ends it if nobody did."""
+
+    def __init__(self) -> None:
+        """Raises OSError when there is no process or descriptor left."""
+        self._end, self._other = channel.pair()
+        self._log = Log()
+        self._handlers = _Handlers(self._log)
+        try:
+            # The deadline is that of whoever takes it.
+            self._client = service.fork(self._handlers, self._log, prepare=self._prepare, deadline=1.0)
+        except BaseException:
+            self._end.close()
+            raise
+        finally:
+            self._other.close()
+        process.private.add(self._end.fileno())
+        self._taken = False
+        #: The process that will be ldconfig, 0 when there is none.
+        self.sandbox = 0
+        service.in_advance = self.take
+
+    @property
+    def pid(self) -> int:
+        """Of the service."""
+        return self._client.pid
+
+    def descriptors(self) -> tuple[int, ...]:
+        """What this process reaches it by."""
+        return tuple(number for number in (self._end.fileno(), *self._client.descriptors()) if number >= 0)
+
+    def _prepare(self) -> None:
+        """In the service."""
+        self._end.close()
+        self._handlers.prepare()
+        self._handlers.get_ready()
+        self._other.send(b"%d" % _sandbox())
+        memory.prefault()
+        received = self._other.receive()
+        self._other.close()
+        if received is None:
+            os._exit(0)  # nobody needed it
+        stderr, directory, *log = received[1]
+        os.dup2(stderr, 2)
+        os.fchdir(directory)
+        os.close(stderr)
+        os.close(directory)
+        for descriptor in log:
+            self._log.take(descriptor)
+
+    def take(self, deadline: float, log: Log) -> Client | None:
+        """It, with the directory, standard error and log of this process; None when it has died, or was taken."""
+        if self._taken or not self._client.running:
+            return None
+        self._taken = True
+        try:
+            with Fd(os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), ".") as here:
+                self._end.send(b"", [2, here.fileno(), *([log.fileno()] if log.enabled else [])])
+        except OSError:
+            self._client.close()
+            return None
+        finally:
+            self._close_end()
+        self._client.allow(deadline)
+        return self._client
+
+    def listen(self) -> None:
+        """Wait until the service has told which process will be ldconfig: ``sandbox``. If it died, nothing is known."""
+        try:
+            received = self._end.receive(time.monotonic() + _PATIENCE)
+        except (ChannelError, OSError):
+            received = None
+        self.sandbox = int(received[0]) if received is not None else 0
+
+    def reap(self) -> None:
+        """Wait for the end of the service, which has released everything when ``close`` returned."""
+        self._client.reap()
+
+    def close(self) -> None:
+        """End it unless it was taken; then it is its caller's. Harmless when done twice."""
+        if not self._taken:
+            self._taken = True
+            self._close_end()
+            self._client.close()
+
+    def _close_end(self) -> None:
+        process.private.discard(self._end.fileno())
+        self._end.close()
+
+
+def _sandbox() -> int:
+    """In the service: have a process wait for being ldconfig; its number, 0 when there is none."""
+    path = lookup.host_ldconfig()
+    try:
+        with update.open_program(path) as program:
+            return ldcache_process.in_advance(program)
+    except LdcacheError:
+        return 0  # told when one is asked for

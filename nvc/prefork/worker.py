@@ -1,0 +1,228 @@
+"""The process that does one request: forked from a warm one, made like the caller, then the program's own ``run``.
+
+One is forked in advance and waits (``Spare``): what it does not need to be told it has done by then. While that one is
+at work others are forked when they are asked for (``fork``).
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import signal
+import socket
+import struct
+import sys
+
+from nvc.linux import memory, rights
+from nvc.linux.process import close_all_but
+from nvc.prefork import caller, service
+from nvc.prefork import request as warm_request
+from nvc.prefork.caller import Manner
+from nvc.prefork.request import CONFIGURE, DESCRIPTORS, LIMIT
+from rpc import process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
+
+    from nvc.prefork.request import Programs, Request
+    from nvc.prefork.service import Early
+
+_DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
+#: A spare worker's word that it has the request.
+_TAKEN = b"T"
+#: Its last word.
+_OUTCOME = struct.Struct("=i")
+_ANCILLARY = socket.CMSG_SPACE(DESCRIPTORS * 4)
+
+
+class Spare:
+    """An idle worker. ``pidfd`` tells its end; who uses it takes ``pid`` and ``pidfd`` over.
+
+    has_begun: it said that it took the request; if it never did, it was ended while idle, and nothing was done.
+    outcome: its exit code, said when it has let go of everything of the caller's: its memory goes while nobody waits.
+    """
+
+    def __init__(self, ours: Manner, programs: Programs) -> None:
+        """Fork it. Raises OSError."""
+        self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = 0
+        self.has_begun = False
+        self.outcome: int | None = None
+        try:
+            with other:
+                self.pid = _fork(lambda: _wait(other, ours, programs))
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            self._end.close()
+            if self.pid:
+                os.waitpid(self.pid, 0)
+            raise
+
+    def give(self, packet: bytes, descriptors: Sequence[int], manner: Manner) -> bool:
+        """Have it do the request of a client's packet; False when it cannot, then it goes.
+
+        descriptors: the caller's, to be kept until it has ended, see ``has_begun``.
+        """
+        carried = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+        data = manner.packed() + packet
+        try:
+            self._end.sendmsg([data], carried, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        except OSError:
+            self._end.close()
+            return False
+        return True
+
+    def fileno(self) -> int:
+        """Readable when it has something to say, -1 once it has said all."""
+        return self._end.fileno()
+
+    def hear(self) -> None:
+        """Take what it has said."""
+        while self._end.fileno() >= 0:
+            try:
+                said = self._end.recv(16, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                said = b""
+            if said == _TAKEN:
+                self.has_begun = True
+                continue
+            if len(said) == _OUTCOME.size:
+                self.outcome = _OUTCOME.unpack(said)[0]
+            self._end.close()
+
+    def dismiss(self) -> None:
+        """It ends by itself, at once."""
+        self._end.close()
+
+
+def fork(request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner, programs: Programs) -> int:
+    """Start one for a request; its process id. descriptors: the caller's streams and directory, still the caller's.
+
+    Raises OSError when there is no process left.
+    """
+    return _fork(lambda: _serve(request, descriptors, manner, ours, programs, None))
+
+
+def _fork(work: Callable[[], int]) -> int:
+    parent = os.getpid()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _live(work, parent)
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _live(work: Callable[[], int], parent: int) -> NoReturn:
+    """Never returns into the caller's code, whatever is raised."""
+    status = 1
+    try:
+        # Helpers die with this process and undo; this one with the warm process that its client speaks to.
+        rights.parent_death_signal(parent)
+        status = work()
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)  # as the interpreter does at its end
+    finally:
+        os._exit(status)
+
+
+def _wait(end: socket.socket, ours: Manner, programs: Programs) -> int:
+    """The life of a spare one: everything that needs no request, then the request."""
+    rights.set_name("nvc:[idle]")
+    _close_all_but(end.fileno())
+    # Out of the way of a terminal's signals; they would be kept, and end the work of somebody else's later.
+    os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
+    process.private.add(end.fileno())  # what speaks to the warm process: not for a helper that runs the driver's code
+    early = service.Early()
+    try:
+        memory.prefault()
+        early.listen()
+        packet, ancillary, flags, _ = end.recvmsg(LIMIT + 4096, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+        if not packet:
+            return 0  # nothing came: the warm process goes
+        end.send(_TAKEN, socket.MSG_NOSIGNAL)
+        found = array.array("i")
+        for _, _, data in ancillary:
+            found.frombytes(data)
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(found) != DESCRIPTORS:
+            return 1
+        manner, rest = Manner.unpack(packet)
+        programs.keep((end.fileno(),))
+        status = _serve(warm_request.decode(rest), found, manner, ours, programs, early)
+    finally:
+        early.close()
+    # The caller may unmount its directory, or wait for the end of our output, once it has the answer.
+    os.chdir("/")
+    os.closerange(0, 3)
+    _close_all_but(end.fileno(), *early.descriptors())
+    end.send(_OUTCOME.pack(status), socket.MSG_NOSIGNAL)
+    early.reap()
+    return status
+
+
+def _serve(
+    request: Request,
+    descriptors: Sequence[int],
+    manner: Manner,
+    ours: Manner,
+    programs: Programs,
+    early: Early | None,
+) -> int:
+    """Do it; the exit code."""
+    _become(request, descriptors, manner, ours, early)
+    if early is not None:
+        programs.keep(early.descriptors())
+    return (programs.configure if request.program in CONFIGURE else programs.hook)()
+
+
+def _become(request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner, early: Early | None) -> None:
+    os.fchdir(descriptors[3])
+    for number, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, number)
+    if early is None:
+        _close_all_but()
+    else:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        try:
+            _lend(manner, ours, early)
+        except OSError:
+            early.close()  # it has died; there will be another
+    os.umask(request.mask)
+    caller.adopt(manner, ours)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    sys.argv = [request.program, *request.words]
+    rights.set_name(request.program)
+    signal.set_wakeup_fd(-1)
+    for one in _DEFAULT:
+        signal.signal(one, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _lend(manner: Manner, ours: Manner, early: Early) -> None:
+    """Give the service, and the process that will be ldconfig, the caller's manner. Raises OSError."""
+    if manner == ours:
+        return
+    caller.adopt(manner, ours, early.pid)
+    if early.sandbox:
+        try:
+            caller.adopt(manner, ours, early.sandbox)
+        except ProcessLookupError:
+            pass  # the service starts another, which is as the service is
+
+
+def _close_all_but(*keep: int) -> None:
+    """The streams of other callers, the socket, the processes; but our own streams and the modules' file stay."""
+    finders = (finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno"))
+    close_all_but(0, 1, 2, *keep, *finders)

@@ -1,0 +1,78 @@
+"""What a container asks for, as one value: the injection request, with the sources of its share."""
+
+from __future__ import annotations
+
+import os
+
+from nvc.base.record import Record
+from nvc.model import DriverOptions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: What the names of the variables that may ask for a share begin with (``nvc.share.dialects`` has them whole).
+SHARE_VARIABLES = (
+    *("NVC_SHARE", "CUDA_DEVICE_", "CUDA_TASK_PRIORITY", "CUDA_OVERSUBSCRIBE", "CUDA_DISABLE_CONTROL"),
+    *("GPU_CORE_UTILIZATION_POLICY", "ALIYUN_COM_GPU_", "CGPU_DISABLE", "NVIDIA_GPU_MEMORY_LIMIT"),
+)
+#: The node's configuration, whose section [share] has the rules for shares.
+NODE_CONFIG = "/etc/nvc/config.toml"
+
+
+class ShareWish(Record):
+    """Who may have asked for a share of the GPUs, in the order in which they count (``nvc.share.policy``).
+
+    annotation, option: texts, "" for none. environment: the container's variables. config: file with the node's rules,
+    "" for the usual one. container: id that the runtime gave the container, or "". bundle: absolute path, "" where
+    its config.json was not read. seccomp: linux.seccomp of that, where it names a listener. guard_off: its
+    annotation nvc.guard says off.
+    """
+
+    annotation: str = ""
+    option: str = ""
+    environment: dict[str, str] = {}
+    config: str = ""
+    container: str = ""
+    bundle: str = ""
+    seccomp: dict[str, Any] = {}
+    guard_off: bool = False
+
+    def may_matter(self) -> bool:
+        """Whether anything of it could give a share: cheap, and yes rather than no.
+
+        Raises InputError for a broken file: its rules, which may be shares, are not known.
+        """
+        if self.annotation or self.option:
+            return True
+        if any(name.startswith(SHARE_VARIABLES) for name in self.environment):
+            return True
+        return _has_rules(self.config)
+
+
+class Wishes(Record):
+    """What one container is to get.
+
+    devices: selectors for ``nvc.request.selection``, () for the driver without a GPU. mig_config, mig_monitor:
+    selectors, None
+    when nobody asked. imex: channel numbers. requirements: expressions, all of which must hold. driver:
+    what of the driver is left out. share: who asks for a share, None: no share whatever the node says.
+    """
+
+    devices: tuple[str, ...] = ()
+    mig_config: str | None = None
+    mig_monitor: str | None = None
+    imex: tuple[int, ...] = ()
+    requirements: tuple[str, ...] = ()
+    driver: DriverOptions = DriverOptions()
+    share: ShareWish | None = None
+
+
+def _has_rules(config: str) -> bool:
+    """Whether the node has rules for shares. config: as in ``ShareWish``. Raises InputError."""
+    if not config and not os.path.lexists(NODE_CONFIG):
+        return False  # nothing more is imported
+    from nvc.base import config_file
+
+    name = NODE_CONFIG if not config or config_file.is_toolkits(config) else config
+    return bool(config_file.load(name, must_exist=False).get("share"))

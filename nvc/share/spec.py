@@ -1,0 +1,255 @@
+"""The words of a share: ``mem=10Gi,weight=30,cap=50%,priority=high,oversubscribe=on``.
+
+    share     = "off" | part *( ";" part )
+    part      = [ selector ":" ] word *( "," word )       the selector stands before the part's first word
+    word      = "mem=" ( quantity | percentage ) | "weight=" 1..1000 | "cap=" percentage
+              | "priority=" ( "normal" | "low" | "high" ) | "oversubscribe=" ( "on" | "off" )
+    selector  = INDEX | "#" POSITION | "GPU-" UUID | "MIG-" UUID | PCI bus id
+
+INDEX counts the GPUs of the host as nvidia-smi on the host does; #POSITION counts those that the container sees.
+Quantities are Kubernetes': bytes, or with Ki Mi Gi Ti (1024) or k K M G T (1000), and 1Mi or more: who writes mem=10
+means something else. Whole texts come from tenants: every
+number has a length limit before int() sees it, and every mistake is an InputError that names its word.
+"""
+
+from __future__ import annotations
+
+from nvc.base.errors import InputError
+from nvc.request.selection import normalize_bus_id
+from nvc.share.model import PRIORITIES, WEIGHT_LIMIT, WHOLE_CAP, WHOLE_MEMORY, GpuShare, Share
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+#: Longest text looked at: 64 GPUs by UUID with every word fit.
+TEXT_LIMIT = 8192
+#: SHARE_MAX_GPUS of native/shim/share.h.
+GPU_LIMIT = 32
+#: No GPU has a pebibyte; larger numbers are mistakes.
+MEMORY_LIMIT = 1 << 50
+#: Nothing computes in less; a smaller number has lost its unit.
+MEMORY_LEAST = 1 << 20
+OFF = "off"
+
+_DIGITS = frozenset("0123456789")
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
+_UNITS = (
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+    ("Ti", 1 << 40),
+    ("k", 10**3),
+    ("K", 10**3),
+    ("M", 10**6),
+    ("G", 10**9),
+    ("T", 10**12),
+)
+_WHOLE_DIGITS, _FRACTION_DIGITS = 20, 9
+_UUID_LENGTH = 36
+
+_MEMORY_ALLOWED = "mem takes bytes, a number with Ki, Mi, Gi, Ti (1024) or K, M, G, T (1000), or a percentage: mem=10Gi"
+_UNIT_WANTED = "mem is 1Mi or more, and a number without a unit is bytes; write mem=10Gi"
+_CAP_ALLOWED = "cap takes 1% to 100% of the GPU's time, with at most one decimal: cap=50%"
+_WEIGHT_ALLOWED = f"weight takes a whole number from 1 to {WEIGHT_LIMIT}; 10 is what a container has that does not say"
+_SELECTOR_ALLOWED = (
+    "write a GPU's index on the host (0:mem=10Gi), #N for the container's Nth from 0 (#0:mem=10Gi), its UUID "
+    "(GPU-...:mem=10Gi) or PCI bus id"
+)
+_ALLOWED = "a share is words and commas between them: mem=10Gi,weight=30,cap=50%,priority=high,oversubscribe=on, or off"
+
+
+def parse(text: str) -> Share:
+    """The share that ``text`` says. Raises InputError."""
+    if len(text) > TEXT_LIMIT:
+        raise InputError(f"share: {len(text)} characters are too many", hint=f"at most {TEXT_LIMIT}")
+    if not text.isascii() or not text.isprintable():
+        raise InputError(f"share: {shown(text)} has characters that no word has", hint=_ALLOWED)
+    if text.strip(" ") == OFF:
+        return Share(off=True)
+    default: GpuShare | None = None
+    per_gpu: dict[str, GpuShare] = {}
+    for part in text.split(";"):
+        selector, wish = _part(part.strip(" "))
+        if not selector:
+            if default is not None:
+                raise InputError(
+                    f"share: {shown(part)} is a second part for all GPUs", hint="put its words behind commas"
+                )
+            default = wish
+        elif selector in per_gpu:
+            raise InputError(f"share: GPU {selector} is named twice", hint="put its words behind commas")
+        else:
+            per_gpu[selector] = wish
+    if len(per_gpu) > GPU_LIMIT:
+        raise InputError(f"share: {len(per_gpu)} GPUs are named", hint=f"a share holds at most {GPU_LIMIT}")
+    return Share(default, tuple(per_gpu.items()))
+
+
+def format_share(share: Share) -> str:
+    """The text that ``parse`` reads as ``share``; "" for one that says nothing."""
+    if share.off:
+        return OFF
+    parts = [format_gpu(share.default)] if share.default is not None else []
+    parts += [f"{selector}:{format_gpu(wish)}" for selector, wish in share.per_gpu]
+    return ";".join(parts)
+
+
+def parse_gpu(text: str) -> GpuShare:
+    """The words for one GPU, without a selector. Raises InputError."""
+    share = parse(text)
+    if share.default is None or share.per_gpu or share.off:
+        raise InputError(f"share: {shown(text)} is not for one GPU", hint="write words only: mem=10Gi,weight=30")
+    return share.default
+
+
+def format_gpu(wish: GpuShare) -> str:
+    """The words for one GPU; "" for a wish that says nothing."""
+    words = []
+    if wish.memory:
+        words.append(f"mem={format_memory(wish.memory)}")
+    if wish.memory_part:
+        words.append(f"mem={_decimal(wish.memory_part, 4)}%")
+    if wish.weight:
+        words.append(f"weight={wish.weight}")
+    if wish.cap:
+        words.append(f"cap={format_cap(wish.cap)}")
+    if wish.priority:
+        words.append(f"priority={wish.priority}")
+    if wish.oversubscribe is not None:
+        words.append(f"oversubscribe={'on' if wish.oversubscribe else 'off'}")
+    return ",".join(words)
+
+
+def format_memory(size: int) -> str:
+    """Bytes in the largest unit of 1024 that leaves a whole number."""
+    for suffix, unit in reversed(_UNITS[:4]):
+        if size and size % unit == 0:
+            return f"{size // unit}{suffix}"
+    return str(size)
+
+
+def format_cap(cap: int) -> str:
+    """1/1000 as a percentage."""
+    return f"{_decimal(cap, 1)}%"
+
+
+def shown(text: str) -> str:
+    """A tenant's text for a message: quoted, control characters escaped, not too long."""
+    return repr(text if len(text) <= 48 else f"{text[:45]}...")
+
+
+def _decimal(value: int, places: int) -> str:
+    whole, rest = divmod(value, 10**places)
+    return f"{whole}.{rest:0{places}d}".rstrip("0") if rest else str(whole)
+
+
+def _part(text: str) -> tuple[str, GpuShare]:
+    # A selector ends at the last colon before the first word's "=": bus ids have colons of their own.
+    head, equals, rest = text.partition("=")
+    selector, colon, name = head.rpartition(":")
+    if text == OFF:
+        raise InputError("share: off stands alone", hint="mem=100%,cap=100% leaves one GPU without limits")
+    if not text:
+        raise InputError("share: a part is empty", hint=_ALLOWED)
+    if not equals:
+        raise InputError(f"share: {shown(text)} is not a word and its value", hint=_ALLOWED)
+    found: dict[str, Any] = {}
+    for word in f"{name}={rest}".split(","):
+        key, equals, value = word.strip(" ").partition("=")
+        reader = _WORDS.get(key)
+        if not equals or reader is None:
+            raise InputError(f"share: unknown word {shown(word)}", hint=_ALLOWED)
+        if key in found:
+            raise InputError(f"share: {key} is said twice", hint="say it once")
+        found[key] = reader(value)
+    if "mem" in found:
+        amount, relative = found.pop("mem")
+        found["memory_part" if relative else "memory"] = amount
+    return _selector(selector) if colon else "", GpuShare(**found)
+
+
+def _selector(text: str) -> str:
+    """A selector in its one form, so that a GPU named twice in two spellings is seen."""
+    text = text.strip(" ")
+    position = text[1:] if text[:1] == "#" else text
+    if position and _DIGITS.issuperset(position) and len(position) <= 4:
+        return f"#{int(position)}" if text[0] == "#" else str(int(position))
+    kind, uuid = text[:4].upper(), text[4:].lower()
+    if kind in ("GPU-", "MIG-") and len(uuid) == _UUID_LENGTH and _HEXADECIMAL.issuperset(uuid.replace("-", "")):
+        return kind + uuid
+    bus_id = normalize_bus_id(text) if len(text) <= 20 else ""
+    if not bus_id:
+        raise InputError(f"share: {shown(text)} names no GPU", hint=_SELECTOR_ALLOWED)
+    return bus_id
+
+
+def _memory(value: str) -> tuple[int, bool]:
+    """(amount, whether it is a part of the GPU's)."""
+    if value.endswith("%"):
+        part = _number(value[:-1], WHOLE_MEMORY // 100)
+        if part is None or not 0 < part <= WHOLE_MEMORY or len(value.partition(".")[2]) > 5:
+            raise InputError(f"share: mem={shown(value)} is not above 0% and up to 100%", hint=_MEMORY_ALLOWED)
+        return part, True
+    unit = 1
+    number = value
+    for suffix, size in _UNITS:
+        if value.endswith(suffix):
+            number, unit = value[: -len(suffix)], size
+            break
+    amount = _number(number, unit)
+    if amount is None or (unit == 1 and "." in value):
+        raise InputError(f"share: mem={shown(value)} is not an amount of memory", hint=_MEMORY_ALLOWED)
+    if not 0 < amount <= MEMORY_LIMIT:
+        raise InputError(f"share: mem={shown(value)} is {'too much' if amount else 'nothing'}", hint=_MEMORY_ALLOWED)
+    if amount < MEMORY_LEAST:
+        what = f"{amount} bytes" if unit == 1 else "less than 1Mi"
+        raise InputError(f"share: mem={shown(value)} is {what}, with which nothing computes", hint=_UNIT_WANTED)
+    return amount, False
+
+
+def _cap(value: str) -> int:
+    cap = _number(value[:-1], WHOLE_CAP // 100) if value.endswith("%") else None
+    if cap is None or not 10 <= cap <= WHOLE_CAP or len(value.partition(".")[2]) > 2:
+        raise InputError(f"share: cap={shown(value)} is not a percentage from 1% to 100%", hint=_CAP_ALLOWED)
+    return cap
+
+
+def _weight(value: str) -> int:
+    weight = int(value) if value and len(value) <= 4 and _DIGITS.issuperset(value) else 0
+    if not 1 <= weight <= WEIGHT_LIMIT:
+        raise InputError(f"share: weight={shown(value)} is not from 1 to {WEIGHT_LIMIT}", hint=_WEIGHT_ALLOWED)
+    return weight
+
+
+def _priority(value: str) -> str:
+    if value not in PRIORITIES:
+        raise InputError(f"share: priority={shown(value)} is unknown", hint=f"priority takes {', '.join(PRIORITIES)}")
+    return value
+
+
+def _oversubscribe(value: str) -> bool:
+    if value not in ("on", "off"):
+        raise InputError(f"share: oversubscribe={shown(value)} is unknown", hint="oversubscribe takes on or off")
+    return value == "on"
+
+
+def _number(text: str, unit: int) -> int | None:
+    """``text`` (digits, perhaps a point and digits) times ``unit``, rounded down; None if it is something else."""
+    whole, point, fraction = text.partition(".")
+    if not _DIGITS.issuperset(whole + fraction) or not whole or (point and not fraction):
+        return None
+    if len(whole) > _WHOLE_DIGITS or len(fraction) > _FRACTION_DIGITS:
+        return None
+    scale: int = 10 ** len(fraction)
+    return int(whole + fraction) * unit // scale
+
+
+_WORDS: dict[str, Callable[[str], Any]] = {
+    "mem": _memory,
+    "weight": _weight,
+    "cap": _cap,
+    "priority": _priority,
+    "oversubscribe": _oversubscribe,
+}

@@ -1,0 +1,148 @@
+"""The debug log: its format (libnvidia-container.md 1.4), and that it never stands in the way."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from nvc.base.log import Log, debug_file, open_log
+
+RECORD = re.compile(r"([IWE])(\d{4} \d\d:\d\d:\d\d)\.(\d{6}) (\d+) ([\w.]+):(\d+)\] (.*)")
+BANNER = ["", "-- WARNING, the following logs are for debugging purposes only --", ""]
+
+
+def test_a_record_has_the_reference_format(tmp_path: Path) -> None:
+    log = open_log(str(tmp_path / "log"))
+    before = time.time()
+    log.info("hello world")
+    log.warn("careful")
+    log.error("broken")
+    lines = (tmp_path / "log").read_text().split("\n")
+    assert lines[:3] == BANNER
+    matches = [RECORD.fullmatch(line) for line in lines[3:6]]
+    assert [match[1] for match in matches if match] == ["I", "W", "E"]
+    first = matches[0]
+    assert first is not None
+    assert first[2] in {time.strftime("%m%d %H:%M:%S", time.gmtime(before + late)) for late in (0, 1)}
+    assert first[4] == str(os.getpid())
+    assert first[5] == "test_log.py"
+    assert first[7] == "hello world"
+    assert int(matches[1][6]) == int(first[6]) + 1  # type: ignore[index]
+
+
+def test_a_message_cannot_pass_for_a_record(tmp_path: Path) -> None:
+    log = open_log(str(tmp_path / "log"))
+    log.info("one\nI0101 00:00:00.000000 1 a.py:1] two\rthree")
+    log.info("")
+    lines = (tmp_path / "log").read_text().splitlines()[3:]
+    assert len(lines) == 4
+    assert all(RECORD.fullmatch(line) for line in lines)
+
+
+def test_bytes_of_foreign_paths_are_shown(tmp_path: Path) -> None:
+    log = open_log(str(tmp_path / "log"))
+    log.info("/tmp/\udcff \ud800")
+    assert "/tmp/\\udcff \\ud800" in (tmp_path / "log").read_text()
+
+
+def test_appends_and_does_not_survive_exec(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("before\n")
+    log = open_log(str(path))
+    assert fcntl.fcntl(log.fileno(), fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+    assert path.read_text().startswith("before\n\n-- WARNING")
+
+
+def test_a_forked_helper_writes_into_the_same_file(tmp_path: Path) -> None:
+    log = open_log(str(tmp_path / "log"))
+    child = os.fork()
+    if child == 0:
+        log.info("from the helper")
+        os._exit(0)
+    os.waitpid(child, 0)
+    log.info("from the parent")
+    records = [RECORD.fullmatch(line) for line in (tmp_path / "log").read_text().splitlines()[3:]]
+    assert [(int(record[4]), record[7]) for record in records if record] == [
+        (child, "from the helper"),
+        (os.getpid(), "from the parent"),
+    ]
+
+
+def test_no_log_keeps_nothing() -> None:
+    log = Log.none()
+    log.info("lost")
+    log.warn("lost")
+    log.error("lost")
+    log.close()
+    assert not log.enabled
+    assert log.fileno() == -1
+    assert not open_log("").enabled
+
+
+def test_close_is_harmless_twice(tmp_path: Path) -> None:
+    log = open_log(str(tmp_path / "log"))
+    log.close()
+    log.close()
+    log.info("lost")
+    assert "lost" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        pytest.param("{tmp}", "is a directory", id="directory"),
+        pytest.param("{tmp}/missing/log", "no such file or directory", id="missing-directory"),
+        pytest.param("{tmp}/fifo", "no such device or address", id="fifo-without-a-reader"),
+        pytest.param("{tmp}/a\0b", "embedded null byte", id="nul"),
+    ],
+)
+def test_a_log_that_cannot_be_opened_is_a_warning(
+    path: str, why: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    log = open_log(path.format(tmp=tmp_path), "nvc-hook")
+    assert not log.enabled
+    warning = capfd.readouterr().err
+    assert warning.startswith("nvc-hook: warning: cannot open the debug log ")
+    assert warning.endswith(f": {why}; continuing without\n")
+
+
+def test_a_full_disk_loses_records_and_nothing_else() -> None:
+    log = open_log("/dev/full")
+    log.info("lost")
+    assert log.enabled
+
+
+def test_a_reader_that_does_not_read_does_not_stop_us(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    log = open_log(str(tmp_path / "fifo"))
+    for _ in range(40):
+        log.info("x" * 4000)
+    assert os.read(reader, 5) == b"\n-- W"
+    os.close(reader)
+
+
+def test_a_warning_that_cannot_be_written_is_dropped(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os.close(2)
+        os._exit(0 if not open_log(str(tmp_path)).enabled else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_variable_names_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert debug_file() == ""
+    monkeypatch.setenv("NVC_DEBUG_FILE", "/tmp/x")
+    assert debug_file() == "/tmp/x"
+
+
+def test_the_variable_is_ignored_when_the_rights_are_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVC_DEBUG_FILE", "/etc/passwd")
+    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+    assert debug_file() == ""

@@ -1,0 +1,335 @@
+"""``nvc-py top``: both sources, every width of window, an agent that comes and goes, and a real terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvc.agent.status import AgentStatus, TenantProcess
+from nvc.agent.view import Seen, collect
+from nvc.base.errors import PrivilegeError
+from nvc.cli.top import source as top_source
+from nvc.cli.top import text
+from nvc.cli.top.source import Source
+from nvc.share import store
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu
+from nvc.share.store import StoredShare
+from nvc.share.view import ShareRow
+from tests.support.agent_status import GIB, UUIDS, share, status, tenant
+from tests.support.fake_agent import FakeAgent
+
+ROOT = Path(__file__).parents[4]
+Top = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> str:
+    return str(tmp_path / "control")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    return str(tmp_path / "nvc/share")
+
+
+@pytest.fixture
+def top(command: Callable[..., Any], socket: str, directory: str) -> Top:
+    def run(*words: str) -> tuple[int, str, str]:
+        ran: tuple[int, str, str] = command("top", "--agent", socket, "--store", directory, *words, program="nvc-py")
+        return ran
+
+    return run
+
+
+@pytest.fixture
+def container(directory: str) -> str:
+    """A container that the preloaded library holds, whose first process is this one."""
+    limits = Limits((ResolvedGpu(UUIDS[1], 1, 10 << 30, 500, 20),), driver="580.1", container="shimmed")
+    record = StoredShare("shimmed", "shimmed", os.getpid(), store.start_time(os.getpid()))
+    return store.create(record, limits, b"", directory=directory)
+
+
+def saying(*answers: AgentStatus) -> Callable[[dict[str, Any]], Iterator[dict[str, Any]]]:
+    """Answers one status after another, the last one for ever."""
+    left = list(answers)
+
+    def answer(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        said = left.pop(0) if len(left) > 1 else left[0]
+        yield {"ok": True, **said.as_data()}
+
+    return answer
+
+
+def drawn(seen: Seen, columns: int, **options: bool) -> list[str]:
+    return [line.plain for line in text.picture(seen, columns, **options)]
+
+
+def test_the_agents_tenants_are_shown_with_their_processes(socket: str, top: Top) -> None:
+    one = tenant(processes=(TenantProcess(os.getpid(), (3 * GIB,)),))
+    with FakeAgent(socket, status=saying(status(one))):
+        code, out, err = top("--once")
+    assert (0, "") == (code, err)
+    lines = out.splitlines()
+    assert "agent 1.2" in lines[0]
+    row = next(line for line in lines if line.startswith("c0000"))
+    assert ["4096Mi/10.0Gi", "50%", "48%", "50%", "20", "normal", "2", "5.0ms", "3.0s", "3", "guard"] == row.split()[2:]
+    assert f"    {os.getpid()} {Path('/proc/self/comm').read_text().strip()} 3072Mi" in lines
+    assert "    denied: over-quota 3" in lines
+    assert 1 == sum(line.startswith(f"GPU 0  {UUIDS[0]}") and "policy weighted" in line for line in lines)
+
+
+def test_without_an_agent_the_shims_shares_are_shown_and_it_says_so(top: Top, container: str) -> None:
+    code, out, err = top("--once")
+    assert (0, "") == (code, err)
+    assert "no agent" in out.splitlines()[0]
+    row = next(line for line in out.splitlines() if line.startswith("shimmed"))
+    assert ["0Mi/10.0Gi", "-", "-", "50%", "20", "normal", "0", "-", "-", "-", "shim"] == row.split()[2:]
+
+
+def test_both_sources_make_one_picture_without_duplicates(socket: str, top: Top, container: str) -> None:
+    both = tenant(2, container="shimmed", gpus=(share(UUIDS[1]),))
+    with FakeAgent(socket, status=saying(status(tenant()), status(tenant(), both))):
+        first, second = (json.loads(top("--json")[1]) for _ in range(2))
+    held = [
+        [(one["container"][:7], one["held"]) for gpu in seen["gpus"] for one in gpu["shares"]]
+        for seen in (first, second)
+    ]
+    assert [[("c000000", "guard"), ("shimmed", "shim")], [("c000000", "guard"), ("shimmed", "guard")]] == held
+    assert "1.2" == first["agent"]
+
+
+def test_a_host_without_shares_says_so(top: Top) -> None:
+    code, out, _ = top()  # its output is no terminal: once
+    assert 0 == code
+    assert "no container here has a share" in out
+
+
+def test_an_agent_that_goes_away_is_said_and_asked_again(socket: str, directory: str) -> None:
+    source = Source(socket, directory, dict)
+    with FakeAgent(socket, status=saying(status(tenant()))):
+        assert ((), "1.2") == (source.look().problems, source.look().agent)
+    gone = source.look()
+    assert "" == gone.agent
+    assert "the agent went away at " in gone.problems[0] and "trying again" in gone.problems[0]
+    assert any("went away" in line for line in drawn(gone, 80))
+    with FakeAgent(socket, status=saying(status(tenant()))):
+        assert "1.2" == source.look().agent
+
+
+def test_an_agent_of_another_version_is_a_line_and_no_traceback(socket: str, directory: str) -> None:
+    strange = {"ok": True, "version": "9", "weather": "fine"}
+    with FakeAgent(socket, status=lambda _: iter([strange])):
+        seen = Source(socket, directory, dict).look()
+    assert "the agent is of another version" in seen.problems[0]
+
+
+def test_an_agent_that_does_not_answer_is_not_waited_for(
+    socket: str, directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(top_source, "PATIENCE", 0.2)
+    with FakeAgent(socket, status=lambda _: iter(())):
+        seen = Source(socket, directory, dict).look()
+    assert "no answer within 0.2 s" in seen.problems[0]
+
+
+def test_a_user_without_access_is_told_why(top: Top, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PrivilegeError("/run/nvc/share: permission denied", hint="be root")
+
+    monkeypatch.setattr(top_source.share_rows, "of_store", refuse)
+    code, out, err = top("--once")
+    assert (1, "") == (code, out)
+    assert "permission denied" in err and "hint: be root" in err
+
+
+def test_frozen_is_a_part_of_the_time_from_the_second_look_on(
+    socket: str, directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter((100.0, 102.0, 104.0))
+    monkeypatch.setattr(top_source.time, "time", lambda: next(times))
+    frozen = [status(tenant(gpus=(share(frozen_ns=ns),))) for ns in (5_000_000_000, 5_500_000_000, 1_000_000_000)]
+    source = Source(socket, directory, dict)
+    with FakeAgent(socket, status=saying(*frozen)):
+        parts = [source.look().gpus[0].shares[0].frozen_part for _ in frozen]
+    assert [None, 0.25, None] == parts  # the third is less than before: another tenant of the same name
+
+
+def test_sizes_of_gpus_come_from_this_machine_when_the_agent_has_none(directory: str, container: str) -> None:
+    seen = Source("/nowhere/control", directory, lambda: {UUIDS[1]: (1, 80 * GIB)}).look()
+    assert [(UUIDS[1], 1, 80 * GIB)] == [(gpu.uuid, gpu.minor, gpu.memory) for gpu in seen.gpus]
+
+
+@pytest.mark.parametrize("columns", [20, 30, 40, 60, 80, 100, 120, 200])
+def test_a_narrow_window_loses_columns_and_never_the_memory(columns: int) -> None:
+    many = tuple(
+        tenant(number, denials={}, processes=(), gpus=(share(memory=number * GIB, managed=0, truth=0),))
+        for number in range(4)
+    )
+    lines = drawn(collect(status(*many), (), 0.0), columns)
+    rows = [line for line in lines if line.startswith("c0")]
+    assert 4 == len(rows)
+    assert all(len(line) <= columns for line in rows)
+    if columns >= 30:
+        assert ["0Mi/10.0Gi", "1024Mi/10.0Gi", "2048Mi/10.0Gi", "3072Mi/10.0Gi"] == [
+            next(word for word in row.split() if "/" in word) for row in rows
+        ]
+    heads = next(line for line in lines if line.startswith("CONT")).split()
+    assert heads == [name for name in text.COLUMNS if name in heads] if columns >= 30 else True
+    assert (len(heads) == len(text.COLUMNS)) == (columns >= 120)
+
+
+@pytest.mark.parametrize(("part", "expected"), [(0, 0), (-1, 0), (0.5, 6), (0.99, 12), (7.0, 12)])
+def test_a_bar_is_as_long_as_its_part(part: float, expected: int) -> None:
+    drawn_bar = text.bar(part)
+    assert (expected, 12) == (drawn_bar.plain.count("█"), drawn_bar.cell_len)
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"), [(None, "-"), (0, "0%"), (0.001, "0.1%"), (0.0999, "10%"), (0.5, "50%"), (1, "100%")]
+)
+def test_percentages_have_a_decimal_where_it_counts(part: float | None, expected: str) -> None:
+    assert expected == text.percent(part)
+
+
+def test_what_deserves_attention_has_a_line() -> None:
+    row = ShareRow("x", "x", UUIDS[0], GIB, 0, 1000, 0, "normal", True, True, 0, notes=("driver unknown",), managed=GIB)
+    other = tenant(gpus=(share(truth=5 * GIB, managed=0),), denials={"over-quota": 1, "bad-size": 7}, paused=True)
+    lines = drawn(collect(status(other), (row,), 0.0), 120)
+    for expected in (
+        "    denied: bad-size 7, over-quota 1",
+        "    the driver says 5120Mi",
+        "    managed memory: 1024Mi",
+        "    driver unknown",
+        "    oversubscribe",
+    ):
+        assert expected in lines
+    assert 2 == sum("paused" in line for line in lines)
+
+
+class Terminal:
+    """``nvc-py`` in a pseudo terminal of a given size."""
+
+    def __init__(self, words: list[str], columns: int = 100, rows: int = 30) -> None:
+        self.pid, self.descriptor = pty.fork()
+        if self.pid == 0:
+            # Not execv: readline, once imported, puts sizes into the environment behind Python's back.
+            environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
+            environment = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
+            os.execve(sys.executable, [sys.executable, "-m", "nvc", *words], environment)
+        self.resize(columns, rows)
+        self.text = ""
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def until(self, word: str, seconds: float = 60) -> None:
+        """Read until ``word`` was printed since the last call."""
+        end = time.monotonic() + seconds
+        while word not in self.text:
+            ready, _, _ = select.select([self.descriptor], [], [], max(0.0, end - time.monotonic()))
+            assert ready, f"{word!r} is not in {self.text[-2000:]!r}"
+            try:
+                self.text += os.read(self.descriptor, 65536).decode(errors="replace")
+            except OSError:
+                raise AssertionError(f"it ended without {word!r}: {self.text[-2000:]!r}") from None
+        self.text = self.text.partition(word)[2]
+
+    def press(self, key: str) -> None:
+        os.write(self.descriptor, key.encode())
+
+    def end(self) -> tuple[int, str]:
+        """(exit code, the rest of what it printed)."""
+        try:
+            while more := os.read(self.descriptor, 65536):
+                self.text += more.decode(errors="replace")
+        except OSError:
+            pass  # a pseudo terminal's end
+        os.close(self.descriptor)
+        _, waited = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(waited), self.text
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    started: list[Terminal] = []
+
+    def start(*words: str, **size: int) -> Terminal:
+        started.append(Terminal(list(words), **size))
+        return started[-1]
+
+    yield start
+    for one in started:
+        try:
+            os.kill(one.pid, signal.SIGKILL)
+            os.waitpid(one.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass  # it ended by itself
+
+
+def test_a_terminal_is_filled_and_given_back(socket: str, directory: str, terminal: Callable[..., Terminal]) -> None:
+    with FakeAgent(socket, status=saying(status(tenant()))):
+        shown = terminal("top", "--agent", socket, "--store", directory, "--interval=0.2")
+        shown.until("\x1b[?1049h")  # the other screen
+        shown.until("agent 1.2")
+        shown.until("4711")
+        shown.press("p")
+        shown.until("agent 1.2")
+        shown.until("agent 1.2")
+        shown.press("q")
+        code, rest = shown.end()
+    assert 0 == code
+    assert "\x1b[?1049l" in rest and "Traceback" not in rest
+
+
+def test_in_a_terminal_too_an_agent_may_go_and_come(
+    socket: str, directory: str, terminal: Callable[..., Terminal]
+) -> None:
+    agent = FakeAgent(socket, status=saying(status(tenant())))
+    shown = terminal("top", "--agent", socket, "--store", directory, "--interval=0.2")
+    shown.until("agent 1.2")
+    agent.close()
+    shown.until("trying again")
+    with FakeAgent(socket, status=saying(status(tenant()))):
+        shown.until("agent 1.2")
+        shown.press("\x03")  # Control-C
+        code, rest = shown.end()
+    assert 0 == code
+    assert "Traceback" not in rest
+
+
+def test_a_window_of_another_size_is_drawn_anew(socket: str, directory: str, terminal: Callable[..., Terminal]) -> None:
+    many = status(*(tenant(number) for number in range(20)))
+    with FakeAgent(socket, status=saying(many)):
+        shown = terminal("top", "--agent", socket, "--store", directory, "--interval=600", rows=10)
+        shown.until("0 lines above")
+        shown.press("j")
+        shown.until("1 lines above")
+        shown.resize(30, 8)
+        shown.until("1 lines above")
+        shown.press("q")
+        assert 0 == shown.end()[0]
+
+
+def test_share_ls_is_watched_in_place(directory: str, container: str, terminal: Callable[..., Terminal]) -> None:
+    shown = terminal("share", "--store", directory, "ls", "--watch", "--interval=0.1")
+    shown.until("\x1b[?1049h")
+    shown.until("shimmed")
+    store.remove("shimmed", directory)
+    shown.until("no container here has a share")
+    shown.press("q")
+    code, rest = shown.end()
+    assert 0 == code and "Traceback" not in rest

@@ -1,0 +1,40 @@
+"""What the container service is while it waits: its name, rights, file mode mask and parent-death signal."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nvc.base.log import Log
+from nvc.container import service
+from nvc.container.messages import ContainerConfig, InspectRequest
+from nvc.linux import rights
+from tests.support.injection import container, isolated
+
+pytestmark = pytest.mark.root
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+@isolated
+def test_it_waits_with_next_to_no_rights(rootfs: Path) -> None:
+    umask = os.umask(0o077)
+    with container(rootfs) as pid:
+        client = service.start(deadline=10, log=Log.none())
+        config = ContainerConfig(pid, str(rootfs))
+        client.inspect(InspectRequest(config, supervised=True, find_cgroup=False, find_compat=False))
+        found = _status(client._client.pid)
+        client.close()
+    os.umask(umask)
+    assert found["Name"] == "nvc:[container]"
+    assert found["Umask"] == "0022"
+    held = {name: int(found[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+    assert held["CapInh"] == held["CapAmb"] == 0
+    assert held["CapPrm"] & ~rights.mask(rights.PERMITTED) == 0
+    assert held["CapEff"] == rights.mask(rights.of_phase("info"))
+    assert held["CapBnd"] & ~rights.mask(rights.BOUNDING) == 0
