@@ -17,7 +17,7 @@ from nvc.guard import attach, attached
 from nvc.linux import syscalls
 from nvc.share import store
 from nvc.share.limits import Limits
-from nvc.share.model import PROBES, WHOLE_CAP, ResolvedGpu
+from nvc.share.model import CAP_WHOLE, PROBES, ResolvedGpu
 from nvc.share.spec import parse_gpu
 
 TYPE_CHECKING = False
@@ -102,7 +102,7 @@ class Attachments:
         Raises NvcError, OSError; then nothing is attached by this name.
         """
         begin = time.monotonic()
-        percent = parse_gpu(f"cap={cap}").cap if cap else WHOLE_CAP
+        percent = parse_gpu(f"cap={cap}").cap if cap else CAP_WHOLE
         found = await asyncio.to_thread(self._find, pid, container, probes, guarded)
         uuids = {process.uuid for process in found}
         if len(uuids) != 1 or "" in uuids:
@@ -115,7 +115,7 @@ class Attachments:
             self._forget(scheduler, old, restore=False)
         self._next += 1
         number = self._next
-        kept = tuple(attached.save(process.replace(capped=percent < WHOLE_CAP), self._directory) for process in found)
+        kept = tuple(attached.save(process.replace(capped=percent < CAP_WHOLE), self._directory) for process in found)
         gpu = ResolvedGpu(uuids.pop(), -1, cap=percent, weight=weight)
         self._tenants[number] = AttachedTenant(number, name, round(time.time(), 3), gpu, kept)
         try:
@@ -236,12 +236,12 @@ class Attachments:
             limit=0,
             memory=0,
             managed=0,
-            truth=0,
-            cap=0 if known.gpu.cap >= WHOLE_CAP else 10 * known.gpu.cap,
+            driver_usage=0,
+            cap=0 if known.gpu.cap >= CAP_WHOLE else known.gpu.cap,
             weight=known.gpu.weight,
             priority=known.gpu.priority,
-            share_wished=share.wished,
-            share_got=share.got,
+            target_ratio=share.target,
+            achieved_ratio=share.achieved,
             groups=used.groups,
             slice_us=used.slice,
             frozen=used.frozen,

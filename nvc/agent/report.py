@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nvc import __version__
 from nvc.agent.status import AgentStatus, StatusGpu, StatusTenant, TenantGpu, TenantProcess
-from nvc.share.model import WHOLE_CAP
+from nvc.share.model import CAP_WHOLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ def _tenant(agent: Agent, tenant: Tenant) -> StatusTenant:
                 limit=limit.memory,
                 memory=used.memory,
                 managed=used.managed,
-                truth=used.driver_usage,
-                cap=0 if limit.cap >= WHOLE_CAP else 10 * limit.cap,
+                driver_usage=used.driver_usage,
+                cap=0 if limit.cap >= CAP_WHOLE else limit.cap,
                 weight=limit.weight,
                 priority=limit.priority,
-                share_wished=share.wished,
-                share_got=share.got,
+                target_ratio=share.target,
+                achieved_ratio=share.achieved,
                 groups=used.groups,
                 slice_us=used.slice,
                 frozen=used.frozen,

@@ -15,8 +15,9 @@ import time
 
 from nvc.base.errors import ContainerError
 from nvc.base.record import Record
-from nvc.guard.scheduling import MOST_PHASES, OWN_US, PERIOD_US, WHOLE, Schedule, Tenant, decide, expected, parse_policy
+from nvc.guard.scheduling import MOST_PHASES, OWN_US, PERIOD_US, Schedule, Tenant, decide, expected, parse_policy
 from nvc.share.limits import uuid_bytes
+from nvc.share.model import CAP_WHOLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,14 +51,14 @@ _WITHOUT_CAPS = ("preemptive", "soft", "native")
 
 
 class ScheduledShare(Record):
-    """Of a GPU's time, 0 to 1. wished: while all tenants have work. got: by that, and the time it was really off.
+    """Of a GPU's time, 0 to 1. target: while all tenants have work. achieved: by that, and the time it was really off.
 
     The driver does not say how long a process computed: a tenant that had no work got less. cap_in_force: the guard has
     a plan with the tenant's phase; False also without a cap.
     """
 
-    wished: float
-    got: float
+    target: float
+    achieved: float
     cap_in_force: bool = False
 
 
@@ -150,9 +151,9 @@ class Scheduler:
         if known is None or not 0 <= gpu < len(known.limits.gpus):
             return ScheduledShare(0.0, 0.0)
         uuid = known.limits.gpus[gpu].uuid
-        wished = self._shares.get((number, uuid), 0.0)
+        target = self._shares.get((number, uuid), 0.0)
         _, phases = self._planned.get(uuid, (0, ()))
-        return ScheduledShare(wished, min(wished, known.on[gpu]), any(phase[:2] == (number, gpu) for phase in phases))
+        return ScheduledShare(target, min(target, known.on[gpu]), any(phase[:2] == (number, gpu) for phase in phases))
 
     def check(self, limits: Limits, number: int = -1) -> None:
         """Whether the caps of these limits could be kept beside those of all tenants but ``number``.
@@ -177,7 +178,7 @@ class Scheduler:
 
     def _has_phase(self, gpu: ResolvedGpu) -> bool:
         policy = self.policy(gpu.uuid)
-        return policy == "fair" or (gpu.cap < WHOLE and policy not in _WITHOUT_CAPS)
+        return policy == "fair" or (gpu.cap < CAP_WHOLE and policy not in _WITHOUT_CAPS)
 
     # What it does.
 

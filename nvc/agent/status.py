@@ -17,9 +17,9 @@ class StatusGpu(Record):
 class TenantGpu(Record):
     """What a tenant may use of one GPU, and what it uses.
 
-    limit, memory, managed, truth: bytes; limit 0: as much as there is; managed is part of memory; truth is what the
-    driver said last, 0 when it was not asked. cap: hundredths of a percent, 0: none. weight: 0: the usual one.
-    share_wished, share_got: parts of the GPU's time, 0 to 1; 0 when nobody schedules. groups: compute groups.
+    limit, memory, managed, driver_usage: bytes; limit 0: as much as there is; managed is part of memory; driver_usage:
+    what the driver said last, 0 when it was not asked. cap: 1/1000, 0: none. weight: 0: the usual one.
+    target_ratio, achieved_ratio: parts of the GPU's time, 0 to 1; 0 without scheduling. groups: compute groups.
     slice_us: their timeslice, 0: libcuda's own. frozen_ns: since the tenant came. cap_in_force: whether its
     cap is in force, or it is paused; of no meaning without a cap.
     """
@@ -28,12 +28,12 @@ class TenantGpu(Record):
     limit: int
     memory: int
     managed: int
-    truth: int
+    driver_usage: int
     cap: int
     weight: int
     priority: str
-    share_wished: float
-    share_got: float
+    target_ratio: float
+    achieved_ratio: float
     groups: int
     slice_us: int
     frozen: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nvc.base.record import Record
-from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP
+from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     from nvc.agent.status import AgentStatus, StatusTenant, TenantGpu
     from nvc.share.view import ShareRow
 
-#: Who holds a share: the guard from outside, the preloaded library from inside, or the scheduler alone.
-GUARD, SHIM, ATTACH = "guard", "shim", "attach"
+#: What enforces a share: the guard from outside, the preloaded library from inside, or the scheduler alone.
+GUARD, LIBRARY, ATTACH = "guard", "library", "attach"
 #: What is said of a share whose cap nobody keeps now.
 NO_CAP = "its cap is not in force: the agent's log says why"
-#: A whole GPU's time in the unit of the agent's caps.
-_AGENT_CAP = 10_000
 
 
 class SeenProcess(Record):
@@ -32,26 +30,27 @@ class SeenProcess(Record):
 class SeenShare(Record):
     """A container's share of one GPU.
 
-    held: GUARD, SHIM or ATTACH. memory, limit, managed, truth: bytes; limit 0: none; truth 0: the driver was not asked.
-    cap: part of the GPU's time, 1.0: none. wished, got: parts of it, None where nobody schedules from outside.
+    enforcer: GUARD, LIBRARY or ATTACH. memory, limit, managed, driver_usage: bytes; limit 0: none; driver_usage 0: the
+    driver was not asked. cap: part of the GPU's time, 1.0: none. target, achieved: parts of it, None without a
+    scheduler of the agent.
     frozen_ns: since the tenant came. frozen_part: of the time since the last look, None at the first.
     denials: reason -> how often; of the whole container.
     """
 
     container: str
-    held: str
+    enforcer: str
     memory: int
     limit: int
     managed: int
-    truth: int
+    driver_usage: int
     cap: float
     weight: int
     priority: str
     groups: int
     processes: tuple[SeenProcess, ...]
     denials: dict[str, int] = {}
-    wished: float | None = None
-    got: float | None = None
+    target: float | None = None
+    achieved: float | None = None
     slice_us: int = 0
     frozen: bool = False
     frozen_ns: int = 0
@@ -119,11 +118,11 @@ def rated(now: Seen, before: Seen | None) -> Seen:
     """``now``, with how much of the time since ``before`` each share was frozen."""
     if before is None or now.when <= before.when:
         return now
-    old = {(gpu.uuid, share.container, share.held): share.frozen_ns for gpu in before.gpus for share in gpu.shares}
+    old = {(gpu.uuid, share.container, share.enforcer): share.frozen_ns for gpu in before.gpus for share in gpu.shares}
     passed = (now.when - before.when) * 1e9
 
     def rate(uuid: str, share: SeenShare) -> SeenShare:
-        was = old.get((uuid, share.container, share.held))
+        was = old.get((uuid, share.container, share.enforcer))
         # A process that ended takes its time along.
         if was is None or share.frozen_ns < was:
             return share
@@ -139,27 +138,27 @@ def _of_tenant(tenant: StatusTenant, gpu: TenantGpu, index: int, name: Callable[
         SeenProcess(process.pid, 0, name(process.pid), process.memory[index] if index < len(process.memory) else 0)
         for process in tenant.processes
     )
-    scheduled = gpu.share_wished > 0
+    scheduled = gpu.target_ratio > 0
     return SeenShare(
         tenant.container or f"pid-{tenant.pid}",
         tenant.kind,
         gpu.memory,
         gpu.limit,
         gpu.managed,
-        gpu.truth,
-        gpu.cap / _AGENT_CAP if 0 < gpu.cap < _AGENT_CAP else 1.0,
+        gpu.driver_usage,
+        gpu.cap / CAP_WHOLE if 0 < gpu.cap < CAP_WHOLE else 1.0,
         gpu.weight or DEFAULT_WEIGHT,
         gpu.priority,
         gpu.groups,
         processes,
         dict(tenant.denials),
-        gpu.share_wished if scheduled else None,
-        gpu.share_got if scheduled else None,
+        gpu.target_ratio if scheduled else None,
+        gpu.achieved_ratio if scheduled else None,
         gpu.slice_us,
         gpu.frozen,
         gpu.frozen_ns,
         paused=tenant.paused,
-        notes=() if gpu.cap_in_force or not 0 < gpu.cap < _AGENT_CAP else (NO_CAP,),
+        notes=() if gpu.cap_in_force or not 0 < gpu.cap < CAP_WHOLE else (NO_CAP,),
     )
 
 
@@ -169,12 +168,12 @@ def _of_row(row: ShareRow) -> SeenShare:
     )
     return SeenShare(
         row.container,
-        SHIM,
+        LIBRARY,
         row.used,
         row.limit,
         row.managed,
         0,
-        row.cap / WHOLE_CAP,
+        row.cap / CAP_WHOLE,
         row.weight or DEFAULT_WEIGHT,
         row.priority,
         row.groups,

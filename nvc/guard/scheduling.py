@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from nvc.base.errors import InputError
 from nvc.base.record import Record
+from nvc.share.model import CAP_WHOLE
 
 #: Microseconds in which every tenant has its turn once, and the shortest slice that is worth a switch.
 ROUND_US, SHORTEST_US = 10_000, 500
@@ -39,7 +40,6 @@ DEFAULT_WEIGHT = 10
 OWN_US = 2048
 #: cGPU's policies by number: /proc/cgpu_km/N/policy.
 POLICIES = ("fair", "preemptive", "weighted", "fixed", "soft", "native")
-WHOLE = 1000
 
 
 class Tenant(Record):
@@ -51,7 +51,7 @@ class Tenant(Record):
 
     name: str
     weight: int = 0
-    cap: int = WHOLE
+    cap: int = CAP_WHOLE
     priority: str = "normal"
     groups: int = 0
     paused: bool = False
@@ -133,11 +133,11 @@ def expected(tenants: tuple[Tenant, ...], schedule: Schedule) -> dict[str, float
 
 def _by_policy(tenant: Tenant, policy: str, slots: int) -> Tenant:
     if policy == "fair":
-        return tenant.replace(weight=0, cap=min(tenant.cap, max(1, WHOLE // max(1, slots))))
+        return tenant.replace(weight=0, cap=min(tenant.cap, max(1, CAP_WHOLE // max(1, slots))))
     if policy == "preemptive":
-        return tenant.replace(weight=0, cap=WHOLE)
+        return tenant.replace(weight=0, cap=CAP_WHOLE)
     if policy in ("soft", "native"):
-        return tenant.replace(cap=WHOLE)
+        return tenant.replace(cap=CAP_WHOLE)
     return tenant
 
 
@@ -148,17 +148,17 @@ def _period_and_round(tenants: tuple[Tenant, ...], period: int) -> tuple[int, in
     phase is two rounds.
     """
     live = [tenant for tenant in tenants if tenant.groups]
-    caps = [tenant.cap for tenant in tenants if tenant.cap < WHOLE]
-    shortest = min((tenant.cap for tenant in live if tenant.cap < WHOLE), default=WHOLE)
-    together = shortest < WHOLE and (any(tenant.cap >= WHOLE for tenant in live) or sum(caps) > WHOLE)
+    caps = [tenant.cap for tenant in tenants if tenant.cap < CAP_WHOLE]
+    shortest = min((tenant.cap for tenant in live if tenant.cap < CAP_WHOLE), default=CAP_WHOLE)
+    together = shortest < CAP_WHOLE and (any(tenant.cap >= CAP_WHOLE for tenant in live) or sum(caps) > CAP_WHOLE)
     wanted = PHASE_US * len(caps)
     if together:
-        wanted = max(wanted, 2 * TURN_US * sum(tenant.groups for tenant in live) * WHOLE // shortest)
+        wanted = max(wanted, 2 * TURN_US * sum(tenant.groups for tenant in live) * CAP_WHOLE // shortest)
     while period < wanted and period * 2 <= LONGEST_PERIOD_US:
         period *= 2
     while period < CALLS_US * len(caps) and period * 2 <= MOST_PERIOD_US:
         period *= 2
-    return period, period * shortest // WHOLE // 2 if together else LONGEST_ROUND_US
+    return period, period * shortest // CAP_WHOLE // 2 if together else LONGEST_ROUND_US
 
 
 def _slices(tenants: tuple[Tenant, ...], longest: int) -> tuple[tuple[str, int], ...]:
@@ -195,7 +195,7 @@ def _beside_high(live: list[Tenant], longest: int) -> dict[str, int]:
     rest = [tenant for tenant in live if tenant.priority != "high"]
     groups = sum(tenant.groups for tenant in rest)
     beside = BESIDE_HIGH_US
-    if all(tenant.cap < WHOLE for tenant in high):
+    if all(tenant.cap < CAP_WHOLE for tenant in high):
         # While these are off, the others are among themselves.
         beside = max(beside, min(TURN_US * groups, longest))
     slices = _share(
@@ -223,7 +223,7 @@ def _phases(tenants: tuple[Tenant, ...], period: int, before: tuple[Phase, ...])
     Those that do, because there is not room for all, share the time by their slices. Who has a place keeps it when
     the others find room beside it; else all are laid anew, end to end round the period.
     """
-    lengths = {tenant.name: period * tenant.cap // WHOLE for tenant in tenants if tenant.cap < WHOLE}
+    lengths = {tenant.name: period * tenant.cap // CAP_WHOLE for tenant in tenants if tenant.cap < CAP_WHOLE}
     return _beside(lengths, period, before) or _end_to_end(lengths, period)
 
 

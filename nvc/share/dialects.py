@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nvc.base.errors import InputError
 from nvc.base.record import Record
-from nvc.share.model import WHOLE_CAP, WHOLE_MEMORY, GpuShare, Share
+from nvc.share.model import CAP_WHOLE, WHOLE_MEMORY, GpuShare, Share
 from nvc.share.spec import MEMORY_LEAST, MEMORY_LIMIT, parse, shown
 
 TYPE_CHECKING = False
@@ -100,7 +100,7 @@ def _hami(environment: Mapping[str, str]) -> Wish | None:
     )
     no_cap = environment.get(HAMI_POLICY, "") in ("disable", "DISABLE")
     if no_cap:
-        common = common.replace(cap=WHOLE_CAP)
+        common = common.replace(cap=CAP_WHOLE)
     per_gpu = []
     for position in range(POSITIONS):
         memory = _hami_memory(environment, f"{HAMI_MEMORY}_{position}")
@@ -139,7 +139,7 @@ def _based(digits: str) -> int | None:
 def _hami_cap(environment: Mapping[str, str], name: str) -> int:
     """1/1000; 0 says nothing, 100 and more is no cap."""
     value = _number(environment, name, "a percentage from 0 to 100")
-    return min(value * 10, WHOLE_CAP)
+    return min(value * 10, CAP_WHOLE)
 
 
 def _hami_priority(environment: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from binascii import crc32
 
 from nvc.base.record import Record
 from nvc.formats import FormatError
-from nvc.share.model import PRIORITIES, WHOLE_CAP, ResolvedGpu
+from nvc.share.model import CAP_WHOLE, PRIORITIES, ResolvedGpu
 
 MAGIC, VERSION, SIZE = 0x4C43564E, 1, 8192
 MAX_GPUS, MAX_NODES = 32, 64
@@ -169,10 +169,10 @@ def uuid_text(content: bytes) -> str:
 
 def _gpu(content: bytes, index: int) -> ResolvedGpu:
     uuid, memory, cap, weight, priority, flags = _GPU.unpack_from(content, GPUS + GPU_SIZE * index)
-    if priority >= len(PRIORITIES) or cap > WHOLE_CAP:
+    if priority >= len(PRIORITIES) or cap > CAP_WHOLE:
         raise FormatError("limits", f"GPU {index}", f"priority {priority}, cap {cap}")
     return ResolvedGpu(
-        uuid_text(uuid), -1, memory, cap or WHOLE_CAP, weight, PRIORITIES[priority], bool(flags & OVERSUBSCRIBE)
+        uuid_text(uuid), -1, memory, cap or CAP_WHOLE, weight, PRIORITIES[priority], bool(flags & OVERSUBSCRIBE)
     )
 
 

@@ -6,7 +6,7 @@ from nvc.base.record import Record
 
 PRIORITIES = ("normal", "low", "high")
 #: A whole GPU's time in the unit of ``cap``: 1/1000.
-WHOLE_CAP = 1000
+CAP_WHOLE = 1000
 #: A whole GPU's memory in the unit of ``memory_part``: 1/1,000,000.
 WHOLE_MEMORY = 1_000_000
 WEIGHT_LIMIT = 1000
@@ -54,7 +54,7 @@ class ResolvedGpu(Record):
     uuid: str
     minor: int
     memory: int = 0
-    cap: int = WHOLE_CAP
+    cap: int = CAP_WHOLE
     weight: int = 0
     priority: str = "normal"
     oversubscribe: bool = False

@@ -13,7 +13,7 @@ from nvc.base.record import Record
 from nvc.request.selection import normalize_bus_id
 from nvc.share import dialects
 from nvc.share.dialects import Wish
-from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, WHOLE_MEMORY, GpuShare, Resolved, ResolvedGpu, Share
+from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT, WHOLE_MEMORY, GpuShare, Resolved, ResolvedGpu, Share
 from nvc.share.spec import OFF, format_cap, format_gpu, format_memory, format_share, parse, parse_gpu
 
 TYPE_CHECKING = False
@@ -263,7 +263,7 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
             f"mem={format_memory(memory)} of GPU {gpu.index} is below {SENSIBLE_MEMORY >> 20}Mi: "
             "a CUDA context alone takes about as much"
         )
-    cap = min(filled.cap or WHOLE_CAP, maximum.cap or WHOLE_CAP)
+    cap = min(filled.cap or CAP_WHOLE, maximum.cap or CAP_WHOLE)
     weight = filled.weight
     if maximum.weight and (weight or DEFAULT_WEIGHT) > maximum.weight:
         weight = maximum.weight
@@ -318,5 +318,5 @@ def _check_maximum(policy: Policy, total: int, gpu: str, said: GpuShare, source:
 
 def _is_whole(gpu: ResolvedGpu) -> bool:
     """Whether it is what a container has without any share."""
-    whole = gpu.memory == 0 and gpu.cap == WHOLE_CAP and gpu.weight == 0
+    whole = gpu.memory == 0 and gpu.cap == CAP_WHOLE and gpu.weight == 0
     return whole and gpu.priority == "normal" and not gpu.oversubscribe

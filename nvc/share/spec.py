@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from nvc.base.errors import InputError
 from nvc.request.selection import normalize_bus_id
-from nvc.share.model import PRIORITIES, WEIGHT_LIMIT, WHOLE_CAP, WHOLE_MEMORY, GpuShare, Share
+from nvc.share.model import CAP_WHOLE, PRIORITIES, WEIGHT_LIMIT, WHOLE_MEMORY, GpuShare, Share
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -210,8 +210,8 @@ def _memory(value: str) -> tuple[int, bool]:
 
 
 def _cap(value: str) -> int:
-    cap = _number(value[:-1], WHOLE_CAP // 100) if value.endswith("%") else None
-    if cap is None or not 10 <= cap <= WHOLE_CAP or len(value.partition(".")[2]) > 2:
+    cap = _number(value[:-1], CAP_WHOLE // 100) if value.endswith("%") else None
+    if cap is None or not 10 <= cap <= CAP_WHOLE or len(value.partition(".")[2]) > 2:
         raise InputError(f"share: cap={shown(value)} is not a percentage from 1% to 100%", hint=_CAP_ALLOWED)
     return cap
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nvc.base.record import Record
 from nvc.bindings.reasons import REASONS
-from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, ResolvedGpu
+from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT, ResolvedGpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,6 +124,6 @@ def _notes(limits: Limits, region: Region | None) -> tuple[str, ...]:
     if region.damaged:
         notes.append(f"{region.damaged} damaged slots")
     own_threads = all(slot.threads_cap for slot in region.slots if slot.channels)
-    if not own_threads and any(gpu.cap < WHOLE_CAP for gpu in limits.gpus):
+    if not own_threads and any(gpu.cap < CAP_WHOLE for gpu in limits.gpus):
         notes.append("cap: not taken up by every process yet")
     return tuple(notes)

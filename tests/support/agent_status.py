@@ -10,7 +10,7 @@ GIB = 1 << 30
 
 def share(uuid: str = UUIDS[0], **changes: object) -> TenantGpu:
     return TenantGpu(
-        uuid, 10 * GIB, 4 * GIB, GIB, 4 * GIB, 5000, 20, "normal", 0.5, 0.48, 2, 5000, False, 3_000_000_000
+        uuid, 10 * GIB, 4 * GIB, GIB, 4 * GIB, 500, 20, "normal", 0.5, 0.48, 2, 5000, False, 3_000_000_000
     ).replace(**changes)
 
 

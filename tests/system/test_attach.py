@@ -280,7 +280,7 @@ def with_agent(gpu: SimGpu, place: Path) -> None:
             assert done["source"] == "probes"
         found = client.call("status")["tenants"]
         assert [("attach", [0.75]), ("attach", [0.25])] == [
-            (one["kind"], [round(each["share_wished"], 2) for each in one["gpus"]]) for one in found
+            (one["kind"], [round(each["target_ratio"], 2) for each in one["gpus"]]) for one in found
         ]
         processes = [attached.load(probe.process.pid, f"{place}/attach") for probe in (first, second)]
         assert all(processes)

@@ -69,7 +69,7 @@ def _limit(status: AgentStatus, gpu: TenantGpu) -> float | None:
 
 
 def _computing(status: AgentStatus, gpu: TenantGpu) -> float | None:
-    return gpu.share_got * _PERCENT if gpu.share_wished else None
+    return gpu.achieved_ratio * _PERCENT if gpu.target_ratio else None
 
 
 def _allocated(status: AgentStatus, gpu: StatusGpu) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nvc.agent.status import AgentStatus, StatusTenant, TenantGpu
 from nvc.base.record import Record
 from nvc.bindings.reasons import REASONS
-from nvc.share.model import DEFAULT_WEIGHT
+from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 TENANTS = 512
 #: A count of things, which has no unit in its name.
 COUNT = ""
-#: The whole of a GPU's time in the unit of ``TenantGpu.cap``.
-WHOLE_CAP = 10_000
 #: A reason that this version does not know: the number of series must not grow with what an agent says.
 OTHER = "other"
 _NANOSECOND = 1e-9
@@ -70,7 +68,7 @@ def limit(status: AgentStatus, gpu: TenantGpu) -> int:
 
 def cap(gpu: TenantGpu) -> float:
     """The part of the GPU's time that a tenant may have at most; 1 without a cap."""
-    return gpu.cap / WHOLE_CAP if 0 < gpu.cap < WHOLE_CAP else 1.0
+    return gpu.cap / CAP_WHOLE if 0 < gpu.cap < CAP_WHOLE else 1.0
 
 
 def denials(tenant: StatusTenant) -> dict[str, int]:
@@ -118,7 +116,7 @@ def _caps_in_force(status: AgentStatus) -> Iterator[Sample]:
     named = names(status)
     for tenant in status.tenants:
         for gpu in tenant.gpus:
-            if 0 < gpu.cap < WHOLE_CAP:
+            if 0 < gpu.cap < CAP_WHOLE:
                 yield (named[tenant.id], gpu.uuid), float(gpu.cap_in_force)
 
 
@@ -222,12 +220,12 @@ TENANT = (
         _each_gpu(lambda gpu: gpu.managed),
     ),
     Row(
-        "nvc_share_truth_bytes",
+        "nvc_share_driver_reported_bytes",
         "gauge",
         "bytes",
         _GPU,
         "Memory that a tenant's processes hold as the driver said last; 0 when it was not asked.",
-        _each_gpu(lambda gpu: gpu.truth),
+        _each_gpu(lambda gpu: gpu.driver_usage),
     ),
     Row(
         "nvc_share_cap_ratio",
@@ -254,20 +252,20 @@ TENANT = (
         _each_gpu(lambda gpu: gpu.weight or DEFAULT_WEIGHT),
     ),
     Row(
-        "nvc_share_wished_ratio",
+        "nvc_share_target_ratio",
         "gauge",
         "ratio",
         _GPU,
         "Part of the GPU's time that the scheduler intends for a tenant; 0 without scheduling.",
-        _each_gpu(lambda gpu: gpu.share_wished),
+        _each_gpu(lambda gpu: gpu.target_ratio),
     ),
     Row(
-        "nvc_share_got_ratio",
+        "nvc_share_achieved_ratio",
         "gauge",
         "ratio",
         _GPU,
         "Estimate of the part of the GPU's time that a tenant with work got; 0 without scheduling.",
-        _each_gpu(lambda gpu: gpu.share_got),
+        _each_gpu(lambda gpu: gpu.achieved_ratio),
     ),
     Row(
         "nvc_share_groups",

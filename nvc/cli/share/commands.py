@@ -19,7 +19,7 @@ from nvc.cli.share import text as share_text
 from nvc.guard.protocol import CONTROL
 from nvc.share import change, policyfile, region, store, view
 from nvc.share import limits as limits_file
-from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP, GpuShare
+from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT, GpuShare
 from nvc.share.policy import as_wish
 from nvc.share.spec import format_gpu, format_memory, parse_gpu
 
@@ -274,7 +274,7 @@ def _without_cap(entry: store.Entry, gpus: int) -> list[RegionSlot]:
 
 
 def _say_when(entry: store.Entry, changed: Limits) -> None:
-    if all(gpu.cap >= WHOLE_CAP for gpu in changed.gpus):
+    if all(gpu.cap >= CAP_WHOLE for gpu in changed.gpus):
         return
     until = time.monotonic() + _TAKEN_UP
     while (slow := _without_cap(entry, len(changed.gpus))) and time.monotonic() < until:
@@ -299,7 +299,7 @@ def _words(row: ShareRow) -> GpuShare:
     return GpuShare(
         row.limit,
         0,
-        row.cap if row.cap < WHOLE_CAP else 0,
+        row.cap if row.cap < CAP_WHOLE else 0,
         row.weight or DEFAULT_WEIGHT,
         row.priority,
         True if row.oversubscribe else None,

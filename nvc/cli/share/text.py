@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nvc.share.model import DEFAULT_WEIGHT, WHOLE_CAP
+from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT
 from nvc.share.spec import format_cap
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _cells(row: ShareRow, *, verbose: bool) -> tuple[str, ...]:
         row.container if verbose else row.container[:_CONTAINER],
         row.gpu if verbose else row.gpu[:_GPU],
         f"{size(row.used)}/{size(row.limit) if row.limit else '-'}{_mark('mem', row)}",
-        (format_cap(row.cap) if row.cap < WHOLE_CAP else "-") + _mark("cap", row),
+        (format_cap(row.cap) if row.cap < CAP_WHOLE else "-") + _mark("cap", row),
         f"{row.weight or DEFAULT_WEIGHT}{_mark('weight', row)}",
         row.priority,
         str(len(row.processes)),

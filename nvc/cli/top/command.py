@@ -43,12 +43,13 @@ def top(
 
     \b
         USED/LIMIT   memory, and what it may have
-        WISHED GOT   its part of the GPU's time: as scheduled, and an estimate of what it got if it had work
+        TARGET       part of the GPU's time that the scheduler intends for it
+        ACHIEVED     estimate of the part that it got, if it had work
         CAP WEIGHT   as in `nvc-py share set`
         SLICE        how long each of its groups computes in one go
         FROZEN       time that it was off the GPU: since the last look, at first all of it
         DENIED       calls that the guard refused; below, which
-        BY           guard (from outside), shim (the library in its programs), attach (time only)
+        ENFORCER     guard (from outside), library (in its programs), attach (time only)
 
     With an agent, the agent is asked, as root or as a member of the group nvc. Without one, the files that the
     preloaded library keeps are read, which know no part of the time and no denials; the first line says which it is.

@@ -20,8 +20,8 @@ COLUMNS = {
     "CONTAINER": 0,
     "MEMORY": 8,
     "USED/LIMIT": 0,
-    "WISHED": 3,
-    "GOT": 2,
+    "TARGET": 3,
+    "ACHIEVED": 2,
     "CAP": 5,
     "WEIGHT": 7,
     "PRIORITY": 11,
@@ -29,9 +29,9 @@ COLUMNS = {
     "SLICE": 12,
     "FROZEN": 4,
     "DENIED": 1,
-    "BY": 9,
+    "ENFORCER": 9,
 }
-_RIGHT = {"USED/LIMIT", "WISHED", "GOT", "CAP", "WEIGHT", "GROUPS", "SLICE", "FROZEN", "DENIED"}
+_RIGHT = {"USED/LIMIT", "TARGET", "ACHIEVED", "CAP", "WEIGHT", "GROUPS", "SLICE", "FROZEN", "DENIED"}
 _BAR = 12
 _NAME = 12
 _GAP = "  "
@@ -100,8 +100,8 @@ def notes(share: SeenShare) -> list[str]:
     )
     if share.managed:
         found.append(f"managed memory: {size(share.managed)}")
-    if share.truth > share.memory:
-        found.append(f"the driver says {size(share.truth)}")
+    if share.driver_usage > share.memory:
+        found.append(f"the driver says {size(share.driver_usage)}")
     return [*found, *share.notes]
 
 
@@ -126,16 +126,16 @@ def _cells(share: SeenShare, *, whole: bool) -> dict[str, Text]:
     texts = {
         "CONTAINER": share.container if whole else share.container[:_NAME],
         "USED/LIMIT": f"{size(share.memory)}/{limit}",
-        "WISHED": percent(share.wished),
-        "GOT": percent(share.got),
+        "TARGET": percent(share.target),
+        "ACHIEVED": percent(share.achieved),
         "CAP": percent(share.cap) if share.cap < 1 else _NOTHING,
         "WEIGHT": str(share.weight),
         "PRIORITY": share.priority,
         "GROUPS": str(share.groups),
         "SLICE": f"{share.slice_us / 1000:.1f}ms" if share.slice_us else _NOTHING,
         "FROZEN": _frozen(share),
-        "DENIED": str(sum(share.denials.values())) if share.held == GUARD else _NOTHING,
-        "BY": share.held,
+        "DENIED": str(sum(share.denials.values())) if share.enforcer == GUARD else _NOTHING,
+        "ENFORCER": share.enforcer,
     }
     cells = {name: Text(texts.get(name, "")) for name in COLUMNS}
     cells["MEMORY"] = bar(share.memory / share.limit) if share.limit else Text(" " * _BAR)

@@ -79,11 +79,11 @@ def test_the_numbers_are_those_of_the_status() -> None:
         "nvc_share_memory_bytes": 4 * GIB,
         "nvc_share_limit_bytes": 10 * GIB,
         "nvc_share_managed_bytes": GIB,
-        "nvc_share_truth_bytes": 4 * GIB,
+        "nvc_share_driver_reported_bytes": 4 * GIB,
         "nvc_share_cap_ratio": 0.5,
         "nvc_share_weight": 20,
-        "nvc_share_wished_ratio": 0.5,
-        "nvc_share_got_ratio": 0.48,
+        "nvc_share_target_ratio": 0.5,
+        "nvc_share_achieved_ratio": 0.48,
         "nvc_share_groups": 2,
         "nvc_share_timeslice_seconds": 0.0025,
         "nvc_share_frozen": 1,
@@ -140,7 +140,7 @@ def test_a_machine_without_tenants_has_metrics() -> None:
 
 def test_hamis_names_have_hamis_labels_and_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NODE_NAME", "node-7")
-    of = status(tenant(1), tenant(2, gpus=(share(cap=0, share_wished=0.0, limit=0),)))
+    of = status(tenant(1), tenant(2, gpus=(share(cap=0, target_ratio=0.0, limit=0),)))
     found = samples(of, hami=True)
     pod = (("container", of.tenants[0].container), ("device_uuid", UUIDS[0]), ("namespace", ""), ("pod", ""))
     device = (("device_index", "0"), ("device_type", "NVIDIA"), ("device_uuid", UUIDS[0]), ("node", "node-7"))

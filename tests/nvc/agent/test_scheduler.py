@@ -158,7 +158,7 @@ def test_a_paused_tenant_takes_no_part_of_the_time(notes: Notes, two: Scheduler)
     two.tenant(2, limits(gpu(weight=10), paused=True))
     two.update()
     assert notes.slices[1, 0] == 0
-    assert two.share(2, 0).wished == 0
+    assert two.share(2, 0).target == 0
 
 
 def test_shares_are_the_target_and_less_for_a_tenant_that_was_off(notes: Notes) -> None:
@@ -168,13 +168,13 @@ def test_shares_are_the_target_and_less_for_a_tenant_that_was_off(notes: Notes) 
     scheduler.tenant(1, limits(gpu(cap=500)))
     scheduler.tenant(2, limits(gpu(cap=250)))
     scheduler.update()
-    assert (0.5, 0.25) == (scheduler.share(1, 0).wished, scheduler.share(2, 0).wished)
+    assert (0.5, 0.25) == (scheduler.share(1, 0).target, scheduler.share(2, 0).target)
     clock.now += 2
     notes.frozen_ns = {(1, 0): 1_200_000_000, (2, 0): 1_000_000_000}
     scheduler.update()
-    assert scheduler.share(1, 0).got == pytest.approx(0.4)
-    assert scheduler.share(2, 0).got == pytest.approx(0.25)
-    assert (0.0, 0.0) == (scheduler.share(3, 0).wished, scheduler.share(1, 5).got)
+    assert scheduler.share(1, 0).achieved == pytest.approx(0.4)
+    assert scheduler.share(2, 0).achieved == pytest.approx(0.25)
+    assert (0.0, 0.0) == (scheduler.share(3, 0).target, scheduler.share(1, 5).achieved)
 
 
 def test_a_tenant_that_the_guard_does_not_know_disturbs_no_other(notes: Notes) -> None:

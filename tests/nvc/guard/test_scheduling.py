@@ -15,13 +15,13 @@ from nvc.guard.scheduling import (
     PERIOD_US,
     POLICIES,
     SHORTEST_US,
-    WHOLE,
     Schedule,
     Tenant,
     decide,
     expected,
     parse_policy,
 )
+from nvc.share.model import CAP_WHOLE
 
 SWITCH_US = 215
 
@@ -94,11 +94,11 @@ def test_every_schedule_can_be_carried_out(tenants: tuple[Tenant, ...], policy: 
 @given(tenant_lists)
 def test_phases_have_the_length_of_the_cap_and_do_not_overlap_while_there_is_room(tenants: tuple[Tenant, ...]) -> None:
     schedule = decide(tenants, "fixed")
-    caps = {tenant.name: tenant.cap for tenant in tenants if not tenant.paused and tenant.cap < WHOLE}
+    caps = {tenant.name: tenant.cap for tenant in tenants if not tenant.paused and tenant.cap < CAP_WHOLE}
     assert {phase.name: phase.until - phase.since for phase in schedule.phases} == {
-        name: schedule.period * cap // WHOLE for name, cap in caps.items()
+        name: schedule.period * cap // CAP_WHOLE for name, cap in caps.items()
     }
-    if sum(caps.values()) <= WHOLE:
+    if sum(caps.values()) <= CAP_WHOLE:
         ends = sorted((phase.since, phase.until) for phase in schedule.phases)
         assert all(first[1] <= second[0] for first, second in itertools.pairwise(ends))
 

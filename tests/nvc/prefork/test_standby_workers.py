@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.nvc.agent.test_warm import LAST, SECONDS, Process, packet
 
 from nvc.prefork import caller
+from tests.nvc.prefork.test_server import LAST, SECONDS, Process, packet
 
 pytestmark = pytest.mark.root
 

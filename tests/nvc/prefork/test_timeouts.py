@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from tests.nvc.agent.test_warm import ROOT, packet
 
 from hook.warm import programs
 from nvc.agent import standby
 from nvc.prefork import server
+from tests.nvc.prefork.test_server import ROOT, packet
 
 pytestmark = pytest.mark.root
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nvc.base.errors import InputError
 from nvc.share.dialects import CGPU, HAMI, IGNORED, KAI, OWN, VARIABLES, read
-from nvc.share.model import WHOLE_CAP, GpuShare, Share
+from nvc.share.model import CAP_WHOLE, GpuShare, Share
 
 MEMORY, CORES = "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT"
 CONTAINER, CARD = "ALIYUN_COM_GPU_MEM_CONTAINER", "ALIYUN_COM_GPU_MEM_DEV"
@@ -37,10 +37,10 @@ def everywhere(**words: object) -> Share:
         ({MEMORY: "010M"}, everywhere(memory=8 << 20)),
         ({MEMORY: "1048576"}, everywhere(memory=1 << 20)),
         ({CORES: "30"}, everywhere(cap=300)),
-        ({CORES: "100"}, everywhere(cap=WHOLE_CAP)),
-        ({CORES: "250"}, everywhere(cap=WHOLE_CAP)),
+        ({CORES: "100"}, everywhere(cap=CAP_WHOLE)),
+        ({CORES: "250"}, everywhere(cap=CAP_WHOLE)),
         ({MEMORY: "1g", CORES: "0"}, everywhere(memory=1 << 30)),
-        ({CORES: "30", "GPU_CORE_UTILIZATION_POLICY": "disable"}, everywhere(cap=WHOLE_CAP)),
+        ({CORES: "30", "GPU_CORE_UTILIZATION_POLICY": "disable"}, everywhere(cap=CAP_WHOLE)),
         ({CORES: "30", "GPU_CORE_UTILIZATION_POLICY": "force"}, everywhere(cap=300)),
         ({"CUDA_TASK_PRIORITY": "0"}, everywhere(priority="high")),
         ({"CUDA_TASK_PRIORITY": "1"}, everywhere(priority="normal")),

@@ -97,18 +97,18 @@ def test_without_an_agent_the_shims_shares_are_shown_and_it_says_so(top: Top, co
     assert (0, "") == (code, err)
     assert "no agent" in out.splitlines()[0]
     row = next(line for line in out.splitlines() if line.startswith("shimmed"))
-    assert ["0Mi/10.0Gi", "-", "-", "50%", "20", "normal", "0", "-", "-", "-", "shim"] == row.split()[2:]
+    assert ["0Mi/10.0Gi", "-", "-", "50%", "20", "normal", "0", "-", "-", "-", "library"] == row.split()[2:]
 
 
 def test_both_sources_make_one_picture_without_duplicates(socket: str, top: Top, container: str) -> None:
     both = tenant(2, container="shimmed", gpus=(share(UUIDS[1]),))
     with FakeAgent(socket, status=saying(status(tenant()), status(tenant(), both))):
         first, second = (json.loads(top("--json")[1]) for _ in range(2))
-    held = [
-        [(one["container"][:7], one["held"]) for gpu in seen["gpus"] for one in gpu["shares"]]
+    enforcers = [
+        [(one["container"][:7], one["enforcer"]) for gpu in seen["gpus"] for one in gpu["shares"]]
         for seen in (first, second)
     ]
-    assert [[("c000000", "guard"), ("shimmed", "shim")], [("c000000", "guard"), ("shimmed", "guard")]] == held
+    assert [[("c000000", "guard"), ("shimmed", "library")], [("c000000", "guard"), ("shimmed", "guard")]] == enforcers
     assert "1.2" == first["agent"]
 
 
@@ -173,10 +173,10 @@ def test_sizes_of_gpus_come_from_this_machine_when_the_agent_has_none(directory:
     assert [(UUIDS[1], 1, 80 * GIB)] == [(gpu.uuid, gpu.minor, gpu.memory) for gpu in seen.gpus]
 
 
-@pytest.mark.parametrize("columns", [20, 30, 40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("columns", [20, 30, 40, 60, 80, 100, 130, 200])
 def test_a_narrow_window_loses_columns_and_never_the_memory(columns: int) -> None:
     many = tuple(
-        tenant(number, denials={}, processes=(), gpus=(share(memory=number * GIB, managed=0, truth=0),))
+        tenant(number, denials={}, processes=(), gpus=(share(memory=number * GIB, managed=0, driver_usage=0),))
         for number in range(4)
     )
     lines = drawn(collect(status(*many), (), 0.0), columns)
@@ -189,7 +189,7 @@ def test_a_narrow_window_loses_columns_and_never_the_memory(columns: int) -> Non
         ]
     heads = next(line for line in lines if line.startswith("CONT")).split()
     assert heads == [name for name in text.COLUMNS if name in heads] if columns >= 30 else True
-    assert (len(heads) == len(text.COLUMNS)) == (columns >= 120)
+    assert (len(heads) == len(text.COLUMNS)) == (columns >= 130)
 
 
 @pytest.mark.parametrize(("part", "expected"), [(0, 0), (-1, 0), (0.5, 6), (0.99, 12), (7.0, 12)])
@@ -207,7 +207,9 @@ def test_percentages_have_a_decimal_where_it_counts(part: float | None, expected
 
 def test_what_deserves_attention_has_a_line() -> None:
     row = ShareRow("x", "x", UUIDS[0], GIB, 0, 1000, 0, "normal", True, True, 0, notes=("driver unknown",), managed=GIB)
-    other = tenant(gpus=(share(truth=5 * GIB, managed=0),), denials={"over-quota": 1, "bad-size": 7}, paused=True)
+    other = tenant(
+        gpus=(share(driver_usage=5 * GIB, managed=0),), denials={"over-quota": 1, "bad-size": 7}, paused=True
+    )
     lines = drawn(collect(status(other), (row,), 0.0), 120)
     for expected in (
         "    denied: bad-size 7, over-quota 1",
