@@ -83,7 +83,7 @@ void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, 
 {
     struct guard *guard = tenant->guard;
     struct timespec now;
-    bool is_end = reason == RM_RACED || reason == RM_UNREACHABLE;
+    bool is_end = reason == RM_TOCTOU_KILLED || reason == RM_UNREACHABLE;
     unsigned own = 0;
     uint64_t one = 1;
 

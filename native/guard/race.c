@@ -90,6 +90,6 @@ bool race_is_on (struct tenant *tenant, const struct process *process, uint64_t 
 
 void race_lost (struct tenant *tenant, struct process *process)
 {
-    guard_note (tenant, RM_RACED, 0, process->pid);
+    guard_note (tenant, RM_TOCTOU_KILLED, 0, process->pid);
     syscall (SYS_pidfd_send_signal, process->pidfd, SIGKILL, NULL, 0);
 }

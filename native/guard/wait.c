@@ -63,7 +63,7 @@ void wait_check (struct tenant *tenant, uint64_t now)
     if (tenant->is_stuck || tenant->waits_since == 0 || now < tenant->waits_since + PATIENCE_NS)
         return;
     tenant->is_stuck = true;
-    guard_note (tenant, RM_STUCK, 0, tenant->waits_for);
+    guard_note (tenant, RM_UNRESPONSIVE, 0, tenant->waits_for);
     apply (tenant);
 }
 

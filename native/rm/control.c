@@ -43,7 +43,7 @@ static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
     if (group == NULL) {
         if (!is_guard (rm))
             return RM_PASS;
-        note (rm, RM_OWN_SCHEDULING, call->own.number);
+        note (rm, RM_SCHEDULING_CONTROL, call->own.number);
         return end_here (call, 0, RM_ANSWERED);
     }
     call->own.serial = group->serial;
@@ -54,7 +54,7 @@ static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
         set64 (call->params, 0, slice);
         return RM_PERFORM;
     }
-    note (rm, RM_OWN_SCHEDULING, call->own.number);
+    note (rm, RM_SCHEDULING_CONTROL, call->own.number);
     given = slice;
     remember (rm, group, asked);
     schedule_control (rm, group->client->file->link.key, get32 (call->head, 0), get32 (call->head, 4), call->own.number,
@@ -105,7 +105,7 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
     case CONTROL_SCHEDULING:
         if (!is_guard (rm))
             return RM_PASS;
-        note (rm, RM_OWN_SCHEDULING, number);
+        note (rm, RM_SCHEDULING_CONTROL, number);
         return end_here (call, 0, RM_ANSWERED);
     default:
         /* rm reads or writes these params: the size must be the driver's, which would refuse another one. */

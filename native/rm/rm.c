@@ -308,8 +308,8 @@ const char *rm_reason_word (enum rm_reason reason)
 {
     static const char words[RM_REASONS][20] = {
         "ok",          "over-quota",      "unknown-escape",  "unknown-class",     "unknown-control",
-        "forbidden-escape", "forbidden-class", "forbidden-control", "own-scheduling", "bad-size",
-        "bad-pointer", "too-many", "unreachable", "raced", "stuck",
+        "forbidden-escape", "forbidden-class", "forbidden-control", "scheduling-control", "bad-size",
+        "bad-pointer", "too-many", "unreachable", "toctou-killed", "unresponsive",
     };
 
     return reason < RM_REASONS ? words[reason] : "unknown-reason";

@@ -55,13 +55,13 @@ enum rm_reason {
     RM_FORBIDDEN_ESCAPE, /* XFER_CMD, registry, ...: number: escape */
     RM_FORBIDDEN_CLASS,  /* physical memory, ...: number: class */
     RM_FORBIDDEN_CONTROL,
-    RM_OWN_SCHEDULING,   /* the tenant's own timeslice, freeze, ...: answered, not performed; number: control */
+    RM_SCHEDULING_CONTROL, /* the tenant's own timeslice, freeze, ...: answered, not performed; number: control */
     RM_BAD_SIZE,         /* a struct of a size that the driver has not; number: escape, or the control whose params */
     RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
     RM_TOO_MANY,         /* more objects than rm keeps for a tenant; number: escape */
     RM_UNREACHABLE,      /* a process hid its descriptors, so that nothing can stop its channels; number: client */
-    RM_RACED,            /* a call its own thread had to make became memory beyond the quota; its process was ended */
-    RM_STUCK,            /* what a process keeps from being read kept its tenant's guard waiting; frozen meanwhile */
+    RM_TOCTOU_KILLED,     /* a call its own thread had to make became memory beyond the quota; its process was ended */
+    RM_UNRESPONSIVE,      /* what a process keeps from being read kept its tenant's guard waiting; frozen meanwhile */
     RM_REASONS
 };
 

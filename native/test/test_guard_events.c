@@ -24,10 +24,10 @@ int main (void)
         guard_note (guard->tenants[0], RM_UNKNOWN_CONTROL, number, 10);
     guard_note (guard->tenants[0], RM_UNKNOWN_CONTROL, 3, 10);
     guard_note (guard->tenants[1], RM_OVER_QUOTA, 0x40, 11);
-    guard_note (guard->tenants[0], RM_RACED, 0, 10);
+    guard_note (guard->tenants[0], RM_TOCTOU_KILLED, 0, 10);
     count = guard_events (guard, events, GUARD_EVENTS);
     tap_ok (found (2, RM_OVER_QUOTA) != NULL, "one that tries everything leaves room for what others did");
-    tap_ok (found (1, RM_RACED) != NULL, "and hides nothing that a process of its was ended for");
+    tap_ok (found (1, RM_TOCTOU_KILLED) != NULL, "and hides nothing that a process of its was ended for");
     tap_ok (count < 100 && events[3].number == 3 && events[3].repeated == 1, "it makes a few lines");
     tap_ok (guard_tenant_status (guard, 1, &status) == 0 && status.reasons[RM_UNKNOWN_CONTROL] == 5001, "all are counted");
     guard_destroy (guard);

@@ -99,7 +99,7 @@ int main (void)
     tap_ok (tenant->frozen[0], "whatever the scheduler wishes");
     pthread_mutex_unlock (&tenant->lock);
     guard_events (&guard, &event, 1);
-    tap_ok (event.reason == RM_STUCK && event.pid == (uint32_t) child && event.repeated == 0, "which is told once, with the process");
+    tap_ok (event.reason == RM_UNRESPONSIVE && event.pid == (uint32_t) child && event.repeated == 0, "which is told once, with the process");
 
     kill (child, SIGKILL);
     pthread_join (reader, NULL);

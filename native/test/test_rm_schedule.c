@@ -200,14 +200,14 @@ static void guard_slices (void)
     fake->slice[0] = 555;
     value = 65000;
     tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->verdict == RM_ANSWERED &&
-                slice_of (fake, a.client, a.group) == 555 && fake->notes[RM_OWN_SCHEDULING] == 1,
+                slice_of (fake, a.client, a.group) == 555 && fake->notes[RM_SCHEDULING_CONTROL] == 1,
             "guard: with one the owner is answered, and the share's is set by rm itself");
     value = 0;
     tap_ok (slice (fake, &a, a.group, 0xa06c0104, &value) == 0 && value == 65000, "guard: who asks is told its own");
     for (size_t i = 0; i < sizeof (own) / sizeof (own[0]); i++)
         answered += fake_control (fake, FILE_A, a.client, a.subdevice, own[i], params, sizeof (params)) == 0 &&
                     fake->verdict == RM_ANSWERED;
-    tap_ok (answered == 6 && fake->notes[RM_OWN_SCHEDULING] == 7 && fake->disable_calls == 0,
+    tap_ok (answered == 6 && fake->notes[RM_SCHEDULING_CONTROL] == 7 && fake->disable_calls == 0,
             "guard: a tenant's own scheduling is answered, not performed, and counted");
     tap_ok (fake_close (fake), "nothing is left");
 }

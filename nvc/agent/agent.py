@@ -130,7 +130,7 @@ class Agent:
         sees = {"sees_driver": self.guard.sees_driver, "sees_exec": self.guard.sees_exec}
         self.journal.write("ready", tenants=len(self.tenants), **sees, pid=os.getpid())
         if not self.guard.sees_exec:
-            self.journal.write("problem", what=_BLIND, hint=_SIGHT)
+            self.journal.write("warning", message=_BLIND, hint=_SIGHT)
         systemd.tell("READY=1", f"STATUS={len(self.tenants)} containers taken over")
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -216,7 +216,7 @@ class Agent:
             # As long as /run is full, for instance: told once, tried on.
             if str(error) != self._keeper_problem:
                 self._keeper_problem = str(error)
-                self.journal.write("problem", what=self._keeper_problem, hint=error.hint)
+                self.journal.write("warning", message=self._keeper_problem, hint=error.hint)
             loop.call_later(KEEPER, self._keeper_again)
             return
         self._keeper_problem = ""
@@ -226,7 +226,7 @@ class Agent:
         try:
             self.reload()
         except NvcError as error:
-            self.journal.write("problem", what=str(error), hint=error.hint)
+            self.journal.write("warning", message=str(error), hint=error.hint)
 
     def reload(self) -> None:
         """Read the configuration again; a broken one changes nothing. Raises InputError, AgentError."""

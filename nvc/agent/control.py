@@ -74,7 +74,7 @@ class ControlSocket:
         except (NvcError, OSError, TimeoutError) as error:
             writer.transport.abort()  # what it did not read would keep the connection open
             if not isinstance(error, ConnectionError):
-                self._journal.write("problem", what=f"control: {error or 'the client does not read'}")
+                self._journal.write("warning", message=f"control: {error or 'the client does not read'}")
         finally:
             self._counts[is_root] -= 1
             writer.close()
@@ -83,7 +83,7 @@ class ControlSocket:
         crowded = self._counts[is_root] > CONNECTIONS
         if crowded and not self._crowded:
             whose = "root" if is_root else "others than root"
-            self._journal.write("problem", what=f"control: {CONNECTIONS} connections of {whose}")
+            self._journal.write("warning", message=f"control: {CONNECTIONS} connections of {whose}")
         self._crowded = crowded
         return not crowded
 
@@ -113,7 +113,7 @@ class ControlSocket:
         except NvcError:
             raise
         except Exception as error:  # a client's request must not end the agent
-            self._journal.write("internal-error", what=verb, message=f"{type(error).__name__}: {error}")
+            self._journal.write("internal-error", verb=verb, message=f"{type(error).__name__}: {error}")
             raise AgentError(
                 f"{verb} failed: {type(error).__name__}: {error}", hint="this is a mistake in nvc-py; its log has more"
             ) from error

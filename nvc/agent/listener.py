@@ -80,7 +80,7 @@ class ListenerSocket:
                     connection, _ = await loop.sock_accept(self._server)
                 except OSError as error:
                     self._room.release()
-                    self._journal.write("problem", what=f"listen: {error}")
+                    self._journal.write("warning", message=f"listen: {error}")
                     await asyncio.sleep(0.1)  # out of descriptors, most likely
                     continue
                 name = f"{NEW}{self._next}"
@@ -126,9 +126,9 @@ class ListenerSocket:
         except EOFError:
             pass
         except TimeoutError:
-            self._journal.write("refused", what="listen", message=f"no whole message within {self._seconds:g} s")
+            self._journal.write("refused", socket="listen", message=f"no whole message within {self._seconds:g} s")
         except (NvcError, OSError) as error:
-            self._journal.write("refused", what="listen", message=str(error))
+            self._journal.write("refused", socket="listen", message=str(error))
         return None
 
 

@@ -38,7 +38,7 @@ def tell(ask: Callable[[], str], journal: Journal, seconds: float = _SECONDS) ->
         found = str(error)
     advice = ADVICE.get(found)
     if advice is not None:
-        journal.write("problem", what=advice.what, hint=advice.fix)
+        journal.write("warning", message=advice.what, hint=advice.fix)
     elif found != OFF:
         what = f"whether programs' ordinary memory can lie in video memory is not known: {found}"
-        journal.write("problem", what=what, hint=_FIX)
+        journal.write("warning", message=what, hint=_FIX)

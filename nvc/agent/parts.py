@@ -52,7 +52,7 @@ class Scheduling(Part):
             policy=settings.policy,
             slots=settings.slots,
             period=settings.period_us,
-            problem=lambda text: agent.journal.write("problem", what=text),
+            problem=lambda text: agent.journal.write("warning", message=text),
         )
         for tenant in agent.tenants:
             self._scheduler.tenant(tenant.number, tenant.limits)
@@ -181,7 +181,7 @@ class Metrics(Part):
             if str(error) != self._problem:
                 self._problem = str(error)
                 hint = f"{error.hint}; the agent goes on without, and tries again"
-                self._agent.journal.write("problem", what=self._problem, hint=hint)
+                self._agent.journal.write("warning", message=self._problem, hint=hint)
             return
         if self._problem:
             self._problem = ""
@@ -218,7 +218,7 @@ class Warm(Part):
 
     async def start(self, agent: Agent) -> None:
         def tell(text: str) -> None:
-            agent.journal.write("problem", what=text)
+            agent.journal.write("warning", message=text)
 
         self._warming = Warming(report=tell)
         if agent.options.directory != DIRECTORY:

@@ -56,7 +56,7 @@ class Tenants:
         self._parts = parts
         self.registrations = Registrations(directory)
         for problem in self.registrations.problems:
-            journal.write("problem", what=problem)
+            journal.write("warning", message=problem)
         self._by_number: dict[int, Tenant] = {}
         self._next = 1
 
@@ -180,7 +180,7 @@ class Tenants:
         try:
             answered, problem = ledger.keep(self._guard, self._directory, tenant.number, listeners)
             if problem:
-                self._journal.write("problem", what=problem, container=tenant.name)
+                self._journal.write("warning", message=problem, container=tenant.name)
             if waiting is not None:
                 pids = [pid for pid, _ in self._guard.processes(tenant.number)]
                 restart(waiting.of([tenant.record.pid, *pids]))
@@ -212,7 +212,7 @@ class Tenants:
             self._keeping.put(name, listener, connection)
         except AgentError as error:
             # It went away: another one is started at once, and gets every listener that is here then (keep_again).
-            self._journal.write("problem", what=str(error), container=tenant.name)
+            self._journal.write("warning", message=str(error), container=tenant.name)
         try:
             self._guard.listen(tenant.number, listener)
         except BaseException as error:
@@ -247,7 +247,7 @@ class Tenants:
         """
         records, problems = tenant_files.load(self._directory)
         for problem in problems:
-            self._journal.write("problem", what=problem)
+            self._journal.write("warning", message=problem)
         by_number = {record.number: record for record in records}
         self._next = max(by_number, default=0) + 1
         entries = {entry.record.key: entry for entry in store.entries(self._shares)[0]}
@@ -270,7 +270,7 @@ class Tenants:
                 except AgentError:
                     raise
                 except (NvcError, OSError) as error:
-                    self._journal.write("problem", what=f"taking over {name}: {error}")
+                    self._journal.write("warning", message=f"taking over {name}: {error}")
                     os.close(listener)
                     self._keeping.drop(name)
         finally:
@@ -328,7 +328,7 @@ class Tenants:
                 self.refresh(tenant)
             except (NvcError, OSError) as error:
                 if store.start_time(tenant.record.pid) == tenant.record.start_time:
-                    self._journal.write("problem", what=str(error), container=tenant.name)
+                    self._journal.write("warning", message=str(error), container=tenant.name)
 
     # Going.
 

@@ -62,7 +62,7 @@ class Verbs:
             after, chosen = await asyncio.to_thread(self._locked, tenant, act)
         finally:
             agent.tenants.refresh(tenant)  # the host's file may be written, and the container's copy not
-        agent.journal.write("set", container=tenant.name, words=request["words"], pid=who.pid)
+        agent.journal.write("set", container=tenant.name, share=request["words"], pid=who.pid)
         return {
             "container": tenant.name,
             "gpus": [[after.gpus[place].uuid, format_gpu(as_wish(after.gpus[place]))] for place in chosen],

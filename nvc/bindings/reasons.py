@@ -12,13 +12,13 @@ REASONS = (
     "forbidden-escape",
     "forbidden-class",
     "forbidden-control",
-    "own-scheduling",
+    "scheduling-control",
     "bad-size",
     "bad-pointer",
     "too-many",
     "unreachable",
-    "raced",
-    "stuck",
+    "toctou-killed",
+    "unresponsive",
 )
 
 

@@ -66,5 +66,5 @@ def _inventory(general: Settings, journal: Journal) -> Sequence[Gpu]:
         with general.open(api, open_log(general.debug)) as context:
             return context.inventory().gpus
     except NvcError as error:
-        journal.write("problem", what=f"this machine's GPUs are not known: {error}", hint=error.hint)
+        journal.write("warning", message=f"this machine's GPUs are not known: {error}", hint=error.hint)
         return ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.support.native import CHECKOUT
 
 SOURCES = sorted((CHECKOUT / "tests/system/attacks").glob("*.c"))
-FORBIDDEN, OWN, OVER = "forbidden-escape", "own-scheduling", "over-quota"
+FORBIDDEN, OWN, OVER = "forbidden-escape", "scheduling-control", "over-quota"
 Answers = dict[str, int]
 #: Name -> words after it, what must be answered, what must be counted at least. The attacker's quota is 10 GiB.
 ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {

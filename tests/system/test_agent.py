@@ -255,9 +255,9 @@ def test_without_an_agent_the_library_holds_the_share(
 )
 def test_ordinary_memory_that_no_quota_counts_is_told_at_each_start(bed: Bed, kind: str, remedy: str) -> None:
     with served_machine(bed, f"pageable={kind}") as name, RunningAgent(bed, name) as agent:
-        (told,) = agent.of("problem")
-        assert f"({kind.upper()})" in told["what"]
+        (told,) = agent.of("warning")
+        assert f"({kind.upper()})" in told["message"]
         assert remedy in told["hint"]
         agent.kill()
         agent.start()
-        assert len(agent.of("problem")) == 2
+        assert len(agent.of("warning")) == 2

@@ -52,9 +52,9 @@ def crash(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, accident:
             assert code == 0, said
             assert int(said.split("longest=")[1].split()[0]) / 1000 < absent + SPARE, said
     assert empty(agent)
-    told = [event for event in agent.events() if event["event"] in ("problem", "refused")]
+    told = [event for event in agent.events() if event["event"] in ("warning", "refused")]
     # One that is killed while it is being given its descriptors is told of, and replaced too.
-    assert not [event for event in told if not str(event.get("what")).startswith("agent error: keeper: ")]
+    assert not [event for event in told if not str(event.get("message")).startswith("agent error: keeper: ")]
 
 
 def test_an_agent_that_is_killed_again_and_again(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_keeper_that_is_killed_again_and_again(bed: Bed, runc: OciRuntime, age
     crash(bed, runc, agent, tree, accident)
     # One that is killed while it is being given its descriptors is told of as a problem.
     assert killed
-    assert len(agent.of("keeper-gone")) + len(agent.of("problem")) >= len(killed) / 2
+    assert len(agent.of("keeper-gone")) + len(agent.of("warning")) >= len(killed) / 2
 
 
 #: Connects to a keeper as an agent does, receives one announced call through the listener, and is gone.

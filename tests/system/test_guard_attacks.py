@@ -117,7 +117,7 @@ def scheduling(one: Attack) -> None:
     assert one.get("answered") == 9
     assert one.get("refused") == 3
     assert one.get("made") == 0
-    assert one.tenants.reasons(1) == {"own-scheduling": 9, "forbidden-control": 4}
+    assert one.tenants.reasons(1) == {"scheduling-control": 9, "forbidden-control": 4}
 
 
 def foreign(one: Attack) -> None:
@@ -140,7 +140,7 @@ def command_race(one: Attack) -> None:
     assert one.get("made") > 0
     # A client and a device with its own identity are the only calls that are left to the caller.
     assert one.tenants.status(1).continued - before <= 2
-    assert reasons(one) <= {"own-scheduling", "bad-pointer"}
+    assert reasons(one) <= {"scheduling-control", "bad-pointer"}
 
 
 def class_race(one: Attack) -> None:
@@ -159,7 +159,7 @@ def class_race(one: Attack) -> None:
         one.go()
     else:
         assert one.main.wait(30) == -signal.SIGKILL
-        assert {"over-quota", "raced"} <= reasons(one)
+        assert {"over-quota", "toctou-killed"} <= reasons(one)
 
 
 def heir_race(one: Attack) -> None:
@@ -169,7 +169,7 @@ def heir_race(one: Attack) -> None:
     assert one.main.stdout
     if not one.main.stdout.readline():
         assert one.main.wait(30) == -signal.SIGKILL
-        assert {"over-quota", "raced"} <= reasons(one)
+        assert {"over-quota", "toctou-killed"} <= reasons(one)
         return
     until(lambda: one.tenants.of(1).driver_usage <= one.memory(), "the driver's word counts")
     assert one.memory() <= LIMIT
@@ -347,7 +347,7 @@ def stalled(one: Attack) -> None:
     if not is_for_ever:
         return
     until(lambda: one.tenants.of(1).frozen, "what it does cannot be seen", seconds=30)
-    assert one.tenants.reasons(1) == {"stuck": 1}
+    assert one.tenants.reasons(1) == {"unresponsive": 1}
 
 
 def unseen(one: Attack) -> None:

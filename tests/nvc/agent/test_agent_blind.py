@@ -27,7 +27,7 @@ def said(place: Path) -> tuple[bool, list[str]]:
     lines = [json.loads(line) for line in (place / "log").read_text().splitlines()]
     (ready,) = (line for line in lines if line["event"] == "ready")
     return ready["sees_exec"], [
-        line["what"] for line in lines if line["event"] == "problem" and "execve" in line["what"]
+        line["message"] for line in lines if line["event"] == "warning" and "execve" in line["message"]
     ]
 
 

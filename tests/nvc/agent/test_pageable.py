@@ -35,8 +35,8 @@ def failing(error: Exception) -> Callable[[], str]:
 def test_one_line_with_the_remedy(answer: str) -> None:
     (line,) = told(lambda: answer)
 
-    assert line["event"] == "problem"
-    assert (line["what"], line["hint"]) == (ADVICE[answer].what, ADVICE[answer].fix)
+    assert line["event"] == "warning"
+    assert (line["message"], line["hint"]) == (ADVICE[answer].what, ADVICE[answer].fix)
 
 
 def test_nothing_where_memory_stays_where_it_is() -> None:
@@ -58,9 +58,9 @@ def test_nothing_without_the_module_or_its_node() -> None:
 def test_a_driver_that_cannot_be_asked_is_reported(error: Exception, words: str) -> None:
     (line,) = told(failing(error))
 
-    assert line["event"] == "problem"
-    assert "is not known" in line["what"]
-    assert words in line["what"]
+    assert line["event"] == "warning"
+    assert "is not known" in line["message"]
+    assert words in line["message"]
 
 
 def test_a_driver_that_never_answers_is_not_waited_for() -> None:
@@ -70,6 +70,6 @@ def test_a_driver_that_never_answers_is_not_waited_for() -> None:
 
     (line,) = told(ask, seconds=0.05)
 
-    assert "no answer in time" in line["what"]
+    assert "no answer in time" in line["message"]
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)

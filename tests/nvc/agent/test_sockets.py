@@ -118,7 +118,7 @@ def test_a_line_without_an_end_ends_its_connection_only(tmp_path: Path, data: by
         assert (await ask(path, b'{"verb":"status"}\n'))[0]["ok"] is True
 
     with_control(path, told, act)
-    assert [event["event"] for event in told.events] == ["problem"]
+    assert [event["event"] for event in told.events] == ["warning"]
 
 
 @pytest.mark.root
@@ -164,7 +164,7 @@ def test_other_users_cannot_keep_root_out(tmp_path: Path) -> None:
 
     tmp_path.chmod(0o711)
     with_control(path, told, act, mode=0o666)
-    assert [event["what"] for event in told.events] == [f"control: {CONNECTIONS} connections of others than root"]
+    assert [event["message"] for event in told.events] == [f"control: {CONNECTIONS} connections of others than root"]
 
 
 @pytest.mark.root
