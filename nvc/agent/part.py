@@ -1,4 +1,4 @@
-"""What the agent is made of beside its sockets and tenants: the scheduler, the warm configurer, whatever comes."""
+"""What the agent is made of beside its sockets and tenants: the scheduler, the pre-fork server, whatever comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's parts as ``nvc.agent.part`` wants them: scheduler, metrics, warm process."""
+"""The agent's parts as ``nvc.agent.part`` wants them: scheduler, metrics, pre-fork server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nvc.agent.attached import Attachments
 from nvc.agent.metrics import server
 from nvc.agent.part import Part
 from nvc.agent.scheduler import Scheduler
-from nvc.agent.standby import Warming
+from nvc.agent.standby import Standby
 from nvc.base.errors import AgentError, InputError, NvcError, reason
 from nvc.guard.protocol import DIRECTORY
 from nvc.share.model import PROBES, PROBES_LIMIT, WEIGHT_LIMIT
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nvc.share.limits import Limits
 
 #: Seconds that an agent's start waits for the address of metrics; between two tries to have it.
-_METRICS_START, _METRICS_AGAIN = 2.0, 5.0
+_METRICS_TIMEOUT_S, _METRICS_RETRY_S = 2.0, 5.0
 
 
 class Scheduling(Part):
@@ -161,7 +161,7 @@ class Metrics(Part):
         self._agent = agent
         self._changing = asyncio.ensure_future(self._try(None))
         # A name may take long to resolve, and that is no reason to keep containers waiting.
-        await asyncio.wait([self._changing], timeout=_METRICS_START)
+        await asyncio.wait([self._changing], timeout=_METRICS_TIMEOUT_S)
 
     def reload(self) -> None:
         self._problem = ""  # who asked is told again
@@ -177,7 +177,7 @@ class Metrics(Part):
         try:
             await self._change()
         except NvcError as error:
-            self._again = time.monotonic() + _METRICS_AGAIN
+            self._again = time.monotonic() + _METRICS_RETRY_S
             if str(error) != self._problem:
                 self._problem = str(error)
                 hint = f"{error.hint}; the agent goes on without, and tries again"
@@ -211,25 +211,25 @@ class Metrics(Part):
         self._close()
 
 
-class Warm(Part):
-    """The warm process that does ``configure`` for clients."""
+class Prefork(Part):
+    """The pre-fork server that does ``configure`` for clients."""
 
-    _warming: Warming
+    _standby: Standby
 
     async def start(self, agent: Agent) -> None:
         def tell(text: str) -> None:
             agent.journal.write("warning", message=text)
 
-        self._warming = Warming(report=tell)
+        self._standby = Standby(report=tell)
         if agent.options.directory != DIRECTORY:
             return  # clients know one place only
         try:
-            await self._warming.start()
+            await self._standby.start()
         except NvcError as error:
             tell(str(error))  # clients help themselves
 
     def reload(self) -> None:
-        self._warming.reload()
+        self._standby.reload()
 
     async def stop(self) -> None:
-        await self._warming.stop()
+        await self._standby.stop()

@@ -1,6 +1,6 @@
-"""The agent's side of the warm process: its socket, its start, and another one in its place when it is too old.
+"""The agent's side of the pre-fork server: its socket, its start, and another one in its place when it is too old.
 
-The socket is the agent's and outlives each warm process, so that no client meets nobody between two of them.
+The socket is the agent's and outlives each pre-fork server, so that no client meets nobody between two of them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ RUN = f"{DIRECTORY}/run"
 #: The program, beside the launchers that clients become. Without it (a wheel) there are no clients either.
 PROGRAM = "nvc-warm"
 _BACKLOG = 1024
-#: Seconds until a new warm process serves, and between two that fail.
-_START = 15.0
-_AGAIN = 1.0
+#: Seconds until a new pre-fork server serves, and between two that fail.
+_START_TIMEOUT_S = 15.0
+_RESPAWN_DELAY_S = 1.0
 #: Seconds that what runs for containers gets at the end of the agent.
 LAST_WORK = 30.0
 
 
-class Warming:
+class Standby:
     """``start``, then ``renew`` at will, then ``stop``. report: gets a line when something is not as it should be."""
 
     def __init__(self, path: str = RUN, report: Callable[[str], None] = lambda line: None, library: str = "") -> None:
@@ -124,17 +124,17 @@ class Warming:
                 env={"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")},
             )
         except OSError as error:  # in the middle of an upgrade, say
-            raise AgentError(f"the warm process does not start: {reason(error)}") from error
+            raise AgentError(f"the pre-fork server does not start: {reason(error)}") from error
         assert process.stdout is not None
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), _START)
+            line = await asyncio.wait_for(process.stdout.readline(), _START_TIMEOUT_S)
         except TimeoutError:
             line = b""
         if line != b"ready\n":
             if process.returncode is None:
                 process.kill()
             status = await process.wait()
-            raise AgentError(f"the warm process does not start (status {status})", hint="its words are in the log")
+            raise AgentError(f"the pre-fork server does not start (status {status})", hint="its words are in the log")
         return process
 
     async def _watch(self, process: Process) -> None:
@@ -142,13 +142,13 @@ class Warming:
         assert process.stdout is not None
         why = "its files were replaced" if await process.stdout.readline() else "it died"
         while process is self._current and not self._stopping:
-            self._report(f"the warm process no longer serves ({why}); starting another")
+            self._report(f"the pre-fork server no longer serves ({why}); starting another")
             try:
                 await self.renew()
             except AgentError as error:
                 self._report(str(error))
                 self._withdraw()
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(_RESPAWN_DELAY_S)
         await process.wait()
 
 
@@ -171,5 +171,5 @@ def listen(path: str) -> socket.socket:
 
 
 def command(listener: int, library: str) -> list[str]:
-    """What is executed for a warm process with that socket; the caller hands the descriptor down."""
+    """What is executed for a pre-fork server with that socket; the caller hands the descriptor down."""
     return [f"{library}/bin/{PROGRAM}", str(listener), library, str(os.getpid())]

@@ -18,7 +18,7 @@ from nvc.linux import rights
 from nvc.prefork.request import Refused
 
 #: What the work needs; where we have less than the caller, the Python program would succeed and we would not.
-_NEEDED = rights.mask(rights.PERMITTED | rights.BOUNDING)
+_REQUIRED_RIGHTS = rights.mask(rights.PERMITTED | rights.BOUNDING)
 _NAMESPACES = ("mnt", "pid", "user", "cgroup")
 _SAME = ("Uid", "Gid", "NoNewPrivs", "Seccomp", "Seccomp_filters")
 _SETS = ("CapEff", "CapPrm", "CapBnd")
@@ -27,7 +27,7 @@ _CREDENTIALS = struct.Struct("3i")
 _SO_PEERPIDFD = 77
 _CAP_SYS_RESOURCE = 24  # linux/capability.h
 _LIMITS = tuple(range(16))  # RLIM_NLIMITS of asm-generic/resource.h
-_MANNER = struct.Struct(f"={2 * len(_LIMITS)}q2i")
+_ATTRIBUTES = struct.Struct(f"={2 * len(_LIMITS)}q2i")
 
 
 class Standing(Record):
@@ -39,7 +39,7 @@ class Standing(Record):
     sets: tuple[int, ...]
 
 
-class Manner(Record):
+class ProcessAttributes(Record):
     """What the work takes over from the caller: limits as (number, soft, hard), OOM score, niceness."""
 
     limits: tuple[tuple[int, int, int], ...]
@@ -48,14 +48,14 @@ class Manner(Record):
 
     def packed(self) -> bytes:
         """For another process of ours."""
-        return _MANNER.pack(*(number for limit in self.limits for number in limit[1:]), self.oom_score, self.nice)
+        return _ATTRIBUTES.pack(*(number for limit in self.limits for number in limit[1:]), self.oom_score, self.nice)
 
     @staticmethod
-    def unpack(data: bytes) -> tuple[Manner, bytes]:
+    def unpack(data: bytes) -> tuple[ProcessAttributes, bytes]:
         """What ``packed`` made, and what stands behind it."""
-        *limits, oom_score, nice = _MANNER.unpack_from(data)
+        *limits, oom_score, nice = _ATTRIBUTES.unpack_from(data)
         pairs = zip(_LIMITS, limits[::2], limits[1::2], strict=True)
-        return Manner(tuple(pairs), oom_score, nice), data[_MANNER.size :]
+        return ProcessAttributes(tuple(pairs), oom_score, nice), data[_ATTRIBUTES.size :]
 
 
 class Caller:
@@ -77,7 +77,7 @@ class Caller:
     def __exit__(self, *exception: object) -> None:
         os.close(self._pidfd)
 
-    def check(self, ours: Standing, own: Manner) -> Manner:
+    def check(self, ours: Standing, own: ProcessAttributes) -> ProcessAttributes:
         """Raises Refused for a caller of another standing than ``ours``; else what to take over in place of ``own``."""
         theirs = standing(self.pid)
         if theirs.places != ours.places:
@@ -86,14 +86,14 @@ class Caller:
             raise Refused("a caller of another standing (ids, seccomp, no_new_privs, label)")
         for mine, its in zip(ours.sets, theirs.sets, strict=True):
             # It may gain nothing by us, nor lose.
-            if mine & ~its or its & _NEEDED & ~mine:
+            if mine & ~its or its & _REQUIRED_RIGHTS & ~mine:
                 raise Refused("a caller with other capabilities")
-        manner = manner_of(self.pid)
-        if not (ours.sets[0] >> _CAP_SYS_RESOURCE & 1 or _below(manner, own)):
+        attributes = attributes_of(self.pid)
+        if not (ours.sets[0] >> _CAP_SYS_RESOURCE & 1 or _below(attributes, own)):
             raise Refused("a caller with limits that we cannot raise ours to")
         if has_ended(self._pidfd):
             raise Refused("a caller that has ended")  # the number may have been another's by then
-        return manner
+        return attributes
 
 
 def standing(pid: int | str) -> Standing:
@@ -121,10 +121,10 @@ def standing(pid: int | str) -> Standing:
     )
 
 
-def manner_of(pid: int) -> Manner:
+def attributes_of(pid: int) -> ProcessAttributes:
     """What of ``pid``'s the work takes over. Raises OSError."""
     limits = tuple((number, *resource.prlimit(pid, number)) for number in _LIMITS)
-    return Manner(limits, int(_read(f"/proc/{pid}/oom_score_adj")), os.getpriority(os.PRIO_PROCESS, pid))
+    return ProcessAttributes(limits, int(_read(f"/proc/{pid}/oom_score_adj")), os.getpriority(os.PRIO_PROCESS, pid))
 
 
 def has_ended(pidfd: int) -> bool:
@@ -134,33 +134,33 @@ def has_ended(pidfd: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _below(manner: Manner, own: Manner) -> bool:
-    """Whether no right is needed to come from ``own`` to ``manner``."""
-    hard = [(theirs[2], mine[2]) for theirs, mine in zip(manner.limits, own.limits, strict=True)]
+def _below(attributes: ProcessAttributes, own: ProcessAttributes) -> bool:
+    """Whether no right is needed to come from ``own`` to ``attributes``."""
+    hard = [(theirs[2], mine[2]) for theirs, mine in zip(attributes.limits, own.limits, strict=True)]
     infinite = resource.RLIM_INFINITY
     return (
         all(mine == infinite or (theirs != infinite and theirs <= mine) for theirs, mine in hard)
-        and manner.oom_score >= own.oom_score
-        and manner.nice >= own.nice
+        and attributes.oom_score >= own.oom_score
+        and attributes.nice >= own.nice
     )
 
 
-def adopt(manner: Manner, ours: Manner, pid: int = 0) -> None:
+def apply(attributes: ProcessAttributes, ours: ProcessAttributes, pid: int = 0) -> None:
     """Be as the caller is, or make our child ``pid`` so; ``ours``: what both are now.
 
     Raises OSError where the kernel says no, or when the child has gone.
     """
-    for theirs, mine in zip(manner.limits, ours.limits, strict=True):
+    for theirs, mine in zip(attributes.limits, ours.limits, strict=True):
         if theirs != mine:
             resource.prlimit(pid, theirs[0], theirs[1:])
-    if manner.oom_score != ours.oom_score:
+    if attributes.oom_score != ours.oom_score:
         number = os.open(f"/proc/{pid or 'self'}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.write(number, b"%d" % manner.oom_score)
+            os.write(number, b"%d" % attributes.oom_score)
         finally:
             os.close(number)
-    if manner.nice != ours.nice:
-        os.setpriority(os.PRIO_PROCESS, pid, manner.nice)
+    if attributes.nice != ours.nice:
+        os.setpriority(os.PRIO_PROCESS, pid, attributes.nice)
 
 
 def _read(path: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What a client asks of the warm processes: the packet of native/client/client.h, decoded, and whether it is for us.
+"""What a client asks of the pre-fork servers: the packet of native/client/client.h, decoded, and whether it is for us.
 
 Only ``configure --pid`` and the hook's stages outside of the container are: there the identity of the process that does
 the work shows in nothing. Everything else, every mistake on the command line and everything unusual goes to the Python
@@ -34,7 +34,7 @@ _OWN = ("/proc/self", "/proc/thread-self", "/dev/fd", "/dev/tty")
 
 
 class Refused(Exception):
-    """Not for the warm processes; the text is for the agent's log."""
+    """Not for the pre-fork servers; the text is for the agent's log."""
 
 
 class Programs(Record):

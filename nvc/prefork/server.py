@@ -1,4 +1,4 @@
-"""The warm process: everything that a container's start needs is imported; each request is done by a fork of it.
+"""The pre-fork server: everything that a container's start needs is imported; each request is done by a fork of it.
 
 Started by the agent (``nvc.agent.standby``) as a program of its own: the agent has threads, and a fork of a process
 with threads may do nothing but execute. It has one thread, changes nothing itself, and enters no namespace.
@@ -23,17 +23,17 @@ import time
 from nvc.base import record
 from nvc.driver import inventory
 from nvc.linux import memory, rights
-from nvc.prefork import caller as warm_caller
-from nvc.prefork import request as warm_request
+from nvc.prefork import caller as prefork_caller
+from nvc.prefork import request as prefork_request
 from nvc.prefork import worker
 from nvc.prefork.request import DESCRIPTORS, LIMIT, Programs, Refused, Request
-from nvc.prefork.worker import Spare
+from nvc.prefork.worker import StandbyWorker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from nvc.prefork.caller import Manner
+    from nvc.prefork.caller import ProcessAttributes
 
 #: What requests import beside what hook/warm.py does, found by asking (tests/system/test_warm.py holds that nothing is
 #: missing).
@@ -47,13 +47,13 @@ nvc.driver.service nvc.inject.share nvc.driver.kmods nvc.linux.cgroup nvc.linux.
 nvc.linux.mounts nvc.sim
 """.split()  # noqa: SIM905 -- reads better
 #: At once: as many containers as an engine starts together, some times over. Above it clients help themselves.
-MOST = 256
+MAX_SESSIONS = 256
 #: Seconds that a client may take for a packet that it owes.
-PATIENCE = 2.0
-#: Exit status of a warm process whose modules have been replaced on the disk: the agent starts another.
+CLIENT_TIMEOUT_S = 2.0
+#: Exit status of a pre-fork server whose modules have been replaced on the disk: the agent starts another.
 STALE = 75
-#: Seconds between two spare workers when one did not last.
-AGAIN = 1.0
+#: Seconds between two standby workers when one did not last.
+RESPAWN_DELAY_S = 1.0
 
 _STATUS = struct.Struct("=ci")
 _ANCILLARY = socket.CMSG_SPACE(16 * 4)
@@ -65,15 +65,15 @@ class _Session:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.until = time.monotonic() + PATIENCE
+        self.until = time.monotonic() + CLIENT_TIMEOUT_S
         self.request: Request | None = None
         self.packet = b""
-        self.manner: Manner | None = None
+        self.attributes: ProcessAttributes | None = None
         self.descriptors: list[int] = []
         self.pid = 0
         self.pidfd = -1
         #: The worker, if it was forked in advance. signalled: the client has handed a signal on.
-        self.spare: Spare | None = None
+        self.standby: StandbyWorker | None = None
         self.signalled = False
 
     def close_descriptors(self) -> None:
@@ -81,7 +81,7 @@ class _Session:
             os.close(self.descriptors.pop())
 
 
-class Warm:
+class Server:
     """The loop. ``listener`` is non-blocking. library: the directory of our packages."""
 
     def __init__(self, listener: socket.socket, library: str, programs: Programs) -> None:
@@ -89,8 +89,8 @@ class Warm:
         self._library = library
         self._programs = programs
         self._stamp = stamp_of(library)
-        self._ours = warm_caller.standing("self")
-        self._manner = warm_caller.manner_of(os.getpid())
+        self._ours = prefork_caller.standing("self")
+        self._attributes = prefork_caller.attributes_of(os.getpid())
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
         #: By the descriptor of its connection, and of its process.
@@ -99,54 +99,54 @@ class Warm:
         #: By the descriptor that a worker tells its outcome by, if it was forked in advance.
         self._speaking: dict[int, _Session] = {}
         self._serving = True
-        self._spare: Spare | None = None
-        #: No other spare one before this moment: one that was killed is replaced, but not at full speed.
-        self._patience = 0.0
+        self._standby: StandbyWorker | None = None
+        #: No other standby worker before this moment: one that was killed is replaced, but not at full speed.
+        self._not_before = 0.0
         self.status = 0
 
     def run(self, wake: int) -> int:
         """Serve until SIGTERM and until all that was begun has ended; the exit status. wake: readable at a signal."""
         self._poll.register(wake, select.POLLIN)
-        while self._serving or self._sessions or self._working or self._spare:
+        while self._serving or self._sessions or self._working or self._standby:
             for descriptor, event in self._poll.poll(self._wait()):
                 if descriptor == wake:
                     os.read(wake, 64)
                     self.leave(0)
                 elif descriptor == self._listener.fileno():
                     self._accept()
-                elif self._spare is not None and descriptor == self._spare.pidfd:
-                    self._spare_ended(self._spare)
+                elif self._standby is not None and descriptor == self._standby.pidfd:
+                    self._on_standby_exit(self._standby)
                 elif descriptor in self._speaking:
-                    self._told(self._speaking[descriptor])
+                    self._on_worker_message(self._speaking[descriptor])
                 elif descriptor in self._working:
-                    self._ended(self._working[descriptor])
+                    self._on_worker_exit(self._working[descriptor])
                 elif descriptor in self._sessions:
-                    self._hear(self._sessions[descriptor], event)
+                    self._on_packet(self._sessions[descriptor], event)
             self._forget_slow()
             self.prepare()
         return self.status
 
     def prepare(self) -> None:
         """Have a worker in advance, unless there is work: it would be in its way."""
-        if self._spare or self._working or not self._serving or time.monotonic() < self._patience:
+        if self._standby or self._working or not self._serving or time.monotonic() < self._not_before:
             return
         inventory.read_ahead()
         try:
-            self._spare = Spare(self._manner, self._programs)
+            self._standby = StandbyWorker(self._attributes, self._programs)
         except OSError:
-            self._patience = time.monotonic() + AGAIN  # no process or descriptor is left
+            self._not_before = time.monotonic() + RESPAWN_DELAY_S  # no process or descriptor is left
         else:
-            self._poll.register(self._spare.pidfd, select.POLLIN)
+            self._poll.register(self._standby.pidfd, select.POLLIN)
             memory.prefault()  # the fork made our pages shared: now, not with the next client
 
-    def _spare_ended(self, spare: Spare) -> None:
+    def _on_standby_exit(self, standby: StandbyWorker) -> None:
         """Dismissed; or killed, then there will be another."""
-        if os.waitpid(spare.pid, os.WNOHANG)[0]:
-            spare.dismiss()
-            self._poll.unregister(spare.pidfd)
-            os.close(spare.pidfd)
-            self._spare = None
-            self._patience = time.monotonic() + AGAIN
+        if os.waitpid(standby.pid, os.WNOHANG)[0]:
+            standby.dismiss()
+            self._poll.unregister(standby.pidfd)
+            os.close(standby.pidfd)
+            self._standby = None
+            self._not_before = time.monotonic() + RESPAWN_DELAY_S
 
     def leave(self, status: int) -> None:
         """Take no more. What waits in the socket's queue is for the next one, which has the same socket."""
@@ -156,17 +156,17 @@ class Warm:
             if status == STALE:
                 os.write(1, b"stale\n")  # at once: what runs may take a while
             self._poll.unregister(self._listener)
-            if self._spare is not None:
-                self._spare.dismiss()
+            if self._standby is not None:
+                self._standby.dismiss()
             for session in list(self._sessions.values()):
                 if not session.pid:
                     self._close(session)
 
     def _wait(self) -> int | None:
-        """Milliseconds until somebody has been too slow, or a spare worker is due."""
+        """Milliseconds until somebody has been too slow, or a standby worker is due."""
         moments = [session.until for session in self._sessions.values() if not session.pid]
-        if self._serving and not self._spare and not self._working:
-            moments.append(self._patience)
+        if self._serving and not self._standby and not self._working:
+            moments.append(self._not_before)
         return max(0, int((min(moments) - time.monotonic()) * 1000) + 1) if moments else None
 
     def _forget_slow(self) -> None:
@@ -176,9 +176,9 @@ class Warm:
                 continue
             # It may be we who were slow: its packet can have come while others were served.
             before = session.request
-            self._hear(session, select.POLLIN)
+            self._on_packet(session, select.POLLIN)
             if session.request is not before:
-                session.until = now + PATIENCE
+                session.until = now + CLIENT_TIMEOUT_S
             elif not session.pid:
                 self._close(session)
 
@@ -188,18 +188,18 @@ class Warm:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return  # none more; or another warm process had it; or no descriptor is left, then one will be
+                return  # none more; or another pre-fork server had it; or no descriptor is left, then one will be
             connection.setblocking(False)
-            if len(self._sessions) >= MOST:
-                self._say(connection, b"N")
+            if len(self._sessions) >= MAX_SESSIONS:
+                self._send(connection, b"N")
                 connection.close()
                 continue
             session = self._sessions[connection.fileno()] = _Session(connection)
             self._poll.register(connection, select.POLLIN)
             # It sent its request with the connection.
-            self._hear(session, select.POLLIN)
+            self._on_packet(session, select.POLLIN)
 
-    def _hear(self, session: _Session, event: int) -> None:
+    def _on_packet(self, session: _Session, event: int) -> None:
         """A packet of a client, or its end."""
         try:
             packet, ancillary, flags, _ = session.connection.recvmsg(LIMIT + 1, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
@@ -213,9 +213,9 @@ class Warm:
         for descriptor in descriptors:
             os.close(descriptor)
         if not packet:
-            self._gone(session)
+            self._on_disconnect(session)
         elif session.request is None:
-            self._asked(session, packet, flags)
+            self._handle_request(session, packet, flags)
         elif session.pid:
             if len(packet) == 2 and packet[:1] == b"K" and packet[1] in _FORWARDED:
                 session.signalled = True
@@ -225,26 +225,26 @@ class Warm:
         else:
             self._close(session)
 
-    def _asked(self, session: _Session, packet: bytes, flags: int) -> None:
+    def _handle_request(self, session: _Session, packet: bytes, flags: int) -> None:
         try:
             if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(session.descriptors) != DESCRIPTORS:
                 raise Refused("a request that is not whole")
-            request = warm_request.decode(packet)
+            request = prefork_request.decode(packet)
             if request.stamp != self._stamp:
                 self._look_at_disk()
                 raise Refused("a client of another installation")
-            warm_request.check(request, self._programs)
-            with warm_caller.Caller(session.connection) as caller:
-                session.manner = caller.check(self._ours, self._manner)
+            prefork_request.check(request, self._programs)
+            with prefork_caller.Caller(session.connection) as caller:
+                session.attributes = caller.check(self._ours, self._attributes)
         except Refused:
-            self._say(session.connection, b"N")
+            self._send(session.connection, b"N")
             self._close(session)
         except (OSError, ValueError, KeyError):  # the caller has gone, or /proc tells nothing about it
-            self._say(session.connection, b"N")
+            self._send(session.connection, b"N")
             self._close(session)
         else:
             session.request, session.packet = request, packet
-            if not self._say(session.connection, b"R"):
+            if not self._send(session.connection, b"R"):
                 self._close(session)
 
     def _look_at_disk(self) -> None:
@@ -257,24 +257,24 @@ class Warm:
             self.leave(STALE)
 
     def _begin(self, session: _Session) -> None:
-        assert session.request is not None and session.manner is not None
-        spare, self._spare = self._spare, None
-        if spare is not None and spare.give(session.packet, session.descriptors, session.manner):
-            session.pid, session.pidfd = spare.pid, spare.pidfd  # which is polled already
-            session.spare = spare
+        assert session.request is not None and session.attributes is not None
+        standby, self._standby = self._standby, None
+        if standby is not None and standby.give(session.packet, session.descriptors, session.attributes):
+            session.pid, session.pidfd = standby.pid, standby.pidfd  # which is polled already
+            session.standby = standby
             self._working[session.pidfd] = session
-            self._speaking[spare.fileno()] = session
-            self._poll.register(spare.fileno(), select.POLLIN)
+            self._speaking[standby.fileno()] = session
+            self._poll.register(standby.fileno(), select.POLLIN)
         else:
-            self._spare = spare  # None, or its end will be heard of
+            self._standby = standby  # None, or its end will be heard of
             self._fork(session)
 
     def _fork(self, session: _Session) -> None:
         """A worker for it alone."""
-        assert session.request is not None and session.manner is not None
+        assert session.request is not None and session.attributes is not None
         try:
             session.pid = worker.fork(
-                session.request, session.descriptors, session.manner, self._manner, self._programs
+                session.request, session.descriptors, session.attributes, self._attributes, self._programs
             )
             session.pidfd = os.pidfd_open(session.pid)
         except OSError:
@@ -283,20 +283,20 @@ class Warm:
                 os.waitpid(session.pid, 0)
                 session.pid = 0
             else:
-                self._say(session.connection, b"N")
+                self._send(session.connection, b"N")
             self._close(session)
             return
         session.close_descriptors()
         self._working[session.pidfd] = session
         self._poll.register(session.pidfd, select.POLLIN)
 
-    def _gone(self, session: _Session) -> None:
+    def _on_disconnect(self, session: _Session) -> None:
         """The client has ended: so does its work, which is taken back."""
         if session.pid:
             signal.pidfd_send_signal(session.pidfd, signal.SIGKILL)
         self._close(session)
 
-    def _ended(self, session: _Session) -> None:
+    def _on_worker_exit(self, session: _Session) -> None:
         """The work has."""
         # Not waited for: the event may be of another descriptor that had the same number a moment ago.
         pid, status = os.waitpid(session.pid, os.WNOHANG)
@@ -305,35 +305,35 @@ class Warm:
         del self._working[session.pidfd]
         self._poll.unregister(session.pidfd)
         os.close(session.pidfd)
-        self._told(session, is_last=True)
-        spare, session.spare = session.spare, None
+        self._on_worker_message(session, is_last=True)
+        standby, session.standby = session.standby, None
         if session.connection.fileno() < 0:
             return
-        if spare is not None and not spare.has_begun and not session.signalled:
+        if standby is not None and not standby.has_begun and not session.signalled:
             session.pid = 0
             self._fork(session)
         else:
             self._answer(session, status)
 
-    def _told(self, session: _Session, *, is_last: bool = False) -> None:
+    def _on_worker_message(self, session: _Session, *, is_last: bool = False) -> None:
         """The work is done, says its worker, which is about to end; or has ended (is_last)."""
-        spare = session.spare
-        if spare is None or spare.fileno() < 0:
+        standby = session.standby
+        if standby is None or standby.fileno() < 0:
             return
-        number = spare.fileno()
-        spare.hear()
+        number = standby.fileno()
+        standby.hear()
         if is_last:
-            spare.dismiss()  # a helper of its that still ends may hold the other side
-        if spare.fileno() < 0:
+            standby.dismiss()  # a helper of its that still ends may hold the other side
+        if standby.fileno() < 0:
             self._poll.unregister(number)
             del self._speaking[number]
-        if spare.outcome is not None and session.connection.fileno() >= 0:
-            self._answer(session, spare.outcome << 8)
+        if standby.outcome is not None and session.connection.fileno() >= 0:
+            self._answer(session, standby.outcome << 8)
 
     def _answer(self, session: _Session, status: int) -> None:
         """status: as wait(2) gives it."""
         session.close_descriptors()
-        self._say(session.connection, _STATUS.pack(b"S", status))
+        self._send(session.connection, _STATUS.pack(b"S", status))
         self._close(session)
 
     def _close(self, session: _Session) -> None:
@@ -345,7 +345,7 @@ class Warm:
             del self._sessions[number]
             session.connection.close()
 
-    def _say(self, connection: socket.socket, packet: bytes) -> bool:
+    def _send(self, connection: socket.socket, packet: bytes) -> bool:
         try:
             connection.send(packet, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
         except OSError:
@@ -383,12 +383,12 @@ def run(programs: Programs) -> NoReturn:
     for one in (signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # a terminal's, for the agent, which says what it means for us
     os.chdir("/")
-    warm = Warm(socket.socket(fileno=int(listener)), library, programs)
+    loop = Server(socket.socket(fileno=int(listener)), library, programs)
     if stamp != stamp_of(library):
         os._exit(STALE)
     # What is there now stays: a fork that looks for garbage among it would only copy its pages.
     gc.disable()
     gc.freeze()
-    warm.prepare()
+    loop.prepare()
     os.write(1, b"ready\n")
-    os._exit(warm.run(wake))
+    os._exit(loop.run(wake))

@@ -2,7 +2,7 @@
 
 It has done by then what does not depend on the request: its name, its rights, its imports, its page faults. What it
 would have inherited of the request comes when it is taken: standard error, working directory and debug log as
-descriptors, limits, OOM score and niceness from outside (``warm_caller.adopt``).
+descriptors, limits, OOM score and niceness from outside (``nvc.prefork.caller.apply``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 #: Seconds until the service has its process for ldconfig: a fork.
-_PATIENCE = 2.0
+_SANDBOX_TIMEOUT_S = 2.0
 
 
 class _Handlers(service.Handlers):
@@ -39,7 +39,7 @@ class _Handlers(service.Handlers):
             unused.close()
 
 
-class Early:
+class StandbyService:
     """The service. From now on ``nvc.container.service.start`` takes it, once; ``close`` ends it if nobody did."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Early:
     def listen(self) -> None:
         """Wait until the service has told which process will be ldconfig: ``sandbox``. If it died, nothing is known."""
         try:
-            received = self._end.receive(time.monotonic() + _PATIENCE)
+            received = self._end.receive(time.monotonic() + _SANDBOX_TIMEOUT_S)
         except (ChannelError, OSError):
             received = None
         self.sandbox = int(received[0]) if received is not None else 0

@@ -1,7 +1,7 @@
-"""The process that does one request: forked from a warm one, made like the caller, then the program's own ``run``.
+"""The process that does one request: a fork of the pre-fork server, made like the caller, then the program's ``run``.
 
-One is forked in advance and waits (``Spare``): what it does not need to be told it has done by then. While that one is
-at work others are forked when they are asked for (``fork``).
+One is forked in advance and waits (``StandbyWorker``): what does not depend on the request it has done by then. While
+that one is at work others are forked when a request comes (``fork``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 from nvc.linux import memory, rights
 from nvc.linux.process import close_all_but
 from nvc.prefork import caller, service
-from nvc.prefork import request as warm_request
-from nvc.prefork.caller import Manner
+from nvc.prefork import request as prefork_request
+from nvc.prefork.caller import ProcessAttributes
 from nvc.prefork.request import CONFIGURE, DESCRIPTORS, LIMIT
 from rpc import process
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from nvc.prefork.request import Programs, Request
-    from nvc.prefork.service import Early
+    from nvc.prefork.service import StandbyService
 
 _DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
-#: A spare worker's word that it has the request.
+#: A standby worker's word that it has the request.
 _TAKEN = b"T"
 #: Its last word.
 _OUTCOME = struct.Struct("=i")
 _ANCILLARY = socket.CMSG_SPACE(DESCRIPTORS * 4)
 
 
-class Spare:
+class StandbyWorker:
     """An idle worker. ``pidfd`` tells its end; who uses it takes ``pid`` and ``pidfd`` over.
 
     has_begun: it said that it took the request; if it never did, it was ended while idle, and nothing was done.
     outcome: its exit code, said when it has let go of everything of the caller's: its memory goes while nobody waits.
     """
 
-    def __init__(self, ours: Manner, programs: Programs) -> None:
+    def __init__(self, ours: ProcessAttributes, programs: Programs) -> None:
         """Fork it. Raises OSError."""
         self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = 0
@@ -60,13 +60,13 @@ class Spare:
                 os.waitpid(self.pid, 0)
             raise
 
-    def give(self, packet: bytes, descriptors: Sequence[int], manner: Manner) -> bool:
+    def give(self, packet: bytes, descriptors: Sequence[int], attributes: ProcessAttributes) -> bool:
         """Have it do the request of a client's packet; False when it cannot, then it goes.
 
         descriptors: the caller's, to be kept until it has ended, see ``has_begun``.
         """
         carried = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
-        data = manner.packed() + packet
+        data = attributes.packed() + packet
         try:
             self._end.sendmsg([data], carried, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
         except OSError:
@@ -99,12 +99,18 @@ class Spare:
         self._end.close()
 
 
-def fork(request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner, programs: Programs) -> int:
+def fork(
+    request: Request,
+    descriptors: Sequence[int],
+    attributes: ProcessAttributes,
+    ours: ProcessAttributes,
+    programs: Programs,
+) -> int:
     """Start one for a request; its process id. descriptors: the caller's streams and directory, still the caller's.
 
     Raises OSError when there is no process left.
     """
-    return _fork(lambda: _serve(request, descriptors, manner, ours, programs, None))
+    return _fork(lambda: _serve(request, descriptors, attributes, ours, programs, None))
 
 
 def _fork(work: Callable[[], int]) -> int:
@@ -123,7 +129,7 @@ def _live(work: Callable[[], int], parent: int) -> NoReturn:
     """Never returns into the caller's code, whatever is raised."""
     status = 1
     try:
-        # Helpers die with this process and undo; this one with the warm process that its client speaks to.
+        # Helpers die with this process and undo; this one with the pre-fork server that its client speaks to.
         rights.parent_death_signal(parent)
         status = work()
     except BaseException as error:
@@ -132,8 +138,8 @@ def _live(work: Callable[[], int], parent: int) -> NoReturn:
         os._exit(status)
 
 
-def _wait(end: socket.socket, ours: Manner, programs: Programs) -> int:
-    """The life of a spare one: everything that needs no request, then the request."""
+def _wait(end: socket.socket, ours: ProcessAttributes, programs: Programs) -> int:
+    """The life of a standby worker: everything that needs no request, then the request."""
     rights.set_name("nvc:[idle]")
     _close_all_but(end.fileno())
     # Out of the way of a terminal's signals; they would be kept, and end the work of somebody else's later.
@@ -141,64 +147,72 @@ def _wait(end: socket.socket, ours: Manner, programs: Programs) -> int:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
-    process.private.add(end.fileno())  # what speaks to the warm process: not for a helper that runs the driver's code
-    early = service.Early()
+    process.private.add(
+        end.fileno()
+    )  # what speaks to the pre-fork server: not for a helper that runs the driver's code
+    standby = service.StandbyService()
     try:
         memory.prefault()
-        early.listen()
+        standby.listen()
         packet, ancillary, flags, _ = end.recvmsg(LIMIT + 4096, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
         if not packet:
-            return 0  # nothing came: the warm process goes
+            return 0  # nothing came: the pre-fork server goes
         end.send(_TAKEN, socket.MSG_NOSIGNAL)
         found = array.array("i")
         for _, _, data in ancillary:
             found.frombytes(data)
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(found) != DESCRIPTORS:
             return 1
-        manner, rest = Manner.unpack(packet)
+        attributes, rest = ProcessAttributes.unpack(packet)
         programs.keep((end.fileno(),))
-        status = _serve(warm_request.decode(rest), found, manner, ours, programs, early)
+        status = _serve(prefork_request.decode(rest), found, attributes, ours, programs, standby)
     finally:
-        early.close()
+        standby.close()
     # The caller may unmount its directory, or wait for the end of our output, once it has the answer.
     os.chdir("/")
     os.closerange(0, 3)
-    _close_all_but(end.fileno(), *early.descriptors())
+    _close_all_but(end.fileno(), *standby.descriptors())
     end.send(_OUTCOME.pack(status), socket.MSG_NOSIGNAL)
-    early.reap()
+    standby.reap()
     return status
 
 
 def _serve(
     request: Request,
     descriptors: Sequence[int],
-    manner: Manner,
-    ours: Manner,
+    attributes: ProcessAttributes,
+    ours: ProcessAttributes,
     programs: Programs,
-    early: Early | None,
+    standby: StandbyService | None,
 ) -> int:
     """Do it; the exit code."""
-    _become(request, descriptors, manner, ours, early)
-    if early is not None:
-        programs.keep(early.descriptors())
+    _become(request, descriptors, attributes, ours, standby)
+    if standby is not None:
+        programs.keep(standby.descriptors())
     return (programs.configure if request.program in CONFIGURE else programs.hook)()
 
 
-def _become(request: Request, descriptors: Sequence[int], manner: Manner, ours: Manner, early: Early | None) -> None:
+def _become(
+    request: Request,
+    descriptors: Sequence[int],
+    attributes: ProcessAttributes,
+    ours: ProcessAttributes,
+    standby: StandbyService | None,
+) -> None:
     os.fchdir(descriptors[3])
     for number, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, number)
-    if early is None:
+    if standby is None:
         _close_all_but()
     else:
         for descriptor in descriptors:
             os.close(descriptor)
         try:
-            _lend(manner, ours, early)
+            _lend(attributes, ours, standby)
         except OSError:
-            early.close()  # it has died; there will be another
+            standby.close()  # it has died; there will be another
     os.umask(request.mask)
-    caller.adopt(manner, ours)
+    caller.apply(attributes, ours)
     os.environ.clear()
     os.environ.update(request.environment)
     sys.argv = [request.program, *request.words]
@@ -210,14 +224,14 @@ def _become(request: Request, descriptors: Sequence[int], manner: Manner, ours: 
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _lend(manner: Manner, ours: Manner, early: Early) -> None:
-    """Give the service, and the process that will be ldconfig, the caller's manner. Raises OSError."""
-    if manner == ours:
+def _lend(attributes: ProcessAttributes, ours: ProcessAttributes, standby: StandbyService) -> None:
+    """Give the service, and the process that will be ldconfig, the caller's attributes. Raises OSError."""
+    if attributes == ours:
         return
-    caller.adopt(manner, ours, early.pid)
-    if early.sandbox:
+    caller.apply(attributes, ours, standby.pid)
+    if standby.sandbox:
         try:
-            caller.adopt(manner, ours, early.sandbox)
+            caller.apply(attributes, ours, standby.sandbox)
         except ProcessLookupError:
             pass  # the service starts another, which is as the service is
 

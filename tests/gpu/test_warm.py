@@ -1,4 +1,4 @@
-"""What `configure` by the agent's warm processes costs on a machine with a GPU, as ratios of the same minute.
+"""What `configure` by the agent's pre-fork server costs on a machine with a GPU, as ratios of the same minute.
 
 The table goes to warm.md in NVC_GPU_TABLES (default build/gpu-share). The goals are in it, met or not; what must hold
 here is that the pre-fork server is worth having.

@@ -1,4 +1,4 @@
-"""Warm processes beside a test: an agent that does nothing else, and an installation whose client speaks to it."""
+"""Pre-fork servers beside a test: an agent that does nothing else, and an installation whose client speaks to it."""
 
 from __future__ import annotations
 

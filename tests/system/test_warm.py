@@ -1,4 +1,4 @@
-"""Containers configured by warm processes: what comes out is what the Python program makes; nothing stays half done."""
+"""Containers configured by a pre-fork server: the result is what the Python program makes; nothing stays half done."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_ONCE = 16
 
 
 class Beside(CgroupView):
-    """A view in the mount namespace of a process that is there already: warm processes serve their own one only."""
+    """A view in the mount namespace of a process that is there already: pre-fork servers serve their own one only."""
 
     def wrap(self, command: list[str]) -> list[str]:
         return ["nsenter", f"--mount=/proc/{self.script}/ns/mnt", *command]

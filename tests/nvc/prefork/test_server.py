@@ -20,7 +20,7 @@ import pytest
 from hook.warm import programs
 from nvc.agent import standby
 from nvc.prefork import caller, server
-from nvc.prefork import request as warm_request
+from nvc.prefork import request as prefork_request
 from nvc.prefork.request import Refused
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +56,7 @@ def packet(
 
 def test_a_request_is_read_as_it_was_meant() -> None:
     words = ("configure", "", "ü\udcff")
-    request = warm_request.decode(packet(words=words, environment=("A=1", "A=2", "B=", "=C", "D")))
+    request = prefork_request.decode(packet(words=words, environment=("A=1", "A=2", "B=", "=C", "D")))
 
     assert (request.program, request.words, request.mask) == ("nvc-py", words, 0o22)
     assert request.environment == {"A": "1", "B": ""}
@@ -77,7 +77,7 @@ def test_a_request_is_read_as_it_was_meant() -> None:
 )
 def test_what_is_no_request_is_refused(data: bytes) -> None:
     with pytest.raises(Refused):
-        warm_request.decode(data)
+        prefork_request.decode(data)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_is_no_request_is_refused(data: bytes) -> None:
 )
 def test_what_only_the_caller_can_do_is_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(Refused):
-        warm_request.check(warm_request.decode(packet(words=words)), PROGRAMS)
+        prefork_request.check(prefork_request.decode(packet(words=words)), PROGRAMS)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_what_only_the_caller_can_do_is_refused(words: tuple[str, ...]) -> None:
 )
 def test_variables_that_work_at_a_start_are_refused(variable: str) -> None:
     with pytest.raises(Refused):
-        warm_request.check(warm_request.decode(packet(environment=(variable,))), PROGRAMS)
+        prefork_request.check(prefork_request.decode(packet(environment=(variable,))), PROGRAMS)
 
 
 def test_what_containers_are_started_with_is_taken() -> None:
     for environment in ((), ("LANG=en_US.UTF-8", "HOME=/root"), ("LC_ALL=C.utf8", "LANG=de_DE"), ("LANG=C",)):
-        warm_request.check(warm_request.decode(packet(environment=environment)), PROGRAMS)
+        prefork_request.check(prefork_request.decode(packet(environment=environment)), PROGRAMS)
 
 
 def test_the_compiled_client_has_the_same_numbers() -> None:
@@ -122,12 +122,12 @@ def test_the_compiled_client_has_the_same_numbers() -> None:
 
     assert f'"{standby.RUN}"' in header
     assert '#define REQUEST_MAGIC "nvcrun1"' in header
-    assert f"REQUEST_LIMIT = {warm_request.LIMIT // 1024} * 1024," in header
-    assert f"REQUEST_DESCRIPTORS = {warm_request.DESCRIPTORS}," in header
+    assert f"REQUEST_LIMIT = {prefork_request.LIMIT // 1024} * 1024," in header
+    assert f"REQUEST_DESCRIPTORS = {prefork_request.DESCRIPTORS}," in header
     names = (ROOT / "native/client/place.c").read_text().split("NAMES[] = {")[1].split("}")[0]
     assert [name.strip('" \n') for name in names.split(",") if name.strip()] == [
-        *warm_request.CONFIGURE,
-        *warm_request.HOOK,
+        *prefork_request.CONFIGURE,
+        *prefork_request.HOOK,
     ]
 
 
@@ -294,7 +294,7 @@ def test_slow_clients_are_left_and_delay_no_other(process: Process) -> None:
 
 
 def test_there_is_an_upper_limit(process: Process) -> None:
-    many = [process.connect() for _ in range(server.MOST)]
+    many = [process.connect() for _ in range(server.MAX_SESSIONS)]
     try:
         with process.connect() as client:
             assert client.recv(16) == b"N"
@@ -331,8 +331,8 @@ def library(directory: Path) -> Path:
     return made
 
 
-def test_an_installation_without_clients_has_no_warm_process(tmp_path: Path) -> None:
-    asyncio.run(standby.Warming(str(tmp_path / "run"), library=str(tmp_path)).start())
+def test_an_installation_without_clients_has_no_prefork_server(tmp_path: Path) -> None:
+    asyncio.run(standby.Standby(str(tmp_path / "run"), library=str(tmp_path)).start())
 
     assert not (tmp_path / "run").exists()
 
@@ -341,7 +341,7 @@ def test_it_is_renewed_while_the_socket_stays(tmp_path: Path) -> None:
     said: list[str] = []
 
     async def scene() -> None:
-        keeping = standby.Warming(str(tmp_path / "run"), said.append, str(library(tmp_path)))
+        keeping = standby.Standby(str(tmp_path / "run"), said.append, str(library(tmp_path)))
         await keeping.start()
         try:
             first, inode = keeping.pid, os.stat(tmp_path / "run").st_ino
@@ -373,7 +373,7 @@ async def until(condition: object) -> None:
 
 
 def test_it_ends_with_its_agent(tmp_path: Path) -> None:
-    script = PROGRAMS_OF_TESTS / "keep_warm.py"
+    script = PROGRAMS_OF_TESTS / "keep_standby.py"
     command = [sys.executable, script, str(tmp_path / "run"), str(library(tmp_path))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout is not None

@@ -59,14 +59,14 @@ def name(pid: int) -> str:
         return ""
 
 
-def spare(process: Process) -> tuple[int, int]:
+def idle(process: Process) -> tuple[int, int]:
     """The idle worker and its container service, once both wait."""
     found: list[tuple[int, int]] = []
 
     def ready() -> bool:
-        for idle in children(process.popen.pid):
-            if name(idle) == "nvc:[idle]":
-                found[:] = [(idle, child) for child in children(idle) if name(child) == "nvc:[container]"]
+        for found_idle in children(process.popen.pid):
+            if name(found_idle) == "nvc:[idle]":
+                found[:] = [(found_idle, child) for child in children(found_idle) if name(child) == "nvc:[container]"]
         return bool(found) and all(waits(pid) for pid in found[0])
 
     until(ready)
@@ -95,18 +95,18 @@ def process(tmp_path: Path) -> Iterator[Process]:
 
 
 def test_it_does_the_next_request_and_another_takes_its_place(process: Process) -> None:
-    worker, service = spare(process)
+    worker, service = idle(process)
     assert process.whole()
     until(lambda: is_gone(worker))
     assert is_gone(service)
-    assert spare(process)[0] != worker
+    assert idle(process)[0] != worker
 
 
 def test_one_that_was_killed_is_replaced_without_a_failed_request(process: Process) -> None:
-    worker, service = spare(process)
+    worker, service = idle(process)
     os.kill(worker, signal.SIGKILL)
     assert process.whole()
-    assert spare(process)[0] != worker
+    assert idle(process)[0] != worker
     until(lambda: is_gone(service))
 
 
@@ -114,7 +114,7 @@ def test_what_a_caller_lent_is_let_go_before_the_answer(process: Process) -> Non
     """It may unmount its directory, and reads to the end of what we print."""
     read, write = os.pipe()
     directory = os.open(tempfile.gettempdir(), os.O_PATH)
-    spare(process)
+    idle(process)
     with process.connect() as client, os.fdopen(read, "rb"):
         socket.send_fds(client, [packet()], [write, write, write, directory])
         os.close(write)
@@ -130,13 +130,13 @@ def test_what_a_caller_lent_is_let_go_before_the_answer(process: Process) -> Non
 
 
 def test_its_service_may_die_as_well(process: Process) -> None:
-    os.kill(spare(process)[1], signal.SIGKILL)
+    os.kill(idle(process)[1], signal.SIGKILL)
     assert process.whole()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_it_goes_with_the_warm_process(process: Process, number: signal.Signals) -> None:
-    both = spare(process)
+def test_it_goes_with_the_prefork_server(process: Process, number: signal.Signals) -> None:
+    both = idle(process)
     process.popen.send_signal(number)
 
     assert process.popen.wait(SECONDS) == (0 if number == signal.SIGTERM else -number)
@@ -145,7 +145,7 @@ def test_it_goes_with_the_warm_process(process: Process, number: signal.Signals)
 
 def test_it_goes_at_once_while_others_work(process: Process) -> None:
     """A client that has asked and not said go yet delays no other."""
-    both = spare(process)
+    both = idle(process)
     with process.ask(packet()) as client:
         assert client.recv(16) == b"R"
         process.popen.send_signal(signal.SIGTERM)
@@ -154,7 +154,7 @@ def test_it_goes_at_once_while_others_work(process: Process) -> None:
 
 
 def test_a_terminals_signals_do_not_reach_it(process: Process) -> None:
-    worker, service = spare(process)
+    worker, service = idle(process)
 
     assert os.getpgid(worker) == os.getpgid(service) != os.getpgid(process.popen.pid)
 
@@ -163,7 +163,7 @@ def test_it_holds_nothing_of_another_request(process: Process) -> None:
     others = [process.ask(packet()) for _ in range(3)]
     assert [client.recv(16) for client in others] == [b"R"] * 3
     assert process.whole()
-    worker, service = spare(process)  # forked while three clients had handed over their streams
+    worker, service = idle(process)  # forked while three clients had handed over their streams
     for client in others:
         client.close()
     for pid, most in ((worker, 4), (service, 4)):
@@ -180,7 +180,7 @@ def test_it_holds_nothing_of_another_request(process: Process) -> None:
 
 def test_the_process_of_ldconfig_holds_nothing_but_what_it_needs(process: Process) -> None:
     """It waits in namespaces of its own, with an empty root, and ends with the service."""
-    _, service = spare(process)
+    _, service = idle(process)
     until(lambda: waiting(service))
     (sandbox,) = waiting(service)
     links = {number: os.readlink(f"/proc/{sandbox}/fd/{number}") for number in os.listdir(f"/proc/{sandbox}/fd")}
@@ -200,7 +200,7 @@ def test_the_process_of_ldconfig_holds_nothing_but_what_it_needs(process: Proces
 
 
 def test_the_service_outlives_its_process_of_ldconfig(process: Process) -> None:
-    _, service = spare(process)
+    _, service = idle(process)
     until(lambda: waiting(service))
     (sandbox,) = waiting(service)
     os.kill(sandbox, signal.SIGKILL)
@@ -247,25 +247,25 @@ def test_worker_and_service_become_as_the_caller_is(tmp_path: Path) -> None:
         "directory": str(tmp_path),
         "stderr": True,
         "log": True,
-        "early": True,
+        "standby": True,
     }
 
 
 def test_a_child_gets_the_attributes_of_another() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
-            ours = caller.manner_of(child.pid)
+            ours = caller.attributes_of(child.pid)
             other = ours.replace(
                 limits=tuple((n, 99, 100) if n == resource.RLIMIT_NOFILE else (n, s, h) for n, s, h in ours.limits),
                 oom_score=min(1000, ours.oom_score + 5),
             )
-            caller.adopt(other, ours, child.pid)
-            assert caller.manner_of(child.pid) == other != caller.manner_of(os.getpid())
+            caller.apply(other, ours, child.pid)
+            assert caller.attributes_of(child.pid) == other != caller.attributes_of(os.getpid())
         finally:
             child.kill()
 
 
 def test_how_a_caller_is_crosses_whole() -> None:
-    manner = caller.manner_of(os.getpid())
+    attributes = caller.attributes_of(os.getpid())
 
-    assert caller.Manner.unpack(manner.packed() + b"rest") == (manner, b"rest")
+    assert caller.ProcessAttributes.unpack(attributes.packed() + b"rest") == (attributes, b"rest")

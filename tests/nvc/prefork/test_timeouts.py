@@ -24,7 +24,7 @@ def client() -> Iterator[socket.socket]:
         yield made
 
 
-class Busy(server.Warm):
+class Busy(server.Server):
     """A server that was busy with other clients for longer than it waits for any."""
 
     def __init__(self, place: Path, client: socket.socket) -> None:

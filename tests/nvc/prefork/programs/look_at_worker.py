@@ -18,11 +18,11 @@ from nvc.container import service
 from nvc.container.messages import ContainerConfig, InspectRequest
 from nvc.prefork import caller
 from nvc.prefork.request import Programs
-from nvc.prefork.worker import Spare
+from nvc.prefork.worker import StandbyWorker
 
 PID = int(sys.argv[3])
 #: Pids of services that were forked in advance.
-EARLY: list[int] = []
+STANDBY: list[int] = []
 made = service.start_service
 
 
@@ -37,15 +37,15 @@ def look() -> int:
     (sandbox,) = [int(number) for number in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     files = f"/proc/{pid}/fd"
     seen = {
-        "sandbox": caller.manner_of(sandbox) == caller.manner_of(os.getpid()),
-        "same": caller.manner_of(pid) == caller.manner_of(os.getpid()),
-        "limits": caller.manner_of(pid).limits[1],
-        "oom": caller.manner_of(pid).oom_score,
-        "nice": caller.manner_of(pid).nice,
+        "sandbox": caller.attributes_of(sandbox) == caller.attributes_of(os.getpid()),
+        "same": caller.attributes_of(pid) == caller.attributes_of(os.getpid()),
+        "limits": caller.attributes_of(pid).limits[1],
+        "oom": caller.attributes_of(pid).oom_score,
+        "nice": caller.attributes_of(pid).nice,
         "directory": os.readlink(f"/proc/{pid}/cwd"),
         "stderr": os.stat(f"{files}/2").st_ino == os.fstat(2).st_ino,
         "log": any(os.readlink(f"{files}/{number}").endswith("/log") for number in os.listdir(files)),
-        "early": pid in EARLY,
+        "standby": pid in STANDBY,
     }
     sys.stdout.write(json.dumps(seen))
     sys.stdout.flush()
@@ -55,24 +55,24 @@ def look() -> int:
 
 def noted(*words: Any, **named: Any) -> Any:
     client = made(*words, **named)
-    EARLY.append(client.pid)
+    STANDBY.append(client.pid)
     service.start_service = made  # only what is forked in advance is noted
     return client
 
 
 def main() -> None:
     service.start_service = noted
-    ours = caller.manner_of(os.getpid())
-    spare = Spare(ours, Programs(look, look, None, lambda numbers: None))
-    manner = ours.replace(
+    ours = caller.attributes_of(os.getpid())
+    standby = StandbyWorker(ours, Programs(look, look, None, lambda numbers: None))
+    attributes = ours.replace(
         limits=tuple((n, 4096, 8192) if n == 1 else (n, soft, hard) for n, soft, hard in ours.limits),
         oom_score=min(1000, ours.oom_score + 7),
         nice=ours.nice + 3,
     )
     data = Path(sys.argv[1]).read_bytes()
     here = os.open(sys.argv[2], os.O_PATH)
-    assert spare.give(data, [0, 1, 2, here], manner)
-    status = os.waitstatus_to_exitcode(os.waitpid(spare.pid, 0)[1])
+    assert standby.give(data, [0, 1, 2, here], attributes)
+    status = os.waitstatus_to_exitcode(os.waitpid(standby.pid, 0)[1])
     print(json.dumps([status, ours.oom_score, ours.nice]), file=sys.stderr)
 
 
