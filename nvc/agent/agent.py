@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 BEAT, LOOK, EVENTS, OTHER, KEEPER = 0.15, 0.25, 0.25, 5.0, 0.1
 _BACKLOG = 512
 #: Places in its table of descriptors from the beginning. The kernel doubles it when it is full, and waits for 8 ms and
-#: more each time once there are threads (fs/file.c, expand_fdtable): in a tenant's call, or while nobody answers.
+#: more each time once there are threads (fs/file.c, expand_fdtable): in a tenant's call, or while no call is answered.
 _DESCRIPTORS = 8192
 _BLIND = (
-    "nobody tells of an execve here (perf_event_open): managed memory that a process mapped before one counts for "
-    "nobody, if others use its address space"
+    "execve tracking unavailable (perf_event_open): managed memory mapped before an execve is not accounted while the "
+    "address space is shared"
 )
 _SIGHT = "start the agent with CAP_PERFMON, where perf_event_open is allowed, on a kernel with CONFIG_PERF_EVENTS"
 
@@ -152,7 +152,7 @@ class Agent:
         for part in self.parts:
             await part.stop()
         left = len(self.tenants)
-        # Everything frozen is thawed, calls in hand are answered; later ones wait for the next agent.
+        # Everything frozen is thawed, in-flight calls are answered; later ones wait for the next agent.
         self.guard.close()
         self._keeping.leave()
         self.tenants.close()
@@ -247,7 +247,7 @@ class Agent:
         return {uuid: policy for part in self.parts for uuid, policy in part.policies().items()}
 
     def shares(self, tenant: Tenant, gpu: int) -> ScheduledShare:
-        """What it is to have and has of a GPU's time; 0 where nobody schedules."""
+        """What it is to have and has of a GPU's time; 0 without scheduling."""
         found = (part.shares(tenant, gpu) for part in self.parts)
         return next((share for share in found if share is not None), ScheduledShare(0.0, 0.0))
 

@@ -140,7 +140,7 @@ class Attachments:
         ]
 
     def detach(self, scheduler: Scheduler, pid: int | None, container: str | None) -> list[int]:
-        """Leave them as they were, whoever attached them; their pids. Raises NvcError, OSError."""
+        """Undo an attachment, also one of an earlier command; the processes' pids. Raises NvcError, OSError."""
         name = container or f"pid {pid}"
         found = [
             one
@@ -221,7 +221,7 @@ class Attachments:
                 try:
                     attached.remove(process.pid, process.start_time, self._directory)
                 except OSError:
-                    pass  # /run is read-only; the next agent removes what is of nobody's
+                    pass  # /run is read-only; the next agent removes files without a process
         self._tenants.pop(number)
         self._slices.pop(number, None)
 

@@ -1,4 +1,4 @@
-"""The control socket: lines in, lines out (nvc.guard.protocol), and who may say what."""
+"""The control socket: lines in, lines out (nvc.guard.protocol), and which caller may send which verb."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from nvc.agent.journal import Journal
     from nvc.agent.peer import Peer
 
-    #: A request (checked) and who says it, to the fields of the reply. Raises NvcError.
+    #: A request (checked) and its caller, to the fields of the reply. Raises NvcError.
     Handler = Callable[[dict[str, Any], Peer], Awaitable[dict[str, Any]]]
 
 #: Connections at a time, of root and of all others each: one more is closed at once.
 CONNECTIONS = 256
 #: Events that wait for a slow reader; then it is told how many it missed.
 _WAITING = 1024
-#: The name in the file system is whoever's who made the socket. From Python 3.13 on asyncio removes it otherwise.
+#: The name in the file system belongs to the maker of the socket. From Python 3.13 on asyncio removes it otherwise.
 _STAYS: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 
@@ -59,15 +59,15 @@ class ControlSocket:
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            who = peer.of(writer.get_extra_info("socket"))
+            caller = peer.of(writer.get_extra_info("socket"))
         except OSError:
             writer.close()
             return
-        is_root = who.uid == 0
+        is_root = caller.uid == 0
         self._counts[is_root] += 1
         try:
             if self._has_room(is_root=is_root):
-                await self._requests(reader, writer, who)
+                await self._requests(reader, writer, caller)
             writer.close()
             async with asyncio.timeout(self._seconds):
                 await writer.wait_closed()
@@ -87,29 +87,29 @@ class ControlSocket:
         self._crowded = crowded
         return not crowded
 
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, who: Peer) -> None:
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, caller: Peer) -> None:
         """Until the client goes. Raises AgentError, OSError, TimeoutError."""
         lines = _Lines(reader, self._seconds)
         while (line := await lines.next()) is not None:
             try:
                 request = protocol.decode(line)
                 verb = protocol.check(request)
-                self._may(verb, who)
+                self._may(verb, caller)
                 if verb.name == "events":
                     await self._events(reader, writer)
                     return
-                reply = await self._answer(verb.name, request, who)
+                reply = await self._answer(verb.name, request, caller)
             except NvcError as error:
                 reply = protocol.failure(error)
             await self._send(writer, reply)
             await asyncio.sleep(0)  # nothing above waits when many lines have come at once
 
-    async def _answer(self, verb: str, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def _answer(self, verb: str, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         handler = self._handlers.get(verb)
         if handler is None:
             raise AgentError(f"this agent does not serve {verb}")
         try:
-            return {"ok": True, **await handler(request, who)}
+            return {"ok": True, **await handler(request, caller)}
         except NvcError:
             raise
         except Exception as error:  # a client's request must not end the agent
@@ -118,13 +118,13 @@ class ControlSocket:
                 f"{verb} failed: {type(error).__name__}: {error}", hint="this is a mistake in nvc-py; its log has more"
             ) from error
 
-    def _may(self, verb: protocol.Verb, who: Peer) -> None:
-        if who.uid == 0:
+    def _may(self, verb: protocol.Verb, caller: Peer) -> None:
+        if caller.uid == 0:
             return
         group = self._group()
-        if not verb.reads or group < 0 or group not in who.groups:
+        if not verb.reads or group < 0 or group not in caller.groups:
             allowed = f"root and members of {protocol.GROUP}" if verb.reads else "root"
-            raise PrivilegeError(f"{verb.name} is for {allowed}, not for user {who.uid}")
+            raise PrivilegeError(f"{verb.name} is for {allowed}, not for user {caller.uid}")
 
     async def _send(self, writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
         try:

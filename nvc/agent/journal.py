@@ -1,4 +1,4 @@
-"""What the agent tells: one JSON object a line, on stderr (systemd's journal keeps it) and to whoever asked for events.
+"""The agent's log: one JSON object a line, on stderr (systemd's journal keeps it) and to clients that asked for events.
 
 {"time": 1766275200.123, "event": "denial", "container": "4f0c", "reason": "over-quota", "number": 43, ...}
 """
@@ -30,9 +30,9 @@ class Journal:
         if descriptor >= 0:
             self._poll.register(descriptor, select.POLLOUT)
         self._listeners: list[Listener] = []
-        #: Lines that could not be written: the disk is full, or nobody reads the pipe. Those of them that are told.
+        #: Lines that could not be written: the disk is full, or the pipe is not read. Those of them that were reported.
         self.lost = 0
-        self._told = 0
+        self._lost_reported = 0
         self._is_cut = False
 
     def listen(self, listener: Listener) -> None:
@@ -43,7 +43,7 @@ class Journal:
         self._listeners.remove(listener)
 
     def write(self, event: str, **fields: object) -> None:
-        """Tell of something; fields are what JSON can carry. Waits for nobody and raises nothing.
+        """Write an event; fields are what JSON can carry. Does not wait and raises nothing.
 
         The agent goes on without its log.
         """
@@ -66,11 +66,11 @@ class Journal:
 
     def _tell_lost(self) -> None:
         """Say in the log how many of its lines are missing. Raises OSError: there is no room yet."""
-        if self.lost > self._told:
+        if self.lost > self._lost_reported:
             count = self.lost
-            told = {"time": round(time.time(), 3), "event": "lost", "lines": count - self._told, "all": count}
+            told = {"time": round(time.time(), 3), "event": "lost", "lines": count - self._lost_reported, "all": count}
             self._put(dumps(told) + b"\n")
-            self._told = count
+            self._lost_reported = count
 
     def _put(self, line: bytes) -> None:
         """Raises OSError, also when the reader is behind: the descriptor is others' too, so it stays one that waits."""

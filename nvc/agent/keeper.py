@@ -1,4 +1,4 @@
-"""The keeper: a small process that holds what must outlive the agent. Standard library only; started by its path.
+"""The keeper: a small process that holds what must stay open when the agent ends. Standard library only; started by its path.
 
 A container's listener must stay open while no agent runs: when the last descriptor of it is closed, the kernel answers
 every call that waits, and every later one, with ENOSYS. The keeper has a copy of each, and of the agent's sockets. It
@@ -11,7 +11,7 @@ It speaks packets (SOCK_SEQPACKET) on DIRECTORY/keeper with one agent at a time,
     alive (no answer)                       leave -> ok          the agent ends by its own will, nothing is frozen
 
 A listener that hangs up (its container ended) is forgotten. Without an agent the sockets, and connections that an agent
-had accepted (NEW), are kept for PATIENCE seconds only, so that containers then fail with a clear message instead of
+had accepted (NEW), are kept for HOLD_S seconds only, so that containers then fail with a clear message instead of
 waiting; with nothing left to keep, the keeper ends.
 """
 
@@ -33,7 +33,7 @@ OWN = ("listen", "control")
 #: What names of accepted connections begin with. Their other ends hang up at once: runtimes send and go.
 NEW = "new-"
 SILENCE = 0.5
-PATIENCE = 30.0
+HOLD_S = 30.0
 _PACKET = 512
 _NOBODY = -1
 
@@ -60,7 +60,7 @@ class Keeper:
 
     def run(self) -> None:
         """Until there is nothing to keep and no agent."""
-        while self.agent is not None or self.kept or time.monotonic() - self.heard < PATIENCE / 10:
+        while self.agent is not None or self.kept or time.monotonic() - self.heard < HOLD_S / 10:
             for descriptor, events in self.poll.poll(SILENCE / 4):
                 if descriptor == self.server.fileno():
                     self.accept()
@@ -75,7 +75,7 @@ class Keeper:
         silent = time.monotonic() - self.heard
         if not self.thawed and silent > SILENCE:
             self.thaw()
-        if self.agent is None and silent > PATIENCE:
+        if self.agent is None and silent > HOLD_S:
             for name in [name for name in self.kept if not is_listener(name)]:
                 self.drop(name)
         for child in tuple(self.children):
@@ -184,11 +184,11 @@ def main(directory: str) -> int:
     except OSError as error:
         print(f"{error.filename or directory}: {(error.strerror or str(error)).lower()}")
         return 1
-    # In the background: who started us waits for this process, and has no other child.
+    # In the background: the parent waits for this process, and has no other child.
     if server is None or os.fork():
         return 0
     null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, sys.stdout.fileno())  # who started us reads it to its end
+    os.dup2(null, sys.stdout.fileno())  # the parent reads it to its end
     os.close(null)
     os.setsid()
     os.chdir("/")

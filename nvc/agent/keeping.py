@@ -74,7 +74,7 @@ class Keeping:
                 if keeper.is_listener(name):
                     self._give(name, descriptor)  # the keeper was killed too
             elif name in keeper.OWN:
-                # A socket unit's has the path now, whoever had it before.
+                # A socket unit's socket has the path now, whatever was there before.
                 os.close(found[name])
                 found[name] = descriptor
             else:

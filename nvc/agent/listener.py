@@ -67,7 +67,7 @@ class ListenerSocket:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Until it is cancelled; then those in hand are, too."""
+        """Until it is cancelled; then in-flight messages are, too."""
         loop = asyncio.get_running_loop()
         self._server.setblocking(False)
         for name, number in self._before.items():
@@ -118,9 +118,9 @@ class ListenerSocket:
 
     async def _message(self, connection: socket.socket) -> tuple[ContainerProcess, int] | None:
         try:
-            who = peer.of(connection)
-            if who.uid:
-                raise PrivilegeError(f"listen: user {who.uid} (pid {who.pid}) is not root")
+            caller = peer.of(connection)
+            if caller.uid:
+                raise PrivilegeError(f"listen: user {caller.uid} (pid {caller.pid}) is not root")
             async with asyncio.timeout(self._seconds):
                 return await _receive(connection)
         except EOFError:
@@ -166,7 +166,7 @@ async def _receive(connection: socket.socket) -> tuple[ContainerProcess, int]:
             if process is not None:
                 break
             if not more and not data:
-                raise EOFError  # somebody looked whether we are here
+                raise EOFError  # a probe: connected, and sent nothing
             if not more:
                 raise AgentError(f"a runtime's message ends after {len(data)} bytes and is not JSON")
             if len(data) > LIMIT:

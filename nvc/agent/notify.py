@@ -26,7 +26,7 @@ _LATER = (
 
 
 class Systemd:
-    """The service manager, or nobody: then every message goes nowhere."""
+    """The service manager, or none: then every message goes nowhere."""
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         """Takes its variables out of ``environment``: they are not for processes that we start."""
@@ -39,7 +39,7 @@ class Systemd:
         self.given = _given(environment)
 
     def tell(self, *lines: str, descriptors: Sequence[int] = ()) -> bool:
-        """Send ``lines``; False when nobody listens. Waits for nobody: what is not taken now, ``flush`` sends later.
+        """Send ``lines``; False without a listener. Does not wait: what is not taken now, ``flush`` sends later.
 
         Messages stay in order, and descriptors are kept open until they are sent.
         """

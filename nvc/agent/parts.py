@@ -62,7 +62,7 @@ class Scheduling(Part):
     def handlers(self) -> Mapping[str, Handler]:
         return {"policy": self._policy, "attach": self._attach, "detach": self._detach}
 
-    async def _attach(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def _attach(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         pid, container = request.get("pid"), request.get("container")
         guarded = {known for tenant in self._agent.tenants for known, _ in self._agent.guard.processes(tenant.number)}
         if (pid is None) == (container is None):
@@ -77,10 +77,10 @@ class Scheduling(Part):
             done = await self._attachments.attach(self._scheduler, pid, container, weight, cap, probes, guarded)
         except OSError as error:
             raise AgentError(f"attach: {error.filename or error}: {reason(error)}") from error
-        self._agent.journal.write("attach", pids=[one["pid"] for one in done], weight=weight, cap=cap, by=who.pid)
+        self._agent.journal.write("attach", pids=[one["pid"] for one in done], weight=weight, cap=cap, by=caller.pid)
         return {"processes": done}
 
-    async def _detach(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def _detach(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         pid, container = request.get("pid"), request.get("container")
         if (pid is None) == (container is None):
             raise InputError("detach needs pid or container, and not both")
@@ -88,7 +88,7 @@ class Scheduling(Part):
             pids = self._attachments.detach(self._scheduler, pid, container)
         except OSError as error:
             raise AgentError(f"detach: {error.filename or error}: {reason(error)}") from error
-        self._agent.journal.write("detach", pids=pids, by=who.pid)
+        self._agent.journal.write("detach", pids=pids, by=caller.pid)
         return {"pids": pids}
 
     def look(self) -> None:
@@ -97,7 +97,7 @@ class Scheduling(Part):
     def attached(self) -> Sequence[StatusTenant]:
         return self._attachments.report(self._scheduler)
 
-    async def _policy(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def _policy(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         uuid = request.get("gpu", "")
         if uuid:
             found = [gpu.uuid for gpu in self._agent.inventory if gpu.uuid.lower().startswith(uuid.lower())]
@@ -107,7 +107,7 @@ class Scheduling(Part):
             uuid = found[0]
         name = self._scheduler.set_policy(request["policy"], uuid)
         self._scheduler.update()
-        self._agent.journal.write("policy", policy=name, gpu=uuid or "all", pid=who.pid)
+        self._agent.journal.write("policy", policy=name, gpu=uuid or "all", pid=caller.pid)
         return {"policy": name, "gpu": uuid}
 
     def check(self, limits: Limits) -> None:
@@ -164,7 +164,7 @@ class Metrics(Part):
         await asyncio.wait([self._changing], timeout=_METRICS_TIMEOUT_S)
 
     def reload(self) -> None:
-        self._problem = ""  # who asked is told again
+        self._problem = ""  # the reload that asked is answered again
         self._changing = asyncio.ensure_future(self._try(self._changing))
 
     def look(self) -> None:

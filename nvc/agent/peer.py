@@ -1,4 +1,4 @@
-"""Who is at the other end of a unix socket, as the kernel noted when it connected."""
+"""The process at the other end of a unix socket, as the kernel noted when it connected."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _SUFFIX = ".json"
 #: Bytes of a file; the path of a bundle is the longest part.
 _LIMIT = 64 << 10
 #: At a time: as many containers as a node may have, and some that are about to start.
-MOST = 4096
+MAX_REGISTRATIONS = 4096
 _HINT = "nvc-runtime registers each container that it starts: start it with nvc-runtime (docs/user/agent.md)"
 
 
@@ -82,8 +82,8 @@ class Registrations:
         if not container or not bundle:
             raise AgentError("a registration without a container or its bundle")
         self.prune()
-        if len(self._by_number) >= MOST:
-            raise AgentError(f"{MOST} containers are registered, and there can be no more")
+        if len(self._by_number) >= MAX_REGISTRATIONS:
+            raise AgentError(f"{MAX_REGISTRATIONS} containers are registered, and there can be no more")
         started = start_time(runtime) if runtime > 0 else -1
         if started < 0:
             raise AgentError(

@@ -1,10 +1,10 @@
-"""Who computes when, on every GPU: from tenants' limits and groups to timeslices and phases, through the guard.
+"""The schedule of every GPU: from tenants' limits and groups to timeslices and phases, through the guard.
 
 ``nvc.guard.scheduling`` decides, the guard writes slices and a thread of its keeps phases
 (native/guard/phase_keeper.c);
-here is what is between them: what was decided last, what has to be written, and when to look again. A plan that nobody
-renews ends by itself within VALID seconds, with everybody thawed. One that the guard refuses changes nothing: the plan
-before it is renewed and stays in force for the tenants that are in it.
+here is what is between them: what was decided last, what has to be written, and when to look again. A plan that is not
+renewed ends by itself within VALID seconds, with every tenant thawed. One that the guard refuses changes nothing: the
+plan before it is renewed and stays in force for the tenants that are in it.
 """
 
 from __future__ import annotations
@@ -190,10 +190,10 @@ class Scheduler:
             if not self._look(number, known):
                 continue
             for index, gpu in enumerate(known.limits.gpus):
-                wish = Tenant(
+                request = Tenant(
                     str(number), gpu.weight, gpu.cap, gpu.priority, known.groups[index], paused=known.limits.paused
                 )
-                tenants.setdefault(gpu.uuid, []).append((number, index, wish))
+                tenants.setdefault(gpu.uuid, []).append((number, index, request))
         self._shares = {}
         for uuid in [*self._schedules, *tenants]:
             self._schedule(uuid, tenants.get(uuid, []))
@@ -217,16 +217,16 @@ class Scheduler:
         return True
 
     def _schedule(self, uuid: str, found: list[tuple[int, int, Tenant]]) -> None:
-        wishes = tuple(wish for _, _, wish in found)
+        requested = tuple(request for _, _, request in found)
         last = self._schedules.get(uuid)
         before = last.phases if last is not None else ()
-        schedule = decide(wishes, self.policy(uuid), self._slots, self._period, before)
+        schedule = decide(requested, self.policy(uuid), self._slots, self._period, before)
         if found:
             self._schedules[uuid] = schedule
         else:
             self._schedules.pop(uuid, None)
-        parts = expected(wishes, schedule)
-        numbers = {wish.name: (number, index) for number, index, wish in found}
+        parts = expected(requested, schedule)
+        numbers = {request.name: (number, index) for number, index, request in found}
         for name, part in parts.items():
             self._shares[numbers[name][0], uuid] = part
         self._plan(uuid, schedule, numbers)
@@ -306,7 +306,7 @@ class Scheduler:
             self._planned.clear()
 
     def stop(self) -> None:
-        """Everybody is thawed, and has libcuda's own timeslices again. Raises nothing."""
+        """Every tenant is thawed, and has libcuda's own timeslices again. Raises nothing."""
         for uuid in list(self._planned):
             self._plan(uuid, Schedule((), ()), {})
         for number, known in self._known.items():

@@ -1,6 +1,6 @@
 """The agent's side of the pre-fork server: its socket, its start, and another one in its place when it is too old.
 
-The socket is the agent's and outlives each pre-fork server, so that no client meets nobody between two of them.
+The socket is the agent's and stays while servers change, so that no client finds it closed between two of them.
 """
 
 from __future__ import annotations

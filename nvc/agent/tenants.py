@@ -172,7 +172,7 @@ class Tenants:
         return tenant
 
     def _add(self, tenant: Tenant, listeners: Sequence[int] | None = None, waiting: Waiting | None = None) -> None:
-        """listeners: kept ones of a tenant that is taken over. waiting: who does, since before it is listened to."""
+        """listeners: those of a tenant that is taken over. waiting: threads that wait since before that."""
         try:
             self._guard.add(tenant.number, limits_file.encode(tenant.limits), len(tenant.limits.gpus))
         except OSError as error:
@@ -259,7 +259,7 @@ class Tenants:
                 entry = entries.get(record.key) if record is not None else None
                 try:
                     if record is None or entry is None:
-                        raise ContainerError(f"nobody knows whose listener {name} is")
+                        raise ContainerError(f"the tenant of the listener {name} is unknown")
                     tenant = self._by_number.get(record.number)
                     if tenant is None:
                         tenant = Tenant(record, _limits(entry))
@@ -316,7 +316,7 @@ class Tenants:
             os.close(descriptor)
 
     def look(self) -> None:
-        """What is due every now and then: processes and tenants that are gone, limits files that somebody changed."""
+        """What is due periodically: processes and tenants that are gone, limits files that were changed."""
         for tenant in self:
             try:
                 if self._guard.gone(tenant.number):

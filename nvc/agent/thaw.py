@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: The file that the one agent of a directory holds a lock of.
 LOCK = "lock"
-_PATIENCE = 0.5
-#: Times that each channel is started: more often than anybody stops it. Seconds for one process.
+_LOCK_TIMEOUT_S = 0.5
+#: Times that each channel is started: more often than it can be stopped. Seconds for one process.
 _STARTS, _SECONDS = 3, 0.5
 
 
@@ -74,7 +74,7 @@ def _problem(process: AttachedProcess) -> str:
 
 def _hold(directory: str) -> int:
     descriptor = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -38,10 +38,10 @@ class Verbs:
             "bind": self._bind,
         }
 
-    async def _status(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def _status(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         return report.status(self._agent).as_data()
 
-    async def _set(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def _set(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         """Reply: gpus: [UUID and words], of those that changed."""
         agent = self._agent
         wanted = parse_gpu(request["words"])
@@ -62,38 +62,38 @@ class Verbs:
             after, chosen = await asyncio.to_thread(self._locked, tenant, act)
         finally:
             agent.tenants.refresh(tenant)  # the host's file may be written, and the container's copy not
-        agent.journal.write("set", container=tenant.name, share=request["words"], pid=who.pid)
+        agent.journal.write("set", container=tenant.name, share=request["words"], pid=caller.pid)
         return {
             "container": tenant.name,
             "gpus": [[after.gpus[place].uuid, format_gpu(as_wish(after.gpus[place]))] for place in chosen],
         }
 
-    async def _pause(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
-        return await self._paused(request, who, paused=True)
+    async def _pause(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
+        return await self._paused(request, caller, paused=True)
 
-    async def _resume(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
-        return await self._paused(request, who, paused=False)
+    async def _resume(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
+        return await self._paused(request, caller, paused=False)
 
-    async def _paused(self, request: dict[str, Any], who: Peer, *, paused: bool) -> dict[str, Any]:
+    async def _paused(self, request: dict[str, Any], caller: Peer, *, paused: bool) -> dict[str, Any]:
         tenant = self._agent.tenants.find(request["container"])
         try:
             await asyncio.to_thread(self._locked, tenant, lambda entry: change.pause(entry, paused=paused))
         finally:
             self._agent.tenants.refresh(tenant)
-        self._agent.journal.write("pause" if paused else "resume", container=tenant.name, pid=who.pid)
+        self._agent.journal.write("pause" if paused else "resume", container=tenant.name, pid=caller.pid)
         return {"container": tenant.name}
 
-    async def _reload(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def _reload(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         self._agent.reload()
         return {}
 
-    async def _register(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def _register(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         bundle = request["bundle"], request["device"], request["inode"]
-        self._agent.tenants.registrations.add(request["container"], *bundle, who.pid)
-        self._agent.journal.write("register", container=request["container"], bundle=request["bundle"], pid=who.pid)
+        self._agent.tenants.registrations.add(request["container"], *bundle, caller.pid)
+        self._agent.journal.write("register", container=request["container"], bundle=request["bundle"], pid=caller.pid)
         return {}
 
-    async def _bind(self, request: dict[str, Any], who: Peer) -> dict[str, Any]:
+    async def _bind(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         """Reply: registered: whether there is a registration; told only where the pid alone was given."""
         registrations = self._agent.tenants.registrations
         if "container" not in request:

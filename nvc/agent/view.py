@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: What enforces a share: the guard from outside, the preloaded library from inside, or the scheduler alone.
 GUARD, LIBRARY, ATTACH = "guard", "library", "attach"
-#: What is said of a share whose cap nobody keeps now.
+#: The note of a share whose cap is not in force.
 NO_CAP = "its cap is not in force: the agent's log says why"
 
 
@@ -60,7 +60,7 @@ class SeenShare(Record):
 
 
 class SeenGpu(Record):
-    """A GPU. minor: -1: not known. memory: bytes, 0: not known. policy: "" where nobody schedules from outside."""
+    """A GPU. minor: -1: not known. memory: bytes, 0: not known. policy: "" without a scheduler of the agent."""
 
     uuid: str
     minor: int

@@ -1,8 +1,8 @@
-"""Threads that wait for an answer which nobody will give: what the last agent had received when it was killed.
+"""Threads that wait for an answer which will not come: what the last agent had received when it was killed.
 
-The kernel keeps such a notification with its dead reader; the guard's note of its id (in_hand) is written an instant
-after it was received, so some are in nobody's books. A thread that leaves its wait announces its call anew. So whoever
-takes a tenant over lets all its threads that wait do so, before it listens: those whose call nobody received lose
+The kernel keeps such a notification with its dead reader; the guard's note of its id (in flight) is written an instant
+after it was received, so some are in no ledger. A thread that leaves its wait announces its call anew. So an agent that
+takes a tenant over lets all its threads that wait do so, before it listens: those whose call was not received lose
 nothing.
 """
 

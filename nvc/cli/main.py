@@ -46,7 +46,7 @@ def main(arguments: Sequence[str], program: str, library: Library | None = None)
         hint = f"{program}: hint: {error.hint}\n" if error.hint else ""
         return invocation.fail(f"{program}: {error}", hint, error.exit_code)
     except BrokenPipeError:
-        return 1  # whoever reads us has seen enough: nothing to report, and nobody to report it to
+        return 1  # the reader of the output has closed it: nothing to report, and nowhere to report it
     except ModuleNotFoundError as error:
         hint = f"install what {program} depends on for {sys.executable}: make install, or pip install nvc-py"
         return invocation.fail(f"{program}: the Python module {error.name} is missing", f"{program}: hint: {hint}\n", 1)
@@ -152,7 +152,7 @@ class _Invocation:
         try:
             text.emit(2, f"{_visible(line)}\n{_visible(after, keep_lines=True)}")
         except (NvcError, OSError):
-            pass  # nobody can be told
+            pass  # there is nowhere to report it
         return code
 
     def internal_error(self, error: Exception) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         def require_rights(self) -> Callable[[], None]: ...
 
 
-#: Longest --timeout, in seconds. A limit that nobody lives to see is not one.
+#: Longest --timeout, in seconds. Above it a limit has no effect in practice.
 TIMEOUT_LIMIT = 24 * 3600.0
 
 

@@ -24,7 +24,7 @@ _GPU_COLUMNS = ("Device Index", "Device Minor", "Model", "Brand", "GPU UUID", "B
 def emit(descriptor: int, text: str) -> None:
     """Write all of ``text``, past Python's buffers; bytes that came in as part of a path go out unchanged.
 
-    Raises BrokenPipeError when nobody reads, NvcError for any other failure.
+    Raises BrokenPipeError when the reader has gone, NvcError for any other failure.
     """
     try:
         data = text.encode("utf-8", "surrogateescape")

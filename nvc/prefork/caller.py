@@ -1,4 +1,4 @@
-"""Who is at the other end: only a caller that could do all of it itself, and with the same result, is served.
+"""The process at the other end: only a caller that could do all of it itself, and with the same result, is served.
 
 Compared with this process are user and group ids, capabilities, no_new_privs and seccomp, the security module's label,
 the root directory, and the namespaces that decide what a path or a process id means. What may differ (limits, the OOM

@@ -53,7 +53,7 @@ class Programs(Record):
 class Request(Record):
     """program: one of CONFIGURE or HOOK. mask: umask. stamp: of the client's installation (``stamp_of``).
 
-    The descriptors that came with it are apart: somebody has to close them.
+    The descriptors that came with it are apart: their holder closes them.
     """
 
     program: str

@@ -127,7 +127,7 @@ class Server:
         return self.status
 
     def prepare(self) -> None:
-        """Have a worker in advance, unless there is work: it would be in its way."""
+        """Fork the standby worker, unless there is work: it would be in its way."""
         if self._standby or self._working or not self._serving or time.monotonic() < self._not_before:
             return
         inventory.read_ahead()
@@ -163,7 +163,7 @@ class Server:
                     self._close(session)
 
     def _wait(self) -> int | None:
-        """Milliseconds until somebody has been too slow, or a standby worker is due."""
+        """Milliseconds until a client has been too slow, or a standby worker is due."""
         moments = [session.until for session in self._sessions.values() if not session.pid]
         if self._serving and not self._standby and not self._working:
             moments.append(self._not_before)
@@ -174,7 +174,7 @@ class Server:
         for session in list(self._sessions.values()):
             if session.pid or session.until >= now:
                 continue
-            # It may be we who were slow: its packet can have come while others were served.
+            # This server may have been the slow one: its packet can have come while others were served.
             before = session.request
             self._on_packet(session, select.POLLIN)
             if session.request is not before:
@@ -278,7 +278,7 @@ class Server:
             )
             session.pidfd = os.pidfd_open(session.pid)
         except OSError:
-            if session.pid:  # without a pidfd nobody would hear of its end: the client is told that it broke
+            if session.pid:  # without a pidfd its end would go unnoticed: the client is told that it broke
                 os.kill(session.pid, signal.SIGKILL)
                 os.waitpid(session.pid, 0)
                 session.pid = 0

@@ -40,7 +40,7 @@ class _Handlers(service.Handlers):
 
 
 class StandbyService:
-    """The service. From now on ``nvc.container.service.start`` takes it, once; ``close`` ends it if nobody did."""
+    """The service. From now on ``nvc.container.service.start`` takes it, once; ``close`` ends it otherwise."""
 
     def __init__(self) -> None:
         """Raises OSError when there is no process or descriptor left."""
@@ -48,7 +48,7 @@ class StandbyService:
         self._log = Log()
         self._handlers = _Handlers(self._log)
         try:
-            # The deadline is that of whoever takes it.
+            # The deadline is set when it is taken.
             self._client = service.fork(self._handlers, self._log, prepare=self._prepare, deadline=1.0)
         except BaseException:
             self._end.close()
@@ -80,7 +80,7 @@ class StandbyService:
         received = self._other.receive()
         self._other.close()
         if received is None:
-            os._exit(0)  # nobody needed it
+            os._exit(0)  # it was not needed
         stderr, directory, *log = received[1]
         os.dup2(stderr, 2)
         os.fchdir(directory)

@@ -38,10 +38,11 @@ _ANCILLARY = socket.CMSG_SPACE(DESCRIPTORS * 4)
 
 
 class StandbyWorker:
-    """An idle worker. ``pidfd`` tells its end; who uses it takes ``pid`` and ``pidfd`` over.
+    """An idle worker. ``pidfd`` tells its end; its user takes ``pid`` and ``pidfd`` over.
 
     has_begun: it said that it took the request; if it never did, it was ended while idle, and nothing was done.
-    outcome: its exit code, said when it has let go of everything of the caller's: its memory goes while nobody waits.
+    outcome: its exit code, sent when it has let go of everything of the caller's: its memory goes while no client
+    waits.
     """
 
     def __init__(self, ours: ProcessAttributes, programs: Programs) -> None:
@@ -142,7 +143,7 @@ def _wait(end: socket.socket, ours: ProcessAttributes, programs: Programs) -> in
     """The life of a standby worker: everything that needs no request, then the request."""
     rights.set_name("nvc:[idle]")
     _close_all_but(end.fileno())
-    # Out of the way of a terminal's signals; they would be kept, and end the work of somebody else's later.
+    # Out of the way of a terminal's signals; they would be kept, and end the work of a later caller.
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

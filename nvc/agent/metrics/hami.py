@@ -77,7 +77,7 @@ def _allocated(status: AgentStatus, gpu: StatusGpu) -> float:
 
 
 def _cores(status: AgentStatus, gpu: StatusGpu) -> float:
-    """The caps' sum in percent: who has no cap was given no part, as in HAMi."""
+    """The caps' sum in percent: a tenant without a cap was given no part, as in HAMi."""
     return sum(part * _PERCENT for one in _on(status, gpu.uuid) if (part := cap(one)) < 1)
 
 

@@ -34,7 +34,7 @@ PATH = "/metrics"
 ADDRESS = "127.0.0.1:9400"
 #: A request's head is no longer, and takes no longer to arrive; seconds. So many are served at a time: one more takes
 #: the place of the oldest that has not asked yet.
-HEAD_LIMIT, PATIENCE, CONNECTIONS = 8192, 5.0, 16
+HEAD_LIMIT, CLIENT_TIMEOUT_S, CONNECTIONS = 8192, 5.0, 16
 _PAGE = b"nvc-py agent: metrics are at /metrics\n"
 
 
@@ -108,7 +108,7 @@ class _Endpoint:
         self._status = status
         self._hami = hami
         self._limit = limit
-        #: Who is connected, oldest first, and what for.
+        #: Connections, oldest first, and what each is for.
         self._open: dict[asyncio.StreamWriter, _Waits] = {}
         # Writing a page of a thousand tenants takes tens of milliseconds: one at a time, and beside the loop.
         self._one = asyncio.Lock()
@@ -119,7 +119,7 @@ class _Endpoint:
                 await _last(writer, _answer(503, b"too many readers\n"))
                 return
             self._open[writer] = _Waits.ASKED
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), CLIENT_TIMEOUT_S)
             self._now(writer, _Waits.NOT)
             answer = await self._page(head)
             self._now(writer, _Waits.READ)
@@ -127,7 +127,7 @@ class _Endpoint:
         except asyncio.LimitOverrunError:
             await _last(writer, _answer(431, b"the request is too long\n"))
         except (asyncio.IncompleteReadError, TimeoutError, OSError):
-            pass  # whoever asked has gone, or has asked for nothing
+            pass  # the client has gone, or has asked for nothing
         finally:
             self._open.pop(writer, None)
             writer.close()
@@ -145,7 +145,7 @@ class _Endpoint:
         return False
 
     def _now(self, writer: asyncio.StreamWriter, waits: _Waits) -> None:
-        """Raises ConnectionResetError for who had to make room meanwhile."""
+        """Raises ConnectionResetError for a connection that had to make room meanwhile."""
         if writer not in self._open:
             raise ConnectionResetError
         self._open[writer] = waits
@@ -176,11 +176,11 @@ class _Endpoint:
 
 
 async def _last(writer: asyncio.StreamWriter, answer: bytes) -> None:
-    """Send it and end the connection, also of whoever does not read."""
+    """Send it and end the connection, also of a client that does not read."""
     writer.write(answer)
     writer.close()
     try:
-        await asyncio.wait_for(writer.wait_closed(), PATIENCE)
+        await asyncio.wait_for(writer.wait_closed(), CLIENT_TIMEOUT_S)
     except (TimeoutError, OSError):
         writer.transport.abort()
 

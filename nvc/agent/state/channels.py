@@ -1,4 +1,4 @@
-"""The list of a tenant's compute channels, which the guard writes (native/guard/channels.c) and who thaws reads."""
+"""The list of a tenant's compute channels: the guard (native/guard/channels.c) writes it, ``nvc.agent.thaw`` reads it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _HEAD = struct.Struct("=QQQQII24x")
 #: start_time, pid, descriptor, client, subdevice, channel, gpu.
 _ROW = struct.Struct("=QiiIIIi")
 _SIZE_LIMIT = 1 << 20
-#: Seconds that a version may stay odd. Who was killed while it wrote leaves it so: then rows are taken as they are, for
-#: each is checked against its process.
-_PATIENCE = 0.02
+#: Seconds that a version may stay odd. A guard that was killed while it wrote leaves it so: then rows are taken as they
+#: are, for each is checked against its process.
+_ODD_VERSION_S = 0.02
 
 
 def open_file(directory: str, number: int) -> int:
@@ -33,7 +33,7 @@ def open_file(directory: str, number: int) -> int:
 
 def read(path: str) -> tuple[AttachedProcess, ...]:
     """The processes that it lists, once for each descriptor, with the channels. Raises OSError, ValueError."""
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _ODD_VERSION_S
     while True:
         with open(path, "rb") as file:
             data = file.read(_SIZE_LIMIT)

@@ -1,6 +1,6 @@
-"""The call that an agent had in hand when it was killed: nobody else knows its id, and nobody else can answer it.
+"""The in-flight notification of an agent that was killed: without its id, nothing can answer it.
 
-The guard notes the id in a file of the tenant's (guard_tenant_in_hand); the next agent answers EAGAIN, after which
+The guard notes the id in a file of the tenant's of in-flight notifications; the next agent answers EAGAIN, after which
 NVIDIA's libraries make the call again. Found by experiment: docs/internals/guard.md, "When the reader dies".
 """
 
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SUFFIX = ".call"
+_SUFFIX = ".inflight"
 _ID = struct.Struct("=Q")
 #: struct seccomp_notif_resp (id, val, error, flags) and SECCOMP_IOCTL_NOTIF_SEND of linux/seccomp.h.
 _ANSWER = struct.Struct("=QqiI")
@@ -43,7 +43,7 @@ def open_file(directory: str, number: int) -> int:
 
 
 def answer(directory: str, number: int, listeners: Iterable[int]) -> bool:
-    """Answer what the last agent had in hand of this tenant, if anything; True when somebody waited for it."""
+    """Answer the tenant's in-flight notification of the last agent, if any; True when a thread waited for it."""
     try:
         with open(records.path(directory, number) + _SUFFIX, "rb") as file:
             (noted,) = _ID.unpack(file.read(_ID.size))

@@ -1,4 +1,4 @@
-"""The file of a tenant's books, which the guard writes and the next agent's guard reads (native/guard/books.c)."""
+"""The file of a tenant's ledger, which the guard writes and the next agent's guard reads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from nvc.bindings.guard import Guard
 
-_SUFFIX = ".books"
+_SUFFIX = ".ledger"
 
 
 def keep(guard: Guard, directory: str, number: int, listeners: Sequence[int] | None) -> tuple[bool, str]:
-    """Let the guard keep the tenant's books in a new file, which then has the name of the old one.
+    """Let the guard keep the tenant's ledger in a new file, which then has the name of the old one.
 
     listeners: those of a tenant that is taken over; None: it is new, and what lies there is of an earlier one. Returns
-    whether the call that the last guard had in hand was answered, and why the old books were not taken, "" for taken.
+    whether the last guard's in-flight notification was answered, and why the old ledger was not taken, "" for taken.
     Raises AgentError.
     """
     name = records.path(directory, number) + _SUFFIX

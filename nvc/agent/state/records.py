@@ -1,6 +1,6 @@
 """What the agent writes down of its tenants, so that the next one can take them over: DIRECTORY/tenants/NUMBER.json.
 
-Written whole or not at all, before the tenant's listener goes to the keeper: a listener whose tenant nobody knows is
+Written whole or not at all, before the tenant's listener goes to the keeper: a listener without a known tenant is
 never kept. Beside it are files of the guard's own with the same number.
 """
 
@@ -15,7 +15,7 @@ from nvc.base.record import Record
 from rpc.codec import dumps, loads
 
 TENANTS = "tenants"
-#: What names of files begin with that were no record of a tenant; they stay for whoever wants to know why.
+#: What names of files begin with that were no record of a tenant; they stay for an administrator to look at.
 DAMAGED = "damaged-"
 _SUFFIX = ".json"
 _LIMIT = 64 << 10
@@ -40,7 +40,7 @@ def advice(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "make room in /run"
     if error.errno == errno.ENOENT:
-        return "somebody removed it; restart nvc-agent, which makes its directories"
+        return "it was removed; restart nvc-agent, which makes its directories"
     return "the agent's directory must be writable" if error.errno == errno.EROFS else "the agent runs as root"
 
 
@@ -112,7 +112,7 @@ def load(directory: str) -> tuple[list[TenantRecord], list[str]]:
 
 
 def _set_aside(directory: str, damaged: str) -> str:
-    """Give ``damaged``, and what the guard has of the same tenant, names that nobody takes for a tenant's. In words."""
+    """Give ``damaged``, and what the guard has of the same tenant, names that are not a tenant's. Returns a message."""
     own = f"{directory}/{TENANTS}"
     number = damaged.removesuffix(_SUFFIX)
     now = time.time_ns()
@@ -140,4 +140,4 @@ def _unlink(name: str) -> None:
     try:
         os.unlink(name)
     except OSError:
-        pass  # it is gone, or its directory cannot be written: then that is told by whoever writes
+        pass  # it is gone, or its directory cannot be written: then the next writer reports that

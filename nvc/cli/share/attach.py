@@ -60,7 +60,7 @@ def attach(
         parse_gpu(f"cap={cap}")
     reply = _by_agent("attach", agent, pid, container, weight=weight, cap=cap or None, probes=probes)
     if reply is not None:
-        _say(reply.get("processes", ()))
+        _print_processes(reply.get("processes", ()))
         return
     if cap:
         raise ContainerError(
@@ -97,7 +97,7 @@ def attach(
                 "milliseconds": round((time.monotonic() - begin) * 1000, 1),
             }
         )
-    _say(done)
+    _print_processes(done)
 
 
 @click.command()
@@ -142,7 +142,7 @@ def _by_agent(verb: str, path: str, pid: int | None, container: str | None, **fi
         return None
 
 
-def _say(done: Sequence[dict[str, Any]]) -> None:
+def _print_processes(done: Sequence[dict[str, Any]]) -> None:
     for one in done:
         how = f"{one['probes']} clients tried in vain" if one["source"] == "probes" else "handles known"
         click.echo(

@@ -1,4 +1,4 @@
-"""``nvc-py share events``: what the agent tells, one line an event, from its log and from the agent itself."""
+"""``nvc-py share events``: the agent's events, one a line, from its log and from the agent itself."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 UNIT = "nvc-agent.service"
-#: What is shown when nobody says since when.
+#: The default of --since.
 USUAL = "1h"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 #: Seconds until an agent that went away is tried again.
-_AGAIN = 1.0
+_RECONNECT_S = 1.0
 #: Printed first, and not as fields: the time; the moment of the call, which is the time to a second.
 _FIRST = ("time", "event", "when")
 
@@ -89,7 +89,7 @@ def line(event: dict[str, Any]) -> str:
 
 
 def parse(text: str) -> dict[str, Any] | None:
-    """The event of a line of the log; None for what somebody else wrote there."""
+    """The event of a line of the log; None for a line that is not the agent's."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -148,7 +148,7 @@ def _from_agent(socket: str) -> Iterator[dict[str, Any]]:
                 why = error.message
         click.echo(f"{why}; trying again", err=True)
         while True:
-            time.sleep(_AGAIN)
+            time.sleep(_RECONNECT_S)
             try:
                 client = Client(socket)
             except AgentError:

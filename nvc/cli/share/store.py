@@ -1,4 +1,4 @@
-"""Which directory of shares is meant where nobody says one."""
+"""The directory of shares without --store."""
 
 from __future__ import annotations
 

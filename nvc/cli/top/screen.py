@@ -111,7 +111,7 @@ class Screen:
         if not ready:
             return ""
         pressed = os.read(self._keys, 16)
-        # The end of the input is the end of whoever could press a key.
+        # At the end of the input no key can be pressed any more.
         return pressed.decode("utf-8", "replace") if pressed else END[0]
 
 

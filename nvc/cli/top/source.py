@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from nvc.share.view import ShareRow
 
-#: Seconds for the agent's answer: somebody is looking at the screen.
-PATIENCE = 2.0
+#: Seconds for the agent's answer: a user is looking at the screen.
+AGENT_TIMEOUT_S = 2.0
 
 
 class Source:
@@ -68,7 +68,7 @@ class Source:
 
     def _ask(self) -> tuple[AgentStatus | None, NvcError | None]:
         try:
-            with Client(self._agent, PATIENCE) as client:
+            with Client(self._agent, AGENT_TIMEOUT_S) as client:
                 return AgentStatus.from_data(client.call("status")), None
         except NvcError as error:
             return None, error

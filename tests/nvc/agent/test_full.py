@@ -136,7 +136,7 @@ def taken_over_later(place: Path, size: str) -> None:
 
 
 @pytest.mark.parametrize("size", ["1m", "128k"])
-def test_a_container_waits_for_an_agent_that_has_room_for_its_books(tmp_path: Path, size: str) -> None:
+def test_a_container_waits_for_an_agent_that_has_room_for_its_ledger(tmp_path: Path, size: str) -> None:
     # Its listener was closed instead: every call of it was answered ENOSYS from then on. Where little room was left,
     # the agent got SIGBUS from holes of the ledger before it.
     in_namespaces(taken_over_later, tmp_path, size, pid=True)

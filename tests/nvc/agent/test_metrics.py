@@ -252,7 +252,7 @@ def test_a_status_that_fails_is_told_and_ends_nothing() -> None:
 
 
 def test_readers_that_say_nothing_are_closed_and_keep_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "PATIENCE", 0.2)
+    monkeypatch.setattr(metrics, "CLIENT_TIMEOUT_S", 0.2)
 
     async def check(ask: Ask) -> None:
         silent = [asyncio.create_task(ask(b"GET /met")) for _ in range(2)]
@@ -299,7 +299,7 @@ def test_where_all_are_being_answered_one_more_is_refused() -> None:
 
 def test_readers_that_do_not_read_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each kept its connection and a page in the agent's memory, and did not count: any user of the machine may connect.
-    monkeypatch.setattr(metrics, "PATIENCE", 0.2)
+    monkeypatch.setattr(metrics, "CLIENT_TIMEOUT_S", 0.2)
     many = status(*(tenant(number) for number in range(TENANTS)))
 
     async def run() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nvc.agent.container_state import ContainerProcess
-from nvc.agent.registrations import DIRECTORY, MOST, Registrations
+from nvc.agent.registrations import DIRECTORY, MAX_REGISTRATIONS, Registrations
 from nvc.base.errors import AgentError, ContainerError
 from nvc.share.store import start_time
 from rpc.codec import dumps, loads
@@ -232,8 +232,8 @@ def test_a_runtime_that_the_agent_does_not_see_is_told(place: Place) -> None:
 
 
 def test_there_is_an_end_to_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MOST == 4096
-    monkeypatch.setattr("nvc.agent.registrations.MOST", 3)
+    assert MAX_REGISTRATIONS == 4096
+    monkeypatch.setattr("nvc.agent.registrations.MAX_REGISTRATIONS", 3)
     for _ in range(3):
         place.add(os.getpid())
     with pytest.raises(AgentError, match="3 containers are registered, and there can be no more"):

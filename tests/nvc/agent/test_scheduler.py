@@ -220,7 +220,7 @@ def test_a_plan_that_is_refused_leaves_the_one_before_in_force(notes: Notes, two
     scheduler.renew()
     scheduler.update()
     assert plan == notes.plans[uuid_bytes(ONE)]
-    assert notes.renewed == 1, "nobody else would keep it in force"
+    assert notes.renewed == 1, "only the scheduler keeps it in force"
     assert [scheduler.share(number, 0).cap_in_force for number in (1, 2, 3)] == [True, True, False]
     assert len(problems) == 1
     assert "the plan before, of 2 tenants, stays in force" in problems[0]

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.root
 
 def packet(
     program: str = "nvc-py",
-    words: tuple[str, ...] = ("configure", "--device=0", f"--pid={LAST}", "/nowhere"),
+    arguments: tuple[str, ...] = ("configure", "--device=0", f"--pid={LAST}", "/nowhere"),
     environment: tuple[str, ...] = ("PATH=/usr/bin:/bin",),
     *,
     count: int | None = None,
@@ -46,9 +46,9 @@ def packet(
     stamp: tuple[int, ...] | None = None,
 ) -> bytes:
     """A request as native/client makes it."""
-    texts = b"".join(os.fsencode(text) + b"\0" for text in (program, *words, *environment))
+    texts = b"".join(os.fsencode(text) + b"\0" for text in (program, *arguments, *environment))
     own = server.stamp_of(str(ROOT)) if stamp is None else stamp
-    return HEADER.pack(magic, len(words) if count is None else count, len(environment), mask, 0, *own) + texts
+    return HEADER.pack(magic, len(arguments) if count is None else count, len(environment), mask, 0, *own) + texts
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def packet(
 
 def test_a_request_is_read_as_it_was_meant() -> None:
     words = ("configure", "", "ü\udcff")
-    request = prefork_request.decode(packet(words=words, environment=("A=1", "A=2", "B=", "=C", "D")))
+    request = prefork_request.decode(packet(arguments=words, environment=("A=1", "A=2", "B=", "=C", "D")))
 
     assert (request.program, request.words, request.mask) == ("nvc-py", words, 0o22)
     assert request.environment == {"A": "1", "B": ""}
@@ -72,7 +72,7 @@ def test_a_request_is_read_as_it_was_meant() -> None:
         packet(count=2**32 - 1),
         packet(mask=0o10000),
         packet()[:-1],
-        packet(words=("x" * (96 << 10),)),
+        packet(arguments=("x" * (96 << 10),)),
     ],
 )
 def test_what_is_no_request_is_refused(data: bytes) -> None:
@@ -100,7 +100,7 @@ def test_what_is_no_request_is_refused(data: bytes) -> None:
 )
 def test_what_only_the_caller_can_do_is_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(Refused):
-        prefork_request.check(prefork_request.decode(packet(words=words)), PROGRAMS)
+        prefork_request.check(prefork_request.decode(packet(arguments=words)), PROGRAMS)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_a_damaged_record_is_told_once_and_kept(directory: Path, data: bytes, wh
     """It was told at every start, and a new tenant of its number took its place."""
     tenants = directory / "tenants"
     (tenants / "1.json").write_bytes(data)
-    (tenants / "1.books").write_bytes(b"its ledger")
+    (tenants / "1.ledger").write_bytes(b"its ledger")
     (tenants / "1.channels").write_bytes(b"")
 
     found, (told,) = records.load(str(directory))
@@ -46,7 +46,7 @@ def test_a_damaged_record_is_told_once_and_kept(directory: Path, data: bytes, wh
     assert told.startswith(f"{tenants}/1.json: ") and why in told
     aside = tenants / told.rpartition("set aside as ")[2]
     assert data == aside.read_bytes()
-    (ledger,) = tenants.glob("damaged-1.books-*")
+    (ledger,) = tenants.glob("damaged-1.ledger-*")
     assert b"its ledger" == ledger.read_bytes()
     assert ([GOOD], []) == records.load(str(directory))
 

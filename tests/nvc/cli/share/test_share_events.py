@@ -185,7 +185,7 @@ def test_lines_of_others_are_no_events(text: str) -> None:
 
 def test_an_agent_that_breaks_off_in_an_event_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "control")
-    monkeypatch.setattr(share_events, "_AGAIN", 0.01)
+    monkeypatch.setattr(share_events, "_RECONNECT_S", 0.01)
     answers = iter([[{"ok": True}, DENIAL], [{"ok": True}, GONE]])
 
     class Broken(FakeAgent):

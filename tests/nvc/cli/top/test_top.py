@@ -140,7 +140,7 @@ def test_an_agent_of_another_version_is_a_line_and_no_traceback(socket: str, dir
 def test_an_agent_that_does_not_answer_is_not_waited_for(
     socket: str, directory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(top_source, "PATIENCE", 0.2)
+    monkeypatch.setattr(top_source, "AGENT_TIMEOUT_S", 0.2)
     with FakeAgent(socket, status=lambda _: iter(())):
         seen = Source(socket, directory, dict).look()
     assert "no answer within 0.2 s" in seen.problems[0]
