@@ -1,4 +1,4 @@
-"""The keeper: a small process that holds what must stay open when the agent ends. Standard library only; started by its path.
+"""The keeper: a small process that holds what must stay open without an agent. Standard library only; started by path.
 
 A container's listener must stay open while no agent runs: when the last descriptor of it is closed, the kernel answers
 every call that waits, and every later one, with ENOSYS. The keeper has a copy of each, and of the agent's sockets. It

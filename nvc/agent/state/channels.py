@@ -1,4 +1,4 @@
-"""The list of a tenant's compute channels: the guard (native/guard/channels.c) writes it, ``nvc.agent.thaw`` reads it."""
+"""The list of a tenant's compute channels: the guard (native/guard/channels.c) writes it, ``nvc.agent.thaw`` reads."""
 
 from __future__ import annotations
 
