@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hook.runtime.shares import ShareStep
     from nvc.inject.api import Context
     from nvc.model import Selection
-    from nvc.request.injection import ShareWish
+    from nvc.request.injection import ShareRequest
     from nvc.share.policy import Policy
 
 
@@ -36,7 +36,7 @@ def granted(
     env: Mapping[str, str],
     config: HookConfig,
     policy: Policy,
-    asked: ShareWish,
+    asked: ShareRequest,
     step: ShareStep | None,
     journal: Journal,
 ) -> bool:
@@ -46,13 +46,13 @@ def granted(
     node's default leaves MIG devices alone, a GPU that it gives whole, and drivers that are not NVIDIA's usual one.
     """
     minors: set[int] = set()
-    wish, directory = None, found.path
+    injected, directory = None, found.path
     said = {"annotation": asked.annotation, "option": asked.option}
     try:
         if hooks.present(content, directory):
-            wish = _wish(content, found, env, config, directory)
-        if wish is None or not wish.devices:
-            wish = None
+            injected = _injected(content, found, env, config, directory)
+        if injected is None or not injected.devices:
+            injected = None
             if step is None:
                 return False
             minors = _minors(content, directory)
@@ -60,10 +60,10 @@ def granted(
                 return False  # devices of others
         if asks(policy, **said, environment=env) != DEFAULT:
             return True
-        with _context(config, step if wish is None else None) as context:
+        with _context(config, step if injected is None else None) as context:
             if context.driver_info().platform:
                 return False
-            selection = _selection(context, wish, minors)
+            selection = _selection(context, injected, minors)
             has_mig = bool(selection.migs or selection.mig_config or selection.mig_monitor)
             return bool(decide(policy, selection.gpus, **said, environment=env, has_mig=has_mig))
     except NvcError as error:
@@ -71,7 +71,7 @@ def granted(
         return True
 
 
-def _wish(
+def _injected(
     content: dict[str, Any], found: Bundle, env: Mapping[str, str], config: HookConfig, directory: str
 ) -> HookRequest | None:
     """What the prestart hook will give. Raises NvcError."""
@@ -110,9 +110,9 @@ def _minors(content: dict[str, Any], directory: str) -> set[int]:
     return numbers
 
 
-def _selection(context: Context, wish: HookRequest | None, minors: set[int]) -> Selection:
-    if wish is not None:
-        return context.select(wish.devices, wish.mig_config or None, wish.mig_monitor or None)
+def _selection(context: Context, injected: HookRequest | None, minors: set[int]) -> Selection:
+    if injected is not None:
+        return context.select(injected.devices, injected.mig_config or None, injected.mig_monitor or None)
     from nvc.model import Selection
 
     return Selection(gpus=tuple(gpu for gpu in context.device_info() if gpu.minor in minors))
