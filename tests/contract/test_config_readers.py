@@ -16,6 +16,7 @@ from nvc.base.errors import InputError
 from nvc.base.log import Log
 from nvc.cdi import hooks
 from nvc.doctor import runner
+from nvc.request import injection
 from nvc.request.injection import ShareRequest
 from nvc.share import policyfile
 from tests.support.doctor_tree import CHECKS, Tree
