@@ -51,10 +51,11 @@ def add(
     if step is None and not hooks.present(content, found.path):
         return False  # nobody gives it a GPU
     from nvc.share import policyfile
-    from nvc.share.policy import asks
+    from nvc.share.preview import preview
 
     policy, directory = policyfile.load_node(rules)
-    if not asks(policy, annotation=asked.annotation, option=asked.option, environment=env):
+    expected = preview(policy, asked)
+    if expected is None:
         return False
     if policy.guard == "off" or _is_off(found, policy, journal):
         return False
@@ -65,7 +66,7 @@ def add(
             return False
         from hook.runtime.granted import granted
 
-        if not granted(content, found, env, config, policy, asked, step, journal):
+        if not granted(content, found, env, config, policy, asked, expected.source, step, journal):
             journal.info("no guard: the container gets no share")
             return False
         if client is None:

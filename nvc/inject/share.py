@@ -5,14 +5,14 @@ Imported only where something may ask for a share.
 
 from __future__ import annotations
 
-from nvc.base.errors import InputError, MountError
+from nvc.base.errors import MountError
 from nvc.container.operations import ShareFiles
 from nvc.guard.registered import is_guarded
 from nvc.inject.share_mounts import mounts
 from nvc.share import abi, nodes, place, policyfile, preload
-from nvc.share.limits import MAX_GPUS, Limits
+from nvc.share.limits import Limits
 from nvc.share.model import Resolved
-from nvc.share.policy import DEFAULT, decide
+from nvc.share.preview import preview
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,28 +34,9 @@ def plan(
     ``nvc.guard.registered.is_guarded`` raises.
     """
     policy, agent = policyfile.load_node(request.config)
-    resolved = decide(
-        policy,
-        selection.gpus,
-        annotation=request.annotation,
-        option=request.option,
-        environment=request.environment,
-        has_mig=bool(selection.migs or selection.mig_config or selection.mig_monitor),
-    )
-    for warning in resolved.warnings:
-        log.warn(f"share: {warning}")
-    if not resolved:
-        return resolved, ()
-    if driver.platform:
-        problem = f"shares are not for {driver.platform}: its driver is not NVIDIA's ordinary one"
-        if resolved.source != DEFAULT:
-            raise InputError(f"{resolved.source}: {problem}", hint="run the container without a share")
-        log.warn(f"share: {problem}; the node's default is left out")
+    resolved = preview(policy, request, selection, driver.platform, lambda text: log.warn(f"share: {text}"))
+    if resolved is None:
         return Resolved(), ()
-    if len(resolved.gpus) > MAX_GPUS:
-        raise InputError(
-            f"{resolved.source}: {len(resolved.gpus)} GPUs are too many for a share", hint=f"at most {MAX_GPUS}"
-        )
     guarded = is_guarded(request, place.first_process(container), policy, agent)
     return resolved, _operations(request, resolved, guarded, selection, host, driver, container, log)
 

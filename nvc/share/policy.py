@@ -103,7 +103,7 @@ def decide(
     Raises InputError when the request cannot be read, names a GPU that the container does not get, or is above the
     maximum.
     """
-    requested = _requested(policy, annotation, option, environment or {})
+    requested = requested_share(policy, annotation=annotation, option=option, environment=environment or {})
     asked = requested is not None
     whole = tuple(gpu for gpu in gpus if not gpu.mig_devices)
     if requested is not None and (has_mig or len(whole) < len(gpus)) and not requested.share.off:
@@ -131,19 +131,17 @@ def decide(
     return Resolved(resolved, source, tuple(dict.fromkeys(warnings)), text(resolved))
 
 
-def asks(
-    policy: Policy, *, annotation: str = "", option: str = "", environment: Mapping[str, str] | None = None
-) -> str:
-    """Who asks for a share for a container whose GPUs are not known yet; "" when it gets none.
-
-    Raises InputError as ``decide`` does; that may still find the GPU whole, or a MIG device.
-    """
-    requested = _requested(policy, annotation, option, environment or {})
-    if requested is None:
-        return "" if policy.is_empty else DEFAULT
-    if requested.share.off:
-        return DEFAULT if policy.clamp and not (policy.is_empty or policy.allow_off) else ""
-    return requested.source
+def requested_share(
+    policy: Policy, *, annotation: str, option: str, environment: Mapping[str, str]
+) -> RequestedShare | None:
+    """The first source that requests a share, as in ``decide``; None without one. Raises InputError."""
+    for text_, source in ((option, OPTION), (annotation, ANNOTATION)):
+        if text_:
+            try:
+                return RequestedShare(parse(text_), source)
+            except InputError as error:
+                raise InputError(f"{source}: {error.message}", hint=error.hint) from None
+    return dialects.read(environment) if policy.variables else None
 
 
 def text(gpus: Sequence[ResolvedGpu]) -> str:
@@ -189,16 +187,6 @@ def change(policy: Policy, gpu: Gpu | None, now: ResolvedGpu, wanted: GpuShare, 
 
 def _said(policy: Policy) -> str:
     return format_gpu(policy.default) or f"the maximum, {format_gpu(policy.maximum)}"
-
-
-def _requested(policy: Policy, annotation: str, option: str, environment: Mapping[str, str]) -> RequestedShare | None:
-    for text_, source in ((option, OPTION), (annotation, ANNOTATION)):
-        if text_:
-            try:
-                return RequestedShare(parse(text_), source)
-            except InputError as error:
-                raise InputError(f"{source}: {error.message}", hint=error.hint) from None
-    return dialects.read(environment) if policy.variables else None
 
 
 def _by_gpu(requested: RequestedShare, gpus: Sequence[Gpu], warnings: list[str]) -> list[GpuShare]:

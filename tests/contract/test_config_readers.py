@@ -166,7 +166,7 @@ def test_a_cdi_hook_refuses_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(injection, "NODE_CONFIG", str(path))
     monkeypatch.setattr(policyfile, "CONFIG", str(path))
     with pytest.raises(InputError, match=r"section \[shres\] is unknown"):
-        hooks.share(hooks.HookTarget(str(tmp_path)), "", "", "", Log.none())
+        hooks.share(hooks.HookTarget(str(tmp_path)), "", "", "", "", Log.none())
 
 
 # The toolkit's own file.
