@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONFIG_LIMIT = 16 << 20
 #: The one Linux capability that makes a container "privileged" here.
 SYS_ADMIN = "CAP_SYS_ADMIN"
-#: Mounts of /dev/null below it are wishes (``hook.mount_requests``).
+#: Mounts of /dev/null below it are requests (``hook.mount_requests``).
 _DEVICES = "nvidia-container-devices"
 DEVICE_MOUNTS = f"/var/run/{_DEVICES}"
 #: The annotation that asks for a share of the GPUs.
@@ -33,7 +33,7 @@ class Bundle(Record):
     """path: absolute. env: ``process.env`` in order. root: ``root.path``, may be relative to ``path``.
 
     privileged: CAP_SYS_ADMIN is in the bounding set, so ``docker run --cap-add SYS_ADMIN`` counts as well.
-    device_mounts: what is asked for by mounts below DEVICE_MOUNTS, in order. annotations: those that can be wishes.
+    device_mounts: what is asked for by mounts below DEVICE_MOUNTS, in order. annotations: those that can be requests.
     seccomp: linux.seccomp where it names a listener, unchecked: users write it (``nvc.guard.registered``).
     """
 
@@ -132,7 +132,7 @@ def _device_mounts(mounts: object, name: str) -> tuple[str, ...]:
         return ()
     if not isinstance(mounts, list) or not all(isinstance(mount, dict) for mount in mounts):
         raise InputError(f"{name}: mounts is not a list of objects")
-    wishes: dict[str, None] = {}
+    requests: dict[str, None] = {}
     for mount in mounts:
         target, source = mount.get("destination"), mount.get("source")
         if not isinstance(target, str) or _DEVICES not in target or not isinstance(source, str):
@@ -140,8 +140,8 @@ def _device_mounts(mounts: object, name: str) -> tuple[str, ...]:
         # The reference compares the beginning as text, so that .../nvidia-container-devicesX counts too.
         place = os.path.normpath(target)
         if os.path.normpath(source) == "/dev/null" and place.startswith(f"{DEVICE_MOUNTS}/"):
-            wishes[place.removeprefix(f"{DEVICE_MOUNTS}/")] = None
-    return tuple(wishes)
+            requests[place.removeprefix(f"{DEVICE_MOUNTS}/")] = None
+    return tuple(requests)
 
 
 def _annotations(annotations: object, name: str) -> tuple[tuple[str, str], ...]:

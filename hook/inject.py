@@ -17,7 +17,7 @@ from nvc.base.log import open_log
 from nvc.inject.planner import plan
 from nvc.linux import rights
 from nvc.model import DriverOptions
-from nvc.request.injection import ShareWish, Wishes
+from nvc.request.injection import InjectionRequest, ShareRequest
 from nvc.request.options import ContainerOptions, LibraryOptions
 from nvc.request.userspec import parse_user
 
@@ -113,25 +113,25 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         csv=config.csv_directory,
     )
     container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))
-    wishes = Wishes(
+    asked = InjectionRequest(
         request.devices,
         request.mig_config or None,
         request.mig_monitor or None,
         request.imex,
         request.requirements,
         DriverOptions(csv_all=request.all_csv),
-        _share_wish(target),
+        _share_request(target),
     )
     with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
         options = container_options(request, config, supervised=target.pid is not None)
         with context.container(container, options, early=True) as session:
-            plan(wishes, context, session)
+            plan(asked, context, session)
             session.apply()
 
 
-def _share_wish(target: Target) -> ShareWish:
+def _share_request(target: Target) -> ShareRequest:
     # The rules of the node are in the same file as the hook's own settings, where that file is nvc-py's.
-    return ShareWish(
+    return ShareRequest(
         target.share,
         "",
         target.env,

@@ -1,7 +1,7 @@
-"""Devices asked for by volume mounts: ``/dev/null`` on /var/run/nvidia-container-devices/WISH.
+"""Devices asked for by volume mounts: ``/dev/null`` on /var/run/nvidia-container-devices/REQUEST.
 
 Kubernetes' device plugin asks like this where images are not trusted to ask by environment: who may add a mount is
-the cluster, not the image. Forms of WISH: nvidia-container-toolkit.md 1.6.2.
+the cluster, not the image. Forms of REQUEST: nvidia-container-toolkit.md 1.6.2.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 _CDI, _IMEX = "cdi/", "imex/"
 
 
-def devices(wishes: Iterable[str], warn: Callable[[str], None]) -> tuple[str, ...]:
-    """The devices among ``wishes``; a CDI form becomes VENDOR/CLASS=NAME. What is malformed is named and skipped."""
+def devices(requests: Iterable[str], warn: Callable[[str], None]) -> tuple[str, ...]:
+    """The devices among ``requests``; a CDI form becomes VENDOR/CLASS=NAME. What is malformed is named and skipped."""
     found: list[str] = []
-    for wish in wishes:
-        if wish.startswith(_IMEX):
+    for request in requests:
+        if request.startswith(_IMEX):
             continue
-        if not wish.startswith(_CDI):
-            found.append(wish)
+        if not request.startswith(_CDI):
+            found.append(request)
             continue
-        name = qualified(wish.removeprefix(_CDI))
+        name = qualified(request.removeprefix(_CDI))
         if name:
             found.append(name)
         else:
-            warn(f"ignoring the volume mount request {wish!r}: not cdi/VENDOR/CLASS/NAME")
+            warn(f"ignoring the volume mount request {request!r}: not cdi/VENDOR/CLASS/NAME")
     return tuple(dict.fromkeys(found))
 
 
-def imex_channels(wishes: Iterable[str]) -> tuple[str, ...]:
-    """The IMEX channels among ``wishes``, as they were written."""
-    return tuple(dict.fromkeys(wish.removeprefix(_IMEX) for wish in wishes if wish.startswith(_IMEX)))
+def imex_channels(requests: Iterable[str]) -> tuple[str, ...]:
+    """The IMEX channels among ``requests``, as they were written."""
+    return tuple(dict.fromkeys(request.removeprefix(_IMEX) for request in requests if request.startswith(_IMEX)))
 
 
 def qualified(text: str) -> str:

@@ -1,6 +1,6 @@
 """What a container that wants a GPU asks for, as one value. Pure.
 
-Rules: nvidia-container-toolkit.md 1.6 to 1.9. Imported only when ``hook.environment`` found a wish.
+Rules: nvidia-container-toolkit.md 1.6 to 1.9. Imported only when ``hook.environment`` found a request.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def visible(
     warn: Callable[[str], None],
 ) -> tuple[str, ...] | None:
     """The devices that a container asks for and may ask for, by their names; None: none, (): the driver alone."""
-    wishes = tuple(device_mounts) if config.accept_mounts else ()
-    if device_mounts and not wishes:
+    mounts = tuple(device_mounts) if config.accept_mounts else ()
+    if device_mounts and not mounts:
         warn("ignoring device requests by volume mounts: accept-nvidia-visible-devices-as-volume-mounts is not set")
-    by_mount = mount_requests.devices(wishes, warn)
+    by_mount = mount_requests.devices(mounts, warn)
     if by_mount:
         return decide(by_mount)
     if privileged or config.accept_env_unprivileged:
@@ -153,13 +153,13 @@ def requirements(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(value for value in found if value.strip()))
 
 
-def imex_channels(wishes: Sequence[str]) -> tuple[int, ...]:
+def imex_channels(mounts: Sequence[str]) -> tuple[int, ...]:
     """The IMEX channels asked for. Raises ImexError for anything that is not a channel number.
 
     "all" is ignored: images used to carry it without meaning it. "none" is none (the reference's newer path
     takes it for all of them).
     """
-    names = decide(tuple(wishes))
+    names = decide(tuple(mounts))
     if not names or names == ("all",):
         return ()
     return tuple(dict.fromkeys(parse_imex(",".join(name.removeprefix("channel") or name for name in names))))

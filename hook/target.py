@@ -14,7 +14,7 @@ class Target(Record):
 
     pid: of the container's first process; None when the hook runs in the container's namespaces already.
     rootfs: absolute. env: the container's environment. config, debug, sim: absolute paths or "". timeout: seconds.
-    program: the name in messages. device_mounts: wishes of ``bundle.Bundle``. identifier: the runtime's id of the
+    program: the name in messages. device_mounts: requests of ``bundle.Bundle``. identifier: the runtime's id of the
     container, or "". share: the annotation that asks for a share, or "". bundle: its path. seccomp, guard_off: as in
     ``bundle.Bundle``.
     """

@@ -120,7 +120,7 @@ def changes(bed: Bed, runtime: OciRuntime, rounds: int) -> Row:
                 raise Failed("the container's program did not get its memory")
             for index in range(rounds):
                 begin = time.perf_counter()
-                client.call("set", container=held.name, words=f"mem={index + 4}Gi,weight={index + 1}")
+                client.call("set", container=held.name, spec=f"mem={index + 4}Gi,weight={index + 1}")
                 row.pairs.append(((time.perf_counter() - begin) * 1e3, CHANGE_MS))
                 if agent.status().tenants[0].gpus[0].limit != (index + 4) << 30:
                     raise Failed("the changed limit is not in force")

@@ -33,19 +33,19 @@ _SHOWN = 8
 
 def apply(
     content: dict[str, Any],
-    wish: HookRequest,
+    asked: HookRequest,
     env: Mapping[str, str],
     config: HookConfig,
     own: str,
     directory: str,
     journal: Journal,
 ) -> None:
-    """Give ``wish``'s devices. Raises NvcError; ``content`` is thrown away then."""
-    names = tuple(name if modes.is_cdi(name) else f"{config.default_kind}={name}" for name in wish.devices)
+    """Give ``asked``'s devices. Raises NvcError; ``content`` is thrown away then."""
+    names = tuple(name if modes.is_cdi(name) else f"{config.default_kind}={name}" for name in asked.devices)
     gpus = tuple(selector(name) for name in names if name.partition("=")[0] in GPU_KINDS)
     said = env.get(request.DRIVER_CAPABILITIES, "")
     automatic = [name.startswith(modes.AUTOMATIC) for name in names]
-    beyond = wish.mig_config or wish.mig_monitor or "compat32" in said.split(",") or any(automatic)
+    beyond = asked.mig_config or asked.mig_monitor or "compat32" in said.split(",") or any(automatic)
     if beyond:
         if len(gpus) != len(names):
             raise InputError(
@@ -61,7 +61,7 @@ def apply(
     found = files.find(config.spec_directories)
     collected = list(resolve(names, found, config)) if names else list(common(found, config.default_kind))
     if gpus or not names:
-        unwanted = _checked(wish, gpus, bool(said), config, journal)
+        unwanted = _checked(asked, gpus, bool(said), config, journal)
         collected = [_without(one, unwanted) for one in collected]
     edits.apply(content, collected, directory, journal.warn)
 
@@ -122,10 +122,10 @@ def _unresolved(name: str, having: list[str], files: Sequence[SpecFile], config:
 
 
 def _checked(
-    wish: HookRequest, gpus: tuple[str, ...], filtered: bool, config: HookConfig, journal: Journal
+    asked: HookRequest, gpus: tuple[str, ...], filtered: bool, config: HookConfig, journal: Journal
 ) -> frozenset[str]:
     """Check the requirements; the driver files that the container did not ask for. Raises RequirementError."""
-    if not wish.requirements and not filtered:
+    if not asked.requirements and not filtered:
         return frozenset()
     from nvc.inject.api import Config, Context
     from nvc.request.capabilities import DriverCapabilities, wants
@@ -141,11 +141,11 @@ def _checked(
         debug=config.debug,
     )
     with Context(settings) as context:
-        _require(context, wish, gpus, journal)
+        _require(context, asked, gpus, journal)
         if not filtered:
             return frozenset()
         driver = context.driver_info()
-        capabilities = DriverCapabilities(wish.capabilities)
+        capabilities = DriverCapabilities(asked.capabilities)
         files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.ipcs, *driver.firmwares)
         unwanted = {file.path for file in files if not wants(capabilities, file)}
         unwanted -= {file.path for file in files if wants(capabilities, file)}
@@ -153,7 +153,7 @@ def _checked(
         return frozenset(unwanted | {root + path for path in unwanted})
 
 
-def _require(context: Context, wish: HookRequest, gpus: tuple[str, ...], journal: Journal) -> None:
+def _require(context: Context, asked: HookRequest, gpus: tuple[str, ...], journal: Journal) -> None:
     from nvc.model import Selection
 
     try:
@@ -162,7 +162,7 @@ def _require(context: Context, wish: HookRequest, gpus: tuple[str, ...], journal
         # A specification may have names of its own; then what does not depend on the device is checked.
         journal.warn(f"requirements of arch and brand are not checked: {error}")
         selection = Selection()
-    context.require(wish.requirements, selection)
+    context.require(asked.requirements, selection)
 
 
 def _without(one: CdiEdits, unwanted: frozenset[str]) -> CdiEdits:

@@ -1,4 +1,4 @@
-"""Whether the container's hook will give it a share: decided as the hook does, before there is a container.
+"""Whether the container's hook will give it a share: ``preview`` with the devices that the hook will select.
 
 Without a share the agent ends a container that has the guard's filter, so no filter must be there then.
 """
@@ -12,7 +12,8 @@ from hook.environment import chosen
 from hook.runtime import hooks, spec
 from hook.swarm import DEVICES
 from nvc.base.errors import NvcError
-from nvc.share.policy import DEFAULT, asks, decide
+from nvc.share.policy import DEFAULT
+from nvc.share.preview import preview
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from hook.runtime.shares import ShareStep
     from nvc.inject.api import Context
     from nvc.model import Selection
-    from nvc.request.injection import ShareWish
+    from nvc.request.injection import ShareRequest
     from nvc.share.policy import Policy
 
 
@@ -36,42 +37,39 @@ def granted(
     env: Mapping[str, str],
     config: HookConfig,
     policy: Policy,
-    asked: ShareWish,
+    asked: ShareRequest,
+    source: str,
     step: ShareStep | None,
     journal: Journal,
 ) -> bool:
-    """asked: who may have asked. step: what the CDI hook is told. What cannot be found out is True: the hook says it.
+    """source: of the share, as ``preview`` predicts it without devices. step: options of the CDI hook.
 
-    Where the container asks itself, having a GPU is enough: it gets a share, or the hook refuses to start it. The
-    node's default leaves MIG devices alone, a GPU that it gives whole, and drivers that are not NVIDIA's usual one.
+    A source other than the node's default needs a GPU and no more: the container gets a share, or the hook refuses to
+    start it. A failure counts as True: the hook fails in the same way and reports it.
     """
     minors: set[int] = set()
-    wish, directory = None, found.path
-    said = {"annotation": asked.annotation, "option": asked.option}
+    injected, directory = None, found.path
     try:
         if hooks.present(content, directory):
-            wish = _wish(content, found, env, config, directory)
-        if wish is None or not wish.devices:
-            wish = None
+            injected = _injected(content, found, env, config, directory)
+        if injected is None or not injected.devices:
+            injected = None
             if step is None:
                 return False
             minors = _minors(content, directory)
             if not minors:
                 return False  # devices of others
-        if asks(policy, **said, environment=env) != DEFAULT:
+        if source != DEFAULT:
             return True
-        with _context(config, step if wish is None else None) as context:
-            if context.driver_info().platform:
-                return False
-            selection = _selection(context, wish, minors)
-            has_mig = bool(selection.migs or selection.mig_config or selection.mig_monitor)
-            return bool(decide(policy, selection.gpus, **said, environment=env, has_mig=has_mig))
+        with _context(config, step if injected is None else None) as context:
+            selection = _selection(context, injected, minors)
+            return preview(policy, asked, selection, context.driver_info().platform) is not None
     except NvcError as error:
         journal.debug(f"guard: {error}")
         return True
 
 
-def _wish(
+def _injected(
     content: dict[str, Any], found: Bundle, env: Mapping[str, str], config: HookConfig, directory: str
 ) -> HookRequest | None:
     """What the prestart hook will give. Raises NvcError."""
@@ -110,9 +108,9 @@ def _minors(content: dict[str, Any], directory: str) -> set[int]:
     return numbers
 
 
-def _selection(context: Context, wish: HookRequest | None, minors: set[int]) -> Selection:
-    if wish is not None:
-        return context.select(wish.devices, wish.mig_config or None, wish.mig_monitor or None)
+def _selection(context: Context, injected: HookRequest | None, minors: set[int]) -> Selection:
+    if injected is not None:
+        return context.select(injected.devices, injected.mig_config or None, injected.mig_monitor or None)
     from nvc.model import Selection
 
     return Selection(gpus=tuple(gpu for gpu in context.device_info() if gpu.minor in minors))

@@ -12,7 +12,7 @@ from hook.bundle import GUARD, SHARE
 from hook.runtime import hooks, shares, spec
 from hook.swarm import own
 from nvc.base.errors import InputError, PrivilegeError
-from nvc.request.injection import ShareWish
+from nvc.request.injection import ShareRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,16 +45,17 @@ def add(
     step = shares.step(content, found.path)
     # The file that the share step will read: who gets a share is decided there.
     rules = (step.config if step else "") or own("", os.environ)
-    wish = ShareWish(dict(found.annotations).get(SHARE, ""), step.share if step else "", dict(env), rules)
-    if not wish.may_matter():
+    asked = ShareRequest(dict(found.annotations).get(SHARE, ""), step.share if step else "", dict(env), rules)
+    if not asked.may_matter():
         return False
     if step is None and not hooks.present(content, found.path):
         return False  # nobody gives it a GPU
     from nvc.share import policyfile
-    from nvc.share.policy import asks
+    from nvc.share.preview import preview
 
     policy, directory = policyfile.load_node(rules)
-    if not asks(policy, annotation=wish.annotation, option=wish.option, environment=env):
+    expected = preview(policy, asked)
+    if expected is None:
         return False
     if policy.guard == "off" or _is_off(found, policy, journal):
         return False
@@ -65,7 +66,7 @@ def add(
             return False
         from hook.runtime.granted import granted
 
-        if not granted(content, found, env, config, policy, wish, step, journal):
+        if not granted(content, found, env, config, policy, asked, expected.source, step, journal):
             journal.info("no guard: the container gets no share")
             return False
         if client is None:

@@ -43,10 +43,10 @@ def modify(
         removed = hooks.remove(content, directory)
         if devices is None:
             return removed
-        wish = request.complete(
+        complete = request.complete(
             devices, env, privileged=found.privileged, config=config, device_mounts=found.device_mounts
         )
-        cdi.apply(content, wish, env, config, own, directory, journal)
+        cdi.apply(content, complete, env, config, own, directory, journal)
         from hook.runtime import shares
 
         shares.add(content, found, env, config, own, directory)

@@ -13,7 +13,7 @@ from hook.process import DEFAULT_PATH
 from hook.runtime import hooks, spec
 from hook.swarm import own as own_config
 from nvc.base.record import Record
-from nvc.request.injection import ShareWish
+from nvc.request.injection import ShareRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _OTHER = ("nvc-py", "cdi-hook")
 class ShareStep(Record):
     """Options of ``nvc-cdi-hook share``, "" for those not given.
 
-    share: words for the container. config: file with the node's rules. sim, root: of the driver.
+    share: spec for the container. config: file with the node's rules. sim, root: of the driver.
     """
 
     share: str = ""
@@ -45,7 +45,7 @@ def add(
 ) -> bool:
     """Add the hook that gives shares, unless nothing can ask for one or another hook does it. Raises InputError."""
     rules = own_config("", os.environ)
-    if not ShareWish(dict(found.annotations).get(SHARE, ""), "", dict(env), rules).may_matter():
+    if not ShareRequest(dict(found.annotations).get(SHARE, ""), "", dict(env), rules).may_matter():
         return False
     if hooks.present(content, directory) or present(content, directory):
         return False

@@ -373,10 +373,10 @@ def _not_added(tenant: Tenant, error: OSError) -> NvcError:
 
 
 def _words(limits: Limits) -> list[str]:
-    from nvc.share.policy import as_wish
+    from nvc.share.policy import as_gpu_share
     from nvc.share.spec import format_gpu
 
-    return [f"{gpu.uuid} {format_gpu(as_wish(gpu))}" for gpu in limits.gpus]
+    return [f"{gpu.uuid} {format_gpu(as_gpu_share(gpu))}" for gpu in limits.gpus]
 
 
 def _pin(pid: int) -> int:

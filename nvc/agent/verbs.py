@@ -6,7 +6,7 @@ import asyncio
 
 from nvc.agent import report
 from nvc.share import change, policyfile, store
-from nvc.share.policy import as_wish
+from nvc.share.policy import as_gpu_share
 from nvc.share.spec import format_gpu, parse_gpu
 
 TYPE_CHECKING = False
@@ -42,9 +42,9 @@ class Verbs:
         return report.status(self._agent).as_data()
 
     async def _set(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
-        """Reply: gpus: [UUID and words], of those that changed."""
+        """Reply: gpus: [UUID and spec], of those that changed."""
         agent = self._agent
-        wanted = parse_gpu(request["words"])
+        wanted = parse_gpu(request["spec"])
         policy = policyfile.load(agent.options.config)
         tenant = agent.tenants.find(request["container"])
 
@@ -62,10 +62,10 @@ class Verbs:
             after, chosen = await asyncio.to_thread(self._locked, tenant, act)
         finally:
             agent.tenants.refresh(tenant)  # the host's file may be written, and the container's copy not
-        agent.journal.write("set", container=tenant.name, share=request["words"], pid=caller.pid)
+        agent.journal.write("set", container=tenant.name, spec=request["spec"], pid=caller.pid)
         return {
             "container": tenant.name,
-            "gpus": [[after.gpus[place].uuid, format_gpu(as_wish(after.gpus[place]))] for place in chosen],
+            "gpus": [[after.gpus[place].uuid, format_gpu(as_gpu_share(after.gpus[place]))] for place in chosen],
         }
 
     async def _pause(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:

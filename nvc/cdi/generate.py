@@ -63,7 +63,7 @@ _PARTS = re.compile("[0-9]+|[^0-9]+")
 class GenerateOptions(Record):
     """capabilities: driver capabilities, in words. strategies: of STRATEGIES; a device has a name for each.
 
-    hook_path: program that the hooks start. ldconfig: for update-ldcache, "" for the usual one. share: words for
+    hook_path: program that the hooks start. ldconfig: for update-ldcache, "" for the usual one. share: spec for
     containers that do not ask for a share themselves, "" for none; None: containers get no shares at all.
     """
 

@@ -27,7 +27,7 @@ from nvc.linux import procfd, rights
 from nvc.linux.root import Root
 from nvc.linux.syscalls import SyscallError
 from nvc.model import Host, Selection
-from nvc.request.injection import ShareWish
+from nvc.request.injection import ShareRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class HookTarget(Record):
 
     rootfs: absolute path of its root, in our own mount namespace. timeout: seconds, of every wait. identifier: the
     runtime's, or "". share: the annotation that asks for a share, or "". environment: the container's, for a share.
-    bundle, seccomp, guard_off: as in ``nvc.request.injection.ShareWish``.
+    bundle, seccomp, guard_off: as in ``nvc.request.injection.ShareRequest``.
     """
 
     rootfs: str
@@ -144,12 +144,12 @@ def update_application_profile(target: HookTarget, log: Log) -> bool:
 def share(target: HookTarget, option: str, config_path: str, simulated: str, driver_root: str, log: Log) -> bool:
     """Limit the container to a share of the GPUs whose nodes it has. True if something was done.
 
-    option: words that count before what the container asks for. config_path: file with the node's rules, or "".
+    option: a share spec that precedes what the container asks for. config_path: file with the node's rules, or "".
     simulated: directory of a simulated machine, or "". driver_root: where the driver is. Raises NvcError.
     """
     about = target.identifier, target.bundle, target.seccomp, target.guard_off
-    wish = ShareWish(target.share, option, target.environment, config_path, *about)
-    if not wish.may_matter():
+    request = ShareRequest(target.share, option, target.environment, config_path, *about)
+    if not request.may_matter():
         return False
     from nvc.inject import share as inject
     from nvc.inject.api import Config, Context
@@ -164,7 +164,7 @@ def share(target: HookTarget, option: str, config_path: str, simulated: str, dri
         gpus = tuple(gpu for gpu in context.device_info() if gpu.minor in minors)
         selection = Selection(gpus=gpus)
         driver = context.driver_info()
-        _, operations = inject.plan(wish, selection, context.host, driver, located.container, log)
+        _, operations = inject.plan(request, selection, context.host, driver, located.container, log)
     return bool(operations) and bool(apply(located, "/", operations, log))
 
 

@@ -11,7 +11,7 @@ from nvc.base.errors import DeviceError, InputError
 from nvc.container.messages import ContainerConfig
 from nvc.inject.api import Config, ContainerOptions, Context
 from nvc.model import Selection
-from nvc.request.injection import ShareWish
+from nvc.request.injection import ShareRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def apply(target: HookTarget, pid: int, uuids: Sequence[str], simulated: str, dr
     config = Config(root=driver_root or "/", sim=simulated, timeout=target.timeout)
     with Context(config, log=log) as context:
         gpus = _named(uuids, context.device_info())
-        words = ";".join(f"{gpu.uuid}:{_words(most, gpu)}" for gpu in gpus)
+        spec = ";".join(f"{gpu.uuid}:{_setting(most, gpu)}" for gpu in gpus)
         about = target.identifier, target.bundle, target.seccomp, target.guard_off
-        wish = ShareWish(target.share, words, target.environment, "", *about)
+        request = ShareRequest(target.share, spec, target.environment, "", *about)
         where = ContainerConfig(pid, target.rootfs)
         with context.container(
             where, ContainerOptions(supervised=True, no_cgroups=True, capabilities=("utility",))
         ) as session:
-            session.share(wish, Selection(gpus=gpus))
+            session.share(request, Selection(gpus=gpus))
             session.apply()
     return True
 
@@ -85,6 +85,6 @@ def _named(uuids: Sequence[str], gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     return tuple(gpu for uuid, gpu in known.items() if uuid in uuids)
 
 
-def _words(most: int, gpu: Gpu) -> str:
+def _setting(most: int, gpu: Gpu) -> str:
     """As for the driver, more than the card has is no mistake: schedulers count cards in round numbers."""
     return f"mem={most}Mi" if not gpu.memory or most < gpu.memory >> 20 else "mem=100%"

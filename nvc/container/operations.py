@@ -53,7 +53,7 @@ class ShareFiles(Record):
     """The files of a container's share on this machine; what the container sees of them are BindMounts.
 
     store: directory of the entries; key: this one's name there. container: its id, or "". limits: what it may use.
-    lines: what its /etc/ld.so.preload gets beside what the image has. text: the share in words; source: who asked.
+    lines: what its /etc/ld.so.preload gets beside what the image has. text: the share spec; source: what asked for it.
     """
 
     store: str

@@ -59,8 +59,8 @@ VERBS = {
         Verb("status", reads=True),
         # Denials and what happened to tenants, as lines, from now on.
         Verb("events", reads=True),
-        # words: as `nvc-py share set` takes them, for the GPU that `gpu` selects, or all. force: beyond the maximum.
-        Verb("set", False, {**_CONTAINER, "words": "str"}, {"gpu": "str", "force": "bool"}),
+        # spec: as `nvc-py share set` takes it, for the GPU that `gpu` selects, or all. force: beyond the maximum.
+        Verb("set", False, {**_CONTAINER, "spec": "str"}, {"gpu": "str", "force": "bool"}),
         Verb("pause", False, _CONTAINER),
         Verb("resume", False, _CONTAINER),
         # policy: a name or number of nvc.guard.scheduling; gpu: a UUID, or all.

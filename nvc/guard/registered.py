@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nvc.guard.protocol import Client
-    from nvc.request.injection import ShareWish
+    from nvc.request.injection import ShareRequest
     from nvc.share.policy import Policy
 
 #: Seconds for the agent's answer, of nvc-runtime and of the share step.
@@ -36,18 +36,18 @@ def control(directory: str) -> str:
     return f"{directory}/control"
 
 
-def is_guarded(wish: ShareWish, pid: int, policy: Policy, directory: str) -> bool:
+def is_guarded(request: ShareRequest, pid: int, policy: Policy, directory: str) -> bool:
     """Whether the agent guards the container. pid: of its first process, 0: not known. directory: the agent's.
 
     Raises InputError for a profile that claims the guard and has other rules, ContainerError for one that the agent
     does not confirm, AgentError, and PrivilegeError where the node requires a guard and there is none.
     """
-    if _claims(wish.seccomp, listener(directory)):
-        _confirm(wish, pid, directory)
+    if _claims(request.seccomp, listener(directory)):
+        _confirm(request, pid, directory)
         return True
-    if not wish.bundle and _is_known(pid, directory):
+    if not request.bundle and _is_known(pid, directory):
         return True
-    if policy.guard == "require" and not (wish.guard_off and policy.allow_guard_off):
+    if policy.guard == "require" and not (request.guard_off and policy.allow_guard_off):
         raise PrivilegeError("this node requires a guard for shares, and this container has none", hint=_START)
     return False
 
@@ -67,20 +67,20 @@ def _claims(profile: dict[str, Any], socket: str) -> bool:
     return bool(profile) and (named or profile.get("listenerPath") == socket)
 
 
-def _confirm(wish: ShareWish, pid: int, directory: str) -> None:
+def _confirm(request: ShareRequest, pid: int, directory: str) -> None:
     from nvc.guard.filter import fault
     from nvc.guard.protocol import Client
 
-    why = fault(wish.seccomp, listener(directory))
+    why = fault(request.seccomp, listener(directory))
     if why:
         raise InputError(f"seccomp profile: it claims nvc's guard, and {why}", hint=_START)
 
     try:
-        found = os.stat(wish.bundle)
+        found = os.stat(request.bundle)
         with Client(control(directory), SECONDS) as client:
-            client.call("bind", container=wish.container, device=found.st_dev, inode=found.st_ino, pid=pid)
+            client.call("bind", container=request.container, device=found.st_dev, inode=found.st_ino, pid=pid)
     except OSError as error:
-        raise ContainerError(f"{wish.bundle}: {reason(error)}") from error
+        raise ContainerError(f"{request.bundle}: {reason(error)}") from error
     except (AgentError, PrivilegeError) as error:
         raise ContainerError(
             f"the agent does not confirm that it guards the container: {error}", hint=error.hint

@@ -1,8 +1,8 @@
-"""The order in which a container's wishes become a plan: the one that nvidia-container-cli has.
+"""The order in which an injection request becomes a plan: the one that nvidia-container-cli has.
 
 Source: libnvidia-container.md 1.7.1.
 
-The command line and the hook say what they want as ``nvc.request.injection.Wishes``.
+The command line and the hook say what they want as ``nvc.request.injection.InjectionRequest``.
 """
 
 from __future__ import annotations
@@ -13,48 +13,48 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.inject.api import ContainerSession, Context
     from nvc.model import Selection
-    from nvc.request.injection import Wishes
+    from nvc.request.injection import InjectionRequest
 
 
 #: Requirement -> ``DriverOptions.csv_all``.
 _CSV_MOUNTS = {"csv-mounts=all": True, "csv-mounts=base-only": False}
 
 
-def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
+def plan(request: InjectionRequest, context: Context, session: ContainerSession) -> None:
     """Look up, select, check, and add everything to the session's plan. Reads only: the container is as it was.
 
     Raises DetectionError, InitializationError, DeviceError, MigConfigError, MigMonitorError, RequirementError,
     InputError for a share that cannot be, and MountError for a device that the host does not have.
     """
-    wishes = _csv_mounts(wishes, context)
-    options = wishes.driver
+    request = _csv_mounts(request, context)
+    options = request.driver
     driver = context.driver_info(options)
-    selection = context.select(wishes.devices, wishes.mig_config, wishes.mig_monitor, options)
-    context.require(wishes.requirements, selection, options)
+    selection = context.select(request.devices, request.mig_config, request.mig_monitor, options)
+    context.require(request.requirements, selection, options)
     session.mount_driver(driver)
     mount_devices(session, selection)
-    for channel in wishes.imex:
+    for channel in request.imex:
         session.mount_imex_channel(channel)
-    if wishes.share is not None and wishes.share.may_matter():
-        session.share(wishes.share, selection)
+    if request.share is not None and request.share.may_matter():
+        session.share(request.share, selection)
     session.update_ldcache()
 
 
-def _csv_mounts(wishes: Wishes, context: Context) -> Wishes:
+def _csv_mounts(request: InjectionRequest, context: Context) -> InjectionRequest:
     """On Tegra ``csv-mounts=...`` among the requirements is no condition: it chooses the mount lists.
 
     Source: libnvidia-container.md 2.5.
 
     Elsewhere it stays what it looks like, and is refused.
     """
-    if not any(text in _CSV_MOUNTS for text in wishes.requirements):
-        return wishes
+    if not any(text in _CSV_MOUNTS for text in request.requirements):
+        return request
     if context.platform != TEGRA:
-        return wishes
-    csv_all = wishes.driver.csv_all or any(_CSV_MOUNTS.get(text) for text in wishes.requirements)
-    return wishes.replace(
-        requirements=tuple(text for text in wishes.requirements if text not in _CSV_MOUNTS),
-        driver=wishes.driver.replace(csv_all=csv_all),
+        return request
+    csv_all = request.driver.csv_all or any(_CSV_MOUNTS.get(text) for text in request.requirements)
+    return request.replace(
+        requirements=tuple(text for text in request.requirements if text not in _CSV_MOUNTS),
+        driver=request.driver.replace(csv_all=csv_all),
     )
 
 

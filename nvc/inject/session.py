@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nvc.container.operations import Operation
     from nvc.inject.api import Context
     from nvc.model import Container, DriverInfo, Gpu, MigDevice, Selection
-    from nvc.request.injection import ShareWish
+    from nvc.request.injection import ShareRequest
     from nvc.request.options import ContainerOptions
     from nvc.share.model import Resolved
 
@@ -151,17 +151,17 @@ class ContainerSession:
         for found in imex_channels(self._context.host, (channel,)):
             self._operations += plan.imex_channel(self._scope, found)
 
-    def share(self, wish: ShareWish, selection: Selection) -> Resolved:
+    def share(self, request: ShareRequest, selection: Selection) -> Resolved:
         """Plan a share of the selected GPUs, if it comes to one; what it is. Call it after ``mount_driver``.
 
-        Raises InputError for a wish that cannot be read or is above the node's maximum, MountError where the libraries
+        Raises InputError for a share spec that is malformed or above the node's maximum, MountError where the libraries
         of shares are not installed.
         """
         from nvc.inject import share
 
         context = self._context
         driver = self._driver or context.current_inventory().driver
-        resolved, operations = share.plan(wish, selection, context.host, driver, self.container, context.log)
+        resolved, operations = share.plan(request, selection, context.host, driver, self.container, context.log)
         self._operations += operations
         return resolved
 

@@ -5,63 +5,44 @@ Imported only where something may ask for a share.
 
 from __future__ import annotations
 
-from nvc.base.errors import InputError, MountError
+from nvc.base.errors import MountError
 from nvc.container.operations import ShareFiles
 from nvc.guard.registered import is_guarded
 from nvc.inject.share_mounts import mounts
 from nvc.share import abi, nodes, place, policyfile, preload
-from nvc.share.limits import MAX_GPUS, Limits
+from nvc.share.limits import Limits
 from nvc.share.model import Resolved
-from nvc.share.policy import DEFAULT, decide
+from nvc.share.preview import preview
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.base.log import Log
     from nvc.container.operations import Operation
     from nvc.model import Container, DriverInfo, Host, Selection
-    from nvc.request.injection import ShareWish
+    from nvc.request.injection import ShareRequest
 
 #: Room for a container's name in the limits file, without its NUL.
 _NAME_LIMIT = 63
 
 
 def plan(
-    wish: ShareWish, selection: Selection, host: Host, driver: DriverInfo, container: Container, log: Log
+    request: ShareRequest, selection: Selection, host: Host, driver: DriverInfo, container: Container, log: Log
 ) -> tuple[Resolved, tuple[Operation, ...]]:
     """What the container gets, and how; no operations where it gets no share.
 
     Raises InputError for what was asked and cannot be given, MountError where the libraries are not installed, and what
     ``nvc.guard.registered.is_guarded`` raises.
     """
-    policy, agent = policyfile.load_node(wish.config)
-    resolved = decide(
-        policy,
-        selection.gpus,
-        annotation=wish.annotation,
-        option=wish.option,
-        environment=wish.environment,
-        has_mig=bool(selection.migs or selection.mig_config or selection.mig_monitor),
-    )
-    for warning in resolved.warnings:
-        log.warn(f"share: {warning}")
-    if not resolved:
-        return resolved, ()
-    if driver.platform:
-        problem = f"shares are not for {driver.platform}: its driver is not NVIDIA's ordinary one"
-        if resolved.source != DEFAULT:
-            raise InputError(f"{resolved.source}: {problem}", hint="run the container without a share")
-        log.warn(f"share: {problem}; the node's default is left out")
+    policy, agent = policyfile.load_node(request.config)
+    resolved = preview(policy, request, selection, driver.platform, lambda text: log.warn(f"share: {text}"))
+    if resolved is None:
         return Resolved(), ()
-    if len(resolved.gpus) > MAX_GPUS:
-        raise InputError(
-            f"{resolved.source}: {len(resolved.gpus)} GPUs are too many for a share", hint=f"at most {MAX_GPUS}"
-        )
-    guarded = is_guarded(wish, place.first_process(container), policy, agent)
-    return resolved, _operations(wish, resolved, guarded, selection, host, driver, container, log)
+    guarded = is_guarded(request, place.first_process(container), policy, agent)
+    return resolved, _operations(request, resolved, guarded, selection, host, driver, container, log)
 
 
 def _operations(
-    wish: ShareWish,
+    request: ShareRequest,
     resolved: Resolved,
     guarded: bool,
     selection: Selection,
@@ -89,12 +70,12 @@ def _operations(
         resolved.gpus,
         nodes.identities(host, driver.nodes, selection.gpus),
         driver.nvrm_version,
-        wish.container[:_NAME_LIMIT],
+        request.container[:_NAME_LIMIT],
     )
     files = ShareFiles(
         place.directory(),
-        place.key(wish.container, container),
-        wish.container,
+        place.key(request.container, container),
+        request.container,
         limits,
         () if bare else preload.lines(memory=resolved.limits_memory, api=resolved.oversubscribe or not known),
         resolved.text,

@@ -20,7 +20,7 @@ SHARE_VARIABLES = (
 NODE_CONFIG = "/etc/nvc/config.toml"
 
 
-class ShareWish(Record):
+class ShareRequest(Record):
     """Who may have asked for a share of the GPUs, in the order in which they count (``nvc.share.policy``).
 
     annotation, option: texts, "" for none. environment: the container's variables. config: file with the node's rules,
@@ -50,7 +50,7 @@ class ShareWish(Record):
         return _has_rules(self.config)
 
 
-class Wishes(Record):
+class InjectionRequest(Record):
     """What one container is to get.
 
     devices: selectors for ``nvc.request.selection``, () for the driver without a GPU. mig_config, mig_monitor:
@@ -65,11 +65,11 @@ class Wishes(Record):
     imex: tuple[int, ...] = ()
     requirements: tuple[str, ...] = ()
     driver: DriverOptions = DriverOptions()
-    share: ShareWish | None = None
+    share: ShareRequest | None = None
 
 
 def _has_rules(config: str) -> bool:
-    """Whether the node has rules for shares. config: as in ``ShareWish``. Raises InputError."""
+    """Whether the node has rules for shares. config: as in ``ShareRequest``. Raises InputError."""
     if not config and not os.path.lexists(NODE_CONFIG):
         return False  # nothing more is imported
     from nvc.base import config_file

@@ -52,7 +52,7 @@ _CGPU_WEIGHTS = 16
 _WEIGHT_FACTOR = 10
 
 
-class Wish(Record):
+class RequestedShare(Record):
     """What somebody asked for. source: the annotation, option or variable. lenient: a dialect's, whose variables may
     name GPUs that the container has not. warnings: what was understood in another way than it was written.
     """
@@ -63,7 +63,7 @@ class Wish(Record):
     warnings: tuple[str, ...] = ()
 
 
-def read(environment: Mapping[str, str]) -> Wish | None:
+def read(environment: Mapping[str, str]) -> RequestedShare | None:
     """What the environment asks for, by the first of NVC_SHARE, HAMi, cGPU and KAI that says something; None without.
 
     Raises InputError.
@@ -71,11 +71,11 @@ def read(environment: Mapping[str, str]) -> Wish | None:
     if VARIABLES.isdisjoint(environment):
         return None
     if environment.get(OWN):
-        return Wish(_own(environment[OWN]), OWN)
+        return RequestedShare(_own(environment[OWN]), OWN)
     for dialect in (_hami, _cgpu, _kai):
-        wish = dialect(environment)
-        if wish is not None:
-            return wish
+        requested = dialect(environment)
+        if requested is not None:
+            return requested
     return None
 
 
@@ -86,12 +86,12 @@ def _own(text: str) -> Share:
         raise InputError(f"{OWN}: {error.message}", hint=error.hint) from None
 
 
-def _hami(environment: Mapping[str, str]) -> Wish | None:
+def _hami(environment: Mapping[str, str]) -> RequestedShare | None:
     present = [name for name in HAMI if environment.get(name)]
     if not present:
         return None
     if _flag(environment, HAMI_OFF):
-        return Wish(Share(off=True), HAMI_OFF, lenient=True)
+        return RequestedShare(Share(off=True), HAMI_OFF, lenient=True)
     common = GpuShare(
         memory=_hami_memory(environment, HAMI_MEMORY),
         cap=_hami_cap(environment, HAMI_CORES),
@@ -111,7 +111,7 @@ def _hami(environment: Mapping[str, str]) -> Wish | None:
     if common == GpuShare() and not per_gpu:
         return None
     default = common if common != GpuShare() else None
-    return Wish(Share(default, tuple(per_gpu)), present[0], lenient=True)
+    return RequestedShare(Share(default, tuple(per_gpu)), present[0], lenient=True)
 
 
 def _hami_memory(environment: Mapping[str, str], name: str) -> int:
@@ -148,18 +148,18 @@ def _hami_priority(environment: Mapping[str, str]) -> str:
     return "normal" if _number(environment, HAMI_PRIORITY, "0 (high) or 1") else "high"
 
 
-def _cgpu(environment: Mapping[str, str]) -> Wish | None:
+def _cgpu(environment: Mapping[str, str]) -> RequestedShare | None:
     present = [name for name in CGPU if environment.get(name)]
     if not present:
         return None
     if _flag(environment, CGPU_OFF):
-        return Wish(Share(off=True), CGPU_OFF, lenient=True)
+        return RequestedShare(Share(off=True), CGPU_OFF, lenient=True)
     weight, warnings = _cgpu_weight(environment)
     memory, part = _cgpu_memory(environment)
-    wish = GpuShare(memory, part, weight=weight, priority="high" if _flag(environment, CGPU_HIGH) else "")
-    if wish == GpuShare():
+    share = GpuShare(memory, part, weight=weight, priority="high" if _flag(environment, CGPU_HIGH) else "")
+    if share == GpuShare():
         return None
-    return Wish(Share(wish), present[0], True, warnings)
+    return RequestedShare(Share(share), present[0], True, warnings)
 
 
 def _cgpu_memory(environment: Mapping[str, str]) -> tuple[int, int]:
@@ -191,13 +191,13 @@ def _cgpu_weight(environment: Mapping[str, str]) -> tuple[int, tuple[str, ...]]:
     return _WEIGHT_FACTOR, (f"{CGPU_WEIGHT}={weight} is not from 1 to {_CGPU_WEIGHTS} and counts as 1, as in cGPU",)
 
 
-def _kai(environment: Mapping[str, str]) -> Wish | None:
+def _kai(environment: Mapping[str, str]) -> RequestedShare | None:
     mebibytes = _number(environment, KAI_MEMORY, "a number of MiB")
     if not mebibytes:
         return None
     if mebibytes > MEMORY_LIMIT >> 20:
         raise InputError(f"{KAI_MEMORY}={mebibytes} is more than any GPU has", hint="it counts in MiB")
-    return Wish(Share(GpuShare(mebibytes << 20)), KAI_MEMORY, lenient=True)
+    return RequestedShare(Share(GpuShare(mebibytes << 20)), KAI_MEMORY, lenient=True)
 
 
 def _flag(environment: Mapping[str, str], name: str) -> bool | None:

@@ -17,7 +17,7 @@ PROBES, PROBES_LIMIT = 512, 65536
 
 
 class GpuShare(Record):
-    """What is wished of one GPU. A field that says nothing has its default, and is decided by somebody else.
+    """What is requested of one GPU. A field with its default sets nothing: the next source in order decides it.
 
     memory: bytes, or 0. memory_part: of the GPU's memory, in 1/1,000,000, or 0; at most one of the two is said.
     cap: of the GPU's time, in 1/1000 (1000: no cap), or 0. weight: 1 to 1000, or 0. priority: one of PRIORITIES or "".
@@ -33,9 +33,9 @@ class GpuShare(Record):
 
 
 class Share(Record):
-    """What is wished for a container.
+    """What is requested for a container.
 
-    default: for every GPU that ``per_gpu`` does not name. per_gpu: (selector, wish) pairs, selectors in the form of
+    default: for every GPU that ``per_gpu`` does not name. per_gpu: (selector, share) pairs, selectors in the form of
     ``nvc.share.spec``. off: no share at all; then nothing else is said.
     """
 
@@ -65,7 +65,7 @@ class Resolved(Record):
 
     gpus: one entry per GPU that the container sees, in its order; empty when there is no share. source: who asked:
     "annotation", "--share", "NVC_SHARE", a dialect's variable, "default" or "". warnings: for the log and the user.
-    text: the wish that was granted, in the words of ``nvc.share.spec``, percentages resolved.
+    text: the share that was granted, as a share spec with percentages resolved.
     """
 
     gpus: tuple[ResolvedGpu, ...] = ()

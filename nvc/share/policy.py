@@ -2,8 +2,8 @@
 
 Precedence: --share, then the annotation, then the environment (NVC_SHARE, then the dialects). --share is said by root,
 on a command line or in a CDI specification; the others are in the hands of whoever starts containers. The node's rules
-hold for all of them. A word that the source leaves out is the default's; what the default leaves out is the whole GPU,
-as far as the maximum goes.
+hold for all of them. A setting that the source leaves out is the default's; what the default leaves out is the whole
+GPU, as far as the maximum goes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from nvc.base.errors import InputError
 from nvc.base.record import Record
 from nvc.request.selection import normalize_bus_id
 from nvc.share import dialects
-from nvc.share.dialects import Wish
+from nvc.share.dialects import RequestedShare
 from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT, WHOLE_MEMORY, GpuShare, Resolved, ResolvedGpu, Share
 from nvc.share.spec import OFF, format_cap, format_gpu, format_memory, format_share, parse, parse_gpu
 
@@ -100,59 +100,59 @@ def decide(
     gets, in its order. has_mig: it gets MIG devices, or a GPU in MIG mode: a share of them cannot be asked for, and the
     node's rules leave them alone.
 
-    Raises InputError when the wish cannot be read, names a GPU that the container does not get, or is above the
+    Raises InputError when the request cannot be read, names a GPU that the container does not get, or is above the
     maximum.
     """
-    wish = _wish(policy, annotation, option, environment or {})
-    asked = wish is not None
+    requested = requested_share(policy, annotation=annotation, option=option, environment=environment or {})
+    asked = requested is not None
     whole = tuple(gpu for gpu in gpus if not gpu.mig_devices)
-    if wish is not None and (has_mig or len(whole) < len(gpus)) and not wish.share.off:
+    if requested is not None and (has_mig or len(whole) < len(gpus)) and not requested.share.off:
         raise InputError(
-            f"{wish.source}: a MIG device cannot be shared",
+            f"{requested.source}: a MIG device cannot be shared",
             hint="a MIG device is a share of its own, held by the GPU; ask for a smaller one, or for whole GPUs",
         )
     if has_mig or not whole:
         return Resolved()
-    warnings = list(wish.warnings) if wish is not None else []
-    if wish is not None and wish.share.off:
+    warnings = list(requested.warnings) if requested is not None else []
+    if requested is not None and requested.share.off:
         if policy.is_empty or policy.allow_off:
-            return Resolved(source=wish.source, warnings=tuple(warnings), text=OFF)
+            return Resolved(source=requested.source, warnings=tuple(warnings), text=OFF)
         if not policy.clamp:
-            raise InputError(f"{wish.source}: off is not allowed on this node", hint=f"the default is {_said(policy)}")
-        warnings.append(f"{wish.source}: off is not allowed on this node; the default holds")
-        wish = None
-    wishes = _by_gpu(wish, whole, warnings) if wish is not None else [GpuShare()] * len(whole)
-    source = wish.source if wish is not None else DEFAULT
-    resolved = tuple(_resolve(policy, gpu, said, source, warnings) for gpu, said in zip(whole, wishes, strict=True))
+            raise InputError(
+                f"{requested.source}: off is not allowed on this node", hint=f"the default is {_said(policy)}"
+            )
+        warnings.append(f"{requested.source}: off is not allowed on this node; the default holds")
+        requested = None
+    per_gpu = _by_gpu(requested, whole, warnings) if requested is not None else [GpuShare()] * len(whole)
+    source = requested.source if requested is not None else DEFAULT
+    resolved = tuple(_resolve(policy, gpu, said, source, warnings) for gpu, said in zip(whole, per_gpu, strict=True))
     if not asked and all(_is_whole(gpu) for gpu in resolved):
         return Resolved()
     return Resolved(resolved, source, tuple(dict.fromkeys(warnings)), text(resolved))
 
 
-def asks(
-    policy: Policy, *, annotation: str = "", option: str = "", environment: Mapping[str, str] | None = None
-) -> str:
-    """Who asks for a share for a container whose GPUs are not known yet; "" when it gets none.
-
-    Raises InputError as ``decide`` does; that may still find the GPU whole, or a MIG device.
-    """
-    wish = _wish(policy, annotation, option, environment or {})
-    if wish is None:
-        return "" if policy.is_empty else DEFAULT
-    if wish.share.off:
-        return DEFAULT if policy.clamp and not (policy.is_empty or policy.allow_off) else ""
-    return wish.source
+def requested_share(
+    policy: Policy, *, annotation: str, option: str, environment: Mapping[str, str]
+) -> RequestedShare | None:
+    """The first source that requests a share, as in ``decide``; None without one. Raises InputError."""
+    for text_, source in ((option, OPTION), (annotation, ANNOTATION)):
+        if text_:
+            try:
+                return RequestedShare(parse(text_), source)
+            except InputError as error:
+                raise InputError(f"{source}: {error.message}", hint=error.hint) from None
+    return dialects.read(environment) if policy.variables else None
 
 
 def text(gpus: Sequence[ResolvedGpu]) -> str:
     """What was granted, in words: once where all GPUs have the same."""
-    wishes = [as_wish(gpu) for gpu in gpus]
-    if len(set(wishes)) == 1:
-        return format_share(Share(wishes[0]))
-    return format_share(Share(None, tuple((gpu.uuid, wish) for gpu, wish in zip(gpus, wishes, strict=True))))
+    shares = [as_gpu_share(gpu) for gpu in gpus]
+    if len(set(shares)) == 1:
+        return format_share(Share(shares[0]))
+    return format_share(Share(None, tuple((gpu.uuid, share) for gpu, share in zip(gpus, shares, strict=True))))
 
 
-def as_wish(gpu: ResolvedGpu) -> GpuShare:
+def as_gpu_share(gpu: ResolvedGpu) -> GpuShare:
     """What was granted of a GPU, as words can say it."""
     return GpuShare(
         memory=gpu.memory,
@@ -165,7 +165,7 @@ def as_wish(gpu: ResolvedGpu) -> GpuShare:
 
 
 def change(policy: Policy, gpu: Gpu | None, now: ResolvedGpu, wanted: GpuShare, *, force: bool = False) -> ResolvedGpu:
-    """``now`` with the words of ``wanted`` (a live change). gpu: for percentages; None where it is not known.
+    """``now`` with the settings of ``wanted`` (a live change). gpu: for percentages; None where it is not known.
 
     force: the maximum does not hold. Raises InputError, also for oversubscribe, which a running program cannot change.
     """
@@ -189,31 +189,23 @@ def _said(policy: Policy) -> str:
     return format_gpu(policy.default) or f"the maximum, {format_gpu(policy.maximum)}"
 
 
-def _wish(policy: Policy, annotation: str, option: str, environment: Mapping[str, str]) -> Wish | None:
-    for text_, source in ((option, OPTION), (annotation, ANNOTATION)):
-        if text_:
-            try:
-                return Wish(parse(text_), source)
-            except InputError as error:
-                raise InputError(f"{source}: {error.message}", hint=error.hint) from None
-    return dialects.read(environment) if policy.variables else None
-
-
-def _by_gpu(wish: Wish, gpus: Sequence[Gpu], warnings: list[str]) -> list[GpuShare]:
-    """The wish for each GPU: its own words, and for those it leaves out the words for all."""
+def _by_gpu(requested: RequestedShare, gpus: Sequence[Gpu], warnings: list[str]) -> list[GpuShare]:
+    """The share requested of each GPU: its own settings, completed by those for all GPUs."""
     own: dict[int, GpuShare] = {}
-    for selector, words in wish.share.per_gpu:
+    for selector, share in requested.share.per_gpu:
         place = _find(selector, gpus)
         if place is None:
-            if wish.lenient:
-                warnings.append(f"{wish.source}: the container has no GPU {selector}")
+            if requested.lenient:
+                warnings.append(f"{requested.source}: the container has no GPU {selector}")
                 continue
             names = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus) or "none"
-            raise InputError(f"{wish.source}: the container has no GPU {selector}", hint=f"it gets {names}")
+            raise InputError(f"{requested.source}: the container has no GPU {selector}", hint=f"it gets {names}")
         if place in own:
-            raise InputError(f"{wish.source}: GPU {selector} is named twice", hint="index and UUID mean the same GPU")
-        own[place] = words
-    common = wish.share.default or GpuShare()
+            raise InputError(
+                f"{requested.source}: GPU {selector} is named twice", hint="index and UUID mean the same GPU"
+            )
+        own[place] = share
+    common = requested.share.default or GpuShare()
     return [_filled(own.get(place, GpuShare()), common) for place in range(len(gpus))]
 
 
@@ -228,16 +220,16 @@ def _find(selector: str, gpus: Sequence[Gpu]) -> int | None:
     return None
 
 
-def _filled(wish: GpuShare, default: GpuShare) -> GpuShare:
-    """``wish``, and the words of ``default`` that it does not say."""
-    memory = wish if wish.memory or wish.memory_part else default
+def _filled(share: GpuShare, default: GpuShare) -> GpuShare:
+    """``share``, completed by the settings of ``default``."""
+    memory = share if share.memory or share.memory_part else default
     return GpuShare(
         memory.memory,
         memory.memory_part,
-        wish.cap or default.cap,
-        wish.weight or default.weight,
-        wish.priority or default.priority,
-        default.oversubscribe if wish.oversubscribe is None else wish.oversubscribe,
+        share.cap or default.cap,
+        share.weight or default.weight,
+        share.priority or default.priority,
+        default.oversubscribe if share.oversubscribe is None else share.oversubscribe,
     )
 
 
@@ -274,20 +266,20 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
     return ResolvedGpu(gpu.uuid, gpu.minor, memory, cap, weight, priority, oversubscribe)
 
 
-def _bytes(wish: GpuShare, total: int, gpu: str) -> int:
-    """The memory of a wish in bytes; 0 for no limit. Raises InputError for a part of what nobody knows."""
-    if wish.memory:
-        return wish.memory
-    if wish.memory_part in (0, WHOLE_MEMORY):
+def _bytes(share: GpuShare, total: int, gpu: str) -> int:
+    """The memory of a share in bytes; 0 for no limit. Raises InputError for a part of what nobody knows."""
+    if share.memory:
+        return share.memory
+    if share.memory_part in (0, WHOLE_MEMORY):
         return 0
     if not total:
         raise InputError(
-            f"share: nobody knows how much memory {gpu} has, so {format_gpu(GpuShare(memory_part=wish.memory_part))} "
+            f"share: nobody knows how much memory {gpu} has, so {format_gpu(GpuShare(memory_part=share.memory_part))} "
             "cannot be counted",
             hint="say the memory in bytes: mem=10Gi",
         )
     # Whole MiB: nobody wants to read the rest, and the driver gives pages of 2 MiB.
-    return max(total * wish.memory_part // WHOLE_MEMORY >> 20, 1) << 20
+    return max(total * share.memory_part // WHOLE_MEMORY >> 20, 1) << 20
 
 
 def _check_maximum(policy: Policy, total: int, gpu: str, said: GpuShare, source: str, warnings: list[str]) -> None:
@@ -298,8 +290,8 @@ def _check_maximum(policy: Policy, total: int, gpu: str, said: GpuShare, source:
         most = _bytes(maximum, total, gpu)
         wanted = _bytes(said, total, gpu)
         if most and (not wanted or wanted > most):
-            word = format_gpu(GpuShare(said.memory, said.memory_part))
-            too_much.append((word, f"mem={format_memory(most)} of {gpu}"))
+            setting = format_gpu(GpuShare(said.memory, said.memory_part))
+            too_much.append((setting, f"mem={format_memory(most)} of {gpu}"))
     if maximum.cap and said.cap > maximum.cap:
         too_much.append((f"cap={format_cap(said.cap)}", f"cap={format_cap(maximum.cap)}"))
     if maximum.weight and said.weight > maximum.weight:
@@ -308,12 +300,12 @@ def _check_maximum(policy: Policy, total: int, gpu: str, said: GpuShare, source:
         too_much.append((f"priority={said.priority}", f"priority={maximum.priority}"))
     if maximum.oversubscribe is False and said.oversubscribe:
         too_much.append(("oversubscribe=on", "oversubscribe=off"))
-    for word, limit in too_much:
+    for setting, limit in too_much:
         if not policy.clamp:
             raise InputError(
-                f"{source}: {word} is more than this node gives", hint=f"at most {limit} ([share] maximum)"
+                f"{source}: {setting} is more than this node gives", hint=f"at most {limit} ([share] maximum)"
             )
-        warnings.append(f"{source}: {word} is more than this node gives; it is cut to {limit}")
+        warnings.append(f"{source}: {setting} is more than this node gives; it is cut to {limit}")
 
 
 def _is_whole(gpu: ResolvedGpu) -> bool:

@@ -1,15 +1,15 @@
-"""The words of a share: ``mem=10Gi,weight=30,cap=50%,priority=high,oversubscribe=on``.
+"""The share spec: ``mem=10Gi,weight=30,cap=50%,priority=high,oversubscribe=on``.
 
-    share     = "off" | part *( ";" part )
-    part      = [ selector ":" ] word *( "," word )       the selector stands before the part's first word
-    word      = "mem=" ( quantity | percentage ) | "weight=" 1..1000 | "cap=" percentage
+    spec      = "off" | part *( ";" part )
+    part      = [ selector ":" ] setting *( "," setting )     the selector stands before the part's first setting
+    setting   = "mem=" ( quantity | percentage ) | "weight=" 1..1000 | "cap=" percentage
               | "priority=" ( "normal" | "low" | "high" ) | "oversubscribe=" ( "on" | "off" )
     selector  = INDEX | "#" POSITION | "GPU-" UUID | "MIG-" UUID | PCI bus id
 
 INDEX counts the GPUs of the host as nvidia-smi on the host does; #POSITION counts those that the container sees.
 Quantities are Kubernetes': bytes, or with Ki Mi Gi Ti (1024) or k K M G T (1000), and 1Mi or more: who writes mem=10
 means something else. Whole texts come from tenants: every
-number has a length limit before int() sees it, and every mistake is an InputError that names its word.
+number has a length limit before int() sees it, and every mistake is an InputError that names its setting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-#: Longest text looked at: 64 GPUs by UUID with every word fit.
+#: Longest text looked at: 64 GPUs by UUID with every setting fit.
 TEXT_LIMIT = 8192
 #: SHARE_MAX_GPUS of native/shim/share.h.
 GPU_LIMIT = 32
@@ -57,7 +57,9 @@ _SELECTOR_ALLOWED = (
     "write a GPU's index on the host (0:mem=10Gi), #N for the container's Nth from 0 (#0:mem=10Gi), its UUID "
     "(GPU-...:mem=10Gi) or PCI bus id"
 )
-_ALLOWED = "a share is words and commas between them: mem=10Gi,weight=30,cap=50%,priority=high,oversubscribe=on, or off"
+_ALLOWED = (
+    "a share is settings with commas between them: mem=10Gi,weight=30,cap=50%,priority=high,oversubscribe=on, or off"
+)
 
 
 def parse(text: str) -> Share:
@@ -65,23 +67,23 @@ def parse(text: str) -> Share:
     if len(text) > TEXT_LIMIT:
         raise InputError(f"share: {len(text)} characters are too many", hint=f"at most {TEXT_LIMIT}")
     if not text.isascii() or not text.isprintable():
-        raise InputError(f"share: {shown(text)} has characters that no word has", hint=_ALLOWED)
+        raise InputError(f"share: {shown(text)} has characters that no setting has", hint=_ALLOWED)
     if text.strip(" ") == OFF:
         return Share(off=True)
     default: GpuShare | None = None
     per_gpu: dict[str, GpuShare] = {}
     for part in text.split(";"):
-        selector, wish = _part(part.strip(" "))
+        selector, gpu = _part(part.strip(" "))
         if not selector:
             if default is not None:
                 raise InputError(
-                    f"share: {shown(part)} is a second part for all GPUs", hint="put its words behind commas"
+                    f"share: {shown(part)} is a second part for all GPUs", hint="put its settings behind commas"
                 )
-            default = wish
+            default = gpu
         elif selector in per_gpu:
-            raise InputError(f"share: GPU {selector} is named twice", hint="put its words behind commas")
+            raise InputError(f"share: GPU {selector} is named twice", hint="put its settings behind commas")
         else:
-            per_gpu[selector] = wish
+            per_gpu[selector] = gpu
     if len(per_gpu) > GPU_LIMIT:
         raise InputError(f"share: {len(per_gpu)} GPUs are named", hint=f"a share holds at most {GPU_LIMIT}")
     return Share(default, tuple(per_gpu.items()))
@@ -92,34 +94,34 @@ def format_share(share: Share) -> str:
     if share.off:
         return OFF
     parts = [format_gpu(share.default)] if share.default is not None else []
-    parts += [f"{selector}:{format_gpu(wish)}" for selector, wish in share.per_gpu]
+    parts += [f"{selector}:{format_gpu(gpu)}" for selector, gpu in share.per_gpu]
     return ";".join(parts)
 
 
 def parse_gpu(text: str) -> GpuShare:
-    """The words for one GPU, without a selector. Raises InputError."""
+    """The settings for one GPU, without a selector. Raises InputError."""
     share = parse(text)
     if share.default is None or share.per_gpu or share.off:
-        raise InputError(f"share: {shown(text)} is not for one GPU", hint="write words only: mem=10Gi,weight=30")
+        raise InputError(f"share: {shown(text)} is not for one GPU", hint="write settings only: mem=10Gi,weight=30")
     return share.default
 
 
-def format_gpu(wish: GpuShare) -> str:
-    """The words for one GPU; "" for a wish that says nothing."""
-    words = []
-    if wish.memory:
-        words.append(f"mem={format_memory(wish.memory)}")
-    if wish.memory_part:
-        words.append(f"mem={_decimal(wish.memory_part, 4)}%")
-    if wish.weight:
-        words.append(f"weight={wish.weight}")
-    if wish.cap:
-        words.append(f"cap={format_cap(wish.cap)}")
-    if wish.priority:
-        words.append(f"priority={wish.priority}")
-    if wish.oversubscribe is not None:
-        words.append(f"oversubscribe={'on' if wish.oversubscribe else 'off'}")
-    return ",".join(words)
+def format_gpu(gpu: GpuShare) -> str:
+    """The settings for one GPU; "" for a share that sets nothing."""
+    settings = []
+    if gpu.memory:
+        settings.append(f"mem={format_memory(gpu.memory)}")
+    if gpu.memory_part:
+        settings.append(f"mem={_decimal(gpu.memory_part, 4)}%")
+    if gpu.weight:
+        settings.append(f"weight={gpu.weight}")
+    if gpu.cap:
+        settings.append(f"cap={format_cap(gpu.cap)}")
+    if gpu.priority:
+        settings.append(f"priority={gpu.priority}")
+    if gpu.oversubscribe is not None:
+        settings.append(f"oversubscribe={'on' if gpu.oversubscribe else 'off'}")
+    return ",".join(settings)
 
 
 def format_memory(size: int) -> str:
@@ -146,7 +148,7 @@ def _decimal(value: int, places: int) -> str:
 
 
 def _part(text: str) -> tuple[str, GpuShare]:
-    # A selector ends at the last colon before the first word's "=": bus ids have colons of their own.
+    # A selector ends at the last colon before the first setting's "=": bus ids have colons of their own.
     head, equals, rest = text.partition("=")
     selector, colon, name = head.rpartition(":")
     if text == OFF:
@@ -154,13 +156,13 @@ def _part(text: str) -> tuple[str, GpuShare]:
     if not text:
         raise InputError("share: a part is empty", hint=_ALLOWED)
     if not equals:
-        raise InputError(f"share: {shown(text)} is not a word and its value", hint=_ALLOWED)
+        raise InputError(f"share: {shown(text)} is not a setting, NAME=VALUE", hint=_ALLOWED)
     found: dict[str, Any] = {}
-    for word in f"{name}={rest}".split(","):
-        key, equals, value = word.strip(" ").partition("=")
-        reader = _WORDS.get(key)
+    for setting in f"{name}={rest}".split(","):
+        key, equals, value = setting.strip(" ").partition("=")
+        reader = _SETTINGS.get(key)
         if not equals or reader is None:
-            raise InputError(f"share: unknown word {shown(word)}", hint=_ALLOWED)
+            raise InputError(f"share: unknown setting {shown(setting)}", hint=_ALLOWED)
         if key in found:
             raise InputError(f"share: {key} is said twice", hint="say it once")
         found[key] = reader(value)
@@ -246,7 +248,7 @@ def _number(text: str, unit: int) -> int | None:
     return int(whole + fraction) * unit // scale
 
 
-_WORDS: dict[str, Callable[[str], Any]] = {
+_SETTINGS: dict[str, Callable[[str], Any]] = {
     "mem": _memory,
     "weight": _weight,
     "cap": _cap,

@@ -28,7 +28,7 @@ class ShareProcess(Record):
 class ShareRow(Record):
     """A container's share of a GPU, with what the container itself lowered. used, limit: bytes; limit 0: none.
 
-    own: the words that the container lowered itself. frozen_ns: how long caps kept it off the GPU, the process that
+    own: the settings that the container lowered itself. frozen_ns: how long caps kept it off the GPU, the process that
     waited longest. notes: what deserves attention. groups: compute groups. managed: bytes of managed memory, of used.
     """
 
@@ -51,7 +51,7 @@ class ShareRow(Record):
 
 
 def lowered(gpu: ResolvedGpu, header: RegionHeader, index: int) -> tuple[ResolvedGpu, tuple[str, ...]]:
-    """What holds, and which words the container lowered; it can lower only."""
+    """What holds, and which settings the container lowered; it can lower only."""
     memory, cap, weight = header.memory[index], header.cap[index], header.weight[index]
     own = []
     if memory and (not gpu.memory or memory < gpu.memory):

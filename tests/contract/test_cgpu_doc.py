@@ -103,6 +103,6 @@ def test_every_command_that_is_named_is_there(line: str) -> None:
             assert spec.parse_gpu(word)
 
 
-@pytest.mark.parametrize("wish", re.findall(r"NVC_SHARE=([^\s`]+)", TEXT))
-def test_its_examples_are_shares(wish: str) -> None:
-    assert spec.parse(wish)
+@pytest.mark.parametrize("share", re.findall(r"NVC_SHARE=([^\s`]+)", TEXT))
+def test_its_examples_are_shares(share: str) -> None:
+    assert spec.parse(share)

@@ -16,7 +16,8 @@ from nvc.base.errors import InputError
 from nvc.base.log import Log
 from nvc.cdi import hooks
 from nvc.doctor import runner
-from nvc.request.injection import ShareWish
+from nvc.request import injection
+from nvc.request.injection import ShareRequest
 from nvc.share import policyfile
 from tests.support.doctor_tree import CHECKS, Tree
 
@@ -76,7 +77,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "hook": lambda path: hook_config.load(path, {}),
     "share": policyfile.load,
     "agent": settings.load,
-    "gate": lambda path: ShareWish(config=path).may_matter(),
+    "gate": lambda path: ShareRequest(config=path).may_matter(),
 }
 
 
@@ -143,7 +144,7 @@ def test_rules_are_found_however_they_are_spelt(tmp_path: Path, text: str) -> No
     path = tmp_path / "config.toml"
     path.write_text(text)
 
-    assert ShareWish(config=str(path)).may_matter()
+    assert ShareRequest(config=str(path)).may_matter()
     assert policyfile.load(str(path)).default.memory_part == 250_000
 
 
@@ -153,20 +154,19 @@ def test_a_link_to_nothing_is_no_missing_file(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(policyfile, "CONFIG", path)
     assert policyfile.load().is_empty
     os.symlink("gone", path)
-    for read in (policyfile.load, settings.load, lambda: ShareWish(config=path).may_matter()):
+    for read in (policyfile.load, settings.load, lambda: ShareRequest(config=path).may_matter()):
         with pytest.raises(InputError, match="link"):
             read()
 
 
 def test_a_cdi_hook_refuses_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nvc.inject import planner
 
     path = tmp_path / "config.toml"
     path.write_text(f"[shres]\n{RULE}")
-    monkeypatch.setattr(planner, "NODE_CONFIG", str(path))
+    monkeypatch.setattr(injection, "NODE_CONFIG", str(path))
     monkeypatch.setattr(policyfile, "CONFIG", str(path))
     with pytest.raises(InputError, match=r"section \[shres\] is unknown"):
-        hooks.share(hooks.HookTarget(str(tmp_path)), "", "", "", Log.none())
+        hooks.share(hooks.HookTarget(str(tmp_path)), "", "", "", "", Log.none())
 
 
 # The toolkit's own file.
@@ -211,12 +211,11 @@ def test_the_nodes_rules_hold_for_a_hook_that_is_told_the_toolkits_file(
     theirs, ours = tmp_path / "nvidia-container-runtime/config.toml", tmp_path / "ours.toml"
     theirs.write_text("disable-require = true\n")
     ours.write_text(f"[share]\n{RULE}")
-    from nvc.inject import planner
 
     monkeypatch.setattr(policyfile, "CONFIG", str(ours))
-    monkeypatch.setattr(planner, "NODE_CONFIG", str(ours))
+    monkeypatch.setattr(injection, "NODE_CONFIG", str(ours))
 
-    assert ShareWish(config=str(theirs)).may_matter()
+    assert ShareRequest(config=str(theirs)).may_matter()
     assert policyfile.load(str(theirs)).default.memory_part == 250_000
 
 

@@ -15,15 +15,15 @@ SINGLE = sorted(name for name in (*dialects.VARIABLES, *dialects.IGNORED) if not
 
 
 @pytest.mark.parametrize(
-    "name", [*SINGLE, *spec._WORDS, *policy._RULES, "clamp", "allow-off", "variables", "guard", "allow-guard-off"]
+    "name", [*SINGLE, *spec._SETTINGS, *policy._RULES, "clamp", "allow-off", "variables", "guard", "allow-guard-off"]
 )
 def test_it_is_named(name: str) -> None:
     assert re.search(rf"[`\n ]{re.escape(name)}\b", TEXT)
 
 
-@pytest.mark.parametrize("wish", re.findall(r"(?:NVC_SHARE|nvc\.share|--share)=([^\s\"`()]+)", TEXT))
-def test_its_examples_are_shares(wish: str) -> None:
-    assert parse(wish)
+@pytest.mark.parametrize("share", re.findall(r"(?:NVC_SHARE|nvc\.share|--share)=([^\s\"`()]+)", TEXT))
+def test_its_examples_are_shares(share: str) -> None:
+    assert parse(share)
 
 
 def test_its_policy_is_a_policy() -> None:

@@ -58,20 +58,20 @@ def test_jetpack_chooses_mount_lists(value: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("env", [{}, {"NVIDIA_VISIBLE_DEVICES": "void"}, {"NVIDIA_VISIBLE_DEVICES": ""}])
-def test_no_wish_is_no_request(env: dict[str, str]) -> None:
+def test_nothing_asked_is_no_request(env: dict[str, str]) -> None:
     assert request(env) is None
 
 
-def test_a_wish_of_nothing_is_not_checked_further() -> None:
+def test_a_request_of_nothing_is_not_checked_further() -> None:
     assert request({"NVIDIA_MIG_CONFIG_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "bogus"}) is None
 
 
 @pytest.mark.parametrize(
-    ("privileged", "accepted", "wish"),
+    ("privileged", "accepted", "granted"),
     [(False, True, True), (True, True, True), (True, False, True), (False, False, False)],
 )
-def test_environment_of_an_unprivileged_container(privileged: bool, accepted: bool, wish: bool) -> None:
-    assert wish is (request(GPU, privileged=privileged, accept_env_unprivileged=accepted) is not None)
+def test_environment_of_an_unprivileged_container(privileged: bool, accepted: bool, granted: bool) -> None:
+    assert granted is (request(GPU, privileged=privileged, accept_env_unprivileged=accepted) is not None)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ OURS = {
     "hook.swarm",
     "nvc",
     "nvc.base.errors",
+    "nvc.base",
     "nvc.base.record",
     "rpc",
     "rpc.codec",

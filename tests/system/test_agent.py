@@ -90,7 +90,7 @@ def test_a_process_put_into_the_container_is_under_the_same_quota_which_changes_
         assert known is not None
         assert (known.gpus[0].limit, known.gpus[0].memory, known.kind) == (4 * GIB, 4 * GIB, "guard")
 
-        assert agent.call("set", container=held.name, words="mem=6Gi")["gpus"][0][1].startswith("mem=6Gi")
+        assert agent.call("set", container=held.name, spec="mem=6Gi")["gpus"][0][1].startswith("mem=6Gi")
         more = held.execute("rawalloc", "2", "1024", "0.05")
         assert (more.code, "failed=0 passed=0" in more.out) == (0, True), more.text
         # The limits file decides: a change without the agent is in force as well.
@@ -178,7 +178,7 @@ def test_a_change_is_in_force_when_its_command_returns_and_within_20_ms(
         assert "in force: the agent holds it" in share("set", held.name, "mem=3Gi")
         with Client(control) as client:
             for size in range(10):
-                client.call("set", container=held.name, words=f"mem={size + 4}Gi,weight={size + 1}")
+                client.call("set", container=held.name, spec=f"mem={size + 4}Gi,weight={size + 1}")
                 assert agent.status().tenants[0].gpus[0].limit == (size + 4) * GIB
         # The first program holds one, and there are thirteen.
         more = held.execute("rawalloc", "12", "1024", "0.05")

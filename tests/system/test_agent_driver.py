@@ -84,7 +84,7 @@ def test_calls_of_the_driver_that_fail_are_not_charged(
 ) -> None:
     with Held(behind(bed, runc, agent), tenant(tree, "1", "1024", "0", share="mem=1Gi")) as held:
         assert held.line() == "held"
-        agent.call("set", container=held.name, words="mem=4Gi")
+        agent.call("set", container=held.name, spec="mem=4Gi")
         # The second allocation fails: the program hears of it, and the share has as much room as before.
         fault(agent, ALLOC, VIDEO_MEMORY, TIMEOUT, after=2)
         failed = held.execute("rawalloc", "3", "1024", "once")

@@ -96,9 +96,9 @@ def test_a_container_that_did_not_arrive_leaves_no_registration(
     bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
 ) -> None:
     hooks = {"prestart": [bed.shell_hook("exit 3")]}
-    wished = Container(tree, ONCE, gpu_env("all"), hooks, annotations={"nvc.share": SHARE})
+    container = Container(tree, ONCE, gpu_env("all"), hooks, annotations={"nvc.share": SHARE})
     wrapped, config = behind(bed, runc, agent), rules(bed.directory("etc"), agent, "auto")
-    bundle, name = bed.bundle(wished), bed.name("c")
+    bundle, name = bed.bundle(container), bed.name("c")
     failed = bed.call(*wrapped.command(bed.commands.runtime, "run", "--bundle", str(bundle), name))
     assert failed.code != 0
     assert len(of(agent, "register", name)) == 1

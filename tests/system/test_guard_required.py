@@ -51,9 +51,9 @@ def test_a_profile_that_claims_the_guard_starts_nothing(
 ) -> None:
     """Attack (P3, H5): the profile's metadata was believed, so no library was put in, and nothing was announced."""
     profile = foreign(kind, f"{agent.directory}/listen", str(stranger))
-    wished = Container(tree, ONCE, gpu_env("all"), annotations={"nvc.share": SHARE})
+    container = Container(tree, ONCE, gpu_env("all"), annotations={"nvc.share": SHARE})
     for guard in ("auto", "require"):
-        result = behind(bed, runc, agent, guard).run(wished, edit=seccomp(profile))
+        result = behind(bed, runc, agent, guard).run(container, edit=seccomp(profile))
         assert not is_beyond(result), f"the whole GPU: {result.out}"
         assert (result.code != 0, result.out) == (True, ""), result.text
         assert "it announces calls to a listener already" in result.text
@@ -79,8 +79,8 @@ def test_a_tracer_cannot_let_calls_pass(bed: Bed, runc: OciRuntime, agent: Runni
     """Attack: SCMP_ACT_TRACE was taken for a refusal, but a tracer in the container decides (seccomp(2))."""
     traced = {"names": ["ioctl", "mmap"], "action": "SCMP_ACT_TRACE", "errnoRet": 1}
     profile = {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [NATIVE], "syscalls": [traced]}
-    wished = Container(tree, ["/bin/echo", "started"], gpu_env("all"), annotations={"nvc.share": SHARE})
-    result = behind(bed, runc, agent, "require").run(wished, edit=seccomp(profile))
+    container = Container(tree, ["/bin/echo", "started"], gpu_env("all"), annotations={"nvc.share": SHARE})
+    result = behind(bed, runc, agent, "require").run(container, edit=seccomp(profile))
 
     assert "started" not in result.out
     assert "action SCMP_ACT_TRACE for ioctl cannot be guarded" in result.text

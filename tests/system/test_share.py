@@ -149,7 +149,7 @@ def test_a_container_that_starts_again_gets_its_files_anew(bed: Bed, runc: OciRu
 
 BAD = [
     pytest.param("mem=lots", "share: mem='lots' is not an amount of memory", id="no amount"),
-    pytest.param("mem=2Gi,speed=3", "share: unknown word 'speed=3'", id="no word"),
+    pytest.param("mem=2Gi,speed=3", "share: unknown setting 'speed=3'", id="no setting"),
     pytest.param("mem=9000Gi", "mem=9000Gi is more than GPU 0 has", id="more than there is"),
 ]
 

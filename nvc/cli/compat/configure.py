@@ -9,7 +9,7 @@ from nvc.base.record import Record
 from nvc.cli.compat import devices
 from nvc.cli.compat.devices import DeviceRequest
 from nvc.inject.planner import plan
-from nvc.request.injection import ShareWish, Wishes
+from nvc.request.injection import InjectionRequest, ShareRequest
 from nvc.request.options import TEXT_LIMIT, ContainerOptions, LibraryOptions, container_options
 
 TYPE_CHECKING = False
@@ -116,7 +116,7 @@ def run(request: ConfigureRequest, settings: Settings, library: Library, log: Lo
     with settings.open(library, log, request.devices.imex) as context:
         container = library.ContainerConfig(pid=request.pid, rootfs=request.rootfs, ldconfig=request.ldconfig)
         with context.container(container, request.container, early=True) as session:
-            plan(_wishes(request), context, session)
+            plan(_injection(request), context, session)
             if request.dry_run:
                 from nvc.cli.compat import dryrun
 
@@ -126,14 +126,14 @@ def run(request: ConfigureRequest, settings: Settings, library: Library, log: Lo
     return 0
 
 
-def _wishes(request: ConfigureRequest) -> Wishes:
+def _injection(request: ConfigureRequest) -> InjectionRequest:
     chosen = request.devices
-    return Wishes(
+    return InjectionRequest(
         chosen.devices or (),
         chosen.mig_config,
         chosen.mig_monitor,
         chosen.imex,
         request.requirements,
         chosen.driver,
-        ShareWish(option=request.share),
+        ShareRequest(option=request.share),
     )

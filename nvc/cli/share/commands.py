@@ -20,7 +20,7 @@ from nvc.guard.protocol import CONTROL
 from nvc.share import change, policyfile, region, store, view
 from nvc.share import limits as limits_file
 from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT, GpuShare
-from nvc.share.policy import as_wish
+from nvc.share.policy import as_gpu_share
 from nvc.share.spec import format_gpu, format_memory, parse_gpu
 
 if TYPE_CHECKING:
@@ -195,11 +195,11 @@ def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: s
         raise UsageError("set takes a container and words", hint="nvc-py share set CONTAINER mem=10Gi; see share ls")
     with store.find(arguments[0], _store()) as entry:
         with share_agent.guarding(entry, socket) as agent:
-            fields = {"words": arguments[1], "gpu": selector or None, "force": force or None}
+            fields = {"spec": arguments[1], "gpu": selector or None, "force": force or None}
             done = agent.call("set", **fields) if agent is not None else None
         if done is not None:
-            for uuid, words in cast("list[tuple[str, str]]", done["gpus"]):
-                click.echo(f"{entry.name[:12]} {uuid} {words}")
+            for uuid, spec in cast("list[tuple[str, str]]", done["gpus"]):
+                click.echo(f"{entry.name[:12]} {uuid} {spec}")
             click.echo("in force: the agent holds it")
             return
         entry.lock()
@@ -207,7 +207,9 @@ def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: s
             entry, policyfile.load(), wanted, selector, lambda: _inventory(settings), force=force
         )
         for position in places:
-            click.echo(f"{entry.name[:12]} {after.gpus[position].uuid} {format_gpu(as_wish(after.gpus[position]))}")
+            click.echo(
+                f"{entry.name[:12]} {after.gpus[position].uuid} {format_gpu(as_gpu_share(after.gpus[position]))}"
+            )
         if agent is not None:
             return
         from nvc.share import outside
@@ -371,7 +373,7 @@ def _check_lower(has: ResolvedGpu, wanted: GpuShare) -> None:
         above = f"weight={wanted.weight}"
     if above:
         raise InputError(
-            f"{above} is more than {has.uuid} gives this container", hint=f"it has {format_gpu(as_wish(has))}"
+            f"{above} is more than {has.uuid} gives this container", hint=f"it has {format_gpu(as_gpu_share(has))}"
         )
 
 

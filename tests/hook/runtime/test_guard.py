@@ -18,7 +18,7 @@ from hook.runtime.modify import modify
 from hook.runtime.shares import ShareStep
 from nvc.base.errors import AgentError, InputError, PrivilegeError
 from nvc.guard import registered
-from nvc.inject import planner
+from nvc.request import injection
 from nvc.share import policyfile
 from nvc.sim import create
 from tests.hook.runtime.conftest import Bench
@@ -47,7 +47,7 @@ class GuardBench:
         self.config = bench.path / "etc/nvc/config.toml"
         patch.setenv("XDG_CONFIG_HOME", str(bench.path / "etc"))
         patch.setattr(policyfile, "CONFIG", str(self.config))
-        patch.setattr(planner, "NODE_CONFIG", str(self.config))
+        patch.setattr(injection, "NODE_CONFIG", str(self.config))
         self.agent: FakeAgent | None = None
 
     def listen(self) -> None:

@@ -28,7 +28,7 @@ USER, GROUP, OTHER = 65534, 64242, 64243
 REQUESTS: dict[str, dict[str, object]] = {
     "status": {},
     "events": {},
-    "set": {"container": "c", "words": "mem=1Gi"},
+    "set": {"container": "c", "spec": "mem=1Gi"},
     "pause": {"container": "c"},
     "resume": {"container": "c"},
     "policy": {"policy": "soft"},

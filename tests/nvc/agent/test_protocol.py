@@ -48,7 +48,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 def test_a_message_is_one_line_whatever_is_in_it() -> None:
-    message = {"verb": "set", "container": "a\nb\u2028\udcff", "words": "mem=1Gi"}
+    message = {"verb": "set", "container": "a\nb\u2028\udcff", "spec": "mem=1Gi"}
 
     line = encode(message)
 
@@ -67,7 +67,7 @@ def test_what_is_no_object_is_refused_with_a_reason(line: bytes) -> None:
 
 def test_no_message_is_longer_than_the_limit() -> None:
     with pytest.raises(AgentError, match="longer than"):
-        encode({"verb": "set", "words": "x" * protocol.LIMIT})
+        encode({"verb": "set", "spec": "x" * protocol.LIMIT})
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_no_message_is_longer_than_the_limit() -> None:
         ({"verb": ["status"]}, "no verb"),
         ({"verb": "pause"}, "pause needs the field container"),
         ({"verb": "pause", "container": 7}, "container is to be a str, not a int"),
-        ({"verb": "set", "container": "a", "words": "b", "force": 1}, "force is to be a bool"),
+        ({"verb": "set", "container": "a", "spec": "b", "force": 1}, "force is to be a bool"),
         ({"verb": "attach", "pid": True}, "pid is to be a int, not a bool"),
         ({"verb": "status", "extra": 1}, "status has no field 'extra'"),
     ],
@@ -122,8 +122,8 @@ def test_the_client_asks_several_times_on_one_connection(serve: Serve) -> None:
 
     with Client(serve(function)) as client:
         assert client.call("status") == {"number": 1}
-        assert client.call("set", container="a", words="mem=1Gi", gpu=None) == {"number": 2}
-    assert asked == [{"verb": "status"}, {"verb": "set", "container": "a", "words": "mem=1Gi"}]
+        assert client.call("set", container="a", spec="mem=1Gi", gpu=None) == {"number": 2}
+    assert asked == [{"verb": "status"}, {"verb": "set", "container": "a", "spec": "mem=1Gi"}]
 
 
 def test_a_client_says_that_no_agent_listens(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from nvc.inject.api import Config, ContainerConfig, ContainerOptions, Context, L
 from nvc.inject.planner import plan
 from nvc.model import CSV_DIRECTORY, TEGRA, WSL, Container, DeviceNode, DriverFile, DriverInfo, Gpu, ProcFile
 from nvc.request.capabilities import WORDS, DriverCapabilities
-from nvc.request.injection import Wishes
+from nvc.request.injection import InjectionRequest
 from nvc.sim.create import create
 from nvc.sim.description import load
 from nvc.sim.platforms import store
@@ -65,7 +65,7 @@ def configure(
     with Context(Config(sim=str(machine))) as context:
         options = ContainerOptions(supervised=True, no_cgroups=True, capabilities=(capability,))
         with context.container(ContainerConfig(pid, str(rootfs)), options) as session:
-            plan(Wishes((devices,), requirements=requirements), context, session)
+            plan(InjectionRequest((devices,), requirements=requirements), context, session)
             session.apply()
             return session.plan
 
@@ -291,7 +291,7 @@ def test_compat_libraries_are_for_nvidias_module_only(machines: Path, rootfs: Pa
         config = ContainerConfig(None, str(rootfs))
         options = ContainerOptions(no_cgroups=True, capabilities=("compute",), compat_mode="ldconfig")
         with context.container(config, options) as session:
-            plan(Wishes(("all",)), context, session)
+            plan(InjectionRequest(("all",)), context, session)
             (cache,) = [operation for operation in session.plan if isinstance(operation, UpdateLdcache)]
     assert any("compat" in directory for directory in cache.directories) is used
 
@@ -323,7 +323,7 @@ def test_a_requirement_that_does_not_hold(
 def test_the_base_set_can_be_said(machines: Path) -> None:
     with Context(Config(sim=str(machines / "tegra-orin"))) as context:
         recorder = _Recorder()
-        plan(Wishes(("0",), requirements=("csv-mounts=base-only",)), context, recorder)  # type: ignore[arg-type]
+        plan(InjectionRequest(("0",), requirements=("csv-mounts=base-only",)), context, recorder)  # type: ignore[arg-type]
     assert not any("cudnn" in file.path for file in recorder.driver.components)
 
 

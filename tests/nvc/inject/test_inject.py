@@ -12,7 +12,7 @@ from nvc.base.log import Log
 from nvc.container.operations import BindMount, ShareFiles
 from nvc.inject import share
 from nvc.model import TEGRA, Container, DeviceNode, DriverInfo, Gpu, Host, MigDevice, MigSelection, Nvcap, Selection
-from nvc.request.injection import ShareWish
+from nvc.request.injection import ShareRequest
 from nvc.share import abi, place, policyfile, store
 from nvc.share.limits import NODE_CONTROL, NODE_GPU, NODE_UVM, LimitsNode
 
@@ -45,14 +45,14 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def wish(tmp_path: Path) -> ShareWish:
+def asked(tmp_path: Path) -> ShareRequest:
     (tmp_path / "config.toml").write_text("")
-    return ShareWish(option="mem=10Gi,cap=50%", config=str(tmp_path / "config.toml"), container="abc")
+    return ShareRequest(option="mem=10Gi,cap=50%", config=str(tmp_path / "config.toml"), container="abc")
 
 
-def test_the_selected_gpus_their_nodes_and_the_driver_are_in_the_limits(tmp_path: Path, wish: ShareWish) -> None:
+def test_the_selected_gpus_their_nodes_and_the_driver_are_in_the_limits(tmp_path: Path, asked: ShareRequest) -> None:
     selection = Selection(gpus=(gpu(2), gpu(0)))
-    resolved, operations = share.plan(wish, selection, Host(root=str(tmp_path)), driver(), CONTAINER, Log.none())
+    resolved, operations = share.plan(asked, selection, Host(root=str(tmp_path)), driver(), CONTAINER, Log.none())
     files = operations[0]
 
     assert isinstance(files, ShareFiles)
@@ -73,11 +73,11 @@ def test_the_selected_gpus_their_nodes_and_the_driver_are_in_the_limits(tmp_path
     assert resolved.source == "--share"
 
 
-def test_nodes_of_the_simulated_machine_are_known_by_file(tmp_path: Path, wish: ShareWish) -> None:
+def test_nodes_of_the_simulated_machine_are_known_by_file(tmp_path: Path, asked: ShareRequest) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidia0").write_text("")
     _, (files, *_) = share.plan(
-        wish, Selection(gpus=(gpu(0),)), Host(root=str(tmp_path)), driver(), CONTAINER, Log.none()
+        asked, Selection(gpus=(gpu(0),)), Host(root=str(tmp_path)), driver(), CONTAINER, Log.none()
     )
     status = (tmp_path / "dev/nvidia0").stat()
 
@@ -85,9 +85,14 @@ def test_nodes_of_the_simulated_machine_are_known_by_file(tmp_path: Path, wish: 
     assert files.limits.nodes[-1] == LimitsNode(NODE_GPU, 0, status.st_dev, status.st_ino)
 
 
-def test_a_container_without_an_id_is_known_by_its_first_process(tmp_path: Path, wish: ShareWish) -> None:
+def test_a_container_without_an_id_is_known_by_its_first_process(tmp_path: Path, asked: ShareRequest) -> None:
     _, (files, *_) = share.plan(
-        wish.replace(container=""), Selection(gpus=(gpu(0),)), Host(root=str(tmp_path)), driver(), CONTAINER, Log.none()
+        asked.replace(container=""),
+        Selection(gpus=(gpu(0),)),
+        Host(root=str(tmp_path)),
+        driver(),
+        CONTAINER,
+        Log.none(),
     )
 
     assert isinstance(files, ShareFiles)
@@ -108,10 +113,10 @@ def test_a_container_without_an_id_is_known_by_its_first_process(tmp_path: Path,
     ],
 )
 def test_a_second_library_comes_where_the_first_cannot_do(
-    tmp_path: Path, wish: ShareWish, log: Log, version: str, option: str, kinds: tuple[str, ...]
+    tmp_path: Path, asked: ShareRequest, log: Log, version: str, option: str, kinds: tuple[str, ...]
 ) -> None:
     _, (files, *_) = share.plan(
-        wish.replace(option=option),
+        asked.replace(option=option),
         Selection(gpus=(gpu(0), gpu(1))),
         Host(root=str(tmp_path)),
         driver(version),
@@ -134,7 +139,7 @@ def test_a_second_library_comes_where_the_first_cannot_do(
 )
 def test_under_the_guard_only_what_needs_a_library_in_the_process_loads_one(
     tmp_path: Path,
-    wish: ShareWish,
+    asked: ShareRequest,
     log: Log,
     version: str,
     option: str,
@@ -142,7 +147,7 @@ def test_under_the_guard_only_what_needs_a_library_in_the_process_loads_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(share, "is_guarded", lambda *_: True)
-    asked = wish.replace(option=option)
+    asked = asked.replace(option=option)
     _, (files, *mounts) = share.plan(
         asked, Selection(gpus=(gpu(0),)), Host(root=str(tmp_path)), driver(version), CONTAINER, log
     )
@@ -153,25 +158,25 @@ def test_under_the_guard_only_what_needs_a_library_in_the_process_loads_one(
     assert bool(mounts) == bool(kinds), "a container without a library has no file of the host's"
 
 
-def test_a_mig_device_is_refused_by_name(tmp_path: Path, wish: ShareWish) -> None:
+def test_a_mig_device_is_refused_by_name(tmp_path: Path, asked: ShareRequest) -> None:
     parent = gpu(0, (MIG,))
     selection = Selection(gpus=(parent,), migs=(MigSelection(parent, MIG),))
     with pytest.raises(InputError, match="--share: a MIG device cannot be shared"):
-        share.plan(wish, selection, Host(root=str(tmp_path)), driver(), CONTAINER, Log.none())
+        share.plan(asked, selection, Host(root=str(tmp_path)), driver(), CONTAINER, Log.none())
 
 
-def test_without_a_wish_and_a_default_nothing_is_done(tmp_path: Path, wish: ShareWish) -> None:
+def test_without_a_request_and_a_default_nothing_is_done(tmp_path: Path, asked: ShareRequest) -> None:
     for option in ("", "off"):
         resolved, operations = share.plan(
-            wish.replace(option=option), Selection(gpus=(gpu(0),)), Host(), driver(), CONTAINER, Log.none()
+            asked.replace(option=option), Selection(gpus=(gpu(0),)), Host(), driver(), CONTAINER, Log.none()
         )
         assert (bool(resolved), operations) == (False, ())
 
 
-def test_the_nodes_default_holds_without_a_request(tmp_path: Path, wish: ShareWish) -> None:
+def test_the_nodes_default_holds_without_a_request(tmp_path: Path, asked: ShareRequest) -> None:
     (tmp_path / "config.toml").write_text('[share]\ndefault = "mem=25%"\n')
     resolved, operations = share.plan(
-        wish.replace(option=""), Selection(gpus=(gpu(1),)), Host(), driver(), CONTAINER, Log.none()
+        asked.replace(option=""), Selection(gpus=(gpu(1),)), Host(), driver(), CONTAINER, Log.none()
     )
 
     assert (resolved.source, resolved.gpus[0].memory, len(operations)) == ("default", 25 << 30, 5)
@@ -179,12 +184,12 @@ def test_the_nodes_default_holds_without_a_request(tmp_path: Path, wish: ShareWi
 
 @pytest.mark.parametrize("command", ["nvc-hook", "configure"])
 def test_a_node_that_requires_the_guard_gives_no_share_without_it(
-    tmp_path: Path, wish: ShareWish, monkeypatch: pytest.MonkeyPatch, command: str
+    tmp_path: Path, asked: ShareRequest, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """Attack (P1): only nvc-runtime looked, and each of these gave a share that a library held."""
     (tmp_path / "config.toml").write_text(f'[agent]\ndirectory = "{tmp_path}"\n[share]\nguard = "require"\n')
     monkeypatch.setattr(policyfile, "CONFIG", str(tmp_path / "config.toml"))
-    asked = ShareWish(option="mem=1Gi") if command == "configure" else wish.replace(bundle=str(tmp_path))
+    asked = ShareRequest(option="mem=1Gi") if command == "configure" else asked.replace(bundle=str(tmp_path))
     with pytest.raises(PrivilegeError, match="this node requires a guard for shares, and this container has none"):
         share.plan(asked, Selection(gpus=(gpu(0),)), Host(), driver(), CONTAINER, Log.none())
     for without in ("off", ""):
@@ -194,24 +199,28 @@ def test_a_node_that_requires_the_guard_gives_no_share_without_it(
         assert not found, "a container without a share starts"
 
 
-def test_a_request_for_more_than_the_node_gives_is_refused_by_its_word(tmp_path: Path, wish: ShareWish) -> None:
+def test_a_request_for_more_than_the_node_gives_is_refused_by_its_word(tmp_path: Path, asked: ShareRequest) -> None:
     (tmp_path / "config.toml").write_text('[share]\nmaximum = "cap=25%"\n')
     with pytest.raises(InputError, match="cap=50% is more than this node gives"):
-        share.plan(wish, Selection(gpus=(gpu(1),)), Host(), driver(), CONTAINER, Log.none())
+        share.plan(asked, Selection(gpus=(gpu(1),)), Host(), driver(), CONTAINER, Log.none())
 
 
-def test_another_platforms_driver_has_no_shares(tmp_path: Path, wish: ShareWish, log: Log) -> None:
+def test_another_platforms_driver_has_no_shares(tmp_path: Path, asked: ShareRequest, log: Log) -> None:
     tegra = driver(platform=TEGRA)
     with pytest.raises(InputError, match="shares are not for tegra"):
-        share.plan(wish, Selection(gpus=(gpu(0),)), Host(), tegra, CONTAINER, log)
+        share.plan(asked, Selection(gpus=(gpu(0),)), Host(), tegra, CONTAINER, log)
     (tmp_path / "config.toml").write_text('[share]\ndefault = "mem=25%"\n')
-    resolved, operations = share.plan(wish.replace(option=""), Selection(gpus=(gpu(0),)), Host(), tegra, CONTAINER, log)
+    resolved, operations = share.plan(
+        asked.replace(option=""), Selection(gpus=(gpu(0),)), Host(), tegra, CONTAINER, log
+    )
 
     assert (bool(resolved), operations) == (False, ())
     assert "the node's default is left out" in (tmp_path / "log").read_text()
 
 
-def test_libraries_that_are_not_installed_fail_the_container(monkeypatch: pytest.MonkeyPatch, wish: ShareWish) -> None:
+def test_libraries_that_are_not_installed_fail_the_container(
+    monkeypatch: pytest.MonkeyPatch, asked: ShareRequest
+) -> None:
     monkeypatch.setattr(share.preload, "directory", lambda: "")
     with pytest.raises(MountError, match="are not installed"):
-        share.plan(wish, Selection(gpus=(gpu(0),)), Host(), driver(), CONTAINER, Log.none())
+        share.plan(asked, Selection(gpus=(gpu(0),)), Host(), driver(), CONTAINER, Log.none())

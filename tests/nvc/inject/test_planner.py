@@ -12,7 +12,7 @@ import pytest
 from nvc.base.errors import RequirementError
 from nvc.inject.planner import mount_devices, plan
 from nvc.model import DeviceNode, DriverOptions, Gpu, MigDevice, MigSelection, Nvcap, Selection
-from nvc.request.injection import ShareWish, Wishes
+from nvc.request.injection import InjectionRequest, ShareRequest
 from nvc.share import dialects
 
 
@@ -49,7 +49,7 @@ class Recorder:
 def test_the_order_of_everything() -> None:
     recorder: Any = Recorder(Selection(gpus=GPUS[:1]))
 
-    plan(Wishes(("0",), imex=(3, 1), requirements=("cuda>=12",), driver=NO_MPS), recorder, recorder)
+    plan(InjectionRequest(("0",), imex=(3, 1), requirements=("cuda>=12",), driver=NO_MPS), recorder, recorder)
 
     assert recorder.calls == [
         ("driver_info", NO_MPS),
@@ -64,25 +64,25 @@ def test_the_order_of_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "config", "expected"),
+    ("asked", "config", "expected"),
     [
-        pytest.param(ShareWish(), "", False, id="no request"),
-        pytest.param(ShareWish(annotation="mem=1Gi"), "", True, id="annotation"),
-        pytest.param(ShareWish(option="off"), "", True, id="option"),
-        pytest.param(ShareWish(environment={"CUDA_DEVICE_MEMORY_LIMIT_0": "1g"}), "", True, id="dialect"),
-        pytest.param(ShareWish(environment={"CUDA_VERSION": "12"}), "", False, id="another variable"),
-        pytest.param(ShareWish(), "[share]\ndefault = 'mem=50%'\n", True, id="the node's rules"),
-        pytest.param(ShareWish(), "disable-require = true\n", False, id="a node without rules"),
+        pytest.param(ShareRequest(), "", False, id="no request"),
+        pytest.param(ShareRequest(annotation="mem=1Gi"), "", True, id="annotation"),
+        pytest.param(ShareRequest(option="off"), "", True, id="option"),
+        pytest.param(ShareRequest(environment={"CUDA_DEVICE_MEMORY_LIMIT_0": "1g"}), "", True, id="dialect"),
+        pytest.param(ShareRequest(environment={"CUDA_VERSION": "12"}), "", False, id="another variable"),
+        pytest.param(ShareRequest(), "[share]\ndefault = 'mem=50%'\n", True, id="the node's rules"),
+        pytest.param(ShareRequest(), "disable-require = true\n", False, id="a node without rules"),
     ],
 )
 def test_a_share_is_planned_where_one_may_be_requested(
-    tmp_path: Path, wish: ShareWish, config: str, expected: bool
+    tmp_path: Path, asked: ShareRequest, config: str, expected: bool
 ) -> None:
     (tmp_path / "config.toml").write_text(config)
-    wish = wish.replace(config=str(tmp_path / "config.toml"))
+    asked = asked.replace(config=str(tmp_path / "config.toml"))
     recorder: Any = Recorder(Selection(gpus=GPUS[:1]))
 
-    plan(Wishes(("0",), share=wish), recorder, recorder)
+    plan(InjectionRequest(("0",), share=asked), recorder, recorder)
 
     assert [call[0] for call in recorder.calls if call[0] == "share"] == ["share"] * expected
     # The loader's cache comes last: it is for all that was mounted.
@@ -90,14 +90,14 @@ def test_a_share_is_planned_where_one_may_be_requested(
 
 
 def test_every_variable_that_may_ask_is_noticed() -> None:
-    assert [name for name in dialects.VARIABLES if not ShareWish(environment={name: "1"}).may_matter()] == []
+    assert [name for name in dialects.VARIABLES if not ShareRequest(environment={name: "1"}).may_matter()] == []
 
 
 def test_a_container_without_a_share_imports_nothing_for_it() -> None:
     script = (
         "import sys, nvc.inject.api, nvc.inject.session, nvc.container.plan, nvc.container.apply, hook.inject\n"
-        "from nvc.request.injection import ShareWish\n"
-        "assert not ShareWish(environment={'PATH': '/bin'}, config='/nonexistent').may_matter()\n"
+        "from nvc.request.injection import ShareRequest\n"
+        "assert not ShareRequest(environment={'PATH': '/bin'}, config='/nonexistent').may_matter()\n"
         "print([name for name in sys.modules if name.startswith('nvc.share')])"
     )
     root = Path(__file__).parents[3]
@@ -113,7 +113,7 @@ def test_nothing_is_planned_for_a_container_that_cannot_run_here() -> None:
     recorder: Any = Recorder(Selection(gpus=GPUS), fail="require")
 
     with pytest.raises(RequirementError):
-        plan(Wishes(("all",), requirements=("cuda>=99",)), recorder, recorder)
+        plan(InjectionRequest(("all",), requirements=("cuda>=99",)), recorder, recorder)
 
     assert [call[0] for call in recorder.calls] == ["driver_info", "select", "require"]
 
@@ -121,7 +121,7 @@ def test_nothing_is_planned_for_a_container_that_cannot_run_here() -> None:
 def test_an_empty_selector_is_passed_on_to_be_refused() -> None:
     recorder: Any = Recorder(Selection())
 
-    plan(Wishes(mig_config="", mig_monitor="all"), recorder, recorder)
+    plan(InjectionRequest(mig_config="", mig_monitor="all"), recorder, recorder)
 
     assert ("select", (), "", "all", DriverOptions()) in recorder.calls
 

@@ -20,9 +20,9 @@ def test_a_plan_has_room_for_every_tenant(count: int) -> None:
     schedule = decide(tuple(Tenant(str(number), cap=100, groups=1) for number in range(count)))
     with Guard("/nowhere") as guard:
         # Two of them are there, and are off for nine tenths of the time.
-        wish = limits.encode(Limits((ResolvedGpu(UUID, 0, cap=100),), (), "580.159.04"))
+        encoded = limits.encode(Limits((ResolvedGpu(UUID, 0, cap=100),), (), "580.159.04"))
         for number in (0, count - 1):
-            guard.add(number, wish, 1)
+            guard.add(number, encoded, 1)
         phases = [(int(phase.name), 0, phase.since, phase.until) for phase in schedule.phases]
         guard.plan(limits.uuid_bytes(UUID), schedule.period, phases, 10_000)
         assert guard.renew(10_000)

@@ -16,9 +16,9 @@ WEIGHT = "ALIYUN_COM_GPU_SCHD_WEIGHT"
 
 
 def asked(**environment: str) -> Share:
-    wish = read(environment)
-    assert wish is not None
-    return wish.share
+    requested = read(environment)
+    assert requested is not None
+    return requested.share
 
 
 def everywhere(**words: object) -> Share:
@@ -96,9 +96,9 @@ def test_what_says_nothing(environment: dict[str, str]) -> None:
 def test_ours_is_before_hami_before_cgpu_before_kai() -> None:
     environment = {"NVC_SHARE": "mem=1Gi", MEMORY: "2g", CONTAINER: "4", "NVIDIA_GPU_MEMORY_LIMIT": "4096"}
     sources = []
-    while (wish := read(environment)) is not None:
-        sources.append(wish.source)
-        del environment[wish.source]
+    while (requested := read(environment)) is not None:
+        sources.append(requested.source)
+        del environment[requested.source]
     assert [OWN, MEMORY, CONTAINER, "NVIDIA_GPU_MEMORY_LIMIT"] == sources
 
 
@@ -140,9 +140,9 @@ def test_nonsense_names_its_variable(environment: dict[str, str]) -> None:
 
 
 def test_a_weight_that_cgpu_takes_for_one_is_told() -> None:
-    wish = read({WEIGHT: "0"})
-    assert wish is not None
-    assert wish.warnings
+    requested = read({WEIGHT: "0"})
+    assert requested is not None
+    assert requested.warnings
 
 
 @given(st.dictionaries(st.sampled_from(sorted(VARIABLES)), st.text(max_size=30)))

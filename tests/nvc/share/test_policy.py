@@ -32,7 +32,7 @@ def got(policy: Policy, text: str = "", **more: Any) -> ResolvedGpu:
     return found.gpus[0]
 
 
-def test_without_rules_and_wishes_there_is_no_share() -> None:
+def test_without_rules_and_requests_there_is_no_share() -> None:
     assert Resolved() == decide(Policy(), [FIRST, SECOND], environment={"NVIDIA_VISIBLE_DEVICES": "all"})
 
 
@@ -106,9 +106,9 @@ def test_more_than_the_maximum_is_refused_or_cut(word: str) -> None:
 
 @pytest.mark.parametrize("source", ["annotation", "option", "environment"])
 def test_the_maximum_holds_for_every_source(source: str) -> None:
-    wish: Any = {"NVC_SHARE": "mem=50Gi"} if source == "environment" else "mem=50Gi"
+    asked: Any = {"NVC_SHARE": "mem=50Gi"} if source == "environment" else "mem=50Gi"
     with pytest.raises(InputError, match="more than this node gives"):
-        decide(rules(maximum="mem=10Gi"), [FIRST], **{source: wish})
+        decide(rules(maximum="mem=10Gi"), [FIRST], **{source: asked})
 
 
 def test_off_needs_to_be_allowed_where_there_are_rules() -> None:
@@ -163,7 +163,7 @@ def test_a_container_without_gpus_has_no_share() -> None:
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_any_wish_ends_in_a_share_or_a_message(annotation: str, variable: str) -> None:
+def test_any_request_ends_in_a_share_or_a_message(annotation: str, variable: str) -> None:
     try:
         decide(rules(maximum="mem=50%"), [FIRST], annotation=annotation, environment={"NVC_SHARE": variable})
     except InputError as error:

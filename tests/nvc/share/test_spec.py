@@ -22,7 +22,7 @@ def gpu_shares(draw: st.DrawFn) -> GpuShare:
             st.tuples(st.just(0), st.integers(1, WHOLE_MEMORY)),
         )
     )
-    wish = GpuShare(
+    share = GpuShare(
         memory,
         part,
         draw(st.one_of(st.just(0), st.integers(10, 1000))),
@@ -30,7 +30,7 @@ def gpu_shares(draw: st.DrawFn) -> GpuShare:
         draw(st.sampled_from(("", *PRIORITIES))),
         draw(st.sampled_from((None, True, False))),
     )
-    return wish if wish != GpuShare() else GpuShare(weight=1)
+    return share if share != GpuShare() else GpuShare(weight=1)
 
 
 SELECTORS = st.one_of(
@@ -106,9 +106,9 @@ def test_off_is_no_share() -> None:
     [
         ("", "a part is empty"),
         ("mem=1Gi;", "a part is empty"),
-        ("mem", "'mem' is not a word"),
-        ("memory=1Gi", "unknown word 'memory=1Gi'"),
-        ("mem=1Gi,", "unknown word ''"),
+        ("mem", "'mem' is not a setting"),
+        ("memory=1Gi", "unknown setting 'memory=1Gi'"),
+        ("mem=1Gi,", "unknown setting ''"),
         ("mem=", "mem=''"),
         ("mem=0", "mem='0' is nothing"),
         ("mem=10", "mem='10' is 10 bytes, with which nothing computes"),
@@ -149,13 +149,13 @@ def test_off_is_no_share() -> None:
         ("#:mem=1Gi", "'#' names no GPU"),
         ("99999:mem=1Gi", "names no GPU"),
         ("GPU-1:mem=1Gi", "names no GPU"),
-        ("off,mem=1Gi", "unknown word 'off'"),
-        ("0:off", "not a word"),
+        ("off,mem=1Gi", "unknown setting 'off'"),
+        ("0:off", "not a setting"),
         ("mem=1Gi;off", "off stands alone"),
-        ("mem=\uff110Gi", "characters that no word has"),
-        ("mem=1Gi\n", "characters that no word has"),
-        ("mem=1Gi\0", "characters that no word has"),
-        ("mem=\x1b[2J", "characters that no word has"),
+        ("mem=\uff110Gi", "characters that no setting has"),
+        ("mem=1Gi\n", "characters that no setting has"),
+        ("mem=1Gi\0", "characters that no setting has"),
+        ("mem=\x1b[2J", "characters that no setting has"),
         ("mem=1Gi," * (TEXT_LIMIT // 4), "characters are too many"),
         (";".join(f"{n}:mem=1Gi" for n in range(GPU_LIMIT + 1)), "33 GPUs are named"),
     ],

@@ -118,7 +118,7 @@ def test_set_keeps_to_the_maximum_unless_forced(share: Share, container: str) ->
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("set", "abc"), "not a word"),
+        (("set", "abc"), "not a setting"),
         (("set", "mem=1Gi"), "takes a container and words"),
         (("set", "xyz", "mem=1Gi"), "no container 'xyz'"),
         (("set", "abc", "mem=lots"), "mem='lots'"),

@@ -75,7 +75,7 @@ def test_a_guarded_container_is_changed_by_the_agent(share: Share, entry: str, t
         assert share("resume") == (0, "abcdef is resumed: the agent holds it\n", "")
         said = [request for request in agent.asked if request["verb"] != "status"]
     assert said == [
-        {"verb": "set", "container": "abcdef", "words": "mem=6Gi", "gpu": "#0", "force": True},
+        {"verb": "set", "container": "abcdef", "spec": "mem=6Gi", "gpu": "#0", "force": True},
         {"verb": "pause", "container": "abcdef"},
         {"verb": "resume", "container": "abcdef"},
     ]
