@@ -77,7 +77,7 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
 int guard_tenant_listen (struct guard *guard, uint32_t id, int listener);
 /*
  * A file of at least 8 bytes for the id of the notification in hand, 0 while there is none: what outlives this process
- * tells the next one which call nobody will answer (docs/internals/guard.md, "When the reader dies"). The caller
+ * tells the next one which call nobody will answer (docs/internals/guard.md, "Agent crash during a call"). The caller
  * keeps and closes its own descriptor. Before guard_tenant_listen. -errno of mmap.
  */
 int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file);

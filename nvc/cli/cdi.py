@@ -87,8 +87,8 @@ def cdi() -> None:
     "--share",
     is_flag=False,
     flag_value="",
-    metavar="[=WORDS]",
-    help="Containers may have a share of their GPUs: as annotation or variable say, else WORDS (mem=10Gi,cap=50%).",
+    metavar="[=SPEC]",
+    help="Containers may have a share of their GPUs: SPEC (mem=10Gi,cap=50%), else by annotation or variable.",
 )
 @click.option("--no-all-device", is_flag=True, help="Make no device `all`.")
 @click.option("--csv-all", "every_list", is_flag=True, help="On a Tegra: every mount list, not only the base set.")

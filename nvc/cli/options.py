@@ -94,7 +94,7 @@ CONFIGURE = (
     Option(
         "share",
         "",
-        "WORDS",
+        "SPEC",
         "Let the container use a part of its GPUs: mem=10Gi,weight=30,cap=50%,priority=high; or off.",
         extra=True,
     ),

@@ -1,4 +1,4 @@
-"""What is said of hostile programs is the same everywhere, until the issue about them is resolved."""
+"""What is said of hostile programs is the same everywhere."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ISSUE = "Enforcement of shares against hostile programs"
 #: Where a reader learns what a guard is.
-PAGES = ("README.md", "SECURITY.md", "docs/internals/guard.md")
+PAGES = ("README.md", "SECURITY.md", "docs/user/guard.md", "docs/internals/guard.md")
+#: Every page for readers; records of past runs stay as they were.
+ALL = sorted(
+    str(path.relative_to(ROOT))
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
+    if path.parent.name != "measured"
+)
 
 
 def text(page: str) -> str:
@@ -19,13 +24,14 @@ def text(page: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_says_what_the_guard_does_not_hold(page: str) -> None:
-    assert ISSUE in text(page)
-    assert re.search(r"race(s)? (its|the) calls", text(page))
-    assert re.search(r"reuse(s)? handles", text(page))
+    assert "does not hold against programs that race its calls or reuse handles" in text(page).replace("*", "")
+    assert "Not yet" in text(page)
+    assert "SECURITY.md" in text(page) or page == "SECURITY.md"
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize("page", ALL)
 def test_no_page_promises_more(page: str) -> None:
+    assert "Enforcement of shares against hostile programs" not in text(page)  # an issue: readers do not know it
     assert not re.search(r"also against hostile|for others there is the guard|have the guard, or give", text(page))
 
 

@@ -1,6 +1,6 @@
 """The agent killed at one exact system call, about a control that the driver makes only once, on a simulated GPU.
 
-docs/internals/guard.md, "Books that survive". Memory is registered for third parties by each cuMemAlloc, which
+docs/internals/guard.md, "Ledger and recovery". Memory is registered for third parties by each cuMemAlloc, which
 reports 999 (CUDA_ERROR_UNKNOWN) when the driver refuses.
 """
 

@@ -171,7 +171,7 @@ def get(container: str | None, as_json: bool) -> None:
 
 
 @share.command("set")
-@click.argument("arguments", nargs=-1, required=True, metavar="[CONTAINER] WORDS")
+@click.argument("arguments", nargs=-1, required=True, metavar="[CONTAINER] SPEC")
 @click.option("--gpu", "selector", metavar="SELECTOR", default="", help="Only this GPU: UUID, #POSITION or index.")
 @click.option("--force", is_flag=True, help="Give more than the node's maximum.")
 @_AGENT

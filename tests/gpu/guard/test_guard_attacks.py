@@ -193,7 +193,7 @@ def test_an_attack_has_no_effect(neighbour: Neighbour, attack: Path, table: Tabl
 
 @pytest.mark.timeout(60)
 def test_page_tables_are_nobodys(neighbour: Neighbour, attack: Path, table: Table) -> None:
-    """What docs/internals/guard.md, "What it cannot see", says of them: its size, and that it ends with the process."""
+    """What docs/internals/guard.md, "Limits", says of them: its size, and that it ends with the process."""
     before, tenant = used_mib(), neighbour.guarding.tenant(memory=QUOTA)
     with Spoken(tenant.wrap([str(attack), "uvm-tables", str(PLACES)]), neighbour.environment) as attacker:
         begun, said = time.monotonic(), [attacker.line() for _ in range(2)]
