@@ -16,7 +16,7 @@ from nvc.errors import NvcError
 from nvc.injection import ShareWish, Wishes, plan
 from nvc.linux import rights
 from nvc.log import open_log
-from nvc.userspec import parse_user
+from nvc.userspec import parse_user, user_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         no_pivot=config.no_pivot,
         inside=target.pid is None,
         csv=config.csv_directory,
+        mps_user=user_id(config.mps_user, "mps.user") if config.mps_user else 0,
     )
     container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))
     wishes = Wishes(

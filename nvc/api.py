@@ -45,7 +45,7 @@ class Config(Record):
     creates. sim: directory of a simulated machine.
     timeout: seconds for one answer of a helper. cache: keep the inventory in /run/nvc. debug: log file.
     no_pivot: see ``UpdateLdcache``. inside: the caller is in the container's device cgroup already (a createContainer
-    hook), which may be opened while NVML is asked.
+    hook), which may be opened while NVML is asked. mps_user: uid whose MPS server containers may use, beside root's.
     """
 
     root: str = "/"
@@ -60,6 +60,7 @@ class Config(Record):
     no_pivot: bool = False
     inside: bool = False
     csv: str = CSV_DIRECTORY
+    mps_user: int = 0
 
 
 class Context:
@@ -112,6 +113,8 @@ class Context:
         Raises DetectionError, InitializationError.
         """
         chosen = driver_options(options)
+        if self.config.mps_user:
+            chosen = chosen.replace(mps_user=self.config.mps_user)
         found = self._inventories.get(chosen)
         if found is None:
             from nvc.driver.inventory import cache_path, load

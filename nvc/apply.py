@@ -17,11 +17,21 @@ import sys
 from nvc import execute, ldcache
 from nvc.errors import ContainerError, LdcacheError, MountError, NvcError, reason
 from nvc.execute import ATTRIBUTES, EXECUTORS, Place
-from nvc.linux import cgroup, mounts, namespaces, procfd, rights
+from nvc.linux import cgroup, mounts, namespaces, owned, procfd, rights
 from nvc.linux.fd import Fd
 from nvc.linux.root import Root
 from nvc.linux.undo import Undo
-from nvc.operations import DEVICE, DIRECTORY, REGULAR, AllowDevices, BindMount, ShareFiles, Tmpfs, UpdateLdcache
+from nvc.operations import (
+    DEVICE,
+    DIRECTORY,
+    REGULAR,
+    AllowDevices,
+    BindMount,
+    EndpointMount,
+    ShareFiles,
+    Tmpfs,
+    UpdateLdcache,
+)
 from nvc.propagation import Propagation
 from rpc.stop import Deferred
 
@@ -39,6 +49,7 @@ if TYPE_CHECKING:
 
 #: Where no library is.
 _APART = ("/dev/", "/proc/", "/run/", "/var/run/")
+_OWNER_HINT = "give the link, and the directory that it is in, to root, or replace it by what it leads to"
 _SOURCE_HINT = "the driver on the host changed; if it was just updated, run with --no-cache"
 
 
@@ -131,7 +142,12 @@ def _source(root: Root, operation: BindMount, log: Log) -> Tree | None:
     """The restricted clone of a host file of the right kind; None when it is optional and not there."""
     path = operation.host_path
     try:
-        opened = _resolve_own(path) if operation.own else root.resolve(path)
+        opened = _open_source(root, operation)
+    except owned.Untrusted as error:
+        if operation.optional:
+            log.warn(f"{path} is not given to the container: {error.text}")
+            return None
+        raise MountError(f"path error: {path}: {error.text}", hint=_OWNER_HINT) from error
     except OSError as error:
         if operation.optional:
             log.warn(f"missing {path}: {reason(error)}")
@@ -148,9 +164,14 @@ def _source(root: Root, operation: BindMount, log: Log) -> Tree | None:
     return tree
 
 
-def _resolve_own(path: str) -> Fd:
-    with Root.open("/") as root:
-        return root.resolve(path)
+def _open_source(root: Root, operation: BindMount) -> Fd:
+    """What is to be mounted, pinned: all that is done with it from here on is done with this descriptor."""
+    if isinstance(operation, EndpointMount):
+        return owned.endpoint(root.fd, operation.host_path, operation.owners, operation.server).file
+    if operation.own:
+        with Root.open("/") as host:
+            return host.resolve(operation.host_path)
+    return owned.source(root.fd, operation.host_path)
 
 
 def _make_files(operation: ShareFiles, located: Located, prepared: Prepared, host: Undo, log: Log) -> None:

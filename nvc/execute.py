@@ -15,7 +15,7 @@ from nvc.linux import cgroup, mounts, syscalls
 from nvc.linux.rights import Owner
 from nvc.linux.syscalls import SyscallError
 from nvc.model import ProcFile
-from nvc.operations import AllowDevices, ApplicationProfile, BindMount, Symlink, Tmpfs
+from nvc.operations import AllowDevices, ApplicationProfile, BindMount, EndpointMount, Symlink, Tmpfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -262,6 +262,7 @@ if TYPE_CHECKING:
 #: Kind of operation -> what carries it out. AllowDevices and UpdateLdcache take more and are called by ``nvc.apply``.
 EXECUTORS: dict[type, Executor] = {
     BindMount: bind,
+    EndpointMount: bind,
     Tmpfs: tmpfs,
     ApplicationProfile: application_profile,
     Symlink: symlink,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from nvc.errors import InputError
 from nvc.model import TEGRA
 from nvc.record import Record
 
@@ -52,7 +53,7 @@ class ShareWish(Record):
             return True
         if any(name.startswith(SHARE_VARIABLES) for name in self.environment):
             return True
-        return _mentions_shares(self.config or NODE_CONFIG)
+        return _mentions(self.config or NODE_CONFIG, b"share")
 
 
 class Wishes(Record):
@@ -92,8 +93,25 @@ def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
     session.update_ldcache()
 
 
-def _mentions_shares(config: str) -> bool:
-    """Whether a configuration file may have rules for shares. A file that cannot be read may: reading it will tell."""
+def mps_user(config: str = NODE_CONFIG) -> int:
+    """The uid of key ``user`` in section [mps] of the node's configuration: whose MPS server is used beside root's.
+
+    0 without one, and where the caller may not read the file. Raises InputError for what does not make sense.
+    """
+    if not os.access(config, os.R_OK) or not _mentions(config, b"mps"):
+        return 0
+    from nvc.share import policyfile
+    from nvc.userspec import user_id
+
+    table = policyfile.read(config).get("mps", {})
+    user = table.get("user", "") if isinstance(table, dict) else None
+    if not isinstance(user, str):
+        raise InputError(f"{config}: mps.user is not a string")
+    return user_id(user, f"{config}: mps.user") if user else 0
+
+
+def _mentions(config: str, word: bytes) -> bool:
+    """Whether a configuration file may have keys of that name. One that cannot be read may: reading it will tell."""
     try:
         number = os.open(config, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -101,7 +119,7 @@ def _mentions_shares(config: str) -> bool:
     except OSError:
         return True
     try:
-        return b"share" in os.read(number, _CONFIG_LOOK)
+        return word in os.read(number, _CONFIG_LOOK)
     except OSError:
         return True
     finally:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from nvc.driver.locate import host_path, status
 from nvc.driver.places import GPUS
+from nvc.linux import owned
+from nvc.linux.root import Root
 from nvc.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nvc.model import Gpu, Host, Inventory
+    from nvc.model import DriverEndpoint, Gpu, Host, Inventory
 
 #: Nodes that a management container does not get: file systems, switches and links have services of their own.
 _NOT_MANAGED = re.compile(r"nvidia-(fs|nvswitch|nvlink)")
@@ -37,11 +39,14 @@ class Surroundings(Record):
     """library_links: (container path, text), as they are beside the driver's libraries.
 
     drm: bus id of a GPU -> its nodes. nodes: every device node of the driver, for management.
+    replaceable: of the daemons' sockets and directories those that somebody else than root could put another thing in
+    the place of. An engine mounts by name, long after somebody has looked: they are not for a spec.
     """
 
     library_links: tuple[tuple[str, str], ...] = ()
     drm: dict[str, tuple[DrmNode, ...]] = {}
     nodes: tuple[str, ...] = ()
+    replaceable: tuple[str, ...] = ()
 
 
 def gather(host: Host, inventory: Inventory) -> Surroundings:
@@ -51,7 +56,21 @@ def gather(host: Host, inventory: Inventory) -> Surroundings:
         library_links=library_links(host, (file.path for file in (*driver.libraries, *driver.libraries32))),
         drm={gpu.bus_id: nodes for gpu in inventory.gpus if (nodes := drm_nodes(host, gpu))},
         nodes=every_node(host),
+        replaceable=replaceable(host, driver.ipcs),
     )
+
+
+def replaceable(host: Host, endpoints: Iterable[DriverEndpoint]) -> tuple[str, ...]:
+    """The paths of those that a name is not enough for, or that are no longer what they were."""
+    with Root.open(host.root) as root:
+        return tuple(file.path for file in endpoints if not _is_fixed(root, file))
+
+
+def _is_fixed(root: Root, file: DriverEndpoint) -> bool:
+    try:
+        return not owned.endpoint(root.fd, file.path, file.owners, file.server).is_replaceable
+    except OSError:
+        return False
 
 
 def library_links(host: Host, libraries: Iterable[str]) -> tuple[tuple[str, str], ...]:

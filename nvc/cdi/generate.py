@@ -17,7 +17,7 @@ from nvc.cdi import rules
 from nvc.cdi.spec import CdiDevice, CdiDeviceNode, CdiEdits, CdiHook, CdiMount, CdiSpec
 from nvc.errors import DeviceError, InputError
 from nvc.model import TEGRA, WSL, Container
-from nvc.operations import DEVICE, ApplicationProfile, BindMount, Symlink, Tmpfs
+from nvc.operations import DEVICE, ENDPOINT, ApplicationProfile, BindMount, Symlink, Tmpfs
 from nvc.record import Record
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class _Maker:
         """What every container with any device gets."""
         driver = self.inventory.driver
         operations = plan.merge(plan.driver_mount(self.scope, driver, ()))
-        mounts = [o for o in operations if isinstance(o, BindMount) and o.source != DEVICE]
+        binds = (o for o in operations if isinstance(o, BindMount) and o.source != DEVICE)
+        mounts = [o for o in binds if o.source != ENDPOINT or o.host_path not in self.around.replaceable]
         links = [(o.container_path, o.text) for o in operations if isinstance(o, Symlink)]
         present = {mount.container_path for mount in mounts}
         links += self._host_links(present)

@@ -34,6 +34,8 @@ class Settings(Record):
 
     def open(self, library: Any, log: Log, imex: tuple[int, ...] = ()) -> Context:
         """A context of the library (``nvc.api``, or what a test puts in its place)."""
+        from nvc.injection import mps_user
+
         config = library.Config(
             root=self.root,
             ldcache=self.ldcache,
@@ -45,6 +47,7 @@ class Settings(Record):
             cache=self.cache,
             debug=self.debug,
             no_pivot=self.no_pivot,
+            mps_user=mps_user(),
         )
         context: Context = library.Context(config, self.library_words, log)
         return context
