@@ -58,9 +58,10 @@ class EndpointMount(BindMount):
     server: str = ""
 
     def describe(self) -> str:
-        holds = f" that holds the socket {self.server}" if self.server else ""
-        users = ", ".join(("root", *(str(uid) for uid in self.owners)))
-        return f"{super().describe()}{holds}, owned by {users}"
+        what = "directory" if self.server else "socket"
+        users = " or ".join(("root", *(f"user {uid}" for uid in self.owners)))
+        server = f" with the socket {self.server}" if self.server else ""
+        return f"mount {what} {self.host_path} of {users}{server} ({','.join(self.attributes)}), if the host has it"
 
 
 class ShareFiles(Record):

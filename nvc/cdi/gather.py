@@ -39,14 +39,15 @@ class Surroundings(Record):
     """library_links: (container path, text), as they are beside the driver's libraries.
 
     drm: bus id of a GPU -> its nodes. nodes: every device node of the driver, for management.
-    replaceable: of the daemons' sockets and directories those that somebody else than root could put another thing in
-    the place of. An engine mounts by name, long after somebody has looked: they are not for a spec.
+    endpoints: where the driver paths of the daemons' sockets and directories lead; "" for one that somebody else than
+    root could put another thing in the place of. An engine mounts by name, long after somebody has looked: such a one
+    is not for a spec.
     """
 
     library_links: tuple[tuple[str, str], ...] = ()
     drm: dict[str, tuple[DrmNode, ...]] = {}
     nodes: tuple[str, ...] = ()
-    replaceable: tuple[str, ...] = ()
+    endpoints: dict[str, str] = {}
 
 
 def gather(host: Host, inventory: Inventory) -> Surroundings:
@@ -56,21 +57,22 @@ def gather(host: Host, inventory: Inventory) -> Surroundings:
         library_links=library_links(host, (file.path for file in (*driver.libraries, *driver.libraries32))),
         drm={gpu.bus_id: nodes for gpu in inventory.gpus if (nodes := drm_nodes(host, gpu))},
         nodes=every_node(host),
-        replaceable=replaceable(host, driver.ipcs),
+        endpoints=endpoints(host, driver.ipcs),
     )
 
 
-def replaceable(host: Host, endpoints: Iterable[DriverEndpoint]) -> tuple[str, ...]:
-    """The paths of those that a name is not enough for, or that are no longer what they were."""
+def endpoints(host: Host, files: Iterable[DriverEndpoint]) -> dict[str, str]:
+    """Where each leads; "" where that is not for a name to tell, or is no longer what it was."""
     with Root.open(host.root) as root:
-        return tuple(file.path for file in endpoints if not _is_fixed(root, file))
+        return {file.path: _fixed(root, file) for file in files}
 
 
-def _is_fixed(root: Root, file: DriverEndpoint) -> bool:
+def _fixed(root: Root, file: DriverEndpoint) -> str:
     try:
-        return not owned.endpoint(root.fd, file.path, file.owners, file.server).is_replaceable
+        found = owned.endpoint(root.fd, file.path, file.owners, file.server)
     except OSError:
-        return False
+        return ""
+    return "" if found.is_replaceable else found.path
 
 
 def library_links(host: Host, libraries: Iterable[str]) -> tuple[tuple[str, str], ...]:

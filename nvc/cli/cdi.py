@@ -213,7 +213,8 @@ def left_out(inventory: Inventory, around: Surroundings) -> list[str]:
     by_name = (
         f"{path} is left out: others than root can replace it before an engine mounts it; "
         "nvc-runtime and the hook give it, and so does a spec with a directory that is root's alone, below /run"
-        for path in around.replaceable
+        for path, real in around.endpoints.items()
+        if not real
     )
     return [*by_name, *(line for line in inventory.warnings if line.startswith("skipping ipc path"))]
 

@@ -95,12 +95,16 @@ class OwnedWalk(Walk):
 
 
 class Endpoint:
-    """A pinned socket, or directory with a server's socket. is_replaceable: as of ``OwnedWalk``."""
+    """A pinned socket, or directory with a server's socket.
 
-    __slots__ = ("file", "is_replaceable")
+    path: where it is, below the root and without links. is_replaceable: as of ``OwnedWalk``.
+    """
 
-    def __init__(self, file: Fd, is_replaceable: bool) -> None:
+    __slots__ = ("file", "is_replaceable", "path")
+
+    def __init__(self, file: Fd, path: str, is_replaceable: bool) -> None:
         self.file = file
+        self.path = path
         self.is_replaceable = is_replaceable
 
 
@@ -124,7 +128,7 @@ def endpoint(root: Fd, path: str, owners: Collection[int], server: str = "") -> 
         raise Untrusted(f"{real} is not a socket")
     if server:
         _check_server(walk, found, f"{real}/{server}", server)
-    return Endpoint(found, walk.is_replaceable)
+    return Endpoint(found, real, walk.is_replaceable)
 
 
 def _check_prefix(path: str) -> None:

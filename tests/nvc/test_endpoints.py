@@ -12,13 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from hook.config import HookConfig, decode
+from hook.runtime.cdi import _trusted
+from hook.runtime.journal import Journal
 from nvc.apply import apply
 from nvc.capabilities import DriverCapabilities
+from nvc.cdi.gather import endpoints
+from nvc.cdi.spec import CdiEdits, CdiMount
 from nvc.driver.binaries import find_binaries, find_ipcs
-from nvc.errors import MountError
+from nvc.errors import InputError, MountError
+from nvc.injection import mps_user
 from nvc.linux import syscalls
 from nvc.log import Log
-from nvc.model import DriverOptions
+from nvc.model import DriverOptions, Host
 from nvc.operations import BindMount
 from nvc.plan import Scope, driver_mount
 from tests.support import injection
@@ -91,9 +97,9 @@ def meanwhile(directory: Path, work: Callable[[], None]) -> Iterator[None]:
         os.waitpid(pid, 0)
 
 
-def given(root: Path | str, rootfs: Path, environ: dict[str, str] | None = None, *, mps_user: int = 0) -> Given:
+def given(root: Path | str, rootfs: Path, environ: dict[str, str] | None = None, *, user: int = 0) -> Given:
     """What a new compute container finds mounted: path in it -> (device, inode) of what is there."""
-    options = DriverOptions(mps_user=mps_user) if mps_user else DriverOptions()
+    options = DriverOptions(mps_user=user)
     files, _ = find_ipcs(str(root), environ or {}, options)
     return mounted(root, rootfs, files)
 
@@ -314,12 +320,62 @@ def test_a_daemon_with_an_account_of_its_own(host: Path, rootfs: Path) -> None:
 
 
 @isolated
+def test_a_spec_has_what_root_alone_can_replace(host: Path) -> None:
+    """An engine mounts by name, at any time later."""
+    make_socket(host / SOCKET[1:])
+    make_socket(host / "tmp/nvidia-mps/control")
+    make_socket(host / "run/mps/control", MPS)
+    os.chown(host / "run/mps", MPS, MPS)
+    (host / "srv/mps").symlink_to("/run/mps")
+    for variable, expected in (("", ""), ("/srv/mps", "/run/mps")):
+        files, _ = find_ipcs(str(host), {"CUDA_MPS_PIPE_DIRECTORY": variable}, DriverOptions(mps_user=MPS))
+        found = endpoints(Host(root=str(host)), files)
+        assert found == {CANONICAL: SOCKET, variable or PIPES: expected}
+    os.chown(host / "run/nvidia-persistenced", NVPD, NVPD)
+    assert endpoints(Host(root=str(host)), files)[CANONICAL] == ""
+
+
+@isolated
+def test_a_spec_of_others_is_looked_at_when_it_is_used(host: Path) -> None:
+    make_socket(host / SOCKET[1:])
+    make_socket(host / "tmp/nvidia-mps/control")
+    (host / "usr/bin/nvidia-smi").touch()
+    paths = (SOCKET, CANONICAL, PIPES, "/usr/bin/nvidia-smi")
+    edits = CdiEdits(mounts=tuple(CdiMount(f"{host}{path}", path, ("rbind",)) for path in paths))
+    config = HookConfig(root=str(host))
+    kept = _trusted(edits, config, Journal())
+    assert [mount.container_path for mount in kept.mounts] == [SOCKET, CANONICAL, "/usr/bin/nvidia-smi"]
+    os.chown(host / "run/nvidia-persistenced", MALLORY, MALLORY)
+    kept = _trusted(edits, config, Journal())
+    assert [mount.container_path for mount in kept.mounts] == ["/usr/bin/nvidia-smi"]
+
+
+def test_the_user_is_named_by_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    assert mps_user(str(file)) == 0
+    for text, uid in (("[mps]\n", 0), ('[mps]\nuser = "12347"\n', MPS), ('[mps]\nuser = "root"\n', 0), ("a = 1\n", 0)):
+        file.write_text(text)
+        assert mps_user(str(file)) == uid
+        assert decode(text.encode(), "config.toml").unknown == (("a",) if text == "a = 1\n" else ())
+    for text, message in (
+        ("[mps]\nuser = 7\n", "mps.user is not a string"),
+        ('[mps]\nuser = "no such user"\n', "mps.user = 'no such user': "),
+        ("mps", "not TOML"),
+    ):
+        file.write_text(text)
+        with pytest.raises(InputError, match=message):
+            mps_user(str(file))
+    with pytest.raises(InputError, match=r"mps\.user is not a string"):
+        decode(b"[mps]\nuser = 7\n", "config.toml")
+
+
+@isolated
 def test_the_mps_server_of_a_configured_user(host: Path, rootfs: Path) -> None:
     make_socket(host / "tmp/nvidia-mps/control", MPS)
     os.chown(host / "tmp/nvidia-mps", MPS, MPS)
     assert given(host, rootfs) == {}
-    assert given(host, rootfs, mps_user=MALLORY) == {}
-    assert given(host, rootfs, mps_user=MPS).keys() == {PIPES}
+    assert given(host, rootfs, user=MALLORY) == {}
+    assert given(host, rootfs, user=MPS).keys() == {PIPES}
 
 
 @isolated
