@@ -238,7 +238,12 @@ def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Prop
                 if isinstance(operation, UpdateLdcache) and opened is not None:
                     with Deferred():
                         launched[operation] = ldcache.launch(operation, place, opened)
-            return _steps(prepared, place, container.cgroup, launched)
+            done = _steps(prepared, place, container.cgroup, launched)
+            # Together: a signal between the two would take back all but the cache.
+            with Deferred():
+                ldcache.publish(place)
+                undo.commit()
+            return done
         finally:
             for started in launched.values():
                 started.close()

@@ -148,7 +148,7 @@ class UpdateLdcache(Record):
     ldconfig: str
     directories: tuple[str, ...]
     no_pivot: bool = False
-    limit: float = 30.0
+    limit: float = 10.0
 
     def describe(self) -> str:
         return f"update /etc/ld.so.cache with {self.ldconfig} for {', '.join(self.directories)}"

@@ -173,7 +173,7 @@ def ldcache_update(
     compat: str = "",
     more: tuple[str, ...] = (),
     no_pivot: bool = False,
-    limit: float = 30.0,
+    limit: float = 10.0,
 ) -> tuple[Operation, ...]:
     """The loader cache for what was mounted (nvc_ldcache_update, 7.1); ``compat`` is searched first when given.
 

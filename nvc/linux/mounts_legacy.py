@@ -76,10 +76,7 @@ def attach(tree: Tree, target: Fd) -> Fd:
     procfd.by_path(lambda a, b: syscalls.mount(a, b, None, const.MS_BIND | recursive), source, target)
     mounted = _top(target, source, before)
     try:
-        kept = os.statvfs(mounted.fileno()).f_flag
-        flags = _mount_flags(tree.attributes) | sum(bit for flag, bit in _KEEP.items() if kept & flag)
-        remount = const.MS_BIND | const.MS_REMOUNT | flags
-        procfd.by_path(lambda path: syscalls.mount(None, path, None, remount), mounted)
+        remount(mounted, tree.attributes)
         private = const.MS_PRIVATE | const.MS_REC
         procfd.by_path(lambda path: syscalls.mount(None, path, None, private), mounted)
     except BaseException:
@@ -89,6 +86,14 @@ def attach(tree: Tree, target: Fd) -> Fd:
         release, legacy.release = legacy.release, None
         release()
     return mounted
+
+
+def remount(mounted: Fd, attributes: int) -> None:
+    """Add MOUNT_ATTR_* to the mount that ``mounted`` is the root of. Raises SyscallError."""
+    kept = os.statvfs(mounted.fileno()).f_flag
+    flags = _mount_flags(attributes) | sum(bit for flag, bit in _KEEP.items() if kept & flag)
+    both = const.MS_BIND | const.MS_REMOUNT | flags
+    procfd.by_path(lambda path: syscalls.mount(None, path, None, both), mounted)
 
 
 def _here(legacy: Legacy) -> Fd:
