@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PROGRAM = "nvc-cdi-hook"
 #: Between two hooks of one start.
 THEN = "then"
-_TIMEOUT = 30.0
+_TIMEOUT = 10.0
 _COMPAT = "/usr/local/cuda/compat"
 COMMON = (
     ("debug", "FILE", "write what is done to FILE"),

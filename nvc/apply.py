@@ -115,13 +115,14 @@ def prepare(located: Located, driver_root: str, operations: Iterable[Operation],
     prepared = Prepared()
     try:
         with Root.open(driver_root) as root:
+            sources = owned.Sources(root.fd)
             for operation in operations:
                 opened: Fd | None = None
                 if isinstance(operation, ShareFiles):
                     _make_files(operation, located, prepared, host, log)
                     continue
                 if isinstance(operation, BindMount):
-                    opened = _source(root, operation, log)
+                    opened = _source(root, sources, operation, log)
                     if opened is None:
                         continue
                 elif isinstance(operation, AllowDevices):
@@ -138,11 +139,11 @@ def prepare(located: Located, driver_root: str, operations: Iterable[Operation],
     return prepared
 
 
-def _source(root: Root, operation: BindMount, log: Log) -> Tree | None:
+def _source(root: Root, sources: owned.Sources, operation: BindMount, log: Log) -> Tree | None:
     """The restricted clone of a host file of the right kind; None when it is optional and not there."""
     path = operation.host_path
     try:
-        opened = _open_source(root, operation)
+        opened = _open_source(root, sources, operation)
     except owned.Untrusted as error:
         if operation.optional:
             log.warn(f"{path} is not given to the container: {error.text}")
@@ -164,14 +165,14 @@ def _source(root: Root, operation: BindMount, log: Log) -> Tree | None:
     return tree
 
 
-def _open_source(root: Root, operation: BindMount) -> Fd:
+def _open_source(root: Root, sources: owned.Sources, operation: BindMount) -> Fd:
     """What is to be mounted, pinned: all that is done with it from here on is done with this descriptor."""
     if isinstance(operation, EndpointMount):
         return owned.endpoint(root.fd, operation.host_path, operation.owners, operation.server).file
     if operation.own:
         with Root.open("/") as host:
             return host.resolve(operation.host_path)
-    return owned.source(root.fd, operation.host_path)
+    return sources.open(operation.host_path)
 
 
 def _make_files(operation: ShareFiles, located: Located, prepared: Prepared, host: Undo, log: Log) -> None:

@@ -69,14 +69,10 @@ class Walk:
             name = self._parent(parts)
             if not name:
                 return self.directory.duplicate(), ""
-            found = self.look(name)
+            found = open_name(self.directory, name)
             if found is None or not follow or not stat.S_ISLNK(found.stat().st_mode):
                 return found, name
             parts = self.follow(found, [])
-
-    def look(self, name: str) -> Fd | None:
-        """The entry ``name`` of where we stand, a link not followed; None when there is none. Raises SyscallError."""
-        return open_name(self.directory, name)
 
     def follow(self, link: Fd, rest: list[str]) -> list[str]:
         """The components to walk instead of the open symbolic link ``link``; goes to the root if it is absolute."""
@@ -100,10 +96,10 @@ class Walk:
                 self._stack.pop()
                 self.names.pop()
             return rest
-        found = self.look(name)
+        found = open_name(self.directory, name)
         if found is None and self._make_directory is not None:
             self._make_directory(self.directory, name)
-            found = self.look(name)
+            found = open_name(self.directory, name)
         if found is None:
             raise SyscallError(errno.ENOENT, "openat", self.directory, name)
         mode = found.stat().st_mode
