@@ -15,12 +15,13 @@ from nvc.linux import cgroup, mounts, syscalls
 from nvc.linux.rights import Owner
 from nvc.linux.syscalls import SyscallError
 from nvc.model import ProcFile
-from nvc.operations import AllowDevices, ApplicationProfile, BindMount, Symlink, Tmpfs
+from nvc.operations import AllowDevices, ApplicationProfile, BindMount, EndpointMount, Symlink, Tmpfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nvc.ldcache_snapshot import Snapshot
     from nvc.linux.fd import Fd
     from nvc.linux.root import Root
     from nvc.linux.tree import Tree
@@ -54,9 +55,12 @@ _UNREACHABLE = (errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EAGAIN)
 
 
 class Place:
-    """The container's side of a transaction: root and owner of what is made in it."""
+    """The container's side of a transaction: root and owner of what is made in it.
 
-    __slots__ = ("gid", "log", "propagation", "root", "uid", "undo")
+    snapshot: of an update of the loader cache, which is not in force yet.
+    """
+
+    __slots__ = ("gid", "log", "propagation", "root", "snapshot", "uid", "undo")
 
     def __init__(self, root: Root, owner: tuple[int, int], undo: Undo, propagation: Propagation, log: Log) -> None:
         self.root = root
@@ -64,6 +68,7 @@ class Place:
         self.undo = undo
         self.propagation = propagation
         self.log = log
+        self.snapshot: Snapshot | None = None
 
 
 def failure(action: str, path: str, error: OSError) -> MountError:
@@ -262,6 +267,7 @@ if TYPE_CHECKING:
 #: Kind of operation -> what carries it out. AllowDevices and UpdateLdcache take more and are called by ``nvc.apply``.
 EXECUTORS: dict[type, Executor] = {
     BindMount: bind,
+    EndpointMount: bind,
     Tmpfs: tmpfs,
     ApplicationProfile: application_profile,
     Symlink: symlink,

@@ -110,6 +110,20 @@ def _has_rules(config: str) -> bool:
     return bool(configfile.load(name, must_exist=False).get("share"))
 
 
+def mps_user(config: str = NODE_CONFIG) -> int:
+    """The uid of key ``user`` in section [mps] of the node's configuration: whose MPS server is used beside root's.
+
+    0 without one, and where the caller may not read the file. Raises InputError for a file that is not as it should be.
+    """
+    if not os.access(config, os.R_OK):
+        return 0
+    from nvc import configfile
+    from nvc.userspec import user_id
+
+    user = configfile.load(config).get("mps", {}).get("user", "")
+    return user_id(user, f"{config}: mps.user") if user else 0
+
+
 def _csv_mounts(wishes: Wishes, context: Context) -> Wishes:
     """On Tegra ``csv-mounts=...`` among the requirements is no condition: it chooses the mount lists.
 

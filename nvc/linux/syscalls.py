@@ -269,10 +269,12 @@ def setns(namespace: Fd, kind: int) -> None:
 def statx_mount(file: Fd) -> tuple[int, bool]:
     """statx(2): the id of the mount that ``file`` is on, and whether it is that mount's root.
 
-    Raises SyscallError ENOSYS on kernels that do not tell (before 5.8).
+    No file system is asked: one of a user's (FUSE) need not answer. Raises SyscallError ENOSYS on kernels that do not
+    tell (before 5.8).
     """
     buffer = bytearray(const.STATX_SIZE)
-    arguments = (file.fileno(), b"", const.AT_EMPTY_PATH, const.STATX_MNT_ID, buffer)
+    flags = const.AT_EMPTY_PATH | const.AT_STATX_DONT_SYNC
+    arguments = (file.fileno(), b"", flags, const.STATX_MNT_ID, buffer)
     _call("statx", arguments, (file,))
     offsets = const.STATX_OFFSETS
     mask = struct.unpack_from("=I", buffer, offsets["stx_mask"])[0]
