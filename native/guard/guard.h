@@ -38,6 +38,8 @@ struct guard_status {
     uint64_t reasons[GUARD_REASONS];
     uint64_t handling_ns; /* sum over notifications, from receiving to answering */
     uint32_t processes, listeners;
+    uint32_t waits_for, spare; /* the process, or thread, that the tenant's thread waits for; 0: it does not */
+    uint64_t waits_ns;         /* for so long */
 };
 
 /* Something worth a line in the log, or an audit. */
@@ -76,9 +78,9 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
 /* The listener's descriptor is duplicated; the caller keeps and closes its own. */
 int guard_tenant_listen (struct guard *guard, uint32_t id, int listener);
 /*
- * A file of at least 8 bytes for the id of the notification in hand, 0 while there is none: what outlives this process
- * tells the next one which call nobody will answer (docs/guard.md, "When the reader dies"). The caller keeps and closes
- * its own descriptor. Before guard_tenant_listen. -errno of mmap.
+ * A file of at least 16 bytes: the id of the notification in hand, 0 while there is none, and the process for whose memory or
+ * descriptors the tenant's thread waits, 0 while it does not. What outlives this process tells the next one which call nobody will
+ * answer (docs/guard.md, "When the reader dies"), and whom it hangs with. The caller keeps and closes its own descriptor. Before guard_tenant_listen. -errno of mmap.
  */
 int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file);
 /*

@@ -20,8 +20,8 @@ class TenantGpu(Record):
     limit, memory, managed, truth: bytes; limit 0: as much as there is; managed is part of memory; truth is what the
     driver said last, 0 when it was not asked. cap: hundredths of a percent, 0: none. weight: 0: the usual one.
     share_wished, share_got: parts of the GPU's time, 0 to 1; 0 when nobody schedules. groups: compute groups.
-    slice_us: their timeslice, 0: libcuda's own. frozen_ns: since the tenant came. cap_in_force: that its cap is kept, or
-    it is paused; says nothing without a cap.
+    slice_us: their timeslice, 0: libcuda's own. frozen_ns: since the tenant came. cap_in_force: that its cap is kept,
+    or it is paused; says nothing without a cap.
     """
 
     uuid: str

@@ -36,6 +36,8 @@ class _Status(ctypes.Structure):
         ("handling_ns", ctypes.c_uint64),
         ("processes", ctypes.c_uint32),
         ("listeners", ctypes.c_uint32),
+        *((name, ctypes.c_uint32) for name in ("waits_for", "spare")),
+        ("waits_ns", ctypes.c_uint64),
     )
 
 
@@ -91,7 +93,10 @@ class GpuStatus(Record):
 
 
 class TenantStatus(Record):
-    """A tenant: its GPUs, and what was counted since it was added. reasons: (word, count), those above 0."""
+    """A tenant: its GPUs, and what was counted since it was added. reasons: (word, count), those above 0.
+
+    waits_for: the process that the guard's thread waits for, 0: none; for so many ns.
+    """
 
     gpus: tuple[GpuStatus, ...]
     notifications: int
@@ -102,6 +107,8 @@ class TenantStatus(Record):
     handling_ns: int
     processes: int
     listeners: int
+    waits_for: int = 0
+    waits_ns: int = 0
 
 
 class Event(Record):
@@ -232,7 +239,7 @@ class Guard:
         self._check(self._library.guard_tenant_slice(self._guard, tenant, gpu, microseconds), "guard_tenant_slice")
 
     def freeze(self, tenant: int, gpu: int, frozen: bool) -> None:
-        """Take the GPU away from the tenant, or give it back, at once or after the driver's call in hand. Raises OSError."""
+        """Take the GPU away from the tenant, or give it back; now, or after the driver's call. Raises OSError."""
         result = self._library.guard_tenant_freeze(self._guard, tenant, gpu, frozen)
         if result != -errno.EBUSY:
             self._check(result, "guard_tenant_freeze")
@@ -298,7 +305,8 @@ class Guard:
         )
         reasons = tuple((text, got.reasons[index]) for index, text in enumerate(REASONS) if got.reasons[index])
         counted = (got.notifications, got.performed, got.continued, got.refused)
-        found = TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners)
+        waits = got.waits_for, got.waits_ns
+        found = TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners, *waits)
         self._status[tenant] = found
         return found
 

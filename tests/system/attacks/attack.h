@@ -106,5 +106,6 @@ attack attack_uvm, attack_uvm_tree, attack_uvm_heir, attack_unseen, attack_uvm_c
 attack attack_uvm_clone, attack_uvm_exec, attack_uvm_exec_thread, attack_idle; /* heirs.c */
 attack attack_stalled; /* stalls.c */
 attack attack_uvm_path, attack_uvm_zombies; /* maps.c */
+attack attack_fuse; /* fuse.c */
 
 #endif
