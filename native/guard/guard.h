@@ -129,7 +129,7 @@ struct guard_phases;
 #define GUARD_ATTACHED 0x80000000u
 struct guard_channel {
     uint32_t client, subdevice, channel;
-    int32_t descriptor; /* of the control node, in the process */
+    int32_t descriptor; /* of this process: a copy of the process's own, which is the control node */
 };
 struct guard_attached {
     uint64_t frozen_ns; /* of the process that was off for longest */
@@ -147,8 +147,8 @@ int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint3
 /* All plans that are in force hold for `valid` milliseconds more. -ESTALE:
  * one had ended for want of it; make them anew. */
 int guard_phases_renew (struct guard_phases *phases, uint32_t valid);
-/* One more process; pidfd is duplicated. node: the control node, as in limits. Channels of one descriptor, client and
- * subdevice lie side by side. */
+/* One more process; pidfd and descriptors are duplicated, and held until it ends or is detached. node: the control node, as in
+ * limits. Channels of one descriptor, client and subdevice lie side by side. -EBADF: a descriptor is not that node. */
 int guard_attach (struct guard_phases *phases, uint32_t id, int pidfd, const struct limits_node *node,
                   const struct guard_channel *channels, uint32_t count);
 /* Thaws and forgets all processes of the number; first take it out of the plan. */

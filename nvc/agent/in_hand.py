@@ -1,7 +1,8 @@
 """The call that an agent had in hand when it was killed: nobody else knows its id, and nobody else can answer it.
 
 The guard notes the id in a file of the tenant's (guard_tenant_in_hand), and the process that its thread waits for; the
-next agent answers EAGAIN, after which NVIDIA's libraries make the call again. Found by experiment: docs/guard.md, "When the reader dies".
+next agent answers EAGAIN, after which NVIDIA's libraries make the call again. Found by
+experiment: docs/guard.md, "When the reader dies".
 """
 
 from __future__ import annotations

