@@ -284,15 +284,17 @@ def statx_mount(file: Fd) -> tuple[int, bool]:
     return struct.unpack_from("=Q", buffer, offsets["stx_mnt_id"])[0], bool(attributes & const.STATX_ATTR_MOUNT_ROOT)
 
 
-def statx_cached(path: str) -> tuple[int, tuple[int, int], int]:
+def statx_cached(file: str | Fd) -> tuple[int, tuple[int, int], int]:
     """statx(2) with AT_STATX_DONT_SYNC: type, (st_dev, st_ino), st_rdev as the kernel has them cached for a file.
 
     The only way to examine a file without waiting for FUSE and network file systems.
     Raises SyscallError.
     """
     buffer = bytearray(const.STATX_SIZE)
-    arguments = (const.AT_FDCWD, _path(path), const.AT_STATX_DONT_SYNC, const.STATX_TYPE | const.STATX_INO, buffer)
-    _call("statx", arguments, (path,))
+    place, path, flags = const.AT_FDCWD, file if isinstance(file, str) else "", const.AT_STATX_DONT_SYNC
+    if not isinstance(file, str):
+        place, flags = file.fileno(), flags | const.AT_EMPTY_PATH
+    _call("statx", (place, _path(path), flags, const.STATX_TYPE | const.STATX_INO, buffer), (file,))
     offsets = const.STATX_OFFSETS
     (mode,) = struct.unpack_from("=H", buffer, offsets["stx_mode"])
     (inode,) = struct.unpack_from("=Q", buffer, offsets["stx_ino"])
