@@ -28,7 +28,7 @@ THEN = "then"
 MEMORY = "apply-cuda-memory-limits"
 #: How the names of hooks begin that must not be left out: what they apply to the container would be missing.
 _APPLY = "apply-"
-_TIMEOUT = 30.0
+_TIMEOUT = 10.0
 _COMPAT = "/usr/local/cuda/compat"
 COMMON = (
     ("debug", "FILE", "write what is done to FILE"),

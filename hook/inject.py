@@ -19,7 +19,7 @@ from nvc.linux import rights
 from nvc.model import DriverOptions
 from nvc.request.injection import InjectionRequest, ShareRequest
 from nvc.request.options import ContainerOptions, LibraryOptions
-from nvc.request.userspec import parse_user
+from nvc.request.userspec import parse_user, user_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         no_pivot=config.no_pivot,
         inside=target.pid is None,
         csv=config.csv_directory,
+        mps_user=user_id(config.mps_user, "mps.user") if config.mps_user else 0,
     )
     container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))
     asked = InjectionRequest(

@@ -46,6 +46,7 @@ class DriverOptions(Record):
     """The option string of ``nvc_driver_info_new`` (libnvidia-container.md 2.2.1).
 
     csv_all: on Tegra, every mount list, not only those of the base set; the reference has this option per container.
+    mps_user: uid whose MPS server is used beside root's; 0: root's alone. No option string has it: it is configured.
     """
 
     no_glvnd: bool = False
@@ -56,6 +57,7 @@ class DriverOptions(Record):
     no_fabricmanager: bool = False
     no_gsp_firmware: bool = False
     csv_all: bool = False
+    mps_user: int = 0
 
 
 class DeviceNode(Record):
@@ -69,7 +71,7 @@ class DeviceNode(Record):
 class DriverFile(Record):
     """A file (or socket, or directory) of the driver that a container may get.
 
-    path: driver path, links resolved (firmware: unresolved, as the reference prints it).
+    path: driver path, links resolved (firmware and "ipc": unresolved).
     kind: "library", "library32", "binary", "firmware" or "ipc"; of a platform's own files "store" (WSL's driver
     store) and "csv-file", "csv-directory", "csv-link" (Tegra; a link's text is in ``links``).
     capability: the driver capability it belongs to ("compute", ...), or "" for always.
@@ -80,6 +82,18 @@ class DriverFile(Record):
     kind: str
     capability: str
     links: tuple[tuple[str, str], ...] = ()
+
+
+class DriverEndpoint(DriverFile):
+    """A socket of one of the driver's daemons, or the directory of such sockets; kind "ipc".
+
+    path: driver path, links *not* resolved: it is looked up anew, step by step, when it is mounted, and is the
+    container path too. owners: uids that it may belong to beside root. server: the socket that a directory must hold,
+    or "" for a path that is a socket itself.
+    """
+
+    owners: tuple[int, ...] = ()
+    server: str = ""
 
 
 class DriverInfo(Record):
@@ -93,7 +107,7 @@ class DriverInfo(Record):
     libraries: tuple[DriverFile, ...]
     libraries32: tuple[DriverFile, ...]
     binaries: tuple[DriverFile, ...]
-    ipcs: tuple[DriverFile, ...]
+    ipcs: tuple[DriverEndpoint, ...]
     firmwares: tuple[DriverFile, ...]
     nodes: tuple[DeviceNode, ...]
     platform: str = ""

@@ -11,7 +11,8 @@ import os
 
 from hook import modes, request
 from hook.runtime import edits, hooks
-from nvc.base.errors import DeviceError, InputError
+from nvc.base.errors import DeviceError, InputError, reason
+from nvc.request.userspec import user_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hook.runtime.journal import Journal
     from nvc.cdi.files import SpecFile
     from nvc.cdi.spec import CdiEdits
+    from nvc.driver.tables import Ipc
     from nvc.inject.api import Context
 
 #: Kinds whose devices are NVIDIA's GPUs by the names that ``nvc-py cdi generate`` and nvidia-ctk give them.
@@ -63,7 +65,7 @@ def apply(
     if gpus or not names:
         unwanted = _checked(asked, gpus, bool(said), config, journal)
         collected = [_without(one, unwanted) for one in collected]
-    edits.apply(content, collected, directory, journal.warn)
+    edits.apply(content, [_trusted(one, config, journal) for one in collected], directory, journal.warn)
 
 
 def resolve(names: Sequence[str], files: Sequence[SpecFile], config: HookConfig) -> Iterator[CdiEdits]:
@@ -139,6 +141,7 @@ def _checked(
         gid=gid,
         sim=os.environ.get("NVC_SIM", ""),
         debug=config.debug,
+        mps_user=user_id(config.mps_user, "mps.user") if config.mps_user else 0,
     )
     with Context(settings) as context:
         _require(context, asked, gpus, journal)
@@ -149,6 +152,8 @@ def _checked(
         files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.ipcs, *driver.firmwares)
         unwanted = {file.path for file in files if not wants(capabilities, file)}
         unwanted -= {file.path for file in files if wants(capabilities, file)}
+        # Other programs write /var/run with its link resolved.
+        unwanted |= {path.removeprefix("/var") for path in unwanted if path.startswith("/var/run/")}
         root = context.host.root.rstrip("/")
         return frozenset(unwanted | {root + path for path in unwanted})
 
@@ -168,3 +173,49 @@ def _require(context: Context, asked: HookRequest, gpus: tuple[str, ...], journa
 def _without(one: CdiEdits, unwanted: frozenset[str]) -> CdiEdits:
     kept = tuple(mount for mount in one.mounts if mount.host_path not in unwanted)
     return one if len(kept) == len(one.mounts) else one.replace(mounts=kept)
+
+
+def _trusted(one: CdiEdits, config: HookConfig, journal: Journal) -> CdiEdits:
+    """Without the daemons' sockets and directories that others than root could replace before they are mounted.
+
+    The runtime mounts by name, and a specification may be another program's, or of another day.
+    """
+    rows = _endpoints()
+    base = (os.environ.get("NVC_SIM") or config.root).rstrip("/")
+    kept = []
+    for mount in one.mounts:
+        path = mount.host_path.removeprefix(base)
+        row = rows.get(path) or rows.get(mount.container_path)
+        problem = _problem(base or "/", path, row, config) if row is not None else ""
+        if problem:
+            journal.warn(f"{mount.host_path} is not given to the container: {problem}")
+        else:
+            kept.append(mount)
+    return one if len(kept) == len(one.mounts) else one.replace(mounts=tuple(kept))
+
+
+def _endpoints() -> dict[str, Ipc]:
+    """Each path that a specification may have for a daemon's socket, with its row."""
+    from nvc.driver.binaries import ipc_paths
+    from nvc.model import DriverOptions
+
+    rows = {row.path: row for _, row in ipc_paths({}, DriverOptions())}
+    rows |= dict(ipc_paths(os.environ, DriverOptions()))
+    # Other programs write /var/run with its link resolved.
+    return rows | {path.removeprefix("/var"): row for path, row in rows.items() if path.startswith("/var/run/")}
+
+
+def _problem(root: str, path: str, row: Ipc, config: HookConfig) -> str:
+    """Why what is at ``path`` must not be mounted by its name, or ""."""
+    from nvc.linux import owned
+    from nvc.linux.root import Root
+
+    owners = (user_id(config.mps_user, "mps.user"),) if row.variable and config.mps_user else ()
+    try:
+        with Root.open(root) as opened:
+            found = owned.endpoint(opened.fd, path, owners, row.server)
+    except owned.Untrusted as error:
+        return error.text
+    except OSError as error:
+        return reason(error)
+    return "others than root can replace it" if found.is_replaceable else ""

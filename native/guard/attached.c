@@ -1,4 +1,8 @@
-/* See attached.h, and guard.h for what callers promise. */
+/*
+ * See attached.h, and guard.h for what callers promise. The thread that keeps phases makes nothing but calls of the driver here:
+ * descriptors were copied, and looked at, by who attached the process. What is closed is closed by the guard's thread for that, for
+ * the driver takes up to a tenth of a second to give back what its clients have.
+ */
 #include "attached.h"
 #include "tenant.h"
 
@@ -10,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define REQUEST_CONTROL 0xc020462au /* _IOWR ('F', 0x2a, 32 bytes) */
@@ -24,10 +29,11 @@ struct attached {
     bool frozen;
     uint64_t frozen_since, frozen_ns;
     uint32_t count;
-    struct guard_channel channels[];
+    struct guard_channel channels[]; /* descriptors are ours, the same ones side by side; those of one that ended are closed */
 };
 
 struct attached_list {
+    struct guard *guard;
     pthread_mutex_t lock;
     struct attached *first;
 };
@@ -46,26 +52,29 @@ struct disable_params { /* ctrl2080fifo.h */
 };
 _Static_assert (sizeof (struct disable_params) == 536, "FIFO_DISABLE_CHANNELS");
 
-struct attached_list *attached_create (void)
+struct attached_list *attached_create (struct guard *guard)
 {
     struct attached_list *list = calloc (1, sizeof (*list));
 
-    if (list != NULL)
-        pthread_mutex_init (&list->lock, NULL);
+    if (list == NULL)
+        return NULL;
+    pthread_mutex_init (&list->lock, NULL);
+    list->guard = guard;
     return list;
 }
 
 static bool is_node (const struct limits_node *node, int descriptor)
 {
-    struct stat status;
+    struct statx found;
 
-    return fstat (descriptor, &status) == 0 &&
-           (node->inode == 0 ? S_ISCHR (status.st_mode) && status.st_rdev == node->device
-                             : status.st_dev == node->device && status.st_ino == node->inode);
+    return statx (descriptor, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &found) == 0 &&
+           (node->inode == 0
+                ? S_ISCHR (found.stx_mode) && makedev (found.stx_rdev_major, found.stx_rdev_minor) == node->device
+                : makedev (found.stx_dev_major, found.stx_dev_minor) == node->device && found.stx_ino == node->inode);
 }
 
 /* Channels of one descriptor, client and subdevice, from `first` on, as many as a call takes; where the rest begin. */
-static uint32_t switch_some (const struct attached *process, uint32_t first, int copy, bool frozen)
+static uint32_t switch_some (const struct attached *process, uint32_t first, bool frozen)
 {
     const struct guard_channel *channels = process->channels;
     struct disable_params params = { .disable = frozen };
@@ -83,7 +92,7 @@ static uint32_t switch_some (const struct attached *process, uint32_t first, int
         params.channels[params.count++] = channels[at].channel;
     }
     /* A call that fails is about channels that are gone: the process is ending, and nothing is to be done about it. */
-    (void) ioctl (copy, REQUEST_CONTROL, &head);
+    (void) ioctl (channels[first].descriptor, REQUEST_CONTROL, &head);
     return at;
 }
 
@@ -96,19 +105,8 @@ static int switch_all (struct attached *process, bool frozen)
     /* The driver counts stops: each is undone by one start. */
     if (process->frozen == frozen)
         return 0;
-    for (uint32_t at = 0; at < process->count;) {
-        int number = process->channels[at].descriptor;
-        int copy = (int) syscall (SYS_pidfd_getfd, process->pidfd, number, 0);
-
-        if (copy >= 0 && is_node (&process->node, copy))
-            for (; at < process->count && process->channels[at].descriptor == number; calls++)
-                at = switch_some (process, at, copy, frozen);
-        else
-            while (at < process->count && process->channels[at].descriptor == number)
-                at++;
-        if (copy >= 0)
-            close (copy);
-    }
+    for (uint32_t at = 0; at < process->count; calls++)
+        at = switch_some (process, at, frozen);
     if (!frozen)
         process->frozen_ns += now - process->frozen_since;
     process->frozen = frozen;
@@ -116,11 +114,37 @@ static int switch_all (struct attached *process, bool frozen)
     return calls;
 }
 
-static void end (struct attached *process)
+/* Its memory on the GPU goes with the last copy of its descriptors. */
+static void let_go (struct attached_list *list, struct attached *process)
+{
+    for (uint32_t i = 0; i < process->count; i++)
+        if (i == 0 || process->channels[i].descriptor != process->channels[i - 1].descriptor)
+            keep_close_later (list->guard, process->channels[i].descriptor);
+    process->count = 0;
+}
+
+static void end (struct attached_list *list, struct attached *process)
 {
     switch_all (process, false);
+    let_go (list, process);
     close (process->pidfd);
     free (process);
+}
+
+/* Copies of the descriptors in the place of the caller's. false: one is not what it should be, or there are none left. */
+static bool take_copies (struct attached *process, const struct guard_channel *channels, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        int copy = i > 0 && channels[i].descriptor == channels[i - 1].descriptor ? process->channels[i - 1].descriptor
+                   : is_node (&process->node, channels[i].descriptor) ? fcntl (channels[i].descriptor, F_DUPFD_CLOEXEC, 0)
+                                                                      : -1;
+
+        if (copy < 0)
+            return false;
+        process->channels[process->count] = channels[i];
+        process->channels[process->count++].descriptor = copy;
+    }
+    return true;
 }
 
 void attached_destroy (struct attached_list *list)
@@ -129,7 +153,7 @@ void attached_destroy (struct attached_list *list)
         struct attached *process = list->first;
 
         list->first = process->next;
-        end (process);
+        end (list, process);
     }
     pthread_mutex_destroy (&list->lock);
     free (list);
@@ -147,13 +171,15 @@ int attached_add (struct attached_list *list, uint32_t id, int pidfd, const stru
         return -ENOMEM;
     process->id = id;
     process->node = *node;
-    process->count = count;
-    if (count > 0)
-        memcpy (process->channels, channels, count * sizeof (*channels));
     process->pidfd = fcntl (pidfd, F_DUPFD_CLOEXEC, 0);
-    if (process->pidfd < 0) {
+    if (process->pidfd < 0 || !take_copies (process, channels, count)) {
+        int error = process->pidfd < 0 ? errno : EBADF;
+
+        let_go (list, process);
+        if (process->pidfd >= 0)
+            close (process->pidfd);
         free (process);
-        return -errno;
+        return -error;
     }
     pthread_mutex_lock (&list->lock);
     process->next = list->first;
@@ -175,7 +201,7 @@ int attached_remove (struct attached_list *list, uint32_t id)
             continue;
         }
         *place = process->next;
-        end (process);
+        end (list, process);
         result = 0;
     }
     pthread_mutex_unlock (&list->lock);
@@ -207,7 +233,9 @@ int attached_status (struct attached_list *list, uint32_t id, struct guard_attac
     *status = (struct guard_attached) { 0 };
     pthread_mutex_lock (&list->lock);
     for (struct attached *process = list->first; process != NULL; process = process->next)
-        if (process->id == id && alive (process)) {
+        if (process->id == id && !alive (process)) {
+            let_go (list, process);
+        } else if (process->id == id) {
             uint64_t frozen_ns = process->frozen_ns + (process->frozen ? guard_now () - process->frozen_since : 0);
 
             status->processes++;

@@ -9,7 +9,7 @@
 
 struct attached_list;
 
-struct attached_list *attached_create (void);
+struct attached_list *attached_create (struct guard *guard);
 /* Starts everything that is stopped. */
 void attached_destroy (struct attached_list *list);
 int attached_add (struct attached_list *list, uint32_t id, int pidfd, const struct limits_node *node,
@@ -18,6 +18,7 @@ int attached_remove (struct attached_list *list, uint32_t id);
 /* 0, or -ENOENT when there is no such id, or all of its processes have ended. */
 /* How many calls it took. */
 int attached_freeze (struct attached_list *list, uint32_t id, bool frozen);
+/* Lets go of what is held of processes that have ended. */
 int attached_status (struct attached_list *list, uint32_t id, struct guard_attached *status);
 
 #endif

@@ -273,7 +273,7 @@ int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file)
         return error;
     if (tenant->in_hand != NULL)
         return guard_release (tenant, -EEXIST);
-    page = mmap (NULL, sizeof (*tenant->in_hand), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    page = mmap (NULL, GUARD_IN_HAND, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (page == MAP_FAILED)
         return guard_release (tenant, -errno);
     tenant->in_hand = page;
@@ -300,6 +300,10 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
     wait_check (tenant, guard_now ());
     *status = tenant->status;
     status->listeners = tenant->listener_count;
+    if (tenant->waits_since != 0) {
+        status->waits_for = (uint32_t) tenant->waits_for;
+        status->waits_ns = guard_now () - tenant->waits_since;
+    }
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         status->processes += tenant->processes[i].serial != 0;
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {

@@ -38,6 +38,8 @@ struct guard_status {
     uint64_t reasons[GUARD_REASONS];
     uint64_t handling_ns; /* sum over notifications, from receiving to answering */
     uint32_t processes, listeners;
+    uint32_t waits_for, spare; /* the process, or thread, that the tenant's thread waits for; 0: it does not */
+    uint64_t waits_ns;         /* for so long */
 };
 
 /* Something worth a line in the log, or an audit. */
@@ -76,9 +78,10 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
 /* The listener's descriptor is duplicated; the caller keeps and closes its own. */
 int guard_tenant_listen (struct guard *guard, uint32_t id, int listener);
 /*
- * A file of at least 8 bytes for the id of the notification in hand, 0 while there is none: what outlives this process
- * tells the next one which call nobody will answer (docs/internals/guard.md, "Agent crash during a call"). The caller
- * keeps and closes its own descriptor. Before guard_tenant_listen. -errno of mmap.
+ * A file of at least 16 bytes: the id of the in-flight notification, 0 while there is none, and the process for whose memory or
+ * descriptors the tenant's thread waits, 0 while it does not. The next agent reads from it which call has no answer and which
+ * process it waits for (docs/internals/guard.md, "Agent crash during a call"). The caller keeps and closes its own descriptor.
+ * Before guard_tenant_listen. -errno of mmap.
  */
 int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file);
 /*
@@ -127,7 +130,7 @@ struct guard_phases;
 #define GUARD_ATTACHED 0x80000000u
 struct guard_channel {
     uint32_t client, subdevice, channel;
-    int32_t descriptor; /* of the control node, in the process */
+    int32_t descriptor; /* of this process: a copy of the process's own, which is the control node */
 };
 struct guard_attached {
     uint64_t frozen_ns; /* of the process that was off for longest */
@@ -145,8 +148,8 @@ int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint3
 /* All plans that are in force hold for `valid` milliseconds more. -ESTALE:
  * one had ended for want of it; make them anew. */
 int guard_phases_renew (struct guard_phases *phases, uint32_t valid);
-/* One more process; pidfd is duplicated. node: the control node, as in limits. Channels of one descriptor, client and
- * subdevice lie side by side. */
+/* One more process; pidfd and descriptors are duplicated, and held until it ends or is detached. node: the control node, as in
+ * limits. Channels of one descriptor, client and subdevice lie side by side. -EBADF: a descriptor is not that node. */
 int guard_attach (struct guard_phases *phases, uint32_t id, int pidfd, const struct limits_node *node,
                   const struct guard_channel *channels, uint32_t count);
 /* Thaws and forgets all processes of the number; first take it out of the plan. */

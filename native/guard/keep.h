@@ -69,6 +69,8 @@ void keep_finish (struct tenant *tenant, uint64_t serial);
 struct guard;
 bool keep_start_closing (struct guard *guard);
 void keep_stop_closing (struct guard *guard);
+/* By it: a file that is no tenant's. */
+void keep_close_later (const struct guard *guard, int file);
 
 /* keep.c, for keep_files.c: the pieces of this list are in the store;
  * those that nobody else holds go, the rest is charged. */

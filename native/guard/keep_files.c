@@ -93,6 +93,14 @@ static void close_later (const struct tenant *tenant, int file, uint32_t client)
         close (file);
 }
 
+void keep_close_later (const struct guard *guard, int file)
+{
+    struct closing closing = { file, GUARD_ATTACHED, 0 };
+
+    if (write (guard->closing[1], &closing, sizeof (closing)) != sizeof (closing))
+        close (file);
+}
+
 static void drop (struct tenant *tenant, unsigned place, uint32_t client)
 {
     struct keep *keep = &tenant->keep;

@@ -139,7 +139,7 @@ struct guard_phases *guard_phases_create (struct guard *guard)
     if (phases == NULL)
         return NULL;
     phases->guard = guard;
-    phases->attached = attached_create ();
+    phases->attached = attached_create (guard);
     if (phases->attached == NULL) {
         free (phases);
         return NULL;

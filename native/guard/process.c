@@ -97,10 +97,22 @@ static struct process *free_place (struct tenant *tenant)
     return oldest;
 }
 
+/* Of a process that a pidfd pins. To read what the kernel says of a process can make the reader the last one who uses its memory,
+ * and its files, which are then closed: they can be a file system's that does not answer. */
+static uint64_t start_time_without_lock (struct tenant *tenant, pid_t pid)
+{
+    struct process *current = wait_begin (tenant, pid);
+    uint64_t found = process_start_time (pid);
+
+    wait_end (tenant, current);
+    return found;
+}
+
 static struct process *enter (struct tenant *tenant, pid_t group)
 {
     struct epoll_event event = { .events = EPOLLIN };
     struct process *process;
+    uint64_t started;
     int pidfd;
 
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
@@ -111,6 +123,7 @@ static struct process *enter (struct tenant *tenant, pid_t group)
     pidfd = (int) syscall (SYS_pidfd_open, group, 0);
     if (pidfd < 0)
         return NULL;
+    started = start_time_without_lock (tenant, group);
     process = free_place (tenant);
     if (process == NULL) {
         close (pidfd);
@@ -120,7 +133,7 @@ static struct process *enter (struct tenant *tenant, pid_t group)
         .serial = ++tenant->next_serial * TENANT_PROCESSES + (uint64_t) (process - tenant->processes),
         .pid = group,
         .pidfd = pidfd,
-        .start_time = process_start_time (group),
+        .start_time = started,
     };
     event.data.u64 = process->serial;
     if (epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, pidfd, &event) != 0) {
@@ -160,8 +173,10 @@ struct process *process_of_thread (struct tenant *tenant, pid_t thread)
      * the process is the one that the pidfd pins shows when a descriptor is taken from it. */
     if (process == NULL || process->dead ||
         (now - entry->called_at >= THREAD_SOON_NS && syscall (SYS_tgkill, process->pid, thread, 0) != 0)) {
+        struct process *current = wait_begin (tenant, thread);
         pid_t group = group_of (thread);
 
+        wait_end (tenant, current);
         process = group > 0 ? enter (tenant, group) : NULL;
         if (process == NULL || syscall (SYS_tgkill, process->pid, thread, 0) != 0)
             return NULL;

@@ -152,7 +152,7 @@ static void tenant_free (struct tenant *tenant)
         if (tenant->processes[i].serial != 0)
             close (tenant->processes[i].pidfd);
     if (tenant->in_hand != NULL)
-        munmap ((void *) tenant->in_hand, sizeof (*tenant->in_hand));
+        munmap ((void *) tenant->in_hand, GUARD_IN_HAND);
     channels_close (tenant);
     books_close (tenant);
     if (tenant->epoll >= 0)

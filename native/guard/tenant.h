@@ -100,7 +100,8 @@ struct tenant {
     atomic_int start_error;
     int epoll, wake;
 
-    _Atomic uint64_t *in_hand; /* a mapped file's, or NULL: the id of the notification that is being answered */
+    _Atomic uint64_t *in_hand; /* a mapped file's two, or NULL: the id of the notification that is being answered; the process that
+                                * is waited for */
 
     /* What the scheduler wants, whoever has the lock: in force when it is unlocked (tenant_unlock), if has_wishes says so. */
     atomic_bool has_wishes, wished_frozen[SHARE_MAX_GPUS];
@@ -164,6 +165,7 @@ struct tenant {
     uint8_t said[4096], said_params[SCRATCH_SIZE]; /* of them, before rm began the call; long params only if it may begin again */
 };
 
+#define GUARD_IN_HAND (2 * sizeof (uint64_t))
 #define GUARD_TENANTS 4096
 #define GUARD_EVENTS 1024
 

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STANDBY_COVERS = 3, STANDBY_LIMITS = 5 };
+enum { STANDBY_COVERS = 3, STANDBY_LIMITS = 6 };
 
 /* Descriptors, and what holds for the program. nvc/container/ldcache/sandbox.py: _ORDERS has the same layout. */
 struct standby_orders {

@@ -19,6 +19,7 @@ from nvc.agent.listener import ListenerSocket
 from nvc.agent.notify import Systemd
 from nvc.agent.scheduler import ScheduledShare
 from nvc.agent.settings import load
+from nvc.agent.stalls import Stalls, release_undead
 from nvc.agent.state import records
 from nvc.agent.tenants import Tenants
 from nvc.agent.thaw import LOCK, thaw
@@ -26,6 +27,7 @@ from nvc.agent.verbs import Verbs
 from nvc.base.errors import AgentError, InputError, NvcError, reason
 from nvc.base.record import Record
 from nvc.bindings.guard import Guard
+from nvc.bindings.reasons import STUCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 #: until a keeper that could not be started is tried again.
 BEAT, LOOK, EVENTS, OTHER, KEEPER = 0.15, 0.25, 0.25, 5.0, 0.1
 _BACKLOG = 512
+#: Seconds between two tries to let an agent go that was killed and does not end. Places of a pid in the lock's file.
+_UNDEAD, _PID_DIGITS = 1.0, 10
 #: Places in its table of descriptors from the beginning. The kernel doubles it when it is full, and waits for 8 ms and
 #: more each time once there are threads (fs/file.c, expand_fdtable): in a tenant's call, or while no call is answered.
 _DESCRIPTORS = 8192
@@ -109,6 +113,7 @@ class Agent:
         self.tenants = Tenants(self.guard, self._keeping, self.journal, options.directory, options.shares, self.parts)
         before = {name: kept.pop(name) for name in tuple(kept) if name.startswith(NEW)}
         self.tenants.take_over(kept)
+        self._stalls = Stalls(self.guard, self.journal)
         for part in self._wanted:
             await part.start(self)
             self.parts.append(part)
@@ -152,6 +157,7 @@ class Agent:
         for part in self.parts:
             await part.stop()
         left = len(self.tenants)
+        self._stalls.end(tenant.number for tenant in self.tenants)
         # Everything frozen is thawed, in-flight calls are answered; later ones wait for the next agent.
         self.guard.close()
         self._keeping.leave()
@@ -176,6 +182,7 @@ class Agent:
             await asyncio.sleep(LOOK)
             self.journal.look()
             self.tenants.look()
+            self._stalls.look()
             for part in self.parts:
                 part.look()
 
@@ -185,6 +192,8 @@ class Agent:
         loop.remove_reader(self.guard.event_descriptor)
         self._later = loop.call_later(EVENTS, loop.add_reader, self.guard.event_descriptor, self._events)
         for event in self.guard.events():
+            if event.reason == STUCK:
+                self._stalls.stuck(event.tenant)
             tenant = self.tenants.by_number(event.tenant)
             self.journal.write(
                 "denial",
@@ -257,6 +266,7 @@ class Agent:
 
     _sockets: dict[str, socket.socket]
     _keeping: Keeping
+    _stalls: Stalls
 
     def _socket(self, name: str, descriptor: int) -> socket.socket:
         """A listening socket: the kept one when it is still the one that has the name, else a new one."""
@@ -305,16 +315,28 @@ def _lock(directory: str) -> int:
         descriptor = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise AgentError(f"{directory}/{LOCK}: {reason(error)}", hint=records.advice(error)) from None
-    until = time.monotonic() + OTHER
+    until, again = time.monotonic() + OTHER, 0.0
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.pwrite(descriptor, f"{os.getpid():<{_PID_DIGITS}}\n".encode(), 0)
             return descriptor
         except BlockingIOError:
-            if time.monotonic() > until:
+            now, holder = time.monotonic(), _holder(descriptor)
+            if now > until:
                 os.close(descriptor)
-                raise InputError("an agent runs already", hint=f"it holds {directory}/{LOCK}") from None
+                hint = f"process {holder or '?'} holds {directory}/{LOCK}"
+                raise InputError("an agent runs already", hint=hint) from None
+            # Killed, and kept in the kernel by a container's file system.
+            if now > again and release_undead(holder, directory):
+                again = now + _UNDEAD
         time.sleep(0.02)
+
+
+def _holder(lock: int) -> int:
+    """The pid that the lock's holder wrote into it; 0: none is there yet."""
+    text = os.pread(lock, _PID_DIGITS, 0).strip()
+    return int(text) if text.isdigit() else 0
 
 
 def _raise_descriptors(own: int) -> None:

@@ -7,18 +7,22 @@ container's or each process's own; their slices are written here, their phases k
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 from nvc.agent.status import StatusTenant, TenantGpu, TenantProcess
-from nvc.base.errors import ContainerError, InputError, NvcError
-from nvc.base.record import Record
+from nvc.base.errors import ContainerError, InputError, NvcError, reason
+from nvc.base.record import DecodeError, Record
 from nvc.bindings.guard import ATTACHED, GpuStatus, TenantStatus
 from nvc.guard import attach, attached
+from nvc.guard.attached import AttachedProcess
 from nvc.linux import syscalls
-from nvc.share import store
+from nvc.linux.fd import Fd
+from nvc.share import bounded, store
 from nvc.share.limits import Limits
 from nvc.share.model import CAP_WHOLE, PROBES, ResolvedGpu
 from nvc.share.spec import parse_gpu
+from rpc.codec import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 
     from nvc.agent.scheduler import Scheduler
     from nvc.bindings.guard import Guard
-    from nvc.guard.attached import AttachedProcess
 
 
 class AttachedTenant(Record):
@@ -38,6 +41,12 @@ class AttachedTenant(Record):
     since: float
     gpu: ResolvedGpu
     processes: tuple[AttachedProcess, ...]
+
+
+#: Of a process: its number of a descriptor -> our copy.
+Held = dict[int, Fd]
+#: Seconds that a process is looked at for, and bytes that are said of it.
+_SECONDS, _LIMIT = 10.0, 1 << 20
 
 
 class Attachments:
@@ -51,6 +60,8 @@ class Attachments:
         self._devices, self._shares, self._directory = devices, shares, directory
         self._tenants: dict[int, AttachedTenant] = {}
         self._slices: dict[int, int] = {}
+        #: By pid. A copy keeps the process's memory on the GPU: those of one that ended are closed at the next look.
+        self._held: dict[int, Held] = {}
         self._next = ATTACHED
 
     # For the scheduler.
@@ -73,7 +84,8 @@ class Attachments:
         self._slices[tenant] = microseconds
         for process in self._tenants[tenant].processes:
             try:
-                attach.reweigh(process, microseconds)
+                if process.pid in self._held:
+                    attach.reweigh(process, microseconds, self._held[process.pid])
             except (OSError, ContainerError) as error:
                 if attach.is_alive(process):
                     raise OSError(f"process {process.pid}: {error}") from error
@@ -120,7 +132,7 @@ class Attachments:
         self._tenants[number] = AttachedTenant(number, name, round(time.time(), 3), gpu, kept)
         try:
             for process in kept:
-                self._add(number, process)
+                await self._add(number, process)
         except BaseException:
             self._forget(scheduler, number, restore=True)
             raise
@@ -148,7 +160,7 @@ class Attachments:
             if one.name == name or (pid is not None and pid in [process.pid for process in one.processes])
         ]
         if not found:
-            left = [each for each in self._pids(pid, container) if attach.restore(each, self._directory)]
+            left = [each for each in self._pids(pid, container) if self._restore(each)]
             if not left:
                 raise InputError(f"nothing is attached as {name}", hint="nvc-py top shows what is")
             return left
@@ -160,7 +172,10 @@ class Attachments:
     def look(self, scheduler: Scheduler) -> None:
         """Forget those that have ended."""
         for number, known in list(self._tenants.items()):
-            if not any(attach.is_alive(process) for process in known.processes):
+            ended = [process for process in known.processes if not attach.is_alive(process)]
+            for process in ended:
+                self._let_go(process.pid)
+            if len(ended) == len(known.processes):
                 self._forget(scheduler, number, restore=False)
 
     def report(self, scheduler: Scheduler) -> list[StatusTenant]:
@@ -178,7 +193,7 @@ class Attachments:
     def _find(
         self, pid: int | None, container: str | None, probes: int, guarded: Collection[int]
     ) -> list[AttachedProcess]:
-        """In a thread: descriptors of others are copied. Raises NvcError, OSError."""
+        """In a thread; and each process by a child, for its descriptors are copied. Raises NvcError, OSError."""
         pids = self._pids(pid, container)
         for each in pids:
             if each in guarded:
@@ -186,22 +201,72 @@ class Attachments:
         found, problems = [], []
         for each in pids:
             try:
-                found.append(attach.find(each, self._devices, self._shares, probes=probes))
+                found.append(self._look_at(each, probes))
             except NvcError as error:
                 problems.append(error)
         if not found:
             raise problems[0]
         return found
 
-    def _add(self, number: int, process: AttachedProcess) -> None:
+    def _look_at(self, pid: int, probes: int) -> AttachedProcess:
+        def work() -> str:
+            try:
+                return dumps(attach.find(pid, self._devices, self._shares, probes=probes).as_data()).decode()
+            except NvcError as error:
+                return dumps({"error": error.message, "hint": error.hint}).decode()
+            except OSError as error:
+                return dumps({"error": f"process {pid}: {reason(error)}", "hint": ""}).decode()
+
+        try:
+            said = loads(bounded.run(work, _SECONDS, _LIMIT).encode())
+            if not isinstance(said, dict):
+                raise ValueError("it is no object")
+            if "error" in said:
+                raise ContainerError(str(said["error"]), hint=str(said["hint"]))
+            return AttachedProcess.from_data(said)
+        except TimeoutError:
+            raise ContainerError(
+                f"process {pid} cannot be looked at within {_SECONDS:g} s", hint="it keeps who looks waiting: end it"
+            ) from None
+        except (DecodeError, ValueError) as error:
+            raise ContainerError(f"process {pid} cannot be looked at: {error}") from None
+
+    async def _add(self, number: int, process: AttachedProcess) -> None:
+        self._let_go(process.pid)
+        held = self._held[process.pid] = await asyncio.to_thread(self._copies, process)
         channels = sorted(
-            (one.descriptor, one.client, one.subdevice, one.channel) for one in process.channels if one.subdevice
+            (held[one.descriptor].fileno(), one.client, one.subdevice, one.channel)
+            for one in process.channels
+            if one.subdevice and one.descriptor in held
         )
         with syscalls.pidfd_open(process.pid) as pidfd:
             if not attach.is_alive(process):
                 raise ContainerError(f"process {process.pid} ended")
             node = process.device, process.inode
             self._guard.attach(number, pidfd.fileno(), node, [(*one[1:], one[0]) for one in channels])
+
+    def _copies(self, process: AttachedProcess) -> Held:
+        return attach.copies(process)
+
+    def _let_go(self, pid: int) -> None:
+        """Close what is held of a process, in a thread: the driver may have much to give back."""
+        held = self._held.pop(pid, None)
+        if held:
+            threading.Thread(target=_close, args=(held,), daemon=True).start()
+
+    def _restore(self, pid: int) -> bool:
+        """Take back what another agent did to a process; False: nothing. Raises ContainerError, OSError."""
+
+        def work() -> str:
+            try:
+                return "restored" if attach.restore(pid, self._directory) else ""
+            except (OSError, ContainerError) as error:
+                return f"! {error}"
+
+        said = bounded.run(work, _SECONDS)
+        if said.startswith("!"):
+            raise ContainerError(said[2:])
+        return bool(said)
 
     def _forget(self, scheduler: Scheduler, number: int, *, restore: bool) -> None:
         known = self._tenants[number]
@@ -212,11 +277,12 @@ class Attachments:
         except OSError:
             pass  # it was never added
         for process in known.processes:
-            if restore:
+            if restore and process.pid in self._held:
                 try:
-                    attach.reweigh(process, 0)
+                    attach.reweigh(process, 0, self._held[process.pid])
                 except (OSError, ContainerError):
                     pass  # it ended
+            self._let_go(process.pid)
             if restore or not attach.is_alive(process):
                 try:
                     attached.remove(process.pid, process.start_time, self._directory)
@@ -253,3 +319,8 @@ class Attachments:
         return StatusTenant(
             known.number, known.name, pid, "attach", known.since, (gpu,), processes, {}, 0, 0, paused=False
         )
+
+
+def _close(held: Held) -> None:
+    for one in held.values():
+        one.close()

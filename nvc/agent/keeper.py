@@ -2,7 +2,8 @@
 
 A container's listener must stay open while no agent runs: when the last descriptor of it is closed, the kernel answers
 every call that waits, and every later one, with ENOSYS. The keeper has a copy of each, and of the agent's sockets. It
-also thaws frozen tenants when the agent went away or has not said anything for SILENCE seconds.
+also thaws frozen tenants when the agent went away or has not said anything for SILENCE seconds, and lets an agent go
+that was killed and is kept in the kernel by a container (``nvc.agent.stalls``).
 
 It speaks packets (SOCK_SEQPACKET) on DIRECTORY/keeper with one agent at a time, root only:
 
@@ -27,12 +28,18 @@ import struct
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SOCKET, LOCK = "keeper", "keeper.lock"
 #: Names of what is no container's: the agent's own sockets.
 OWN = ("listen", "control")
 #: What names of accepted connections begin with. Their other ends hang up at once: runtimes send and go.
 NEW = "new-"
 SILENCE = 0.5
+#: Seconds between two checks whether an agent that sends nothing was killed.
+UNDEAD = 1.0
 HOLD_S = 30.0
 _PACKET = 512
 _NOBODY = -1
@@ -52,6 +59,8 @@ class Keeper:
         self.agent: socket.socket | None = None
         self.kept: dict[str, int] = {}
         self.names: dict[int, str] = {}
+        #: Its pid, and when it is looked whether it was killed.
+        self.pid, self.due = 0, 0.0
         self.heard = time.monotonic()
         self.thawed = True  # nothing to thaw before an agent came
         self.children: set[int] = set()
@@ -75,6 +84,10 @@ class Keeper:
         silent = time.monotonic() - self.heard
         if not self.thawed and silent > SILENCE:
             self.thaw()
+        if self.agent is not None and silent > SILENCE and time.monotonic() > self.due:
+            self.due = time.monotonic() + UNDEAD
+            if is_dead(self.pid):
+                self.child(self.release)
         if self.agent is None and silent > HOLD_S:
             for name in [name for name in self.kept if not is_listener(name)]:
                 self.drop(name)
@@ -84,9 +97,11 @@ class Keeper:
 
     def accept(self) -> None:
         connection, _ = self.server.accept()
-        if struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1] != os.geteuid():
+        pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.geteuid():
             connection.close()
             return
+        self.pid = pid
         self.lost()  # the newest counts; the agent's lock lets only one run
         connection.setblocking(True)
         connection.settimeout(1)
@@ -160,8 +175,12 @@ class Keeper:
             os.close(descriptor)
 
     def thaw(self) -> None:
-        """In a child: the modules that reach the driver would stay in our memory."""
+        """In a child, and so is ``release``: the modules that reach the driver would stay in our memory."""
         self.thawed = True
+        self.child(self.thaw_now)
+
+    def child(self, work: Callable[[], object]) -> None:
+        """Call it in a process of its own."""
         child = os.fork()
         if child:
             self.children.add(child)
@@ -169,12 +188,29 @@ class Keeper:
         code = 1
         try:
             sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-            from nvc.agent.thaw import thaw
-
-            thaw(self.directory, alone=self.agent is None)
+            work()
             code = 0
         finally:
             os._exit(code)
+
+    def thaw_now(self) -> None:
+        from nvc.agent.thaw import thaw
+
+        thaw(self.directory, alone=self.agent is None)
+
+    def release(self) -> None:
+        from nvc.agent.stalls import release_undead
+
+        release_undead(self.pid, self.directory)
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended, though some thread of it may be there still."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
+    except OSError:
+        return True
 
 
 def main(directory: str) -> int:

@@ -390,8 +390,10 @@ def _pin(pid: int) -> int:
 def _kill(pid: int, pinned: int) -> bool:
     """End a process that has a filter; False when there is none."""
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            filtered = any(line.split() == ["Seccomp:", "2"] for line in file)
+        with open(
+            f"/proc/{pid}/status", "rb"
+        ) as file:  # the name in it ends no line but by a newline, which is escaped
+            filtered = any(line.split() == [b"Seccomp:", b"2"] for line in file)
         if filtered:
             signal.pidfd_send_signal(pinned, signal.SIGKILL)
         return filtered

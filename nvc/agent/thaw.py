@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from functools import partial
 
 from nvc.agent.state import channels
 from nvc.agent.state.records import TENANTS
@@ -14,12 +15,14 @@ from nvc.share import bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nvc.guard.attached import AttachedProcess
 
 #: The file that the one agent of a directory holds a lock of.
 LOCK = "lock"
 _LOCK_TIMEOUT_S = 0.5
-#: Times that each channel is started: more often than it can be stopped. Seconds for one process.
+#: Times that each channel is started: more often than it can be stopped. Seconds for the processes of a container.
 _STARTS, _SECONDS = 3, 0.5
 
 
@@ -35,41 +38,37 @@ def thaw(directory: str, *, alone: bool) -> int:
         if lock < 0:
             return 0
     try:
-        count = attach.thaw_left(f"{os.path.dirname(directory)}/attach")
+        wanted = [[process] for process in attach.left(f"{os.path.dirname(directory)}/attach")]
         for name in sorted(os.listdir(f"{directory}/{TENANTS}")):
             if name.endswith(channels.SUFFIX):
-                count += _thaw_tenant(f"{directory}/{TENANTS}/{name}")
-        return count
+                wanted.append(_channels(f"{directory}/{TENANTS}/{name}"))
+        # Each container in a child of its own, all at a time: one that keeps us waiting keeps nobody else frozen.
+        works = [partial(_thaw_all, processes) for processes in wanted if processes]
+        return sum(int(said) for said in bounded.each(works, _SECONDS) if said.isdigit())
     finally:
         if lock >= 0:
             os.close(lock)
 
 
-def _thaw_tenant(path: str) -> int:
-    """How many processes. What cannot be read or reached does not keep the others waiting."""
+def _channels(path: str) -> list[AttachedProcess]:
+    """What cannot be read does not keep the others waiting."""
     try:
-        processes = channels.read(path)
+        return list(channels.read(path))
     except (OSError, ValueError):
-        return 0
-    return sum(not _bounded(process) for process in processes)
+        return []
 
 
-def _bounded(process: AttachedProcess) -> str:
-    try:
-        return bounded.run(lambda: _problem(process), _SECONDS)
-    except OSError as error:
-        return str(error)
-
-
-def _problem(process: AttachedProcess) -> str:
-    """What went wrong, "" for nothing. The driver counts stops, and a start of what runs is nothing."""
-    problem = ""
-    for _ in range(_STARTS):
+def _thaw_all(processes: Sequence[AttachedProcess]) -> str:
+    """How many were reached. The driver counts stops, and a start of what runs is nothing."""
+    count = 0
+    for process in processes:
         try:
-            attach.thaw(process)
-        except (OSError, ContainerError) as error:
-            problem = str(error)
-    return problem
+            for _ in range(_STARTS):
+                attach.thaw(process)
+        except (OSError, ContainerError):
+            continue  # it ended, most likely
+        count += 1
+    return str(count)
 
 
 def _hold(directory: str) -> int:

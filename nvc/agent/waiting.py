@@ -25,7 +25,7 @@ class Waiting:
         self._proc = proc
         self._own = self._namespace("self")
         self._found = [
-            (int(name), thread, self._namespace(name), self._group(name))
+            (int(name), thread, self._namespace(name), group_of(name, proc))
             for name in os.listdir(proc)
             if name.isdigit()
             for thread in self._threads(name)
@@ -39,7 +39,7 @@ class Waiting:
         """
         known = set(processes) if self._found else set()
         namespaces = {self._namespace(str(pid)) for pid in known} - {self._own, 0}
-        groups = {self._group(str(pid)) for pid in known} - {""}
+        groups = {group_of(str(pid), self._proc) for pid in known} - {""}
         return [
             (process, thread)
             for process, thread, namespace, group in self._found
@@ -63,17 +63,21 @@ class Waiting:
         except OSError:
             return 0
 
-    def _group(self, name: str) -> str:
-        """Its cgroup of version 2, or of the controller that every engine uses; "" for the root's."""
-        found = ""
-        for line in _read(f"{self._proc}/{name}/cgroup").decode(errors="replace").splitlines():
-            number, _, rest = line.partition(":")
-            controllers, _, path = rest.partition(":")
-            if number == "0" and path != "/":
-                return path
-            if "devices" in controllers.split(",") and path != "/":
-                found = path
-        return found
+
+def group_of(name: str, proc: str = "/proc") -> str:
+    """A process's cgroup of version 2, or of the controller that every engine uses; "" for the root's.
+
+    Lines end at a newline and nowhere else: a container names cgroups of its own as it likes.
+    """
+    found = ""
+    for line in _read(f"{proc}/{name}/cgroup").decode(errors="replace").split("\n"):
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and path not in ("/", ""):
+            return path
+        if "devices" in controllers.split(",") and path != "/":
+            found = path
+    return found
 
 
 def _read(path: str) -> bytes:

@@ -59,6 +59,7 @@ KEYS: tuple[tuple[str, str, str, str], ...] = (
     (f"{RUNTIME}.modes.jit-cdi", "nvcdi-feature-flags", "list", ""),
     (f"{RUNTIME}.modes.jit-cdi", "nvcdi-disable-hooks", "list", ""),
     (f"{RUNTIME}.modes.legacy", "cuda-compat-mode", "string", "compat_mode"),
+    ("mps", "user", "string", "mps_user"),
     ("features", "allow-cuda-compat-libs-from-container", "boolean", "allow_compat"),
     ("features", "allow-ldconfig-from-container", "boolean", ""),
     ("features", "allow-unknown-oci-spec-fields", "boolean", ""),

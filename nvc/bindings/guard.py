@@ -36,6 +36,8 @@ class _Status(ctypes.Structure):
         ("handling_ns", ctypes.c_uint64),
         ("processes", ctypes.c_uint32),
         ("listeners", ctypes.c_uint32),
+        *((name, ctypes.c_uint32) for name in ("waits_for", "spare")),
+        ("waits_ns", ctypes.c_uint64),
     )
 
 
@@ -91,7 +93,10 @@ class GpuStatus(Record):
 
 
 class TenantStatus(Record):
-    """A tenant: its GPUs, and what was counted since it was added. reasons: (word, count), those above 0."""
+    """A tenant: its GPUs, and what was counted since it was added. reasons: (word, count), those above 0.
+
+    waits_for: the process that the guard's thread waits for, 0: none; for so many ns.
+    """
 
     gpus: tuple[GpuStatus, ...]
     notifications: int
@@ -102,6 +107,8 @@ class TenantStatus(Record):
     handling_ns: int
     processes: int
     listeners: int
+    waits_for: int = 0
+    waits_ns: int = 0
 
 
 class Event(Record):
@@ -259,7 +266,7 @@ class Guard:
         """One more process that is in plans by ``number``, which has the bit ATTACHED. Raises OSError.
 
         node: (device, inode) of the control node. channels: (client, subdevice, channel, descriptor), those of one
-        subdevice side by side.
+        subdevice side by side; descriptors are copies of the process's, which are copied again and held until it ends.
         """
         room = (_Channel * max(1, len(channels)))(*(_Channel(*channel) for channel in channels))
         call = self._library.guard_attach
@@ -298,7 +305,8 @@ class Guard:
         )
         reasons = tuple((text, got.reasons[index]) for index, text in enumerate(REASONS) if got.reasons[index])
         counted = (got.notifications, got.performed, got.continued, got.refused)
-        found = TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners)
+        waits = got.waits_for, got.waits_ns
+        found = TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners, *waits)
         self._status[tenant] = found
         return found
 

@@ -20,6 +20,8 @@ REASONS = (
     "toctou-killed",
     "unresponsive",
 )
+#: A thread of the guard waits for a process.
+STUCK = REASONS[14]
 
 
 def word(reason: int) -> str:

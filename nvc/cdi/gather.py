@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from nvc.base.record import Record
 from nvc.driver.locate import host_path, status
 from nvc.driver.places import GPUS
+from nvc.linux import owned
+from nvc.linux.root import Root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nvc.model import Gpu, Host, Inventory
+    from nvc.model import DriverEndpoint, Gpu, Host, Inventory
 
 #: Nodes that a management container does not get: file systems, switches and links have services of their own.
 _NOT_MANAGED = re.compile(r"nvidia-(fs|nvswitch|nvlink)")
@@ -37,11 +39,15 @@ class Surroundings(Record):
     """library_links: (container path, text), as they are beside the driver's libraries.
 
     drm: bus id of a GPU -> its nodes. nodes: every device node of the driver, for management.
+    endpoints: where the driver paths of the daemons' sockets and directories lead; "" for one that somebody else than
+    root could put another thing in the place of. An engine mounts by name, long after somebody has looked: such a one
+    is not for a spec.
     """
 
     library_links: tuple[tuple[str, str], ...] = ()
     drm: dict[str, tuple[DrmNode, ...]] = {}
     nodes: tuple[str, ...] = ()
+    endpoints: dict[str, str] = {}
 
 
 def gather(host: Host, inventory: Inventory) -> Surroundings:
@@ -51,7 +57,22 @@ def gather(host: Host, inventory: Inventory) -> Surroundings:
         library_links=library_links(host, (file.path for file in (*driver.libraries, *driver.libraries32))),
         drm={gpu.bus_id: nodes for gpu in inventory.gpus if (nodes := drm_nodes(host, gpu))},
         nodes=every_node(host),
+        endpoints=endpoints(host, driver.ipcs),
     )
+
+
+def endpoints(host: Host, files: Iterable[DriverEndpoint]) -> dict[str, str]:
+    """Where each leads; "" where that is not for a name to tell, or is no longer what it was."""
+    with Root.open(host.root) as root:
+        return {file.path: _fixed(root, file) for file in files}
+
+
+def _fixed(root: Root, file: DriverEndpoint) -> str:
+    try:
+        found = owned.endpoint(root.fd, file.path, file.owners, file.server)
+    except OSError:
+        return ""
+    return "" if found.is_replaceable else found.path
 
 
 def library_links(host: Host, libraries: Iterable[str]) -> tuple[tuple[str, str], ...]:

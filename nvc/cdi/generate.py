@@ -17,7 +17,7 @@ from nvc.base.record import Record
 from nvc.cdi import rules
 from nvc.cdi.spec import CdiDevice, CdiDeviceNode, CdiEdits, CdiHook, CdiMount, CdiSpec
 from nvc.container import plan
-from nvc.container.operations import DEVICE, ApplicationProfile, BindMount, Symlink, Tmpfs
+from nvc.container.operations import DEVICE, ApplicationProfile, BindMount, EndpointMount, Symlink, Tmpfs
 from nvc.model import TEGRA, WSL, Container
 from nvc.request.capabilities import WORDS, DriverCapabilities
 
@@ -124,7 +124,7 @@ class _Maker:
         """What every container with any device gets."""
         driver = self.inventory.driver
         operations = plan.merge(plan.driver_mount(self.scope, driver, ()))
-        mounts = [o for o in operations if isinstance(o, BindMount) and o.source != DEVICE]
+        mounts = [o for o in map(self._fixed, operations) if isinstance(o, BindMount) and o.source != DEVICE]
         links = [(o.container_path, o.text) for o in operations if isinstance(o, Symlink)]
         present = {mount.container_path for mount in mounts}
         links += self._host_links(present)
@@ -204,6 +204,13 @@ class _Maker:
         # major with every boot, and a number in a file would be wrong then.
         host = self._host_path(path)
         return CdiDeviceNode(path, host_path="" if host == path else host, permissions="rw")
+
+    def _fixed(self, operation: Operation) -> Operation | None:
+        """With the path that an engine finds the same thing at, whose links are not below the driver root; or None."""
+        if not isinstance(operation, EndpointMount):
+            return operation
+        path = self.around.endpoints.get(operation.host_path, operation.host_path)
+        return operation.replace(host_path=path) if path else None
 
     def _mount(self, mount: BindMount) -> CdiMount:
         words = {*mount.attributes, "rbind", "rprivate"}

@@ -50,7 +50,7 @@ class HookTarget(Record):
     """
 
     rootfs: str
-    timeout: float = 30.0
+    timeout: float = 10.0
     identifier: str = ""
     share: str = ""
     environment: dict[str, str] = {}

@@ -18,8 +18,10 @@ from nvc.cli.settings import Settings
 from nvc.model import DriverOptions
 
 if TYPE_CHECKING:
+    from nvc.cdi.gather import Surroundings
     from nvc.cdi.spec import CdiSpec
     from nvc.inject.api import Context
+    from nvc.model import Inventory
 
 _DEFAULT_HOOK = f"/usr/local/bin/{HOOK_PROGRAM}"
 _spec_dirs = click.option(
@@ -147,8 +149,11 @@ def generate(
     with _context(settings) as context:
         inventory = context.inventory(DriverOptions(csv_all=every_list))
         _check_platform(mode, inventory.driver.platform)
-        spec = make(inventory, gather(context.host, inventory), context.host, options)
+        around = gather(context.host, inventory)
+        spec = make(inventory, around, context.host, options)
         simulated = context.host.simulated
+    for line in left_out(inventory, around):
+        click.echo(f"warning: {line}", err=True)
     if simulated:
         click.echo(f"SIMULATED machine {simulated}: the spec is for containers on this computer only", err=True)
     _deliver(spec, output, form)
@@ -208,6 +213,17 @@ def validate(paths: tuple[str, ...], directories: tuple[str, ...], with_paths: b
         bad += bool(file.problems or lost)
     click.echo(f"{len(checked)} files, {bad} with mistakes", err=True)
     return 1 if bad else 0
+
+
+def left_out(inventory: Inventory, around: Surroundings) -> list[str]:
+    """What containers do not get by this spec though a daemon of the driver offers it, and why: one line each."""
+    by_name = (
+        f"{path} is left out: others than root can replace it before an engine mounts it; "
+        "nvc-runtime and the hook give it, and so does a spec with a directory that is root's alone, below /run"
+        for path, real in around.endpoints.items()
+        if not real
+    )
+    return [*by_name, *(line for line in inventory.warnings if line.startswith("skipping ipc path"))]
 
 
 def find_hook(program: str | None = None) -> str:

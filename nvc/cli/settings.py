@@ -49,6 +49,8 @@ class Settings(Record):
 
     def open(self, library: Library, log: Log, imex: tuple[int, ...] = ()) -> api.Context:
         """A context of the library."""
+        from nvc.request.injection import mps_user
+
         config = library.Config(
             root=self.root,
             ldcache=self.ldcache,
@@ -60,6 +62,7 @@ class Settings(Record):
             cache=self.cache,
             debug=self.debug,
             no_pivot=self.no_pivot,
+            mps_user=mps_user(),
         )
         return library.Context(config, self.library, log)
 

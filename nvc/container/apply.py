@@ -25,12 +25,13 @@ from nvc.container.operations import (
     REGULAR,
     AllowDevices,
     BindMount,
+    EndpointMount,
     ShareFiles,
     Tmpfs,
     UpdateLdcache,
 )
 from nvc.container.propagation import Propagation
-from nvc.linux import cgroup, mounts, namespaces, procfd, rights
+from nvc.linux import cgroup, mounts, namespaces, owned, procfd, rights
 from nvc.linux.fd import Fd
 from nvc.linux.root import Root
 from rpc.stop import Deferred
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 #: Directories without libraries.
 _WITHOUT_LIBRARIES = ("/dev/", "/proc/", "/run/", "/var/run/")
+_OWNER_HINT = "give the link, and the directory that it is in, to root, or replace it by what it leads to"
 _SOURCE_HINT = "the driver on the host changed; if it was just updated, run with --no-cache"
 
 
@@ -114,13 +116,14 @@ def prepare(located: Located, driver_root: str, operations: Iterable[Operation],
     prepared = Prepared()
     try:
         with Root.open(driver_root) as root:
+            sources = owned.Sources(root.fd)
             for operation in operations:
                 opened: Fd | None = None
                 if isinstance(operation, ShareFiles):
                     _make_files(operation, located, prepared, host, log)
                     continue
                 if isinstance(operation, BindMount):
-                    opened = _source(root, operation, log)
+                    opened = _source(root, sources, operation, log)
                     if opened is None:
                         continue
                 elif isinstance(operation, AllowDevices):
@@ -137,11 +140,16 @@ def prepare(located: Located, driver_root: str, operations: Iterable[Operation],
     return prepared
 
 
-def _source(root: Root, operation: BindMount, log: Log) -> Tree | None:
+def _source(root: Root, sources: owned.Sources, operation: BindMount, log: Log) -> Tree | None:
     """The restricted clone of a host file of the right kind; None when it is optional and not there."""
     path = operation.host_path
     try:
-        opened = _resolve_own(path) if operation.own else root.resolve(path)
+        opened = _open_source(root, sources, operation)
+    except owned.Untrusted as error:
+        if operation.optional:
+            log.warn(f"{path} is not given to the container: {error.text}")
+            return None
+        raise MountError(f"path error: {path}: {error.text}", hint=_OWNER_HINT) from error
     except OSError as error:
         if operation.optional:
             log.warn(f"missing {path}: {reason(error)}")
@@ -158,9 +166,14 @@ def _source(root: Root, operation: BindMount, log: Log) -> Tree | None:
     return tree
 
 
-def _resolve_own(path: str) -> Fd:
-    with Root.open("/") as root:
-        return root.resolve(path)
+def _open_source(root: Root, sources: owned.Sources, operation: BindMount) -> Fd:
+    """What is to be mounted, pinned: all that is done with it from here on is done with this descriptor."""
+    if isinstance(operation, EndpointMount):
+        return owned.endpoint(root.fd, operation.host_path, operation.owners, operation.server).file
+    if operation.own:
+        with Root.open("/") as host:
+            return host.resolve(operation.host_path)
+    return sources.open(operation.host_path)
 
 
 def _make_files(operation: ShareFiles, located: Located, prepared: Prepared, host: Undo, log: Log) -> None:
@@ -227,7 +240,12 @@ def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Prop
                 if isinstance(operation, UpdateLdcache) and opened is not None:
                     with Deferred():
                         launched[operation] = update.launch(operation, place, opened)
-            return _steps(prepared, place, container.cgroup, launched)
+            done = _steps(prepared, place, container.cgroup, launched)
+            # Together: a signal between the two would take back all but the cache.
+            with Deferred():
+                update.publish(place)
+                undo.commit()
+            return done
         finally:
             for started in launched.values():
                 started.close()

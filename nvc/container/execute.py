@@ -11,7 +11,7 @@ import os
 import stat
 
 from nvc.base.errors import MountError, reason
-from nvc.container.operations import AllowDevices, ApplicationProfile, BindMount, Symlink, Tmpfs
+from nvc.container.operations import AllowDevices, ApplicationProfile, BindMount, EndpointMount, Symlink, Tmpfs
 from nvc.linux import cgroup, mounts, syscalls
 from nvc.linux.rights import Owner
 from nvc.linux.syscalls import SyscallError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from nvc.base.log import Log
     from nvc.base.undo import Undo
+    from nvc.container.ldcache.snapshot import Snapshot
     from nvc.container.propagation import Propagation
     from nvc.linux.fd import Fd
     from nvc.linux.root import Root
@@ -54,9 +55,12 @@ _UNREACHABLE = (errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EAGAIN)
 
 
 class Place:
-    """The container's side of a transaction: root and owner of what is made in it."""
+    """The container's side of a transaction: root and owner of what is made in it.
 
-    __slots__ = ("gid", "log", "propagation", "root", "uid", "undo")
+    snapshot: of an update of the loader cache, which is not in force yet.
+    """
+
+    __slots__ = ("gid", "log", "propagation", "root", "snapshot", "uid", "undo")
 
     def __init__(self, root: Root, owner: tuple[int, int], undo: Undo, propagation: Propagation, log: Log) -> None:
         self.root = root
@@ -64,6 +68,7 @@ class Place:
         self.undo = undo
         self.propagation = propagation
         self.log = log
+        self.snapshot: Snapshot | None = None
 
 
 def failure(action: str, path: str, error: OSError) -> MountError:
@@ -263,6 +268,7 @@ if TYPE_CHECKING:
 #: ``nvc.container.apply``.
 EXECUTORS: dict[type, Executor] = {
     BindMount: bind,
+    EndpointMount: bind,
     Tmpfs: tmpfs,
     ApplicationProfile: application_profile,
     Symlink: symlink,

@@ -25,7 +25,7 @@ _WHAT = {REGULAR: "file", DIRECTORY: "directory", DEVICE: "device node", ENDPOIN
 class BindMount(Record):
     """Show a host file at a place in the container.
 
-    source: REGULAR, DIRECTORY, DEVICE, or ENDPOINT (a socket, or the MPS pipe directory).
+    source: REGULAR, DIRECTORY, DEVICE, or ENDPOINT (``EndpointMount``).
     attributes: of "ro", "nodev", "nosuid", "noexec"; set before the mount becomes visible.
     major, minor: what a DEVICE must be, otherwise 0.
     optional: a missing source is a warning (sockets, firmware), not a failure.
@@ -47,6 +47,22 @@ class BindMount(Record):
         where = "" if self.host_path == self.container_path else f" on {self.container_path}"
         may_lack = ", if the host has it" if self.optional else ""
         return f"mount {what} {self.host_path}{number}{where} ({','.join(self.attributes)}){may_lack}"
+
+
+class EndpointMount(BindMount):
+    """Show a daemon's socket, or the directory of a server's sockets, that nobody but root can have put there.
+
+    owners, server: as of ``nvc.model.DriverEndpoint``.
+    """
+
+    owners: tuple[int, ...] = ()
+    server: str = ""
+
+    def describe(self) -> str:
+        what = "directory" if self.server else "socket"
+        users = " or ".join(("root", *(f"user {uid}" for uid in self.owners)))
+        server = f" with the socket {self.server}" if self.server else ""
+        return f"mount {what} {self.host_path} of {users}{server} ({','.join(self.attributes)}), if the host has it"
 
 
 class ShareFiles(Record):
@@ -135,18 +151,20 @@ class UpdateLdcache(Record):
     ldconfig: str
     directories: tuple[str, ...]
     no_pivot: bool = False
-    limit: float = 30.0
+    limit: float = 10.0
 
     def describe(self) -> str:
         return f"update /etc/ld.so.cache with {self.ldconfig} for {', '.join(self.directories)}"
 
 
 if TYPE_CHECKING:
-    Operation = ShareFiles | BindMount | Tmpfs | ApplicationProfile | Symlink | AllowDevices | UpdateLdcache
+    Operation = (
+        ShareFiles | BindMount | EndpointMount | Tmpfs | ApplicationProfile | Symlink | AllowDevices | UpdateLdcache
+    )
 
 KINDS: dict[str, type[Operation]] = {
     cls.__name__: cls
-    for cls in (ShareFiles, BindMount, Tmpfs, ApplicationProfile, Symlink, AllowDevices, UpdateLdcache)
+    for cls in (ShareFiles, BindMount, EndpointMount, Tmpfs, ApplicationProfile, Symlink, AllowDevices, UpdateLdcache)
 }
 
 

@@ -17,6 +17,7 @@ from nvc.container.operations import (
     AllowDevices,
     ApplicationProfile,
     BindMount,
+    EndpointMount,
     ShareFiles,
     Symlink,
     Tmpfs,
@@ -30,7 +31,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nvc.container.operations import Operation
-    from nvc.model import Container, DeviceNode, DriverFile, DriverInfo, Gpu, ImexChannel, MigDevice, Nvcap
+    from nvc.model import (
+        Container,
+        DeviceNode,
+        DriverEndpoint,
+        DriverFile,
+        DriverInfo,
+        Gpu,
+        ImexChannel,
+        MigDevice,
+        Nvcap,
+    )
     from nvc.request.capabilities import DriverCapabilities
 
 PROC_DRIVER = "/proc/driver/nvidia"
@@ -58,7 +69,7 @@ MOUNTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "nvcap-tree": (DIRECTORY, ("ro", "nodev", "nosuid", "noexec")),
     "nvcap-nodes": (DIRECTORY, ("ro", "nosuid", "noexec")),
 }
-_OPTIONAL = ("ipc", "firmware")
+_OPTIONAL = ("firmware",)
 
 
 class Scope(Record):
@@ -91,7 +102,7 @@ def driver_mount(scope: Scope, driver: DriverInfo, proc_files: Iterable[ProcFile
         operations += _files("library32", driver.libraries32, capabilities, container.libraries32_directory)
     operations += _links(operations, driver)
     operations += _files("firmware", driver.firmwares, capabilities, "")
-    operations += _files("ipc", driver.ipcs, capabilities, "")
+    operations += [_endpoint(file) for file in driver.ipcs if wants(capabilities, file)]
     operations += _components(driver.components)
     for node in driver.nodes:
         if driver.platform or wants_node(capabilities, node):
@@ -162,7 +173,7 @@ def ldcache_update(
     compat: str = "",
     more: tuple[str, ...] = (),
     no_pivot: bool = False,
-    limit: float = 30.0,
+    limit: float = 10.0,
 ) -> tuple[Operation, ...]:
     """The loader cache for what was mounted (nvc_ldcache_update, 7.1); ``compat`` is searched first when given.
 
@@ -243,6 +254,13 @@ def _files(what: str, files: Iterable[DriverFile], capabilities: DriverCapabilit
     return [
         _mount(what, file.path, f"{directory}/{file.path.rpartition('/')[2]}" if directory else "") for file in chosen
     ]
+
+
+def _endpoint(file: DriverEndpoint) -> EndpointMount:
+    source, attributes = MOUNTS["ipc"]
+    return EndpointMount(
+        file.path, file.path, source, attributes, optional=True, owners=file.owners, server=file.server
+    )
 
 
 def _links(mounts: Iterable[Operation], driver: DriverInfo) -> list[Operation]:

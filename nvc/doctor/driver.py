@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from nvc.base.errors import NvcError
 from nvc.doctor.finding import Finding, error, note, ok, warning
+from nvc.driver.binaries import find_ipcs
 from nvc.driver.nvcaps import MIG_MINORS
 from nvc.driver.pageable import ADVICE
 from nvc.driver.places import DRIVER, IMEX_MAJOR, platform
 from nvc.driver.tables import FIRMWARE_DIRECTORY
 from nvc.formats.procfs import char_majors, nvrm_version
-from nvc.model import TEGRA
+from nvc.model import TEGRA, DriverOptions
+from nvc.request.injection import NODE_CONFIG, mps_user
 
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
@@ -22,6 +24,7 @@ LOAD = "sudo nvc-py --load-kmods info"
 RELOAD = "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; sudo modprobe nvidia  # or reboot"
 #: Of the kernel: where it looks for firmware before /lib/firmware.
 FIRMWARE_PATH = "/sys/module/firmware_class/parameters/path"
+_FOREIGN = "a path that another user can make or replace is given to no container: it could be any file of the host"
 _GPU_CLASSES = ("0x0300", "0x0302")
 
 
@@ -184,10 +187,18 @@ def extras(probe: Probe) -> Iterator[Finding]:
         )
     channels = [name for name in probe.driver(f"/dev/{IMEX_MAJOR}").names() if name.startswith("channel")]
     nodes = set(probe.driver("/dev").names())
+    endpoints, problems = find_ipcs(
+        probe.host.root, os.environ, DriverOptions(mps_user=mps_user(str(probe.system(NODE_CONFIG))))
+    )
+    for problem in problems:
+        if problem.startswith("skipping"):
+            yield warning(
+                problem, "ls -ld every step of that path; start the daemon as root, or name its user", _FOREIGN
+            )
     offers = [
         ("fabric manager", manager, "included in `utility`"),
         (f"{len(channels)} IMEX channels", bool(channels), "NVIDIA_IMEX_CHANNELS=0 or --imex-channel 0"),
-        ("MPS", probe.driver("/tmp/nvidia-mps").exists(), "included in `compute`"),
+        ("MPS", any(file.server for file in endpoints), "included in `compute`"),
         ("GPUDirect Storage", any(name.startswith("nvidia-fs") for name in nodes), "NVIDIA_GDS=enabled"),
         ("GDRCopy", "gdrdrv" in nodes, "NVIDIA_GDRCOPY=enabled"),
     ]

@@ -7,14 +7,21 @@ import stat
 
 from nvc.base.errors import DetectionError, reason
 from nvc.driver import tables
-from nvc.driver.locate import host_path, is_missing, resolve, status
-from nvc.model import DriverFile
+from nvc.driver.locate import host_path, is_missing, resolve
+from nvc.linux import owned
+from nvc.linux.root import Root
+from nvc.model import DriverEndpoint, DriverFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nvc.model import DriverOptions
+
+#: Where the accounts of daemons are looked up, in the driver root.
+PASSWD = "/etc/passwd"
+_PASSWD_LIMIT = 4 << 20
+_IPC_HINT = "root must own every step of it, or for MPS the user that [mps] of config.toml names"
 
 
 def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -44,27 +51,34 @@ def find_binaries(root: str, search: tuple[str, ...], options: DriverOptions) ->
     A script of that name (a wrapper that starts the program elsewhere, as on hosts whose driver has a directory of its
     own) is passed over for an ELF file further along: in a container, there is nothing that it could start.
     """
-    files, warnings = [], []
-    for row in tables.BINARIES:
-        if row.option and getattr(options, row.option):
-            continue
-        found = list(filter(None, (_regular(root, f"{directory}/{row.name}") for directory in search)))
-        if not found:
-            warnings.append(f"missing binary {row.name}")
-            continue
-        path = next((path for path in found if _is_elf(root, path)), found[0])
-        if path != found[0]:
-            warnings.append(f"selecting {path} over {found[0]}, which is a script")
-        files.append(DriverFile(path, "binary", row.capability))
+    files: list[DriverFile] = []
+    warnings: list[str] = []
+    with Root.open(root) as opened:
+        for row in tables.BINARIES:
+            if row.option and getattr(options, row.option):
+                continue
+            paths = (_regular(opened, f"{directory}/{row.name}", warnings) for directory in search)
+            found = list(filter(None, paths))
+            if not found:
+                warnings.append(f"missing binary {row.name}")
+                continue
+            path = next((path for path in found if _is_elf(root, path)), found[0])
+            if path != found[0]:
+                warnings.append(f"selecting {path} over {found[0]}, which is a script")
+            files.append(DriverFile(path, "binary", row.capability))
     return files, warnings
 
 
-def _regular(root: str, path: str) -> str:
+def _regular(root: Root, path: str, warnings: list[str]) -> str:
+    """Where the file at ``path`` is, or "" without one. What a user's link in PATH leads to is nobody's program."""
     try:
-        found = resolve(root, path)
-        return found if stat.S_ISREG(os.lstat(host_path(root, found)).st_mode) else ""
+        found = owned.real_path(root.fd, path)
+        return found if stat.S_ISREG(root.stat(found, follow=False).st_mode) else ""
+    except owned.Untrusted as error:
+        warnings.append(f"skipping binary {path}: {error.text}")
     except OSError:
-        return ""
+        pass
+    return ""
 
 
 def _is_elf(root: str, path: str) -> bool:
@@ -104,24 +118,40 @@ def ipc_paths(environ: Mapping[str, str], options: DriverOptions) -> list[tuple[
     ]
 
 
-def find_ipcs(root: str, environ: Mapping[str, str], options: DriverOptions) -> tuple[list[DriverFile], list[str]]:
-    """The sockets and directories that exist, resolved, and warnings. One that may not be looked at is missing.
+def find_ipcs(root: str, environ: Mapping[str, str], options: DriverOptions) -> tuple[list[DriverEndpoint], list[str]]:
+    """The sockets and directories that containers may be given, and warnings. One that may not be looked at is missing.
 
-    Raises DetectionError for other failures (an input/output error).
+    They are looked at again when they are mounted (``nvc.linux.owned``). Raises DetectionError for other failures (an
+    input/output error).
     """
-    files, warnings = [], []
-    for path, row in ipc_paths(environ, options):
-        try:
-            mode = status(root, path).st_mode
-            found = resolve(root, path)
-        except OSError as error:
-            if not is_missing(error):
-                raise DetectionError(f"stat failed: {path}: {reason(error)}") from error
-            warnings.append(f"missing ipc path {path}: {reason(error)}")
-            continue
-        # "/" as pipe directory would hand the whole host to the container, writable.
-        if stat.S_ISSOCK(mode) or (row.variable and stat.S_ISDIR(mode) and found != "/"):
-            files.append(DriverFile(found, "ipc", row.capability))
-        else:
-            warnings.append(f"skipping ipc path {path}: not a socket or directory of {row.note}")
-    return files, warnings
+    found: list[DriverEndpoint] = []
+    warnings: list[str] = []
+    with Root.open(root) as opened:
+        for path, row in ipc_paths(environ, options):
+            owners = _accounts(opened, row.accounts)
+            if row.variable and options.mps_user:
+                owners += (options.mps_user,)
+            try:
+                owned.endpoint(opened.fd, path, owners, row.server)
+            except owned.Untrusted as error:
+                warnings.append(f"skipping ipc path {path} of {row.note}: {error.text}; {_IPC_HINT}")
+            except OSError as error:
+                if not is_missing(error):
+                    raise DetectionError(f"stat failed: {path}: {reason(error)}") from error
+                warnings.append(f"missing ipc path {path}: {reason(error)}")
+            else:
+                found.append(DriverEndpoint(path, "ipc", row.capability, owners=owners, server=row.server))
+    return found, warnings
+
+
+def _accounts(root: Root, names: Sequence[str]) -> tuple[int, ...]:
+    """The uids of those of ``names`` that /etc/passwd of the driver root has, but for root's."""
+    if not names:
+        return ()
+    try:
+        lines = root.read(PASSWD, _PASSWD_LIMIT).split(b"\n")
+    except OSError:
+        return ()
+    rows = (line.split(b":") for line in lines)
+    found = (int(row[2]) for row in rows if len(row) > 2 and os.fsdecode(row[0]) in names and row[2].isdigit())
+    return tuple(uid for uid in found if uid)

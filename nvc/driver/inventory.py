@@ -147,6 +147,10 @@ def _discover(
     driver = inventory.driver
     files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.firmwares)
     watch.update(identities(host.root, (file.path for file in files)))
+    if any(file.owners for file in driver.ipcs):
+        from nvc.driver.binaries import PASSWD
+
+        watch.update(identities(host.root, (PASSWD,)))
     return inventory, watch
 
 

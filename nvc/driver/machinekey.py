@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nvc.model import DriverOptions, Host
 
 #: Of the cache file; changes with the meaning of its content.
-FORMAT = 2
+FORMAT = 3
 #: Where PCI devices that nvidia.ko drives are links, named by address.
 BINDINGS = "/sys/bus/pci/drivers/nvidia"
 
@@ -72,9 +72,9 @@ def identity(root: str, path: str) -> str:
     except OSError as error:
         return f"errno {error.errno}"
     if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
-        return f"{found.st_dev}:{found.st_ino} {found.st_mode:o} {found.st_size} {found.st_mtime_ns}"
+        return f"{found.st_dev}:{found.st_ino} {found.st_mode:o} {found.st_uid} {found.st_size} {found.st_mtime_ns}"
     # The socket of a restarted daemon is equivalent.
-    return f"{stat.S_IFMT(found.st_mode):o} {found.st_rdev}"
+    return f"{stat.S_IFMT(found.st_mode):o} {found.st_uid} {found.st_rdev}"
 
 
 def _text(path: str) -> str:

@@ -43,13 +43,19 @@ class Binary(Record):
 
 
 class Ipc(Record):
-    """A socket or directory through which the driver's daemons are reached. variable: may name another path."""
+    """A socket or directory through which the driver's daemons are reached.
+
+    variable: may name another path. server: the socket in a directory. accounts: names of users that the daemon runs
+    as where its packages do not run it as root.
+    """
 
     path: str
     capability: str
     note: str
     option: str
     variable: str = ""
+    server: str = ""
+    accounts: tuple[str, ...] = ()
 
 
 class Node(Record):
@@ -175,9 +181,23 @@ BINARIES = (
 )
 
 IPCS = (
-    Ipc("/var/run/nvidia-persistenced/socket", "utility", "nvidia-persistenced", "no_persistenced"),
+    Ipc(
+        "/var/run/nvidia-persistenced/socket",
+        "utility",
+        "nvidia-persistenced",
+        "no_persistenced",
+        # Of Debian's package, and of NVIDIA's.
+        accounts=("nvpd", "nvidia-persistenced"),
+    ),
     Ipc("/var/run/nvidia-fabricmanager/socket", "utility", "nv-fabricmanager", "no_fabricmanager"),
-    Ipc("/tmp/nvidia-mps", "compute", "pipes of MPS", "no_mps", variable="CUDA_MPS_PIPE_DIRECTORY"),
+    Ipc(
+        "/tmp/nvidia-mps",
+        "compute",
+        "pipes of MPS",
+        "no_mps",
+        variable="CUDA_MPS_PIPE_DIRECTORY",
+        server="control",
+    ),
 )
 
 #: Firmware of the GPU System Processor; {version} is the driver's.

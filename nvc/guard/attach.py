@@ -4,8 +4,8 @@ Where the handles come from: the shim's region, which has them all; else they ar
 from OBJECTS on, and the driver its clients one after the other, so a process's clients lie a little below the one that
 the driver gives us now. Every client that is tried in vain prints a line in the kernel's log: so as few as possible.
 
-Descriptors of the process are copied (pidfd_getfd), looked at, used without the rights that the process has not, and
-closed at once.
+Descriptors of the process are looked at, copied (pidfd_getfd), looked at again, and used without the rights that the
+process has not. The agent has copies as long as it schedules the process, made by a child (``copies``).
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from nvc.guard import attached
 from nvc.guard.attached import AttachedChannel, AttachedGroup, AttachedProcess
 from nvc.linux import syscalls
 from nvc.linux.fd import Fd
+from nvc.share import bounded, processes, region, store
 from nvc.share import limits as limits_file
-from nvc.share import processes, region, store
 from nvc.share.model import PROBES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
 #: Where handles begin: clients as the driver numbers them, objects as libcuda does (both seen on drivers 535 to 595).
 CLIENTS, CLIENTS_MASK, OBJECTS = 0xC1D00000, 0xFFFFF, 0x5C000000
 #: How many are tried: neighbours of a client that was found, objects of a client.
 NEIGHBOURS, OBJECTS_TRIED = 8, 0x400
+#: Seconds for copies of a process's descriptors.
+COPIES_SECONDS = 2.0
 #: The slice of copy groups, which libcuda leaves as the driver made it; compute groups get 2048.
 COPY_SLICE = 1024
 _INVALID_CLIENT = (0x23, 0x1B, 0x1C)
@@ -87,8 +89,30 @@ def of_container(word: str, shares: str = store.DIRECTORY, proc: str = "/proc") 
     return tuple(sorted(found))
 
 
-def reweigh(process: AttachedProcess, microseconds: int) -> None:
-    """Give each compute group this timeslice; 0: the one that it had. Raises ContainerError, OSError."""
+def copies(process: AttachedProcess, seconds: float = COPIES_SECONDS) -> dict[int, Fd]:
+    """Its descriptors that groups and channels belong to -> copies, made by a child: one that hangs is not waited for.
+
+    A process that exchanges a descriptor while it is looked at gives the child a file that may not close in time.
+    Raises ContainerError, OSError (TimeoutError).
+    """
+    numbers = {one.descriptor for one in process.groups} | {one.descriptor for one in process.channels}
+
+    def work() -> Iterator[tuple[int, Fd]]:
+        with syscalls.pidfd_open(process.pid) as pinned:
+            if not is_alive(process):
+                raise ContainerError(f"process {process.pid} ended")
+            for number in sorted(numbers):
+                with _copy(pinned, process.pid, number, (process.device, process.inode)) as copy:
+                    yield number, copy
+
+    return bounded.files(work, seconds)
+
+
+def reweigh(process: AttachedProcess, microseconds: int, held: Mapping[int, Fd] | None = None) -> None:
+    """Give each compute group this timeslice; 0: the one that it had. held: of ``copies``; None: made for it.
+
+    Raises ContainerError, OSError.
+    """
 
     def act(number: int, control: Fd) -> None:
         for group in process.groups:
@@ -96,7 +120,7 @@ def reweigh(process: AttachedProcess, microseconds: int) -> None:
                 wanted = microseconds or group.slice
                 _must(process, rmcontrol.set_timeslice(control, group.client, group.group, wanted))
 
-    _on_copies(process, {group.descriptor for group in process.groups}, act)
+    _on_copies(process, {group.descriptor for group in process.groups}, act, held)
 
 
 def thaw(process: AttachedProcess) -> None:
@@ -126,17 +150,9 @@ def restore(pid: int, directory: str = attached.DIRECTORY) -> bool:
     return True
 
 
-def thaw_left(directory: str = attached.DIRECTORY) -> int:
-    """Start the channels of processes whose keeper of time ended; how many processes. Raises OSError."""
-    count = 0
-    for process in attached.load_all(directory):
-        if process.capped:
-            try:
-                thaw(process)
-            except (OSError, ContainerError):
-                continue  # it ended
-            count += 1
-    return count
+def left(directory: str = attached.DIRECTORY) -> list[AttachedProcess]:
+    """Processes whose channels somebody who has ended may have left stopped. Raises OSError."""
+    return [process for process in attached.load_all(directory) if process.capped]
 
 
 def is_alive(process: AttachedProcess) -> bool:
@@ -149,8 +165,20 @@ def _must(process: AttachedProcess, status: int) -> None:
         raise ContainerError(f"process {process.pid}: the driver answered status {status:#x}")
 
 
-def _on_copies(process: AttachedProcess, descriptors: set[int], act: Callable[[int, Fd], None]) -> None:
+def _on_copies(
+    process: AttachedProcess,
+    descriptors: set[int],
+    act: Callable[[int, Fd], None],
+    held: Mapping[int, Fd] | None = None,
+) -> None:
     """Call ``act`` with a copy of each, without the rights that the process has not."""
+    if held is not None:
+        for number in sorted(descriptors):
+            if number not in held:
+                raise ContainerError(f"descriptor {number} of process {process.pid} is not held")
+            with rmcontrol.Owner():
+                act(number, held[number])
+        return
     with syscalls.pidfd_open(process.pid) as pinned:
         if not is_alive(process):
             raise ContainerError(f"process {process.pid} ended")
@@ -175,8 +203,8 @@ def _copy(process: Fd, pid: int, number: int, node: tuple[int, int]) -> Fd:
     if not (file == node if node[1] else stat.S_ISCHR(kind) and device == node[0]):
         raise ContainerError(f"descriptor {number} of process {pid} is not the driver's control node")
     copy = syscalls.pidfd_getfd(process, number)
-    found = copy.stat()
-    if not ((found.st_dev, found.st_ino) == node if node[1] else found.st_rdev == node[0]):
+    kind, file, device = syscalls.statx_cached(copy)
+    if not (file == node if node[1] else stat.S_ISCHR(kind) and device == node[0]):
         copy.close()
         raise ContainerError(f"descriptor {number} of process {pid} is not the driver's control node")
     return copy

@@ -56,7 +56,8 @@ class Config(Record):
     load-kmods creates nodes. sim: directory of a simulated machine.
     timeout: seconds for one answer of a helper. cache: keep the inventory in /run/nvc. debug: log file.
     no_pivot: see ``UpdateLdcache``. inside: the caller is in the container's device cgroup already (a createContainer
-    hook), to which the driver's devices may be added while NVML is queried.
+    hook), to which the driver's devices may be added while NVML is queried. mps_user: uid whose MPS server containers
+    may use, beside root's.
     """
 
     root: str = "/"
@@ -71,6 +72,7 @@ class Config(Record):
     no_pivot: bool = False
     inside: bool = False
     csv: str = CSV_DIRECTORY
+    mps_user: int = 0
 
 
 class Context:
@@ -123,6 +125,8 @@ class Context:
 
         Raises DetectionError, InitializationError.
         """
+        if self.config.mps_user:
+            options = options.replace(mps_user=self.config.mps_user)
         found = self._inventories.get(options)
         if found is None:
             from nvc.driver.inventory import cache_path, load

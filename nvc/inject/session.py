@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from nvc.request.options import ContainerOptions
     from nvc.share.model import Resolved
 
-#: ldconfig reads every library of the container, from a cold disk in the worst case: it gets this many timeouts.
-LDCONFIG_TIMEOUTS = 3
+#: Of the timeout: ldconfig gets as long as any helper. An image decides what it reads, and a start waits for it.
+LDCONFIG_TIMEOUTS = 1
 
 
 class ContainerSession:

@@ -107,9 +107,15 @@ def allow(version: int, directory: Fd, rules: Sequence[tuple[int, int]], undo: U
 
 
 def _places(text: str) -> dict[str, str]:
-    """Controller -> path in its hierarchy, from /proc/PID/cgroup; "" is cgroup2. The first line of a kind counts."""
+    """Controller -> path in its hierarchy, from /proc/PID/cgroup; "" is cgroup2. The first line of a kind counts.
+
+    A line ends at a newline alone: of all characters this is the one that no cgroup's name has, and a container may
+    name those below its own as it likes.
+    """
     places: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
+        if not line:
+            continue
         # At most three parts: the path may hold colons itself (systemd escapes them, cgroupfs drivers do not).
         parts = line.split(":", 2)
         if len(parts) != 3:
@@ -121,13 +127,13 @@ def _places(text: str) -> dict[str, str]:
 
 def _controllers(text: str, controller: str) -> str:
     """The whole second field of the line that has ``controller``: "cpu,devices" where they are mounted together."""
-    return next(fields for _, fields, _ in (line.split(":", 2) for line in text.splitlines())
+    return next(fields for _, fields, _ in (line.split(":", 2) for line in text.split("\n") if line)
                 if controller in fields.split(","))  # fmt: skip
 
 
 def _mount(text: str, version: int) -> tuple[str, str] | None:
     """(root in the hierarchy, mount point) of the devices hierarchy or of cgroup2."""
-    for line in text.splitlines():
+    for line in text.split("\n"):  # as in _places: mountinfo escapes no other end of a line
         if " - cgroup" not in line:  # a host may have thousands of mounts: decode the few that count
             continue
         try:

@@ -81,6 +81,7 @@ AT_RECURSIVE = 0x8000
 
 # linux/openat2.h; struct open_how {u64 flags, mode, resolve;}
 RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_IN_ROOT = 0x10
 OPEN_HOW = "=QQQ"
 
@@ -125,6 +126,7 @@ MNT_DETACH = 2
 
 # linux/magic.h
 PROC_SUPER_MAGIC = 0x9FA0
+FUSE_SUPER_MAGIC = 0x65735546
 
 # linux/sched.h
 CLONE_NEWNS = 0x00020000

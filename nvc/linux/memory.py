@@ -19,7 +19,7 @@ def mappings() -> list[tuple[int, int, str, str]]:
     with open("/proc/self/maps", "rb", buffering=0) as file:
         text = b"".join(iter(lambda: file.read(1 << 16), b""))
     found = []
-    for line in text.splitlines():
+    for line in filter(None, text.split(b"\n")):
         fields = line.split(None, 5)
         start, end = (int(number, 16) for number in fields[0].split(b"-"))
         found.append((start, end, fields[1].decode(), os.fsdecode(fields[5]) if len(fields) > 5 else ""))

@@ -42,7 +42,7 @@ _count = 0
 def clone(source: Fd, *, recursive: bool) -> Tree:
     """A reference to ``source``: without open_tree there are no detached mounts."""
     copy = source.duplicate()
-    return Tree(copy.detach(), source.name, Legacy(source.duplicate(), recursive=recursive))
+    return Tree(copy.detach(), source.name, Legacy(source.duplicate(), recursive=recursive, mount=_mount_of(source)))
 
 
 def new_tmpfs(source: str, options: dict[str, str], attributes: int) -> Tree:
@@ -70,16 +70,13 @@ def attach(tree: Tree, target: Fd) -> Fd:
     """Bind, restrict, make private. Returns the new mount's root, for undo. Raises SyscallError."""
     legacy = tree.legacy
     assert legacy is not None
-    source = _here(legacy.source)
+    source = _here(legacy)
     before = procfd.mount_id(target)
     recursive = const.MS_REC if legacy.recursive else 0
     procfd.by_path(lambda a, b: syscalls.mount(a, b, None, const.MS_BIND | recursive), source, target)
     mounted = _top(target, source, before)
     try:
-        kept = os.statvfs(mounted.fileno()).f_flag
-        flags = _mount_flags(tree.attributes) | sum(bit for flag, bit in _KEEP.items() if kept & flag)
-        remount = const.MS_BIND | const.MS_REMOUNT | flags
-        procfd.by_path(lambda path: syscalls.mount(None, path, None, remount), mounted)
+        remount(mounted, tree.attributes)
         private = const.MS_PRIVATE | const.MS_REC
         procfd.by_path(lambda path: syscalls.mount(None, path, None, private), mounted)
     except BaseException:
@@ -91,16 +88,31 @@ def attach(tree: Tree, target: Fd) -> Fd:
     return mounted
 
 
-def _here(source: Fd) -> Fd:
+def remount(mounted: Fd, attributes: int) -> None:
+    """Add MOUNT_ATTR_* to the mount that ``mounted`` is the root of. Raises SyscallError."""
+    kept = os.statvfs(mounted.fileno()).f_flag
+    flags = _mount_flags(attributes) | sum(bit for flag, bit in _KEEP.items() if kept & flag)
+    both = const.MS_BIND | const.MS_REMOUNT | flags
+    procfd.by_path(lambda path: syscalls.mount(None, path, None, both), mounted)
+
+
+def _here(legacy: Legacy) -> Fd:
     """The source as this mount namespace has it: mount(2) refuses to bind from another namespace.
 
     A container's namespace is made as a copy of the runtime's, so the path leads to the same file; if it does not,
-    nothing is mounted.
+    nothing is mounted. Ids of mounts are compared where the namespace is still the one that the source was pinned in.
     """
+    source, before = legacy.source, legacy.mount
     again = syscalls.open_path(procfd.path_of(source), _PIN)
-    if not same_file(again, source):
+    now = _mount_of(again)
+    if not same_file(again, source) or (before is not None and before[0] == now[0] and before != now):
         raise SyscallError(errno.ESTALE, "open", source.name)
     return again
+
+
+def _mount_of(file: Fd) -> tuple[int, int]:
+    namespace = os.stat("ns/mnt", dir_fd=procfd.pin().fileno()).st_ino
+    return namespace, procfd.mount_id(file)
 
 
 def _top(target: Fd, source: Fd, before: int) -> Fd:

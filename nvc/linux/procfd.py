@@ -32,6 +32,16 @@ def pin() -> Fd:
     return _pinned[1]
 
 
+def inherit(parents: Fd) -> Fd:
+    """Pin this process's directory by that of the parent, where /proc is not ours, or another pid namespace's.
+
+    Raises OSError.
+    """
+    global _pinned
+    _pinned = os.getpid(), Fd(os.open("../self", _FLAGS, dir_fd=parents.fileno()), "/proc/self")
+    return _pinned[1]
+
+
 def by_path(function: Callable[..., T], *descriptors: Fd) -> T:
     """Call ``function`` with one path for each descriptor; a path is good during the call only. Raises what it raises.
 
@@ -45,6 +55,15 @@ def by_path(function: Callable[..., T], *descriptors: Fd) -> T:
     finally:
         os.fchdir(here.fileno())
         here.close()
+
+
+def reopen(descriptor: Fd, flags: int) -> Fd:
+    """The very file that ``descriptor`` was opened on, opened anew, CLOEXEC: what has its name by now is not looked at.
+
+    Raises OSError.
+    """
+    number = os.open(f"fd/{descriptor.fileno()}", flags | os.O_CLOEXEC, dir_fd=pin().fileno())
+    return Fd(number, descriptor.name)
 
 
 def path_of(descriptor: Fd) -> str:

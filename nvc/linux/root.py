@@ -15,7 +15,7 @@ import os
 import stat
 
 from nvc.base.undo import Undo
-from nvc.linux import const, syscalls
+from nvc.linux import const, procfd, syscalls
 from nvc.linux.fd import Fd, same_file
 from nvc.linux.rights import Owner
 from nvc.linux.syscalls import SyscallError
@@ -79,15 +79,14 @@ class Root:
 
     def open_file(self, path: str) -> Fd:
         """A regular file opened for reading. Raises SyscallError, EINVAL for anything that is not a regular file."""
-        for _ in range(_TRIES):
-            with self.resolve(path) as pinned:
-                # Checked before it is opened for reading: opening a FIFO blocks, and opening a device has effects.
-                if not stat.S_ISREG(pinned.stat().st_mode):
-                    raise SyscallError(errno.EINVAL, "open", path, "not a regular file")
-                opened = self._open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-                if same_file(pinned, opened):
-                    return opened
-        raise SyscallError(errno.EAGAIN, "open", path)
+        with self.resolve(path) as pinned:
+            # Checked before it is opened for reading: opening a FIFO blocks, and opening a device has effects.
+            if not stat.S_ISREG(pinned.stat().st_mode):
+                raise SyscallError(errno.EINVAL, "open", path, "not a regular file")
+            try:
+                return procfd.reopen(pinned, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            except OSError as error:
+                raise SyscallError(error.errno or errno.EIO, "open", path) from error
 
     def read(self, path: str, limit: int) -> bytes:
         """The content of a regular file. Raises SyscallError, EFBIG when it is longer than ``limit`` bytes."""

@@ -269,10 +269,12 @@ def setns(namespace: Fd, kind: int) -> None:
 def statx_mount(file: Fd) -> tuple[int, bool]:
     """statx(2): the id of the mount that ``file`` is on, and whether it is that mount's root.
 
-    Raises SyscallError ENOSYS on kernels that do not tell (before 5.8).
+    No file system is asked: one of a user's (FUSE) need not answer. Raises SyscallError ENOSYS on kernels that do not
+    tell (before 5.8).
     """
     buffer = bytearray(const.STATX_SIZE)
-    arguments = (file.fileno(), b"", const.AT_EMPTY_PATH, const.STATX_MNT_ID, buffer)
+    flags = const.AT_EMPTY_PATH | const.AT_STATX_DONT_SYNC
+    arguments = (file.fileno(), b"", flags, const.STATX_MNT_ID, buffer)
     _call("statx", arguments, (file,))
     offsets = const.STATX_OFFSETS
     mask = struct.unpack_from("=I", buffer, offsets["stx_mask"])[0]
@@ -282,15 +284,17 @@ def statx_mount(file: Fd) -> tuple[int, bool]:
     return struct.unpack_from("=Q", buffer, offsets["stx_mnt_id"])[0], bool(attributes & const.STATX_ATTR_MOUNT_ROOT)
 
 
-def statx_cached(path: str) -> tuple[int, tuple[int, int], int]:
+def statx_cached(file: str | Fd) -> tuple[int, tuple[int, int], int]:
     """statx(2) with AT_STATX_DONT_SYNC: type, (st_dev, st_ino), st_rdev as the kernel has them cached for a file.
 
     The only way to examine a file without waiting for FUSE and network file systems.
     Raises SyscallError.
     """
     buffer = bytearray(const.STATX_SIZE)
-    arguments = (const.AT_FDCWD, _path(path), const.AT_STATX_DONT_SYNC, const.STATX_TYPE | const.STATX_INO, buffer)
-    _call("statx", arguments, (path,))
+    place, path, flags = const.AT_FDCWD, file if isinstance(file, str) else "", const.AT_STATX_DONT_SYNC
+    if not isinstance(file, str):
+        place, flags = file.fileno(), flags | const.AT_EMPTY_PATH
+    _call("statx", (place, _path(path), flags, const.STATX_TYPE | const.STATX_INO, buffer), (file,))
     offsets = const.STATX_OFFSETS
     (mode,) = struct.unpack_from("=H", buffer, offsets["stx_mode"])
     (inode,) = struct.unpack_from("=Q", buffer, offsets["stx_ino"])

@@ -10,14 +10,25 @@ if TYPE_CHECKING:
 
 
 class Legacy:
-    """What the fallback needs to attach a tree later: how, and how to release what was set up for it."""
+    """What the fallback needs to attach a tree later: how, and how to release what was set up for it.
 
-    __slots__ = ("recursive", "release", "source")
+    mount: (number of the mount namespace, id of the mount in it) that ``source`` was pinned on, or None.
+    """
 
-    def __init__(self, source: Fd, *, recursive: bool, release: Callable[[], None] | None = None) -> None:
+    __slots__ = ("mount", "recursive", "release", "source")
+
+    def __init__(
+        self,
+        source: Fd,
+        *,
+        recursive: bool,
+        release: Callable[[], None] | None = None,
+        mount: tuple[int, int] | None = None,
+    ) -> None:
         self.source = source
         self.recursive = recursive
         self.release = release
+        self.mount = mount
 
 
 class Tree(Fd):

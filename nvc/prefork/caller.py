@@ -108,7 +108,9 @@ def standing(pid: int | str) -> Standing:
             places.append((0, 0))
         else:
             places.append((status.st_dev, status.st_ino))
-    fields = dict(line.split(":", 1) for line in _read(f"{base}/status").decode("latin-1").splitlines() if ":" in line)
+    # Of the ends of lines that there are the kernel escapes the newline alone in a process's name.
+    lines = _read(f"{base}/status").decode("latin-1").split("\n")
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
     try:
         label = _read(f"{base}/attr/current")
     except OSError:

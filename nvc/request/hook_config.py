@@ -28,7 +28,8 @@ class HookConfig(Record):
     compat_mode: "ldconfig", "mount" or "disabled". supported_capabilities: what containers here may ask for.
     swarm_resources: variables that stand in for NVIDIA_VISIBLE_DEVICES. mode: one of MODES. hook_path: of the hook
     that the runtime adds, "" for its own. runtimes: candidates for the real runtime. runtime_debug: its log or "".
-    csv_directory: of Tegra's mount lists, in the driver root. unknown: keys of the file that mean nothing here.
+    csv_directory: of Tegra's mount lists, in the driver root. mps_user: whose MPS server containers may use beside
+    root's, by number or name, or "". unknown: keys of the file that mean nothing here.
     """
 
     root: str = "/"
@@ -58,6 +59,7 @@ class HookConfig(Record):
     default_kind: str = "nvidia.com/gpu"
     annotation_prefixes: tuple[str, ...] = ("cdi.k8s.io/",)
     csv_directory: str = CSV_DIRECTORY
+    mps_user: str = ""
     unknown: tuple[str, ...] = ()
 
 

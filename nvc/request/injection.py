@@ -76,3 +76,17 @@ def _has_rules(config: str) -> bool:
 
     name = NODE_CONFIG if not config or config_file.is_toolkits(config) else config
     return bool(config_file.load(name, must_exist=False).get("share"))
+
+
+def mps_user(config: str = NODE_CONFIG) -> int:
+    """The uid of key ``user`` in section [mps] of the node's configuration: whose MPS server is used beside root's.
+
+    0 without one, and where the caller may not read the file. Raises InputError for a file that is not as it should be.
+    """
+    if not os.access(config, os.R_OK):
+        return 0
+    from nvc.base import config_file
+    from nvc.request.userspec import user_id
+
+    user = config_file.load(config).get("mps", {}).get("user", "")
+    return user_id(user, f"{config}: mps.user") if user else 0

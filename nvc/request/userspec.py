@@ -33,6 +33,15 @@ def parse_user(text: str) -> tuple[int, int]:
     return entry.pw_uid, _group_id(group, text) if group else entry.pw_gid
 
 
+def user_id(text: str, label: str) -> int:
+    """The uid that ``text`` names, by number or by name. label: what says so, for the message. Raises InputError."""
+    try:
+        uid = _number(text, text)
+        return parse_user(text)[0] if uid is None else uid
+    except InputError as error:
+        raise InputError(f"{label} = {text!r}: {error.message}", hint="write a uid, or a name from passwd") from error
+
+
 def _number(text: str, whole: str) -> int | None:
     """``text`` as an id, None if it is a name. Names do not begin with a digit or a sign."""
     if text and text[0] not in "0123456789+-":

@@ -160,8 +160,7 @@ def _on_process(
                 raise ContainerError("its channels came without a descriptor")
             _look(pid, number, nodes)
             with syscalls.pidfd_getfd(process, number) as control:
-                if not any(_is_node(control.stat(), node) for node in nodes):
-                    raise ContainerError(f"its descriptor {number} is not the driver's control node")
+                _check(number, syscalls.statx_cached(control), nodes)
                 status = _act(act, control, channels)
             if status:
                 return status
@@ -170,7 +169,11 @@ def _on_process(
 
 def _look(pid: int, number: int, nodes: Iterable[LimitsNode]) -> None:
     """Copy nothing that is something else: looked at without asking its file system. Raises ContainerError, OSError."""
-    kind, file, device = syscalls.statx_cached(f"/proc/{pid}/fd/{number}")
+    _check(number, syscalls.statx_cached(f"/proc/{pid}/fd/{number}"), nodes)
+
+
+def _check(number: int, found: tuple[int, tuple[int, int], int], nodes: Iterable[LimitsNode]) -> None:
+    kind, file, device = found
     if not any(
         file == (node.device, node.inode) if node.inode else stat.S_ISCHR(kind) and device == node.device
         for node in nodes
@@ -180,9 +183,3 @@ def _look(pid: int, number: int, nodes: Iterable[LimitsNode]) -> None:
 
 def _act(act: Callable[[Fd, list[RegionChannel]], int], control: Fd, channels: list[RegionChannel]) -> int:
     return rmcontrol.as_the_owner(lambda: act(control, channels))
-
-
-def _is_node(found: os.stat_result, node: LimitsNode) -> bool:
-    if node.inode:
-        return (found.st_dev, found.st_ino) == (node.device, node.inode)
-    return stat.S_ISCHR(found.st_mode) and found.st_rdev == node.device

@@ -37,7 +37,7 @@ def first_process(container: Container) -> int:
     try:
         pid = os.readlink("/proc/self")
         for _ in range(_PROCESSES):
-            with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
                 fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
             numbers = fields["NSpid"].split()
             if len(numbers) > 1 and numbers[-1] == _FIRST:

@@ -146,6 +146,7 @@ def _build(machine: MachineDescription, root: str, warn: Warn) -> None:
     if machine.mps:
         os.mkdir(f"{root}/tmp/nvidia-mps", 0o777)
         os.chmod(f"{root}/tmp/nvidia-mps", 0o777)
+        _make_socket(f"{root}/tmp/nvidia-mps/control")
     make_cache(root, (layout.libraries, layout.libraries32), ldconfig=find_ldconfig())
     for library, damage in machine.damage.items():
         _damage(machine, root, layout, library, damage)

@@ -162,6 +162,12 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "not running",
     ),
     "NVSwitch alone": ("driver-extras", lambda t: t.write("dev/nvidia-nvswitch0", ""), "error", "no fabric manager"),
+    "user's MPS": (
+        "driver-extras",
+        lambda t: t.path("tmp/nvidia-mps").symlink_to("/etc"),
+        "warning",
+        "/tmp/nvidia-mps is a link",
+    ),
     "no cache": ("ldcache-readable", lambda t: t.remove("etc/ld.so.cache"), "error", "is missing"),
     "cut cache": (
         "ldcache-readable",

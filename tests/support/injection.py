@@ -22,7 +22,7 @@ from nvc.base.log import Log
 from nvc.container.lookup import Located, inspect
 from nvc.container.messages import ContainerConfig, InspectRequest
 from nvc.container.plan import SIMULATED_PROC, Scope, device_mount, driver_mount, ldcache_update, merge
-from nvc.model import DeviceNode, DriverFile, DriverInfo, Gpu, ProcFile
+from nvc.model import DeviceNode, DriverEndpoint, DriverFile, DriverInfo, Gpu, ProcFile
 from nvc.request.capabilities import DriverCapabilities
 from tests.support import leftovers
 from tests.support.isolation import in_namespaces
@@ -79,6 +79,7 @@ def make_driver_root(root: Path) -> Path:
     for directory in (libraries, root / "usr/bin", root / "dev", root / "run/nvidia-persistenced", root / "usr/lib/fw"):
         directory.mkdir(parents=True)
     (root / "lib").symlink_to("usr/lib")
+    os.mknod(root / "run/nvidia-persistenced/socket", stat.S_IFSOCK | 0o666)
     for name in LIBRARIES:
         build_library(libraries / f"{name}.{VERSION}", name)
     (root / "usr/bin/nvidia-smi").write_text("#!/bin/sh\n")
@@ -102,7 +103,7 @@ def driver() -> DriverInfo:
         ),
         libraries32=(),
         binaries=(DriverFile("/usr/bin/nvidia-smi", "binary", "utility"),),
-        ipcs=(DriverFile("/run/nvidia-persistenced", "ipc", "utility"),),
+        ipcs=(DriverEndpoint("/run/nvidia-persistenced", "ipc", "utility", server="socket"),),
         firmwares=(DriverFile("/lib/fw/gsp.bin", "firmware", ""),),
         nodes=(CONTROL,),
     )

@@ -6,6 +6,7 @@ from nvc.model import (
     NVCAPS_DEV,
     NVIDIA_MAJOR,
     DeviceNode,
+    DriverEndpoint,
     DriverFile,
     DriverInfo,
     Gpu,
@@ -65,7 +66,7 @@ def driver() -> DriverInfo:
         libraries=(DriverFile(f"/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}", "library", "compute"),),
         libraries32=(DriverFile(f"/usr/lib/i386-linux-gnu/libcuda.so.{VERSION}", "library32", "compute"),),
         binaries=(DriverFile("/usr/bin/nvidia-smi", "binary", "utility"),),
-        ipcs=(DriverFile("/run/nvidia-persistenced/socket", "ipc", "utility"),),
+        ipcs=(DriverEndpoint("/run/nvidia-persistenced/socket", "ipc", "utility"),),
         firmwares=(DriverFile(f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin", "firmware", ""),),
         nodes=(DeviceNode("/dev/nvidiactl", NVIDIA_MAJOR, 255), DeviceNode("/dev/nvidia-uvm", 234, 0)),
     )

@@ -162,11 +162,16 @@ def capped(gpu: SimGpu) -> None:
     probe = working(gpu)
     found = attach.find(probe.process.pid, shares=f"{gpu.work}/none")
     number = ATTACHED + 1
-    channels = [(one.client, one.subdevice, one.channel, one.descriptor) for one in found.channels]
+    held = attach.copies(found)
+    channels = [(one.client, one.subdevice, one.channel, held[one.descriptor].fileno()) for one in found.channels]
     uuid = uuid_bytes(found.uuid)
     with Guard("/dev") as guard:
         with syscalls.pidfd_open(found.pid) as pidfd:
             guard.attach(number, pidfd.fileno(), (found.device, found.inode), channels)
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                guard.attach(number, pidfd.fileno(), (found.device, found.inode), [(1, 2, 3, pidfd.fileno())])
+        for copy in held.values():
+            copy.close()
         guard.plan(uuid, 50_000, [(number, 0, 0, 15_000)], 60_000)
         wait_until(lambda: guard.attached(number)[2] > 0)
 

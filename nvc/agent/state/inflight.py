@@ -1,7 +1,9 @@
 """The in-flight notification of an agent that was killed: without its id, nothing can answer it.
 
-The guard notes the id in a file of the tenant's of in-flight notifications; the next agent answers EAGAIN, after which
-NVIDIA's libraries make the call again. Found by experiment: docs/internals/guard.md, "Agent crash during a call".
+The guard notes the id in a file of the tenant's of in-flight notifications, and the process that its thread waits
+for; the
+next agent answers EAGAIN, after which NVIDIA's libraries make the call again. Found by experiment:
+docs/internals/guard.md, "Agent crash during a call".
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _SUFFIX = ".inflight"
-_ID = struct.Struct("=Q")
+_NOTED = struct.Struct("=QQ")
 #: struct seccomp_notif_resp (id, val, error, flags) and SECCOMP_IOCTL_NOTIF_SEND of linux/seccomp.h.
 _ANSWER = struct.Struct("=QqiI")
 _SEND = 3 << 30 | _ANSWER.size << 16 | ord("!") << 8 | 1
@@ -32,7 +34,7 @@ def open_file(directory: str, number: int) -> int:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             # Written, not only made longer: a full /run is told now, and not by SIGBUS later.
-            if os.pwrite(descriptor, bytes(_ID.size), 0) != _ID.size:
+            if os.pwrite(descriptor, bytes(_NOTED.size), 0) != _NOTED.size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except BaseException:
             os.close(descriptor)
@@ -44,11 +46,7 @@ def open_file(directory: str, number: int) -> int:
 
 def answer(directory: str, number: int, listeners: Iterable[int]) -> bool:
     """Answer the tenant's in-flight notification of the last agent, if any; True when a thread waited for it."""
-    try:
-        with open(records.path(directory, number) + _SUFFIX, "rb") as file:
-            (noted,) = _ID.unpack(file.read(_ID.size))
-    except (OSError, struct.error):
-        return False
+    noted, _ = _read(records.path(directory, number) + _SUFFIX)
     if not noted:
         return False
     answered = False
@@ -59,3 +57,23 @@ def answer(directory: str, number: int, listeners: Iterable[int]) -> bool:
         except OSError:
             continue  # of another filter, or its thread is gone
     return answered
+
+
+def waited_for(directory: str) -> list[int]:
+    """Processes that threads of the guard wait for, or waited for when the agent of ``directory`` was killed."""
+    place = f"{directory}/{records.TENANTS}"
+    try:
+        names = [name for name in os.listdir(place) if name.endswith(_SUFFIX)]
+    except OSError:
+        return []
+    return sorted({pid for name in names if (pid := _read(f"{place}/{name}")[1])})
+
+
+def _read(path: str) -> tuple[int, int]:
+    """(id, process), both 0 where nothing can be read."""
+    try:
+        with open(path, "rb") as file:
+            noted, process = _NOTED.unpack(file.read(_NOTED.size))
+            return noted, process
+    except (OSError, struct.error):
+        return 0, 0

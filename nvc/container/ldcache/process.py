@@ -11,7 +11,7 @@ import os
 import select
 import time
 
-from nvc.container.ldcache.sandbox import Sandbox, packed
+from nvc.container.ldcache.sandbox import RESTRICTED, Sandbox, packed
 from nvc.linux import const, mounts, process, procfd, rights, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
@@ -62,7 +62,7 @@ class Launched:
         if root is not None:
             tree = syscalls.open_tree(root, recursive=True)
             # What is covered in the sandbox must not be covered in the container: a clone is a peer of its original.
-            syscalls.mount_setattr(tree, 0, propagation=const.MS_PRIVATE)
+            syscalls.mount_setattr(tree, RESTRICTED, propagation=const.MS_PRIVATE)
         try:
             if not is_known:
                 copy = process.sealed_copy(program, "ldconfig")
@@ -165,6 +165,7 @@ def start(program: Fd, *, root: Fd | None, no_pivot: bool, is_early: bool = Fals
                 report=report.write.fileno(),
                 null=null.fileno(),
                 is_early=is_early,
+                proc=procfd.pin(),
             )
             child = _fork_in_pid_namespace(sandbox)
     except BaseException:

@@ -1,15 +1,19 @@
 """What ldconfig may change, remembered, so that a failed configure can put it back.
 
-ldconfig replaces its cache by renaming, so holding the old file open keeps its content: nothing is copied unless it
-must be restored. Remembered are both caches and the links in the directories that ldconfig is told; links that it makes
-in directories which the image's own configuration names are not.
+The cache itself is not touched until all has gone well: ldconfig writes another file, which gets the cache's name last
+(``Snapshot.publish``). So nothing of the image's is copied, whose file may be gigabytes of holes. Remembered are the
+links in the directories that ldconfig is told, and its table of known libraries; links that it makes in directories
+which the image's own configuration names are not.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 
+from nvc.base.errors import LdcacheError, reason
+from nvc.linux import procfd
 from nvc.linux.fd import Fd
 from nvc.linux.rights import Owner
 
@@ -17,53 +21,97 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.linux.root import Root
 
-CACHE = "/etc/ld.so.cache"
-#: Files that ldconfig writes: the cache, its table of known libraries, and the temporary files of both.
-_FILES = (("/etc", ("ld.so.cache", "ld.so.cache~")), ("/var/cache/ldconfig", ("aux-cache", "aux-cache~")))
-_COPY_BYTES = 1 << 20
+_ETC, _NAME = "/etc", "ld.so.cache"
+CACHE = f"{_ETC}/{_NAME}"
+#: What ldconfig makes of it, in the same directory; with "~" behind it while it writes.
+_NEW = f"{_NAME}.nvc"
+NEW_CACHE = f"{_ETC}/{_NEW}"
+#: ldconfig's table of known libraries, whose place cannot be told to it.
+_TABLE, _TABLES = "/var/cache/ldconfig", ("aux-cache", "aux-cache~")
+#: A larger one is not copied back, but removed: ldconfig makes it anew. Real ones have some 50 KiB.
+_TABLE_BYTES = 1 << 20
+_COPY_BYTES = 1 << 16
+#: Seconds for putting things back: somebody waits for the failure, and the image says how much there is.
+UNDO_LIMIT = 5.0
+#: Entries looked at between two looks at the clock.
+_STEPS = 256
 
 
 class _Place:
-    """An open directory with what some of its entries were: name -> link text, open file, or None for absent."""
+    """An open directory with what some of its entries were: name -> link text, pinned file, or None for absent."""
 
     def __init__(self, directory: Fd, entries: dict[str, str | Fd | None]) -> None:
         self.directory = directory
         self.entries = entries
 
 
+class _Clock:
+    """Raises TimeoutError when the time is over; cheap enough to be asked for every entry of a directory."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._steps = 0
+
+    def tick(self) -> None:
+        self._steps += 1
+        if self._steps % _STEPS == 0 and time.monotonic() > self._end:
+            raise TimeoutError("the loader's links are not all as they were: putting them back takes too long")
+
+
 class Snapshot:
-    """Take it before ldconfig runs; ``restore`` after it failed. owner: ids that files are written as."""
+    """Take it before ldconfig runs; ``publish`` once all is done, ``restore`` after a failure.
+
+    owner: ids that files are written as.
+    """
 
     def __init__(self, root: Root, directories: tuple[str, ...], owner: tuple[int, int]) -> None:
+        self._path = root.path + CACHE
         self._owner = owner
-        self._files = [_Place(directory, _entries(directory, names)) for directory, names in _open(root)]
+        self._etc = next(iter(_open_all(root, (_ETC,))), None)
+        self._tables = [_Place(one, _entries(one, _TABLES)) for one in _open_all(root, (_TABLE,))]
         self._links = [_Place(directory, _links(directory)) for directory in _open_all(root, directories)]
-        self._new_directory = None if len(self._files) == len(_FILES) else _parent(root, _FILES[-1][0])
+        self._new_directory = None if self._tables else _parent(root, _TABLE)
 
     def close(self) -> None:
         """Let go of what is remembered."""
-        for place in (*self._files, *self._links):
+        for place in (*self._tables, *self._links):
             place.directory.close()
             for entry in place.entries.values():
                 if isinstance(entry, Fd):
                     entry.close()
+        if self._etc is not None:
+            self._etc.close()
+
+    def publish(self) -> None:
+        """Give what ldconfig wrote the cache's name, in one step. Raises LdcacheError, and nothing is changed."""
+        try:
+            if self._etc is None:
+                raise FileNotFoundError(2, "no such directory")
+            at = self._etc.fileno()
+            with Owner(*self._owner):
+                os.rename(_NEW, _NAME, src_dir_fd=at, dst_dir_fd=at)
+        except OSError as error:
+            raise LdcacheError(
+                f"{self._path} cannot be replaced: {reason(error)}", hint="what the image has there is no loader cache"
+            ) from error
 
     def restore(self) -> None:
-        """Put back what differs. Raises OSError."""
-        with Owner(*self._owner):
-            for place in self._links:
-                after = _links(place.directory)
-                for name, text in after.items():
-                    if place.entries.get(name) != text:
-                        _put(place.directory, name, place.entries.get(name))
-                for name in place.entries.keys() - after.keys():
-                    _put(place.directory, name, place.entries[name])
-            for place in self._files:
-                for name, entry in place.entries.items():
-                    if not _unchanged(place.directory, name, entry):
-                        _put(place.directory, name, entry)
-            self._remove_new_directory()
-        self.close()
+        """Put back what differs, within UNDO_LIMIT. Raises OSError; what was put back until then stays."""
+        clock = _Clock(UNDO_LIMIT)
+        try:
+            with Owner(*self._owner):
+                if self._etc is not None:
+                    for name in (_NEW, f"{_NEW}~"):
+                        _remove(self._etc, name)
+                for place in self._tables:
+                    for name, entry in place.entries.items():
+                        if not _unchanged(place.directory, name, entry):
+                            _put(place.directory, name, entry)
+                self._remove_new_directory()
+                for place in self._links:
+                    _restore_links(place, clock)
+        finally:
+            self.close()
 
     def _remove_new_directory(self) -> None:
         if self._new_directory is None:
@@ -71,15 +119,11 @@ class Snapshot:
         parent, name = self._new_directory
         try:
             with Fd(os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent.fileno())) as made:
-                for file in _FILES[-1][1]:
+                for file in _TABLES:
                     _remove(made, file)
             os.rmdir(name, dir_fd=parent.fileno())
         except FileNotFoundError:
             pass
-
-
-def _open(root: Root) -> list[tuple[Fd, tuple[str, ...]]]:
-    return [(directory, names) for path, names in _FILES for directory in _open_all(root, (path,))]
 
 
 def _open_all(root: Root, paths: tuple[str, ...]) -> list[Fd]:
@@ -103,14 +147,30 @@ def _parent(root: Root, path: str) -> tuple[Fd, str] | None:
     return None
 
 
-def _links(directory: Fd) -> dict[str, str | Fd | None]:
+def _links(directory: Fd, clock: _Clock | None = None) -> dict[str, str | Fd | None]:
     number = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory.fileno())
     try:
+        names = []
         with os.scandir(number) as entries:
-            names = [entry.name for entry in entries if entry.is_symlink()]
+            for entry in entries:
+                if clock is not None:
+                    clock.tick()
+                if entry.is_symlink():
+                    names.append(entry.name)
         return {name: os.readlink(name, dir_fd=number) for name in names}
     finally:
         os.close(number)
+
+
+def _restore_links(place: _Place, clock: _Clock) -> None:
+    after = _links(place.directory, clock)
+    for name, text in after.items():
+        clock.tick()
+        if place.entries.get(name) != text:
+            _put(place.directory, name, place.entries.get(name))
+    for name in place.entries.keys() - after.keys():
+        clock.tick()
+        _put(place.directory, name, place.entries[name])
 
 
 def _entries(directory: Fd, names: tuple[str, ...]) -> dict[str, str | Fd | None]:
@@ -119,15 +179,16 @@ def _entries(directory: Fd, names: tuple[str, ...]) -> dict[str, str | Fd | None
 
 def _entry(directory: Fd, name: str) -> str | Fd | None:
     try:
-        mode = os.stat(name, dir_fd=directory.fileno(), follow_symlinks=False).st_mode
-        if stat.S_ISLNK(mode):
-            return os.readlink(name, dir_fd=directory.fileno())
-        if not stat.S_ISREG(mode):
-            return None
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        return Fd(os.open(name, flags, dir_fd=directory.fileno()), name)
+        # Not opened for reading: that happens, if ever, through this descriptor, and to nothing but a file.
+        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        found = Fd(os.open(name, flags, dir_fd=directory.fileno()), name)
     except FileNotFoundError:
         return None
+    mode = found.stat().st_mode
+    if stat.S_ISREG(mode):
+        return found
+    with found:
+        return os.readlink("", dir_fd=found.fileno()) if stat.S_ISLNK(mode) else None
 
 
 def _unchanged(directory: Fd, name: str, entry: str | Fd | None) -> bool:
@@ -145,25 +206,38 @@ def _unchanged(directory: Fd, name: str, entry: str | Fd | None) -> bool:
 
 
 def _put(directory: Fd, name: str, entry: str | Fd | None) -> None:
-    """Make the entry what it was, by renaming over it."""
-    if entry is None:
+    """Make the entry what it was, by renaming over it. On failure nothing of it is left."""
+    if entry is None or (isinstance(entry, Fd) and entry.stat().st_size > _TABLE_BYTES):
         _remove(directory, name)
         return
     temporary = f".{name}.nvc-restore"
     _remove(directory, temporary)
     at = directory.fileno()
-    if isinstance(entry, str):
-        os.symlink(entry, temporary, dir_fd=at)
-    else:
-        status = entry.stat()
-        number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=at)
-        with Fd(number, temporary) as copy:
-            offset = 0
-            while sent := os.sendfile(copy.fileno(), entry.fileno(), offset, _COPY_BYTES):
-                offset += sent
-            os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode))
-            os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
-    os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+    try:
+        if isinstance(entry, str):
+            os.symlink(entry, temporary, dir_fd=at)
+        else:
+            _copy(entry, directory, temporary)
+        os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+    except OSError:
+        _remove(directory, temporary)
+        raise
+
+
+def _copy(entry: Fd, directory: Fd, name: str) -> None:
+    status = entry.stat()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    number = os.open(name, flags, 0o600, dir_fd=directory.fileno())
+    with procfd.reopen(entry, os.O_RDONLY) as source, Fd(number, name) as copy:
+        # The file may have grown since: no more than what was allowed.
+        offset = 0
+        while left := _TABLE_BYTES - offset:
+            sent = os.sendfile(copy.fileno(), source.fileno(), offset, min(left, _COPY_BYTES))
+            if not sent:
+                break
+            offset += sent
+        os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode))
+        os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _remove(directory: Fd, name: str) -> None:

@@ -7,11 +7,13 @@ not the host's network, processes, devices or file system. What ldconfig prints 
 from __future__ import annotations
 
 import os
+import stat
 import struct
 
 from nvc.base.errors import LdcacheError, reason
 from nvc.container.ldcache import process
-from nvc.container.ldcache.snapshot import CACHE, Snapshot
+from nvc.container.ldcache.sandbox import DATA_LIMIT
+from nvc.container.ldcache.snapshot import CACHE, NEW_CACHE, Snapshot
 from nvc.linux import const, mounts, rights
 from nvc.linux.fd import Fd
 
@@ -88,13 +90,14 @@ def launch(operation: UpdateLdcache, place: Place, program: Fd) -> Launched:
 
 
 def begin(operation: UpdateLdcache, place: Place, launched: Launched, program: Fd) -> None:
-    """Have it rebuild the cache; ``finish`` waits. Raises LdcacheError."""
+    """Have it rebuild the cache, aside; ``finish`` waits. Raises LdcacheError."""
     owner = place.uid, place.gid
+    _check_configuration(place)
     try:
-        snapshot = Snapshot(place.root, operation.directories, owner)
+        place.snapshot = Snapshot(place.root, operation.directories, owner)
     except OSError as error:
         raise LdcacheError(f"{place.root.path}{CACHE} cannot be read: {reason(error)}") from error
-    place.undo.push(snapshot.restore)
+    place.undo.push(place.snapshot.restore)
     try:
         launched.go(program, _arguments(operation), owner, place.root.fd if mounts.modern() else None)
     except OSError as error:
@@ -125,8 +128,30 @@ def finish(operation: UpdateLdcache, place: Place, launched: Launched) -> bool:
     return True
 
 
+def publish(place: Place) -> None:
+    """Put what was made in the cache's place, if one was made: the last step, as it cannot be taken back.
+
+    Raises LdcacheError.
+    """
+    snapshot, place.snapshot = place.snapshot, None
+    if snapshot is not None:
+        snapshot.publish()
+
+
+def _check_configuration(place: Place) -> None:
+    """Refuse what ldconfig would wait for; what else is no file it passes over."""
+    try:
+        mode = place.root.stat(_CONFIGURATION).st_mode
+    except OSError:
+        return
+    if stat.S_ISFIFO(mode):
+        raise LdcacheError(
+            f"{place.root.path}{_CONFIGURATION} is a FIFO", hint="make it a file of the image, or remove it"
+        )
+
+
 def _arguments(operation: UpdateLdcache) -> tuple[str, ...]:
-    return (operation.ldconfig, "-f", _CONFIGURATION, "-C", CACHE, *operation.directories)
+    return (operation.ldconfig, "-f", _CONFIGURATION, "-C", NEW_CACHE, *operation.directories)
 
 
 def _not_started(operation: UpdateLdcache, error: OSError) -> LdcacheError:
@@ -141,6 +166,8 @@ def _failure(path: str, status: int, lines: list[str]) -> LdcacheError:
         hint = "the container's file system is read-only: let the engine make it so after its hooks (root.readonly)"
     elif "No space left" in text:
         hint = "the container's file system is full"
+    elif "memory exhausted" in text or "Cannot allocate memory" in text:
+        hint = f"it may have {DATA_LIMIT >> 20} MiB of memory: what the image has in {_CONFIGURATION} takes more"
     else:
         hint = lines[-1] if lines else ""
     return LdcacheError(f"process {path} failed with error code: {status}", hint=hint)

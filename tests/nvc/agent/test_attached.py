@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from nvc.agent.attached import Attachments
+from nvc.agent.attached import Attachments, Held
 from nvc.agent.scheduler import Scheduler
 from nvc.base.errors import InputError
 from nvc.bindings.guard import Guard
@@ -58,6 +58,9 @@ class Known(Attachments):
         found = pid or 0
         groups = (AttachedGroup(0, 1, 2, 2048),)
         return [AttachedProcess(found, store.start_time(found), 0, 1, "probes", UUID, groups, ())]
+
+    def _copies(self, process: AttachedProcess) -> Held:
+        return {}
 
 
 class OfContainer(Attachments):

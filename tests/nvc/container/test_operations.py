@@ -10,6 +10,7 @@ from nvc.container.operations import (
     AllowDevices,
     ApplicationProfile,
     BindMount,
+    EndpointMount,
     ShareFiles,
     Symlink,
     Tmpfs,
@@ -25,6 +26,7 @@ from rpc.codec import dumps, loads
 EVERY = (
     BindMount("/usr/lib/a.so", "/usr/lib64/a.so", "regular", ("ro", "nodev")),
     BindMount("/dev/nvidia0", "/dev/nvidia0", "device", ("ro",), 195, 0, optional=True),
+    EndpointMount("/tmp/mps", "/tmp/mps", "endpoint", ("nodev",), optional=True, owners=(1000,), server="control"),
     Tmpfs("/proc/x", 0o555, ("/proc/x/d",), (ProcFile("/proc/x/f", 0o444, "text\n"),)),
     ApplicationProfile((0, 64)),
     Symlink("/usr/lib/libcuda.so", "libcuda.so.1"),
@@ -53,10 +55,15 @@ def test_every_kind_is_covered_here_and_describes_itself_in_a_line() -> None:
         pytest.param(EVERY[1], "mount device node /dev/nvidia0 195:0 (ro), if the host has it", id="optional node"),
         pytest.param(
             EVERY[2],
+            "mount directory /tmp/mps of root or user 1000 with the socket control (nodev), if the host has it",
+            id="endpoint",
+        ),
+        pytest.param(
+            EVERY[3],
             "mount a read-only tmpfs on /proc/x with f and 1 mount points (ro,nodev,nosuid,noexec)",
             id="tmpfs",
         ),
-        pytest.param(EVERY[5], "allow character devices 195:255, 235:0 (rw) in the device cgroup", id="rules"),
+        pytest.param(EVERY[6], "allow character devices 195:255, 235:0 (rw) in the device cgroup", id="rules"),
     ],
 )
 def test_descriptions(operation: BindMount, expected: str) -> None:

@@ -29,6 +29,7 @@ from nvc.container.plan import (
 from nvc.model import (
     Container,
     DeviceNode,
+    DriverEndpoint,
     DriverFile,
     DriverInfo,
     Gpu,
@@ -72,8 +73,8 @@ DRIVER = DriverInfo(
         DriverFile("/opt/bin/nvidia-cuda-mps-server", "binary", "compute"),
     ),
     ipcs=(
-        DriverFile("/run/nvidia-persistenced/socket", "ipc", "utility"),
-        DriverFile("/tmp/nvidia-mps", "ipc", "compute"),
+        DriverEndpoint("/run/nvidia-persistenced/socket", "ipc", "utility"),
+        DriverEndpoint("/tmp/nvidia-mps", "ipc", "compute", server="control"),
     ),
     firmwares=(DriverFile(f"/lib/firmware/nvidia/{V}/gsp.bin", "firmware", ""),),
     nodes=(

@@ -132,18 +132,18 @@ def test_firmware_can_be_left_out(driver_root: DriverRoot) -> None:
     assert ([], []) == binaries.find_firmware(str(driver_root.path), "none", DriverOptions(no_gsp_firmware=True))
 
 
-def test_sockets_are_found_where_links_lead(driver_root: DriverRoot) -> None:
+def test_sockets_are_found_through_roots_links_and_named_as_in_the_table(driver_root: DriverRoot) -> None:
     listen(driver_root, "run/nvidia-persistenced/socket")
     listen(driver_root, "run/nvidia-fabricmanager/socket")
     (driver_root.path / "var").mkdir(exist_ok=True)
     (driver_root.path / "var/run").symlink_to("/run")
-    (driver_root.path / "tmp/nvidia-mps").mkdir(parents=True)
+    listen(driver_root, "tmp/nvidia-mps/control")
 
     files, warnings = binaries.find_ipcs(str(driver_root.path), {}, NONE)
 
     assert [
-        ("/run/nvidia-persistenced/socket", "utility"),
-        ("/run/nvidia-fabricmanager/socket", "utility"),
+        ("/var/run/nvidia-persistenced/socket", "utility"),
+        ("/var/run/nvidia-fabricmanager/socket", "utility"),
         ("/tmp/nvidia-mps", "compute"),
     ] == [(file.path, file.capability) for file in files]
     assert [] == warnings
@@ -164,7 +164,7 @@ def test_missing_sockets_are_warnings(driver_root: DriverRoot) -> None:
 
 @pytest.mark.parametrize("directory", ["/srv/mps", "srv/mps"])
 def test_the_mps_directory_may_be_elsewhere(driver_root: DriverRoot, directory: str) -> None:
-    (driver_root.path / "srv/mps").mkdir(parents=True)
+    listen(driver_root, "srv/mps/control")
 
     files, _ = binaries.find_ipcs(str(driver_root.path), {"CUDA_MPS_PIPE_DIRECTORY": directory}, NONE)
 
@@ -207,7 +207,8 @@ def test_a_socket_that_may_not_be_looked_at_is_missing(driver_root: DriverRoot) 
 
 
 def test_another_failure_is_an_error(driver_root: DriverRoot) -> None:
-    long = {"CUDA_MPS_PIPE_DIRECTORY": "/" + "x" * 300}
+    (driver_root.path / "srv").mkdir()
+    long = {"CUDA_MPS_PIPE_DIRECTORY": "/srv/" + "x" * 300}
 
-    with pytest.raises(DetectionError, match=r"stat failed: /xxx.*: " + os.strerror(errno.ENAMETOOLONG).lower()):
+    with pytest.raises(DetectionError, match=r"stat failed: /srv/xxx.*: " + os.strerror(errno.ENAMETOOLONG).lower()):
         binaries.find_ipcs(str(driver_root.path), long, NONE)

@@ -92,7 +92,7 @@ def test_everything_found_is_a_real_file(made: Made, name: str) -> None:
     host = made(name)
     driver = find(host, name).driver
 
-    for file in (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.firmwares, *driver.ipcs):
+    for file in (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.firmwares):
         path = Path(host.root + file.path)
         assert path.exists()
         assert not path.is_symlink()

@@ -18,7 +18,7 @@ OTHERS = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n32 31 0:29 / /sys/fs/cg
 def find(tmp_path: Path, groups: str, mounts: str, *, mount_pid: int = 8) -> tuple[int, str]:
     for pid, name, text in ((7, "cgroup", groups), (mount_pid, "mountinfo", OTHERS + mounts + "\n")):
         (tmp_path / "proc" / str(pid)).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "proc" / str(pid) / name).write_text(text)
+        (tmp_path / "proc" / str(pid) / name).write_text(text, encoding="utf-8")
     version, path = cgroup.find(proc_root=str(tmp_path), pid=7, mount_pid=mount_pid)
     return version, path.removeprefix(str(tmp_path))
 
@@ -52,6 +52,17 @@ FOUND = [
         "0::/y\n", V2.replace("/sys/fs/cgroup", "/sys/fs/my\\040group"), (2, "/sys/fs/my group/y"), id="escapes"
     ),
     pytest.param("1:name=devices:/z\n0::/y\n", V2, (2, "/sys/fs/cgroup/y"), id="named-hierarchy"),
+    # A container names cgroups and mount points below its own as it likes: a newline alone cannot be in a name, or is
+    # escaped. Everything else that ends a line somewhere was taken for one, and the rules went to another cgroup.
+    *(
+        pytest.param(
+            f"9:cpu:/mine/x{end}5:devices:/other\n5:devices:/mine\n",
+            f"50 1 0:99 / /x{end}{V1_MOUNT.format(root='/')[:-8]}x rw - tmpfs x rw\n{V1}",
+            (1, "/sys/fs/cgroup/devices/mine"),
+            id=f"line-of-its-own-{ord(end):x}",
+        )
+        for end in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+    ),
 ]
 
 

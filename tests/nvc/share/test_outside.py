@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base.errors import ContainerError
 from nvc.bindings import rmcontrol
 from nvc.linux import syscalls
 from nvc.linux.fd import Fd
@@ -230,8 +231,10 @@ def test_a_descriptor_is_copied_and_shares_its_open_file(tmp_path: Path) -> None
 
 def test_limits_name_the_control_node_by_number_or_file() -> None:
     with Fd(os.open("/dev/null", os.O_RDONLY)) as null:
-        found = null.stat()
-    assert outside._is_node(found, LimitsNode(limits.NODE_CONTROL, 255, found.st_rdev))
-    assert outside._is_node(found, LimitsNode(limits.NODE_CONTROL, 255, found.st_dev, found.st_ino))
-    assert not outside._is_node(found, LimitsNode(limits.NODE_CONTROL, 255, found.st_rdev + 1))
-    assert not outside._is_node(found, LimitsNode(limits.NODE_CONTROL, 255, found.st_dev, found.st_ino + 1))
+        found, known = null.stat(), syscalls.statx_cached(null)
+    assert known == syscalls.statx_cached("/dev/null")
+    for place in ((found.st_rdev, 0), (found.st_dev, found.st_ino)):
+        outside._check(3, known, [LimitsNode(limits.NODE_CONTROL, 255, *place)])
+    for place in ((found.st_rdev + 1, 0), (found.st_dev, found.st_ino + 1)):
+        with pytest.raises(ContainerError, match="descriptor 3 is not the driver's control node"):
+            outside._check(3, known, [LimitsNode(limits.NODE_CONTROL, 255, *place)])

@@ -38,8 +38,11 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IONBF, 0);
     if (argc > 5 && !strcmp(argv[5], "/hang")) for (;;) pause();
     if (argc > 5 && !strcmp(argv[5], "/crash")) abort();
+    if (argc > 5 && !strcmp(argv[5], "/open"))
+        for (int i = 6; i < argc; i++) printf("open=%s %d\n", argv[i], open(argv[i], O_RDONLY) < 0 ? errno : 0);
     if (argc > 5 && !strcmp(argv[5], "/noise")) for (int i = 0; i < 100000; i++) puts("noise noise noise noise");
     for (int i = 0; i < argc; i++) printf("arg=%s\n", argv[i]);
+    close(open(argv[4], O_CREAT | O_WRONLY, 0644));
     char exe[128] = ""; readlink("/proc/self/exe", exe, sizeof exe - 1);
     int self = open("/proc/self/exe", O_RDONLY);
     printf("exe=%s %d\n", exe, fcntl(self, F_GET_SEALS));

@@ -23,6 +23,7 @@ static const struct {
     { "uvm-exec", attack_uvm_exec },   { "uvm-exec-thread", attack_uvm_exec_thread }, { "idle", attack_idle },
     { "uvm-tables", attack_uvm_tables }, { "unchanged", attack_unchanged },
     { "uvm-path", attack_uvm_path },   { "uvm-zombies", attack_uvm_zombies }, { "params", attack_params },
+    { "fuse", attack_fuse },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }

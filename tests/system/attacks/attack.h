@@ -107,5 +107,6 @@ attack attack_uvm_clone, attack_uvm_exec, attack_uvm_exec_thread, attack_idle; /
 attack attack_stalled; /* stalls.c */
 attack attack_uvm_path, attack_uvm_zombies; /* maps.c */
 attack attack_params; /* params.c */
+attack attack_fuse; /* fuse.c */
 
 #endif

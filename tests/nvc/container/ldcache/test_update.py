@@ -30,6 +30,7 @@ LIMITS = {
     "Max core file size": 0,
     "Max open files": 64,
     "Max address space": 8 << 30,
+    "Max data size": 128 << 20,
 }
 
 
@@ -51,7 +52,7 @@ def test_what_the_program_sees(probe: Path, rootfs: Path, way: str, monkeypatch:
             namespaces = {os.readlink(f"/proc/{own}/ns/{kind}") for own in ("self", pid) for kind in KINDS}
             seen = run(locate(pid, rootfs), probe, "/usr/lib64", "/usr/lib32", no_pivot=no_pivot, way=way)
 
-        arguments = ["-f", "/etc/ld.so.conf", "-C", "/etc/ld.so.cache", "/usr/lib64", "/usr/lib32"]
+        arguments = ["-f", "/etc/ld.so.conf", "-C", "/etc/ld.so.cache.nvc", "/usr/lib64", "/usr/lib32"]
         assert [line[4:] for line in seen if line.startswith("arg=")] == [str(probe), *arguments]
         assert "pid=1 uid=0 gid=0 cwd=/" in seen
         assert "environment=0" in seen
@@ -229,8 +230,7 @@ def test_exit_status_and_last_words_are_told(rootfs: Path, way: str) -> None:
         with pytest.raises(LdcacheError) as caught:
             run(located, "/sbin/ldconfig", way=way)
 
-        assert caught.value.message == "process /sbin/ldconfig failed with error code: 1"
-        assert "ld.so.cache" in caught.value.hint
+        assert caught.value.message == f"{rootfs}/etc/ld.so.cache cannot be replaced: is a directory"
         assert tree(rootfs) == before
 
 

@@ -1,0 +1,97 @@
+/* A tenant whose thread is in a call of the driver that does not come back: nobody else waits (guard/schedule.c, guard/guard.c). */
+#include "guard/tenant.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MILLISECOND UINT64_C (1000000)
+#define SECOND (1000 * MILLISECOND)
+/* Far more than anybody waits for, and far less than the call takes. */
+#define SOON (200 * MILLISECOND)
+#define PERIOD 20000u
+
+static const uint8_t uuid[16] = { 7 };
+static struct guard *guard;
+
+static struct limits wish (void)
+{
+    struct limits limits = { .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .driver = "580.159.04", .gpu_count = 1 };
+
+    memcpy (limits.gpus[0].uuid, uuid, sizeof (uuid));
+    return limits;
+}
+
+static uint64_t frozen_ns (uint32_t id)
+{
+    struct guard_status status = { 0 };
+
+    while (guard_tenant_status (guard, id, &status) == -EBUSY)
+        continue;
+    return status.frozen_ns[0];
+}
+
+static bool is_frozen (uint32_t id)
+{
+    struct guard_status status = { 0 };
+
+    return guard_tenant_status (guard, id, &status) == 0 && status.frozen[0] != 0;
+}
+
+int main (void)
+{
+    struct guard_phase two[] = { { .tenant = 1, .until = PERIOD / 2 }, { .tenant = 2, .since = PERIOD / 2, .until = PERIOD } };
+    struct limits limits = wish ();
+    struct guard_status status;
+    struct guard_phases *phases;
+    struct tenant *busy;
+    uint64_t begun, before;
+    int result;
+
+    guard = guard_create ("/nowhere");
+    phases = guard != NULL ? guard_phases_create (guard) : NULL;
+    if (phases == NULL)
+        return 1;
+    tap_ok (guard_tenant_add (guard, 1, &limits) == 0 && guard_tenant_add (guard, 2, &limits) == 0, "two tenants");
+    tap_ok (guard_phases_set (phases, uuid, PERIOD, two, 2, 60000) == 0, "with a cap each");
+    busy = guard_find (guard, 1);
+    pthread_mutex_lock (&busy->lock); /* as its thread has it while the driver makes a call */
+    alarm (60);
+    begun = guard_now ();
+    result = guard_tenant_status (guard, 1, &status);
+    tap_ok (result == -EBUSY && guard_now () - begun < SOON, "who asks about one that is busy is told so");
+    begun = guard_now ();
+    tap_ok (guard_tenant_gone (guard, 1) == -EBUSY && guard_tenant_update (guard, 1, &limits) == -EBUSY &&
+                guard_now () - begun < SOON,
+            "whatever he asks");
+    begun = guard_now ();
+    tap_ok (guard_tenant_slice (guard, 1, 0, 3000) == 0 && guard_now () - begun < SOON, "a slice is written down");
+    before = frozen_ns (2);
+    usleep (400000);
+    tap_ok (frozen_ns (2) - before > 100 * MILLISECOND && frozen_ns (2) - before < 300 * MILLISECOND,
+            "the other one is stopped and started meanwhile");
+    begun = guard_now ();
+    tap_ok (guard_phases_renew (phases, 60000) == 0 && guard_phases_set (phases, uuid, 0, NULL, 0, 60000) == 0 &&
+                guard_now () - begun < SOON,
+            "plans are renewed and changed");
+    result = guard_tenant_freeze (guard, 1, 0, 1);
+    tap_ok (result == -EBUSY && !busy->frozen[0], "one that is busy is not stopped yet");
+    tenant_unlock (busy);
+    tap_ok (is_frozen (1) && busy->status.slice[0] == 3000, "but when the call is over, before anybody else comes");
+    guard_tenant_freeze (guard, 1, 0, 0);
+
+    pthread_mutex_lock (&busy->lock);
+    begun = guard_now ();
+    tap_ok (guard_tenant_remove (guard, 1) == 0 && guard_now () - begun < SECOND, "one that is busy can be removed");
+    tap_ok (guard_tenant_status (guard, 1, &status) == -ENOENT, "and is not there any more");
+    tap_ok (guard_tenant_status (guard, 2, &status) == 0, "while the other one is");
+    tenant_unlock (busy);
+    guard_let_go (busy);
+    guard_phases_destroy (phases);
+    begun = guard_now ();
+    guard_destroy (guard);
+    tap_ok (guard_now () - begun < 2 * SECOND, "and the guard ends");
+    usleep (100000); /* the thread that was given up ends */
+    return tap_done ();
+}

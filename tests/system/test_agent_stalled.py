@@ -1,0 +1,212 @@
+"""Tenants that keep whoever watches them waiting, by a file system of their own: nobody else waits, killed or not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from nvc.agent import stalls
+from nvc.base.errors import ContainerError
+from nvc.bindings.guard import ATTACHED, Guard, TenantStatus
+from nvc.guard import attach
+from nvc.guard.attached import AttachedChannel, AttachedProcess
+from nvc.guard.protocol import Client
+from nvc.linux import fuse, syscalls
+from nvc.share import limits, store
+from tests.support.agent_tenants import AgentTenant, RunningAgent
+from tests.support.attacks import SOURCES
+from tests.support.guarded import build_launcher
+from tests.support.simgpu import DRIVER, UUID, SimGpu, make_machine, with_gpu
+from tests.support.spoken import Spoken
+from tests.support.tenants import build_static, until
+from tests.system.test_guarded_smoke import environment
+
+pytestmark = pytest.mark.root
+
+GIB = 1 << 30
+#: Seconds for an answer of the agent's, and of an allocation: far less than a wait for a server that never answers.
+PATIENCE = 1.0
+MODES = ("stat", "close", "memory")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("machine")
+    make_machine(directory)
+    build_static(SOURCES[0], directory / "attack", *map(str, SOURCES[1:]))
+    return directory
+
+
+class Stall:
+    """An attacker whose file system does not answer, and a neighbour with a cap, under one agent."""
+
+    def __init__(self, agent: RunningAgent, gpu: SimGpu, attack: Path, mode: str) -> None:
+        self.agent, self.gpu, self.attack = agent, gpu, attack
+        self.hostile = agent.tenant(memory=2 * GIB, cap=300)
+        self.good = agent.tenant(memory=2 * GIB, cap=300)
+        self.attacker = self.start(self.hostile, "fuse", mode)
+        assert self.attacker.line() == "mounted=1"
+        self.server = int(self.attacker.line().removeprefix("calling="))
+
+    def start(self, tenant: AgentTenant, *words: str) -> Spoken:
+        return Spoken(tenant.wrap([str(self.attack), *words]), environment(self.gpu), seconds=30)
+
+    def check(self) -> None:
+        """The agent answers, and the neighbour's allocations are made, and its cap is kept."""
+        begin = time.monotonic()
+        with Client(f"{self.agent.directory}/control", 20.0) as client:
+            told = client.call("status")
+        assert time.monotonic() - begin < PATIENCE
+        assert {one["container"] for one in told["tenants"]} >= {self.hostile.name}
+        churn = self.start(self.good, "churn", "50")
+        begin = time.monotonic()
+        try:
+            assert churn.line() == "bad=0"
+            assert time.monotonic() - begin < 10 * PATIENCE
+            known = self.good.status()
+            assert known is not None
+            assert known["gpus"][0]["cap_in_force"]
+        finally:
+            churn.kill()
+
+
+@contextmanager
+def stalled(gpu: SimGpu, attack: Path, mode: str) -> Iterator[Stall]:
+    with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)) as agent:
+        stall = Stall(agent, gpu, attack, mode)
+        try:
+            yield stall
+        finally:
+            os.kill(stall.server, signal.SIGKILL)
+            stall.attacker.kill()
+
+
+def in_force(stall: Stall) -> None:
+    for _ in range(3):
+        stall.check()
+
+
+def killed(stall: Stall) -> None:
+    """Another agent takes over at once, and what the first one left does not lie about."""
+    first = stall.agent.process
+    begin = time.monotonic()
+    stall.agent.process.kill()
+    stall.agent.process = stall.agent._start()
+    assert stall.agent.ready(), stall.agent.log.read_text()[-2000:]
+    assert time.monotonic() - begin < 20 * PATIENCE
+    stall.check()
+    first.wait(20 * PATIENCE)
+
+
+def ended(stall: Stall) -> None:
+    """An agent that is told to end does so."""
+    stall.agent.process.terminate()
+    stall.agent.process.wait(20 * PATIENCE)
+    stall.agent.process = stall.agent._start()
+    assert stall.agent.ready(), stall.agent.log.read_text()[-2000:]
+    stall.check()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("what", [in_force, killed, ended])
+def test_who_does_not_answer_keeps_nobody_else_waiting(machine: Path, what: Callable[[Stall], None], mode: str) -> None:
+    def inside(gpu: SimGpu) -> None:
+        with stalled(gpu, machine / "attack", mode) as stall:
+            what(stall)
+
+    with_gpu(machine, inside)
+
+
+def test_only_the_connection_of_who_keeps_us_waiting_is_aborted(machine: Path) -> None:
+    """The simulated driver is behind FUSE, too, and goes on."""
+
+    def inside(gpu: SimGpu) -> None:
+        words = [str(machine / "attack"), "fuse", "memory"]
+        with (
+            Spoken(words, environment(gpu), seconds=30) as program,
+            Spoken(words, environment(gpu), seconds=30) as other,
+        ):
+            for one in (program, other):
+                assert one.line() == "mounted=1"
+                one.line()
+            assert fuse.release(os.getpid()) == []
+            assert len(fuse.release(program.process.pid)) == 1
+            assert program.line() == "returned=1"
+            assert len(fuse.release(other.process.pid)) == 1, "it was not, until now"
+            assert other.line() == "returned=1"
+        with Spoken([str(machine / "attack"), "churn", "10"], environment(gpu), seconds=30) as churn:
+            assert churn.line() == "bad=0"
+
+    with_gpu(machine, inside)
+
+
+def test_a_process_without_us_that_exchanges_its_descriptor_stops_no_other_phase(machine: Path) -> None:
+    """The thread that keeps phases copied it again and again, and asked its file system what it is."""
+
+    def inside(gpu: SimGpu) -> None:
+        words = [str(machine / "attack"), "fuse", "stat", "exchanged"]
+        at = os.stat("/dev/nvidiactl")
+        number, node = ATTACHED + 1, (at.st_dev, at.st_ino)
+        with Guard("/dev") as guard, Spoken(words, environment(gpu), seconds=30) as program:
+            assert program.line() == "mounted=1"
+            descriptor, pid = int(program.line().removeprefix("descriptor=")), program.process.pid
+            channels = (AttachedChannel(descriptor, 1, 2, 3),)
+            process = AttachedProcess(pid, store.start_time(pid), *node, "probes", UUID, (), channels)
+            held = attach.copies(process)
+            with syscalls.pidfd_open(pid) as pidfd:
+                guard.attach(number, pidfd.fileno(), node, [(1, 2, 3, held[descriptor].fileno())])
+            held[descriptor].close()
+            guard.plan(limits.uuid_bytes(UUID), 50_000, [(number, 0, 0, 25_000)], 20_000)
+            server = int(program.ask("").removeprefix("exchanged="))
+            try:
+                begin, before = time.monotonic(), guard.attached(number)[2]
+                until(lambda: guard.attached(number)[2] > before + 200_000_000, "it is stopped and started")
+                assert time.monotonic() - begin < 20 * PATIENCE
+                with pytest.raises(ContainerError, match="is not the driver's control node"):
+                    attach.copies(process)
+            finally:
+                os.kill(server, signal.SIGKILL)
+        assert time.monotonic() - begin < 30 * PATIENCE
+
+    with_gpu(machine, inside)
+
+
+def test_who_waits_for_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before, once only, and nobody who has stopped waiting."""
+    told: list[dict[str, Any]] = []
+    waits = {1: (11, 11 * 10**9), 2: (12, 9 * 10**9), 3: (0, 0)}
+    released: list[list[int]] = []
+
+    def release(pids: Iterable[int]) -> str:
+        released.append(list(pids))
+        return "41"
+
+    class Fake:
+        def status(self, tenant: int) -> TenantStatus:
+            return TenantStatus((), 0, 0, 0, 0, (), 0, 1, 1, *waits[tenant])
+
+        def write(self, event: str, **fields: Any) -> None:
+            told.append({"event": event, **fields})
+
+    monkeypatch.setattr(stalls, "release", release)
+
+    async def some_time() -> None:
+        waiting = stalls.Stalls(cast("Any", Fake()), cast("Any", Fake()))
+        for number in waits:
+            waiting.stuck(number)
+        for _ in range(3):
+            waiting.look()
+            await asyncio.sleep(0.05)
+        waiting.end(waits)
+
+    asyncio.run(some_time())
+    assert released == [[11], [11, 12]]
+    assert told[0] == {"event": "aborted", "tenant": 1, "pids": [11], "connections": "41"}
