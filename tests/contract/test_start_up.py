@@ -38,9 +38,11 @@ COLD = (
     "nvc.cli.groups",
     "nvc.cli.help",
     "nvc.cli.runtime",
-    "nvc.cli.share.commands",
+    "nvc.cli.share",
     "nvc.cli.sim",
-    "nvc.cli.top.command",
+    "nvc.cli.top",
+    "nvc.guard.protocol",
+    "nvc.prefork",
     "nvc.__main__",
 )
 HOT_EXCEPTIONS = ("nvc.driver.inventory", "nvc.driver.runtime", "nvc.driver.facts")
