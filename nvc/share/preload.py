@@ -62,7 +62,7 @@ def directory() -> str:
 
     Beside our packages where they are installed, inside them in a wheel, among the built things in a checkout.
     """
-    package = os.path.dirname(__file__)
+    package = os.path.dirname(os.path.dirname(__file__))
     above = os.path.dirname(package)
     for place in (f"{above}/preload", f"{package}/native/preload", f"{above}/build/native/preload"):
         if os.path.exists(f"{place}/{os.uname().machine}/{LIBRARY}"):
