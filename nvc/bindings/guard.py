@@ -119,15 +119,14 @@ class Event(Record):
 
 
 def find() -> str:
-    """The library's path: beside this module where it is installed, among the built things in a checkout.
+    """The library's path: in nvc/linux where it is installed, among the built things in a checkout.
 
     In a wheel it is beside the packages, where the interpreter does not take it for a module. Raises
     InitializationError when it is in none of these places.
     """
-    here = os.path.dirname(__file__)
-    package = os.path.dirname(here)
+    package = os.path.dirname(os.path.dirname(__file__))
     above = os.path.dirname(package)
-    for path in (f"{here}/{NAME}", f"{package}/native/{NAME}", f"{above}/build/native/{NAME}"):
+    for path in (f"{package}/linux/{NAME}", f"{package}/native/{NAME}", f"{above}/build/native/{NAME}"):
         if os.path.exists(path):
             return path
     raise InitializationError(f"{NAME} is not installed", hint="run `make native`, or install the package again")
