@@ -149,7 +149,7 @@ def _annotations(annotations: object, name: str) -> tuple[tuple[str, str], ...]:
         return ()
     if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
         raise InputError(f"{name}: annotations is not an object of strings")
-    # Whoever asks by annotation names CDI devices, VENDOR/CLASS=NAME, a share, or no guard.
+    # A request by annotation names CDI devices, VENDOR/CLASS=NAME, a share, or no guard.
     return tuple(sorted(item for item in annotations.items() if "=" in item[1] or item[0] in (SHARE, GUARD)))
 
 

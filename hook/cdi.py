@@ -198,15 +198,15 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     current = state.decode(state.read(stdin, timeout))
     _require_inside(current.pid)
     rootfs = _rootfs(current)
-    asked, words = _asked(current) if "share" in (name for name, _ in steps) else ((), "")
+    fields, spec = _share_fields(current) if "share" in (name for name, _ in steps) else ((), "")
     from nvc.base.log import open_log
     from nvc.cdi import hooks
 
     log = open_log(debug)
-    target = hooks.HookTarget(rootfs, timeout, current.id, *asked)
+    target = hooks.HookTarget(rootfs, timeout, current.id, *fields)
     hooks.prepare()
     for function, given in calls:
-        arguments = (words, *given[1:]) if function == "share" and not given[0] else given
+        arguments = (spec, *given[1:]) if function == "share" and not given[0] else given
         getattr(hooks, function)(target, *arguments, log)
 
 
@@ -241,7 +241,7 @@ def _gpus(config: dict[str, Any]) -> list[str]:
     return [uuid for args in after for uuid in _read(args)[1].get("gpu-id", [])]
 
 
-def _asked(current: state.State) -> tuple[tuple[Any, ...], str]:
+def _share_fields(current: state.State) -> tuple[tuple[Any, ...], str]:
     """What ``nvc.cdi.hooks.HookTarget`` has for a share, from its annotation on, and a share spec.
 
     The spec is of the hook that limits memory, where the container has that too: it came first, and what is decided
@@ -253,14 +253,14 @@ def _asked(current: state.State) -> tuple[tuple[Any, ...], str]:
     content = bundle.parse(bundle.read(current.bundle), current.bundle)
     config = bundle.look(content, current.bundle)
     share, variables = dict(config.annotations).get(bundle.SHARE, current.share), environment.parse(config.env)
-    asked = share, variables, current.bundle, config.seccomp, config.guard_off
+    fields = share, variables, current.bundle, config.seccomp, config.guard_off
     if not _gpus(content):
-        return asked, ""
+        return fields, ""
     from nvc.base.log import Log
     from nvc.cdi.memory_limits import limit
 
     most = limit(variables, Log.none())
-    return asked, f"mem={most}Mi" if most else ""
+    return fields, f"mem={most}Mi" if most else ""
 
 
 def _rootfs(current: state.State) -> str:

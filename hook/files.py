@@ -1,4 +1,4 @@
-"""Reading a file that somebody else wrote, or named: never more than a limit, never waiting."""
+"""Reading files of other users, or that they name: never more than a limit, never waiting."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def give(target: Target, make_context: MakeContext | None = None) -> None:
             log.info("hook: no devices are asked for")
             return
         if rights.in_user_namespace() and not config.no_cgroups:
-            # The kernel lets nobody change a device cgroup from there (devcgroup_update_access(), bpf(2)); rootless
+            # The kernel refuses changes of a device cgroup from there (devcgroup_update_access(), bpf(2)); rootless
             # containers have none, and ``nvc.driver.reach`` tells when one is in the way.
             log.warn("in a user namespace: the device cgroup is left alone")
             config = config.replace(no_cgroups=True)

@@ -1,7 +1,7 @@
 """Devices asked for by volume mounts: ``/dev/null`` on /var/run/nvidia-container-devices/REQUEST.
 
-Kubernetes' device plugin asks like this where images are not trusted to ask by environment: who may add a mount is
-the cluster, not the image. Forms of REQUEST: nvidia-container-toolkit.md 1.6.2.
+Kubernetes' device plugin asks like this where images are not trusted to ask by environment: mounts are added by the
+cluster, not by the image. Forms of REQUEST: nvidia-container-toolkit.md 1.6.2.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def sanitise(*, trusted: bool) -> str:
     for name in list(os.environ):
         try:
             del os.environ[name]
-        except OSError:  # an entry without a name ("=x") cannot be removed, nor mean anything to anybody
+        except OSError:  # an entry without a name ("=x") cannot be removed, and no program can read it
             pass
     os.environ.update(environment)
     return directory

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.base.log import Log
 
-#: runc repeats a hook's stderr in its own message, engines cut that; nobody reads further than this.
+#: runc repeats a hook's stderr in its own message, engines cut that, and a log view shows no more.
 LONGEST = 2000
 
 
@@ -43,13 +43,13 @@ def internal(error: Exception) -> NvcError:
 
 
 def one_line(text: str) -> str:
-    """``text`` without control characters (names in messages come from images) and not longer than anybody reads."""
+    """``text`` without control characters (names in messages come from images) and not longer than LONGEST."""
     cut = text if len(text) <= LONGEST else text[:LONGEST] + "..."
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in cut)
 
 
 def write(descriptor: int, text: str) -> None:
-    """Write all of ``text``; a reader that has gone is nobody's error."""
+    """Write all of ``text``; a reader that has gone is no error."""
     data = text.encode("utf-8", "backslashreplace")
     try:
         while data:

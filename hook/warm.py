@@ -1,4 +1,4 @@
-"""What the agent's pre-fork server is started as: it imports both programs, which ``nvc`` alone cannot.
+"""The program of the agent's pre-fork server: it imports both programs, which ``nvc`` alone cannot.
 
 Installed beside the launchers (tools/install), where native/client is: an installation without that has no use for it.
 """

@@ -43,13 +43,13 @@ def add(
     not answer.
     """
     step = shares.step(content, found.path)
-    # The file that the share step will read: who gets a share is decided there.
+    # The file that the share step will read: it decides which containers get a share.
     rules = (step.config if step else "") or own("", os.environ)
     asked = ShareRequest(dict(found.annotations).get(SHARE, ""), step.share if step else "", dict(env), rules)
     if not asked.may_matter():
         return False
     if step is None and not hooks.present(content, found.path):
-        return False  # nobody gives it a GPU
+        return False  # no hook gives it a GPU
     from nvc.share import policyfile
     from nvc.share.preview import preview
 

@@ -52,7 +52,7 @@ class Journal:
 
 
 def _append(path: str, data: bytes) -> None:
-    """A log that cannot be written stops nobody."""
+    """A log that cannot be written stops no container."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
         if not os.path.lexists(path):

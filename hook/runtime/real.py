@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn
 
-#: Python ignores these; who is executed inherits that, and a container's process would too.
+#: Python ignores these; the program that is executed inherits that, and a container's process would too.
 _IGNORED = (_signal.SIGPIPE, _signal.SIGXFSZ)
 
 

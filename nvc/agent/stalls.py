@@ -2,7 +2,7 @@
 
 Such a thread waits without any lock, and its tenant is stopped meanwhile (native/guard/wait.c). But an agent that is
 ended while one waits does not go: it keeps its lock, and open files of all containers. So a thread that waits for
-longer than HELD_UP_S is let go by aborting the FUSE connection (``nvc.linux.fuse``); at once, where the agent is to end,
+longer than HELD_UP_S is let go by aborting the FUSE connection (``nvc.linux.fuse``), and at once where the agent ends
 or was killed.
 """
 

@@ -1,4 +1,4 @@
-"""Spec files on disk: found as engines find them, written so that nobody ever reads half of one."""
+"""Spec files on disk: found as engines find them, written so that a reader never finds half of one."""
 
 from __future__ import annotations
 

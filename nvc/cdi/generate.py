@@ -117,8 +117,8 @@ class _Maker:
         self.options = options
         self.capabilities = DriverCapabilities(options.capabilities)
         # No container is known yet: its libraries go where the host's are, and the hook tells its loader.
-        nobody = Container(0, "", False, "", _BINARIES, "", "", "", 0, 0)
-        self.scope = plan.Scope(nobody, self.capabilities, cgroups=False)
+        unknown = Container(0, "", False, "", _BINARIES, "", "", "", 0, 0)
+        self.scope = plan.Scope(unknown, self.capabilities, cgroups=False)
 
     def common(self) -> CdiEdits:
         """What every container with any device gets."""

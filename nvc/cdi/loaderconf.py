@@ -114,7 +114,7 @@ def _lines(root: Root, path: str) -> list[str]:
 
 
 def _matching(root: Root, pattern: str) -> list[str]:
-    """The files that a pattern names; wildcards are understood in the last component, where everybody has them."""
+    """The files that a pattern names; wildcards are understood in the last component, where every loader has them."""
     directory, name = _parent(pattern), pattern.rpartition("/")[2]
     if "*" not in name and "?" not in name:
         return [pattern]

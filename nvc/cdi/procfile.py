@@ -1,7 +1,7 @@
 """Cover one file of a container's /proc with a text of our own.
 
 Only a mount can do that, its source must be a file, and that file must be nowhere in the image: so it is made on a
-tmpfs that nobody else sees, cloned out of it, and the tmpfs goes.
+tmpfs that no other process sees, cloned out of it, and the tmpfs goes.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 FORMATS = ("yaml", "json")
 #: File name endings that engines read, and their formats.
 ENDINGS = {".yaml": "yaml", ".json": "json"}
-#: A spec of eight GPUs has 60 KB. Nobody reads more into a root process.
+#: A spec of eight GPUs has 60 KB. A root process reads no more than this.
 SIZE_LIMIT = 8 << 20
 #: Values in one file, aliases followed: a few lines of YAML can stand for more than fits into memory.
 VALUES_LIMIT = 1 << 20

@@ -124,7 +124,7 @@ def reweigh(process: AttachedProcess, microseconds: int, held: Mapping[int, Fd] 
 
 
 def thaw(process: AttachedProcess) -> None:
-    """Start the channels that somebody left stopped: the driver counts stops. Raises ContainerError, OSError."""
+    """Start channels that were left stopped: the driver counts stops. Raises ContainerError, OSError."""
 
     def act(number: int, control: Fd) -> None:
         wanted: dict[tuple[int, int], list[int]] = {}

@@ -1,6 +1,7 @@
 """Processes that are scheduled from outside: what was found of them, and where that is written down.
 
-Whoever made the change, it can be taken back: DIRECTORY has one file a process, under its pid and its start time.
+Every change can be taken back, also by another process: DIRECTORY has one file a process, named by pid
+and start time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class AttachedGroup(Record):
 
 
 class AttachedChannel(Record):
-    """A channel, in the words of the process that has it."""
+    """A channel by the handles of its process."""
 
     descriptor: int
     client: int
@@ -38,7 +39,7 @@ class AttachedProcess(Record):
 
     pid: the host's. start_time: of /proc/PID/stat. device, inode: of the control node (nvc.share.limits.LimitsNode).
     source: "region" or "probes". probes: how many clients were tried in vain. uuid: of its one GPU, "" where it has
-    several: then caps cannot be kept. capped: somebody may have stopped its channels.
+    several: then caps cannot be kept. capped: its channels may be stopped.
     """
 
     pid: int

@@ -33,7 +33,7 @@ _PERMITS = (ALLOW, LOG)
 _REFUSES = ("SCMP_ACT_ERRNO", "SCMP_ACT_TRAP", "SCMP_ACT_KILL", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_KILL_PROCESS")
 _MASKED, _EQUAL, _OTHER = "SCMP_CMP_MASKED_EQ", "SCMP_CMP_EQ", "SCMP_CMP_NE"
 _SHARED, _ANONYMOUS = 0x01, 0x20  # mman.h: MAP_SHARED, which is also a bit of MAP_SHARED_VALIDATE; MAP_ANONYMOUS
-_FIXED, _NOREPLACE = 0x10, 0x100000  # MAP_FIXED, MAP_FIXED_NOREPLACE: the address is not a wish
+_FIXED, _NOREPLACE = 0x10, 0x100000  # MAP_FIXED, MAP_FIXED_NOREPLACE: the address is not a hint
 _ADDRESS, _FLAGS, _OFFSET = 0, 3, 5
 _X32 = "SCMP_ARCH_X32"
 #: The other system calls of a machine that reach the same drivers; a listener refuses their announcements.

@@ -1,6 +1,6 @@
-"""What is spoken on the agent's control socket, and a client that waits for its answers.
+"""The protocol of the agent's control socket, and a client that waits for its answers.
 
-A request is one line, a JSON object with the word ``verb``; so is each reply:
+A request is one line, a JSON object with the key ``verb``; so is each reply:
 
     {"verb": "pause", "container": "4f0c"}
     {"ok": true}
@@ -8,7 +8,7 @@ A request is one line, a JSON object with the word ``verb``; so is each reply:
 
 A client may send several requests on one connection, one after the other. ``events`` is different: after
 ``{"ok": true}`` the agent sends lines until the client goes. No line is longer than LIMIT, and neither side waits
-longer than TIMEOUT for the other to finish a line that it began. Who may say what is in VERBS.
+longer than TIMEOUT for the other to finish a line that it began. VERBS has the rights that each verb needs.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ VERBS = {
         Verb("configure", False),
     )
 }
-#: Verbs whose fields are checked by who serves them.
+#: Verbs whose fields their handlers check.
 _FREE = ("configure",)
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 

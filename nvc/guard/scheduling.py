@@ -1,4 +1,4 @@
-"""Who computes when on a GPU: from tenants' wishes to timeslices and phases. Pure.
+"""The schedule of a GPU: timeslices and phases from the shares of its tenants. Pure.
 
 Two levers (gpu-sharing-kernel.md 4.3 to 4.5; measured on an H200):
 
@@ -19,15 +19,15 @@ from nvc.share.model import CAP_WHOLE
 ROUND_US, SHORTEST_US = 10_000, 500
 #: A round is as long as this for each group: 5 of 5.215 ms are work; and never longer than the second.
 TURN_US, LONGEST_ROUND_US = 5_000, 100_000
-#: The longest that hardware was seen to keep (64 ms), and so the longest anybody waits for a single other group.
+#: The longest that hardware was seen to keep (64 ms), and so the longest wait for a single other group.
 LONGEST_US = 64_000
 #: Slices beside a tenant with high priority: its own, and all others' together. 64 / (64 + 1 + 2 x 0.215) is 97.8 %.
 HIGH_US, BESIDE_HIGH_US = 64_000, 1_000
 PERIOD_US = 50_000
 #: A period is as long as this for each tenant that has a phase: stopping one and starting another takes 1 ms.
 PHASE_US = 4_000
-#: The longest period: somebody who is off waits for that long. Longer only where all the tenants' calls have no room in
-#: it, and never longer than the guard takes (guard.h).
+#: The longest period: a tenant that is off waits so long. Longer only where it has no room for all tenants' calls,
+#: and never longer than the guard takes (guard.h).
 LONGEST_PERIOD_US, MOST_PERIOD_US = 200_000, 1_000_000
 #: That much of a period each tenant with a phase needs at the least: both its calls, and half of the time for delays.
 CALLS_US = 2_000
@@ -93,7 +93,7 @@ def decide(
     period: int = PERIOD_US,
     before: tuple[Phase, ...] = (),
 ) -> Schedule:
-    """What holds until tenants, groups or wishes change.
+    """The schedule that holds until tenants, groups or shares change.
 
     policy: of POLICIES. slots: how many tenants "fair" divides a GPU among, present or not (cGPU's max_inst).
     period: microseconds of one on-and-off; it is doubled for many tenants with a cap, and for small caps beside tenants
@@ -101,11 +101,11 @@ def decide(
     period if they can.
     """
     frozen = tuple(tenant.name for tenant in tenants if tenant.paused)
-    wished = tuple(_by_policy(tenant, policy, slots) for tenant in tenants if not tenant.paused)
+    active = tuple(_by_policy(tenant, policy, slots) for tenant in tenants if not tenant.paused)
     if policy == "native":
-        return Schedule(tuple((tenant.name, 0) for tenant in wished), (), frozen, period)
-    period, longest = _period_and_round(wished, period)
-    return Schedule(_slices(wished, longest), _phases(wished, period, before), frozen, period)
+        return Schedule(tuple((tenant.name, 0) for tenant in active), (), frozen, period)
+    period, longest = _period_and_round(active, period)
+    return Schedule(_slices(active, longest), _phases(active, period, before), frozen, period)
 
 
 def expected(tenants: tuple[Tenant, ...], schedule: Schedule) -> dict[str, float]:
@@ -144,7 +144,7 @@ def _by_policy(tenant: Tenant, policy: str, slots: int) -> Tenant:
 def _period_and_round(tenants: tuple[Tenant, ...], period: int) -> tuple[int, int]:
     """How long a period has to be, and a round may be, in microseconds.
 
-    Who is on for a part of the period only has to have a turn in it: where several can be on at a time, the shortest
+    A tenant that is on for a part of the period must have a turn in it: where several can be on at a time, the shortest
     phase is two rounds.
     """
     live = [tenant for tenant in tenants if tenant.groups]
@@ -180,7 +180,7 @@ def _weight(tenant: Tenant) -> float:
 
 def _proportional(live: list[Tenant], longest: int) -> dict[str, int]:
     total = sum(_weight(tenant) for tenant in live)
-    # Per group; a round is made longer when switching would take too much of it, or somebody's slice would not be worth
+    # Per group; a round is made longer when switching would take too much of it, or a slice would not be worth
     # the switch, as far as waiting allows.
     parts = {tenant.name: _weight(tenant) / total / tenant.groups for tenant in live}
     turns = max(ROUND_US, min(TURN_US * sum(tenant.groups for tenant in live), LONGEST_ROUND_US))
@@ -220,7 +220,7 @@ def _share(tenants: list[Tenant], length: int, longest: int) -> dict[str, int]:
 def _phases(tenants: tuple[Tenant, ...], period: int, before: tuple[Phase, ...]) -> tuple[Phase, ...]:
     """On-phases of which no two overlap, as long as caps do not add up to more than the whole.
 
-    Those that do, because there is not room for all, share the time by their slices. Who has a place keeps it when
+    Those that do, because there is not room for all, share the time by their slices. A tenant keeps its place when
     the others find room beside it; else all are laid anew, end to end round the period.
     """
     lengths = {tenant.name: period * tenant.cap // CAP_WHOLE for tenant in tenants if tenant.cap < CAP_WHOLE}

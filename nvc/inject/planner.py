@@ -2,7 +2,7 @@
 
 Source: libnvidia-container.md 1.7.1.
 
-The command line and the hook say what they want as ``nvc.request.injection.InjectionRequest``.
+The command line and the hook state it as ``nvc.request.injection.InjectionRequest``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def mount_devices(session: ContainerSession, selection: Selection) -> None:
     """Plan the selected GPUs and MIG devices."""
     for gpu in selection.gpus:
         session.mount_device(gpu)
-    # Who may manage MIG gets the whole tree of capabilities, which holds those of each device.
+    # The right to manage MIG brings the whole tree of capabilities, which holds those of each device.
     if not selection.mig_config and not selection.mig_monitor:
         for chosen in selection.migs:
             session.mount_mig_access(chosen.mig, chosen.gpu)

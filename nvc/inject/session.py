@@ -176,10 +176,8 @@ class ContainerSession:
             # Compat libraries speak to NVIDIA's kernel module, which neither WSL nor Tegra has.
             wanted = not driver.platform and usable(found, version)
             compat = found.directory if wanted else ""
-            verdict = "using" if wanted else "not using"
-            self._context.log.info(
-                f"{verdict} compat libcuda {found.version} of {found.directory} with driver {version}"
-            )
+            state = "using" if wanted else "not using"
+            self._context.log.info(f"{state} compat libcuda {found.version} of {found.directory} with driver {version}")
         self._operations += plan.ldcache_update(
             self.container,
             compat=compat,

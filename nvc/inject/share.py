@@ -52,7 +52,7 @@ def _operations(
     log: Log,
 ) -> tuple[Operation, ...]:
     known = abi.knows(driver.nvrm_version)
-    # Programs would count twice what is counted outside; only memory beyond the quota needs somebody in the process.
+    # Programs would count twice what is counted outside; only memory beyond the quota needs code in the process.
     bare = guarded and known and not resolved.oversubscribe
     libraries = "" if bare else preload.directory()
     if not bare and not libraries:

@@ -24,7 +24,7 @@ class HookConfig(Record):
     """Settings of this host.
 
     root: driver root. ldcache: loader cache in it, "" for the usual one. ldconfig: with the "@" that means the
-    host's. user: "UID[:GID]" by number or name for the driver service, "" for nobody. debug: log file or "".
+    host's. user: "UID[:GID]" by number or name for the driver service, "" for the default. debug: log file or "".
     compat_mode: "ldconfig", "mount" or "disabled". supported_capabilities: what containers here may ask for.
     swarm_resources: variables that stand in for NVIDIA_VISIBLE_DEVICES. mode: one of MODES. hook_path: of the hook
     that the runtime adds, "" for its own. runtimes: candidates for the real runtime. runtime_debug: its log or "".

@@ -21,7 +21,7 @@ NODE_CONFIG = "/etc/nvc/config.toml"
 
 
 class ShareRequest(Record):
-    """Who may have asked for a share of the GPUs, in the order in which they count (``nvc.share.policy``).
+    """The sources of a container's share of its GPUs; ``nvc.share.policy`` has their precedence.
 
     annotation, option: texts, "" for none. environment: the container's variables. config: file with the node's rules,
     "" for the usual one. container: id that the runtime gave the container, or "". bundle: absolute path, "" where
@@ -51,12 +51,11 @@ class ShareRequest(Record):
 
 
 class InjectionRequest(Record):
-    """What one container is to get.
+    """What a container is to get.
 
     devices: selectors for ``nvc.request.selection``, () for the driver without a GPU. mig_config, mig_monitor:
-    selectors, None
-    when nobody asked. imex: channel numbers. requirements: expressions, all of which must hold. driver:
-    what of the driver is left out. share: who asks for a share, None: no share whatever the node says.
+    selectors, None where not requested. imex: channel numbers. requirements: expressions, all of which must hold.
+    driver: what of the driver is left out. share: the share request, None: no share whatever the node's rules are.
     """
 
     devices: tuple[str, ...] = ()

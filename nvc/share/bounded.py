@@ -1,7 +1,7 @@
-"""Work on what a tenant made, in a child process that has only so much time.
+"""Work on a tenant's files in a child process with a time limit.
 
-A descriptor of somebody else's can be a file of a file system of his (FUSE), and closing a copy of it may wait for him
-for ever, out of reach of any signal. A child that hangs so is left to itself; whoever asked goes on.
+A tenant's descriptor can be a file of a file system that the tenant serves (FUSE), and closing a copy of it may wait
+for ever, out of reach of any signal. A child that hangs so is left to itself; the caller goes on.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ _WEIGHT_FACTOR = 10
 
 
 class RequestedShare(Record):
-    """What somebody asked for. source: the annotation, option or variable. lenient: a dialect's, whose variables may
-    name GPUs that the container has not. warnings: what was understood in another way than it was written.
+    """A share as requested. source: the annotation, option or variable. lenient: a dialect's, whose variables may name
+    GPUs that the container has not. warnings: values that are taken in another sense than they were written.
     """
 
     share: Share

@@ -25,17 +25,17 @@ SIZE_LIMIT = 64 << 10
 _KEY_LIMIT = 128
 _KEY = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 #: Seconds to wait for another writer; each needs some milliseconds.
-_PATIENCE = 10.0
+_LOCK_TIMEOUT_S = 10.0
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class StoredShare(Record):
-    """Whose an entry is.
+    """The container of an entry.
 
     key: the entry's name. container: the engine's id, or "". pid: of the container's first process as this host counts,
     0 when not known; start_time: field 22 of its /proc/PID/stat. mount_namespace: inode of its /proc/PID/ns/mnt, or 0.
-    rootfs, engine: for people. when: seconds since 1970. text, source: the share, and who asked for it.
+    rootfs, engine: for people. when: seconds since 1970. text: the share spec; source: what requested it.
     """
 
     key: str
@@ -66,7 +66,7 @@ class Entry:
         return self.record.container or self.record.key
 
     def is_alive(self) -> bool:
-        """Whether its container's first process is still there; True where nobody knows it."""
+        """Whether its container's first process is still there; True where it is not known."""
         return self.record.pid == 0 or start_time(self.record.pid) == self.record.start_time
 
     def open_limits(self) -> int:
@@ -148,7 +148,7 @@ def check_key(key: str) -> None:
 
 
 def check(found: os.stat_result, kind: int, *, shared: bool = False) -> None:
-    """Whether a file is of this kind and nobody else's. Raises ValueError."""
+    """Whether a file is of this kind and this user's alone. Raises ValueError."""
     if stat.S_IFMT(found.st_mode) != kind:
         raise ValueError("it is of another kind")
     if found.st_uid != os.geteuid() or (not shared and found.st_mode & 0o022):
@@ -157,7 +157,7 @@ def check(found: os.stat_result, kind: int, *, shared: bool = False) -> None:
 
 def wait(descriptor: int, path: str) -> None:
     """Hold the lock of a directory until it is closed. Raises ContainerError when another does not end."""
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -39,7 +39,7 @@ NODES, NODE_SIZE = 2240, 32
 _NODE = struct.Struct("<IIQQ8x")
 
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
-#: How often a reader looks again while somebody writes, for a second in all: a write is five short calls.
+#: How often a reader tries again during a write, for a second in all: a write is five short calls.
 _TRIES = 1000
 
 
@@ -122,10 +122,10 @@ def read(descriptor: int) -> Limits:
         (generation,) = struct.unpack_from("<I", content, GENERATION)
         if generation % 2 == 0 and os.pread(descriptor, 4, GENERATION) == content[GENERATION : GENERATION + 4]:
             break
-        # Soon it is a writer whom a busy machine does not let run.
+        # After so many tries the writer is one that a busy machine does not schedule.
         time.sleep(0.002 if attempt >= _TRIES // 2 else 0)
     else:
-        raise FormatError("limits", "generation", "somebody began to write and did not end")
+        raise FormatError("limits", "generation", "a write began and did not end")
     return decode(content)
 
 

@@ -63,8 +63,8 @@ class ResolvedGpu(Record):
 class Resolved(Record):
     """The outcome for a container.
 
-    gpus: one entry per GPU that the container sees, in its order; empty when there is no share. source: who asked:
-    "annotation", "--share", "NVC_SHARE", a dialect's variable, "default" or "". warnings: for the log and the user.
+    gpus: one entry per GPU that the container sees, in its order; empty when there is no share. source: "nvc.share",
+    "--share", "NVC_SHARE", a dialect's variable, "default" or "". warnings: for the log and the user.
     text: the share that was granted, as a share spec with percentages resolved.
     """
 

@@ -27,7 +27,7 @@ def _identity(host: Host, kind: int, node: DeviceNode) -> LimitsNode:
     try:
         status = os.stat(host.root.rstrip("/") + node.path)
     except OSError:
-        # Who mounts it will say what is wrong with it.
+        # Mounting it will fail and say what is wrong with it.
         return LimitsNode(kind, node.minor, os.makedev(node.major, node.minor))
     if stat.S_ISCHR(status.st_mode):
         return LimitsNode(kind, node.minor, status.st_rdev)

@@ -35,11 +35,11 @@ _STARTS = 3
 
 
 #: Seconds for one process, and for all of a container: a call on the driver takes a millisecond or two.
-_PATIENCE, _PATIENCE_ALL = 2.0, 10.0
+_PROCESS_TIMEOUT_S, _CONTAINER_TIMEOUT_S = 2.0, 10.0
 
 
 class Outcome(Record):
-    """What came of it. done: host pids whose channels were reached. problems: what was not, for people."""
+    """What came of it. done: host pids whose channels were reached. problems: a line for each that failed."""
 
     done: tuple[int, ...] = ()
     problems: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ def _each(
         pids = processes.host_pids(descriptor, slots)
     finally:
         os.close(descriptor)
-    end = time.monotonic() + _PATIENCE_ALL
+    end = time.monotonic() + _CONTAINER_TIMEOUT_S
     for slot in slots:
         pid = pids.get(slot.index)
         if pid is None:
@@ -128,9 +128,9 @@ def _each(
 
 
 def _bounded(work: Callable[[], str], end: float) -> str:
-    """``work`` in a child: a copied descriptor may be one that nobody can close in time."""
+    """``work`` in a child: closing a copied descriptor may take for ever."""
     try:
-        return bounded.run(work, min(max(end - time.monotonic(), 0), _PATIENCE))
+        return bounded.run(work, min(max(end - time.monotonic(), 0), _PROCESS_TIMEOUT_S))
     except OSError as error:
         return str(error)
 

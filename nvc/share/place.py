@@ -17,9 +17,9 @@ _FIRST = "1"
 
 
 def directory() -> str:
-    """The store: /run/nvc/share, or in a user namespace (a rootless engine's) the one of the user who made it.
+    """The store: /run/nvc/share, or in a user namespace (a rootless engine's) the one of the user that made it.
 
-    There /run belongs to nobody; the login's directory is the user's own.
+    There /run has no owner that could write; the login's directory is the user's own.
     """
     if not rights.in_user_namespace():
         return store.DIRECTORY
@@ -51,13 +51,13 @@ def first_process(container: Container) -> int:
 
 
 def key(identifier: str, container: Container) -> str:
-    """The name of a container's entry: its id, else its first process, else ours, which nobody else has now."""
+    """The name of a container's entry: its id, else its first process, else this process: no other has its number."""
     pid = first_process(container) or os.getpid()
     return store.key_of(identifier, pid, max(store.start_time(pid), 0))
 
 
 def _owner() -> int:
-    """Who root of this user namespace is outside of it. Raises nothing: 0 where the map does not say."""
+    """The uid outside of this user namespace of its root. Raises nothing: 0 where the map does not say."""
     try:
         with open("/proc/self/uid_map", encoding="ascii") as file:
             rows = [[int(word) for word in line.split()] for line in file]

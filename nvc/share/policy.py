@@ -1,7 +1,7 @@
 """What a container gets of what it asked for: the node's rules applied to the first source that says something. Pure.
 
 Precedence: --share, then the annotation, then the environment (NVC_SHARE, then the dialects). --share is said by root,
-on a command line or in a CDI specification; the others are in the hands of whoever starts containers. The node's rules
+on a command line or in a CDI specification; the others belong to users that start containers. The node's rules
 hold for all of them. A setting that the source leaves out is the default's; what the default leaves out is the whole
 GPU, as far as the maximum goes.
 """
@@ -35,7 +35,7 @@ _RANK = {"low": 0, "normal": 1, "high": 2}
 class Policy(Record):
     """The node's rules (section [share] of /etc/nvc/config.toml).
 
-    default: what a GPU container gets that does not say. maximum: more than this nobody gets. clamp: asking for more is
+    default: what a GPU container gets that does not say. maximum: no container gets more. clamp: asking for more is
     cut with a warning instead of refused. allow_off: a container may have no share at all, in spite of a default.
     variables: whether a container's environment may ask. guard: one of GUARDS: whether containers with a share are put
     under the agent's guard when it runs, always (none starts without it), or never. allow_guard_off: whether a
@@ -145,7 +145,7 @@ def requested_share(
 
 
 def text(gpus: Sequence[ResolvedGpu]) -> str:
-    """What was granted, in words: once where all GPUs have the same."""
+    """What was granted, as a share spec: settings once where all GPUs have the same."""
     shares = [as_gpu_share(gpu) for gpu in gpus]
     if len(set(shares)) == 1:
         return format_share(Share(shares[0]))
@@ -153,7 +153,7 @@ def text(gpus: Sequence[ResolvedGpu]) -> str:
 
 
 def as_gpu_share(gpu: ResolvedGpu) -> GpuShare:
-    """What was granted of a GPU, as words can say it."""
+    """What was granted of a GPU, as a share spec can say it."""
     return GpuShare(
         memory=gpu.memory,
         memory_part=0 if gpu.memory else WHOLE_MEMORY,
@@ -267,18 +267,18 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
 
 
 def _bytes(share: GpuShare, total: int, gpu: str) -> int:
-    """The memory of a share in bytes; 0 for no limit. Raises InputError for a part of what nobody knows."""
+    """The memory of a share in bytes; 0 for no limit. Raises InputError for a part of an unknown size."""
     if share.memory:
         return share.memory
     if share.memory_part in (0, WHOLE_MEMORY):
         return 0
     if not total:
         raise InputError(
-            f"share: nobody knows how much memory {gpu} has, so {format_gpu(GpuShare(memory_part=share.memory_part))} "
+            f"share: the memory of {gpu} is not known, so {format_gpu(GpuShare(memory_part=share.memory_part))} "
             "cannot be counted",
             hint="say the memory in bytes: mem=10Gi",
         )
-    # Whole MiB: nobody wants to read the rest, and the driver gives pages of 2 MiB.
+    # Whole MiB are enough: the driver gives pages of 2 MiB.
     return max(total * share.memory_part // WHOLE_MEMORY >> 20, 1) << 20
 
 

@@ -1,6 +1,6 @@
 """The region file (native/shim/share.h): what a container's processes use. Read with distrust: it is the tenant's.
 
-Nothing here is mapped, so that a tenant who shortens the file ends nobody; counts are checked before they are used,
+Nothing here is mapped, so that a tenant that shortens the file ends no reader; counts are checked before they are used,
 texts are made printable, and a slot counts only while its process holds the lock that says so.
 """
 
@@ -45,7 +45,7 @@ _LOOKS = 8
 
 
 class RegionChannel(Record):
-    """A compute channel, in the words of the process that has it. gpu: index in the limits' GPUs, or -1."""
+    """A compute channel by the handles of its process. gpu: index in the limits' GPUs, or -1."""
 
     client: int
     subdevice: int
@@ -160,7 +160,7 @@ def read_header(descriptor: int, gpus: int = MAX_GPUS) -> RegionHeader:
 
 
 def is_alive(descriptor: int, index: int) -> bool:
-    """Whether somebody else holds the lock of slot ``index``. Raises OSError."""
+    """Whether another process holds the lock of slot ``index``. Raises OSError."""
     wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, LOCKS + index, 1, 0)
     answer = fcntl.fcntl(descriptor, F_OFD_GETLK, wanted)
     kind: int = _FLOCK.unpack(answer)[0]

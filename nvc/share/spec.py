@@ -7,9 +7,9 @@
     selector  = INDEX | "#" POSITION | "GPU-" UUID | "MIG-" UUID | PCI bus id
 
 INDEX counts the GPUs of the host as nvidia-smi on the host does; #POSITION counts those that the container sees.
-Quantities are Kubernetes': bytes, or with Ki Mi Gi Ti (1024) or k K M G T (1000), and 1Mi or more: who writes mem=10
-means something else. Whole texts come from tenants: every
-number has a length limit before int() sees it, and every mistake is an InputError that names its setting.
+Quantities are Kubernetes': bytes, or with Ki Mi Gi Ti (1024) or k K M G T (1000), and 1Mi or more: mem=10 has lost
+its unit. Whole texts come from tenants: every number has a length limit before int() sees it, and every mistake is an
+InputError that names its setting.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@
                            can write it all the same, so the host never reads it
     <key>/region           what its processes use (nvc.share.region), the one file that they can write
     <key>/preload          its /etc/ld.so.preload
-    <key>/container.json   whose they are (StoredShare)
+    <key>/container.json   their container (StoredShare)
 
-The directories are root's alone; containers reach the files through mounts. Whoever makes or removes an entry holds the
-lock of the whole store, whoever changes a limits file that of its entry. Nothing found here is believed before its
-owner, mode and kind are looked at: a damaged entry is passed over with a warning.
+The directories are root's alone; containers reach the files through mounts. Making or removing an entry takes the
+lock of the whole store, changing a limits file that of its entry. Nothing found here counts before its owner, mode and
+kind are checked: a damaged entry is passed over with a warning.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def find(word: str, directory: str = DIRECTORY) -> Entry:
 
 
 def remove(key: str, directory: str = DIRECTORY) -> bool:
-    """Remove an entry, whoever's it is; False when there is none. Raises OSError, PrivilegeError."""
+    """Remove an entry, of any container; False when there is none. Raises OSError, PrivilegeError."""
     check_key(key)
     try:
         store = _open_directory(directory)
@@ -146,7 +146,7 @@ def clean(directory: str = DIRECTORY) -> list[str]:
                 with open_entry(store, directory, name) as entry:
                     ended = not entry.is_alive()
             except (OSError, ValueError):
-                continue  # entries() tells; it is not for us to judge
+                continue  # entries() reports it
             if ended and _discard(store, name):
                 removed.append(name)
     finally:
@@ -165,7 +165,7 @@ def _make_directory(path: str) -> None:
             os.mkdir(place, 0o755)
         except FileExistsError:
             continue
-        # Not the caller's umask; the store is nobody else's business.
+        # Not the caller's umask; the store is root's alone.
         os.chmod(place, 0o711 if place == path else 0o755)
 
 
@@ -218,7 +218,7 @@ def _give_way(store: int, directory: str, key: str) -> None:
                     f"{key} has a share already", hint=f"see nvc-py share get {key}; a container gets its share once"
                 )
     except (OSError, ValueError):
-        pass  # damaged: it serves nobody
+        pass  # damaged: no container has a share of it
     _discard(store, key)
 
 
@@ -231,7 +231,7 @@ def _exists(store: int, name: str) -> bool:
 
 
 def _discard(store: int, key: str) -> bool:
-    """Take the name away at once, then the files: nobody finds half an entry."""
+    """Take the name away at once, then the files: no reader finds half an entry."""
     old = f".old-{os.urandom(6).hex()}"
     try:
         os.rename(key, old, src_dir_fd=store, dst_dir_fd=store)
@@ -242,13 +242,13 @@ def _discard(store: int, key: str) -> bool:
 
 
 def _clean_leftovers(store: int) -> None:
-    """What somebody who was killed left: under the store's lock nobody is at work on them."""
+    """Remove what killed processes left: under the store's lock no process works on them."""
     for name in os.listdir(store):
         if name.startswith((".new-", ".old-")):
             try:
                 _delete(store, name)
             except OSError:
-                pass  # it is in nobody's way
+                pass  # it is in no process's way
 
 
 def _delete(store: int, name: str) -> None:

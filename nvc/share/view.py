@@ -104,9 +104,9 @@ def _processes(slots: list[RegionSlot], index: int, host_pids: Mapping[int, int]
     """Each once: a process has two slots where it has both of our libraries."""
     found: dict[tuple[int, int, int], ShareProcess] = {}
     for slot in slots:
-        who = slot.pid_namespace, slot.pid, slot.start_time
-        known = found.get(who, ShareProcess(slot.pid, 0, slot.name, 0))
-        found[who] = known.replace(
+        identity = slot.pid_namespace, slot.pid, slot.start_time
+        known = found.get(identity, ShareProcess(slot.pid, 0, slot.name, 0))
+        found[identity] = known.replace(
             host_pid=known.host_pid or host_pids.get(slot.index, 0), memory=known.memory + slot.memory[index]
         )
     return tuple(found.values())

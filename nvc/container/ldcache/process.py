@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from rpc.channel import Channel
 
 _OUTPUT_LIMIT = 256 << 10
-#: Seconds that it may take to read what it is told: it does nothing else, and the packet fits its socket.
-_PATIENCE = 5.0
+#: Seconds for it to read its request: it does nothing else, and the packet fits its socket.
+_SEND_TIMEOUT_S = 5.0
 #: For one that was started in advance: native/syscall/standby.c.
-_MOST_ARGUMENTS, _MOST_BYTES = 1024, 32 << 10
+_MAX_ARGUMENTS, _MAX_BYTES = 1024, 32 << 10
 
 
 class Launched:
@@ -46,7 +46,7 @@ class Launched:
     @property
     def running(self) -> bool:
         """Whether it has not ended."""
-        if self._child and _gone(self._child):
+        if self._child and _has_ended(self._child):
             self._child = 0
         return bool(self._child)
 
@@ -67,7 +67,7 @@ class Launched:
             if not is_known:
                 copy = process.sealed_copy(program, "ldconfig")
             carried = [one.fileno() for one in (tree, copy) if one is not None]
-            self._end.send(request, carried, time.monotonic() + _PATIENCE)
+            self._end.send(request, carried, time.monotonic() + _SEND_TIMEOUT_S)
         except (BrokenPipeError, ConnectionResetError):
             pass  # it ended already, and ``finish`` says why
         except ChannelError as error:
@@ -92,10 +92,10 @@ class Launched:
         except BaseException as error:
             # Process 1 of its pid namespace: nothing that it started outlives it. wait() has reaped it on a timeout.
             self._child = 0
-            if not isinstance(error, TimeoutError) or not _gone(child):
+            if not isinstance(error, TimeoutError) or not _has_ended(child):
                 _kill(child)
             raise
-        return status, text, _told(problem)
+        return status, text, _failed_step(problem)
 
     def close(self) -> None:
         """End it if it did not run. May be called twice."""
@@ -132,7 +132,7 @@ def take(arguments: tuple[str, ...] = ()) -> Launched | None:
     """What was started in advance, once, if it still is there and can take them; the caller closes it."""
     global _spare
     spare, _spare = _spare, None
-    is_long = len(arguments) > _MOST_ARGUMENTS or len(packed((0, 0), arguments)) > _MOST_BYTES
+    is_long = len(arguments) > _MAX_ARGUMENTS or len(packed((0, 0), arguments)) > _MAX_BYTES
     if spare is not None and (is_long or not spare.running):
         spare.close()
         return None
@@ -206,14 +206,14 @@ def _between(sandbox: Sandbox) -> int:
     return status
 
 
-def _told(problem: bytes) -> str:
+def _failed_step(problem: bytes) -> str:
     """The line that says what went wrong; native/syscall/standby.c puts a null and an error number behind it."""
     text, mark, number = problem.partition(b"\0")
     reason = f": {os.strerror(number[0]).lower()}" if mark and number else ""
     return text.decode("utf-8", "replace") + reason
 
 
-def _gone(child: int) -> bool:
+def _has_ended(child: int) -> bool:
     try:
         return os.waitpid(child, os.WNOHANG)[0] != 0
     except ChildProcessError:

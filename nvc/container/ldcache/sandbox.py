@@ -59,7 +59,7 @@ _ORDERS, _RANGE = struct.Struct(f"=8iQ{2 * len(_LIMITS)}Q"), struct.Struct("=2Q"
 
 
 def packed(owner: tuple[int, int], arguments: tuple[str, ...]) -> bytes:
-    """The word to go on."""
+    """The request to go on."""
     return _OWNER.pack(*owner) + b"".join([os.fsencode(argument) + b"\0" for argument in arguments])
 
 
@@ -68,13 +68,13 @@ class Sandbox:
 
     The process is started before the container's mounts are made, and does meanwhile what does not depend on them: its
     namespaces, of which that of the mounts has an empty, read-only file system as its only root by then, and the copy
-    of the program. It goes on when it is told through ``end`` (``Launched.go``), and ends when nobody can tell it.
+    of the program. A message through ``end`` lets it go on (``Launched.go``); it ends when the other side is closed.
 
     other_end: of ``end``, which it must not hold. program: the program's file on the host, of which a sealed copy in
     memory is executed. root: the container's root directory, opened in the mount namespace that the process is in;
     None where the kernel can give it the container's tree later (``mounts.modern``). output, report: write ends of
     pipes for what the program prints, and for the one line that says which step before it failed. null: /dev/null,
-    which the container's may not be. is_early: started when nobody waits. proc: this process's directory of /proc.
+    which the container's may not be. is_early: started before its request. proc: this process's directory of /proc.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Sandbox:
         os.dup2(self.output, 1)
         os.dup2(self.output, 2)
         if self.is_early:
-            # What it was forked from ends when nobody holds the other side of what it has open.
+            # Its parent ends when the other side of each descriptor that it has open is closed.
             process.close_all_but(0, 1, 2, self.end.fileno(), self.report, self.program.fileno())
         if self.root is not None:
             # The working directory follows into the new mount namespace; a descriptor would stay in the old one.
@@ -192,7 +192,7 @@ class Sandbox:
             pass  # then it keeps it
 
     def _stand_by(self) -> None:
-        """Wait, and go on, without this process's memory, whose end nobody is to wait for later.
+        """Wait, and go on, without this process's memory, so that no caller waits later for its release.
 
         Returns, and nothing has been done, where that cannot be.
         """
@@ -207,7 +207,7 @@ class Sandbox:
     def _wait(self) -> None:
         received = self.end.receive()
         if received is None:
-            os._exit(1)  # not wanted any more; there may be nobody to tell
+            os._exit(1)  # not wanted any more; the reader of a report may have gone
         request, descriptors = received
         self.uid, self.gid = _OWNER.unpack_from(request)
         self.arguments = tuple(os.fsdecode(word) for word in request[_OWNER.size :].split(b"\0")[:-1])

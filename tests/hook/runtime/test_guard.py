@@ -230,11 +230,11 @@ def hook(*words: str, path: str = "/usr/bin/nvc-cdi-hook") -> dict[str, Any]:
     return {"createContainer": [{"path": path, "args": [path.rpartition("/")[2], *words]}]}
 
 
-def test_the_words_of_the_hook_bring_the_guard_for_who_does_not_ask(guard: GuardBench) -> None:
+def test_the_spec_of_the_hook_bring_the_guard_without_another_request(guard: GuardBench) -> None:
     assert guard.is_guarded(WHOLE, VOID, hooks=hook("share", "--share=mem=1Gi"), linux=NODE)
-    assert not guard.is_guarded(WHOLE, VOID, hooks=hook("share"), linux=NODE), "nobody asks"
+    assert not guard.is_guarded(WHOLE, VOID, hooks=hook("share"), linux=NODE), "no request"
     assert not guard.is_guarded(WHOLE, VOID, hooks=hook("share", "--share=off"), linux=NODE)
-    assert not guard.is_guarded(WHOLE, VOID, hooks=hook("noop"), linux=NODE, **ASKS), "nobody gives a share"
+    assert not guard.is_guarded(WHOLE, VOID, hooks=hook("noop"), linux=NODE, **ASKS), "no hook gives a share"
     assert not guard.is_guarded(WHOLE, VOID, hooks=hook("share", "--share=mem=1Gi")), "devices of others"
 
 

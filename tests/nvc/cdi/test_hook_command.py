@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hook.cdi import _ARGUMENTS, HOOKS, THEN, _asked, serve
+from hook.cdi import _ARGUMENTS, HOOKS, THEN, _share_fields, serve
 from hook.state import State
 from nvc.cdi import generate
 from tests.support import injection
@@ -159,7 +159,7 @@ def test_a_share_that_is_decided_later_keeps_the_memory_limit(tmp_path: Path) ->
     found = State("x", "creating", 1, str(tmp_path))
     for hooks, expected in ((config["hooks"], "mem=2048Mi"), ({}, "")):
         (tmp_path / "config.json").write_text(json.dumps({**config, "hooks": hooks}))
-        assert _asked(found)[1] == expected
+        assert _share_fields(found)[1] == expected
 
 
 def test_noop_reads_nothing(capfd: pytest.CaptureFixture[str]) -> None:

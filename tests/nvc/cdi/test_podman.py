@@ -201,7 +201,7 @@ def test_a_spec_has_a_share_for_containers_that_request_none(podman: Callable[..
 @pytest.mark.parametrize(
     "attack", ["--annotation=nvc.share=mem=100%", "--annotation=nvc.share=off", "--env=NVC_SHARE=off"]
 )
-def test_nobody_gets_more_than_the_words_of_the_spec(
+def test_no_container_gets_more_than_the_cdi_specification_says(
     podman: Callable[..., CdiPodman], forgotten: None, attack: str
 ) -> None:
     """They are the administrator's, or those of a driver for Kubernetes' claims; the annotation is the tenant's."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.nvc.test_plan import CONTAINER, DRIVER, PROC_FILES, gpu, nvcap, rules, targets
 
 from nvc.container.operations import AllowDevices, BindMount, Symlink, Tmpfs
 from nvc.container.plan import (
@@ -21,6 +20,7 @@ from nvc.container.plan import (
     mig_monitor,
 )
 from nvc.request.capabilities import WORDS, DriverCapabilities
+from tests.nvc.container.test_plan import CONTAINER, DRIVER, PROC_FILES, gpu, nvcap, rules, targets
 
 if TYPE_CHECKING:
     from nvc.container.operations import Operation

@@ -22,8 +22,8 @@ FIRST, SECOND = (
 )
 
 
-def rules(**words: Any) -> Policy:
-    return decode(words, "config.toml")
+def rules(**settings: Any) -> Policy:
+    return decode(settings, "config.toml")
 
 
 def got(policy: Policy, text: str = "", **more: Any) -> ResolvedGpu:
@@ -37,7 +37,7 @@ def test_without_rules_and_requests_there_is_no_share() -> None:
 
 
 def test_the_option_is_before_the_annotation_before_the_environment() -> None:
-    """Root says the option, also in a CDI specification; whoever starts a container says the others."""
+    """Root sets the option, also in a CDI specification; any user that starts containers sets the others."""
     sources = {"option": "weight=3", "annotation": "weight=2", "environment": {"NVC_SHARE": "weight=1"}}
     weights = []
     while sources:
@@ -46,7 +46,7 @@ def test_the_option_is_before_the_annotation_before_the_environment() -> None:
     assert [3, 2, 1] == weights
 
 
-def test_what_was_granted_is_said_in_words() -> None:
+def test_what_was_granted_is_a_share_spec() -> None:
     same = decide(Policy(), [FIRST, SECOND], annotation="mem=50%,cap=30%,weight=4")
     assert "mem=40Gi,weight=4,cap=30%" == same.text
     assert "nvc.share" == same.source
@@ -130,7 +130,7 @@ def test_the_environment_may_be_left_out() -> None:
 def test_parts_of_unknown_memory_are_refused() -> None:
     unknown = FIRST.replace(memory=0)
     for policy, text in ((Policy(), "mem=50%"), (rules(maximum="mem=50%"), "weight=2"), (rules(default="mem=50%"), "")):
-        with pytest.raises(InputError, match="nobody knows how much memory"):
+        with pytest.raises(InputError, match="the memory of GPU 2 is not known"):
             decide(policy, [unknown], annotation=text)
     assert GIB == decide(Policy(), [unknown], annotation="mem=1Gi").gpus[0].memory
 

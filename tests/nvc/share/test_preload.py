@@ -93,3 +93,14 @@ def test_the_loader_here_expands_platform_to_a_word_of_the_table() -> None:
     platform = next(line.split()[1] for line in shown.splitlines() if line.startswith("AT_PLATFORM:"))
 
     assert platform in (MACHINE, *PLATFORMS[MACHINE][0])
+
+
+@pytest.mark.parametrize("place", ["preload", "nvc/native/preload", "build/native/preload"])
+def test_the_libraries_are_found_where_they_are_installed_or_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(preload, "__file__", str(tmp_path / "nvc/share/preload.py"))
+    assert preload.directory() == ""
+    (tmp_path / place / MACHINE).mkdir(parents=True)
+    (tmp_path / place / MACHINE / preload.LIBRARY).touch()
+    assert preload.directory() == str(tmp_path / place)

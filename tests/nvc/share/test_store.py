@@ -214,7 +214,7 @@ def test_a_change_is_in_force_for_a_process_with_the_file_open(make: Make, direc
 
 
 def test_one_writer_at_a_time(make: Make, directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_module, "_PATIENCE", 0.05)
+    monkeypatch.setattr(entry_module, "_LOCK_TIMEOUT_S", 0.05)
     make("abc", os.getpid())
     with store.find("abc", directory) as first, store.find("abc", directory) as second:
         first.lock()
