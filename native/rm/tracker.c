@@ -85,7 +85,8 @@ struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client_handle
     struct client *client = tracker_client (rm, file, client_handle);
     struct object *object, *parent;
 
-    if (client == NULL || handle == 0 || handle == client_handle)
+    /* No client lies below another one; NVOS02 of a client's class would make one, were it not refused. */
+    if (client == NULL || handle == 0 || handle == client_handle || kind == CLASS_CLIENT)
         return NULL;
     /* The driver gave the handle to something new, so what had it is gone, and its freeing is on its way to us. */
     object = tracker_find (rm, client_handle, handle);

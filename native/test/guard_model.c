@@ -70,24 +70,25 @@ static bool is_in (const uint8_t *memory, size_t memory_size, uint64_t address, 
 }
 
 /* The driver reads or writes here, in the guard's process. */
-static void follow (const char *what, uint32_t number, uint64_t address, uint64_t size)
+static void follow_params (const char *what, uint32_t number, uint64_t address, uint64_t size)
 {
-    const struct tenant *tenant = model.tenant;
-
-    if (!is_in (tenant->params, sizeof (tenant->params), address, size) &&
-        !is_in (tenant->list, sizeof (tenant->list), address, size))
+    if (address != (uint64_t) (uintptr_t) model.tenant->params || size > sizeof (model.tenant->params))
         model.report (what, number);
 }
 
 static void follow_pointers (const struct driver_params *facts, const uint8_t *params)
 {
+    bool is_led = false;
+
     for (unsigned i = 0; i < facts->pointer_count; i++) {
         uint64_t address = get64 (params, facts->pointers[i].at), size = facts_bytes (&facts->pointers[i], params);
 
         /* RMAPI_PARAM_COPY_MAX_PARAMS_SIZE */
         if (address != 0 && size <= 1u << 20 && (size != 0 || facts->pointers[i].count_at == ANY))
-            follow ("a pointer in params", facts->number, address, size);
+            is_led |= !is_in (model.tenant->list, sizeof (model.tenant->list), address, size);
     }
+    if (is_led)
+        model.report ("a pointer in params", facts->number);
     if (facts->descriptor_at != NONE) {
         int descriptor = (int) get32 (params, (size_t) facts->descriptor_at);
 
@@ -113,7 +114,7 @@ static uint32_t control (uint8_t *head)
         return 0;
     if (address == 0)
         return STATUS_INVALID_ARGUMENT;
-    follow ("params of a control", number, address, size);
+    follow_params ("params of a control", number, address, size);
     if (facts != NULL)
         follow_pointers (facts, params);
     for (uint32_t i = 0; model.choose != NULL && i < size && i < 4096; i += 1 + choose () % 64)
@@ -134,7 +135,7 @@ static uint32_t allocate (uint8_t *head, uint32_t head_size)
     if (facts == NULL || facts->size == ELSEWHERE)
         model.report ("a class that no row is about", number);
     else if (address != 0 && facts->size != 0) {
-        follow ("params of a class", number, address, (uint64_t) facts->size);
+        follow_params ("params of a class", number, address, (uint64_t) facts->size);
         /* What it compares with names that it gave is no pointer. */
         if (number != 0x79)
             follow_pointers (facts, (const uint8_t *) (uintptr_t) address);

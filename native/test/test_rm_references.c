@@ -103,8 +103,29 @@ static void exports (void)
     tap_ok (fake_close (b.fake), "nothing is left");
 }
 
+/* A library believes what the driver answers, and looks at it again when the file is closed. */
+static void clients (void)
+{
+    struct fake *fake = fake_open ("580.159.04", RM_POSTURE_SHIM);
+    uint32_t client = fake_client (fake, FILE_A);
+    uint8_t head[56] = {0};
+    struct rm_totals totals;
+
+    set32 (head, 0, client);
+    set32 (head, 4, client);
+    set32 (head, 8, 0x900);
+    set32 (head, 12, 0x41);
+    fake_call (fake, RM_NODE_GPU, FILE_A, REQUEST (0x27, 56), head, NULL, 0, NULL, 0);
+    fake_call (fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x27, 56), head, NULL, 0, NULL, 0);
+    rm_totals (fake->rm, &totals);
+    tap_ok (totals.clients == 1 && totals.objects == 1, "a client is not made below another one");
+    fake_close_file (fake, FILE_A);
+    tap_ok (fake_close (fake), "and its file can be closed");
+}
+
 int main (void)
 {
+    clients ();
     duplicates ();
     fabric ();
     exports ();
