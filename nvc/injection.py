@@ -95,8 +95,13 @@ def plan(wishes: Wishes, context: Context, session: ContainerSession) -> None:
 
 def _has_rules(config: str) -> bool:
     """Whether the node has rules for shares. config: as in ``ShareWish``. Raises InputError."""
-    if not config and not os.path.lexists(NODE_CONFIG):
-        return False  # nothing more is imported
+    if not config:
+        try:
+            os.lstat(NODE_CONFIG)
+        except FileNotFoundError:
+            return False  # nothing more is imported
+        except OSError:
+            pass  # a directory that may not be looked into: reading will tell
     from nvc import configfile
 
     name = NODE_CONFIG if not config or configfile.is_toolkits(config) else config
