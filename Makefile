@@ -27,6 +27,7 @@ demo: bootstrap-runtimes native
 
 ## test           every test that this machine can run
 test: bootstrap native
+	@$(MAKE) -s -q -C native tests PYTHON='$(PYTHON)' 2>/dev/null || echo "building the native tests (native/test, half a minute)" >&2
 	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
 	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) --ignore=tests/engines tests
 
@@ -57,7 +58,9 @@ fmt: bootstrap-venv
 build: native
 	$(PYTHON) -m compileall -q nvc hook rpc
 
+# A build that takes half a minute says so; one with nothing to do says nothing.
 native:
+	@$(MAKE) -s -q -C native all PYTHON='$(PYTHON)' 2>/dev/null || echo "building the native parts (native/, half a minute)" >&2
 	@$(MAKE) -s -C native all PYTHON='$(PYTHON)'
 
 ## install        into PREFIX (and DESTDIR for packages): commands, manual pages, completion, units; enables nothing

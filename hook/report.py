@@ -14,10 +14,30 @@ if TYPE_CHECKING:
 LONGEST = 2000
 
 
+#: What Podman takes for a command that is not there (libpod/oci_util.go, getOCIRuntimeError), in whatever case.
+_NOT_FOUND = ("no such file or directory", "executable file not found in")
+
+
 def to_stderr(program: str, error: NvcError) -> None:
-    """``PROGRAM: STAGE: MESSAGE``, and on a second line what to do about it."""
-    hint = f"{program}: hint: {one_line(error.hint)}\n" if error.hint else ""
-    write(2, f"{program}: {one_line(str(error))}\n{hint}")
+    """``sentence``, for people and for the runtime or engine that started this."""
+    write(2, f"{sentence(program, error)}\n")
+
+
+def sentence(program: str, error: NvcError) -> str:
+    """``PROGRAM: STAGE: MESSAGE (hint: HINT)``.
+
+    One line, because Podman shows one line of a message with "permission denied"; and in other words than the kernel's
+    for a missing file, because it takes those for a missing command and ends with 127.
+    """
+    hint = f" (hint: {one_line(_worded(error.hint))})" if error.hint else ""
+    return f"{program}: {one_line(_worded(str(error)))}{hint}"
+
+
+def _worded(text: str) -> str:
+    for words in _NOT_FOUND:
+        while (at := text.lower().find(words)) >= 0:
+            text = f"{text[:at]}does not exist{text[at + len(words) :]}"
+    return text
 
 
 def fail(program: str, error: NvcError, debug: str) -> int:

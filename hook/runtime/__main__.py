@@ -148,7 +148,7 @@ def _version(program: str) -> None:
 def _fail(program: str, error: NvcError, journal: Journal) -> int:
     from hook import report
 
-    journal.error(report.one_line(f"{program}: {error}" + (f" (hint: {error.hint})" if error.hint else "")))
+    journal.error(report.sentence(program, error))
     report.to_stderr(program, error)
     return 1
 

@@ -69,8 +69,13 @@ class InjectionRequest(Record):
 
 def _has_rules(config: str) -> bool:
     """Whether the node has rules for shares. config: as in ``ShareRequest``. Raises InputError."""
-    if not config and not os.path.lexists(NODE_CONFIG):
-        return False  # nothing more is imported
+    if not config:
+        try:
+            os.lstat(NODE_CONFIG)
+        except FileNotFoundError:
+            return False  # nothing more is imported
+        except OSError:
+            pass  # a directory that cannot be searched: reading the file gives the error
     from nvc.base import config_file
 
     name = NODE_CONFIG if not config or config_file.is_toolkits(config) else config

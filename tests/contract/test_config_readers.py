@@ -159,6 +159,19 @@ def test_a_link_to_nothing_is_no_missing_file(tmp_path: Path, monkeypatch: pytes
             read()
 
 
+def test_a_place_that_cannot_be_looked_at_is_no_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a user where /etc/nvc is root's alone; a file in place of the directory keeps root out too."""
+    from nvc import injection
+
+    (tmp_path / "nvc").write_text("")
+    path = str(tmp_path / "nvc/config.toml")
+    monkeypatch.setattr(injection, "NODE_CONFIG", path)
+    monkeypatch.setattr(policyfile, "CONFIG", path)
+    for read in (policyfile.load, settings.load, ShareWish().may_matter):
+        with pytest.raises(InputError, match="not a directory"):
+            read()
+
+
 def test_a_cdi_hook_refuses_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     path = tmp_path / "config.toml"

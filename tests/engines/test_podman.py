@@ -151,6 +151,26 @@ def test_what_cannot_be_given_is_said(bed: Bed, make: Make, user: User, show: Sh
     show(f"podman run {' '.join(options)} IMAGE true   # {account}", result.err)
 
 
+@pytest.mark.parametrize("pair", PAIRS[::2], ids="-".join)
+def test_a_missing_file_is_no_missing_command(bed: Bed, make: Make, pair: tuple[str, str]) -> None:
+    """Podman looks for the kernel's words in what a runtime says: exit code 127, and the hint was gone."""
+    box = make(*pair)
+    machine = bed.machine(bed.new_machine("h200"))
+    (machine / "etc/ld.so.cache").unlink()
+    hook = launchers.with_options(bed.directory("bin"), "nvc-hook", bed.commands.hook, f"--sim={machine}")
+    words = [bed.commands.nvc, "runtime", "configure", "--runtime=podman", f"--hook-path={hook}"]
+
+    result = box.script(
+        f"{quoted(words)} >/dev/null 2>&1", box.run_words(env(*gpu_env("0")), tree(bed, None), ["/bin/true"])
+    )
+
+    assert result.code == 126, result.text
+    assert "not found" not in result.text
+    if pair[0] == "runc":  # crun shows nothing of a hook
+        assert "ld.so.cache: does not exist" in result.text
+        assert "hint: " in result.text
+
+
 def test_after_remove_nothing_is_given(bed: Bed, make: Make) -> None:
     box = make("runc", "hybrid")
     setup = f"{configure(bed)} && {configure(bed, '--remove')} && find /etc/containers -type f >&2"

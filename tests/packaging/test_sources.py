@@ -5,7 +5,9 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -46,6 +48,29 @@ def test_the_refresh_may_open_the_gpus_nodes() -> None:
     unit = (CHECKOUT / "packaging/systemd/nvc-cdi-refresh.service").read_text()
     # DeviceAllow= and what implies it would shut the GPUs' nodes out.
     assert not re.search(r"^(Device|ProtectClock|PrivateDevices)", unit, re.MULTILINE)
+
+
+def test_units_start_what_every_machine_has() -> None:
+    """/bin/kill is procps', which a minimal Debian has not: a reload failed there."""
+    lines = [
+        line.partition("=")[2].lstrip("-@:+!")
+        for unit in sorted((CHECKOUT / "packaging/systemd").glob("nvc-*"))
+        for line in unit.read_text().splitlines()
+        if re.match(r"Exec\w+=", line)
+    ]
+    programs = {shlex.split(line)[0] for line in lines}
+
+    assert programs == {"/usr/bin/nvc-py", "/usr/lib/nvc-py/cdi-refresh", "/bin/sh"}
+
+
+def test_a_reload_is_a_signal_to_the_agent() -> None:
+    unit = (CHECKOUT / "packaging/systemd/nvc-agent.service").read_text()
+    (line,) = re.findall(r"^ExecReload=(.*)$", unit, re.MULTILINE)
+    with subprocess.Popen(["sleep", "60"]) as agent:
+        # systemd puts the number in before it starts the command.
+        words = [word.replace("$MAINPID", str(agent.pid)) for word in shlex.split(line)]
+        subprocess.run(words, check=True, env={"PATH": "/nonexistent"}, timeout=20)
+        assert agent.wait(20) == -signal.SIGHUP
 
 
 #: What the agent does -> the directives that would keep it from that.

@@ -157,7 +157,7 @@ def test_a_link_in_the_place_of_config_json_is_replaced_not_followed(bench: Benc
 def test_missing_and_odd_files(bench: Bench) -> None:
     file = bench.bundle / "config.json"
     file.unlink()
-    assert "No such file" in bench.create().stderr
+    assert "config.json: does not exist" in bench.create().stderr
     os.mkfifo(file)
     assert "not a regular file" in bench.create().stderr
     assert "needs a value" in bench.run("create", "--bundle").stderr
@@ -315,7 +315,7 @@ def test_a_working_directory_that_is_gone_is_an_error(bench: Bench) -> None:
     words = ["sh", "-c", script, "sh", str(gone), str(bench.bin / "nvc-runtime")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
 
-    expected = "nvc-runtime: input error: working directory: no such file or directory\n"
+    expected = "nvc-runtime: input error: working directory: does not exist (hint: name the bundle with --bundle)\n"
     assert (1, expected) == (done.returncode, done.stderr.partition("nvc-runtime: hint")[0])
 
 

@@ -190,7 +190,7 @@ def test_specs_name_hooks_that_there_are() -> None:
         pytest.param(b"[]", "is not a JSON object", id="list"),
         pytest.param(b"{}", "bundle is missing", id="no-bundle"),
         pytest.param(b'{"bundle": "rel"}', "is not an absolute path", id="relative-bundle"),
-        pytest.param(b'{"bundle": "/nonexistent"}', "/nonexistent/config.json: No such file", id="no-config"),
+        pytest.param(b'{"bundle": "/nonexistent"}', "/nonexistent/config.json: does not exist", id="no-config"),
         pytest.param(b'{"bundle": "/b", "root": "/"}', "is the root of the host", id="host-root"),
         pytest.param(b'{"bundle": "/b", "root": "/x/.."}', "is the root of the host", id="host-root-in-disguise"),
         pytest.param(b'{"bundle": "/b", "root": "/nonexistent"}', "open failed: /nonexistent", id="no-root"),
