@@ -374,6 +374,9 @@ def test_a_spec_of_others_is_looked_at_when_it_is_used(host: Path) -> None:
     config = HookConfig(root=str(host))
     kept = _trusted(edits, config, Journal())
     assert [mount.container_path for mount in kept.mounts] == [SOCKET, CANONICAL, "/usr/bin/nvidia-smi"]
+    # What stands below the driver root says nothing of a path that does not lead there.
+    outside = CdiEdits(mounts=(CdiMount(SOCKET, CANONICAL, ("rbind",)), CdiMount("/etc", PIPES, ("rbind",))))
+    assert _trusted(outside, config, Journal()).mounts == ()
     os.chown(host / "run/nvidia-persistenced", MALLORY, MALLORY)
     kept = _trusted(edits, config, Journal())
     assert [mount.container_path for mount in kept.mounts] == ["/usr/bin/nvidia-smi"]
