@@ -184,9 +184,10 @@ def _trusted(one: CdiEdits, config: HookConfig, journal: Journal) -> CdiEdits:
     base = (os.environ.get("NVC_SIM") or config.root).rstrip("/")
     kept = []
     for mount in one.mounts:
-        path = mount.host_path.removeprefix(base)
+        is_below = mount.host_path.startswith(f"{base}/")
+        root, path = (base, mount.host_path[len(base) :]) if is_below else ("", mount.host_path)
         row = rows.get(path) or rows.get(mount.container_path)
-        problem = _problem(base or "/", path, row, config) if row is not None else ""
+        problem = _problem(root or "/", path, row, config) if row is not None else ""
         if problem:
             journal.warn(f"{mount.host_path} is not given to the container: {problem}")
         else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 
+from nvc.formats import mountinfo
 from nvc.linux import const, procfd, syscalls
 from nvc.linux.fd import Fd, same_file
 from nvc.linux.syscalls import SyscallError
@@ -34,6 +35,15 @@ _KEEP = {
     os.ST_NODIRATIME: const.MS_NODIRATIME,
     os.ST_RELATIME: const.MS_RELATIME,
 }
+#: How mountinfo names them.
+_WORDS = {
+    const.MOUNT_ATTR_RDONLY: "ro",
+    const.MOUNT_ATTR_NOSUID: "nosuid",
+    const.MOUNT_ATTR_NODEV: "nodev",
+    const.MOUNT_ATTR_NOEXEC: "noexec",
+}
+#: How often mounts are looked up anew: somebody may rename directories above them meanwhile.
+_TRIES = 16
 #: Where a tmpfs waits, already filled but not yet attached; in it one directory a process and tmpfs.
 _STAGING = "/run"
 _count = 0
@@ -94,6 +104,49 @@ def remount(mounted: Fd, attributes: int) -> None:
     flags = _mount_flags(attributes) | sum(bit for flag, bit in _KEEP.items() if kept & flag)
     both = const.MS_BIND | const.MS_REMOUNT | flags
     procfd.by_path(lambda path: syscalls.mount(None, path, None, both), mounted)
+
+
+def restrict(top: Fd, attributes: int) -> None:
+    """Add MOUNT_ATTR_* to the mount that ``top`` is the root of, and to all below it in our mount namespace.
+
+    Raises OSError when one that can be seen cannot be reached.
+    """
+    wanted = {word for bit, word in _WORDS.items() if attributes & bit}
+    for _ in range(_TRIES):
+        left = [mount for mount in _visible(procfd.mount_id(top)) if not wanted <= set(mount.options)]
+        if not left:
+            return
+        for mount in left:
+            try:
+                with syscalls.open_path(mount.point, _PIN) as root:
+                    if procfd.mount_id(root) == mount.id:
+                        remount(root, attributes)
+            except SyscallError as error:
+                # Moved away: it is looked up again.
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                    raise
+    raise SyscallError(errno.EBUSY, "mount", top)
+
+
+def _visible(top: int) -> list[mountinfo.Mount]:
+    """The mount with the id ``top`` and those below it that a path leads to: no other mount covers them."""
+    with Fd(os.open("mountinfo", os.O_RDONLY | os.O_CLOEXEC, dir_fd=procfd.pin().fileno())) as file:
+        data = b"".join(iter(lambda: os.read(file.fileno(), 1 << 16), b""))
+    every = {mount.id: mount for mount in mountinfo.parse(os.fsdecode(data))}
+    # Id -> the ids from it up to ``top``.
+    below: dict[int, set[int]] = {}
+    for number in every:
+        above = [number]
+        while above[-1] != top and (parent := every[above[-1]].parent) in every and parent not in above:
+            above.append(parent)
+        if above[-1] == top:
+            below[number] = set(above)
+
+    def is_covered(number: int) -> bool:
+        point = every[number].point
+        return any(f"{point}/".startswith(f"{every[n].point}/") for n in below if n not in below[number])
+
+    return [every[number] for number in below if not is_covered(number)]
 
 
 def _here(legacy: Legacy) -> Fd:

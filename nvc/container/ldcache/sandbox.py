@@ -14,8 +14,7 @@ import stat
 import struct
 import sys
 
-from nvc.formats import mountinfo
-from nvc.linux import const, memory, mounts, mounts_legacy, process, procfd, rights, seccomp, syscalls
+from nvc.linux import const, memory, mounts_legacy, process, procfd, rights, seccomp, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
 
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 
     from rpc.channel import Channel
 
+#: Bytes of memory of its own: real images take up to half of it, and a hostile one as much as it gets.
+DATA_LIMIT = 128 << 20
 #: (soft and hard) limits of libnvidia-container.md 7.2. Address space: libraries are mapped one at a time, 2 GiB
 #: refuses some
 #: real ones (libtensorflow_cc.so), so it is larger than the reference's.
-#: Memory of its own: what a real image takes stays below half of it, and an image decides how much is asked for.
-DATA_LIMIT = 128 << 20
 _LIMITS = (
     (resource.RLIMIT_CPU, 10),
     (resource.RLIMIT_DATA, DATA_LIMIT),
@@ -45,9 +44,6 @@ _HIDDEN = const.MS_NOSUID | const.MS_NODEV | const.MS_NOEXEC | const.MS_RDONLY
 #: a device node of the image would be opened with the host's rights.
 RESTRICTED = const.MOUNT_ATTR_NOSUID | const.MOUNT_ATTR_NODEV | const.MOUNT_ATTR_NOEXEC
 _HIDDEN_ATTRIBUTES = RESTRICTED | const.MOUNT_ATTR_RDONLY
-_RESTRICTED_WORDS = frozenset(("nosuid", "nodev", "noexec"))
-#: How often the mounts are looked at anew: somebody may rename directories above them meanwhile.
-_TRIES = 16
 #: What ldconfig needs beyond its user's rights: distributions ship /usr/lib without write permission for root.
 _KEPT = frozenset((rights.CAP_DAC_OVERRIDE,))
 #: Where the program's descriptor is, and the one to say what failed, when everything behind them is closed.
@@ -74,7 +70,7 @@ class Sandbox:
     memory is executed. root: the container's root directory, opened in the mount namespace that the process is in;
     None where the kernel can give it the container's tree later (``mounts.modern``). output, report: write ends of
     pipes for what the program prints, and for the one line that says which step before it failed. null: /dev/null,
-    which the container's may not be. is_early: started before its request. proc: this process's directory of /proc.
+    which the container's may not be. is_early: started before its request. proc: the parent's directory of /proc.
     """
 
     def __init__(
@@ -240,7 +236,7 @@ class Sandbox:
                 tree = Fd(os.open(self.root.name, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), self.root.name)
         with tree:
             procfd.inherit(self.proc)
-            _restrict(tree)
+            mounts_legacy.restrict(tree, RESTRICTED)
             os.fchdir(tree.fileno())
         if self.no_pivot:
             syscalls.mount(".", "/", None, const.MS_MOVE)
@@ -282,40 +278,6 @@ class Sandbox:
 
     def _execute(self) -> NoReturn:
         os.execve(_PROGRAM, self.arguments, {})
-
-
-def _restrict(top: Fd) -> None:
-    """RESTRICTED for the mount that ``top`` is the root of, and all below it, on kernels without mount_setattr.
-
-    Raises OSError when one cannot be reached.
-    """
-    for _ in range(_TRIES):
-        below = _mounts_from(mounts.mount_id(top))
-        # One that another covers is seen by nobody.
-        points = {mount.id: mount.point for mount in below}
-        covered = {mount.parent for mount in below if points.get(mount.parent) == mount.point}
-        left = [m for m in below if m.id not in covered and not set(m.options) >= _RESTRICTED_WORDS]
-        if not left:
-            return
-        for mount in left:
-            try:
-                with Fd(os.open(mount.point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC), mount.point) as root:
-                    if mounts.mount_id(root) == mount.id:
-                        mounts_legacy.remount(root, RESTRICTED)
-            except FileNotFoundError:
-                continue  # moved away: it is looked for again
-    raise OSError(errno.EBUSY, "the container's mounts are moved all the time", top.name)
-
-
-def _mounts_from(top: int) -> list[mountinfo.Mount]:
-    """The mount with that id, and those below it, in the order of the kernel's list: parents first."""
-    with Fd(os.open("mountinfo", os.O_RDONLY | os.O_CLOEXEC, dir_fd=procfd.pin().fileno())) as file:
-        data = b"".join(iter(lambda: os.read(file.fileno(), 1 << 16), b""))
-    found: dict[int, mountinfo.Mount] = {}
-    for mount in mountinfo.parse(os.fsdecode(data)):
-        if mount.id == top or mount.parent in found:
-            found[mount.id] = mount
-    return list(found.values())
 
 
 def _pivot() -> None:

@@ -320,6 +320,35 @@ def test_a_daemon_with_an_account_of_its_own(host: Path, rootfs: Path) -> None:
 
 
 @isolated
+def test_in_a_user_namespace_root_is_known_where_nobody_else_makes_names() -> None:
+    """The host's root and its users are one there: uid 65534."""
+    injection.mount("tmpfs", "/mnt", "tmpfs", 0, "mode=0755")
+    host = make_host(Path("/mnt/host"))
+    make_socket(host / SOCKET[1:], NVPD)
+    make_socket(host / "tmp/nvidia-mps/control")
+    make_socket(host / "run/mps/control")
+    with injection.user_namespace_container(injection.make_rootfs(Path("/mnt/rootfs")), 100_000) as pid:
+        ready, tell = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                for kind in ("user", "mnt"):
+                    with open(f"/proc/{pid}/ns/{kind}") as namespace:
+                        injection.check(injection._libc.setns(namespace.fileno(), 0), "setns")
+                os.setresuid(0, 0, 0)
+                found = [
+                    find_ipcs(str(host), {"CUDA_MPS_PIPE_DIRECTORY": path}, DriverOptions())[0]
+                    for path in ("", "/run/mps")
+                ]
+                os.write(tell, " ".join(file.path for files in found for file in files).encode())
+            finally:
+                os._exit(0)
+        os.close(tell)
+        assert os.read(ready, 4096).decode().split() == [CANONICAL, CANONICAL, "/run/mps"]
+        os.waitpid(child, 0)
+
+
+@isolated
 def test_a_spec_has_what_root_alone_can_replace(host: Path) -> None:
     """An engine mounts by name, at any time later."""
     make_socket(host / SOCKET[1:])
@@ -345,6 +374,9 @@ def test_a_spec_of_others_is_looked_at_when_it_is_used(host: Path) -> None:
     config = HookConfig(root=str(host))
     kept = _trusted(edits, config, Journal())
     assert [mount.container_path for mount in kept.mounts] == [SOCKET, CANONICAL, "/usr/bin/nvidia-smi"]
+    # What stands below the driver root says nothing of a path that does not lead there.
+    outside = CdiEdits(mounts=(CdiMount(SOCKET, CANONICAL, ("rbind",)), CdiMount("/etc", PIPES, ("rbind",))))
+    assert _trusted(outside, config, Journal()).mounts == ()
     os.chown(host / "run/nvidia-persistenced", MALLORY, MALLORY)
     kept = _trusted(edits, config, Journal())
     assert [mount.container_path for mount in kept.mounts] == ["/usr/bin/nvidia-smi"]

@@ -57,13 +57,17 @@ def test_no_device_and_no_program_of_the_image(probe: Path, rootfs: Path, way: s
 
     @isolated
     def check() -> None:
+        # One that a second one covers, with a third below it that no path leads to, and one that everybody sees.
+        for place in ("srv/hidden", "srv"):
+            (rootfs / place).mkdir(exist_ok=True)
+            mount("tmpfs", rootfs / place, "tmpfs", 0)
         mount("tmpfs", rootfs / "srv", "tmpfs", 0)
         os.mknod(rootfs / "srv/node", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         seen = attacked(rootfs, probe, "/open", "/opt/file", "/opt/node", "/srv/node", way=way)
         opened = [line for line in seen if line.startswith("open=")]
         assert opened == ["open=/opt/file 0", "open=/opt/node 13", "open=/srv/node 13"]  # EACCES
         lines = [line.split() for line in seen if line.startswith("mount-line=")]
-        options = {fields[4]: set(fields[5].split(",")) for fields in lines}
+        options = {fields[4]: set(fields[5].split(",")) for fields in lines if fields[4] != "/srv/hidden"}
         assert options.keys() >= {"/", "/srv", "/dev", "/proc", "/sys"}
         assert [point for point, words in options.items() if not words >= {"nodev", "nosuid", "noexec"}] == []
 
