@@ -13,7 +13,7 @@
 #define STOP_NS SECOND
 #define REMOVE_NS (SECOND / 5)
 /* What a tenant's lock is waited for by those who ask. */
-#define ASK_NS 5000000u
+#define ASK_NS 1000000u
 
 struct guard *guard_create (const char *device_directory)
 {

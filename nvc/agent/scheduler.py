@@ -109,6 +109,7 @@ class Scheduler:
         self._shares: dict[tuple[int, str], float] = {}
         self._problems: set[str] = set()
         self._wake: asyncio.Event | None = None
+        self._renewed = 0.0
 
     # What it is told.
 
@@ -187,6 +188,8 @@ class Scheduler:
         tenants: dict[str, list[tuple[int, int, Tenant]]] = {}
         for number in list(self._known):
             known = self._known[number]
+            if self._renewed and self._clock() - self._renewed > VALID / 3:
+                self.renew()  # many tenants that are busy take a millisecond each
             if not self._look(number, known):
                 continue
             for index, gpu in enumerate(known.limits.gpus):
@@ -301,6 +304,7 @@ class Scheduler:
 
     def renew(self) -> None:
         """Plans hold for VALID seconds more. ``run`` does it."""
+        self._renewed = self._clock()
         if self._planned and not self._guard.renew(round(VALID * 1000)):
             self._tell("plans of caps had run out: the agent was held up for longer than a second")
             self._planned.clear()

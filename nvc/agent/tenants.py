@@ -390,9 +390,7 @@ def _pin(pid: int) -> int:
 def _kill(pid: int, pinned: int) -> bool:
     """End a process that has a filter; False when there is none."""
     try:
-        with open(
-            f"/proc/{pid}/status", "rb"
-        ) as file:  # the name in it ends no line but by a newline, which is escaped
+        with open(f"/proc/{pid}/status", "rb") as file:  # a newline in the name is escaped there
             filtered = any(line.split() == [b"Seccomp:", b"2"] for line in file)
         if filtered:
             signal.pidfd_send_signal(pinned, signal.SIGKILL)

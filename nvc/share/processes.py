@@ -7,6 +7,7 @@ only when it has the container's region open: no other container's process can b
 from __future__ import annotations
 
 import os
+import time
 
 from nvc.linux import syscalls
 from nvc.share.store import start_time
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
     from nvc.share.region import RegionSlot
 
 
+#: Seconds for all of a container's processes: each can have any number of files open.
+_SECONDS = 2.0
+
+
 def host_pids(region: int, slots: Iterable[RegionSlot], proc: str = "/proc") -> dict[int, int]:
-    """Slot index -> pid as seen in ``proc``, for those that were found. region: a descriptor of the region.
+    """Slot index -> pid as seen in ``proc``, for those that were found in time. region: a descriptor of the region.
 
     Needs the rights of ptrace to see more than the caller's own processes; what cannot be looked at is not found.
     """
@@ -27,7 +32,7 @@ def host_pids(region: int, slots: Iterable[RegionSlot], proc: str = "/proc") -> 
     if not wanted:
         return {}
     namespaces = {namespace for namespace, _ in wanted}
-    status = os.fstat(region)
+    status, end = os.fstat(region), time.monotonic() + _SECONDS
     found: dict[int, int] = {}
     for name in os.listdir(proc):
         if not name.isdigit():
@@ -36,7 +41,7 @@ def host_pids(region: int, slots: Iterable[RegionSlot], proc: str = "/proc") -> 
         try:
             namespace = os.stat(f"{directory}/ns/pid").st_ino
             slot = wanted.get((namespace, _inner_pid(directory))) if namespace in namespaces else None
-            if slot is not None and start_time(int(name)) == slot.start_time and _has_open(directory, status):
+            if slot is not None and start_time(int(name)) == slot.start_time and _has_open(directory, status, end):
                 found[slot.index] = int(name)
         except OSError:
             continue  # it ended, or is not ours to look at
@@ -57,8 +62,10 @@ def _inner_pid(directory: str) -> int:
     return -1
 
 
-def _has_open(directory: str, wanted: os.stat_result) -> bool:
+def _has_open(directory: str, wanted: os.stat_result, end: float) -> bool:
     for number in os.listdir(f"{directory}/fd"):
+        if time.monotonic() > end:
+            break
         try:
             # Not stat: its other files may be of a file system that never answers.
             _, found, _ = syscalls.statx_cached(f"{directory}/fd/{number}")

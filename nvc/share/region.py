@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import time
 
 from nvc.base.record import Record
 from nvc.formats import FormatError
@@ -42,6 +43,8 @@ PLAUSIBLE = 1 << 50
 _TRIES = 20
 #: How often all slots are read again until nothing moved.
 _LOOKS = 8
+#: Seconds for all of it: the container can have each slot look used, and no list hold still.
+_SECONDS = 1.0
 
 
 class RegionChannel(Record):
@@ -103,15 +106,22 @@ def header_bytes() -> bytes:
     return HEADER.pack(MAGIC, VERSION, PAGE, SLOTS, 0, 0).ljust(PAGE, b"\0")
 
 
-def read(descriptor: int, gpus: int = MAX_GPUS) -> Region:
-    """What the region says of the first ``gpus`` GPUs. Raises FormatError when it is none of ours; OSError."""
+def read(descriptor: int, gpus: int = MAX_GPUS, seconds: float = _SECONDS) -> Region:
+    """What the region says of the first ``gpus`` GPUs.
+
+    Raises FormatError when it is none of ours, or cannot be read once in time; OSError.
+    """
     header = read_header(descriptor, gpus)
-    best = _slots(descriptor, header, gpus)
+    end = time.monotonic() + seconds
+    best = _slots(descriptor, header, gpus, end)
     last = best
     # Read one after the other, memory that went from one process to another would count twice: two looks that agree
     # show one moment. Where the container does not hold still the least is the nearest.
     for _ in range(_LOOKS):
-        again = _slots(descriptor, header, gpus)
+        try:
+            again = _slots(descriptor, header, gpus, end)
+        except FormatError:
+            break
         best = min(best, again, key=lambda found: _sum(found[0]))
         if [(slot.index, slot.memory) for slot in again[0]] == [(slot.index, slot.memory) for slot in last[0]]:
             best = again
@@ -124,13 +134,15 @@ def _sum(slots: list[RegionSlot]) -> int:
     return sum(sum(slot.memory) for slot in slots)
 
 
-def _slots(descriptor: int, header: RegionHeader, gpus: int) -> tuple[list[RegionSlot], int]:
-    """The slots of living processes, and how many are damaged."""
+def _slots(descriptor: int, header: RegionHeader, gpus: int, end: float) -> tuple[list[RegionSlot], int]:
+    """The slots of living processes, and how many are damaged. Raises FormatError when it takes longer than ``end``."""
     slots = []
     damaged = 0
     for index in range(header.high):
+        if time.monotonic() > end:
+            raise FormatError("region", f"slot {index} of {header.high}", "not read in time")
         try:
-            slot = _slot(descriptor, index, gpus)
+            slot = _slot(descriptor, index, gpus, end)
         except FormatError:
             damaged += 1
             continue
@@ -177,14 +189,16 @@ def set_own(descriptor: int, gpu: int, memory: int | None, cap: int | None, weig
             os.pwrite(descriptor, content, offset + gpu * len(content))
 
 
-def channels(descriptor: int, index: int) -> tuple[RegionChannel, ...]:
-    """The compute channels that slot ``index`` publishes now; () when the list does not hold still.
+def channels(descriptor: int, index: int, end: float = float("inf")) -> tuple[RegionChannel, ...]:
+    """The compute channels that slot ``index`` publishes now; () when the list does not hold still, or until ``end``.
 
     Raises FormatError, OSError.
     """
     offset = PAGE * (1 + index) + CHANNEL_VERSION
     size = SLOT_USED_BYTES - CHANNEL_VERSION
     for _ in range(_TRIES):
+        if time.monotonic() > end:
+            break
         content = os.pread(descriptor, size, offset)
         if len(content) != size:
             raise FormatError("region", f"slot {index}", "cut short")
@@ -197,7 +211,7 @@ def channels(descriptor: int, index: int) -> tuple[RegionChannel, ...]:
     return ()
 
 
-def _slot(descriptor: int, index: int, gpus: int) -> RegionSlot | None:
+def _slot(descriptor: int, index: int, gpus: int, end: float) -> RegionSlot | None:
     """A slot that is used and alive, or None."""
     content = os.pread(descriptor, CHANNEL_VERSION, PAGE * (1 + index))
     if len(content) != CHANNEL_VERSION:
@@ -222,7 +236,7 @@ def _slot(descriptor: int, index: int, gpus: int) -> RegionSlot | None:
         managed,
         _WORDS.unpack_from(content, GROUPS)[:gpus],
         _QUADS.unpack_from(content, FROZEN)[:gpus],
-        channels(descriptor, index),
+        channels(descriptor, index, end),
     )
 
 

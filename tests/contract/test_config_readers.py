@@ -167,7 +167,7 @@ def test_a_place_that_cannot_be_looked_at_is_no_missing_file(tmp_path: Path, mon
     path = str(tmp_path / "nvc/config.toml")
     monkeypatch.setattr(injection, "NODE_CONFIG", path)
     monkeypatch.setattr(policyfile, "CONFIG", path)
-    for read in (policyfile.load, settings.load, ShareWish().may_matter):
+    for read in (policyfile.load, settings.load, ShareRequest().may_matter):
         with pytest.raises(InputError, match="not a directory"):
             read()
 

@@ -15,6 +15,7 @@ from nvc.agent.container_state import ContainerProcess
 from nvc.agent.journal import Journal
 from nvc.agent.keeping import Keeping
 from nvc.agent.notify import Systemd
+from nvc.agent.part import Part
 from nvc.agent.state.records import TENANTS, prepare
 from nvc.agent.tenants import Tenants
 from nvc.base.errors import ContainerError
@@ -135,6 +136,31 @@ def test_processes_put_into_a_container_that_stays_leave_nothing(tmp_path: Path)
         assert list(kept) == list(tenant.listeners)
         for descriptor in (*kept.values(), other):
             os.close(descriptor)
+
+
+class Full(Part):
+    """Nobody more with a cap."""
+
+    def check(self, limits: Limits) -> None:
+        raise ContainerError("GPU 0: its cap cannot be kept", hint="take another GPU")
+
+
+@pytest.mark.root
+def test_a_container_whose_cap_cannot_be_kept_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with Place(tmp_path) as place:
+        tenants = place.tenants
+        tenants._parts.append(Full())
+        listener, other = os.pipe()
+        asyncio.run(tenants.admit(FIRST, listener))
+        os.close(other)
+        assert len(tenants) == 0
+        (told,) = (event for event in place.told if event["event"] == "refused")
+        assert (told["container"], told["message"], told["hint"]) == (
+            KEY,
+            "container error: GPU 0: its cap cannot be kept",
+            "take another GPU",
+        )
+        assert os.listdir(f"{place.directory}/{TENANTS}") == []
 
 
 @pytest.mark.root
