@@ -74,7 +74,7 @@ class ControlSocket:
         except (NvcError, OSError, TimeoutError) as error:
             writer.transport.abort()  # what it did not read would keep the connection open
             if not isinstance(error, ConnectionError):
-                self._journal.write("warning", message=f"control: {error or 'the client does not read'}")
+                self._journal.write("warning", message=f"control: {str(error) or 'the client does not read'}")
         finally:
             self._counts[is_root] -= 1
             writer.close()

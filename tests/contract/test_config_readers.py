@@ -161,7 +161,7 @@ def test_a_link_to_nothing_is_no_missing_file(tmp_path: Path, monkeypatch: pytes
 
 def test_a_place_that_cannot_be_looked_at_is_no_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a user where /etc/nvc is root's alone; a file in place of the directory keeps root out too."""
-    from nvc import injection
+    from nvc.request import injection
 
     (tmp_path / "nvc").write_text("")
     path = str(tmp_path / "nvc/config.toml")
@@ -173,6 +173,7 @@ def test_a_place_that_cannot_be_looked_at_is_no_missing_file(tmp_path: Path, mon
 
 
 def test_a_cdi_hook_refuses_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nvc.request import injection
 
     path = tmp_path / "config.toml"
     path.write_text(f"[shres]\n{RULE}")

@@ -72,7 +72,7 @@ import sys
 library, names = sys.argv[1], sys.argv[2:]
 sys.path += [library, library + "/deps"]
 if "--bundle" in names:
-    from nvc.boot import Finder
+    from nvc.base.boot import Finder
     sys.meta_path.insert(0, Finder(library))
 import click
 from hook import __main__ as hook, cdi

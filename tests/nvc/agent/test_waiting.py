@@ -41,6 +41,13 @@ def proc(tmp_path: Path) -> Proc:
     return made
 
 
+def test_a_cgroup_is_of_whole_lines(tmp_path: Path) -> None:
+    for end in "\r\v\x1c\x85\u2028":
+        (tmp_path / "9").mkdir(exist_ok=True)
+        (tmp_path / "9/cgroup").write_text(f"7:cpu:/a{end}5:devices:/other\n5:devices:/mine\n1:x:/b{end}0::/other\n")
+        assert group_of("9", str(tmp_path)) == "/mine"
+
+
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
@@ -51,12 +58,5 @@ def proc(tmp_path: Path) -> Proc:
         pytest.param(set(), set(), id="none"),
     ],
 )
-def test_a_cgroup_is_of_whole_lines(tmp_path: Path) -> None:
-    for end in "\r\v\x1c\x85\u2028":
-        (tmp_path / "9").mkdir(exist_ok=True)
-        (tmp_path / "9/cgroup").write_text(f"7:cpu:/a{end}5:devices:/other\n5:devices:/mine\n1:x:/b{end}0::/other\n")
-        assert group_of("9", str(tmp_path)) == "/mine"
-
-
 def test_a_containers_threads_are_found(proc: Proc, known: set[int], expected: set[tuple[int, int]]) -> None:
     assert set(Waiting(str(proc.place)).of(known)) == expected

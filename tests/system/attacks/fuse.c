@@ -126,11 +126,15 @@ struct given {
     void *call;
 };
 
+static volatile bool is_announced;
+
 static void *make (void *argument)
 {
     const struct given *given = argument;
 
     ioctl (given->file, REQUEST (0x29, sizeof (struct release)), given->call);
+    while (!is_announced) /* a call that is refused returns at once */
+        usleep (1000);
     say ("returned", 1);
     return NULL;
 }
@@ -168,5 +172,6 @@ void attack_fuse (int argc, char **argv)
         exit (4);
     usleep (300000);
     say ("calling", (uint64_t) server);
+    is_announced = true;
     hold ();
 }
