@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import errno
 import os
 import socket
 import subprocess
@@ -157,7 +158,12 @@ class Tenants:
         return self.guard.status(tenant).gpus[0]
 
     def reasons(self, tenant: int = 1) -> dict[str, int]:
-        return dict(self.guard.status(tenant).reasons)
+        while True:
+            try:
+                return dict(self.guard.status(tenant).reasons)
+            except OSError as error:  # a call of the driver is in flight, and nothing was read before
+                if error.errno != errno.EBUSY:
+                    raise
 
     def wait_until_gone(self, tenant: int = 1) -> None:
         """Until nothing of the tenant is left."""
