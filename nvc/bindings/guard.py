@@ -193,6 +193,7 @@ class Guard:
         """A tenant by a number of the caller's. limits: a limits file; gpus: how many it names. Raises OSError."""
         self._check(self._library.guard_tenant_add(self._guard, tenant, limits), "guard_tenant_add")
         self._gpus[tenant] = gpus
+        self.status(tenant)  # so that there is one to return while its first call of the driver is in flight
 
     def update(self, tenant: int, limits: bytes) -> None:
         """Set another share of the same GPUs. Raises OSError; EBUSY while a driver call of the tenant is in flight."""

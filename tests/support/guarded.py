@@ -21,6 +21,7 @@ from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
 from tests.support import leftovers
 from tests.support.native import build
+from tests.support.tenants import status_now
 
 SOURCE = Path(__file__).with_name("filtered.c")
 NATIVE = "SCMP_ARCH_X86_64"
@@ -95,7 +96,7 @@ class GuardedTenant:
 
     def status(self) -> TenantStatus:
         """Raises OSError."""
-        return self.guarding.guard.status(self.number)
+        return status_now(self.guarding.guard, self.number)
 
     def used(self) -> int:
         """Bytes charged."""

@@ -45,6 +45,22 @@ def until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> 
     raise AssertionError(f"{what}: not within {seconds} s")
 
 
+def status_now(guard: Guard, tenant: int = 1) -> TenantStatus:
+    """Read while no call of the driver is in flight for the tenant; Guard.status returns the last one then.
+
+    Raises OSError: EBUSY when a call is in flight for ``SECONDS``.
+    """
+    end = time.monotonic() + SECONDS
+    while True:
+        guard._status.pop(tenant, None)
+        try:
+            return guard.status(tenant)
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.001)
+
+
 def prepare(directory: Path) -> Path:
     """A simulated machine, and the tool that enters the filter, in ``directory``."""
     make_machine(directory)
@@ -152,18 +168,13 @@ class Tenants:
         return probe
 
     def status(self, tenant: int = 1) -> TenantStatus:
-        return self.guard.status(tenant)
+        return status_now(self.guard, tenant)
 
     def of(self, tenant: int = 1) -> GpuStatus:
-        return self.guard.status(tenant).gpus[0]
+        return self.status(tenant).gpus[0]
 
     def reasons(self, tenant: int = 1) -> dict[str, int]:
-        while True:
-            try:
-                return dict(self.guard.status(tenant).reasons)
-            except OSError as error:  # a call of the driver is in flight, and nothing was read before
-                if error.errno != errno.EBUSY:
-                    raise
+        return dict(self.status(tenant).reasons)
 
     def wait_until_gone(self, tenant: int = 1) -> None:
         """Until nothing of the tenant is left."""

@@ -24,7 +24,7 @@ from tests.support.bundle import Container
 from tests.support.native import CHECKOUT
 from tests.support.runtimes import OciRuntime
 from tests.support.served import served_machine
-from tests.support.tenants import build_static, until
+from tests.support.tenants import build_static, status_now, until
 
 fuse.needed()
 
@@ -115,12 +115,12 @@ def test_a_container_gets_its_quota_and_no_more(bed: Bed, ask, machine: str, nam
         listening = Listening(guard, listen)
         result = runtime.run(directory, bed.name("c"))
         runtime.clean()
-        assert result.out.splitlines() == ["wrong=0", "pieces=10"], (result.text, guard.status(1))
+        assert result.out.splitlines() == ["wrong=0", "pieces=10"], (result.text, status_now(guard))
         assert json.loads(listening.state)["metadata"] == "share"
-        counted = dict(guard.status(1).reasons)
+        counted = dict(status_now(guard).reasons)
         assert set(counted) == {"over-quota", "forbidden-escape"}
         until(lambda: guard.gone(1), "nothing of it is left")
-        assert guard.status(1).gpus[0].memory == 0
+        assert status_now(guard).gpus[0].memory == 0
 
 
 def test_without_a_listener_the_container_does_not_start(bed: Bed, runc: OciRuntime, machine: str) -> None:

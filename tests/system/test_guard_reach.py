@@ -105,7 +105,7 @@ def late(tenants: Tenants) -> None:
         tenants.guard.keep(2, second.fileno(), first.fileno(), [])
         tenants.guard.freeze(2, 0, True)
         assert hidden.process.wait(30) == -9
-        assert dict(tenants.guard.status(2).reasons) == {"unreachable": 1}
+        assert dict(tenants.status(2).reasons) == {"unreachable": 1}
         assert moved.back() > 0
         off(moved)
         off(plain)

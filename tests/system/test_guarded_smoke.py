@@ -16,6 +16,7 @@ from tests.support.native import build
 from tests.support.repeated import good
 from tests.support.simgpu import DRIVER, UUID, SimGpu, make_machine, with_gpu
 from tests.support.spoken import Spoken
+from tests.support.tenants import status_now
 
 pytestmark = pytest.mark.root
 
@@ -84,7 +85,8 @@ def burn(gpu: SimGpu) -> None:
         with burning(gpu, both, 1000):
             # Both have groups now; the scheduler looks every 5 ms.
             assert leftovers.until(
-                lambda: [guarded.guard.status(number).gpus[0].slice for number in (1, 2)] == [9000, 1000], seconds=10
+                lambda: [status_now(guarded.guard, number).gpus[0].slice for number in (1, 2)] == [9000, 1000],
+                seconds=10,
             )
         # The slower one is alone when the faster one has finished.
         good(lambda: rates(gpu, *both), lambda got: got[0] > 3 * got[1])
