@@ -7,8 +7,8 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import debian
@@ -66,11 +66,15 @@ def test_units_start_what_every_machine_has() -> None:
 def test_a_reload_is_a_signal_to_the_agent() -> None:
     unit = (CHECKOUT / "packaging/systemd/nvc-agent.service").read_text()
     (line,) = re.findall(r"^ExecReload=(.*)$", unit, re.MULTILINE)
-    with subprocess.Popen(["sleep", "60"]) as agent:
+    # Not the signal's usual end, which tests under nohup do not have.
+    waits = "import signal; signal.signal(signal.SIGHUP, lambda *_: exit(7)); print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        agent.stdout.readline()
         # systemd puts the number in before it starts the command.
         words = [word.replace("$MAINPID", str(agent.pid)) for word in shlex.split(line)]
         subprocess.run(words, check=True, env={"PATH": "/nonexistent"}, timeout=20)
-        assert agent.wait(20) == -signal.SIGHUP
+        assert agent.wait(20) == 7
 
 
 #: What the agent does -> the directives that would keep it from that.
