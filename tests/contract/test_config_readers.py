@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hook import config as hook_config
+from nvc import configfile
 from nvc.agent import settings
 from nvc.base.errors import InputError
 from nvc.base.log import Log
@@ -238,3 +239,10 @@ def test_json_is_no_configuration(tmp_path: Path) -> None:
     path.write_text(json.dumps({"share": {"default": "mem=25%"}}))
     for read in READERS.values():
         assert "not TOML" in told(read, str(path))
+
+
+@pytest.mark.parametrize(("section", "page"), [("share", "sharing.md"), ("agent", "agent.md")])
+def test_every_key_is_on_its_page(section: str, page: str) -> None:
+    (path,) = (Path(__file__).parents[2] / "docs").rglob(page)
+
+    assert [key for key in configfile.OURS[section] if key not in path.read_text()] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,25 +237,6 @@ def test_failure_says_stage_message_and_what_to_do(bundle: Any, serve: Serve) ->
 
     assert outcome.code == 1
     assert outcome.stderr == "nvc-hook: device error: 9: unknown device (hint: there is 0)\n"
-
-
-#: libpod/oci_util.go, getOCIRuntimeError: a line with these words is all that Podman shows of an error.
-NOT_FOUND = r"executable file not found in|no such file or directory"
-CUT = rf"{NOT_FOUND}|permission denied|operation not permitted"
-
-
-@pytest.mark.parametrize("text", ["no such file or directory", "No such file or directory", "permission denied"])
-def test_podman_keeps_the_hint_and_says_nothing_of_commands(bundle: Any, serve: Serve, text: str) -> None:
-    """It took a missing library for a missing command: exit code 127, and what to do was on another line."""
-    bundle.write(GPU)
-
-    outcome = serve(bundle.state(), "prestart", fail=MountError(f"open failed: /x: {text}", hint="look at /x"))
-
-    message = f"OCI runtime error: error running hook #0: exit status 1, stdout: , stderr: {outcome.stderr}"
-    assert not re.search(NOT_FOUND, message, re.IGNORECASE)
-    cut = re.search(f".*({CUT}).*", message, re.IGNORECASE)
-    assert "hint: look at /x" in (cut[0] if cut else message)
-    assert "open failed: /x: " in outcome.stderr
 
 
 def test_messages_bear_the_name_of_the_program(bundle: Any, serve: Serve) -> None:
