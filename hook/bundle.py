@@ -27,6 +27,8 @@ DEVICE_MOUNTS = f"/var/run/{_DEVICES}"
 SHARE = "nvc.share"
 #: The annotation that keeps a container out of the guard (value "off"), where the node lets it.
 GUARD = "nvc.guard"
+#: The hooks of nvc-cdi-hook that give shares: ours, and NVIDIA's that limits memory (``nvc.cdi.memory_limits``).
+SHARE_HOOK, MEMORY_HOOK = "share", "apply-cuda-memory-limits"
 
 
 class Bundle(Record):

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 PROGRAM = "nvc-cdi-hook"
 #: Between two hooks of one start.
 THEN = "then"
-#: The one hook that is started outside of the container (``nvc.cdi.memory_limits``).
-MEMORY = "apply-cuda-memory-limits"
+MEMORY = bundle.MEMORY_HOOK
 #: How the names of hooks begin that must not be left out: what they apply to the container would be missing.
 _APPLY = "apply-"
 _TIMEOUT = 10.0
@@ -72,6 +71,7 @@ HOOKS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
             ("gpu-id", "UUID", "a GPU that is limited; may be repeated"),
             ("driver-root", "DIR", "the driver is below DIR"),
             ("container-spec", "-", "the state is on standard input, where it always is"),
+            ("config", "FILE", "the node's rules, in place of /etc/nvc/config.toml"),
             ("sim", "DIR", "use the simulated machine in DIR"),
         ),
     ),
@@ -223,13 +223,14 @@ def _limit_memory(arguments: tuple[object, ...], current: state.State, timeout: 
         return
     from nvc.cdi.hooks import HookTarget
 
-    own, driver_root, simulated = arguments
+    own, driver_root, simulated, rules = arguments
     assert isinstance(own, list)
     share = dict(found.annotations).get(bundle.SHARE, current.share)
     rootfs = bundle.rootfs(found, current.root)
     target = HookTarget(rootfs, timeout, current.id, share, variables, current.bundle, found.seccomp, found.guard_off)
     uuids = [*own, *_gpus(config)]
-    memory_limits.apply(target, state.require_pid(current), uuids, str(simulated), str(driver_root), log)
+    where = str(simulated), str(driver_root), str(rules)
+    memory_limits.apply(target, state.require_pid(current), uuids, *where, log)
 
 
 def _gpus(config: dict[str, Any]) -> list[str]:
@@ -317,14 +318,18 @@ def _memory_arguments(values: Values) -> tuple[object, ...]:
         raise InputError(f"{MEMORY}: --driver-root {root!r} is not an absolute path")
     if not all(values.get("gpu-id", [""])):
         raise UsageError(f"{MEMORY}: --gpu-id needs the UUID of a GPU")
-    return values["gpu-id"], root, _last(values, "sim")
+    return values["gpu-id"], root, _last(values, "sim"), _config(values, MEMORY)
 
 
 def _share_arguments(values: Values) -> tuple[object, ...]:
-    config = _last(values, "config")
-    if config and not config.startswith("/"):
-        raise InputError(f"share: --config {config!r} is not an absolute path")
-    return _last(values, "share"), config, _last(values, "sim"), _last(values, "root")
+    return _last(values, "share"), _config(values, "share"), _last(values, "sim"), _last(values, "root")
+
+
+def _config(values: Values, name: str) -> str:
+    path = _last(values, "config")
+    if path and not path.startswith("/"):
+        raise InputError(f"{name}: --config {path!r} is not an absolute path")
+    return path
 
 
 def _chmod_arguments(values: Values) -> tuple[object, ...]:

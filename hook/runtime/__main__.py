@@ -112,11 +112,10 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
 def _may_share(content: dict[str, Any]) -> bool:
     """Whether a hook may give a share of GPUs that the engine gave (CDI): cheap, and yes rather than no."""
     hooks = content.get("hooks")
-    entries = hooks.get("createContainer") if isinstance(hooks, dict) else None
-    if not isinstance(entries, list):
-        return False
-    words = (entry.get("args") for entry in entries if isinstance(entry, dict))
-    return any(isinstance(one, list) and "share" in one for one in words)
+    stages = [stage for stage in hooks.values() if isinstance(stage, list)] if isinstance(hooks, dict) else []
+    words = (entry.get("args") for stage in stages for entry in stage if isinstance(entry, dict))
+    found = (one for one in words if isinstance(one, list))
+    return any(bundle.SHARE_HOOK in one or bundle.MEMORY_HOOK in one for one in found)
 
 
 def _here() -> str:

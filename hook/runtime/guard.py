@@ -42,7 +42,7 @@ def add(
     does not allow, PrivilegeError where the node requires a guard and there is none, AgentError for an agent that does
     not answer.
     """
-    step = shares.step(content, found.path)
+    step = shares.step(content, env, found.path)
     # The file that the share step will read: it decides which containers get a share.
     rules = (step.config if step else "") or own("", os.environ)
     asked = ShareRequest(dict(found.annotations).get(SHARE, ""), step.share if step else "", dict(env), rules)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hook.bundle import SHARE
+from hook.bundle import MEMORY_HOOK, SHARE, SHARE_HOOK
 from hook.process import DEFAULT_PATH
 from hook.runtime import hooks, spec
 from hook.swarm import own as own_config
@@ -17,13 +17,15 @@ from nvc.request.injection import ShareRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from hook.bundle import Bundle
     from hook.config import HookConfig
 
-PROGRAM, NAME, THEN = "nvc-cdi-hook", "share", "then"
+PROGRAM, THEN = "nvc-cdi-hook", "then"
+#: Stages of ``apply-cuda-memory-limits``, and of ``share``, which is started in the container's namespaces.
+_BEFORE, _INSIDE = ("prestart", "createRuntime"), ("createContainer",)
 #: Another program that does the same, and its first word then.
 _OTHER = ("nvc-py", "cdi-hook")
 
@@ -58,7 +60,7 @@ def add(
     entries.append(
         {
             "path": hooks.beside(PROGRAM, own, path),
-            "args": [PROGRAM, NAME, *where],
+            "args": [PROGRAM, SHARE_HOOK, *where],
             # Never without env: runc starts an entry that has none with the container's (CVE-2025-23266).
             "env": [f"PATH={path or DEFAULT_PATH}"],
         }
@@ -68,22 +70,40 @@ def add(
 
 def present(content: dict[str, Any], directory: str) -> bool:
     """Whether a createContainer hook gives shares. Raises InputError."""
-    return step(content, directory) is not None
+    return any(words[0] == SHARE_HOOK for words in _steps(content, _INSIDE, directory))
 
 
-def step(content: dict[str, Any], directory: str) -> ShareStep | None:
-    """What the first createContainer hook that gives shares is told; None: there is none. Raises InputError."""
+def step(content: dict[str, Any], env: Mapping[str, str], directory: str) -> ShareStep | None:
+    """What the container's hook that gives shares is told; None: there is none. Raises InputError.
+
+    The first ``share`` at createContainer, or ``apply-cuda-memory-limits`` where ``env`` has a limit: that one is of
+    createRuntime, so a ``share`` decides after it, with the same limit unless it is told another share.
+    """
+    found = next((_decode(words[1:]) for words in _steps(content, _INSIDE, directory) if words[0] == SHARE_HOOK), None)
+    limits = (_limited(words, env) for words in _steps(content, _BEFORE, directory) if words[0] == MEMORY_HOOK)
+    limited = next((limit for limit in limits if limit), None)
+    if found is None or limited is None or found.share:
+        return found or limited
+    return found.replace(share=limited.share)
+
+
+def _limited(words: list[str], env: Mapping[str, str]) -> ShareStep | None:
+    """For ``apply-cuda-memory-limits``; None: ``env`` limits nothing. Raises InputError."""
+    from nvc.base.log import Log
+    from nvc.cdi.memory_limits import limit
+
+    most = limit(env, Log.none())
+    return _decode(words[1:]).replace(share=f"mem={most}Mi") if most else None
+
+
+def _steps(content: dict[str, Any], stages: Sequence[str], directory: str) -> list[list[str]]:
+    """The words of each hook that our program carries out at these stages, its name first. Raises InputError."""
     found = content.get("hooks") and spec.section(content, "hooks", directory)
-    if not found or not found.get("createContainer"):
-        return None
-    for entry in spec.entries(found, "createContainer", directory):
-        for words in _steps(entry):
-            if words[:1] == [NAME]:
-                return _decode(words[1:])
-    return None
+    lists = [spec.entries(found, stage, directory) for stage in stages if found and found.get(stage)]
+    return [words for entries in lists for entry in entries for words in _words(entry) if words]
 
 
-def _steps(entry: object) -> list[list[str]]:
+def _words(entry: object) -> list[list[str]]:
     """The hooks that one entry carries out, each with its words; none when its program is not ours."""
     words = entry.get("args") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -112,6 +132,7 @@ def _decode(words: list[str]) -> ShareStep:
         name, equals, value = rest.pop(0).lstrip("-").partition("=")
         if not equals and rest:
             value = rest.pop(0)
+        name = name.removeprefix("driver-")  # as apply-cuda-memory-limits has it
         if name in ("share", "config", "sim", "root"):
             given[name] = value
     return ShareStep(**given)

@@ -226,7 +226,7 @@ class Attachments:
             return AttachedProcess.from_data(said)
         except TimeoutError:
             raise ContainerError(
-                f"process {pid} cannot be looked at within {_SECONDS:g} s", hint="it keeps who looks waiting: end it"
+                f"process {pid} cannot be looked at within {_SECONDS:g} s", hint="it blocks its readers: end it"
             ) from None
         except (DecodeError, ValueError) as error:
             raise ContainerError(f"process {pid} cannot be looked at: {error}") from None

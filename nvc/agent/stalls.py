@@ -57,7 +57,7 @@ class Stalls:
                 task.add_done_callback(self._tasks.discard)
 
     def end(self, tenants: Iterable[int]) -> None:
-        """The agent is about to end: let go whoever waits. Raises nothing."""
+        """The agent is about to end: release the threads that wait. Raises nothing."""
         for task in self._tasks:
             task.cancel()
         pids = [pid for pid, waited in map(self._waits, tenants) if pid and waited > _SHORT_NS]

@@ -42,7 +42,7 @@ def thaw(directory: str, *, alone: bool) -> int:
         for name in sorted(os.listdir(f"{directory}/{TENANTS}")):
             if name.endswith(channels.SUFFIX):
                 wanted.append(_channels(f"{directory}/{TENANTS}/{name}"))
-        # Each container in a child of its own, all at a time: one that keeps us waiting keeps nobody else frozen.
+        # Each container in a child of its own, all at a time: one that blocks its child keeps no other one frozen.
         works = [partial(_thaw_all, processes) for processes in wanted if processes]
         return sum(int(said) for said in bounded.each(works, _SECONDS) if said.isdigit())
     finally:

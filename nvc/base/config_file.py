@@ -120,7 +120,7 @@ def load(name: str, *, must_exist: bool = True) -> dict[str, Any]:
     try:
         data = read(name)
     except FileNotFoundError:
-        # A link to nothing was put there by somebody, and the rules that it should lead to are not known.
+        # A dangling link: the rules that it should lead to are not known.
         if must_exist or os.path.lexists(name):
             raise missing(name) from None
         return {}
@@ -130,7 +130,7 @@ def load(name: str, *, must_exist: bool = True) -> dict[str, Any]:
 def missing(name: str) -> InputError:
     """The error for a file that should be there."""
     if os.path.lexists(name):
-        return InputError(f"{name}: dangling symbolic link", hint="mend the link, or remove it")
+        return InputError(f"{name}: dangling symbolic link", hint="correct the link, or remove it")
     return InputError(f"{name}: there is no such file")
 
 

@@ -39,9 +39,8 @@ class Surroundings(Record):
     """library_links: (container path, text), as they are beside the driver's libraries.
 
     drm: bus id of a GPU -> its nodes. nodes: every device node of the driver, for management.
-    endpoints: where the driver paths of the daemons' sockets and directories lead; "" for one that somebody else than
-    root could put another thing in the place of. An engine mounts by name, long after somebody has looked: such a one
-    is not for a spec.
+    endpoints: where the driver paths of the daemons' sockets and directories lead; "" for one that another
+    user than root could replace. An engine mounts by name, long after the check: such a one is not for a spec.
     """
 
     library_links: tuple[tuple[str, str], ...] = ()

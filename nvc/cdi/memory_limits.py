@@ -43,10 +43,13 @@ def limit(environment: Mapping[str, str], log: Log) -> int:
     return most
 
 
-def apply(target: HookTarget, pid: int, uuids: Sequence[str], simulated: str, driver_root: str, log: Log) -> bool:
+def apply(
+    target: HookTarget, pid: int, uuids: Sequence[str], simulated: str, driver_root: str, rules: str, log: Log
+) -> bool:
     """Hold the container of process ``pid`` to its limit on these GPUs. True if there is one.
 
-    uuids: of all GPUs that the hook is started for, by all of its entries: a share is of the whole container.
+    uuids: of all GPUs that the hook is started for, by all of its entries: a share is of the whole container. rules:
+    file with the node's, "" for the usual one.
     Raises NvcError: a limit that cannot be applied must keep the container from starting.
     """
     most = limit(target.environment, log)
@@ -57,7 +60,7 @@ def apply(target: HookTarget, pid: int, uuids: Sequence[str], simulated: str, dr
         gpus = _named(uuids, context.device_info())
         spec = ";".join(f"{gpu.uuid}:{_setting(most, gpu)}" for gpu in gpus)
         about = target.identifier, target.bundle, target.seccomp, target.guard_off
-        request = ShareRequest(target.share, spec, target.environment, "", *about)
+        request = ShareRequest(target.share, spec, target.environment, rules, *about)
         where = ContainerConfig(pid, target.rootfs)
         with context.container(
             where, ContainerOptions(supervised=True, no_cgroups=True, capabilities=("utility",))

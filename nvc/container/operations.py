@@ -50,7 +50,7 @@ class BindMount(Record):
 
 
 class EndpointMount(BindMount):
-    """Show a daemon's socket, or the directory of a server's sockets, that nobody but root can have put there.
+    """Show a daemon's socket, or the directory of a server's sockets, that only root can have put there.
 
     owners, server: as of ``nvc.model.DriverEndpoint``.
     """

@@ -70,7 +70,7 @@ def find_binaries(root: str, search: tuple[str, ...], options: DriverOptions) ->
 
 
 def _regular(root: Root, path: str, warnings: list[str]) -> str:
-    """Where the file at ``path`` is, or "" without one. What a user's link in PATH leads to is nobody's program."""
+    """Where the file at ``path`` is, or "" without one. What a user's link in PATH leads to is not taken."""
     try:
         found = owned.real_path(root.fd, path)
         return found if stat.S_ISREG(root.stat(found, follow=False).st_mode) else ""

@@ -151,7 +151,7 @@ def restore(pid: int, directory: str = attached.DIRECTORY) -> bool:
 
 
 def left(directory: str = attached.DIRECTORY) -> list[AttachedProcess]:
-    """Processes whose channels somebody who has ended may have left stopped. Raises OSError."""
+    """Processes whose channels an agent that has ended may have left stopped. Raises OSError."""
     return [process for process in attached.load_all(directory) if process.capped]
 
 

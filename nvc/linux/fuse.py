@@ -26,7 +26,7 @@ _HEAD = 128
 def release(pid: int, group: str = "", proc: str = "/proc") -> list[int]:
     """Abort the FUSE connections by which process ``pid`` can keep us waiting; their numbers.
 
-    Those that it maps or has open, and those with requests outstanding that are mounted by nobody, or only in ``group``
+    Those that it maps or has open, and those with requests outstanding that are mounted nowhere, or only in ``group``
     ("": none; a cgroup, with what is below it). Never one that is mounted where we are: its server is the host's.
     Raises OSError: there is no fusectl to be had.
     """

@@ -42,7 +42,7 @@ _WORDS = {
     const.MOUNT_ATTR_NODEV: "nodev",
     const.MOUNT_ATTR_NOEXEC: "noexec",
 }
-#: How often mounts are looked up anew: somebody may rename directories above them meanwhile.
+#: How often mounts are looked up anew: directories above them may be renamed meanwhile.
 _TRIES = 16
 #: Where a tmpfs waits, already filled but not yet attached; in it one directory a process and tmpfs.
 _STAGING = "/run"

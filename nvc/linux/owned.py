@@ -4,8 +4,8 @@ A path that is mounted into containers must lead to what root put there. Local u
 directories (/tmp), and make, replace and redirect whatever lies below a directory of theirs or one that they may write.
 ``fs.protected_symlinks`` covers a part of this, where it is set, and only for paths that the kernel resolves alone.
 
-Root is uid 0, and the caller itself. In a user namespace the host's root is the overflow uid, as every other user who
-is not mapped: it counts as root only where nobody else can make names.
+Root is uid 0, and the caller itself. In a user namespace the host's root is the overflow uid, as every other unmapped
+user: it counts as root only where no other user can make names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Untrusted(OSError):
 class Found:
     """What a path leads to, pinned. path: where that is, below the root and without links.
 
-    is_replaceable: whether somebody else than root could put another thing in the place of what was passed.
+    is_replaceable: whether another user than root could replace what was passed.
     """
 
     __slots__ = ("file", "is_replaceable", "path")
@@ -55,7 +55,7 @@ class Found:
 
 
 class _Owners:
-    """Who may have made what is passed: root, and the uids that are named; named=None: links alone must be root's."""
+    """Owners that what is passed may have: root, and the named uids; named=None: links alone must be root's."""
 
     __slots__ = ("_is_mapped", "_named", "_root")
 
@@ -170,7 +170,7 @@ def _check_server(found: Found, above: os.stat_result, server: str, owners: _Own
 
 class Sources:
     """Opens the files below ``root`` that are mounted. A link on the way is followed only if it and its directory are
-    root's; who owns what else is passed makes no difference: nothing of it can lead elsewhere.
+    root's; the owner of anything else that is passed makes no difference: nothing of it can lead elsewhere.
     """
 
     def __init__(self, root: Fd) -> None:

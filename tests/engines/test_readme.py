@@ -43,7 +43,7 @@ exec {podman} "$@"
 
 
 class Reader:
-    """Somebody who copies lines out of the README into a root shell."""
+    """Lines of the README, copied into a root shell."""
 
     def __init__(self, bed: Bed, box: PodmanBox) -> None:
         self.bed, self.box = bed, box

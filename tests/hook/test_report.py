@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hook.report import sentence
-from nvc.errors import MountError
+from nvc.base.errors import MountError
 
 #: libpod/oci_util.go, getOCIRuntimeError: a line with these words is all that Podman shows of an error.
 NOT_FOUND = r"executable file not found in|no such file or directory"

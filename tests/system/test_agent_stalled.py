@@ -1,4 +1,4 @@
-"""Tenants that keep whoever watches them waiting, by a file system of their own: nobody else waits, killed or not."""
+"""Tenants that block their readers by a file system of their own, killed or not: nothing else waits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.root
 
 GIB = 1 << 30
 #: Seconds for an answer of the agent's, and of an allocation: far less than a wait for a server that never answers.
-PATIENCE = 1.0
+ANSWER_SECONDS = 1.0
 MODES = ("stat", "close", "memory")
 
 
@@ -64,13 +64,13 @@ class Stall:
         begin = time.monotonic()
         with Client(f"{self.agent.directory}/control", 20.0) as client:
             told = client.call("status")
-        assert time.monotonic() - begin < PATIENCE
+        assert time.monotonic() - begin < ANSWER_SECONDS
         assert {one["container"] for one in told["tenants"]} >= {self.hostile.name}
         churn = self.start(self.good, "churn", "50")
         begin = time.monotonic()
         try:
             assert churn.line() == "bad=0"
-            assert time.monotonic() - begin < 10 * PATIENCE
+            assert time.monotonic() - begin < 10 * ANSWER_SECONDS
             known = self.good.status()
             assert known is not None
             assert known["gpus"][0]["cap_in_force"]
@@ -101,15 +101,15 @@ def killed(stall: Stall) -> None:
     stall.agent.process.kill()
     stall.agent.process = stall.agent._start()
     assert stall.agent.ready(), stall.agent.log.read_text()[-2000:]
-    assert time.monotonic() - begin < 20 * PATIENCE
+    assert time.monotonic() - begin < 20 * ANSWER_SECONDS
     stall.check()
-    first.wait(20 * PATIENCE)
+    first.wait(20 * ANSWER_SECONDS)
 
 
 def ended(stall: Stall) -> None:
     """An agent that is told to end does so."""
     stall.agent.process.terminate()
-    stall.agent.process.wait(20 * PATIENCE)
+    stall.agent.process.wait(20 * ANSWER_SECONDS)
     stall.agent.process = stall.agent._start()
     assert stall.agent.ready(), stall.agent.log.read_text()[-2000:]
     stall.check()
@@ -169,18 +169,18 @@ def test_a_process_without_us_that_exchanges_its_descriptor_stops_no_other_phase
             try:
                 begin, before = time.monotonic(), guard.attached(number)[2]
                 until(lambda: guard.attached(number)[2] > before + 200_000_000, "it is stopped and started")
-                assert time.monotonic() - begin < 20 * PATIENCE
+                assert time.monotonic() - begin < 20 * ANSWER_SECONDS
                 with pytest.raises(ContainerError, match="is not the driver's control node"):
                     attach.copies(process)
             finally:
                 os.kill(server, signal.SIGKILL)
-        assert time.monotonic() - begin < 30 * PATIENCE
+        assert time.monotonic() - begin < 30 * ANSWER_SECONDS
 
     with_gpu(machine, inside)
 
 
-def test_who_waits_for_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before, once only, and nobody who has stopped waiting."""
+def test_long_waits_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before, once only, and none that has ended."""
     told: list[dict[str, Any]] = []
     waits = {1: (11, 11 * 10**9), 2: (12, 9 * 10**9), 3: (0, 0)}
     released: list[list[int]] = []

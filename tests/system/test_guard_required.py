@@ -142,6 +142,48 @@ def test_the_guard_comes_where_the_engine_applied_cdi_itself(
     assert len(agent.of("tenant")) == before + 1
 
 
+LIMIT = "apply-cuda-memory-limits"
+
+
+def limited(bed: Bed, agent: RunningAgent, tree: Path, config: Path, share: Sequence[str] | None = None) -> Container:
+    """As nvidia-ctk 1.20.1 makes it with a memory limit, one hook for each GPU. share: words of a share step, too."""
+    told = bed.call(bed.commands.nvc, f"--sim={agent.machine}", "info", "--json", check=True)
+    own = f"--sim={agent.machine}", f"--config={config}"
+    program, env = str(bed.commands.directory / "nvc-cdi-hook"), bed.hook("prestart").env
+    uuids = [gpu["uuid"] for gpu in json.loads(told.out)["gpus"]]
+    words = [["nvidia-cdi-hook", LIMIT, "--driver-root", "/", "--gpu-id", uuid, *own] for uuid in uuids]
+    hooks = {"createRuntime": [Hook(program, one, env) for one in words]}
+    container = cdi(bed, agent, tree, config, share or ())
+    if share is not None:
+        hooks.update(container.hooks)
+    env = (*container.env, "NVIDIA_GPU_MEMORY_LIMIT=4096")
+    return replace(container, env=env, hooks=hooks, annotations={})
+
+
+def test_a_memory_limit_of_cdi_alone_starts_nothing_where_the_guard_is_required(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
+) -> None:
+    result = bed.run(runc, limited(bed, agent, tree, rules(bed.directory("etc"), agent, "require")))
+
+    assert not is_beyond(result), f"the whole GPU: {result.out}"
+    assert (result.code != 0, result.out) == (True, ""), result.text
+    assert "this node requires a guard for shares, and this container has none" in result.text
+
+
+@pytest.mark.parametrize("guard", ["auto", "require"])
+@pytest.mark.parametrize("share", [None, (), ("--share=mem=4Gi,cap=90%",)])
+def test_the_guard_holds_a_memory_limit_of_cdi(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, guard: str, share: Sequence[str] | None
+) -> None:
+    """nvc-runtime looked for the hook ``share`` only: a limit had the preloaded library, or none started."""
+    config, before = rules(bed.directory("etc"), agent, guard), len(agent.of("tenant"))
+    result = behind(bed, runc, agent, guard).run(limited(bed, agent, tree, config, share))
+
+    assert not is_beyond(result), f"the whole GPU: {result.out}"
+    assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
+    assert len(agent.of("tenant")) == before + 1
+
+
 # The same through Podman, which passes a user's profile on and applies CDI specifications itself.
 
 

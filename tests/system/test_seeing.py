@@ -84,7 +84,7 @@ def see(gpu: SimGpu) -> None:
             following.kill()
         [share] = next(one for one in seen["gpus"] if one["uuid"] == UUID)["shares"]
         assert (tenant.name, "guard", 2 * GIB, 30) == tuple(
-            share[name] for name in ("container", "held", "limit", "weight")
+            share[name] for name in ("container", "enforcer", "limit", "weight")
         )
         assert 0 < share["memory"] <= 2 * GIB
         assert share["denials"]["over-quota"] >= 1

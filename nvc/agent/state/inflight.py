@@ -1,9 +1,8 @@
 """The in-flight notification of an agent that was killed: without its id, nothing can answer it.
 
-The guard notes the id in a file of the tenant's of in-flight notifications, and the process that its thread waits
-for; the
-next agent answers EAGAIN, after which NVIDIA's libraries make the call again. Found by experiment:
-docs/internals/guard.md, "Agent crash during a call".
+The guard notes the id, and the process that its thread waits for, in a file of the tenant. The next agent answers
+EAGAIN, after which NVIDIA's libraries make the call again. Found by experiment: docs/internals/guard.md, "Agent crash
+during a call".
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _TABLE, _TABLES = "/var/cache/ldconfig", ("aux-cache", "aux-cache~")
 #: A larger one is not copied back, but removed: ldconfig makes it anew. Real ones have some 50 KiB.
 _TABLE_BYTES = 1 << 20
 _COPY_BYTES = 1 << 16
-#: Seconds for putting things back: somebody waits for the failure, and the image says how much there is.
+#: Seconds for putting things back: the engine waits for the failure, and the image says how much there is.
 UNDO_LIMIT = 5.0
 #: Entries looked at between two looks at the clock.
 _STEPS = 256

@@ -295,5 +295,31 @@ def test_the_hook_is_found_by_its_name_and_read_as_it_reads_itself(
     entry: dict[str, Any], found: ShareStep | None
 ) -> None:
     content = {"hooks": entry}
-    assert shares.step(content, "/b") == found
+    assert shares.step(content, {}, "/b") == found
     assert content == {"hooks": entry}, "looking changes nothing"
+
+
+LIMITED = [("--driver-root=/d", "--gpu-id=GPU-1"), ("--driver-root", "/d", "--gpu-id", "GPU-2", "--sim=/m")]
+
+
+@pytest.mark.parametrize("stage", ["prestart", "createRuntime"])
+@pytest.mark.parametrize("limit", ["", "4096", "none"])
+def test_a_memory_limit_of_cdi_is_a_share(stage: str, limit: str) -> None:
+    entries = [hook("apply-cuda-memory-limits", *words)["createContainer"][0] for words in LIMITED]
+    env = {"NVIDIA_GPU_MEMORY_LIMIT": limit} if limit else {}
+    content = {"hooks": {stage: entries}}
+    if limit == "none":
+        with pytest.raises(InputError, match="NVIDIA_GPU_MEMORY_LIMIT='none' is not a number of MiB"):
+            shares.step(content, env, "/b")
+        return
+    assert shares.step(content, env, "/b") == (ShareStep("mem=4096Mi", root="/d") if limit else None)
+    with_share = {"hooks": {stage: entries, **hook("share", "--root=/r")}}
+    assert shares.step(with_share, env, "/b") == ShareStep("mem=4096Mi" if limit else "", root="/r")
+    told = {"hooks": {stage: entries, **hook("share", "--share=cap=5%")}}
+    assert shares.step(told, env, "/b") == ShareStep("cap=5%")
+
+
+def test_a_memory_limit_of_another_program_is_not_ours() -> None:
+    entries = hook("apply-cuda-memory-limits", "--gpu-id=GPU-1", path="/usr/bin/nvidia-cdi-hook")["createContainer"]
+    entries[0]["args"][0] = "nvidia-cdi-hook"
+    assert shares.step({"hooks": {"createRuntime": entries}}, {"NVIDIA_GPU_MEMORY_LIMIT": "1"}, "/b") is None

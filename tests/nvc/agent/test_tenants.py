@@ -139,7 +139,7 @@ def test_processes_put_into_a_container_that_stays_leave_nothing(tmp_path: Path)
 
 
 class Full(Part):
-    """Nobody more with a cap."""
+    """Takes no further tenant with a cap."""
 
     def check(self, limits: Limits) -> None:
         raise ContainerError("GPU 0: its cap cannot be kept", hint="take another GPU")

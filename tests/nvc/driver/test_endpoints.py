@@ -176,7 +176,7 @@ def roots_link_in_a_sticky_directory(host: Path) -> None:
 
 
 def mount_in_a_sticky_directory(host: Path) -> None:
-    """As a user's FUSE, whose files belong to whom it says."""
+    """As a user's FUSE, whose files have any owner that its server names."""
     (host / "tmp/nvidia-mps").mkdir()
     injection.mount("tmpfs", host / "tmp/nvidia-mps", "tmpfs", 0, "mode=0777")
     make_socket(host / "tmp/nvidia-mps/control")

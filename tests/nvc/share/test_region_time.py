@@ -1,4 +1,4 @@
-"""Regions whose containers want to keep whoever reads them busy."""
+"""Regions whose containers try to keep their readers busy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 0.3
 
 
 def hostile(path: Path, slots: int) -> int:
-    """So many slots are used, all by one who lives, and no list of channels holds still. Who keeps them alive."""
+    """All slots are used by one living process, whose pid is returned, and no list of channels holds still."""
     slot = bytearray(region.PAGE)
     struct.pack_into("<I", slot, 0, 1)
     struct.pack_into("<II", slot, region.CHANNEL_VERSION, 1, 1)

@@ -53,7 +53,7 @@ def _pointers(place: Path) -> list[str]:
     with mmap.mmap(-1, 4 * mmap.PAGESIZE) as pages:
         end = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + 2 * mmap.PAGESIZE
         hole = end + mmap.PAGESIZE
-        # Ours, so that nobody else's memory comes to lie there, and of no use to anybody.
+        # Ours, so that no other memory comes to lie there, and inaccessible.
         assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(end), ctypes.c_size_t(2 * mmap.PAGESIZE), 0) == 0
         for address in (0, 16, hole, end - 8, 1 << 63, (1 << 64) - 8):
             for direction in (0, 3):

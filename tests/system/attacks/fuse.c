@@ -99,7 +99,7 @@ static int open_device (void)
     return device;
 }
 
-/* The file, open; -1: nobody may mount such file systems here. */
+/* The file, open; -1: such file systems cannot be mounted here. */
 static int mounted (uint32_t silent, pid_t *server)
 {
     char directory[] = "/tmp/attack.XXXXXX", options[80];
@@ -139,8 +139,8 @@ static void *make (void *argument)
     return NULL;
 }
 
-/* fuse stat|close|memory [exchanged]: a call on the file, or one whose struct lies in a mapping of it, goes on until somebody ends the server,
- * whose number is said. Without it the program cannot end either. */
+/* fuse stat|close|memory [exchanged]: a call on the file, or one whose struct lies in a mapping of it, goes on until the server is killed,
+ * whose pid is printed. Without it the program cannot end either. */
 void attack_fuse (int argc, char **argv)
 {
     static struct release release;

@@ -1,4 +1,4 @@
-/* Managed memory beside mappings of files whose names, or threads whose ends, are meant for who reads /proc/PID/maps. */
+/* Managed memory beside mappings of files whose names, or threads whose ends, are meant for readers of /proc/PID/maps. */
 #include "attack.h"
 
 #include <sys/ptrace.h>
@@ -80,7 +80,7 @@ struct zombies {
     struct bed bed;
     struct uvm uvm;
     volatile int tids[ZOMBIES];
-    int traced[2], end[2]; /* the tracer says that it traces all; nobody says anything: they end when it is closed */
+    int traced[2], end[2]; /* the tracer says that it traces all; nothing else is sent: they end when it is closed */
 };
 static struct zombies zombies;
 
@@ -100,7 +100,7 @@ static void *end_traced (void *argument)
     return NULL;
 }
 
-/* Threads that end and are not waited for by who traces them are there, without any mapping. */
+/* Threads that ended, and that their tracer has not waited for, are there without any mapping. */
 static void trace (int alive)
 {
     close (zombies.end[1]);

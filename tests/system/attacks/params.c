@@ -57,7 +57,7 @@ static void say_of (const char *name, const char *what, uint64_t value)
     say (key, value);
 }
 
-/* The size of the driver's struct, which leaves its pointers with whoever makes the call; then none, and a part of it. */
+/* The size of the driver's struct, which leaves its pointers with the caller; then none, and a part of it. */
 static unsigned try (const struct bed *bed, const struct target *target)
 {
     static const struct {
@@ -79,7 +79,7 @@ static unsigned try (const struct bed *bed, const struct target *target)
     return wrong;
 }
 
-/* A descriptor that the driver looks up before it looks at the size; of a number that nobody has. */
+/* A descriptor that the driver looks up before it looks at the size; of a number that is not open. */
 static unsigned try_descriptor (const struct bed *bed)
 {
     uint64_t params[2] = { 0, 0x7ffffff0 };

@@ -57,7 +57,7 @@ def test_no_device_and_no_program_of_the_image(probe: Path, rootfs: Path, way: s
 
     @isolated
     def check() -> None:
-        # One that a second one covers, with a third below it that no path leads to, and one that everybody sees.
+        # One that a second one covers, with a third below it that no path leads to, and one in plain sight.
         for place in ("srv/hidden", "srv"):
             (rootfs / place).mkdir(exist_ok=True)
             mount("tmpfs", rootfs / place, "tmpfs", 0)
