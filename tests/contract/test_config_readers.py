@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hook import config as hook_config
-from nvc import configfile
 from nvc.agent import settings
+from nvc.base import config_file
 from nvc.base.errors import InputError
 from nvc.base.log import Log
 from nvc.cdi import hooks
@@ -245,4 +245,4 @@ def test_json_is_no_configuration(tmp_path: Path) -> None:
 def test_every_key_is_on_its_page(section: str, page: str) -> None:
     (path,) = (Path(__file__).parents[2] / "docs").rglob(page)
 
-    assert [key for key in configfile.OURS[section] if key not in path.read_text()] == []
+    assert [key for key in config_file.OURS[section] if key not in path.read_text()] == []
