@@ -15,6 +15,12 @@ from tests.support import leftovers
 #: Sockets of containerd's shims and more lie in /run, whatever the configuration says. Mounts are shared in there, as
 #: on a host with systemd.
 _OWN_RUN = 'mount --make-rshared / && mount -t tmpfs -o mode=755 tmpfs /run && exec "$@"'
+#: With the shares of the host, where an agent looks for them; descriptor 9 is their directory.
+_WITH_SHARES = (
+    "mkdir -p /run/nvc/share && exec 9</run/nvc/share && mount --make-rshared / && "
+    "mount -t tmpfs -o mode=755 tmpfs /run && mkdir -p /run/nvc/share && "
+    'mount -c --bind /proc/self/fd/9 /run/nvc/share && exec 9<&- && exec "$@"'
+)
 #: Tells whether a daemon answers.
 Ready = Callable[[], bool]
 START_SECONDS = 20.0
@@ -25,9 +31,10 @@ class NotReady(Exception):
     """A daemon that did not come up; the text has the end of its log."""
 
 
-def own_run(command: Sequence[str]) -> list[str]:
-    """The command in a mount namespace of its own, with an empty /run."""
-    return ["unshare", "-m", "--propagation", "private", "sh", "-c", _OWN_RUN, "daemon", *command]
+def own_run(command: Sequence[str], *, shares: bool = False) -> list[str]:
+    """The command in a mount namespace of its own, with an empty /run. shares: but for the host's /run/nvc/share."""
+    script = _WITH_SHARES if shares else _OWN_RUN
+    return ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "daemon", *command]
 
 
 @dataclass

@@ -21,7 +21,8 @@ class Docker:
     """dockerd and its client.
 
     programs: directories at the head of dockerd's PATH, where it looks for the hook once, at its start.
-    settings: more keys of daemon.json. wrap: what dockerd and the client run under (another userland).
+    settings: more keys of daemon.json. wrap: what dockerd and the client run under (another userland). shares: whether
+    its containers' shares are the host's, for an agent outside.
     """
 
     token: str
@@ -30,6 +31,7 @@ class Docker:
     env: Mapping[str, str]
     settings: Mapping[str, Any] = field(default_factory=dict)
     wrap: Sequence[str] = ()
+    shares: bool = False
     daemon: daemons.Daemon | None = field(default=None, init=False)
 
     @property
@@ -59,7 +61,7 @@ class Docker:
         command = [*self.wrap, "dockerd", "--config-file", str(self.config)]
         environment = {"PATH": path, leftovers.VARIABLE: self.token, **self.env}
         log = self.place / "dockerd.log"
-        self.daemon = daemons.Daemon("dockerd", daemons.own_run(command), environment, log)
+        self.daemon = daemons.Daemon("dockerd", daemons.own_run(command, shares=self.shares), environment, log)
         self.daemon.start(lambda: self.call("version").code == 0)
 
     def import_image(self, rootfs: Path, *changes: str, name: str = IMAGE) -> None:

@@ -146,7 +146,7 @@ LIMIT = "apply-cuda-memory-limits"
 
 
 def limited(bed: Bed, agent: RunningAgent, tree: Path, config: Path, share: Sequence[str] | None = None) -> Container:
-    """As nvidia-ctk 1.20.1 makes it with a memory limit, one hook for each GPU. share: options of a hook `share` besides."""
+    """As nvidia-ctk 1.20.1 makes it with a memory limit, one hook for each GPU. share: options of `share`, as well."""
     told = bed.call(bed.commands.nvc, f"--sim={agent.machine}", "info", "--json", check=True)
     own = f"--sim={agent.machine}", f"--config={config}"
     program, env = str(bed.commands.directory / "nvc-cdi-hook"), bed.hook("prestart").env
