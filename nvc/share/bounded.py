@@ -21,6 +21,8 @@ _LIMIT = 4096
 _PACKET = 512
 #: The same on every Linux; the module signal costs what a start can do without.
 _SIGKILL = 9
+#: Children that had not ended when their caller went on.
+_left: set[int] = set()
 
 
 def run(work: Callable[[], str], seconds: float, limit: int = _LIMIT) -> str:
@@ -137,11 +139,20 @@ def _read(reading: int, end: float) -> str:
 
 
 def _reap(children: set[int]) -> None:
-    """Killed children end within milliseconds, or hang in the kernel and are not waited for."""
+    """Killed children end within milliseconds, or hang in the kernel and are not waited for: a later call does."""
+    _left.difference_update({child for child in tuple(_left) if _has_ended(child)})
     end = time.monotonic() + 0.2
     while children:
-        children = {child for child in children if os.waitpid(child, os.WNOHANG)[0] == 0}
+        children = {child for child in children if not _has_ended(child)}
         if time.monotonic() > end:
             break
         if children:
             time.sleep(0.001)
+    _left.update(children)
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] != 0
+    except ChildProcessError:  # another thread was here first
+        return True
