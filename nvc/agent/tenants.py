@@ -288,18 +288,18 @@ class Tenants:
     # Changing.
 
     def refresh(self, tenant: Tenant) -> bool:
-        """Put the limits file into force if it changed; whether it did. Raises NvcError."""
+        """Put the limits file into force; False: not yet, the driver makes a call for the tenant. Raises NvcError."""
         try:
             found = self._read(tenant)
         except (OSError, ValueError) as error:
             raise ContainerError(f"{self._shares}/{tenant.record.key}: {error}") from None
         if found == tenant.limits:
-            return False
+            return True
         try:
             self._guard.update(tenant.number, limits_file.encode(found))
         except OSError as error:
             if error.errno == errno.EBUSY:
-                return False  # the driver makes a call for it, and the next look is soon
+                return False  # the next look is soon
             raise ContainerError(f"container {tenant.name}: its limits are not taken: {reason(error)}") from error
         tenant.limits = found
         self._journal.write("limits", container=tenant.name, tenant=tenant.number, gpus=_words(found))

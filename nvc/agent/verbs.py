@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from nvc.agent import report
+from nvc.base.errors import AgentError
 from nvc.share import change, policyfile, store
 from nvc.share.policy import as_gpu_share
 from nvc.share.spec import format_gpu, parse_gpu
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from nvc.agent.peer import Peer
     from nvc.agent.tenant import Tenant
     from nvc.share.limits import Limits
+
+#: For a change while the driver makes a call of the tenant: most take less than a millisecond, some hundreds.
+_IN_FORCE_SECONDS = 3.0
 
 
 class Verbs:
@@ -61,7 +66,7 @@ class Verbs:
         try:
             after, chosen = await asyncio.to_thread(self._locked, tenant, act)
         finally:
-            agent.tenants.refresh(tenant)  # the host's file may be written, and the container's copy not
+            await self._put_in_force(tenant)  # the file may be written where ``act`` failed
         agent.journal.write("set", container=tenant.name, spec=request["spec"], pid=caller.pid)
         return {
             "container": tenant.name,
@@ -79,9 +84,20 @@ class Verbs:
         try:
             await asyncio.to_thread(self._locked, tenant, lambda entry: change.pause(entry, paused=paused))
         finally:
-            self._agent.tenants.refresh(tenant)
+            await self._put_in_force(tenant)
         self._agent.journal.write("pause" if paused else "resume", container=tenant.name, pid=caller.pid)
         return {"container": tenant.name}
+
+    async def _put_in_force(self, tenant: Tenant) -> None:
+        """Raises AgentError where the tenant's call of the driver takes too long, NvcError."""
+        end = time.monotonic() + _IN_FORCE_SECONDS
+        while not self._agent.tenants.refresh(tenant):
+            if time.monotonic() > end:
+                raise AgentError(
+                    f"container {tenant.name}: the driver has not ended a call of it in {_IN_FORCE_SECONDS:g} s",
+                    hint="the change is written, and in force when that call has ended",
+                )
+            await asyncio.sleep(0.005)
 
     async def _reload(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         self._agent.reload()

@@ -21,7 +21,7 @@ from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
 from tests.support import leftovers
 from tests.support.native import build
-from tests.support.tenants import status_now
+from tests.support.tenants import between_calls, status_now
 
 SOURCE = Path(__file__).with_name("filtered.c")
 NATIVE = "SCMP_ARCH_X86_64"
@@ -127,7 +127,7 @@ class GuardedTenant:
         self.guarding.guard.remove(self.number)
 
     def _changed(self) -> None:
-        self.guarding.guard.update(self.number, limits.encode(self.limits))
+        between_calls(lambda: self.guarding.guard.update(self.number, limits.encode(self.limits)))
         self.guarding.decide(self)
 
     def _accept(self) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from nvc.bindings.guard import GpuStatus, Guard, TenantStatus
 from nvc.share import limits
@@ -25,6 +25,7 @@ from tests.support.simgpu import _PROBE, UUID, Probe, SimGpu, make_machine, with
 
 ENTER_SOURCE = Path(__file__).with_name("enter.c")
 SECONDS = 30
+T = TypeVar("T")
 
 
 def build_static(source: Path, target: Path, *options: str) -> Path:
@@ -45,20 +46,29 @@ def until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> 
     raise AssertionError(f"{what}: not within {seconds} s")
 
 
-def status_now(guard: Guard, tenant: int = 1) -> TenantStatus:
-    """Read while no call of the driver is in flight for the tenant; Guard.status returns the last one then.
+def between_calls(ask: Callable[[], T]) -> T:
+    """What it returns while no call of the driver is in flight for its tenant.
 
     Raises OSError: EBUSY when a call is in flight for ``SECONDS``.
     """
     end = time.monotonic() + SECONDS
     while True:
-        guard._status.pop(tenant, None)
         try:
-            return guard.status(tenant)
+            return ask()
         except OSError as error:
             if error.errno != errno.EBUSY or time.monotonic() > end:
                 raise
             time.sleep(0.001)
+
+
+def status_now(guard: Guard, tenant: int = 1) -> TenantStatus:
+    """Read anew; Guard.status returns the last one while a call of the driver is in flight. Raises OSError."""
+
+    def read() -> TenantStatus:
+        guard._status.pop(tenant, None)
+        return guard.status(tenant)
+
+    return between_calls(read)
 
 
 def prepare(directory: Path) -> Path:
@@ -113,7 +123,7 @@ class Tenants:
         self.guard.add(tenant, self.wish(**share), 1)
 
     def update(self, tenant: int = 1, **share: Any) -> None:
-        self.guard.update(tenant, self.wish(**share))
+        between_calls(lambda: self.guard.update(tenant, self.wish(**share)))
 
     def take(self, tenant: int, descriptor: int) -> None:
         """What becomes of a listener's descriptor; the caller closes it."""
