@@ -115,9 +115,15 @@ def _connect(directory: str) -> tuple[Client | None, str]:
 def _announce(content: dict[str, Any], found: Bundle, directory: str) -> None:
     """Put the filter into ``content``, unless the very same is there already. Raises InputError."""
     from nvc.guard.filter import fault, merge
+    from nvc.guard.profile import check_annotations
     from nvc.guard.registered import METADATA, listener
 
+    check_annotations(content.get("annotations") or {})  # an object: ``hook.bundle.look`` has seen it
     linux = spec.section(content, "linux", found.path)
+    for section, key in ((content, "linux"), (linux, "seccomp")):
+        # encoding/json takes a key in any case of letters.
+        if [name for name in section if name.lower() == key] not in ([], [key]):
+            raise InputError(f"{found.path}/config.json: {key} is there in several spellings")
     if found.seccomp and not fault(found.seccomp, listener(directory)):
         return
     linux["seccomp"] = merge(linux.get("seccomp"), listener(directory), METADATA, _NATIVE[os.uname().machine])

@@ -17,6 +17,8 @@ Facts: gpu-sharing-kernel.md 5.1, 5.3, 5.6; OCI runtime-spec, config-linux.md, "
 from __future__ import annotations
 
 from nvc.base.errors import InputError
+from nvc.guard.profile import ALLOW, HINT, NOTIFY, PERMITS, REFUSES
+from nvc.guard.profile import rules as checked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,10 +29,6 @@ if TYPE_CHECKING:
 #: ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP_OBJECT, SHARE, VID_HEAP_CONTROL, ACCESS_REGISTRY, XFER_CMD (nv_escape.h,
 #: nv-ioctl-numbers.h).
 ESCAPES = (0x27, 0x29, 0x2A, 0x2B, 0x34, 0x35, 0x4A, 0x4D, 0xD3)
-ALLOW, LOG, NOTIFY = "SCMP_ACT_ALLOW", "SCMP_ACT_LOG", "SCMP_ACT_NOTIFY"
-_PERMITS = (ALLOW, LOG)
-#: After these the call is not made. SCMP_ACT_TRACE is none of them: a tracer in the container can let it pass.
-_REFUSES = ("SCMP_ACT_ERRNO", "SCMP_ACT_TRAP", "SCMP_ACT_KILL", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_KILL_PROCESS")
 _MASKED, _EQUAL, _OTHER = "SCMP_CMP_MASKED_EQ", "SCMP_CMP_EQ", "SCMP_CMP_NE"
 _SHARED, _ANONYMOUS = 0x01, 0x20  # mman.h: MAP_SHARED, which is also a bit of MAP_SHARED_VALIDATE; MAP_ANONYMOUS
 _FIXED, _NOREPLACE = 0x10, 0x100000  # MAP_FIXED, MAP_FIXED_NOREPLACE: the address is not a hint
@@ -38,7 +36,6 @@ _ADDRESS, _FLAGS, _OFFSET = 0, 3, 5
 _X32 = "SCMP_ARCH_X32"
 #: The other system calls of a machine that reach the same drivers; a listener refuses their announcements.
 _SECOND = {"SCMP_ARCH_X86_64": ("SCMP_ARCH_X86",), "SCMP_ARCH_AARCH64": ("SCMP_ARCH_ARM",)}
-_HINT = "let the engine use its default profile, or one without rules of its own for ioctl and mmap"
 
 
 def merge(
@@ -56,8 +53,8 @@ def merge(
     if profile is None:
         profile = {"defaultAction": ALLOW, "architectures": [native, *_SECOND.get(native, ())]}
     if not isinstance(profile, dict):
-        raise InputError("seccomp profile: not an object", hint=_HINT)
-    rules = _rules(profile)
+        raise InputError("seccomp profile: not an object", hint=HINT)
+    rules = checked(profile)
     if profile.get("listenerPath") or any(rule.get("action") == NOTIFY for rule in rules):
         raise InputError(
             "seccomp profile: it announces calls to a listener already, and the kernel has one listener a container",
@@ -65,10 +62,11 @@ def merge(
         )
     default = profile.get("defaultAction")
     if not isinstance(default, str):
-        raise InputError("seccomp profile: defaultAction is missing", hint=_HINT)
+        raise InputError("seccomp profile: defaultAction is missing", hint=HINT)
+    _check_action(default, "every other call")
     kept, added = list(rules), []
     for name, covers, announced in _calls():
-        if name == "mmap2" and not any(name in rule["names"] for rule in rules) and default in _REFUSES:
+        if name == "mmap2" and not any(name in rule["names"] for rule in rules) and default in REFUSES:
             continue
         kept, permitting = _take(kept, name, default)
         if permitting is None:
@@ -93,11 +91,11 @@ def fault(profile: Mapping[str, Any], listener: str) -> str:
     if profile.get("listenerPath") != listener:
         return f"its listener is {str(profile.get('listenerPath'))[:200]!r} and not the agent's, {listener}"
     try:
-        rules = _rules(profile)
+        rules = checked(profile)
     except InputError as error:
         return error.message
     default = profile.get("defaultAction")
-    if default not in (*_PERMITS, *_REFUSES):
+    if default not in (*PERMITS, *REFUSES):
         return f"its defaultAction is {str(default)[:40]}"
     if _X32 in str(profile.get("architectures")):
         return "it permits the x32 system calls"
@@ -127,21 +125,6 @@ def prefix_cover(excluded: Sequence[int], bits: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def _rules(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rules = profile.get("syscalls")
-    if rules is None:
-        return []
-    if not isinstance(rules, list):
-        raise InputError("seccomp profile: syscalls is not a list", hint=_HINT)
-    for number, rule in enumerate(rules):
-        names = rule.get("names") if isinstance(rule, dict) else None
-        if names is None and isinstance(rule, dict) and isinstance(rule.get("name"), str):
-            raise InputError(f"seccomp profile: syscalls[{number}] has 'name', which no runtime reads", hint=_HINT)
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InputError(f"seccomp profile: syscalls[{number}] has no list of names", hint=_HINT)
-    return rules
-
-
 def _take(rules: list[dict[str, Any]], name: str, default: str) -> tuple[list[dict[str, Any]], str | None]:
     """The rules without those for ``name``, and the action that permits it; None when the profile refuses it.
 
@@ -150,15 +133,15 @@ def _take(rules: list[dict[str, Any]], name: str, default: str) -> tuple[list[di
     concerned = [rule for rule in rules if name in rule["names"]]
     if not concerned:
         _check_action(default, name)
-        return rules, default if default in _PERMITS else None
+        return rules, default if default in PERMITS else None
     actions = {rule.get("action") for rule in concerned}
     if any(rule.get("args") or rule.get("includes") or rule.get("excludes") for rule in concerned):
-        raise InputError(f"seccomp profile: it has conditions of its own for {name}", hint=_HINT)
+        raise InputError(f"seccomp profile: it has conditions of its own for {name}", hint=HINT)
     if len(actions) != 1:
-        raise InputError(f"seccomp profile: it has several actions for {name}", hint=_HINT)
+        raise InputError(f"seccomp profile: it has several actions for {name}", hint=HINT)
     action = concerned[0].get("action")
     _check_action(action, name)
-    if action not in _PERMITS:
+    if action not in PERMITS:
         return rules, None
     kept = []
     for rule in rules:
@@ -170,8 +153,8 @@ def _take(rules: list[dict[str, Any]], name: str, default: str) -> tuple[list[di
 
 def _check_action(action: object, name: str) -> None:
     """Raises InputError for an action that leaves open whether the call is made."""
-    if action not in (*_PERMITS, *_REFUSES):
-        raise InputError(f"seccomp profile: action {str(action)[:40]} for {name} cannot be guarded", hint=_HINT)
+    if action not in (*PERMITS, *REFUSES):
+        raise InputError(f"seccomp profile: action {str(action)[:40]} for {name} cannot be guarded", hint=HINT)
 
 
 def _is_announced(
@@ -183,17 +166,17 @@ def _is_announced(
 ) -> bool:
     """Whether the rules ``concerned`` refuse the call as a whole, or are what ``merge`` makes of a permission."""
     if not concerned:
-        return default in _REFUSES
+        return default in REFUSES
     actions = {rule.get("action") for rule in concerned if rule.get("action") != NOTIFY}
     notify = [rule.get("args") for rule in concerned if rule.get("action") == NOTIFY]
     others = [rule.get("args") for rule in concerned if rule.get("action") != NOTIFY]
     if not notify and not any(others):
-        return len(actions) == 1 and actions.issubset(_REFUSES)
+        return len(actions) == 1 and actions.issubset(REFUSES)
     if any(rule["names"] != [name] for rule in concerned) or _compared(notify) != announced:
         return False
     if not others:
-        return default in _PERMITS
-    return len(actions) == 1 and actions.issubset(_PERMITS) and _compared(others) == covers
+        return default in PERMITS
+    return len(actions) == 1 and actions.issubset(PERMITS) and _compared(others) == covers
 
 
 def _compared(rules: Sequence[object]) -> list[list[tuple[object, ...]]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from nvc.guard.filter import NOTIFY, merge
+from nvc.guard.filter import merge
+from nvc.guard.profile import NOTIFY
 
 _NUMBERS = {0xC000003E: {"ioctl": 16, "mmap": 9}, 0x40000003: {"ioctl": 54, "mmap": 90, "mmap2": 192}}
 _NATIVE = 0xC000003E

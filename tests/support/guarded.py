@@ -15,7 +15,8 @@ from typing import Any, Self
 
 from nvc.agent.scheduler import Scheduler
 from nvc.bindings.guard import Guard, TenantStatus
-from nvc.guard.filter import ALLOW, NOTIFY, merge
+from nvc.guard.filter import merge
+from nvc.guard.profile import ALLOW, NOTIFY
 from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu

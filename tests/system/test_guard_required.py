@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nvc.guard.filter import merge
 from tests.nvc.cdi.test_podman import CdiPodman
 from tests.support import launchers
 from tests.support.agentbed import RunningAgent
@@ -84,6 +87,42 @@ def test_a_tracer_cannot_let_calls_pass(bed: Bed, runc: OciRuntime, agent: Runni
 
     assert "started" not in result.out
     assert "action SCMP_ACT_TRACE for ioctl cannot be guarded" in result.text
+
+
+NUL = {"names": ["ioctl\0x", "mmap\0x"], "action": "SCMP_ACT_ALLOW"}
+LOGS = {"defaultAction": "SCMP_ACT_LOG", "architectures": [NATIVE], "syscalls": [NUL]}
+
+
+@pytest.mark.parametrize(("name", "view"), [("runc", "hybrid"), ("crun", "v2")])
+@pytest.mark.parametrize("claims", [False, True])
+def test_a_name_that_ends_in_c_starts_nothing(
+    bed: Bed, ask: Callable[[str, str], OciRuntime], agent: RunningAgent, tree: Path, name: str, view: str, claims: bool
+) -> None:
+    """Attack: for libseccomp "ioctl\\0x" is ioctl, and a rule for the whole call swallows those of the guard."""
+    profile = LOGS
+    if claims:
+        own = merge(None, f"{agent.directory}/listen", "nvc", NATIVE)
+        profile = {**own, "syscalls": [{**NUL, "action": "SCMP_ACT_LOG"}, *own["syscalls"]]}
+    container = Container(tree, ONCE, gpu_env("all"), annotations={"nvc.share": SHARE})
+    result = behind(bed, ask(name, view), agent, "require").run(container, edit=seccomp(profile))
+
+    assert not is_beyond(result), f"the whole GPU: {result.out}"
+    assert (result.code != 0, result.out) == (True, ""), result.text
+    assert "seccomp profile: " in result.text
+
+
+@pytest.mark.parametrize("key", ["run.oci.seccomp_bpf_data", "run.oci.seccomp_bpf_data\0x"])
+def test_a_filter_of_an_annotation_starts_nothing(
+    bed: Bed, ask: Callable[[str, str], OciRuntime], agent: RunningAgent, tree: Path, key: str
+) -> None:
+    """Attack: crun installs the filter of the annotation (here: all is permitted) in place of the profile's."""
+    allow = base64.b64encode(struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)).decode()
+    container = Container(tree, ONCE, gpu_env("all"), annotations={"nvc.share": SHARE, key: allow})
+    result = behind(bed, ask("crun", "v2"), agent, "require").run(container)
+
+    assert not is_beyond(result), f"the whole GPU: {result.out}"
+    assert (result.code != 0, result.out) == (True, ""), result.text
+    assert "run.oci.seccomp_bpf_data" in result.text
 
 
 # A node that requires the guard (P1).

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvc.base.errors import InputError
-from nvc.guard.filter import ALLOW, ESCAPES, LOG, NOTIFY, fault, merge, prefix_cover
+from nvc.guard.filter import ESCAPES, fault, merge, prefix_cover
+from nvc.guard.profile import ALLOW, LOG, NOTIFY, check_annotations
 from tests.support import announce, cbpf
 
 NATIVE = "SCMP_ARCH_X86_64"
@@ -146,13 +147,13 @@ def test_a_profile_that_refuses_ioctl_is_not_widened() -> None:
 
 
 def test_everything_else_of_a_profile_stays() -> None:
-    profile = {**DEFAULT_DENY, "flags": ["SECCOMP_FILTER_FLAG_LOG"], "defaultErrnoRet": 38, "x-unknown": {"a": 1}}
+    profile = {**DEFAULT_DENY, "flags": ["SECCOMP_FILTER_FLAG_LOG"], "defaultErrnoRet": 38, "comment": "x"}
     before = json.dumps(profile, sort_keys=True)
     result = merged(profile)
     assert json.dumps(profile, sort_keys=True) == before
     assert result["flags"] == ["SECCOMP_FILTER_FLAG_LOG"]
     assert result["defaultErrnoRet"] == 38
-    assert result["x-unknown"] == {"a": 1}
+    assert result["comment"] == "x"
     assert result["syscalls"][0] == {"names": ["getpid", "read"], "action": ALLOW}
     assert (result["listenerPath"], result["listenerMetadata"]) == ("/run/nvc/agent/listen", "share")
 
@@ -230,6 +231,72 @@ def _without_first(profile: dict[str, Any], action: str, name: str = "ioctl") ->
 
 def _with(profile: dict[str, Any], *rules: dict[str, Any]) -> dict[str, Any]:
     return {**profile, "syscalls": [*rules, *profile["syscalls"]]}
+
+
+#: What a runtime reads otherwise than as it is written (profile.py), as additions to a profile or to its first rule.
+UNREADABLE: dict[str, dict[str, Any]] = {
+    "a name that ends in C": {"names": ["ioctl\0x"]},
+    "a name in other letters": {"names": ["IOCTL"]},
+    "a name with a space": {"names": ["ioctl "]},
+    "an empty name": {"names": [""]},
+    "a key in other letters": {"Names": ["ioctl"]},
+    "a key that ends in C": {"names\0": ["ioctl"]},
+    "an action that ends in C": {"action": "SCMP_ACT_ALLOW\0"},
+    "an argument's key in other letters": {"args": [{"index": 0, "value": 8, "Value": 9, "op": "SCMP_CMP_EQ"}]},
+    "conditions that are no list": {"args": {"index": 0}},
+}
+UNREADABLE_PROFILE: dict[str, dict[str, Any]] = {
+    "rules in other letters": {"Syscalls": [{"names": ["ioctl", "mmap"], "action": ALLOW}]},
+    "an architecture in other letters": {"architectures": [NATIVE, "SCMP_ARCH_x32"]},
+    "an architecture in short": {"architectures": [NATIVE, "x32"]},
+    "an architecture that ends in C": {"architectures": [NATIVE, "SCMP_ARCH_X32\0a"]},
+    "a flag of another kind": {"flags": ["TSYNC"]},
+    "an unknown key": {"x-unknown": {"a": 1}},
+    "a default that ends in C": {"defaultAction": "SCMP_ACT_ERRNO\0"},
+}
+
+
+@pytest.mark.parametrize("base", [None, DEFAULT_DENY], ids=["unconfined", "denying"])
+@pytest.mark.parametrize("attack", [*UNREADABLE, *UNREADABLE_PROFILE])
+def test_what_runtimes_read_otherwise_is_refused(attack: str, base: dict[str, Any] | None) -> None:
+    """Attack: "ioctl\\0x" is no ioctl here and one for libseccomp, whose rule for the whole call swallows ours."""
+
+    def forged(profile: dict[str, Any]) -> dict[str, Any]:
+        if attack in UNREADABLE_PROFILE:
+            return {**profile, **UNREADABLE_PROFILE[attack]}
+        first = {"names": ["getpid"], "action": LOG, **UNREADABLE[attack]}
+        return {**profile, "syscalls": [first, *profile["syscalls"]]}
+
+    with pytest.raises(InputError, match="seccomp profile"):
+        merged(forged(base or {"defaultAction": ALLOW, "architectures": [NATIVE], "syscalls": []}))
+    assert fault(forged(merged(base)), LISTENER)
+
+
+@pytest.mark.parametrize(
+    ("name", "harmless"),
+    [
+        ("run.oci.keep_original_groups", True),
+        ("org.opencontainers.image.title", True),
+        ("org.systemd.property.MemoryHigh", True),
+        ("nvc.share", True),
+        ("run.oci.seccomp_bpf_data", False),
+        ("run.oci.seccomp_bpf_data\0x", False),
+        ("Run.oci.seccomp_bpf_data", False),
+        ("run.oci.seccomp.receiver", False),
+        ("run.oci.seccomp.plugins", False),
+        ("run.oci.handler", False),
+        ("run.oci.pidfd_receiver", False),
+        ("run.oci.of_tomorrow", False),
+        ("org.systemd.property.DeviceAllow", False),
+        ("org.systemd.property.DevicePolicy", False),
+    ],
+)
+def test_annotations_by_which_a_runtime_makes_another_filter_are_refused(name: str, harmless: bool) -> None:
+    if harmless:
+        check_annotations([name])
+        return
+    with pytest.raises(InputError, match="cannot be guarded"):
+        check_annotations([name])
 
 
 UNCONFINED, DENYING = merged(None), merged(DEFAULT_DENY)

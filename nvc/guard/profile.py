@@ -1,0 +1,123 @@
+"""A grammar for what a container's filter is made from, which every runtime reads in one way. Pure.
+
+The guard reads config.json, and a runtime makes the filter: what the two read differently is a way round the guard. Go
+and crun hand a name to libseccomp as a C string, which ends at a NUL; encoding/json takes keys in any case of letters
+and the last of two; crun takes an architecture in small letters (libcrun seccomp.c), and a whole filter, or a handler
+that is no container, from annotations (crun(1), "CRUN OCI EXTENSIONS"). So what is not known here is refused.
+"""
+
+from __future__ import annotations
+
+from nvc.base.errors import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+ALLOW, LOG, NOTIFY = "SCMP_ACT_ALLOW", "SCMP_ACT_LOG", "SCMP_ACT_NOTIFY"
+PERMITS = (ALLOW, LOG)
+#: After these the call is not made. SCMP_ACT_TRACE is none of them: a tracer in the container can let it pass.
+REFUSES = ("SCMP_ACT_ERRNO", "SCMP_ACT_TRAP", "SCMP_ACT_KILL", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_KILL_PROCESS")
+HINT = "let the engine use its default profile, or one without rules of its own for ioctl and mmap"
+_ACTIONS = (*PERMITS, *REFUSES, NOTIFY, "SCMP_ACT_TRACE")
+#: OCI runtime-spec, config-linux.md, "Seccomp"; and what the profiles of Docker and of containers/common have besides.
+_PROFILE = (
+    "defaultAction",
+    "defaultErrnoRet",
+    "architectures",
+    "flags",
+    "listenerPath",
+    "listenerMetadata",
+    "syscalls",
+)
+_ENGINES = ("defaultErrno", "archMap", "comment")
+_RULE = ("names", "action", "errnoRet", "args", "comment", "errno", "includes", "excludes", "name")
+_ARGUMENT = ("index", "value", "valueTwo", "op")
+#: How a word begins, and of what characters the rest is.
+_CALL = "", frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
+_ARCHITECTURE = "SCMP_ARCH_", frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_FLAG = "SECCOMP_FILTER_FLAG_", frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_")
+#: Annotations that crun obeys, and that leave the filter, the program and who has its descriptors as they are.
+_CRUN, _HARMLESS = (
+    "run.oci.",
+    (
+        *("run.oci.keep_original_groups", "run.oci.systemd.force_cgroup_v1", "run.oci.systemd.subgroup"),
+        *("run.oci.mount_context_type", "run.oci.timens_offset", "run.oci.hooks.stdout", "run.oci.hooks.stderr"),
+        "run.oci.seccomp_fail_unknown_syscall",
+    ),
+)
+#: Properties of the container's systemd unit, by which runc and crun let a user open other devices.
+_SYSTEMD = ("org.systemd.property.device", "org.systemd.property.bpf")
+
+
+def rules(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rules of ``profile``, all of which is in the grammar. Raises InputError that names what is not."""
+    _known(profile, (*_PROFILE, *_ENGINES), "")
+    for key in ("defaultAction", "listenerPath", "listenerMetadata"):
+        text = profile.get(key) or ""
+        if not isinstance(text, str) or not text.isprintable():
+            raise _error(f"{key} is no plain text")
+    _words(profile.get("architectures") or [], _ARCHITECTURE, "architectures")
+    _words(profile.get("flags") or [], _FLAG, "flags")
+    for entry in profile.get("archMap") or []:
+        words = (
+            [entry.get("architecture"), *(entry.get("subArchitectures") or [])] if isinstance(entry, dict) else [None]
+        )
+        _words(words, _ARCHITECTURE, "archMap")
+    found = profile.get("syscalls")
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise _error("syscalls is not a list")
+    for number, rule in enumerate(found):
+        _check_rule(rule, f"syscalls[{number}]")
+    return found
+
+
+def check_annotations(names: Iterable[str]) -> None:
+    """Raises InputError for an annotation by which a runtime would not make the filter, or run another program."""
+    for name in names:
+        low = name.lower()
+        if (low.startswith(_CRUN) and name not in _HARMLESS) or low.startswith(_SYSTEMD):
+            raise InputError(
+                f"annotation {name[:100]!r}: a container with it cannot be guarded",
+                hint="leave it out, or start the container without a share",
+            )
+
+
+def _check_rule(rule: object, place: str) -> None:
+    names = rule.get("names") if isinstance(rule, dict) else None
+    if names is None and isinstance(rule, dict) and isinstance(rule.get("name"), str):
+        raise _error(f"{place} has 'name', which no runtime reads")
+    if not isinstance(rule, dict) or not isinstance(names, list):
+        raise _error(f"{place} has no list of names")
+    _known(rule, _RULE, f"{place}.")
+    _words(names, _CALL, f"{place}.names")
+    if rule.get("action") not in _ACTIONS:
+        raise _error(f"{place}: action {str(rule.get('action'))[:40]!r} cannot be guarded")
+    arguments = rule.get("args") or []
+    if not isinstance(arguments, list):
+        raise _error(f"{place}.args is not a list")
+    for one in arguments:
+        if not isinstance(one, dict):
+            raise _error(f"{place}.args has what is no object")
+        _known(one, _ARGUMENT, f"{place}.args.")
+
+
+def _known(found: Mapping[str, Any], keys: tuple[str, ...], place: str) -> None:
+    for key in found:
+        if key not in keys:
+            raise _error(f"unknown key {place}{key[:40]!r}")
+
+
+def _words(found: object, form: tuple[str, frozenset[str]], place: str) -> None:
+    begin, characters = form
+    for word in found if isinstance(found, list) else [None]:
+        rest = word.removeprefix(begin) if isinstance(word, str) else ""
+        if not isinstance(word, str) or not word.startswith(begin) or not rest or not characters.issuperset(rest):
+            raise _error(f"{place} has {str(word)[:40]!r}")
+
+
+def _error(what: str) -> InputError:
+    return InputError(f"seccomp profile: {what}", hint=HINT)
