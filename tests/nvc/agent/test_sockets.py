@@ -164,7 +164,9 @@ def test_other_users_cannot_keep_root_out(tmp_path: Path) -> None:
 
     tmp_path.chmod(0o711)
     with_control(path, told, act, mode=0o666)
-    assert [event["message"] for event in told.events] == [f"control: {CONNECTIONS} connections of others than root"]
+    # On a busy machine the other user's program ends without having read what its connections were told.
+    messages = [event["message"] for event in told.events if "does not read" not in event["message"]]
+    assert messages == [f"control: {CONNECTIONS} connections of others than root"]
 
 
 @pytest.mark.root
