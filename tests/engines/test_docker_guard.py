@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.agentbed import RunningAgent
 from tests.support.docker import Docker
-from tests.support.required import ONCE, SHARE, agent, bed, foreign, is_beyond, program, stranger
+from tests.support.required import LOGS, ONCE, SHARE, agent, bed, foreign, is_beyond, program, stranger
 from tests.support.runtimes import find
 
 __all__ = ["agent", "bed", "program", "stranger"]
@@ -76,6 +76,17 @@ def test_a_users_profile_that_claims_the_guard_starts_nothing(
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code != 0, result.out) == (True, ""), result.text
+
+
+def test_a_name_that_ends_in_c_starts_nothing(docker: Docker) -> None:
+    """Attack: Docker passes the profile on, and the rule of "ioctl\\0x" took the place of the guard's."""
+    profile = docker.place / "seccomp.json"
+    profile.write_text(json.dumps(LOGS))
+    result = docker.run([*BY_RUNTIME, *ASK, f"--security-opt=seccomp={profile}"], ONCE)
+
+    assert not is_beyond(result), f"the whole GPU: {result.out}"
+    assert (result.code != 0, result.out) == (True, ""), result.text
+    assert "seccomp profile: " in result.text
 
 
 @pytest.mark.parametrize("target", ["/etc", "etc", ""], ids=["link", "link below the driver root", "own directory"])

@@ -126,6 +126,9 @@ def forget(bed: Bed) -> None:
                 store.remove(entry.record.key)
 
 
+#: Names that are no ioctl for Python, and that end at the NUL for a runtime's C library.
+NUL = {"names": ["ioctl\0x", "mmap\0x"], "action": "SCMP_ACT_ALLOW"}
+LOGS = {"defaultAction": "SCMP_ACT_LOG", "architectures": [NATIVE], "syscalls": [NUL]}
 HOLLOW = {"names": ["mkdir"], "action": "SCMP_ACT_NOTIFY"}
 #: ALLOC of 48 bytes, by its whole number: libseccomp looks at it before masks.
 PASS = {

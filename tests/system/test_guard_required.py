@@ -19,7 +19,9 @@ from tests.support.agentbed import RunningAgent
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container, Hook
 from tests.support.required import (
+    LOGS,
     NATIVE,
+    NUL,
     ONCE,
     SHARE,
     agent,
@@ -87,10 +89,6 @@ def test_a_tracer_cannot_let_calls_pass(bed: Bed, runc: OciRuntime, agent: Runni
 
     assert "started" not in result.out
     assert "action SCMP_ACT_TRACE for ioctl cannot be guarded" in result.text
-
-
-NUL = {"names": ["ioctl\0x", "mmap\0x"], "action": "SCMP_ACT_ALLOW"}
-LOGS = {"defaultAction": "SCMP_ACT_LOG", "architectures": [NATIVE], "syscalls": [NUL]}
 
 
 @pytest.mark.parametrize(("name", "view"), [("runc", "hybrid"), ("crun", "v2")])
