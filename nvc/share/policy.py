@@ -97,8 +97,8 @@ def decide(
     """What a container with these GPUs gets. A result that is false means: no share, inject nothing.
 
     annotation, option: texts of ``nvc.share`` and --share, "" for none. environment: the container's. gpus: those it
-    gets, in its order. has_mig: it gets MIG devices, or a GPU in MIG mode: a share of them cannot be asked for, and the
-    node's rules leave them alone.
+    gets, in its order. has_mig: it gets MIG devices, or the right to configure or watch them: a share cannot be asked
+    for beside them. The node's rules leave GPUs with MIG devices alone and hold for whole GPUs beside them.
 
     Raises InputError when the request cannot be read, names a GPU that the container does not get, or is above the
     maximum.
@@ -111,7 +111,7 @@ def decide(
             f"{requested.source}: a MIG device cannot be shared",
             hint="a MIG device is a share of its own, held by the GPU; ask for a smaller one, or for whole GPUs",
         )
-    if has_mig or not whole:
+    if not whole:
         return Resolved()
     warnings = list(requested.warnings) if requested is not None else []
     if requested is not None and requested.share.off:

@@ -122,7 +122,20 @@ def test_the_nodes_default_guards_whole_gpus_and_leaves_mig_devices_alone(guard:
     guard.configure('default = "mem=50%"')
     assert guard.is_guarded()
     assert not guard.is_guarded(MIG, ("NVIDIA_VISIBLE_DEVICES=0:0",))
-    assert not guard.is_guarded(MIG, ("NVIDIA_VISIBLE_DEVICES=all",))
+    assert not guard.is_guarded(MIG, ("NVIDIA_VISIBLE_DEVICES=0",))
+    assert guard.is_guarded(MIG, ("NVIDIA_VISIBLE_DEVICES=all",))  # two of its GPUs are whole
+
+
+@pytest.mark.parametrize("rule", ["default", "maximum"])
+def test_a_mig_device_keeps_no_whole_gpu_from_the_guard(guard: GuardBench, rule: str) -> None:
+    """Attack: a MIG device beside a whole GPU, and the container started without an agent."""
+    guard.configure(f'{rule} = "mem=4Gi"')
+    asked = ("NVIDIA_VISIBLE_DEVICES=2,0:0",)
+    assert guard.is_guarded(MIG, asked)
+    guard.close()
+    guard.configure(f'{rule} = "mem=4Gi"\nguard = "require"')
+    with pytest.raises(PrivilegeError, match="this node requires a guard for shares"):
+        guard.create(MIG, asked)
 
 
 def test_the_nodes_default_looks_at_the_nodes_that_a_cdi_specification_gives(guard: GuardBench) -> None:
