@@ -149,6 +149,14 @@ def test_the_nodes_default_looks_at_the_nodes_that_a_cdi_specification_gives(gua
     assert not guard.is_guarded(WHOLE, void, hooks=hooks)
 
 
+@pytest.mark.parametrize("words", [["nvc-cdi-hook"], ["nvc-py", "cdi-hook"], ["nvidia-ctk"]])
+def test_the_hook_that_gives_the_share_is_found_in_the_form_of_nvidia_ctk(guard: GuardBench, words: list[str]) -> None:
+    program = "/usr/bin/nvc-py" if "cdi-hook" in words else "/usr/bin/nvc-cdi-hook"
+    hooks = {"createContainer": [{"path": program, "args": [*words, "hook", "share"]}]}
+    devices = {"devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]}
+    assert guard.is_guarded(WHOLE, ("NVIDIA_VISIBLE_DEVICES=void",), hooks=hooks, linux=devices, **ASKS)
+
+
 def test_a_maximum_that_takes_nothing_away_brings_no_filter(guard: GuardBench) -> None:
     guard.configure('maximum = "mem=100%"')
     assert not guard.is_guarded()
