@@ -249,8 +249,8 @@ def _share_fields(current: state.State) -> tuple[tuple[Any, ...], str]:
     """What ``nvc.cdi.hooks.HookTarget`` has for a share, from its annotation on, and a share spec.
 
     The spec is of the hook that limits memory, where the container has that too: it came first, and what is decided
-    now replaces it. Raises InputError. Where the bundle is not to be read (that of a rootless container may not be),
-    the annotations of the state count.
+    now may only be tighter. Raises InputError. Where the bundle is not to be read (that of a rootless container may not
+    be), the annotations of the state count.
     """
     if current.share and not os.access(f"{current.bundle}/config.json", os.R_OK):
         return (current.share,), ""

@@ -171,7 +171,7 @@ def test_the_word_that_nvidia_ctk_has_before_a_name_is_accepted(words: list[str]
 
 
 def test_a_share_that_is_decided_later_keeps_the_memory_limit(tmp_path: Path) -> None:
-    """The hook ``share`` of a specification of ours, or of nvc-runtime, is started after it and replaces its share."""
+    """The hook ``share`` of a specification of ours, or of nvc-runtime, is started after it."""
     entries = [{"path": "/usr/bin/nvidia-ctk", "args": ["nvidia-ctk", "hook", *MEMORY]}]
     config = {
         "ociVersion": "1.0.2",
