@@ -29,6 +29,8 @@ SHARE = "nvc.share"
 GUARD = "nvc.guard"
 #: The hooks of nvc-cdi-hook that give shares: ours, and NVIDIA's that limits memory (``nvc.cdi.memory_limits``).
 SHARE_HOOK, MEMORY_HOOK = "share", "apply-cuda-memory-limits"
+#: Word that nvidia-ctk has before the name of a hook.
+CTK_HOOK = "hook"
 
 
 class Bundle(Record):

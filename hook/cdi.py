@@ -155,13 +155,16 @@ def _split(argv: Sequence[str]) -> list[list[str]]:
 
 def _read(words: list[str]) -> tuple[str, Values]:
     """(name, values of its options); ("", {}) for a hook that may be left out. Raises UsageError, InputError."""
+    words = words[1:] if words[:1] == [bundle.CTK_HOOK] else words
     name = words[0] if words else ""
-    if name.startswith(_APPLY) and name not in HOOKS:
-        raise InputError(
-            f"unknown hook {name!r}: the container would be without what it applies",
-            hint="upgrade nvc-py, or leave the hook out of the CDI specification (--disable-hook)",
-        )
     if name not in HOOKS:
+        # Also behind words that we do not know, such as another program's global options.
+        applied = next((word for word in words if word.strip().lower().replace("_", "-").startswith(_APPLY)), None)
+        if applied is not None:
+            raise InputError(
+                f"unknown hook {applied!r}: the container would be without what it applies",
+                hint="upgrade nvc-py, or leave the hook out of the CDI specification (--disable-hook)",
+            )
         # A spec may be newer than we are; a container without the newest hook is better than none.
         _print(2, f"{PROGRAM}: warning: unknown hook {name!r} is left out\n")
         return "", {}
@@ -246,8 +249,8 @@ def _share_fields(current: state.State) -> tuple[tuple[Any, ...], str]:
     """What ``nvc.cdi.hooks.HookTarget`` has for a share, from its annotation on, and a share spec.
 
     The spec is of the hook that limits memory, where the container has that too: it came first, and what is decided
-    now replaces it. Raises InputError. Where the bundle is not to be read (that of a rootless container may not be),
-    the annotations of the state count.
+    now may only be tighter. Raises InputError. Where the bundle is not to be read (that of a rootless container may not
+    be), the annotations of the state count.
     """
     if current.share and not os.access(f"{current.bundle}/config.json", os.R_OK):
         return (current.share,), ""

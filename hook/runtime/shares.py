@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hook.bundle import MEMORY_HOOK, SHARE, SHARE_HOOK
+from hook.bundle import CTK_HOOK, MEMORY_HOOK, SHARE, SHARE_HOOK
 from hook.process import DEFAULT_PATH
 from hook.runtime import hooks, spec
 from hook.swarm import own as own_config
@@ -121,7 +121,7 @@ def _words(entry: object) -> list[list[str]]:
             found.append([])
         else:
             found[-1].append(word)
-    return found
+    return [step[1:] if step[:1] == [CTK_HOOK] else step for step in found]
 
 
 def _decode(words: list[str]) -> ShareStep:

@@ -110,6 +110,8 @@ def _by_section() -> dict[str, dict[str, str]]:
 
 
 _SECTIONS = _by_section()
+#: What no name of a table or key has, and what a dotted name could not show without quotes.
+_ONLY_QUOTED = frozenset('."')
 
 
 def load(name: str, *, must_exist: bool = True) -> dict[str, Any]:
@@ -181,6 +183,9 @@ def tables(data: bytes, name: str, *, lenient: bool | None = None) -> tuple[dict
 
     if not (is_toolkits(name) if lenient is None else lenient):
         for dotted, value in _unknown(content, "", place):
+            if '"' in dotted:
+                hint = "write [a.b] for the table b in the table a"
+                raise InputError(f"{name}: {dotted} is unknown: no key is empty or has a dot", hint=hint)
             raise _mistake(dotted, value, place(dotted))
         return content, ()
     for section in OURS:
@@ -242,7 +247,9 @@ def _unknown(table: dict[str, Any], section: str, place: Callable[[str], str]) -
     """(dotted name, value) of what no row has. Raises InputError for a value of the wrong type."""
     keys, seen = _SECTIONS[section], set()
     for key, value in table.items():
-        dotted = f"{section}.{key}".lstrip(".")
+        # A quoted key may be "" or "a.b", which only reads like the name of a table: no reader would find it.
+        shown = key if key and not _ONLY_QUOTED.intersection(key) else f'"{key}"'
+        dotted = f"{section}.{shown}" if section else shown
         name = key.replace("_", "-") if section in OURS else key
         if dotted in _SECTIONS:
             if not isinstance(value, dict):

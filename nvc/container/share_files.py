@@ -15,6 +15,7 @@ from nvc.base.errors import ContainerError, MountError, NvcError, reason
 from nvc.container.lookup import open_root
 from nvc.linux.syscalls import SyscallError
 from nvc.share import place, preload, store
+from nvc.share.joined import joined
 from nvc.share.store import StoredShare
 
 TYPE_CHECKING = False
@@ -31,7 +32,7 @@ _LOADERS = ("/lib64", "/lib", "/usr/lib64", "/usr/lib")
 
 
 def make(operation: ShareFiles, located: Located, undo: Undo, log: Log) -> bool:
-    """Make the entry, or change the limits of the one that this very container has; False when they were so already.
+    """Make the entry, or add to the limits of the one that this very container has; False when they were so already.
 
     Entries of containers that have ended go. Raises MountError, ContainerError, PrivilegeError.
     """
@@ -43,7 +44,7 @@ def make(operation: ShareFiles, located: Located, undo: Undo, log: Log) -> bool:
         found = _same(operation, record)
         if found is not None:
             with found:
-                return _change(found, operation, undo)
+                return _change(found, operation, undo, log)
         # Before it is made: told to stop in the middle, we leave nothing.
         undo.push(_remove, operation.key, operation.store, record)
         text = preload.text(image, operation.lines)
@@ -67,14 +68,16 @@ def _same(operation: ShareFiles, record: StoredShare) -> store.Entry | None:
     return None
 
 
-def _change(entry: store.Entry, operation: ShareFiles, undo: Undo) -> bool:
+def _change(entry: store.Entry, operation: ShareFiles, undo: Undo, log: Log) -> bool:
+    """Another step of the same start: what an earlier one limits stays limited (``nvc.share.joined``)."""
     entry.lock()
     old = entry.limits()
-    if old.replace(paused=False, gpus=()) == operation.limits.replace(gpus=()) and _gpus(old) == _gpus(
-        operation.limits
-    ):
+    new = joined(old, operation.limits)
+    if _gpus(new) != _gpus(operation.limits):
+        log.info(f"share: {operation.key} keeps what an earlier step of its start limits, and where that is tighter")
+    if new.replace(gpus=()) == old.replace(gpus=()) and _gpus(new) == _gpus(old):
         return False
-    entry.change(operation.limits.replace(paused=old.paused))
+    entry.change(new)
     undo.push(_put_back, entry.path, old)
     return True
 

@@ -134,7 +134,7 @@ def endpoint(root: Fd, path: str, named: Collection[int], server: str = "") -> F
     """Pin the socket at ``path`` below ``root``, or the directory there in which ``server`` is a socket.
 
     Every step belongs to root or one of ``named`` (uids), and so does the server's socket; where it leads is below
-    PREFIXES. Raises Untrusted, and OSError for what is not there.
+    PREFIXES. The socket has no second name. Raises Untrusted, and OSError for what is not there.
     """
     if ".." in path.split("/"):
         raise Untrusted(f"{path} has '..'")
@@ -146,8 +146,8 @@ def endpoint(root: Fd, path: str, named: Collection[int], server: str = "") -> F
     status = found.file.stat()
     if server:
         _check_server(found, status, server, owners)
-    elif not stat.S_ISSOCK(status.st_mode):
-        raise Untrusted(f"{found.path} is not a socket")
+    else:
+        _check_socket(status, found.path)
     return found
 
 
@@ -163,9 +163,16 @@ def _check_server(found: Found, above: os.stat_result, server: str, owners: _Own
             status = socket.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise Untrusted(f"{path} does not exist") from None
+    _check_socket(status, path)
+    owners.check(status, path, above=above.st_uid, is_shared=bool(above.st_mode & _SHARED))
+
+
+def _check_socket(status: os.stat_result, path: str) -> None:
     if not stat.S_ISSOCK(status.st_mode):
         raise Untrusted(f"{path} is not a socket")
-    owners.check(status, path, above=above.st_uid, is_shared=bool(above.st_mode & _SHARED))
+    # Whoever may write the directory can link the socket of another daemon into it (fs.protected_hardlinks is 0).
+    if status.st_nlink != 1:
+        raise Untrusted(f"{path} is a socket with {status.st_nlink} names")
 
 
 class Sources:

@@ -29,7 +29,8 @@ SECTION = "share"
 #: Below this a CUDA context leaves little or nothing for the program: it takes about 515 MiB on an H200 itself.
 SENSIBLE_MEMORY = 600 << 20
 GUARDS = ("auto", "require", "off")
-_RANK = {"low": 0, "normal": 1, "high": 2}
+#: Priorities, the tightest first.
+RANK = {"low": 0, "normal": 1, "high": 2}
 
 
 class Policy(Record):
@@ -97,8 +98,8 @@ def decide(
     """What a container with these GPUs gets. A result that is false means: no share, inject nothing.
 
     annotation, option: texts of ``nvc.share`` and --share, "" for none. environment: the container's. gpus: those it
-    gets, in its order. has_mig: it gets MIG devices, or a GPU in MIG mode: a share of them cannot be asked for, and the
-    node's rules leave them alone.
+    gets, in its order. has_mig: it gets MIG devices, or the right to configure or watch them: a share cannot be asked
+    for beside them. The node's rules leave GPUs with MIG devices alone and hold for whole GPUs beside them.
 
     Raises InputError when the request cannot be read, names a GPU that the container does not get, or is above the
     maximum.
@@ -111,7 +112,7 @@ def decide(
             f"{requested.source}: a MIG device cannot be shared",
             hint="a MIG device is a share of its own, held by the GPU; ask for a smaller one, or for whole GPUs",
         )
-    if has_mig or not whole:
+    if not whole:
         return Resolved()
     warnings = list(requested.warnings) if requested is not None else []
     if requested is not None and requested.share.off:
@@ -260,7 +261,7 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
     if maximum.weight and (weight or DEFAULT_WEIGHT) > maximum.weight:
         weight = maximum.weight
     priority = filled.priority or "normal"
-    if maximum.priority and _RANK[priority] > _RANK[maximum.priority]:
+    if maximum.priority and RANK[priority] > RANK[maximum.priority]:
         priority = maximum.priority
     oversubscribe = bool(filled.oversubscribe) and maximum.oversubscribe is not False
     return ResolvedGpu(gpu.uuid, gpu.minor, memory, cap, weight, priority, oversubscribe)
@@ -296,7 +297,7 @@ def _check_maximum(policy: Policy, total: int, gpu: str, said: GpuShare, source:
         too_much.append((f"cap={format_cap(said.cap)}", f"cap={format_cap(maximum.cap)}"))
     if maximum.weight and said.weight > maximum.weight:
         too_much.append((f"weight={said.weight}", f"weight={maximum.weight}"))
-    if maximum.priority and said.priority and _RANK[said.priority] > _RANK[maximum.priority]:
+    if maximum.priority and said.priority and RANK[said.priority] > RANK[maximum.priority]:
         too_much.append((f"priority={said.priority}", f"priority={maximum.priority}"))
     if maximum.oversubscribe is False and said.oversubscribe:
         too_much.append(("oversubscribe=on", "oversubscribe=off"))

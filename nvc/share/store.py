@@ -19,6 +19,7 @@ import os
 import stat
 
 from nvc.base.errors import ContainerError, InputError, PrivilegeError, reason
+from nvc.linux import fileflags
 from nvc.share import limits, region
 from nvc.share.entry import LIMITS as LIMITS
 from nvc.share.entry import (
@@ -64,7 +65,7 @@ def create(record: StoredShare, content: Limits, preload: bytes, *, directory: s
             _fill(store, fresh, record, content, preload)
             os.rename(fresh, record.key, src_dir_fd=store, dst_dir_fd=store)
         except BaseException:
-            _delete(store, fresh)
+            _delete_if_possible(store, fresh)
             raise
     finally:
         os.close(store)
@@ -130,7 +131,10 @@ def remove(key: str, directory: str = DIRECTORY) -> bool:
 
 
 def clean(directory: str = DIRECTORY) -> list[str]:
-    """Remove the entries of containers that have ended; their keys. Raises OSError, PrivilegeError."""
+    """Remove the entries of containers that have ended; their keys. Raises OSError, PrivilegeError.
+
+    One that cannot be removed stays: it is in no other container's way.
+    """
     removed: list[str] = []
     try:
         store = _open_directory(directory)
@@ -147,8 +151,11 @@ def clean(directory: str = DIRECTORY) -> list[str]:
                     ended = not entry.is_alive()
             except (OSError, ValueError):
                 continue  # entries() reports it
-            if ended and _discard(store, name):
-                removed.append(name)
+            try:
+                if ended and _discard(store, name):
+                    removed.append(name)
+            except OSError:
+                pass
     finally:
         os.close(store)
     return removed
@@ -231,13 +238,16 @@ def _exists(store: int, name: str) -> bool:
 
 
 def _discard(store: int, key: str) -> bool:
-    """Take the name away at once, then the files: no reader finds half an entry."""
+    """Take the name away at once, then the files: no reader finds half an entry. Raises OSError.
+
+    Files that cannot be removed are left to ``_clean_leftovers``: without the name they are no entry.
+    """
     old = f".old-{os.urandom(6).hex()}"
     try:
         os.rename(key, old, src_dir_fd=store, dst_dir_fd=store)
     except FileNotFoundError:
         return False
-    _delete(store, old)
+    _delete_if_possible(store, old)
     return True
 
 
@@ -245,10 +255,14 @@ def _clean_leftovers(store: int) -> None:
     """Remove what killed processes left: under the store's lock no process works on them."""
     for name in os.listdir(store):
         if name.startswith((".new-", ".old-")):
-            try:
-                _delete(store, name)
-            except OSError:
-                pass  # it is in no process's way
+            _delete_if_possible(store, name)
+
+
+def _delete_if_possible(store: int, name: str) -> None:
+    try:
+        _delete(store, name)
+    except OSError:
+        pass  # it is in no process's way
 
 
 def _delete(store: int, name: str) -> None:
@@ -261,7 +275,7 @@ def _delete(store: int, name: str) -> None:
         return
     try:
         for file in os.listdir(directory):
-            os.unlink(file, dir_fd=directory)
+            fileflags.unlink(directory, file)
     finally:
         os.close(directory)
     os.rmdir(name, dir_fd=store)

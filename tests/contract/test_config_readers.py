@@ -70,6 +70,28 @@ MISTAKES = [
     pytest.param(
         "allow_off = true\n[share]\n", 1, "key allow_off is unknown", "[share]", id="a switch above its section"
     ),
+    # Attack: accepted, and not in force.
+    pytest.param('[".share"]\nguard = "require"\n', 0, '".share" is unknown', "[a.b]", id="quoted: dot, section"),
+    pytest.param('["".share]\nguard = "require"\n', 0, '"" is unknown', "[a.b]", id="quoted: nothing"),
+    pytest.param('["..agent"]\nslots = 4\n', 0, '"..agent" is unknown', "[a.b]", id="quoted: two dots"),
+    pytest.param('"" = 1\n', 0, '"" is unknown', "[a.b]", id="quoted: no key"),
+    pytest.param('[share]\n"" = 1\n', 0, 'share."" is unknown', "[a.b]", id="quoted: no key of a section"),
+    pytest.param('[share]\n".guard" = "require"\n', 0, 'share.".guard" is unknown', "[a.b]", id="quoted: dot, key"),
+    pytest.param('"share.guard" = "require"\n', 0, '"share.guard" is unknown', "[a.b]", id="quoted: section and key"),
+    pytest.param(
+        '["nvidia-container-runtime.modes.cdi"]\nspec-dirs = ["/x"]\n',
+        0,
+        '"nvidia-container-runtime.modes.cdi" is unknown',
+        "[a.b]",
+        id="quoted: inner section",
+    ),
+    pytest.param(
+        '["nvidia-container-runtime".".share"]\nguard = "require"\n',
+        0,
+        'nvidia-container-runtime.".share" is unknown',
+        "[a.b]",
+        id="quoted: below a section",
+    ),
     pytest.param(
         "[share]\nallow-off = false\nallow_off = true\n", 3, "share.allow_off", "allow-off", id="one key, two ways"
     ),
@@ -126,6 +148,7 @@ def test_the_doctor_finds_it(tree: Tree, text: str, line: int, named: str, propo
         "",
         f"[share]\n{RULE}allow_off = true\n[agent]\npolicy = 4\nslots = 4\nmetrics_hami = false\n",
         '"share" = { default = "mem=25%" }\n[features]\n',
+        '["nvidia-container-runtime".modes."cdi"]\n"spec-dirs" = ["/x"]\n["share"]\n"default" = "mem=25%"\n',
         f"share.{RULE}",
         '[nvidia-container-runtime.modes.cdi]\nspec-dirs = ["/x"]\n',
     ],

@@ -143,6 +143,13 @@ def test_refuses_with_the_key(text: str, words: str) -> None:
         decode(text.encode(), "c")
 
 
+def test_quoted_names_with_dots_are_unknown_in_the_toolkits_file() -> None:
+    """The toolkit does not find them either. One below a section ended in a KeyError."""
+    text = b'["nvidia-container-runtime.modes.cdi"]\n"" = 1\n["nvidia-container-runtime".".share"]\n["".share]\n'
+    unknown = decode(text, "x", lenient=True).unknown
+    assert unknown == ('"nvidia-container-runtime.modes.cdi"', 'nvidia-container-runtime.".share"', '""')
+
+
 def test_unknown_keys_of_the_toolkits_file_are_named() -> None:
     text = b"x = 1\n[unknown]\ny = 1\n[nvidia-ctk]\nz = 7\n[nvidia-container-runtime.modes.new]\na = 1"
 

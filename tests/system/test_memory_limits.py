@@ -14,6 +14,7 @@ from nvc.share import store
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container, Hook
 from tests.support.runtimes import OciRuntime, Result
+from tests.support.wrapped import Wrapped
 
 pytestmark = pytest.mark.system
 NAME = "apply-cuda-memory-limits"
@@ -26,6 +27,10 @@ HELD = "libnvc-shim.so"
 @pytest.fixture(autouse=True)
 def forgotten(bed: Bed) -> Iterator[None]:
     yield
+    forget(bed)
+
+
+def forget(bed: Bed) -> None:
     for entry in store.entries()[0]:
         with entry:
             if bed.token in entry.record.container:
@@ -66,6 +71,17 @@ def granted(bed: Bed) -> list[tuple[str, list[str]]]:
             one.close()
 
 
+def limited(bed: Bed) -> dict[str, int]:
+    """The GPUs of the containers' shares, and the memory that they may have of each."""
+    found = store.entries()[0]
+    try:
+        mine = [one.limits() for one in found if bed.token in one.record.container]
+        return {gpu.uuid: gpu.memory for one in mine for gpu in one.gpus}
+    finally:
+        for one in found:
+            one.close()
+
+
 @pytest.mark.parametrize(("name", "view"), [("runc", "hybrid"), ("crun", "v2")])
 def test_the_limit_is_a_quota_of_every_gpu(
     bed: Bed, ask: Callable[[str, str], OciRuntime], uuids: list[str], name: str, view: str
@@ -83,6 +99,27 @@ def test_an_annotation_may_ask_for_more_than_memory(bed: Bed, runc: OciRuntime, 
 
     assert result.code == 0, result.text
     assert [text for text, _ in granted(bed)] == ["mem=1Gi,cap=50%"]
+    assert limited(bed) == dict.fromkeys(uuids[2:4], 1 << 30)  # the limit is the looser one
+
+
+@pytest.mark.parametrize("guard", ["off", "auto"])
+def test_a_limit_of_other_gpus_leaves_the_share_of_the_first(
+    bed: Bed, runc: OciRuntime, uuids: list[str], guard: str
+) -> None:
+    """Attack: the tenant's variables gave it GPU 0 by nvc-hook; the hook for the engine's GPU 1 replaced that share."""
+    rules = f'[agent]\ndirectory = "{bed.directory("none")}"\n[share]\nguard = "{guard}"\n'
+    behind = Wrapped(bed, runc, rules + 'default = "mem=4Gi"\nmaximum = "mem=4Gi"\n', machine=MACHINE)
+    hooks = {"createRuntime": [entry(bed, NAME, "--driver-root", "", "--gpu-id", uuids[1])]}
+    for more, wanted in ((4096, 4096), (1024, 1024), (16384, 16384)):
+        env = [*gpu_env("0"), f"{LIMIT}={more}"]
+        result = behind.run(Container(bed.rootfs(), SHOW, env, hooks))
+        if more > 4096:
+            assert "more than this node gives" in result.text
+            continue
+        assert result.code == 0, result.text
+        assert result.out.endswith("NVCL\n")
+        assert limited(bed) == {uuids[0]: wanted << 20, uuids[1]: wanted << 20}
+        forget(bed)
 
 
 @pytest.mark.parametrize("env", [(), (f"{REQUEST}=1024",)], ids=["nothing", "a request is no limit"])

@@ -13,6 +13,7 @@ from tests.support import sight
 from tests.support.bed import Bed, device_nodes, gpu_env
 from tests.support.bundle import Container
 from tests.support.runtimes import OciRuntime
+from tests.support.wrapped import Wrapped
 
 pytestmark = pytest.mark.system
 
@@ -64,3 +65,16 @@ def test_nvidia_smi_lists_the_one_mig_device(bed: Bed, ask: Callable[[str, str],
     result = bed.run(ask("crun", "v2"), container)
     assert result.code == 0, result.text
     assert [uuid for uuid in uuids if uuid in result.out] == [uuids[1]]
+
+
+@pytest.mark.parametrize("rule", ["default", "maximum"])
+def test_a_whole_gpu_beside_a_mig_device_is_under_the_nodes_rules(bed: Bed, runc: OciRuntime, rule: str) -> None:
+    """Attack: 2,0:0 started with the whole GPU 2, without a share and without the guard that the node requires."""
+    rules = f'[agent]\ndirectory = "{bed.directory("none")}"\n[share]\nguard = "require"\n{rule} = "mem=4Gi"\n'
+    runtime = Wrapped(bed, runc, rules, machine="a100-mig-dev")
+    started = {}
+    for devices in ("2", "2,0:0", "0:0,2", "all", "0:0"):
+        result = runtime.run(Container(bed.rootfs(), ["/bin/echo", "started"], gpu_env(devices)))
+        started[devices] = result.code == 0
+        assert started[devices] or "this node requires a guard for shares" in result.text, result.text
+    assert [devices for devices, is_started in started.items() if is_started] == ["0:0"]

@@ -122,7 +122,20 @@ def test_the_nodes_default_guards_whole_gpus_and_leaves_mig_devices_alone(guard:
     guard.configure('default = "mem=50%"')
     assert guard.is_guarded()
     assert not guard.is_guarded(MIG, ("NVIDIA_VISIBLE_DEVICES=0:0",))
-    assert not guard.is_guarded(MIG, ("NVIDIA_VISIBLE_DEVICES=all",))
+    assert not guard.is_guarded(MIG, ("NVIDIA_VISIBLE_DEVICES=0",))
+    assert guard.is_guarded(MIG, ("NVIDIA_VISIBLE_DEVICES=all",))  # two of its GPUs are whole
+
+
+@pytest.mark.parametrize("rule", ["default", "maximum"])
+def test_a_mig_device_keeps_no_whole_gpu_from_the_guard(guard: GuardBench, rule: str) -> None:
+    """Attack: a MIG device beside a whole GPU, and the container started without an agent."""
+    guard.configure(f'{rule} = "mem=4Gi"')
+    asked = ("NVIDIA_VISIBLE_DEVICES=2,0:0",)
+    assert guard.is_guarded(MIG, asked)
+    guard.close()
+    guard.configure(f'{rule} = "mem=4Gi"\nguard = "require"')
+    with pytest.raises(PrivilegeError, match="this node requires a guard for shares"):
+        guard.create(MIG, asked)
 
 
 def test_the_nodes_default_looks_at_the_nodes_that_a_cdi_specification_gives(guard: GuardBench) -> None:
@@ -134,6 +147,14 @@ def test_the_nodes_default_looks_at_the_nodes_that_a_cdi_specification_gives(gua
     assert guard.is_guarded(WHOLE, void, hooks=hooks, mounts=[{"destination": "/dev/nvidia0"}])
     assert not guard.is_guarded(MIG, void, hooks=hooks, linux=devices)
     assert not guard.is_guarded(WHOLE, void, hooks=hooks)
+
+
+@pytest.mark.parametrize("words", [["nvc-cdi-hook"], ["nvc-py", "cdi-hook"], ["nvidia-ctk"]])
+def test_the_hook_that_gives_the_share_is_found_in_the_form_of_nvidia_ctk(guard: GuardBench, words: list[str]) -> None:
+    program = "/usr/bin/nvc-py" if "cdi-hook" in words else "/usr/bin/nvc-cdi-hook"
+    hooks = {"createContainer": [{"path": program, "args": [*words, "hook", "share"]}]}
+    devices = {"devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]}
+    assert guard.is_guarded(WHOLE, ("NVIDIA_VISIBLE_DEVICES=void",), hooks=hooks, linux=devices, **ASKS)
 
 
 def test_a_maximum_that_takes_nothing_away_brings_no_filter(guard: GuardBench) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hook.cdi import _ARGUMENTS, HOOKS, THEN, _share_fields, serve
+from hook.cdi import _ARGUMENTS, HOOKS, THEN, _read, _share_fields, serve
 from hook.state import State
 from nvc.cdi import generate
 from tests.support import injection
@@ -147,8 +147,31 @@ def test_what_a_future_hook_applies_is_not_left_out(words: list[str], capfd: pyt
     assert "hint: upgrade nvc-py" in shown
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["noop", THEN, "hook", "apply-foo"], id="nvidia-ctk"),
+        pytest.param(["nvidia-cdi-hook", *MEMORY], id="another program's name"),
+        pytest.param(["--quiet", "hook", *MEMORY], id="global option"),
+        pytest.param(["Apply-foo"], id="upper case"),
+        pytest.param(["apply_cuda_memory_limits", *MEMORY[1:]], id="underscores"),
+        pytest.param(["hook", "APPLY_foo"], id="both"),
+    ],
+)
+def test_nor_is_it_in_another_spelling(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """Attack: left out with a warning, so the container had no limit."""
+    assert serve(words, -1) == 1
+    assert "the container would be without what it applies" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["noop"], MEMORY])
+def test_the_word_that_nvidia_ctk_has_before_a_name_is_accepted(words: list[str]) -> None:
+    assert _read(["hook", *words]) == _read([*words])
+    assert _read([*words])[0] == words[0]
+
+
 def test_a_share_that_is_decided_later_keeps_the_memory_limit(tmp_path: Path) -> None:
-    """The hook ``share`` of a specification of ours, or of nvc-runtime, is started after it and replaces its share."""
+    """The hook ``share`` of a specification of ours, or of nvc-runtime, is started after it."""
     entries = [{"path": "/usr/bin/nvidia-ctk", "args": ["nvidia-ctk", "hook", *MEMORY]}]
     config = {
         "ociVersion": "1.0.2",

@@ -177,14 +177,32 @@ def test_twice_is_once_and_new_limits_are_written_in_place(place: Path, rootfs: 
 
 @pytest.mark.root
 @isolated
+def test_a_second_step_drops_no_gpu_and_loosens_nothing(place: Path, rootfs: Path) -> None:
+    """Attack: the second step of a start wrote its own GPUs alone, and those of the first had no limit."""
+    other = ResolvedGpu("GPU-00000000-0000-4000-8000-000000000008", 1, 4 << 30)
+    looser = GPU.replace(memory=0, cap=1000, weight=50, priority="high", oversubscribe=True)
+    with container(rootfs) as pid:
+        for gpus, changed in (((GPU,), 5), ((other,), 1), ((looser, other), 0), ((other.replace(memory=1 << 30),), 1)):
+            step = operations(place, limits=LIMITS.replace(gpus=gpus))
+            assert apply(locate(pid, rootfs), "/", step, LOG) == changed
+
+        found = limits.decode((place / "store/abc/limits").read_bytes()).gpus
+        assert found == (GPU.replace(minor=-1), other.replace(minor=-1, memory=1 << 30))
+    with container(rootfs) as pid:  # with the same id, and anew
+        apply(locate(pid, rootfs), "/", operations(place, limits=LIMITS.replace(gpus=(looser,))), LOG)
+        assert limits.decode((place / "store/abc/limits").read_bytes()).gpus == (looser.replace(minor=-1),)
+
+
+@pytest.mark.root
+@isolated
 def test_a_second_configuration_that_fails_keeps_the_limits_of_the_first(place: Path, rootfs: Path) -> None:
     with container(rootfs) as pid:
         apply(locate(pid, rootfs), "/", operations(place), LOG)
-        larger = LIMITS.replace(gpus=(GPU.replace(memory=64 << 30),))
+        other = GPU.replace(memory=1 << 30)
         (place / "x").write_text("")
         broken = BROKEN.replace(host_path=str(place / "x"))
         with pytest.raises(MountError):
-            apply(locate(pid, rootfs), "/", (*operations(place, limits=larger), broken), LOG)
+            apply(locate(pid, rootfs), "/", (*operations(place, limits=LIMITS.replace(gpus=(other,))), broken), LOG)
 
         content = inside(pid, rootfs, "/run/nvc-share/limits").read_bytes()
         assert limits.decode(content).gpus[0].memory == 2 << 30

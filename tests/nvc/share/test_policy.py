@@ -154,8 +154,20 @@ def test_mig_devices_cannot_be_shared_and_rules_leave_them_alone() -> None:
             decide(Policy(), [split], annotation="mem=1Gi", **more)
         assert not decide(rules(default="mem=1Gi"), [split], **more)
         assert not decide(Policy(), [split], annotation="off", **more)
-    rest = decide(rules(default="mem=1Gi"), [split, FIRST])
-    assert [FIRST.uuid] == [one.uuid for one in rest.gpus]
+
+
+@pytest.mark.parametrize("has_mig", [True, False])
+@pytest.mark.parametrize("rule", ["default", "maximum"])
+def test_a_mig_device_takes_no_whole_gpu_out_of_the_rules(rule: str, has_mig: bool) -> None:
+    """Attack: NVIDIA_VISIBLE_DEVICES=2,0:0 had the whole GPU 2, without default, maximum and guard."""
+    split = gpu(0, "00000000:01:00.0", "GPU-00000000-0000-0000-0000-000000000000", mig_device(0, 0, 1, 0, "MIG-1"))
+    policy = rules(**{rule: "mem=1Gi"})
+    found = decide(policy, [FIRST, split], has_mig=has_mig)
+    assert [(FIRST.uuid, GIB)] == [(one.uuid, one.memory) for one in found.gpus]
+    with pytest.raises(InputError, match="off is not allowed"):
+        decide(policy, [FIRST, split], annotation="off", has_mig=has_mig)
+    with pytest.raises(InputError, match="a MIG device cannot be shared"):
+        decide(policy, [FIRST, split], annotation="mem=1Gi", has_mig=has_mig)
 
 
 def test_a_container_without_gpus_has_no_share() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from nvc.base.errors import ContainerError, InputError, PrivilegeError
+from nvc.linux import const, fileflags
 from nvc.share import entry as entry_module
 from nvc.share import limits, region, store
 from nvc.share.limits import Limits
@@ -267,3 +269,81 @@ def test_many_at_once_make_and_remove_whole_entries(directory: str) -> None:
         thread.join()
     assert [] == problems
     assert [] == os.listdir(directory)
+
+
+# What a container with CAP_LINUX_IMMUTABLE does to the files that it can write.
+
+
+def flagged(path: Path, flag: int) -> None:
+    """Set a flag of the file; the test is skipped where the file system has none."""
+    with path.open("rb") as file:
+        try:
+            flags = int.from_bytes(fcntl.ioctl(file, const.FS_IOC_GETFLAGS, bytes(8))[:4], "little")
+            fcntl.ioctl(file, const.FS_IOC_SETFLAGS, (flags ^ flag).to_bytes(8, "little"))
+        except OSError as error:
+            pytest.skip(f"no flags on the file system of {path}: {error.strerror}")
+
+
+@pytest.fixture(params=["/tmp", "/dev/shm"])
+def flags_directory(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A store on the file system of /tmp, and on tmpfs, which /run usually is."""
+    with tempfile.TemporaryDirectory(dir=request.param) as path:
+        yield f"{path}/nvc/share"
+        for file in Path(path).rglob("*"):
+            if file.is_file():
+                directory = os.open(file.parent, os.O_DIRECTORY)
+                fileflags.unlink(directory, file.name)
+                os.close(directory)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("flag", [const.FS_IMMUTABLE_FL, const.FS_APPEND_FL], ids=["immutable", "append-only"])
+def test_a_flag_on_a_file_does_not_keep_an_entry(flag: int, flags_directory: str, ended: int) -> None:
+    """Attack: the next container with a share could not be made, and the files stayed for good."""
+    for key in ("abc", "def"):
+        store.create(StoredShare(key, key, ended, 1), LIMITS, b"", directory=flags_directory)
+    for key, name in (("abc", "region"), ("def", "limits.copy"), ("def", "preload")):
+        flagged(Path(flags_directory, key, name), flag)
+    store.create(
+        StoredShare("abc", "abc", os.getpid(), store.start_time(os.getpid())), LIMITS, b"", directory=flags_directory
+    )
+    assert store.clean(flags_directory) == ["def"]
+    assert os.listdir(flags_directory) == ["abc"]
+    flagged(Path(flags_directory, "abc", "region"), flag)
+    assert store.remove("abc", flags_directory)
+    assert os.listdir(flags_directory) == []
+
+
+def test_an_entry_that_cannot_be_removed_is_in_nobodys_way(
+    make: Make, directory: str, ended: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("abc", ended, 1)
+
+    def refuse(directory: int, name: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fileflags, "unlink", refuse)
+        assert store.clean(directory) == ["abc"]
+        make("abc", os.getpid())
+        assert [name for name in os.listdir(directory) if not name.startswith(".old-")] == ["abc"]
+    store.clean(directory)
+    assert os.listdir(directory) == ["abc"]
+
+
+@pytest.mark.root
+def test_only_regular_files_are_opened_for_their_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe or a device that somebody put there is not touched, and nothing waits for it."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    directory = os.open(tmp_path, os.O_DIRECTORY)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        for name in ("pipe", "link"):
+            with pytest.raises(PermissionError):
+                fileflags.unlink(directory, name)
+    os.close(directory)

@@ -15,6 +15,7 @@
 #include <linux/bpf.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>

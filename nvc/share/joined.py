@@ -1,0 +1,39 @@
+"""The limits after several share steps of one start: nvc-hook, the hooks of CDI specifications, a command. Pure.
+
+Each step knows the GPUs that its own request named and no others, and some requests are the tenant's. So a later step
+adds and tightens; ``nvc-py share set`` is what gives a running container more.
+"""
+
+from __future__ import annotations
+
+from nvc.share.policy import RANK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.share.limits import Limits
+    from nvc.share.model import ResolvedGpu
+
+
+def joined(before: Limits, later: Limits) -> Limits:
+    """Every GPU and node of both, a GPU of both with the tighter of its settings; all else is as ``later`` has it."""
+    known, named = ({gpu.uuid: gpu for gpu in limits.gpus} for limits in (before, later))
+    gpus = [_tighter(gpu, named[uuid]) if uuid in named else gpu for uuid, gpu in known.items()]
+    gpus += [gpu for uuid, gpu in named.items() if uuid not in known]
+    # The order of the GPUs stays: processes count by it.
+    nodes = dict.fromkeys((*before.nodes, *later.nodes))
+    return later.replace(gpus=tuple(gpus), nodes=tuple(nodes), paused=before.paused)
+
+
+def _tighter(before: ResolvedGpu, later: ResolvedGpu) -> ResolvedGpu:
+    return later.replace(
+        memory=_lower(before.memory, later.memory),
+        cap=min(before.cap, later.cap),
+        weight=_lower(before.weight, later.weight),
+        priority=min((before.priority, later.priority), key=lambda word: RANK[word]),
+        oversubscribe=before.oversubscribe and later.oversubscribe,
+    )
+
+
+def _lower(before: int, later: int) -> int:
+    # 0 says nothing.
+    return min(before or later, later or before)
