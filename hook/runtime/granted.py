@@ -9,9 +9,10 @@ import os
 
 from hook import modes, request
 from hook.environment import chosen
-from hook.runtime import hooks, spec
+from hook.runtime import hooks
 from hook.swarm import DEVICES
 from nvc.base.errors import NvcError
+from nvc.cdi.given import given
 from nvc.share.policy import DEFAULT
 from nvc.share.preview import preview
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hook.request import HookRequest
     from hook.runtime.journal import Journal
     from hook.runtime.shares import ShareStep
+    from nvc.cdi.given import Given
     from nvc.inject.api import Context
     from nvc.model import Selection
     from nvc.request.injection import ShareRequest
@@ -47,8 +49,7 @@ def granted(
     A source other than the node's default needs a GPU and no more: the container gets a share, or the hook refuses to
     start it. A failure counts as True: the hook fails in the same way and reports it.
     """
-    minors: set[int] = set()
-    injected, directory = None, found.path
+    injected, directory, reached = None, found.path, None
     try:
         if hooks.present(content, directory):
             injected = _injected(content, found, env, config, directory)
@@ -56,13 +57,13 @@ def granted(
             injected = None
             if step is None:
                 return False
-            minors = _minors(content, directory)
-            if not minors:
+            reached = given(content, directory, step.sim or os.environ.get("NVC_SIM", ""), step.root or config.root)
+            if not reached:
                 return False  # devices of others
         if source != DEFAULT:
             return True
         with _context(config, step if injected is None else None) as context:
-            selection = _selection(context, injected, minors)
+            selection = _selection(context, injected, reached)
             return preview(policy, asked, selection, context.driver_info().platform) is not None
     except NvcError as error:
         journal.debug(f"guard: {error}")
@@ -90,30 +91,12 @@ def _injected(
     return request.complete(names, env, privileged=found.privileged, config=config, device_mounts=found.device_mounts)
 
 
-def _minors(content: dict[str, Any], directory: str) -> set[int]:
-    """Numbers of the GPUs whose nodes a CDI specification gives. A simulated machine's may be mounted files."""
-    linux = spec.section(content, "linux", directory)
-    nodes = [(one, "path") for one in spec.entries(linux, "devices", directory)]
-    nodes += [(one, "destination") for one in spec.entries(content, "mounts", directory)]
-    numbers: set[int] = set()
-    for one, key in nodes:
-        path = one.get(key) if isinstance(one, dict) else None
-        path = os.path.normpath(path) if isinstance(path, str) else ""
-        if path == "/dev" and one.get("type") not in ("tmpfs", "devtmpfs"):
-            numbers.update(range(1000))  # the host's: the hook sees what is there
-        digits = path.removeprefix("/dev/nvidia")
-        if digits != path and digits.isascii() and digits.isdigit() and len(digits) < 4:
-            minor = one.get("minor")  # of a device; its name in the container may be another one
-            numbers.add(minor if isinstance(minor, int) else int(digits))
-    return numbers
-
-
-def _selection(context: Context, injected: HookRequest | None, minors: set[int]) -> Selection:
+def _selection(context: Context, injected: HookRequest | None, reached: Given | None) -> Selection:
     if injected is not None:
         return context.select(injected.devices, injected.mig_config or None, injected.mig_monitor or None)
     from nvc.model import Selection
 
-    return Selection(gpus=tuple(gpu for gpu in context.device_info() if gpu.minor in minors))
+    return Selection(gpus=reached.select(context.device_info()) if reached is not None else ())
 
 
 def _context(config: HookConfig, step: ShareStep | None) -> Context:
