@@ -12,7 +12,7 @@ from hook.environment import chosen
 from hook.runtime import hooks
 from hook.swarm import DEVICES
 from nvc.base.errors import NvcError
-from nvc.cdi.given import given
+from nvc.cdi.given import Given, given
 from nvc.share.policy import DEFAULT
 from nvc.share.preview import preview
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hook.request import HookRequest
     from hook.runtime.journal import Journal
     from hook.runtime.shares import ShareStep
-    from nvc.cdi.given import Given
     from nvc.inject.api import Context
     from nvc.model import Selection
     from nvc.request.injection import ShareRequest
@@ -49,22 +48,25 @@ def granted(
     A source other than the node's default needs a GPU and no more: the container gets a share, or the hook refuses to
     start it. A failure counts as True: the hook fails in the same way and reports it.
     """
-    injected, directory, reached = None, found.path, None
+    directory = found.path
+    ways: list[tuple[HookRequest | Given, ShareStep | None]] = []
     try:
         if hooks.present(content, directory):
             injected = _injected(content, found, env, config, directory)
-        if injected is None or not injected.devices:
-            injected = None
-            if step is None:
-                return False
-            reached = given(content, directory, step.sim or os.environ.get("NVC_SIM", ""), step.root or config.root)
-            if not reached:
-                return False  # devices of others
-        if source != DEFAULT:
-            return True
-        with _context(config, step if injected is None else None) as context:
-            selection = _selection(context, injected, reached)
-            return preview(policy, asked, selection, context.driver_info().platform) is not None
+            if injected is not None and injected.devices:
+                ways.append((injected, None))
+        if step is not None:
+            simulated = step.sim or os.environ.get("NVC_SIM", "")
+            reached = given(content, directory, simulated, step.root or config.root)
+            if reached:  # else: devices of others
+                ways.append((reached, step))
+        if not ways or source != DEFAULT:
+            return bool(ways)
+        for way, told in ways:
+            with _context(config, told) as context:
+                if preview(policy, asked, _selection(context, way), context.driver_info().platform) is not None:
+                    return True
+        return False
     except NvcError as error:
         journal.debug(f"guard: {error}")
         return True
@@ -91,12 +93,12 @@ def _injected(
     return request.complete(names, env, privileged=found.privileged, config=config, device_mounts=found.device_mounts)
 
 
-def _selection(context: Context, injected: HookRequest | None, reached: Given | None) -> Selection:
-    if injected is not None:
-        return context.select(injected.devices, injected.mig_config or None, injected.mig_monitor or None)
+def _selection(context: Context, way: HookRequest | Given) -> Selection:
+    if not isinstance(way, Given):
+        return context.select(way.devices, way.mig_config or None, way.mig_monitor or None)
     from nvc.model import Selection
 
-    return Selection(gpus=reached.select(context.device_info()) if reached is not None else ())
+    return Selection(gpus=way.select(context.device_info()))
 
 
 def _context(config: HookConfig, step: ShareStep | None) -> Context:
