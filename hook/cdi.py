@@ -257,7 +257,7 @@ def _share_fields(current: state.State) -> tuple[tuple[Any, ...], str]:
     content = bundle.parse(bundle.read(current.bundle), current.bundle)
     config = bundle.look(content, current.bundle)
     share, variables = dict(config.annotations).get(bundle.SHARE, current.share), environment.parse(config.env)
-    fields = share, variables, current.bundle, config.seccomp, config.guard_off
+    fields = share, variables, current.bundle, config.seccomp, config.guard_off, content
     if not _gpus(content):
         return fields, ""
     from nvc.base.log import Log

@@ -110,12 +110,20 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
 
 
 def _may_share(content: dict[str, Any]) -> bool:
-    """Whether a hook may give a share of GPUs that the engine gave (CDI): cheap, and yes rather than no."""
+    """Whether a hook may give a share of GPUs, of the engine's (CDI) or of its own: cheap, and yes rather than no."""
     hooks = content.get("hooks")
     stages = [stage for stage in hooks.values() if isinstance(stage, list)] if isinstance(hooks, dict) else []
-    words = (entry.get("args") for stage in stages for entry in stage if isinstance(entry, dict))
-    found = (one for one in words if isinstance(one, list))
-    return any(bundle.SHARE_HOOK in one or bundle.MEMORY_HOOK in one for one in found)
+    entries = [entry for stage in stages for entry in stage if isinstance(entry, dict)]
+    words = [word for entry in entries for key in ("args", "env") for word in _list(entry.get(key))]
+    if any(isinstance(word, str) and word.startswith(f"{swarm.DEVICES}=") for word in words):
+        return True
+    # A shell's command is one word.
+    parts = {part.strip("\"';") for word in words if isinstance(word, str) for part in word.split()}
+    return bundle.SHARE_HOOK in parts or bundle.MEMORY_HOOK in parts
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _here() -> str:

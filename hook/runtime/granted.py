@@ -9,9 +9,10 @@ import os
 
 from hook import modes, request
 from hook.environment import chosen
-from hook.runtime import hooks, spec
+from hook.runtime import hooks
 from hook.swarm import DEVICES
 from nvc.base.errors import NvcError
+from nvc.cdi.given import Given, given
 from nvc.share.policy import DEFAULT
 from nvc.share.preview import preview
 
@@ -47,23 +48,25 @@ def granted(
     A source other than the node's default needs a GPU and no more: the container gets a share, or the hook refuses to
     start it. A failure counts as True: the hook fails in the same way and reports it.
     """
-    minors: set[int] = set()
-    injected, directory = None, found.path
+    directory = found.path
+    ways: list[tuple[HookRequest | Given, ShareStep | None]] = []
     try:
         if hooks.present(content, directory):
             injected = _injected(content, found, env, config, directory)
-        if injected is None or not injected.devices:
-            injected = None
-            if step is None:
-                return False
-            minors = _minors(content, directory)
-            if not minors:
-                return False  # devices of others
-        if source != DEFAULT:
-            return True
-        with _context(config, step if injected is None else None) as context:
-            selection = _selection(context, injected, minors)
-            return preview(policy, asked, selection, context.driver_info().platform) is not None
+            if injected is not None and injected.devices:
+                ways.append((injected, None))
+        if step is not None:
+            simulated = step.sim or os.environ.get("NVC_SIM", "")
+            reached = given(content, directory, simulated, step.root or config.root)
+            if reached:  # else: devices of others
+                ways.append((reached, step))
+        if not ways or source != DEFAULT:
+            return bool(ways)
+        for way, told in ways:
+            with _context(config, told) as context:
+                if preview(policy, asked, _selection(context, way), context.driver_info().platform) is not None:
+                    return True
+        return False
     except NvcError as error:
         journal.debug(f"guard: {error}")
         return True
@@ -90,30 +93,12 @@ def _injected(
     return request.complete(names, env, privileged=found.privileged, config=config, device_mounts=found.device_mounts)
 
 
-def _minors(content: dict[str, Any], directory: str) -> set[int]:
-    """Numbers of the GPUs whose nodes a CDI specification gives. A simulated machine's may be mounted files."""
-    linux = spec.section(content, "linux", directory)
-    nodes = [(one, "path") for one in spec.entries(linux, "devices", directory)]
-    nodes += [(one, "destination") for one in spec.entries(content, "mounts", directory)]
-    numbers: set[int] = set()
-    for one, key in nodes:
-        path = one.get(key) if isinstance(one, dict) else None
-        path = os.path.normpath(path) if isinstance(path, str) else ""
-        if path == "/dev" and one.get("type") not in ("tmpfs", "devtmpfs"):
-            numbers.update(range(1000))  # the host's: the hook sees what is there
-        digits = path.removeprefix("/dev/nvidia")
-        if digits != path and digits.isascii() and digits.isdigit() and len(digits) < 4:
-            minor = one.get("minor")  # of a device; its name in the container may be another one
-            numbers.add(minor if isinstance(minor, int) else int(digits))
-    return numbers
-
-
-def _selection(context: Context, injected: HookRequest | None, minors: set[int]) -> Selection:
-    if injected is not None:
-        return context.select(injected.devices, injected.mig_config or None, injected.mig_monitor or None)
+def _selection(context: Context, way: HookRequest | Given) -> Selection:
+    if not isinstance(way, Given):
+        return context.select(way.devices, way.mig_config or None, way.mig_monitor or None)
     from nvc.model import Selection
 
-    return Selection(gpus=tuple(gpu for gpu in context.device_info() if gpu.minor in minors))
+    return Selection(gpus=way.select(context.device_info()))
 
 
 def _context(config: HookConfig, step: ShareStep | None) -> Context:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hook.bundle import Bundle
     from hook.config import HookConfig
     from hook.runtime.journal import Journal
+    from hook.runtime.shares import ShareStep
     from nvc.guard.protocol import Client
     from nvc.share.policy import Policy
 
@@ -43,13 +44,29 @@ def add(
     not answer.
     """
     step = shares.step(content, env, found.path)
-    # The file that the share step will read: it decides which containers get a share.
-    rules = (step.config if step else "") or own("", os.environ)
+    # Each hook's own file decides which containers get a share of it; several hooks mostly have one.
+    ways: dict[str, ShareStep | None] = {}
+    if hooks.present(content, found.path):
+        ways[hooks.rules(content, found.path) or own("", os.environ)] = None
+    if step is not None:
+        ways[step.config or own("", os.environ)] = step
+    return any(_add(content, found, env, config, identifier, rules, ways[rules], journal) for rules in ways)
+
+
+def _add(
+    content: dict[str, Any],
+    found: Bundle,
+    env: Mapping[str, str],
+    config: HookConfig,
+    identifier: str,
+    rules: str,
+    step: ShareStep | None,
+    journal: Journal,
+) -> bool:
+    """``add``, by the rules in one file, and for one hook where not all read that. Raises as ``add`` does."""
     asked = ShareRequest(dict(found.annotations).get(SHARE, ""), step.share if step else "", dict(env), rules)
     if not asked.may_matter():
         return False
-    if step is None and not hooks.present(content, found.path):
-        return False  # no hook gives it a GPU
     from nvc.share import policyfile
     from nvc.share.preview import preview
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from hook.process import DEFAULT_PATH
-from hook.runtime import spec
-from hook.swarm import DEVICES, MODE
+from hook.runtime import programs, spec
+from hook.swarm import DEVICES, MODE, own
 from nvc.base.errors import InputError
 
 TYPE_CHECKING = False
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Programs that give a container its GPUs when they are started by a hook entry.
 NAMES = ("nvc-hook", "nvidia-container-runtime-hook", "nvidia-container-toolkit")
+#: Where they may be.
+STAGES = ("prestart", "createRuntime", "createContainer")
 _PASSED = ("NVIDIA_CTK_CONFIG_FILE_PATH", "XDG_CONFIG_HOME")
 
 
@@ -69,21 +71,40 @@ def add(
     return True
 
 
-def present(config: dict[str, Any], directory: str) -> bool:
-    """Whether a prestart hook gives GPUs. Raises InputError."""
-    return any(
-        _is_ours(entry) for entry in spec.entries(spec.section(config, "hooks", directory), "prestart", directory)
-    )
+def present(config: dict[str, Any], directory: str, stages: tuple[str, ...] = STAGES) -> bool:
+    """Whether a hook gives GPUs. Raises InputError."""
+    return bool(_ours(config, directory, stages))
 
 
 def variable(config: dict[str, Any], name: str, directory: str) -> str:
-    """A variable of the first prestart hook that gives GPUs, "" when it has none. Raises InputError."""
-    for entry in spec.entries(spec.section(config, "hooks", directory), "prestart", directory):
-        if _is_ours(entry):
-            found = entry.get("env")
-            words = [word for word in found if isinstance(word, str)] if isinstance(found, list) else []
-            return next((word[len(name) + 1 :] for word in words if word.startswith(f"{name}=")), "")
+    """A variable of the first hook that gives GPUs, "" when it has none. Raises InputError."""
+    return next((_environment(entry).get(name, "") for entry in _ours(config, directory)), "")
+
+
+def rules(config: dict[str, Any], directory: str) -> str:
+    """The file with the node's rules that the first hook that gives GPUs reads, "" for the usual one.
+
+    Raises InputError.
+    """
+    for entry in _ours(config, directory):
+        words = programs.words(entry)[1]
+        for at, word in enumerate(words):
+            option, equals, value = word.partition("=")
+            if word.startswith("-") and option.lstrip("-") == "config":
+                return value if equals else "".join(words[at + 1 : at + 2])
+        return own("", _environment(entry))
     return ""
+
+
+def _environment(entry: dict[str, Any]) -> dict[str, str]:
+    """The variables that the hook believes: none at createContainer (``hook.process.sanitise``)."""
+    return {} if "createContainer" in programs.words(entry)[1] else programs.environment(entry)
+
+
+def _ours(config: dict[str, Any], directory: str, stages: tuple[str, ...] = STAGES) -> list[dict[str, Any]]:
+    hooks = config.get("hooks") and spec.section(config, "hooks", directory)
+    lists = (spec.entries(hooks, stage, directory) for stage in stages if hooks and hooks.get(stage))
+    return [entry for entries in lists for entry in entries if _is_ours(entry)]
 
 
 def remove(config: dict[str, Any], directory: str) -> bool:
@@ -98,5 +119,4 @@ def remove(config: dict[str, Any], directory: str) -> bool:
 
 
 def _is_ours(entry: object) -> bool:
-    path = entry.get("path") if isinstance(entry, dict) else None
-    return isinstance(path, str) and os.path.basename(path) in NAMES
+    return not programs.names(entry).isdisjoint(NAMES)

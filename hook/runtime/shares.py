@@ -10,7 +10,7 @@ import os
 
 from hook.bundle import CTK_HOOK, MEMORY_HOOK, SHARE, SHARE_HOOK
 from hook.process import DEFAULT_PATH
-from hook.runtime import hooks, spec
+from hook.runtime import hooks, programs, spec
 from hook.swarm import own as own_config
 from nvc.base.record import Record
 from nvc.request.injection import ShareRequest
@@ -28,6 +28,8 @@ PROGRAM, THEN = "nvc-cdi-hook", "then"
 _BEFORE, _INSIDE = ("prestart", "createRuntime"), ("createContainer",)
 #: Another program that does the same, and its first word then.
 _OTHER = ("nvc-py", "cdi-hook")
+#: NVIDIA's programs, which have a hook MEMORY_HOOK of their own and none that is called SHARE_HOOK.
+_FOREIGN = frozenset(("nvidia-cdi-hook", "nvidia-ctk"))
 
 
 class ShareStep(Record):
@@ -49,7 +51,7 @@ def add(
     rules = own_config("", os.environ)
     if not ShareRequest(dict(found.annotations).get(SHARE, ""), "", dict(env), rules).may_matter():
         return False
-    if hooks.present(content, directory) or present(content, directory):
+    if hooks.present(content, directory, hooks.STAGES[:1]) or present(content, directory):
         return False
     entries = spec.entries(spec.section(content, "hooks", directory), "createContainer", directory)
     simulated = os.environ.get("NVC_SIM", "")
@@ -70,17 +72,19 @@ def add(
 
 def present(content: dict[str, Any], directory: str) -> bool:
     """Whether a createContainer hook gives shares. Raises InputError."""
-    return any(words[0] == SHARE_HOOK for words in _steps(content, _INSIDE, directory))
+    return any(words[0] == SHARE_HOOK for words in _steps(content, _INSIDE, directory, sure=True))
 
 
 def step(content: dict[str, Any], env: Mapping[str, str], directory: str) -> ShareStep | None:
     """What the container's hook that gives shares is told; None: there is none. Raises InputError.
 
     The first ``share`` at createContainer, or ``apply-cuda-memory-limits`` where ``env`` has a limit: that one is of
-    createRuntime, so a ``share`` decides after it, with the same limit unless it is told another share.
+    createRuntime, so a ``share`` decides after it, with the same limit unless it is told another share. An entry counts
+    whose program is ours or cannot be told: without a guard the share is the preloaded library's alone.
     """
-    found = next((_decode(words[1:]) for words in _steps(content, _INSIDE, directory) if words[0] == SHARE_HOOK), None)
-    limits = (_limited(words, env) for words in _steps(content, _BEFORE, directory) if words[0] == MEMORY_HOOK)
+    inside, before = (_steps(content, stages, directory, sure=False) for stages in (_INSIDE, _BEFORE))
+    found = next((_decode(words[1:]) for words in inside if words[0] == SHARE_HOOK), None)
+    limits = (_limited(words, env) for words in before if words[0] == MEMORY_HOOK)
     limited = next((limit for limit in limits if limit), None)
     if found is None or limited is None or found.share:
         return found or limited
@@ -96,27 +100,53 @@ def _limited(words: list[str], env: Mapping[str, str]) -> ShareStep | None:
     return _decode(words[1:]).replace(share=f"mem={most}Mi") if most else None
 
 
-def _steps(content: dict[str, Any], stages: Sequence[str], directory: str) -> list[list[str]]:
-    """The words of each hook that our program carries out at these stages, its name first. Raises InputError."""
+def _steps(content: dict[str, Any], stages: Sequence[str], directory: str, *, sure: bool) -> list[list[str]]:
+    """The words of each hook that our program carries out at these stages, its name first. Raises InputError.
+
+    sure: only where the program is known to be ours; else those follow that may be.
+    """
     found = content.get("hooks") and spec.section(content, "hooks", directory)
     lists = [spec.entries(found, stage, directory) for stage in stages if found and found.get(stage)]
-    return [words for entries in lists for entry in entries for words in _words(entry) if words]
+    entries = [programs.words(entry) for entries in lists for entry in entries]
+    steps = [words for entry, given in entries if given for words in _own(entry, given)]
+    if not sure:
+        steps += [words for entry, given in entries if given for words in _perhaps(entry, given)]
+    return [words for words in steps if words]
 
 
-def _words(entry: object) -> list[list[str]]:
-    """The hooks that one entry carries out, each with its words; none when its program is not ours."""
-    words = entry.get("args") if isinstance(entry, dict) else None
-    if not isinstance(entry, dict) or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        return []
-    names = [os.path.basename(word) for word in (*words[:1], entry.get("path")) if isinstance(word, str)]
+def _own(entry: dict[str, Any], words: list[str]) -> list[list[str]]:
+    """The hooks that an entry of our program carries out, each with its words."""
+    names = programs.chain(str(entry.get("path"))) | {os.path.basename(words[0])}
     if PROGRAM in names:
-        rest = words[1:]
-    elif _OTHER[0] in names and words[1:2] == [_OTHER[1]]:
-        rest = words[2:]
-    else:
+        return _split(words[1:])
+    # Options of the program itself may come before the command.
+    return _split(_after(words, _OTHER[1])) if _OTHER[0] in names else []
+
+
+def _perhaps(entry: dict[str, Any], words: list[str]) -> list[list[str]]:
+    """As ``_own``, where the program is started by another one or is unknown: rather one too many than none."""
+    path = programs.chain(str(entry.get("path")))
+    if PROGRAM in path or _OTHER[0] in path:
         return []
+    variables = programs.environment(entry)
+    # A shell's command is one word.
+    parts = [part.strip("\"';") for word in words for part in word.split()]
+    chains = [programs.chain(part, variables) for part in parts]
+    starts = [at for at, names in enumerate(chains) if PROGRAM in names or parts[at] == _OTHER[1]]
+    if starts:
+        return [step for at in starts for step in _split(parts[at + 1 :])]
+    foreign = _FOREIGN.intersection(path.union(*chains))
+    hooks = (SHARE_HOOK,) if foreign else (SHARE_HOOK, MEMORY_HOOK)
+    return [] if _OTHER[0] in set().union(*chains) else [parts[at:] for at, part in enumerate(parts) if part in hooks]
+
+
+def _after(words: list[str], name: str) -> list[str]:
+    return words[words.index(name) + 1 :] if name in words else []
+
+
+def _split(words: Sequence[str]) -> list[list[str]]:
     found: list[list[str]] = [[]]
-    for word in rest:
+    for word in words:
         if word == THEN:
             found.append([])
         else:

@@ -16,6 +16,7 @@ from nvc.base.errors import InputError, MountError, reason
 from nvc.base.record import Record
 from nvc.cdi import loaderconf
 from nvc.cdi.below import Below
+from nvc.cdi.given import given, minor_of, number
 from nvc.cdi.procfile import cover
 from nvc.container.apply import apply
 from nvc.container.compat import usable
@@ -46,7 +47,8 @@ class HookTarget(Record):
 
     rootfs: absolute path of its root, in our own mount namespace. timeout: seconds, of every wait. identifier: the
     runtime's, or "". share: the annotation that asks for a share, or "". environment: the container's, for a share.
-    bundle, seccomp, guard_off: as in ``nvc.request.injection.ShareRequest``.
+    bundle, seccomp, guard_off: as in ``nvc.request.injection.ShareRequest``. config: config.json, {} where it was not
+    to be read.
     """
 
     rootfs: str
@@ -57,6 +59,7 @@ class HookTarget(Record):
     bundle: str = ""
     seccomp: dict[str, Any] = {}
     guard_off: bool = False
+    config: dict[str, Any] = {}
 
 
 def prepare() -> None:
@@ -142,10 +145,11 @@ def update_application_profile(target: HookTarget, log: Log) -> bool:
 
 
 def share(target: HookTarget, option: str, config_path: str, simulated: str, driver_root: str, log: Log) -> bool:
-    """Limit the container to a share of the GPUs whose nodes it has. True if something was done.
+    """Limit the container to a share of the GPUs that it was given. True if something was done.
 
     option: a share spec that precedes what the container asks for. config_path: file with the node's rules, or "".
-    simulated: directory of a simulated machine, or "". driver_root: where the driver is. Raises NvcError.
+    simulated: directory of a simulated machine, or "". driver_root: where the driver is. Raises NvcError, DeviceError
+    for a GPU that is given and not known.
     """
     about = target.identifier, target.bundle, target.seccomp, target.guard_off
     request = ShareRequest(target.share, option, target.environment, config_path, *about)
@@ -156,13 +160,21 @@ def share(target: HookTarget, option: str, config_path: str, simulated: str, dri
 
     located = _locate(target, log)
     with _open(target) as root:
-        minors = set(_minors(root, files=bool(simulated)))
-    if not minors:
+        # Not the tree alone: a volume over a node hides it there, and takes nothing from the container.
+        seen = _minors(root, files=bool(simulated))
+        reached = given(
+            target.config,
+            target.bundle,
+            simulated,
+            driver_root,
+            seen=seen,
+            inside=lambda path: _inside(root, path),
+        )
+    if not reached:
         return False  # devices of others
     config = Config(root=driver_root or "/", sim=simulated, timeout=target.timeout, inside=True)
     with Context(config, log=log) as context:
-        gpus = tuple(gpu for gpu in context.device_info() if gpu.minor in minors)
-        selection = Selection(gpus=gpus)
+        selection = Selection(gpus=reached.select(context.device_info()))
         driver = context.driver_info()
         _, operations = inject.plan(request, selection, context.host, driver, located.container, log)
     return bool(operations) and bool(apply(located, "/", operations, log))
@@ -215,21 +227,30 @@ def _locate(
 
 
 def _minors(root: Root, *, files: bool = False) -> list[int]:
-    """Numbers of the GPUs whose nodes are there. files: nodes of the simulated machine may be files."""
+    """Numbers of the GPUs whose nodes are in /dev, by any name. files: of the simulated machine they may be files."""
     try:
         names = root.list_directory("/dev")
     except OSError:
         return []
     found = []
     for name in names:
-        digits = name.removeprefix("nvidia")
-        if digits != name and digits.isascii() and digits.isdigit() and len(digits) < 4:
-            try:
-                status = root.stat(f"/dev/{name}", follow=False)
-            except OSError:
-                continue
-            if stat.S_ISCHR(status.st_mode):
-                found.append(os.minor(status.st_rdev))
-            elif files and stat.S_ISREG(status.st_mode):
-                found.append(int(digits))
+        try:
+            status = root.stat(f"/dev/{name}", follow=False)
+        except OSError:
+            continue
+        usual, minor = number(name), minor_of(status)
+        if minor is not None:
+            found.append(minor)
+        elif usual is not None and stat.S_ISCHR(status.st_mode):
+            found.append(os.minor(status.st_rdev))
+        elif usual is not None and files and stat.S_ISREG(status.st_mode):
+            found.append(usual)
     return found
+
+
+def _inside(root: Root, path: str) -> os.stat_result | None:
+    """What is at a path of the container; None where nothing is, or what may not be looked at."""
+    try:
+        return root.stat(path)
+    except OSError:
+        return None
