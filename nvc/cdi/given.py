@@ -1,7 +1,7 @@
 """Which GPUs a container's config.json gives it, by numbers and identities.
 
-Names in the container's /dev say nothing: whoever adds a mount covers a node there or gives it another name, and the
-device rules still let the container make the node anew. Used by nvc-runtime before there is a container and by the
+Names in the container's /dev say nothing: a mount can cover a node there or give it another name, and the device
+rules still let the container make the node anew. Used by nvc-runtime before there is a container and by the
 share step in it: both see the host's files.
 """
 

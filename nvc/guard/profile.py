@@ -38,7 +38,7 @@ _ARGUMENT = ("index", "value", "valueTwo", "op")
 _CALL = "", frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _ARCHITECTURE = "SCMP_ARCH_", frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _FLAG = "SECCOMP_FILTER_FLAG_", frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_")
-#: Annotations that crun obeys, and that leave the filter, the program and who has its descriptors as they are.
+#: Annotations that crun obeys, and that change neither the filter, nor the program, nor where its descriptors go.
 _CRUN, _HARMLESS = (
     "run.oci.",
     (

@@ -12,7 +12,7 @@ from nvc.linux import const
 
 _FLAGS = struct.Struct("@l")
 _KEEP = const.FS_IMMUTABLE_FL | const.FS_APPEND_FL
-#: Opening is to wait for nobody, whatever was put in the file's place.
+#: Opening must not wait, whatever was put in the file's place.
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 

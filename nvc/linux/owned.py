@@ -170,7 +170,7 @@ def _check_server(found: Found, above: os.stat_result, server: str, owners: _Own
 def _check_socket(status: os.stat_result, path: str) -> None:
     if not stat.S_ISSOCK(status.st_mode):
         raise Untrusted(f"{path} is not a socket")
-    # Whoever may write the directory can link the socket of another daemon into it (fs.protected_hardlinks is 0).
+    # Where fs.protected_hardlinks is 0, a user that may write the directory can link another daemon's socket into it.
     if status.st_nlink != 1:
         raise Untrusted(f"{path} is a socket with {status.st_nlink} names")
 

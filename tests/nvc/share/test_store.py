@@ -333,7 +333,7 @@ def test_an_entry_that_cannot_be_removed_is_in_nobodys_way(
 
 @pytest.mark.root
 def test_only_regular_files_are_opened_for_their_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe or a device that somebody put there is not touched, and nothing waits for it."""
+    """A pipe or a device that was put there is not touched, and nothing waits for it."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/etc/passwd")
     directory = os.open(tmp_path, os.O_DIRECTORY)
