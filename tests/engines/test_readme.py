@@ -120,7 +120,10 @@ def test_every_command_is_run_somewhere() -> None:
     assert [line for line in readme.commands() if line not in here and line not in readme.ELSEWHERE] == []
 
 
-FIRST_LINES = ("nvc-py runtime configure", "nvc-py cdi generate", "nvc-py configure", "podman run --runtime")
+FIRST_LINES = (
+    *("nvc-py runtime configure", "nvc-py cdi generate", "nvc-py configure", "podman run --runtime"),
+    "nvc-py sim create",
+)
 
 
 def test_the_engine_is_set_up(reader: Reader) -> None:
@@ -158,6 +161,15 @@ def test_by_hand(reader: Reader) -> None:
     assert result.code == 0, result.text
     assert "/dev/nvidia0" in result.out
     assert '"uuid"' in result.out
+
+
+def test_without_a_gpu(bed: Bed) -> None:
+    place = bed.directory("sim") / "machine"
+    lines = [line.replace("DIR", str(place)) for line in block("nvc-py sim create")]
+    result = bed.call("/bin/sh", "-c", "; ".join(["set -e", f"PATH={bed.commands.directory}:$PATH", *lines]))
+
+    assert result.code == 0, result.text
+    assert "/dev/nvidia0" in result.out
 
 
 def test_a_share(reader: Reader) -> None:
