@@ -60,19 +60,19 @@ def rules(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
             raise _error(f"{key} is no plain text")
     _words(profile.get("architectures") or [], _ARCHITECTURE, "architectures")
     _words(profile.get("flags") or [], _FLAG, "flags")
-    for entry in profile.get("archMap") or []:
-        words = (
-            [entry.get("architecture"), *(entry.get("subArchitectures") or [])] if isinstance(entry, dict) else [None]
-        )
-        _words(words, _ARCHITECTURE, "archMap")
-    found = profile.get("syscalls")
-    if found is None:
+    entries = profile.get("archMap") or []
+    for entry in entries if isinstance(entries, list) else [None]:
+        found = entry if isinstance(entry, dict) else {}
+        _words([found.get("architecture")], _ARCHITECTURE, "archMap")
+        _words(found.get("subArchitectures") or [], _ARCHITECTURE, "archMap")
+    listed = profile.get("syscalls")
+    if listed is None:
         return []
-    if not isinstance(found, list):
+    if not isinstance(listed, list):
         raise _error("syscalls is not a list")
-    for number, rule in enumerate(found):
+    for number, rule in enumerate(listed):
         _check_rule(rule, f"syscalls[{number}]")
-    return found
+    return listed
 
 
 def check_annotations(names: Iterable[str]) -> None:

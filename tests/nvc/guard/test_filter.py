@@ -251,6 +251,9 @@ UNREADABLE_PROFILE: dict[str, dict[str, Any]] = {
     "an architecture in short": {"architectures": [NATIVE, "x32"]},
     "an architecture that ends in C": {"architectures": [NATIVE, "SCMP_ARCH_X32\0a"]},
     "a flag of another kind": {"flags": ["TSYNC"]},
+    "architectures that are no list": {"archMap": 5},
+    "an architecture that is no object": {"archMap": ["SCMP_ARCH_X86"]},
+    "other architectures that are no list": {"archMap": [{"architecture": NATIVE, "subArchitectures": 5}]},
     "an unknown key": {"x-unknown": {"a": 1}},
     "a default that ends in C": {"defaultAction": "SCMP_ACT_ERRNO\0"},
 }

@@ -39,9 +39,20 @@ def test_work_that_hangs_is_given_up_and_ended() -> None:
 
 def has_child() -> bool:
     try:
-        return os.waitpid(-1, os.WNOHANG) is not None
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # it is not reaped here
     except ChildProcessError:
         return False
+    return True
+
+
+def test_a_child_that_ended_late_is_reaped_by_the_next_call() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    bounded._left.add(child)
+    assert leftovers.until(lambda: bounded.run(str, 10) == "" and child not in bounded._left, seconds=30)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child, os.WNOHANG)
 
 
 def test_work_keeps_none_of_our_locks(tmp_path: Path) -> None:
