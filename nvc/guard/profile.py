@@ -34,10 +34,10 @@ _PROFILE = (
 _ENGINES = ("defaultErrno", "archMap", "comment")
 _RULE = ("names", "action", "errnoRet", "args", "comment", "errno", "includes", "excludes", "name")
 _ARGUMENT = ("index", "value", "valueTwo", "op")
-#: How a word begins, and of what characters the rest is.
-_CALL = "", frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
-_ARCHITECTURE = "SCMP_ARCH_", frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
-_FLAG = "SECCOMP_FILTER_FLAG_", frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_")
+#: How a word begins, of what characters the rest is, and what it should be.
+_CALL = "", frozenset("abcdefghijklmnopqrstuvwxyz0123456789_"), "the name of a system call"
+_ARCHITECTURE = "SCMP_ARCH_", frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"), "SCMP_ARCH_..."
+_FLAG = "SECCOMP_FILTER_FLAG_", frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_"), "SECCOMP_FILTER_FLAG_..."
 #: Annotations that crun obeys, and that change neither the filter, nor the program, nor where its descriptors go.
 _CRUN, _HARMLESS = (
     "run.oci.",
@@ -63,8 +63,8 @@ def rules(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
     entries = profile.get("archMap") or []
     for entry in entries if isinstance(entries, list) else [None]:
         found = entry if isinstance(entry, dict) else {}
-        _words([found.get("architecture")], _ARCHITECTURE, "archMap")
-        _words(found.get("subArchitectures") or [], _ARCHITECTURE, "archMap")
+        _words([found.get("architecture")], _ARCHITECTURE, "archMap.architecture")
+        _words(found.get("subArchitectures") or [], _ARCHITECTURE, "archMap.subArchitectures")
     listed = profile.get("syscalls")
     if listed is None:
         return []
@@ -111,12 +111,12 @@ def _known(found: Mapping[str, Any], keys: tuple[str, ...], place: str) -> None:
             raise _error(f"unknown key {place}{key[:40]!r}")
 
 
-def _words(found: object, form: tuple[str, frozenset[str]], place: str) -> None:
-    begin, characters = form
+def _words(found: object, form: tuple[str, frozenset[str], str], place: str) -> None:
+    begin, characters, wanted = form
     for word in found if isinstance(found, list) else [None]:
         rest = word.removeprefix(begin) if isinstance(word, str) else ""
         if not isinstance(word, str) or not word.startswith(begin) or not rest or not characters.issuperset(rest):
-            raise _error(f"{place} has {str(word)[:40]!r}")
+            raise _error(f"{place}: {str(word)[:40]!r} is not {wanted}")
 
 
 def _error(what: str) -> InputError:

@@ -69,13 +69,15 @@ def test_the_runtime_has_the_guard(docker: Docker, agent: RunningAgent) -> None:
 def test_a_users_profile_that_claims_the_guard_starts_nothing(
     docker: Docker, agent: RunningAgent, stranger: Path, way: tuple[str, ...], kind: str
 ) -> None:
-    """Attack (P3, H5): Docker 20.10 keeps the rules of the profile; where it drops the listener, runc refuses them."""
+    """Attack (P3, H5): Docker 20.10 passes the rules on, without the listener that the profile names."""
     profile = docker.place / "seccomp.json"
     profile.write_text(json.dumps(foreign(kind, f"{agent.directory}/listen", str(stranger))))
     result = docker.run([*way, *ASK, f"--security-opt=seccomp={profile}"], ONCE)
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code != 0, result.out) == (True, ""), result.text
+    said = {BY_HOOK: "this node requires a guard for shares", BY_RUNTIME: "it announces calls to a listener already"}
+    assert said[way] in result.text
 
 
 def test_a_name_that_ends_in_c_starts_nothing(docker: Docker) -> None:
