@@ -2,6 +2,7 @@
 #include "books.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -22,21 +23,39 @@ struct guard *guard_create (const char *device_directory)
     if (guard == NULL)
         return NULL;
     guard->event_descriptor = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (guard->event_descriptor < 0) {
+    guard->changed_descriptor = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (guard->event_descriptor < 0 || guard->changed_descriptor < 0) {
         free (guard);
         return NULL;
     }
     pthread_mutex_init (&guard->lock, NULL);
     pthread_mutex_init (&guard->truth_lock, NULL);
     pthread_mutex_init (&guard->witness_lock, NULL);
+    snprintf (guard->devices, sizeof (guard->devices), "%s", device_directory);
     space_begin (guard);
-    guard->truth = truth_open (device_directory);
     keep_start_closing (guard);
-    guard->witness = guard->truth != NULL ? witness_open (device_directory) : NULL;
     return guard;
 }
 
-int guard_sees_driver (const struct guard *guard) { return guard->truth != NULL; }
+struct truth *guard_truth (struct guard *guard)
+{
+    if (!guard->has_truth)
+        guard->truth = truth_open (guard->devices);
+    guard->has_truth = true;
+    return guard->truth;
+}
+
+struct witness *guard_witness (struct guard *guard)
+{
+    pthread_mutex_lock (&guard->witness_lock);
+    if (!guard->has_witness)
+        guard->witness = witness_open (guard->devices);
+    guard->has_witness = true;
+    pthread_mutex_unlock (&guard->witness_lock);
+    return guard->witness;
+}
+
+int guard_sees_driver (const struct guard *guard) { return !guard->has_truth || guard->truth != NULL; }
 
 int guard_sees_exec (const struct guard *guard) { return guard->sees_exec; }
 
@@ -68,6 +87,7 @@ void guard_destroy (struct guard *guard)
     witness_close (guard->witness);
     space_end (guard);
     close (guard->event_descriptor);
+    close (guard->changed_descriptor);
     pthread_mutex_destroy (&guard->truth_lock);
     pthread_mutex_destroy (&guard->witness_lock);
     pthread_mutex_destroy (&guard->lock);
@@ -75,6 +95,25 @@ void guard_destroy (struct guard *guard)
 }
 
 int guard_event_descriptor (const struct guard *guard) { return guard->event_descriptor; }
+
+int guard_changed_descriptor (const struct guard *guard) { return guard->changed_descriptor; }
+
+void guard_changed (struct guard *guard)
+{
+    uint64_t one = 1;
+
+    if (!atomic_exchange (&guard->is_changed, true) && write (guard->changed_descriptor, &one, sizeof (one)) < 0)
+        return; /* it is readable already */
+}
+
+void guard_take_changes (struct guard *guard)
+{
+    uint64_t value;
+
+    if (read (guard->changed_descriptor, &value, sizeof (value)) < 0)
+        value = 0; /* it was not readable */
+    atomic_store (&guard->is_changed, false);
+}
 
 /* Events of one tenant that wait to be read: it shall not fill the table, which is everybody's. */
 #define EVENTS_OF_ONE 64u
@@ -331,7 +370,7 @@ int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_proce
         if (process->serial == 0)
             continue;
         if (count < capacity) {
-            processes[count] = (struct guard_process) { .pid = (uint32_t) process->pid, .clients = process->client_count };
+            processes[count] = (struct guard_process) { .pid = (uint32_t) process->pid, .clients = process->client_count, .start_time = process->start_time };
             memcpy (processes[count].memory, process->truth, sizeof (process->truth));
         }
         count++;

@@ -55,6 +55,7 @@ struct guard_event {
 struct guard_process {
     uint32_t pid; /* host */
     uint32_t clients;
+    uint64_t start_time; /* field 22 of /proc/PID/stat */
     uint64_t memory[SHARE_MAX_GPUS];
 };
 
@@ -69,6 +70,9 @@ int guard_sees_exec (const struct guard *guard);
 void guard_destroy (struct guard *guard);
 /* Readable (eventfd) when events wait. */
 int guard_event_descriptor (const struct guard *guard);
+/* Readable (eventfd) when a tenant's status may have changed, until guard_take_changes; a change then makes it readable again. */
+int guard_changed_descriptor (const struct guard *guard);
+void guard_take_changes (struct guard *guard);
 /* Up to capacity events, oldest first; returns how many. */
 int guard_events (struct guard *guard, struct guard_event *events, uint32_t capacity);
 

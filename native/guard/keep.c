@@ -126,8 +126,7 @@ void keep_before (struct tenant *tenant, const struct rm_call *call)
     size_t count;
 
     tenant->keep.is_client = false;
-    if (tenant->guard->witness == NULL ||
-        (number != FREE && (number != HEAP || word_at (tenant, HEAP_FUNCTION) != HEAP_FREE)))
+    if (number != FREE && (number != HEAP || word_at (tenant, HEAP_FUNCTION) != HEAP_FREE))
         return;
     tenant->keep.is_heap = number == HEAP;
     handle = word_at (tenant, number == FREE ? FREE_HANDLE : HEAP_HANDLE);
@@ -135,6 +134,8 @@ void keep_before (struct tenant *tenant, const struct rm_call *call)
         client = handle; /* a client that frees itself */
     tenant->keep.is_client = client == handle;
     count = rm_pieces (tenant->rm, client, handle, &one, 1);
+    if (count == 0 || guard_witness (tenant->guard) == NULL)
+        return;
     if (count > 1) {
         pieces = calloc (count, sizeof (*pieces));
         if (pieces == NULL)

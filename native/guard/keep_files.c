@@ -130,7 +130,7 @@ static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_p
 {
     struct keep *keep = &tenant->keep;
 
-    if (tenant->guard->witness == NULL)
+    if (count == 0 || guard_witness (tenant->guard) == NULL)
         return;
     pthread_mutex_lock (&tenant->guard->witness_lock);
     for (size_t i = 0; i < count; i++) {

@@ -94,5 +94,6 @@ bool notify_handle (struct tenant *tenant, int listener)
     replay_keep (tenant, &notification, &answer, undelivered);
     tenant->status.handling_ns += guard_now () - began;
     tenant_unlock (tenant);
+    guard_changed (tenant->guard);
     return true;
 }

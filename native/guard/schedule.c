@@ -27,6 +27,7 @@ void schedule_apply (struct tenant *tenant, uint32_t gpu)
             tenant->status.frozen_ns[gpu] += now - tenant->frozen_since[gpu];
         tenant->frozen[gpu] = off;
         tenant->frozen_since[gpu] = now;
+        guard_changed (tenant->guard);
     }
     if (slice != tenant->status.slice[gpu]) {
         tenant->status.slice[gpu] = slice;

@@ -189,10 +189,14 @@ static void *run (void *argument)
         nfds_t count = waited_for (tenant, waited, &timeout);
 
         /* poll, because the kernel's "wake up on the same CPU" does not pass through an epoll descriptor. */
-        if (poll (waited, count, timeout) <= 0)
+        if (poll (waited, count, timeout) <= 0) {
+            guard_changed (tenant->guard); /* something is due */
             continue;
-        if (waited[0].revents != 0)
+        }
+        if (waited[0].revents != 0) {
             handle_events (tenant);
+            guard_changed (tenant->guard);
+        }
         for (nfds_t i = 1; i < count; i++)
             if (waited[i].revents != 0 && ((waited[i].revents & POLLIN) == 0 || !notify_handle (tenant, waited[i].fd)))
                 listener_done (tenant, waited[i].fd);

@@ -173,13 +173,17 @@ struct guard {
     pthread_mutex_t lock; /* tenants[] and events */
     struct tenant *tenants[GUARD_TENANTS];
     unsigned tenant_count;
-    int event_descriptor;
+    int event_descriptor, changed_descriptor;
+    atomic_bool is_changed; /* changed_descriptor is readable */
     struct guard_event events[GUARD_EVENTS];
     unsigned event_count;
+    char devices[256]; /* the directory of the driver's nodes */
+    /* Clients of the driver take milliseconds to be made, so they are made when they are needed first. */
     pthread_mutex_t truth_lock;
     struct truth *truth; /* NULL: no device node could be opened */
     pthread_mutex_t witness_lock; /* after a tenant's lock */
     struct witness *witness; /* NULL as well */
+    bool has_truth, has_witness; /* it was tried */
     int exec_watch; /* a counter as those of space.c, on this process: the first one of a machine takes 10 ms */
     bool sees_exec;
     bool is_needed; /* by the thread of a tenant that was removed, and did not end in time */
@@ -189,6 +193,9 @@ struct guard {
 
 struct seccomp_notif;
 
+/* guard.c: the guard's clients of the driver; NULL: there are none. With truth_lock, and without witness_lock. */
+struct truth *guard_truth (struct guard *guard);
+struct witness *guard_witness (struct guard *guard);
 /* guard.c: a tenant that cannot go away until guard_let_go; NULL: there is none of this number. */
 struct tenant *guard_find (struct guard *guard, uint32_t id);
 void guard_let_go (struct tenant *tenant);
@@ -199,6 +206,8 @@ int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tena
 int guard_release (struct tenant *tenant, int result);
 /* For those who cannot come again. */
 #define GUARD_TELL_NS UINT64_C (1000000000)
+/* What guard_tenant_status says may be different now. */
+void guard_changed (struct guard *guard);
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
 uint64_t guard_now (void); /* CLOCK_MONOTONIC, ns */
 

@@ -34,7 +34,7 @@ static bool look (struct tenant *tenant, struct process *process)
     bool known = false;
 
     pthread_mutex_lock (&tenant->guard->truth_lock);
-    for (uint32_t gpu = 0; tenant->guard->truth != NULL && gpu < tenant->limits.gpu_count; gpu++)
+    for (uint32_t gpu = 0; guard_truth (tenant->guard) != NULL && gpu < tenant->limits.gpu_count; gpu++)
         known |= truth_of_process (tenant->guard->truth, tenant->limits.gpus[gpu].uuid, process->pid,
                                    &process->truth[gpu]) == 0;
     pthread_mutex_unlock (&tenant->guard->truth_lock);

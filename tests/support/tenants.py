@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from nvc.bindings.guard import GpuStatus, Guard, TenantStatus
+from nvc.guard.pages import GpuStatus, TenantStatus
+from nvc.guard.supervisors import Supervisors
 from nvc.share import limits
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
@@ -61,11 +62,11 @@ def between_calls(ask: Callable[[], T]) -> T:
             time.sleep(0.001)
 
 
-def status_now(guard: Guard, tenant: int = 1) -> TenantStatus:
-    """Read anew; Guard.status returns the last one while a call of the driver is in flight. Raises OSError."""
+def status_now(guard: Supervisors, tenant: int = 1) -> TenantStatus:
+    """Published anew; none is while a call of the driver is in flight. Raises OSError."""
 
     def read() -> TenantStatus:
-        guard._status.pop(tenant, None)
+        guard.refresh(tenant)
         return guard.status(tenant)
 
     return between_calls(read)
@@ -84,7 +85,6 @@ def guarded(place: Path, function: Callable[[Tenants], None]) -> None:
 
     def inside(gpu: SimGpu) -> None:
         with Tenants(gpu, place) as tenants:
-            assert tenants.guard.sees_driver
             function(tenants)
 
     with_gpu(place, inside)
@@ -95,7 +95,7 @@ class Tenants:
 
     def __init__(self, gpu: SimGpu, tools: Path) -> None:
         self.gpu, self.tools = gpu, tools
-        self.guard = Guard("/dev")
+        self.guard = Supervisors("/dev")
         self.started: list[subprocess.Popen[str]] = []
         self.listeners = 0
         self.filter = gpu.work / "filter"

@@ -1,0 +1,293 @@
+/*
+ * nvc-monitor before it has a tenant: it accepts what runtimes send to DIRECTORY/listen, so that no listener is lost with an
+ * agent that ends between accepting and starting a tenant. One acceptor at a time (DIRECTORY/accept.lock); it starts the next
+ * one before it waits for the agent. A listener of a container that is guarded already goes to that container's monitor
+ * without the agent.
+ */
+#include "container_state.h"
+#include "monitor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* For a runtime's whole message; for the agent to admit a container, over all restarts of it. */
+#define MESSAGE_MS 5000
+#define ADMIT_MS 60000
+#define RETRY_MS 20
+/* What /proc says of a seccomp listener's descriptor. */
+#define LISTENER "anon_inode:seccomp notify"
+
+struct arrival {
+    struct container_state state;
+    char *text; /* CONTAINER_STATE_MOST bytes of room */
+    size_t size;
+    int files[CHANNEL_DESCRIPTORS];
+    unsigned count;
+    int listener; /* one of files */
+    int pidfd;    /* of state.pid */
+};
+
+static uint64_t now_ms (void)
+{
+    struct timespec now;
+
+    clock_gettime (CLOCK_MONOTONIC, &now);
+    return (uint64_t) now.tv_sec * 1000u + (uint64_t) now.tv_nsec / 1000000u;
+}
+
+static void let_go (struct arrival *arrival)
+{
+    for (unsigned i = 0; i < arrival->count; i++)
+        close (arrival->files[i]);
+    if (arrival->pidfd >= 0)
+        close (arrival->pidfd);
+    arrival->count = 0;
+    arrival->listener = arrival->pidfd = -1;
+}
+
+static bool is_listener (int file)
+{
+    char path[32], found[64];
+    ssize_t size;
+
+    snprintf (path, sizeof (path), "/proc/self/fd/%d", file);
+    size = readlink (path, found, sizeof (found) - 1);
+    found[size > 0 ? size : 0] = '\0';
+    return strcmp (found, LISTENER) == 0;
+}
+
+/* NULL: the whole message is there, with one listener; otherwise what is wrong with it, "" for a connection without any. */
+static const char *receive (int connection, struct arrival *arrival)
+{
+    uint64_t until = now_ms () + MESSAGE_MS;
+
+    for (;;) {
+        struct pollfd waited = { .fd = connection, .events = POLLIN };
+        uint64_t now = now_ms ();
+        unsigned room = CHANNEL_DESCRIPTORS - arrival->count;
+        enum container_state_result result;
+        ssize_t size;
+
+        if (now >= until || poll (&waited, 1, (int) (until - now)) == 0)
+            return "no whole message came within 5 s";
+        size = channel_receive (connection, arrival->text + arrival->size, CONTAINER_STATE_MOST - arrival->size,
+                                arrival->files + arrival->count, &room);
+        if (size < 0)
+            return "its message has too many descriptors";
+        arrival->count += room;
+        arrival->size += (size_t) size;
+        if (size == 0)
+            return arrival->size == 0 ? "" : "its message ends and is not JSON";
+        result = container_state_parse (arrival->text, arrival->size, &arrival->state);
+        if (result == STATE_COMPLETE)
+            break;
+        if (result == STATE_INVALID || arrival->size == CONTAINER_STATE_MOST)
+            return "its message is not JSON, or longer than 1 MiB";
+    }
+    for (unsigned i = 0; i < arrival->count; i++)
+        if (is_listener (arrival->files[i])) {
+            if (arrival->listener >= 0)
+                return "its message has several listeners";
+            arrival->listener = arrival->files[i];
+        }
+    return arrival->listener < 0 ? "its message has no seccomp listener" : NULL;
+}
+
+static int connect_to (const char *directory, const char *name)
+{
+    struct sockaddr_un address;
+    int place = channel_address (directory, name, &address), made = socket (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (place >= 0 && made >= 0 && connect (made, (struct sockaddr *) &address, sizeof (address)) != 0) {
+        close (made);
+        made = -1;
+    }
+    if (place >= 0)
+        close (place);
+    return made;
+}
+
+/* To the monitor of a container that is guarded already. */
+static bool route (const struct monitor *self, const struct arrival *arrival)
+{
+    struct channel_listen request = { .head = { .operation = CHANNEL_LISTEN }, .first = arrival->state.first };
+    struct channel_head answer = { .result = -EPIPE };
+    char directory[2 * CHANNEL_PATH + 32];
+    struct pollfd waited = { .events = POLLIN };
+    unsigned none = 0;
+
+    if (!arrival->state.is_running || arrival->state.id[0] == '\0')
+        return false;
+    snprintf (directory, sizeof (directory), "%s/containers/%s", self->directory, arrival->state.id);
+    waited.fd = connect_to (directory, "monitor");
+    if (waited.fd < 0)
+        return false;
+    if (channel_send (waited.fd, &request, sizeof (request), &arrival->listener, 1) && poll (&waited, 1, MESSAGE_MS) == 1)
+        (void) channel_receive (waited.fd, &answer, sizeof (answer), NULL, &none);
+    close (waited.fd);
+    return answer.result == 0;
+}
+
+/* The next acceptor: no child of this process, so that neither waits for the other. */
+static void start_next (int socket, char **argv)
+{
+    pid_t child = fork ();
+
+    if (child == 0) {
+        if (fork () != 0)
+            _exit (0);
+        setsid ();
+        fcntl (socket, F_SETFD, 0);
+        execv ("/proc/self/exe", argv);
+        _exit (127);
+    }
+    while (child > 0 && waitpid (child, NULL, 0) < 0 && errno == EINTR)
+        continue;
+}
+
+/* The runtime's message and the listener, to the agent. A connection; -1: there is no agent now. */
+static int request_admission (const struct monitor *self, const struct arrival *arrival)
+{
+    struct channel_admit request = { .head = { .operation = CHANNEL_ADMIT }, .descriptors = arrival->count };
+    int connection = connect_to (self->directory, "admit"), files[2] = { -1, arrival->listener };
+    bool is_sent = false;
+
+    if (connection < 0)
+        return -1;
+    files[0] = memfd_create ("nvc-message", MFD_CLOEXEC);
+    if (files[0] >= 0) {
+        is_sent = pwrite (files[0], arrival->text, arrival->size, 0) == (ssize_t) arrival->size &&
+                  channel_send (connection, &request, sizeof (request), files, 2);
+        close (files[0]);
+    }
+    if (is_sent)
+        return connection;
+    close (connection);
+    return -1;
+}
+
+enum admission { ADMISSION_START, ADMISSION_DONE, ADMISSION_LATE };
+
+/* Until an agent has decided. start, plan, connection: for ADMISSION_START. */
+static enum admission admit (const struct monitor *self, const struct arrival *arrival, struct channel_start *start, int *plan,
+                             int *connection)
+{
+    uint64_t until = now_ms () + ADMIT_MS;
+
+    while (now_ms () < until) {
+        struct pollfd waited[2] = { { .events = POLLIN }, { .fd = arrival->listener } };
+        unsigned count = 1;
+        ssize_t size = -1;
+
+        *connection = waited[0].fd = request_admission (self, arrival);
+        if (*connection >= 0 && poll (waited, 2, (int) (until - now_ms ())) > 0 && waited[0].revents != 0)
+            size = channel_receive (*connection, start, sizeof (*start), plan, &count);
+        if (size == sizeof (*start) && count == 1 && start->head.operation == CHANNEL_START)
+            return ADMISSION_START;
+        if (size > 0 && count == 1)
+            close (*plan);
+        if (*connection >= 0)
+            close (*connection);
+        if (size >= (ssize_t) sizeof (start->head) && start->head.operation == CHANNEL_DONE)
+            return ADMISSION_DONE;
+        if ((waited[1].revents & POLLHUP) != 0)
+            return ADMISSION_DONE; /* every process that had the filter has ended */
+        poll (NULL, 0, RETRY_MS);
+    }
+    return ADMISSION_LATE;
+}
+
+/* Without its listener it would run on with a GPU that answers ENOSYS. */
+static void refuse (const struct monitor *self, const struct arrival *arrival)
+{
+    char more[CONTAINER_STATE_ID + 128];
+
+    if (arrival->pidfd >= 0)
+        syscall (SYS_pidfd_send_signal, arrival->pidfd, SIGKILL, NULL, 0);
+    snprintf (more, sizeof (more), "\"container\": \"%s\", \"ended\": %d, \"message\": \"no agent admitted it within %d s\"",
+              arrival->state.id, (int) arrival->state.pid, ADMIT_MS / 1000);
+    monitor_log (self, "refused", more);
+}
+
+/* A container's first listener, or one that no monitor took. The exit status. */
+static int become_monitor (struct monitor *self, struct arrival *arrival)
+{
+    struct channel_start start;
+    int plan, connection, error;
+
+    switch (admit (self, arrival, &start, &plan, &connection)) {
+    case ADMISSION_DONE:
+        return 0;
+    case ADMISSION_LATE:
+        refuse (self, arrival);
+        return 1;
+    case ADMISSION_START:
+        break;
+    }
+    for (unsigned i = 0; i < arrival->count; i++)
+        if (arrival->files[i] != arrival->listener)
+            close (arrival->files[i]);
+    error = monitor_start (self, &start, plan, arrival->listener);
+    close (plan);
+    if (error == 0)
+        return monitor_run (self, connection);
+    /* The agent ends the process, and says why. If it cannot any more, this process does. */
+    channel_reply (connection, error);
+    if (arrival->pidfd >= 0)
+        syscall (SYS_pidfd_send_signal, arrival->pidfd, SIGKILL, NULL, 0);
+    return 1;
+}
+
+int acceptor_run (struct monitor *self, int socket, char **argv)
+{
+    struct arrival arrival = { .listener = -1, .pidfd = -1, .text = malloc (CONTAINER_STATE_MOST) };
+    char path[2 * CHANNEL_PATH], more[160];
+    int lock;
+
+    snprintf (path, sizeof (path), "%s/accept.lock", self->directory);
+    lock = open (path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (lock < 0 || arrival.text == NULL)
+        return 1;
+    while (flock (lock, LOCK_EX) != 0)
+        if (errno != EINTR)
+            return 1;
+    for (;;) {
+        int connection = accept4 (socket, NULL, NULL, SOCK_CLOEXEC);
+        const char *problem;
+
+        if (connection < 0) {
+            if (errno == EINVAL || errno == EBADF)
+                return 0; /* the socket was shut down: there is another one */
+            poll (NULL, 0, RETRY_MS);
+            continue;
+        }
+        arrival.size = 0;
+        problem = monitor_is_root (connection) ? receive (connection, &arrival) : "its user is not root";
+        close (connection);
+        if (problem != NULL) {
+            snprintf (more, sizeof (more), "\"socket\": \"listen\", \"message\": \"%s\"", problem);
+            if (*problem != '\0')
+                monitor_log (self, "refused", more);
+        } else if (!route (self, &arrival)) {
+            arrival.pidfd = arrival.state.pid > 0 ? (int) syscall (SYS_pidfd_open, arrival.state.pid, 0) : -1;
+            start_next (socket, argv);
+            close (lock);
+            close (socket);
+            return become_monitor (self, &arrival);
+        }
+        let_go (&arrival);
+    }
+}

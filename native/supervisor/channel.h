@@ -1,0 +1,75 @@
+/* Packets with descriptors on SOCK_SEQPACKET sockets: between agent and monitor, and between monitor and supervisor. */
+#ifndef NVC_SUPERVISOR_CHANNEL_H
+#define NVC_SUPERVISOR_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* The first word of a packet. nvc/guard/monitor.py has the same numbers; a test compares them. */
+enum channel_operation {
+    CHANNEL_REPLY = 0, /* result; what a request asked for */
+    CHANNEL_START = 1, /* a tenant: struct channel_start; descriptors: plan, and for the supervisor counters and cgroup.kill */
+    CHANNEL_OPEN = 2,  /* reply: struct channel_state; descriptor: counters, for reading */
+    CHANNEL_LISTEN = 3, /* struct channel_listen; descriptor: a listener */
+    CHANNEL_ATTACH = 4, /* struct channel_attach; descriptors: pidfd, then those of the channels */
+    CHANNEL_REMOVE = 5, /* the tenant is over: its channels are started, supervisor and monitor end */
+    CHANNEL_END = 6,    /* the container is to end */
+    CHANNEL_DONE = 7,   /* agent to acceptor: the listener is another monitor's, or its process was ended */
+    CHANNEL_ADMIT = 8,  /* acceptor to agent: struct channel_admit; descriptors: the runtime's message (a memfd), a listener */
+    CHANNEL_PUBLISH = 9, /* monitor to supervisor: counters are of now */
+};
+
+#define CHANNEL_PATH 256u
+#define CHANNEL_DESCRIPTORS 16u
+#define CHANNEL_CHANNELS 1024u
+
+struct channel_head {
+    uint32_t operation;
+    int32_t result; /* of a reply: 0 or -errno */
+};
+struct channel_start {
+    struct channel_head head;
+    uint32_t tenant;
+    int32_t pid;         /* the container's first process, host pid; 0: there is no container */
+    uint64_t start_time; /* its, field 22 of /proc/PID/stat */
+    char devices[CHANNEL_PATH];   /* the directory of the driver's nodes */
+    char directory[CHANNEL_PATH]; /* of the tenant: the monitor's socket is made there; "": none */
+};
+struct channel_listen {
+    struct channel_head head;
+    int32_t first; /* the container's first process, as the runtime says; 0: it does not */
+    uint32_t spare;
+};
+struct channel_admit {
+    struct channel_head head;
+    uint32_t descriptors, spare; /* that came with the message */
+};
+struct channel_state {
+    struct channel_head head;
+    uint32_t tenant, version;
+    int32_t monitor, supervisor; /* pids */
+};
+struct channel_attach {
+    struct channel_head head;
+    uint32_t count, spare;
+    uint64_t device, inode; /* of the control node, as in limits */
+    struct {
+        uint32_t client, subdevice, channel, place; /* place: of its descriptor, among those that came after the pidfd */
+    } channels[CHANNEL_CHANNELS];
+};
+
+struct sockaddr_un;
+/* The address of a socket in this directory, also where the path is longer than an address may be: by a descriptor of the directory,
+ * which is returned; the caller closes it when the address was used. -1: errno. */
+int channel_address (const char *directory, const char *name, struct sockaddr_un *address);
+/* false: with errno. */
+bool channel_send (int socket, const void *packet, size_t size, const int *descriptors, unsigned count);
+/* Bytes; 0: the other end is closed; -1: errno. count: room for descriptors, then how many came. Descriptors beyond the
+ * room are closed and the packet is refused (EMSGSIZE). */
+ssize_t channel_receive (int socket, void *packet, size_t size, int *descriptors, unsigned *count);
+/* CHANNEL_REPLY with this result. */
+bool channel_reply (int socket, int result);
+
+#endif

@@ -1,0 +1,41 @@
+/* The processes of a container, and how all of them are ended. Runs in the monitor; in the supervisor when its monitor died. */
+#ifndef NVC_SUPERVISOR_CONTAINER_H
+#define NVC_SUPERVISOR_CONTAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Opened at the container's start, so that nothing has to be found when it is to end. -1: there is none. */
+struct container {
+    pid_t pid; /* first process, host pid; 0: there is no container */
+    uint64_t start_time;
+    int pidfd;
+    int kill;    /* cgroup.kill of its own cgroup (v2, Linux 5.14) */
+    int procs;   /* cgroup.procs of its own cgroup, of version 2 or of the controller that holds it */
+    int freezer; /* freezer.state of its own cgroup (v1) */
+    bool is_namespace_init; /* pid 1 of a pid namespace of its own: with it the kernel ends all others */
+};
+
+#define CONTAINER_NONE { .pidfd = -1, .kill = -1, .procs = -1, .freezer = -1 }
+
+/* A process that called the driver. */
+struct container_process {
+    uint32_t pid;
+    uint64_t start_time; /* field 22 of /proc/PID/stat */
+};
+
+/* Field 22 of /proc/PID/stat; 0: there is no such process. */
+uint64_t container_start_time (pid_t pid);
+/* 0, or -ESRCH: the process has ended, or the pid is another one's. A cgroup counts as the container's own if nothing but this
+ * process is in it now, and neither the caller nor the root is. */
+int container_open (struct container *container, pid_t pid, uint64_t start_time);
+/* SIGKILL to every process, by the first of these that there is: cgroup.kill; pid 1 of its pid namespace; the v1 freezer with
+ * cgroup.procs; cgroup.procs until it is empty. And to each of `known` that is still the same process. Does not wait for their
+ * ends. Returns what was used, for the log. */
+const char *container_end (const struct container *container, const struct container_process *known, unsigned count);
+/* Whether a process of it, or of `known`, is left that has not exited. */
+bool container_is_left (const struct container *container, const struct container_process *known, unsigned count);
+void container_close (struct container *container);
+
+#endif

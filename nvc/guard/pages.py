@@ -1,0 +1,332 @@
+"""Plan and counters of a tenant (native/supervisor/pages.h): files by which the agent and a supervisor communicate.
+
+Neither waits for the other. Each file holds two copies of its content and the index of the valid one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import time
+
+from nvc.base.record import Record
+from nvc.bindings.reasons import REASONS, word
+
+#: share.h: SHARE_MAX_GPUS, LIMITS_SIZE. guard.h: GUARD_REASONS. pages.h: COUNTERS_EVENTS, COUNTERS_PROCESSES.
+_GPUS, _REASONS, LIMITS_SIZE = 32, 32, 8192
+EVENTS, PROCESSES = 256, 512
+PLAN_MAGIC, COUNTERS_MAGIC, VERSION = 0x504C564E, 0x434C564E, 1
+
+
+class _Phase(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("period", "since", "until", "spare"))
+
+
+class _Plan(ctypes.Structure):
+    _fields_ = (
+        ("generation", ctypes.c_uint64),
+        ("limits", ctypes.c_uint8 * LIMITS_SIZE),
+        ("slice", ctypes.c_uint32 * _GPUS),
+        ("is_frozen", ctypes.c_uint32 * _GPUS),
+        ("phases", _Phase * _GPUS),
+    )
+
+
+class _PlanFile(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("magic", "version", "index", "spare")),
+        ("plans", _Plan * 2),
+    )
+
+
+class _Status(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint64 * _GPUS) for name in ("memory", "managed", "driver_usage")),
+        *((name, ctypes.c_uint32 * _GPUS) for name in ("groups", "slice", "frozen")),
+        ("frozen_ns", ctypes.c_uint64 * _GPUS),
+        *((name, ctypes.c_uint64) for name in ("notifications", "performed", "continued", "refused")),
+        ("reasons", ctypes.c_uint64 * _REASONS),
+        ("handling_ns", ctypes.c_uint64),
+        *((name, ctypes.c_uint32) for name in ("processes", "listeners", "waits_for", "spare")),
+        ("waits_ns", ctypes.c_uint64),
+    )
+
+
+class _Attached(ctypes.Structure):
+    _fields_ = (("frozen_ns", ctypes.c_uint64), ("processes", ctypes.c_uint32), ("frozen", ctypes.c_uint32))
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("pid", "clients")),
+        ("start_time", ctypes.c_uint64),
+        ("memory", ctypes.c_uint64 * _GPUS),
+    )
+
+
+class _Counters(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("generation", "published_ns")),
+        *((name, ctypes.c_uint32) for name in ("is_gone", "sees_driver", "sees_exec", "process_count")),
+        ("status", _Status),
+        ("attached", _Attached),
+        ("processes", _Process * PROCESSES),
+    )
+
+
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("when_ns", ctypes.c_uint64),
+        *((name, ctypes.c_uint32) for name in ("tenant", "reason", "number", "pid")),
+        ("repeated", ctypes.c_uint64),
+    )
+
+
+class _CountersFile(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("magic", "version", "index", "spare")),
+        ("event_count", ctypes.c_uint64),
+        ("events", _Event * EVENTS),
+        ("counters", _Counters * 2),
+    )
+
+
+class GpuStatus(Record):
+    """What a tenant has of one GPU, in the order of its limits.
+
+    memory: bytes charged; managed: of them, mappings of managed memory; driver_usage: bytes that the driver
+    reports, 0 when it was not queried. groups: compute groups. slice: microseconds as last written, 0: libcuda's own.
+    frozen_ns: since the tenant was added.
+    """
+
+    memory: int
+    managed: int
+    driver_usage: int
+    groups: int
+    slice: int
+    frozen: bool
+    frozen_ns: int
+
+
+class TenantStatus(Record):
+    """A tenant: its GPUs, and what was counted since it was added. reasons: (word, count), those above 0.
+
+    waits_for: the process that the guard's thread waits for, 0: none; for so many ns.
+    """
+
+    gpus: tuple[GpuStatus, ...]
+    notifications: int
+    performed: int
+    continued: int
+    refused: int
+    reasons: tuple[tuple[str, int], ...]
+    handling_ns: int
+    processes: int
+    listeners: int
+    waits_for: int = 0
+    waits_ns: int = 0
+
+
+class Event(Record):
+    """Something refused, or answered without being done.
+
+    when_ns: CLOCK_REALTIME. number: the escape, class or control. pid: host's. repeated: how often again, unread.
+    """
+
+    when_ns: int
+    tenant: int
+    reason: str
+    number: int
+    pid: int
+    repeated: int
+
+
+class Plan:
+    """The plan file of a tenant, which only its owner writes. The descriptor is this object's."""
+
+    def __init__(self, descriptor: int, limits: bytes | None = None) -> None:
+        """limits: of a new tenant, for a file that is empty; None: the plan that is there.
+
+        Raises OSError; ValueError for a file that is none of this version.
+        """
+        self.descriptor = descriptor
+        if limits is not None:
+            self._plan = _Plan(generation=1)
+            self._set_limits(limits)
+            self._index = 0
+            head = _PlanFile(magic=PLAN_MAGIC, version=VERSION)
+            head.plans[0] = self._plan
+            self._write(bytes(head), 0)
+            return
+        data = os.pread(descriptor, ctypes.sizeof(_PlanFile), 0)
+        if len(data) != ctypes.sizeof(_PlanFile):
+            raise ValueError(f"a plan of {len(data)} bytes")
+        found = _PlanFile.from_buffer_copy(data)
+        if (found.magic, found.version) != (PLAN_MAGIC, VERSION) or found.index > 1:
+            raise ValueError(f"a plan of version {found.version}")
+        self._index, self._plan = found.index, _Plan.from_buffer_copy(found.plans[found.index])
+
+    @property
+    def generation(self) -> int:
+        return int(self._plan.generation)
+
+    @property
+    def limits(self) -> bytes:
+        return bytes(self._plan.limits)
+
+    def set_limits(self, limits: bytes) -> None:
+        """Other limits. Raises OSError."""
+        if limits != self.limits:
+            self._set_limits(limits)
+            self._publish()
+
+    def set_slice(self, gpu: int, microseconds: int) -> None:
+        """Raises OSError."""
+        if self._plan.slice[gpu] != microseconds:
+            self._plan.slice[gpu] = microseconds
+            self._publish()
+
+    def set_frozen(self, gpu: int, frozen: bool) -> None:
+        """Raises OSError."""
+        if self._plan.is_frozen[gpu] != int(frozen):
+            self._plan.is_frozen[gpu] = int(frozen)
+            self._publish()
+
+    def set_phase(self, gpu: int, period: int, since: int, until: int) -> None:
+        """When the tenant is on; period 0: always. Raises OSError."""
+        phase = self._plan.phases[gpu]
+        if (phase.period, phase.since, phase.until) != (period, since, until):
+            phase.period, phase.since, phase.until = period, since, until
+            self._publish()
+
+    def phase(self, gpu: int) -> tuple[int, int, int]:
+        """(period, since, until)."""
+        phase = self._plan.phases[gpu]
+        return phase.period, phase.since, phase.until
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def _set_limits(self, limits: bytes) -> None:
+        if len(limits) != LIMITS_SIZE:
+            raise ValueError(f"limits of {len(limits)} bytes")
+        ctypes.memmove(self._plan.limits, limits, LIMITS_SIZE)
+
+    def _publish(self) -> None:
+        self._plan.generation += 1
+        index = 1 - self._index
+        self._write(bytes(self._plan), _PlanFile.plans.offset + index * ctypes.sizeof(_Plan))
+        self._write(index.to_bytes(4, "little"), _PlanFile.index.offset)
+        self._index = index
+
+    def _write(self, data: bytes, at: int) -> None:
+        if os.pwrite(self.descriptor, data, at) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class Counters:
+    """The counters of a tenant. What the supervisor wrote is not trusted: numbers, of which only some are used."""
+
+    def __init__(self, descriptor: int, gpus: int) -> None:
+        """The descriptor is this object's. gpus: how many the tenant's limits name."""
+        self._descriptor = descriptor
+        self._gpus = min(gpus, _GPUS)
+        self._events = 0
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    @property
+    def generation(self) -> int:
+        """Of the plan that is in force. Raises OSError."""
+        return int(self._read().generation)
+
+    @property
+    def gone(self) -> bool:
+        """Whether no listener, process or memory of the tenant is left. Raises OSError."""
+        return bool(self._read().is_gone)
+
+    @property
+    def sees(self) -> tuple[bool, bool]:
+        """Whether the driver can be asked what processes hold; whether an execve is reported. Raises OSError."""
+        found = self._read()
+        return bool(found.sees_driver), bool(found.sees_exec)
+
+    @property
+    def attached(self) -> tuple[int, bool, int]:
+        """(living processes, whether they are frozen, nanoseconds that they were). Raises OSError."""
+        found = self._read()
+        return found.attached.processes, bool(found.attached.frozen), self._frozen_ns(found, found.attached)
+
+    def status(self) -> TenantStatus:
+        """As it was published last. Raises OSError."""
+        found = self._read()
+        got = found.status
+        now = time.monotonic_ns() - found.published_ns
+        gpus = tuple(
+            GpuStatus(
+                got.memory[index],
+                got.managed[index],
+                got.driver_usage[index],
+                got.groups[index],
+                got.slice[index],
+                bool(got.frozen[index]),
+                got.frozen_ns[index] + (max(0, now) if got.frozen[index] else 0),
+            )
+            for index in range(self._gpus)
+        )
+        reasons = tuple((text, got.reasons[index]) for index, text in enumerate(REASONS) if got.reasons[index])
+        counted = (got.notifications, got.performed, got.continued, got.refused)
+        waits = got.waits_for, got.waits_ns + (max(0, now) if got.waits_for else 0)
+        return TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners, *waits)
+
+    def processes(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """(host pid, bytes a GPU, as last reported by the driver) of processes with driver calls. Raises OSError."""
+        found = self._read()
+        return tuple((one.pid, tuple(one.memory[: self._gpus])) for one in found.processes[: found.process_count])
+
+    def events(self) -> list[Event]:
+        """Those since the last time, oldest first; what the ring has lost is left out. Raises OSError."""
+        at = _CountersFile.event_count.offset
+        count = int.from_bytes(os.pread(self._descriptor, 8, at), "little")
+        if count == self._events:
+            return []
+        data = os.pread(self._descriptor, ctypes.sizeof(_Event) * EVENTS, _CountersFile.events.offset)
+        again = int.from_bytes(os.pread(self._descriptor, 8, at), "little")
+        first = max(min(self._events, count), again - EVENTS)
+        ring = (_Event * EVENTS).from_buffer_copy(data.ljust(ctypes.sizeof(_Event) * EVENTS, b"\0"))
+        found = []
+        for number in range(first, min(count, first + EVENTS)):
+            one = ring[number % EVENTS]
+            found.append(Event(one.when_ns, one.tenant, word(one.reason), one.number, one.pid, one.repeated))
+        self._events = count
+        return found
+
+    def skip_events(self) -> None:
+        """Those that are there were read, by the agent before this one. Raises OSError."""
+        self._events = int.from_bytes(os.pread(self._descriptor, 8, _CountersFile.event_count.offset), "little")
+
+    def _read(self) -> _Counters:
+        size = ctypes.sizeof(_Counters)
+        while True:
+            head = os.pread(self._descriptor, _CountersFile.event_count.offset, 0)
+            if len(head) < _CountersFile.event_count.offset:
+                raise OSError(errno.EBADMSG, "counters without a head")
+            magic, version, index, _ = (int.from_bytes(head[at : at + 4], "little") for at in range(0, 16, 4))
+            if (magic, version) != (COUNTERS_MAGIC, VERSION) or index > 1:
+                raise OSError(errno.EBADMSG, f"counters of version {version}")
+            at = _CountersFile.counters.offset + index * size
+            data = os.pread(self._descriptor, _Counters.processes.offset, at)
+            found = _Counters.from_buffer_copy(data.ljust(size, b"\0"))
+            found.process_count = min(found.process_count, PROCESSES)
+            if found.process_count:
+                more = os.pread(
+                    self._descriptor, found.process_count * ctypes.sizeof(_Process), at + _Counters.processes.offset
+                )
+                ctypes.memmove(ctypes.addressof(found) + _Counters.processes.offset, more, len(more))
+            if int.from_bytes(os.pread(self._descriptor, 4, _CountersFile.index.offset), "little") == index:
+                return found
+
+    def _frozen_ns(self, found: _Counters, of: _Attached) -> int:
+        return int(of.frozen_ns) + (max(0, time.monotonic_ns() - found.published_ns) if of.frozen else 0)
