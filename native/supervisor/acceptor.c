@@ -17,6 +17,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -211,14 +212,14 @@ static enum admission admit (const struct monitor *self, const struct arrival *a
 }
 
 /* Without its listener it would run on with a GPU that answers ENOSYS. */
-static void refuse (const struct monitor *self, const struct arrival *arrival)
+static void refuse (const struct monitor *self, const struct arrival *arrival, const char *why)
 {
     char more[CONTAINER_STATE_ID + 128];
 
     if (arrival->pidfd >= 0)
         syscall (SYS_pidfd_send_signal, arrival->pidfd, SIGKILL, NULL, 0);
-    snprintf (more, sizeof (more), "\"container\": \"%s\", \"ended\": %d, \"message\": \"no agent admitted it within %d s\"",
-              arrival->state.id, (int) arrival->state.pid, ADMIT_MS / 1000);
+    snprintf (more, sizeof (more), "\"container\": \"%s\", \"ended\": %d, \"message\": \"%s\"", arrival->state.id,
+              (int) arrival->state.pid, why);
     monitor_log (self, "refused", more);
 }
 
@@ -232,7 +233,7 @@ static int become_monitor (struct monitor *self, struct arrival *arrival)
     case ADMISSION_DONE:
         return 0;
     case ADMISSION_LATE:
-        refuse (self, arrival);
+        refuse (self, arrival, "no agent admitted it within a minute");
         return 1;
     case ADMISSION_START:
         break;
@@ -251,26 +252,69 @@ static int become_monitor (struct monitor *self, struct arrival *arrival)
     return 1;
 }
 
-int acceptor_run (struct monitor *self, int socket, char **argv)
+static volatile sig_atomic_t is_stopped;
+
+static void stop (int number)
 {
-    struct arrival arrival = { .listener = -1, .pidfd = -1, .text = malloc (CONTAINER_STATE_MOST) };
-    char path[2 * CHANNEL_PATH], more[160];
-    int lock;
+    (void) number;
+    is_stopped = 1;
+}
+
+/* SIGTERM says that the socket has no name any more: what waits there is refused, and then this process ends. It comes only while
+ * a connection is waited for. */
+static int wait_for_connection (int socket)
+{
+    struct pollfd waited = { .fd = socket, .events = POLLIN };
+    sigset_t none;
+
+    sigemptyset (&none);
+    if (is_stopped)
+        return poll (&waited, 1, 0) == 1 ? accept4 (socket, NULL, NULL, SOCK_CLOEXEC) : -1;
+    if (ppoll (&waited, 1, NULL, &none) != 1 && !is_stopped)
+        return -1;
+    return is_stopped ? wait_for_connection (socket) : accept4 (socket, NULL, NULL, SOCK_CLOEXEC);
+}
+
+/* Who accepts, and on which socket: the agent starts another acceptor where that is not the one at DIRECTORY/listen. */
+static int take_lock (const struct monitor *self, int socket)
+{
+    char path[2 * CHANNEL_PATH], text[64];
+    struct stat found;
+    int lock, size;
 
     snprintf (path, sizeof (path), "%s/accept.lock", self->directory);
     lock = open (path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (lock < 0 || fstat (socket, &found) != 0)
+        return -1;
+    while (flock (lock, LOCK_EX) != 0)
+        if (errno != EINTR || is_stopped)
+            return -1;
+    size = snprintf (text, sizeof (text), "%-10d %-20llu\n", (int) getpid (), (unsigned long long) found.st_ino);
+    return pwrite (lock, text, (size_t) size, 0) == size ? lock : -1;
+}
+
+int acceptor_run (struct monitor *self, int socket, char **argv)
+{
+    struct arrival arrival = { .listener = -1, .pidfd = -1, .text = malloc (CONTAINER_STATE_MOST) };
+    struct sigaction action = { .sa_handler = stop };
+    char more[160];
+    sigset_t ends;
+    int lock;
+
+    sigemptyset (&ends);
+    sigaddset (&ends, SIGTERM);
+    sigaction (SIGTERM, &action, NULL);
+    lock = take_lock (self, socket);
+    sigprocmask (SIG_BLOCK, &ends, NULL);
     if (lock < 0 || arrival.text == NULL)
         return 1;
-    while (flock (lock, LOCK_EX) != 0)
-        if (errno != EINTR)
-            return 1;
     for (;;) {
-        int connection = accept4 (socket, NULL, NULL, SOCK_CLOEXEC);
+        int connection = wait_for_connection (socket);
         const char *problem;
 
         if (connection < 0) {
-            if (errno == EINVAL || errno == EBADF)
-                return 0; /* the socket was shut down: there is another one */
+            if (is_stopped || errno == EINVAL || errno == EBADF)
+                return 0;
             poll (NULL, 0, RETRY_MS);
             continue;
         }
@@ -283,10 +327,15 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
                 monitor_log (self, "refused", more);
         } else if (!route (self, &arrival)) {
             arrival.pidfd = arrival.state.pid > 0 ? (int) syscall (SYS_pidfd_open, arrival.state.pid, 0) : -1;
-            start_next (socket, argv);
-            close (lock);
-            close (socket);
-            return become_monitor (self, &arrival);
+            if (!is_stopped) {
+                start_next (socket, argv);
+                close (lock);
+                close (socket);
+                sigprocmask (SIG_UNBLOCK, &ends, NULL);
+                signal (SIGTERM, SIG_IGN);
+                return become_monitor (self, &arrival);
+            }
+            refuse (self, &arrival, "the agent was stopped");
         }
         let_go (&arrival);
     }

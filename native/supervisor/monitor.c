@@ -31,6 +31,8 @@
 #define NICE_MOST 35u /* RLIMIT_NICE of nice -15 (getrlimit(2)) */
 /* After SIGKILL, before listeners are closed: a thread in state D cannot end sooner than what it waits for. */
 #define END_MS 5000
+/* Without an agent: how often it is looked whether the tenant is over. */
+#define ABANDONED_MS 2000
 
 bool monitor_is_root (int socket)
 {
@@ -144,6 +146,7 @@ static int listen_at (const char *directory)
 static int hold (struct monitor *self, int listener)
 {
     struct channel_listen request = { .head = { .operation = CHANNEL_LISTEN } };
+    char more[64];
     int error;
 
     for (unsigned i = self->listener_count; i-- > 0;) {
@@ -161,6 +164,8 @@ static int hold (struct monitor *self, int listener)
     error = ask (self, &request, sizeof (request), &listener, 1);
     if (error != 0)
         self->listener_count--;
+    snprintf (more, sizeof (more), "\"listeners\": %u, \"error\": %d", self->listener_count, -error);
+    monitor_log (self, "listener", more);
     return error;
 }
 
@@ -183,6 +188,28 @@ static bool send_state (const struct monitor *self, int connection, int result)
     is_sent = channel_send (connection, &state, sizeof (state), &file, 1);
     close (file);
     return is_sent;
+}
+
+/* For an agent that finds neither this process nor the supervisor (nvc/agent/ending.py): the inode and the path of cgroup.kill. */
+static void write_cgroup (const struct monitor *self)
+{
+    char link[32], path[4096], name[CHANNEL_PATH + 16];
+    struct stat found;
+    ssize_t size;
+    int file;
+
+    if (self->container.kill < 0 || self->start.directory[0] == '\0')
+        return;
+    snprintf (link, sizeof (link), "/proc/self/fd/%d", self->container.kill);
+    size = readlink (link, path, sizeof (path) - 1);
+    snprintf (name, sizeof (name), "%s/cgroup", self->start.directory);
+    file = open (name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (size > 0 && file >= 0 && fstat (self->container.kill, &found) == 0) {
+        path[size] = '\0';
+        dprintf (file, "%llu %s\n", (unsigned long long) found.st_ino, path);
+    }
+    if (file >= 0)
+        close (file);
 }
 
 int monitor_start (struct monitor *self, const struct channel_start *start, int plan, int listener)
@@ -209,7 +236,10 @@ int monitor_start (struct monitor *self, const struct channel_start *start, int 
     if (error == 0) {
         snprintf (more, sizeof (more), "\"supervisor\": %d", (int) self->pid);
         monitor_log (self, "monitor", more);
-    }
+        write_cgroup (self);
+    } else
+        while (waitpid (self->pid, NULL, 0) < 0 && errno == EINTR)
+            continue;
     return error;
 }
 
@@ -283,6 +313,34 @@ static void accept_one (struct monitor *self)
         self->connections[self->connection_count++] = connection;
 }
 
+/* Nothing of the tenant is left, and no agent is there that would say so. */
+static bool is_abandoned (struct monitor *self)
+{
+    struct channel_head head = { .operation = CHANNEL_PUBLISH };
+    uint32_t index = 0, is_gone = 0;
+
+    for (unsigned i = 0; i < self->listener_count; i++) {
+        struct pollfd asked = { .fd = self->listeners[i] };
+
+        if (poll (&asked, 1, 0) != 1 || (asked.revents & POLLHUP) == 0)
+            return false;
+    }
+    return ask (self, &head, sizeof (head), NULL, 0) == 0 &&
+           pread (self->counters, &index, sizeof (index), offsetof (struct counters_file, index)) == sizeof (index) && index <= 1 &&
+           pread (self->counters, &is_gone, sizeof (is_gone),
+                  (off_t) (offsetof (struct counters_file, counters) + index * sizeof (struct counters) +
+                           offsetof (struct counters, is_gone))) == sizeof (is_gone) &&
+           is_gone != 0;
+}
+
+static void remove_tenant (struct monitor *self)
+{
+    struct channel_head head = { .operation = CHANNEL_REMOVE };
+
+    self->is_over = true;
+    (void) ask (self, &head, sizeof (head), NULL, 0);
+}
+
 int monitor_run (struct monitor *self, int connection)
 {
     if (connection >= 0) {
@@ -296,8 +354,16 @@ int monitor_run (struct monitor *self, int connection)
 
         for (unsigned i = 0; i < self->connection_count; i++)
             waited[count++] = (struct pollfd) { .fd = self->connections[i], .events = POLLIN };
-        if (poll (waited, count, -1) < 0)
+        switch (poll (waited, count, self->connection_count == 0 ? ABANDONED_MS : -1)) {
+        case -1:
             continue;
+        case 0:
+            if (is_abandoned (self))
+                remove_tenant (self);
+            continue;
+        default:
+            break;
+        }
         if (waited[0].revents != 0)
             break;
         for (unsigned i = self->connection_count; i-- > 0 && !self->is_over;)
@@ -307,13 +373,9 @@ int monitor_run (struct monitor *self, int connection)
             }
         if (waited[1].revents != 0 && !self->is_over)
             accept_one (self);
-        /* Without a directory nobody finds this process again: it ends with its only connection. */
-        if (self->server < 0 && self->connection_count == 0 && !self->is_over) {
-            struct channel_head head = { .operation = CHANNEL_REMOVE };
-
-            (void) ask (self, &head, sizeof (head), NULL, 0);
-            self->is_over = true;
-        }
+        /* Without a directory nothing finds this process again: it ends with its only connection. */
+        if (self->server < 0 && self->connection_count == 0 && !self->is_over)
+            remove_tenant (self);
     }
     if (!self->is_over) {
         if ((self->start.tenant & GUARD_ATTACHED) == 0)

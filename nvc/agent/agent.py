@@ -1,4 +1,7 @@
-"""The agent: puts guard, sockets, keeper and parts together, and runs until it is told to end."""
+"""The agent: puts supervisors, sockets and parts together, and runs until it is told to end.
+
+It is a manager: its end, however it comes, changes nothing for containers that run (docs/internals/supervisor.md).
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,19 @@ import signal
 import socket
 import time
 
-from nvc.agent import peer
+from nvc.agent import admission, peer
+from nvc.agent.admission import Acceptors, AdmissionSocket
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
-from nvc.agent.keeper import NEW, OWN
-from nvc.agent.keeping import Keeping
-from nvc.agent.listener import ListenerSocket
 from nvc.agent.notify import Systemd
 from nvc.agent.scheduler import ScheduledShare
 from nvc.agent.settings import load
-from nvc.agent.stalls import Stalls, release_undead
 from nvc.agent.state import records
 from nvc.agent.tenants import Tenants
-from nvc.agent.thaw import LOCK, thaw
 from nvc.agent.verbs import Verbs
 from nvc.base.errors import AgentError, InputError, NvcError, reason
 from nvc.base.record import Record
-from nvc.bindings.guard import Guard
-from nvc.bindings.reasons import STUCK
+from nvc.guard.supervisors import Supervisors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,20 +38,12 @@ if TYPE_CHECKING:
     from nvc.agent.tenant import Tenant
     from nvc.model import Gpu
 
-#: Seconds between two words to the keeper, two looks at tenants, two readings of events; for another agent to end;
-#: until a keeper that could not be started is tried again.
-BEAT, LOOK, EVENTS, OTHER, KEEPER = 0.15, 0.25, 0.25, 5.0, 0.1
-_BACKLOG = 512
-#: Seconds between two tries to let an agent go that was killed and does not end. Places of a pid in the lock's file.
-_UNDEAD, _PID_DIGITS = 1.0, 10
-#: Places in its table of descriptors from the beginning. The kernel doubles it when it is full, and waits for 8 ms and
-#: more each time once there are threads (fs/file.c, expand_fdtable): in a tenant's call, or while no call is answered.
-_DESCRIPTORS = 8192
-_BLIND = (
-    "execve tracking unavailable (perf_event_open): managed memory mapped before an execve is not accounted while the "
-    "address space is shared"
-)
-_SIGHT = "start the agent with CAP_PERFMON, where perf_event_open is allowed, on a kernel with CONFIG_PERF_EVENTS"
+#: Seconds between two looks at tenants and events; for another agent to end; between two lines to the service manager.
+LOOK, OTHER, FLUSH = 0.25, 5.0, 0.15
+#: The file that the one agent of a directory holds a lock of. Places of its pid there.
+LOCK, _PID_DIGITS = "lock", 10
+#: The sockets that a service manager may open.
+OWN = ("listen", "control")
 
 
 class AgentOptions(Record):
@@ -68,7 +58,7 @@ class AgentOptions(Record):
 class Agent:
     """One a directory. ``run`` does everything; the attributes are for its parts."""
 
-    guard: Guard
+    supervisors: Supervisors
     tenants: Tenants
 
     def __init__(
@@ -82,60 +72,45 @@ class Agent:
         self.parts: list[Part] = []
         self._wanted = list(parts)
         self._end = asyncio.Event()
-        self._later: asyncio.TimerHandle | None = None
-        self._own_sockets = True
-        self._keeper_problem = ""
 
     async def run(self, systemd: Systemd) -> None:
         """Until SIGTERM or SIGINT. Raises NvcError, OSError."""
         records.prepare(self.options.directory)
         lock = _lock(self.options.directory)
-        _raise_descriptors(lock)
-        self._own_sockets = not {name for name, _ in systemd.given} & set(OWN)
+        _raise_descriptors()
+        given = _given(systemd)
         try:
-            with Guard(self.options.devices) as self.guard:
-                self._keeping = Keeping(self.options.directory, systemd)
-                try:
-                    kept = self._keeping.get()
-                except AgentError:  # it was about to end, because there was nothing to keep
-                    self._keeping.again()
-                    kept = self._keeping.get()
-                # What the last one left frozen: its plan ended with it.
-                thaw(self.options.directory, alone=False)
-                sockets = {name: self._socket(name, kept.pop(name, -1)) for name in OWN}
-                await self._serve(kept, sockets, systemd)
+            with Supervisors(self.options.devices, self.options.directory) as self.supervisors:
+                await self._serve(systemd, given)
         finally:
             os.close(lock)
 
-    async def _serve(self, kept: dict[str, int], sockets: dict[str, socket.socket], systemd: Systemd) -> None:
+    async def _serve(self, systemd: Systemd, given: dict[str, int]) -> None:
         loop = asyncio.get_running_loop()
-        options = self.options
-        self.tenants = Tenants(self.guard, self._keeping, self.journal, options.directory, options.shares, self.parts)
-        before = {name: kept.pop(name) for name in tuple(kept) if name.startswith(NEW)}
-        self.tenants.take_over(kept)
-        self._stalls = Stalls(self.guard, self.journal)
+        directory = self.options.directory
+        control = self._control(given.get("control", -1))
+        admitting = admission.bind(f"{directory}/admit", socket.SOCK_SEQPACKET)
+        self._acceptors = Acceptors(directory, self.journal, given.get("listen", -1))
+        self.tenants = Tenants(self.supervisors, self.journal, directory, self.options.shares, self.parts)
+        self.tenants.take_over()
         for part in self._wanted:
             await part.start(self)
             self.parts.append(part)
         handlers: dict[str, Handler] = dict(Verbs(self).handlers())
         for part in self.parts:
             handlers.update(part.handlers())
-        listening = ListenerSocket(sockets["listen"], self.tenants.admit, self.journal, self._keeping, before)
-        control = ControlSocket(sockets["control"], handlers, self.journal, lambda: peer.group_id(self.settings.group))
-        loop.add_reader(self.guard.event_descriptor, self._events)
-        loop.add_reader(self._keeping.fileno(), self._keeper_gone)
+        serving = ControlSocket(control, handlers, self.journal, lambda: peer.group_id(self.settings.group))
+        admissions = AdmissionSocket(admitting, self.tenants.admit, self.journal)
+        self._acceptors.look()
         for number, act in (
             (signal.SIGTERM, self._end.set),
             (signal.SIGINT, self._end.set),
             (signal.SIGHUP, self._hup),
         ):
             loop.add_signal_handler(number, act)
-        coroutines = (listening.serve(), control.serve(), self._beat(systemd), self._look(), self._end.wait())
+        coroutines = (admissions.serve(), serving.serve(), self._flush(systemd), self._look(), self._end.wait())
         tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-        sees = {"sees_driver": self.guard.sees_driver, "sees_exec": self.guard.sees_exec}
-        self.journal.write("ready", tenants=len(self.tenants), **sees, pid=os.getpid())
-        if not self.guard.sees_exec:
-            self.journal.write("warning", message=_BLIND, hint=_SIGHT)
+        self.journal.write("ready", tenants=len(self.tenants), pid=os.getpid())
         systemd.tell("READY=1", f"STATUS={len(self.tenants)} containers taken over")
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -146,23 +121,15 @@ class Agent:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if self._later is not None:
-                self._later.cancel()
-            loop.remove_reader(self.guard.event_descriptor)
-            if self._keeping.fileno() >= 0:
-                loop.remove_reader(self._keeping.fileno())
-            await self._stop()
+            await self._stop(is_own="control" not in given)
 
-    async def _stop(self) -> None:
+    async def _stop(self, *, is_own: bool) -> None:
         for part in self.parts:
             await part.stop()
         left = len(self.tenants)
-        self._stalls.end(tenant.number for tenant in self.tenants)
-        # Everything frozen is thawed, in-flight calls are answered; later ones wait for the next agent.
-        self.guard.close()
-        self._keeping.leave()
+        self._acceptors.close()
         self.tenants.close()
-        for name in OWN if self._own_sockets else ():
+        for name in ("admit", "control") if is_own else ("admit",):
             try:
                 os.unlink(f"{self.options.directory}/{name}")
             except OSError:
@@ -171,29 +138,30 @@ class Agent:
 
     # What runs all the time.
 
-    async def _beat(self, systemd: Systemd) -> None:
+    async def _flush(self, systemd: Systemd) -> None:
         while True:
-            self._keeping.alive()
             systemd.flush()
-            await asyncio.sleep(BEAT)
+            await asyncio.sleep(FLUSH)
 
     async def _look(self) -> None:
+        problem = ""
         while True:
             await asyncio.sleep(LOOK)
             self.journal.look()
             self.tenants.look()
-            self._stalls.look()
+            self._events()
             for part in self.parts:
                 part.look()
+            try:
+                self._acceptors.look()
+                problem = ""
+            except NvcError as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    self.journal.write("warning", message=problem, hint=error.hint)
 
     def _events(self) -> None:
-        # The guard counts what is repeated meanwhile: a tenant that tries ten thousand times a second makes few lines.
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self.guard.event_descriptor)
-        self._later = loop.call_later(EVENTS, loop.add_reader, self.guard.event_descriptor, self._events)
-        for event in self.guard.events():
-            if event.reason == STUCK:
-                self._stalls.stuck(event.tenant)
+        for event in self.supervisors.events():
             tenant = self.tenants.by_number(event.tenant)
             self.journal.write(
                 "denial",
@@ -205,31 +173,6 @@ class Agent:
                 repeated=event.repeated,
                 when=event.when_ns / 1e9,
             )
-
-    def _keeper_gone(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._keeping.fileno())
-        self.journal.write("keeper-gone")
-        self._keeper_again()
-
-    def _keeper_again(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._end.is_set():
-            return
-        try:
-            self._keeping.again()
-            self.tenants.keep_again()
-            for name in OWN:
-                self._keeping.put(name, self._sockets[name].fileno())
-            self._keeping.alive()
-        except NvcError as error:
-            # As long as /run is full, for instance: told once, tried on.
-            if str(error) != self._keeper_problem:
-                self._keeper_problem = str(error)
-                self.journal.write("warning", message=self._keeper_problem, hint=error.hint)
-            loop.call_later(KEEPER, self._keeper_again)
-            return
-        self._keeper_problem = ""
-        loop.add_reader(self._keeping.fileno(), self._keeper_gone)
 
     def _hup(self) -> None:
         try:
@@ -264,24 +207,13 @@ class Agent:
         """Tenants that are scheduled without the guard."""
         return [tenant for part in self.parts for tenant in part.attached()]
 
-    _sockets: dict[str, socket.socket]
-    _keeping: Keeping
-    _stalls: Stalls
+    _acceptors: Acceptors
 
-    def _socket(self, name: str, descriptor: int) -> socket.socket:
-        """A listening socket: the kept one when it is still the one that has the name, else a new one."""
-        path = f"{self.options.directory}/{name}"
-        made = None
-        if descriptor >= 0:
-            made = socket.socket(fileno=descriptor)
-            if made.getsockname() != path or not os.path.exists(path):
-                made.close()
-                made = None
-        if made is None:
-            made = _bind(path)
-        self._set_mode(name, path)
-        self._keeping.put(name, made.fileno())
-        self.__dict__.setdefault("_sockets", {})[name] = made
+    def _control(self, given: int) -> socket.socket:
+        """The control socket: the service manager's, or a new one."""
+        path = f"{self.options.directory}/control"
+        made = socket.socket(fileno=given) if given >= 0 else admission.bind(path)
+        self._set_mode("control", path)
         return made
 
     def _set_mode(self, name: str, path: str) -> None:
@@ -291,22 +223,16 @@ class Agent:
         os.chmod(path, 0o660 if group >= 0 else 0o600)
 
 
-def _bind(path: str) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    old = os.umask(0o177)
-    try:
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-        made.bind(path)
-        made.listen(_BACKLOG)
-    except OSError as error:
-        made.close()
-        raise AgentError(f"{path}: {reason(error)}", hint=records.advice(error)) from None
-    finally:
-        os.umask(old)
-    return made
+def _given(systemd: Systemd) -> dict[str, int]:
+    """The sockets that the service manager opened, by name; others are closed."""
+    found: dict[str, int] = {}
+    for name, descriptor in systemd.given:
+        if name in OWN and name not in found:
+            found[name] = descriptor
+        else:
+            os.close(descriptor)
+    systemd.given = []
+    return found
 
 
 def _lock(directory: str) -> int:
@@ -315,21 +241,17 @@ def _lock(directory: str) -> int:
         descriptor = os.open(f"{directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise AgentError(f"{directory}/{LOCK}: {reason(error)}", hint=records.advice(error)) from None
-    until, again = time.monotonic() + OTHER, 0.0
+    until = time.monotonic() + OTHER
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.pwrite(descriptor, f"{os.getpid():<{_PID_DIGITS}}\n".encode(), 0)
             return descriptor
         except BlockingIOError:
-            now, holder = time.monotonic(), _holder(descriptor)
-            if now > until:
+            if time.monotonic() > until:
+                hint = f"process {_holder(descriptor) or '?'} holds {directory}/{LOCK}"
                 os.close(descriptor)
-                hint = f"process {holder or '?'} holds {directory}/{LOCK}"
                 raise InputError("an agent runs already", hint=hint) from None
-            # Killed, and kept in the kernel by a container's file system.
-            if now > again and release_undead(holder, directory):
-                again = now + _UNDEAD
         time.sleep(0.02)
 
 
@@ -339,7 +261,6 @@ def _holder(lock: int) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _raise_descriptors(own: int) -> None:
+def _raise_descriptors() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    os.close(fcntl.fcntl(own, fcntl.F_DUPFD_CLOEXEC, min(most, _DESCRIPTORS) - 1))

@@ -1,7 +1,7 @@
 """Processes that are not guarded, scheduled together with tenants that are: verbs attach and detach.
 
 The scheduler sees one thing: tenants by number. Numbers with the bit ATTACHED are processes that were attached, each
-container's or each process's own; their slices are written here, their phases kept by the same thread of the guard's.
+container's or each process's own, with a supervisor that keeps their phases; their slices are written here.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import time
 from nvc.agent.status import StatusTenant, TenantGpu, TenantProcess
 from nvc.base.errors import ContainerError, InputError, NvcError, reason
 from nvc.base.record import DecodeError, Record
-from nvc.bindings.guard import ATTACHED, GpuStatus, TenantStatus
 from nvc.guard import attach, attached
 from nvc.guard.attached import AttachedProcess
+from nvc.guard.pages import GpuStatus, TenantStatus
+from nvc.guard.supervisors import ATTACHED
 from nvc.linux import syscalls
 from nvc.linux.fd import Fd
-from nvc.share import bounded, store
+from nvc.share import bounded, limits, store
 from nvc.share.limits import Limits
 from nvc.share.model import CAP_WHOLE, PROBES, ResolvedGpu
 from nvc.share.spec import parse_gpu
@@ -26,11 +27,11 @@ from rpc.codec import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
     from typing import Any
 
     from nvc.agent.scheduler import Scheduler
-    from nvc.bindings.guard import Guard
+    from nvc.guard.supervisors import Supervisors
 
 
 class AttachedTenant(Record):
@@ -50,13 +51,17 @@ _SECONDS, _LIMIT = 10.0, 1 << 20
 
 
 class Attachments:
-    """The guard as the scheduler wants it, with attached processes beside its tenants. For one thread."""
+    """Supervisors as the scheduler wants them, with attached processes beside guarded tenants. For one thread."""
 
     def __init__(
-        self, guard: Guard, devices: str = "/dev", shares: str = store.DIRECTORY, directory: str = attached.DIRECTORY
+        self,
+        supervisors: Supervisors,
+        devices: str = "/dev",
+        shares: str = store.DIRECTORY,
+        directory: str = attached.DIRECTORY,
     ) -> None:
         """devices: where the driver's nodes are. shares: the store of the shim's regions. directory: for records."""
-        self._guard = guard
+        self._supervisors = supervisors
         self._devices, self._shares, self._directory = devices, shares, directory
         self._tenants: dict[int, AttachedTenant] = {}
         self._slices: dict[int, int] = {}
@@ -69,8 +74,8 @@ class Attachments:
     def status(self, tenant: int) -> TenantStatus:
         """Raises OSError."""
         if not tenant & ATTACHED:
-            return self._guard.status(tenant)
-        alive, frozen, frozen_ns = self._guard.attached(tenant)
+            return self._supervisors.status(tenant)
+        alive, frozen, frozen_ns = self._supervisors.attached(tenant)
         known = self._tenants[tenant]
         groups = sum(len(process.groups) for process in known.processes if attach.is_alive(process))
         gpu = GpuStatus(0, 0, 0, groups, self._slices.get(tenant, 0), frozen, frozen_ns)
@@ -79,7 +84,7 @@ class Attachments:
     def slice(self, tenant: int, gpu: int, microseconds: int) -> None:
         """0: what they had. Raises OSError."""
         if not tenant & ATTACHED:
-            self._guard.slice(tenant, gpu, microseconds)
+            self._supervisors.slice(tenant, gpu, microseconds)
             return
         self._slices[tenant] = microseconds
         for process in self._tenants[tenant].processes:
@@ -90,12 +95,9 @@ class Attachments:
                 if attach.is_alive(process):
                     raise OSError(f"process {process.pid}: {error}") from error
 
-    def plan(self, uuid: bytes, period: int, phases: Sequence[tuple[int, int, int, int]], valid: int) -> None:
+    def phase(self, tenant: int, gpu: int, period: int, since: int, until: int) -> None:
         """Raises OSError."""
-        self._guard.plan(uuid, period, phases, valid)
-
-    def renew(self, valid: int) -> bool:
-        return self._guard.renew(valid)
+        self._supervisors.phase(tenant, gpu, period, since, until)
 
     # For the agent.
 
@@ -131,6 +133,7 @@ class Attachments:
         gpu = ResolvedGpu(uuids.pop(), -1, cap=percent, weight=weight)
         self._tenants[number] = AttachedTenant(number, name, round(time.time(), 3), gpu, kept)
         try:
+            self._supervisors.add(number, limits.encode(Limits((gpu,))), 1)
             for process in kept:
                 await self._add(number, process)
         except BaseException:
@@ -243,7 +246,7 @@ class Attachments:
             if not attach.is_alive(process):
                 raise ContainerError(f"process {process.pid} ended")
             node = process.device, process.inode
-            self._guard.attach(number, pidfd.fileno(), node, [(*one[1:], one[0]) for one in channels])
+            self._supervisors.attach(number, pidfd.fileno(), node, [(*one[1:], one[0]) for one in channels])
 
     def _copies(self, process: AttachedProcess) -> Held:
         return attach.copies(process)
@@ -273,7 +276,7 @@ class Attachments:
         scheduler.forget(number)
         scheduler.update()  # out of the plan before its channels are forgotten
         try:
-            self._guard.detach(number)
+            self._supervisors.remove(number)
         except OSError:
             pass  # it was never added
         for process in known.processes:

@@ -46,7 +46,7 @@ class Scheduling(Part):
         settings = agent.settings
         options = agent.options
         directory = f"{os.path.dirname(options.directory)}/attach"
-        self._attachments = Attachments(agent.guard, options.devices, options.shares, directory)
+        self._attachments = Attachments(agent.supervisors, options.devices, options.shares, directory)
         self._scheduler = Scheduler(
             self._attachments,
             policy=settings.policy,
@@ -64,7 +64,9 @@ class Scheduling(Part):
 
     async def _attach(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         pid, container = request.get("pid"), request.get("container")
-        guarded = {known for tenant in self._agent.tenants for known, _ in self._agent.guard.processes(tenant.number)}
+        guarded = {
+            known for tenant in self._agent.tenants for known, _ in self._agent.supervisors.processes(tenant.number)
+        }
         if (pid is None) == (container is None):
             raise InputError("attach needs pid or container, and not both")
         weight, cap = request.get("weight", 0), request.get("cap", "")

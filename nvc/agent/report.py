@@ -1,4 +1,4 @@
-"""The agent's status: from what guard, store and scheduler know to one value."""
+"""The agent's status: from what supervisors publish and the scheduler knows to one value."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def status(agent: Agent) -> AgentStatus:
 
 def _tenant(agent: Agent, tenant: Tenant) -> StatusTenant:
     """Raises OSError when the guard knows it no more."""
-    found = agent.guard.status(tenant.number)
-    processes = tuple(TenantProcess(pid, memory) for pid, memory in agent.guard.processes(tenant.number))
+    found = agent.supervisors.status(tenant.number)
+    processes = tuple(TenantProcess(pid, memory) for pid, memory in agent.supervisors.processes(tenant.number))
     gpus = []
     for index, (limit, used) in enumerate(zip(tenant.limits.gpus, found.gpus, strict=False)):
         share = agent.shares(tenant, index)

@@ -1,10 +1,8 @@
-"""The schedule of every GPU: from tenants' limits and groups to timeslices and phases, through the guard.
+"""The schedule of every GPU: from tenants' limits and groups to timeslices and phases, in the tenants' plans.
 
-``nvc.guard.scheduling`` decides, the guard writes slices and a thread of its keeps phases
-(native/guard/phase_keeper.c);
-here is what is between them: what was decided last, what has to be written, and when to look again. A plan that is not
-renewed ends by itself within VALID seconds, with every tenant thawed. One that the guard refuses changes nothing: the
-plan before it is renewed and stays in force for the tenants that are in it.
+``nvc.guard.scheduling`` decides, supervisors write slices and keep phases (native/guard/phase_keeper.c); here is what
+is between them: what was decided last, what has to be written, and when to look again. A plan stays in force without
+the agent.
 """
 
 from __future__ import annotations
@@ -16,29 +14,27 @@ import time
 from nvc.base.errors import ContainerError
 from nvc.base.record import Record
 from nvc.guard.scheduling import MOST_PHASES, OWN_US, PERIOD_US, Schedule, Tenant, decide, expected, parse_policy
-from nvc.share.limits import uuid_bytes
 from nvc.share.model import CAP_WHOLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Protocol
 
-    from nvc.bindings.guard import TenantStatus
+    from nvc.guard.pages import TenantStatus
     from nvc.share.limits import Limits
     from nvc.share.model import ResolvedGpu
 
     class SchedulingGuard(Protocol):
-        """What it needs of ``nvc.bindings.guard.Guard``."""
+        """What it needs of ``nvc.guard.supervisors.Supervisors``."""
 
         def status(self, tenant: int) -> TenantStatus: ...
         def slice(self, tenant: int, gpu: int, microseconds: int) -> None: ...
-        def plan(self, uuid: bytes, period: int, phases: Sequence[tuple[int, int, int, int]], valid: int) -> None: ...
-        def renew(self, valid: int) -> bool: ...
+        def phase(self, tenant: int, gpu: int, period: int, since: int, until: int) -> None: ...
 
 
-#: Seconds between looks at the tenants' groups, between renewals at most, and that a plan holds without one.
-LOOK, VALID = 0.1, 1.0
+#: Seconds between looks at the tenants' groups, and at most, however many there are.
+LOOK, LOOK_MOST = 0.1, 0.3
 #: No more of the agent's time than this goes into looking: with thousands of tenants it looks less often.
 EFFORT = 0.1
 #: Seconds over which a share is measured.
@@ -109,7 +105,6 @@ class Scheduler:
         self._shares: dict[tuple[int, str], float] = {}
         self._problems: set[str] = set()
         self._wake: asyncio.Event | None = None
-        self._renewed = 0.0
 
     # What it is told.
 
@@ -188,8 +183,6 @@ class Scheduler:
         tenants: dict[str, list[tuple[int, int, Tenant]]] = {}
         for number in list(self._known):
             known = self._known[number]
-            if self._renewed and self._clock() - self._renewed > VALID / 3:
-                self.renew()  # many tenants that are busy take a millisecond each
             if not self._look(number, known):
                 continue
             for index, gpu in enumerate(known.limits.gpus):
@@ -232,29 +225,42 @@ class Scheduler:
         numbers = {request.name: (number, index) for number, index, request in found}
         for name, part in parts.items():
             self._shares[numbers[name][0], uuid] = part
+        kept = {phase.name for phase in schedule.phases}
+        for name, (number, index) in numbers.items():
+            if name not in kept and self._known[number].slices[index] == NOT_KNOWN:
+                self._phase(number, index, 0, 0, 0)  # of an agent before this one
         self._plan(uuid, schedule, numbers)
         for name, microseconds in schedule.slices:
             self._slice(*numbers[name], microseconds)
 
     def _plan(self, uuid: str, schedule: Schedule, numbers: dict[str, tuple[int, int]]) -> None:
         phases = tuple((*numbers[phase.name], phase.since, phase.until) for phase in schedule.phases)
-        if self._planned.get(uuid, (0, ())) == ((schedule.period, phases) if phases else (0, ())):
+        planned = (schedule.period, phases) if phases else (0, ())
+        before = self._planned.get(uuid, (0, ()))
+        if before == planned:
             return
-        try:
-            if len(phases) > MOST_PHASES:
-                raise OSError(errno.ENOSPC, f"{len(phases)} tenants have one, and {MOST_PHASES} are what can be kept")
-            self._guard.plan(uuid_bytes(uuid), schedule.period, phases, round(VALID * 1000))
-        except (OSError, ValueError) as error:
-            kept = len(self._planned.get(uuid, (0, ()))[1])
+        if len(phases) > MOST_PHASES:
             self._tell(
-                f"GPU {uuid}: caps of tenants that came or changed are not kept: {error}; "
-                f"the plan before, of {kept} tenants, stays in force"
+                f"GPU {uuid}: caps of tenants that came or changed are not kept: {len(phases)} tenants have one, and "
+                f"{MOST_PHASES} are what can be kept; the plan before, of {len(before[1])} tenants, stays in force"
             )
             return
+        kept = {phase[:2] for phase in phases}
+        for number, gpu, _, _ in before[1]:
+            if (number, gpu) not in kept and number in self._known:
+                self._phase(number, gpu, 0, 0, 0)
+        for number, gpu, since, until in phases:
+            self._phase(number, gpu, schedule.period, since, until)
         if phases:
-            self._planned[uuid] = schedule.period, phases
+            self._planned[uuid] = planned
         else:
             self._planned.pop(uuid, None)
+
+    def _phase(self, number: int, gpu: int, period: int, since: int, until: int) -> None:
+        try:
+            self._guard.phase(number, gpu, period, since, until)
+        except OSError as error:
+            self._tell(f"tenant {number}: its cap is not written: {error}")
 
     def _slice(self, number: int, index: int, microseconds: int) -> None:
         known = self._known[number]
@@ -281,14 +287,13 @@ class Scheduler:
     # Its life.
 
     async def run(self) -> None:
-        """Look and renew until the task is cancelled, and then ``stop``."""
+        """Look until the task is cancelled, and then ``stop``."""
         self._wake = asyncio.Event()
         try:
             while True:
                 begin = self._clock()
-                self.renew()
                 self.update()
-                pause = min(max(LOOK, (self._clock() - begin) / EFFORT), VALID / 3)
+                pause = min(max(LOOK, (self._clock() - begin) / EFFORT), LOOK_MOST)
                 try:
                     await asyncio.wait_for(self._wake.wait(), pause)
                 except TimeoutError:
@@ -302,20 +307,8 @@ class Scheduler:
         if self._wake is not None:
             self._wake.set()
 
-    def renew(self) -> None:
-        """Plans hold for VALID seconds more. ``run`` does it."""
-        self._renewed = self._clock()
-        if self._planned and not self._guard.renew(round(VALID * 1000)):
-            self._tell("plans of caps had run out: the agent was held up for longer than a second")
-            self._planned.clear()
-
     def stop(self) -> None:
-        """Every tenant is thawed, and has libcuda's own timeslices again. Raises nothing."""
-        for uuid in list(self._planned):
-            self._plan(uuid, Schedule((), ()), {})
-        for number, known in self._known.items():
-            for index, microseconds in enumerate(known.slices):
-                if microseconds > 0:
-                    self._slice(number, index, 0)
+        """Forget the tenants. What was planned stays in force."""
+        self._planned.clear()
         self._schedules.clear()
         self._shares.clear()

@@ -12,32 +12,29 @@ import os
 import signal
 import time
 
+from nvc.agent import ending
 from nvc.agent.registrations import Registrations
-from nvc.agent.state import channels, inflight, ledger
 from nvc.agent.state import records as tenant_files
 from nvc.agent.state.records import TenantRecord
 from nvc.agent.tenant import Tenant
-from nvc.agent.waiting import Waiting
 from nvc.base.errors import AgentError, ContainerError, InputError, NvcError, reason
-from nvc.linux.restart import restart
 from nvc.share import limits as limits_file
 from nvc.share import store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from nvc.agent.container_state import ContainerProcess
     from nvc.agent.journal import Journal
-    from nvc.agent.keeping import Keeping
     from nvc.agent.part import Part
-    from nvc.bindings.guard import Guard
+    from nvc.guard.supervisors import Connection, Supervisors
     from nvc.share.entry import Entry
     from nvc.share.limits import Limits
 
 #: Seconds that a container's entry may come after its listener: a hook of the engine's own may be slow.
 ENTRY_SECONDS = 3.0
-#: Of a container at a time (TENANT_LISTENERS of native/guard/tenant.h).
+#: Of a container at a time (MONITOR_LISTENERS of native/supervisor/monitor.h).
 LISTENERS = 64
 
 
@@ -45,11 +42,10 @@ class Tenants:
     """All of them, by number. For the agent's one thread."""
 
     def __init__(
-        self, guard: Guard, keeping: Keeping, journal: Journal, directory: str, shares: str, parts: list[Part]
+        self, supervisors: Supervisors, journal: Journal, directory: str, shares: str, parts: list[Part]
     ) -> None:
         """directory: the agent's; shares: the store's. Raises AgentError."""
-        self._guard = guard
-        self._keeping = keeping
+        self._supervisors = supervisors
         self._journal = journal
         self._directory = directory
         self._shares = shares
@@ -86,39 +82,32 @@ class Tenants:
 
     # Coming.
 
-    async def admit(self, process: ContainerProcess, listener: int, connection: str = "") -> None:
-        """A runtime sent a listener, which is ours now. Raises nothing: a container that cannot be guarded is ended.
+    async def admit(self, process: ContainerProcess, listener: int, connection: Connection) -> bool:
+        """An acceptor asks for a container whose listener it holds; ``listener`` is a copy, ours.
 
-        connection: what the keeper calls the one that it came on, which need not be kept any more once the listener is.
+        Returns whether the connection's other end is the tenant's monitor now. Raises nothing: a container that cannot
+        be guarded is ended.
         """
         pinned = _pin(process.pid)  # before anything is waited for: its number can come to mean another one
         try:
             try:
                 self.registrations.arrived(process)
-                entry = await self._entry(process)
-                with entry:
-                    tenant = self._register(entry, process)
-                    self._listen(tenant, tenant.next_name(), listener, connection)
+                with await self._entry(process) as entry:
+                    tenant = self._find(entry, process)
+                    if tenant is None:
+                        self._register(entry, process, connection)
+                    else:
+                        self._listen(tenant, listener)
+                    return tenant is None
             except OSError as error:
                 raise AgentError(f"container {process.container}: {error.strerror or error}") from error
         except NvcError as error:
-            os.close(listener)  # its calls of the driver fail from now on, ENOSYS
             self._refuse(process, pinned, error)
-            return
-        except BaseException:
-            os.close(listener)
-            raise
+            return False
         finally:
+            os.close(listener)
             if pinned >= 0:
                 os.close(pinned)
-        self._journal.write(
-            "listener",
-            container=tenant.name,
-            tenant=tenant.number,
-            pid=process.pid,
-            status=process.status,
-            listeners=len(tenant.listeners),
-        )
 
     async def _entry(self, process: ContainerProcess) -> Entry:
         """Its entry in the store, as soon as there is one. Raises ContainerError."""
@@ -147,58 +136,45 @@ class Tenants:
                 entry.close()
         return wanted
 
-    def _register(self, entry: Entry, process: ContainerProcess) -> Tenant:
-        """The container's tenant, made if it is new. Raises NvcError, OSError."""
+    def _find(self, entry: Entry, process: ContainerProcess) -> Tenant | None:
+        """The container's tenant; an earlier container of its name is over."""
+        first = process.first or entry.record.pid
+        for tenant in self:
+            if tenant.record.key == entry.record.key:
+                if (tenant.record.pid, tenant.record.start_time) == (first, store.start_time(first)):
+                    return tenant
+                self._end(tenant)
+        return None
+
+    def _register(self, entry: Entry, process: ContainerProcess, connection: Connection) -> None:
+        """A new tenant; its monitor is at the other end of the connection. Raises NvcError, OSError."""
         record = entry.record
         first = process.first or record.pid
-        started = store.start_time(first)
-        for tenant in self:
-            if tenant.record.key == record.key:
-                if (tenant.record.pid, tenant.record.start_time) == (first, started):
-                    return tenant
-                self._end(tenant)  # an earlier container of this name
         since = round(time.time(), 3)
-        made = TenantRecord(self._next, record.key, record.container, first, started, since)
+        made = TenantRecord(self._next, record.key, record.container, first, store.start_time(first), since)
         self._next += 1
         tenant = Tenant(made, _limits(entry))
         for part in self._parts:
             part.check(tenant.limits)
         tenant_files.save(self._directory, made)
         try:
-            self._add(tenant)
+            self._supervisors.add(
+                made.number,
+                limits_file.encode(tenant.limits),
+                len(tenant.limits.gpus),
+                connection,
+                (made.pid, made.start_time),
+            )
+            tenant_files.link(self._directory, made)
+        except OSError as error:
+            tenant_files.remove(self._directory, made.number)
+            raise _not_added(tenant, error) from error
         except BaseException:
             tenant_files.remove(self._directory, made.number)
             raise
-        return tenant
+        self._added(tenant)
 
-    def _add(self, tenant: Tenant, listeners: Sequence[int] | None = None, waiting: Waiting | None = None) -> None:
-        """listeners: those of a tenant that is taken over. waiting: threads that wait since before that."""
-        try:
-            self._guard.add(tenant.number, limits_file.encode(tenant.limits), len(tenant.limits.gpus))
-        except OSError as error:
-            raise _not_added(tenant, error) from error
-        try:
-            answered, problem = ledger.keep(self._guard, self._directory, tenant.number, listeners)
-            if problem:
-                self._journal.write("warning", message=problem, container=tenant.name)
-            if waiting is not None:
-                pids = [pid for pid, _ in self._guard.processes(tenant.number)]
-                restart(waiting.of([tenant.record.pid, *pids]))
-            if answered or (listeners is not None and inflight.answer(self._directory, tenant.number, listeners)):
-                self._journal.write("answered", tenant=tenant.number, container=tenant.record.container)
-            noted = inflight.open_file(self._directory, tenant.number)
-            try:
-                self._guard.inflight(tenant.number, noted)
-            finally:
-                os.close(noted)
-            listed = channels.open_file(self._directory, tenant.number)
-            try:
-                self._guard.channels(tenant.number, listed)
-            finally:
-                os.close(listed)
-        except BaseException:
-            self._guard.remove(tenant.number)
-            raise
+    def _added(self, tenant: Tenant) -> None:
         self._by_number[tenant.number] = tenant
         self._journal.write(
             "tenant", container=tenant.name, tenant=tenant.number, pid=tenant.record.pid, gpus=_words(tenant.limits)
@@ -206,25 +182,18 @@ class Tenants:
         for part in self._parts:
             part.added(tenant)
 
-    def _listen(self, tenant: Tenant, name: str, listener: int, connection: str) -> None:
-        """Raises ContainerError, OSError; a tenant without any listener ends by itself."""
+    def _listen(self, tenant: Tenant, listener: int) -> None:
+        """Raises ContainerError, OSError."""
         try:
-            self._keeping.put(name, listener, connection)
-        except AgentError as error:
-            # It went away: another one is started at once, and gets every listener that is here then (keep_again).
-            self._journal.write("warning", message=str(error), container=tenant.name)
-        try:
-            self._guard.listen(tenant.number, listener)
-        except BaseException as error:
-            self._keeping.drop(name)
-            if isinstance(error, OSError) and error.errno == errno.EMFILE and len(tenant.listeners) >= LISTENERS:
+            self._supervisors.listen(tenant.number, listener)
+        except OSError as error:
+            if error.errno == errno.EMFILE:
                 raise ContainerError(
                     f"container {tenant.name}: {LISTENERS} processes that were put into it are there, and it can have "
                     "no more",
                     hint="execute this one when some have ended",
                 ) from error
             raise
-        tenant.listeners[name] = listener
 
     def _refuse(self, process: ContainerProcess, pinned: int, error: NvcError) -> None:
         """Say why, and end the process: without its listener it would run with a GPU that answers nothing."""
@@ -240,50 +209,30 @@ class Tenants:
 
     # Taking over.
 
-    def take_over(self, kept: dict[str, int]) -> None:
-        """The tenants of an agent that ended, with the listeners that were kept: name -> descriptor, ours now.
-
-        Raises AgentError when their files cannot be written: their calls wait for an agent that can.
-        """
+    def take_over(self) -> None:
+        """Find the tenants of the agent before this one again. Raises AgentError when their files cannot be read."""
         records, problems = tenant_files.load(self._directory)
         for problem in problems:
             self._journal.write("warning", message=problem)
-        by_number = {record.number: record for record in records}
-        self._next = max(by_number, default=0) + 1
-        entries = {entry.record.key: entry for entry in store.entries(self._shares)[0]}
-        waiting = Waiting() if kept else None
-        try:
-            for name, listener in sorted(kept.items()):
-                word = name.partition("-")[0]
-                record = by_number.get(int(word)) if word.isdigit() else None
-                entry = entries.get(record.key) if record is not None else None
-                try:
-                    if record is None or entry is None:
-                        raise ContainerError(f"the tenant of the listener {name} is unknown")
-                    tenant = self._by_number.get(record.number)
-                    if tenant is None:
-                        tenant = Tenant(record, _limits(entry))
-                        listeners = [one for other, one in kept.items() if other.partition("-")[0] == word]
-                        self._add(tenant, listeners, waiting)
-                    self._guard.listen(tenant.number, listener)
-                    tenant.listeners[name] = listener
-                except AgentError:
-                    raise
-                except (NvcError, OSError) as error:
-                    self._journal.write("warning", message=f"taking over {name}: {error}")
-                    os.close(listener)
-                    self._keeping.drop(name)
-        finally:
-            for entry in entries.values():
-                entry.close()
-        for number in by_number.keys() - self._by_number.keys():
-            tenant_files.remove(self._directory, number)
+        self._next = max((record.number for record in records), default=0) + 1
+        for record in records:
+            try:
+                self._added(Tenant(record, limits_file.decode(self._supervisors.adopt(record.number))))
+            except (NvcError, OSError, ValueError) as error:
+                self._lost(record, str(error))
 
-    def keep_again(self) -> None:
-        """Give every listener to another keeper. Raises AgentError."""
-        for tenant in self:
-            for name, listener in tenant.listeners.items():
-                self._keeping.put(name, listener)
+    def _lost(self, record: TenantRecord, why: str) -> None:
+        """Neither monitor nor supervisor is left: a container that still runs must not run on unguarded."""
+        ended = ending.end(self._directory, record)
+        tenant_files.remove(self._directory, record.number)
+        if ended:
+            self._journal.write(
+                "supervisor-died",
+                container=record.container or record.key,
+                tenant=record.number,
+                message=why,
+                ended=True,
+            )
 
     # Changing.
 
@@ -296,7 +245,7 @@ class Tenants:
         if found == tenant.limits:
             return True
         try:
-            self._guard.update(tenant.number, limits_file.encode(found))
+            self._supervisors.update(tenant.number, limits_file.encode(found))
         except OSError as error:
             if error.errno == errno.EBUSY:
                 return False  # the next look is soon
@@ -319,13 +268,13 @@ class Tenants:
         """What is due periodically: processes and tenants that are gone, limits files that were changed."""
         for tenant in self:
             try:
-                if self._guard.gone(tenant.number):
+                if self._supervisors.is_lost(tenant.number):
+                    self._forget(tenant)
+                    self._lost(tenant.record, "its monitor is gone")
+                elif self._supervisors.gone(tenant.number):
                     self._end(tenant)
-                    continue
-                # Of processes that were put into a container: guard and keeper have let go of theirs by themselves.
-                for name in tenant.hung_up():
-                    os.close(tenant.listeners.pop(name))
-                self.refresh(tenant)
+                else:
+                    self.refresh(tenant)
             except (NvcError, OSError) as error:
                 if store.start_time(tenant.record.pid) == tenant.record.start_time:
                     self._journal.write("warning", message=str(error), container=tenant.name)
@@ -333,26 +282,34 @@ class Tenants:
     # Going.
 
     def _end(self, tenant: Tenant) -> None:
-        del self._by_number[tenant.number]
         try:
-            status = self._guard.status(tenant.number)
+            status = self._supervisors.status(tenant.number)
             counted: dict[str, object] = {"notifications": status.notifications, "denials": dict(status.reasons)}
+            self._supervisors.remove(tenant.number)
         except OSError:
             counted = {}
-        self._guard.remove(tenant.number)
-        for name, listener in tenant.listeners.items():
-            self._keeping.drop(name)
-            os.close(listener)
+        self._forget(tenant)
         tenant_files.remove(self._directory, tenant.number)
         self._journal.write("gone", container=tenant.name, tenant=tenant.number, **counted)
+
+    def _forget(self, tenant: Tenant) -> None:
+        del self._by_number[tenant.number]
+        try:
+            self._supervisors.forget(tenant.number)
+        except KeyError:
+            pass  # it was removed
         for part in self._parts:
             part.gone(tenant)
 
     def close(self) -> None:
-        """The agent ends: its own copies of listeners go, the keeper's stay."""
+        """The agent ends; tenants and their supervisors go on, but for those of which nothing is left."""
         for tenant in self:
-            for listener in tenant.listeners.values():
-                os.close(listener)
+            try:
+                self._supervisors.refresh(tenant.number)
+                if self._supervisors.gone(tenant.number):
+                    self._end(tenant)
+            except OSError:
+                continue
         self._by_number.clear()
 
 

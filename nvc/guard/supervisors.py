@@ -29,13 +29,15 @@ ATTACHED = 1 << 31
 #: channel.h: enum channel_operation, and its structs.
 REPLY, START, OPEN, LISTEN, ATTACH, REMOVE, END, DONE, ADMIT = range(9)
 _PATH, _CHANNELS, _DESCRIPTORS = 256, 1024, 16
-_HEAD = struct.Struct("=Ii")
+HEAD = struct.Struct("=Ii")
 _START = struct.Struct(f"=IiIiQ{_PATH}s{_PATH}s")
 _LISTEN = struct.Struct("=IiiI")
-_ADMIT = struct.Struct("=IiII")
+ADMISSION = struct.Struct("=IiII")
 _STATE = struct.Struct("=IiIIii")
 _ATTACH = struct.Struct("=IiIIQQ")
 _CHANNEL = struct.Struct("=IIII")
+#: share.h: limits.gpu_count.
+GPU_COUNT, GPU_COUNT_AT = struct.Struct("<I"), 68
 #: Seconds for a monitor's answer: most take less than 5 ms; the start of one, longer.
 _SECONDS = 6.0
 
@@ -73,9 +75,9 @@ class Connection:
             data, found = receive(self._socket)
         except TimeoutError:
             raise OSError(errno.ETIMEDOUT, "the monitor does not answer") from None
-        if len(data) < _HEAD.size:
+        if len(data) < HEAD.size:
             raise OSError(errno.EPIPE, "the monitor is gone")
-        return _HEAD.unpack_from(data)[1], data, found
+        return HEAD.unpack_from(data)[1], data, found
 
     def send(self, packet: bytes, descriptors: Sequence[int] = ()) -> None:
         socket.send_fds(self._socket, [packet], list(descriptors))
@@ -101,8 +103,8 @@ def receive(connected: socket.socket, size: int = 4096) -> tuple[bytes, list[int
 class _Tenant:
     """What is held of one."""
 
-    def __init__(self, connection: Connection, plan: Plan, counters: Counters, gpus: int, pids: tuple[int, int]) -> None:
-        self.connection, self.plan, self.counters, self.gpus = connection, plan, counters, gpus
+    def __init__(self, connection: Connection, plan: Plan, counters: Counters, pids: tuple[int, int]) -> None:
+        self.connection, self.plan, self.counters = connection, plan, counters
         self.monitor, self.supervisor = pids
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -181,18 +183,18 @@ class Supervisors:
         finally:
             os.close(reading)
         _, _, _, _, monitor, supervisor = _STATE.unpack(data)
-        made = _Tenant(connection, plan, Counters(found[0], gpus), gpus, (monitor, supervisor))
+        made = _Tenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
         made.process = process
         self._tenants[number] = made
 
-    def adopt(self, number: int, gpus: int) -> None:
-        """Find a tenant again that an earlier process started. Raises OSError, ValueError."""
+    def adopt(self, number: int) -> bytes:
+        """Find a tenant again that an earlier process started; its limits. Raises OSError, ValueError."""
         place = self._place(number)
         plan = Plan(os.open(f"{place}/plan", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
         try:
             connection = Connection(connect(f"{place}/monitor"))
             try:
-                _, data, found = connection.ask(_HEAD.pack(OPEN, 0))
+                _, data, found = connection.ask(HEAD.pack(OPEN, 0))
                 if len(found) != 1 or len(data) != _STATE.size:
                     raise OSError(errno.EPROTO, "the monitor speaks another protocol")
             except BaseException:
@@ -202,9 +204,11 @@ class Supervisors:
             plan.close()
             raise
         _, _, _, _, monitor, supervisor = _STATE.unpack(data)
-        made = _Tenant(connection, plan, Counters(found[0], gpus), gpus, (monitor, supervisor))
+        gpus = GPU_COUNT.unpack_from(plan.limits, GPU_COUNT_AT)[0]
+        made = _Tenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
         made.counters.skip_events()
         self._tenants[number] = made
+        return plan.limits
 
     def listen(self, number: int, listener: int, first: int = 0) -> None:
         """One more listener of the tenant's; the descriptor is duplicated. Raises OSError."""
@@ -253,7 +257,7 @@ class Supervisors:
         """The tenant is over: its channels are enabled, its processes' later calls fail. Raises OSError."""
         tenant = self._tenant(number)
         try:
-            tenant.connection.ask(_HEAD.pack(REMOVE, 0))
+            tenant.connection.ask(HEAD.pack(REMOVE, 0))
         finally:
             self.forget(number)
             if tenant.process is not None:
@@ -276,7 +280,7 @@ class Supervisors:
 
     def refresh(self, number: int) -> None:
         """Publish the counters now. Raises OSError: EBUSY while the driver makes a call for the tenant."""
-        result, _, found = self._tenant(number).connection.ask(_HEAD.pack(OPEN, 0))
+        result, _, found = self._tenant(number).connection.ask(HEAD.pack(OPEN, 0))
         for one in found:
             os.close(one)
         if result < 0:
@@ -329,7 +333,8 @@ class Supervisors:
             raise OSError(-result, f"supervisor: {os.strerror(-result)}")
 
     def _place(self, number: int) -> str:
-        return f"{self._directory}/tenants/{number}" if self._directory else ""
+        # Attached processes are as they were when the agent ends.
+        return f"{self._directory}/tenants/{number}" if self._directory and not number & ATTACHED else ""
 
     def _plan_file(self, place: str) -> int:
         if not place:

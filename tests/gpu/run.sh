@@ -25,7 +25,7 @@ fi
 export NVC_MUST_RUN=root,system,gpu
 # Before the product is installed for the tests, which takes it along.
 built=$PWD/native/../build/native
-make -s -C native PYTHON="$python" "$built/preload/.made" "$built/libnvc-guard.so" "$built/nvc-client" "$built/cuda_churn" ||
+make -s -C native PYTHON="$python" "$built/preload/.made" "$built/nvc-monitor" "$built/nvc-supervisor" "$built/nvc-client" "$built/cuda_churn" ||
     echo "gpu suite: the native parts of shares cannot be built here: their tests will fail" >&2
 mkdir -p "$(dirname "$report")"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import StoredShare
 from tests.support import leftovers, registered
+from tests.support.agentbed import processes
 from tests.support.native import CHECKOUT, build
 
 
@@ -63,7 +63,7 @@ class AgentTenant:
 class RunningAgent:
     """`nvc-py agent` with directories of its own below ``place`` (empty). launcher: of ``build_launcher``.
 
-    Leaving its context ends it and its keeper; tenants' programs are ended by then.
+    Leaving its context ends it; tenants' programs are ended by then.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RunningAgent:
         launcher: Path,
         environment: Mapping[str, str],
     ) -> None:
-        build("libnvc-guard.so")
+        build("nvc-monitor", "nvc-supervisor")
         self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
         self.directory, self.store = str(place / "agent"), str(place / "shares")
         self.environment, self.log, self.config = dict(environment), place / "log", place / "config.toml"
@@ -98,9 +98,7 @@ class RunningAgent:
             self.process.wait()
         for tenant in self.tenants:
             tenant.close()
-        keeper = self.keeper()
-        if keeper and not leftovers.until(lambda: self.keeper() == 0, seconds=30):
-            os.kill(keeper, signal.SIGKILL)
+        assert leftovers.until(lambda: not processes("nvc-monitor", self.directory), seconds=30), "a monitor is left"
 
     def tenant(self, **fields: Any) -> AgentTenant:
         """Another tenant. fields: of ResolvedGpu."""
@@ -128,28 +126,12 @@ class RunningAgent:
         self.starts.append(time.monotonic() - begin)
         return good and self.process.poll() is None
 
-    def keeper(self) -> int:
-        """The pid of its keeper, 0 when there is none."""
-        for entry in os.listdir("/proc"):
-            with contextlib.suppress(OSError):
-                words = Path("/proc", entry, "cmdline").read_bytes().split(b"\0") if entry.isdigit() else []
-                if os.fsencode(self.directory) in words and any(word.endswith(b"/keeper.py") for word in words):
-                    return int(entry)
-        return 0
-
     def kill(self) -> None:
         """SIGKILL, and another agent in its place at once. Raises AssertionError."""
         self.process.kill()
         self.process.wait()
         self.process = self._start()
         assert self.ready(), self.log.read_text()[-3000:]
-
-    def kill_keeper(self) -> None:
-        """SIGKILL, and wait until the agent has another one. Raises AssertionError."""
-        keeper = self.keeper()
-        assert keeper, "there is no keeper"
-        os.kill(keeper, signal.SIGKILL)
-        assert leftovers.until(lambda: self.keeper() not in (0, keeper), seconds=30), "no other keeper came"
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "nvc", "agent", "--directory", self.directory, "--store", self.store]

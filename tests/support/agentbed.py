@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any, Self
@@ -29,8 +28,21 @@ def build_rawalloc(target: Path) -> Path:
     return target
 
 
+def processes(program: str, directory: str) -> list[int]:
+    """Pids of a program's processes that serve this directory."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdigit() else []
+        except OSError:
+            continue
+        if words and os.path.basename(words[0]) == program.encode() and directory.encode() in words:
+            found.append(int(name))
+    return found
+
+
 class RunningAgent:
-    """``nvc-py agent`` in a directory of its own. A context manager; it ends the keeper too.
+    """``nvc-py agent`` in a directory of its own. A context manager; its containers have ended by then.
 
     machine: a simulated one, "" for the real one.
     """
@@ -58,7 +70,7 @@ class RunningAgent:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self.kill_keeper()
+        assert leftovers.until(lambda: not self.pids("nvc-monitor"), seconds=30), "a monitor is left"
 
     def start(self) -> None:
         """Start it; it serves when this returns."""
@@ -104,25 +116,9 @@ class RunningAgent:
         self.process.kill()
         self.process.wait(30)
 
-    def keeper(self) -> int:
-        """Its keeper's pid, 0 when there is none."""
-        for name in os.listdir("/proc"):
-            if not name.isdigit():
-                continue
-            try:
-                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if self.directory.encode() in words and any(word.endswith(b"/keeper.py") for word in words):
-                return int(name)
-        return 0
-
-    def kill_keeper(self) -> None:
-        """SIGKILL."""
-        pid = self.keeper()
-        if pid:
-            os.kill(pid, signal.SIGKILL)
-            leftovers.until(lambda: self.keeper() != pid, seconds=30)
+    def pids(self, program: str) -> list[int]:
+        """Of the processes of a program of its (nvc-monitor, acceptors too)."""
+        return processes(program, self.directory)
 
     def call(self, verb: str, **fields: object) -> dict[str, Any]:
         """Ask it. Raises NvcError."""

@@ -1,4 +1,4 @@
-"""Tenants of the guard without containers: programs behind the filter, a guard in this process, and a scheduler."""
+"""Tenants of the guard without containers: programs behind the filter, supervisors, and a scheduler."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from nvc.agent.scheduler import Scheduler
-from nvc.bindings.guard import Guard, TenantStatus
 from nvc.guard.filter import merge
+from nvc.guard.pages import TenantStatus
 from nvc.guard.profile import ALLOW, NOTIFY
+from nvc.guard.supervisors import Supervisors
 from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
@@ -26,8 +26,8 @@ from tests.support.tenants import between_calls, status_now
 
 SOURCE = Path(__file__).with_name("filtered.c")
 NATIVE = "SCMP_ARCH_X86_64"
-#: Seconds between looks at tenants' groups, while no decision is asked for; between renewals of plans.
-LOOK, RENEW = 0.005, 0.2
+#: Seconds between looks at tenants' groups, while no decision is asked for.
+LOOK = 0.005
 
 
 def filter_program() -> bytes:
@@ -153,7 +153,7 @@ def received(connection: socket.socket) -> list[int]:
 
 
 class Guarding:
-    """A guard in this process, its tenants, and a thread that decides again when their groups change.
+    """Supervisors, their tenants, and a thread that decides again when their groups change.
 
     place: an empty directory. uuid: of the GPU that all share. launcher: of ``build_launcher``. devices: where the
     driver's nodes are. look: seconds between looks at tenants' groups; each look waits for a tenant's in-flight
@@ -171,14 +171,14 @@ class Guarding:
         *,
         look: float = LOOK,
     ) -> None:
-        build("libnvc-guard.so")
+        build("nvc-monitor", "nvc-supervisor")
         self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
-        self.guard, self.tenants = Guard(devices), list[GuardedTenant]()
+        self.guard, self.tenants = Supervisors(devices), list[GuardedTenant]()
         #: What the scheduler could not do.
         self.problems: list[str] = []
         self.scheduler = Scheduler(self.guard, problem=self.problems.append)
         self._lock, self._stop = threading.Lock(), threading.Event()
-        self._renewed, self._pause = 0.0, look
+        self._pause = look
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
 
@@ -202,9 +202,6 @@ class Guarding:
         with self._lock:
             for tenant in changed:
                 self.scheduler.tenant(tenant.number, tenant.limits)
-            if time.monotonic() > self._renewed + RENEW:
-                self._renewed = time.monotonic()
-                self.scheduler.renew()
             self.scheduler.update()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""What the agent writes down of its tenants, so that the next one can take them over: DIRECTORY/tenants/NUMBER.json.
+"""What the agent writes down of its tenants, so that the next one finds them: DIRECTORY/tenants/NUMBER.json.
 
-Written whole or not at all, before the tenant's listener goes to the keeper: a listener without a known tenant is
-never kept. Beside it are files of the guard's own with the same number.
+Written whole or not at all, before the tenant's supervisor is started. Beside it is the directory NUMBER with the plan
+and the monitor's socket; DIRECTORY/containers/ID leads there, for acceptors (native/supervisor/acceptor.c).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nvc.base.errors import AgentError, reason
 from nvc.base.record import Record
 from rpc.codec import dumps, loads
 
-TENANTS = "tenants"
+TENANTS, CONTAINERS = "tenants", "containers"
 #: What names of files begin with that were no record of a tenant; they stay for an administrator to look at.
 DAMAGED = "damaged-"
 _SUFFIX = ".json"
@@ -47,7 +47,8 @@ def advice(error: OSError) -> str:
 def prepare(directory: str) -> None:
     """Make the directories. Raises AgentError."""
     try:
-        for path, mode in ((os.path.dirname(directory), 0o755), (directory, 0o711), (f"{directory}/{TENANTS}", 0o700)):
+        made = (os.path.dirname(directory), 0o755), (directory, 0o711)
+        for path, mode in (*made, *((f"{directory}/{name}", 0o700) for name in (TENANTS, CONTAINERS))):
             try:
                 os.mkdir(path, mode)
             except FileExistsError:
@@ -61,7 +62,7 @@ def prepare(directory: str) -> None:
 
 
 def path(directory: str, number: int) -> str:
-    """Where a tenant's files begin; the guard's have other suffixes."""
+    """The directory of a tenant's plan and socket."""
     return f"{directory}/{TENANTS}/{number}"
 
 
@@ -125,15 +126,27 @@ def _set_aside(directory: str, damaged: str) -> str:
     return f"set aside as {DAMAGED}{damaged}-{now}"
 
 
+def link(directory: str, record: TenantRecord) -> None:
+    """Let acceptors find the container's monitor. Raises OSError."""
+    if record.container and "/" not in record.container and not record.container.startswith("."):
+        name = f"{directory}/{CONTAINERS}/{record.container}"
+        _unlink(name)
+        os.symlink(f"../{TENANTS}/{record.number}", name)
+
+
 def remove(directory: str, number: int) -> None:
-    """Everything of a tenant's, the guard's files too. Raises nothing: what stays, the next agent removes."""
+    """Everything of a tenant's. Raises nothing: what stays, the next agent removes."""
+    place = path(directory, number)
+    _unlink(place + _SUFFIX)
     try:
-        names = os.listdir(f"{directory}/{TENANTS}")
+        for entry in os.scandir(f"{directory}/{CONTAINERS}"):
+            if os.readlink(entry.path) == f"../{TENANTS}/{number}":
+                _unlink(entry.path)
+        for name in os.listdir(place):
+            _unlink(f"{place}/{name}")
+        os.rmdir(place)
     except OSError:
         return
-    for name in names:
-        if name.partition(".")[0] == str(number):
-            _unlink(f"{directory}/{TENANTS}/{name}")
 
 
 def _unlink(name: str) -> None:

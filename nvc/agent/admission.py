@@ -1,0 +1,247 @@
+"""Listeners of runtimes, on their way to a supervisor.
+
+Runtimes connect to DIRECTORY/listen. An acceptor (native/supervisor/acceptor.c) accepts there, not the agent: it holds
+a listener until some agent has decided. The agent starts an acceptor where there is none, and answers its requests on
+DIRECTORY/admit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import time
+
+from nvc.agent import peer
+from nvc.agent.container_state import LIMIT, parse
+from nvc.agent.state import records
+from nvc.base.errors import AgentError, NvcError, PrivilegeError, reason
+from nvc.guard.supervisors import ADMISSION, ADMIT, DONE, HEAD, MONITOR, SUPERVISOR, Connection, find, receive
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nvc.agent.container_state import ContainerProcess
+    from nvc.agent.journal import Journal
+
+    Admit = Callable[[ContainerProcess, int, Connection], Awaitable[bool]]
+
+#: Seconds for an acceptor's request; connections at a time, others wait in the socket's queue.
+SECONDS, CONNECTIONS = 5.0, 64
+#: Seconds between two acceptors that are started: one that was needs some milliseconds to take its lock.
+_RESTART_S = 1.0
+_BACKLOG = 1024
+LOCK = "accept.lock"
+
+
+def bind(path: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+    """A listening socket at ``path`` for root alone, in the place of what is there. Raises AgentError."""
+    made = socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC)
+    old = os.umask(0o177)
+    try:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        made.bind(path)
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        raise AgentError(f"{path}: {reason(error)}", hint=records.advice(error)) from None
+    finally:
+        os.umask(old)
+    return made
+
+
+class Acceptors:
+    """The acceptor of a directory: started where there is none. For the agent's one thread."""
+
+    def __init__(self, directory: str, journal: Journal, given: int = -1) -> None:
+        """given: the socket that the service manager opened, which stays there when the agent ends; -1: none.
+
+        Raises InitializationError.
+        """
+        self._directory = directory
+        self._journal = journal
+        self._path = f"{directory}/listen"
+        self._is_own = given < 0
+        self._socket = None if given < 0 else socket.socket(fileno=given)
+        self._programs = find(MONITOR), find(SUPERVISOR)
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._at = 0.0
+
+    def look(self) -> None:
+        """Start one if there is none. Raises AgentError."""
+        self._started = [one for one in self._started if one.poll() is None]
+        if time.monotonic() - self._at < _RESTART_S:
+            return
+        pid, inode = self._holder()
+        listening = inode_of(self._path)
+        if pid and inode == listening and listening:
+            return
+        if pid:  # it listens on a socket that no runtime finds
+            _terminate(pid)
+        if self._socket is None or not listening:
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = bind(self._path)
+        self._start(self._socket)
+
+    def close(self) -> None:
+        """The agent ends. A socket of its own goes, and its acceptor when it has refused what waits there."""
+        if self._is_own:
+            try:
+                os.unlink(self._path)
+            except OSError:
+                pass
+            pid, _ = self._holder()
+            if pid:
+                _terminate(pid)
+        if self._socket is not None:
+            self._socket.close()
+        for one in self._started:
+            one.poll()
+
+    def _start(self, listening: socket.socket) -> None:
+        words = [self._programs[0], str(listening.fileno()), self._directory, self._programs[1]]
+        try:
+            made = subprocess.Popen(
+                words, pass_fds=(listening.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            raise AgentError(f"{words[0]}: {reason(error)}", hint="install nvc-py again") from None
+        self._started.append(made)
+        self._at = time.monotonic()
+        self._journal.write("acceptor", pid=made.pid)
+
+    def _holder(self) -> tuple[int, int]:
+        """(pid, inode of its socket) of the acceptor that holds the lock; (0, 0): there is none."""
+        try:
+            descriptor = os.open(f"{self._directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return 0, 0
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return 0, 0
+        except BlockingIOError:
+            words = os.pread(descriptor, 64, 0).split()
+            return (int(words[0]), int(words[1])) if len(words) == 2 else (0, 0)
+        finally:
+            os.close(descriptor)
+
+
+def inode_of(path: str) -> int:
+    """The number of the listening socket that is bound to ``path`` and has its name; 0: there is none."""
+    if not os.path.exists(path):
+        return 0
+    found = 0
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            words = line.split(maxsplit=7)
+            if len(words) == 8 and words[7].rstrip("\n") == path:
+                found = int(words[6])
+    return found
+
+
+def _terminate(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except OSError:
+        pass
+
+
+class AdmissionSocket:
+    """Answers acceptors' requests for ever. What is wrong with one is told to the journal and ends it only."""
+
+    def __init__(self, server: socket.socket, admit: Admit, journal: Journal, seconds: float = SECONDS) -> None:
+        """admit: (process, listener, connection) -> whether the connection is the tenant's now; owns the listener."""
+        self._server = server
+        self._admit = admit
+        self._journal = journal
+        self._seconds = seconds
+        self._room = asyncio.Semaphore(CONNECTIONS)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Until it is cancelled; then requests that are not answered are, too: acceptors ask the next agent."""
+        loop = asyncio.get_running_loop()
+        self._server.setblocking(False)
+        try:
+            while True:
+                await self._room.acquire()
+                try:
+                    connection, _ = await loop.sock_accept(self._server)
+                except OSError as error:
+                    self._room.release()
+                    self._journal.write("warning", message=f"admit: {error}")
+                    await asyncio.sleep(0.1)  # out of descriptors, most likely
+                    continue
+                task = loop.create_task(self._one(connection))
+                self._tasks.add(task)
+                task.add_done_callback(self._done)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._room.release()
+
+    async def _one(self, connection: socket.socket) -> None:
+        is_taken = False
+        try:
+            caller = peer.of(connection)
+            if caller.uid:
+                raise PrivilegeError(f"admit: user {caller.uid} (pid {caller.pid}) is not root")
+            async with asyncio.timeout(self._seconds):
+                process, listener = await _request(connection)
+            acceptor = Connection(connection)
+            is_taken = await self._admit(process, listener, acceptor)
+            if not is_taken:
+                acceptor.send(HEAD.pack(DONE, 0))
+        except TimeoutError:
+            self._journal.write("refused", socket="admit", message=f"no whole request within {self._seconds:g} s")
+        except (NvcError, OSError) as error:
+            self._journal.write("refused", socket="admit", message=str(error))
+        finally:
+            if not is_taken:
+                connection.close()
+
+
+async def _request(connection: socket.socket) -> tuple[ContainerProcess, int]:
+    """What a runtime sent, and the listener, which is the caller's. Raises AgentError, OSError."""
+    connection.setblocking(False)
+    await _readable(connection)
+    packet, descriptors = receive(connection)
+    try:
+        if len(packet) != ADMISSION.size or len(descriptors) != 2:
+            raise AgentError(f"admit: a packet of {len(packet)} bytes and {len(descriptors)} descriptors")
+        operation, _, count, _ = ADMISSION.unpack(packet)
+        if operation != ADMIT:
+            raise AgentError(f"admit: operation {operation} is not known")
+        process = parse(os.pread(descriptors[0], LIMIT + 1, 0), count)
+        if process is None:
+            raise AgentError("a runtime's message is not JSON")
+        return process, descriptors.pop()
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def now() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(connection, now)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(connection)
