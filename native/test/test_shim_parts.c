@@ -65,13 +65,13 @@ static void test_many (struct files *files)
         names[i] = files_open (files, descriptors[i], RM_NODE_GPU, &gone);
     }
     for (int i = 0; i < MANY; i++)
-        known &= names[i] && files_may_know (files, descriptors[i]) &&
+        known &= names[i] && files_may_track (files, descriptors[i]) &&
                  files_descriptor (files, names[i]) == descriptors[i] &&
                  files_open (files, descriptors[i], RM_NODE_GPU, &gone) == names[i];
-    tap_ok (known && descriptors[MANY - 1] >= (int) FILES_FIRST_DESCRIPTORS && MANY > FILES_FIRST,
+    tap_ok (known && descriptors[MANY - 1] >= (int) FILES_INITIAL_DESCRIPTORS && MANY > FILES_INITIAL,
             "more open files than most programs have are known by their names");
     for (int i = 0; i < MANY; i++) {
-        ended &= files_close (files, descriptors[i]) == names[i] && !files_may_know (files, descriptors[i]);
+        ended &= files_close (files, descriptors[i]) == names[i] && !files_may_track (files, descriptors[i]);
         close (descriptors[i]);
     }
     tap_ok (ended, "and each ends by itself");
@@ -80,14 +80,14 @@ static void test_many (struct files *files)
 static void test_files (void)
 {
     struct files files = { 0 };
-    struct files_room room = { 0 };
+    struct files_initial room = { 0 };
     uint64_t gone, first, second;
     int one = open ("/dev/null", O_RDWR), other = open ("/dev/null", O_RDWR), copy;
 
-    tap_ok (!files_may_know (&files, one), "nothing is known before a driver node is seen");
+    tap_ok (!files_may_track (&files, one), "nothing is known before a driver node is seen");
     files_begin (&files, &room);
-    tap_ok (!files_may_know (&files, one) && !files_may_know (&files, -1) &&
-                !files_may_know (&files, 1 << 30),
+    tap_ok (!files_may_track (&files, one) && !files_may_track (&files, -1) &&
+                !files_may_track (&files, 1 << 30),
             "nor of descriptors that cannot be");
     first = files_open (&files, one, RM_NODE_CONTROL, &gone);
     second = files_open (&files, other, RM_NODE_CONTROL, &gone);
@@ -111,8 +111,8 @@ static void test_files (void)
     tap_ok (files_open (&files, other, RM_NODE_UVM, &gone) != second && gone == second,
             "a descriptor that became another node's behind our back ends its file");
     test_many (&files);
-    files_forget (&files);
-    tap_ok (!files_may_know (&files, one) && !files_may_know (&files, other), "a child knows nothing");
+    files_clear (&files);
+    tap_ok (!files_may_track (&files, one) && !files_may_track (&files, other), "a child knows nothing");
     close (one);
     close (other);
 }

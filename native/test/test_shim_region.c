@@ -278,7 +278,7 @@ static void test_stopped (void)
     }
     while (!__atomic_load_n (&shared[0], __ATOMIC_SEQ_CST))
         usleep (100);
-    /* Not even REGION_PATIENCE_NS. A busy machine may hold us up, but not every time. */
+    /* Not even REGION_TIMEOUT_NS. A busy machine may hold us up, but not every time. */
     for (int turn = 0; turn < 10; turn++) {
         region_refund (&region, 0, turn ? 700 : 0);
         begin = seconds ();

@@ -71,8 +71,8 @@ static uint32_t rank_of (const struct machine *machine, const struct process *pr
     return rank;
 }
 
-/* What a thread does when it wakes up (turn in thread.c). */
-static void turn (struct machine *machine, struct process *process, uint32_t share)
+/* What a thread does when it wakes up (schedule_gpu in thread.c). */
+static void schedule_gpu (struct machine *machine, struct process *process, uint32_t share)
 {
     struct cap *cap = &process->cap;
     uint64_t now = process->wakes, began = now, lasts, effect;
@@ -128,7 +128,7 @@ static void begin (struct machine *machine, uint32_t share, uint32_t count)
 static void run (struct machine *machine, uint32_t share, uint64_t until)
 {
     for (struct process *process = next (machine); process->wakes < until; process = next (machine))
-        turn (machine, process, share);
+        schedule_gpu (machine, process, share);
     pass (machine, until);
 }
 
