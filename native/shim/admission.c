@@ -78,8 +78,8 @@ static bool reserve_in_order (struct region *region, int gpu, uint64_t bytes, ui
 
         granted = sum <= limit && bytes <= limit - sum;
     } else {
-        /* Everything requested fits, or a requesting process made no progress in time: its request counts as granted.
-         * */
+        /* Everything requested fits, or a requesting process made no progress in time: its request counts as
+         * granted. */
         granted = region_sum (region, gpu, true) <= limit;
     }
     if (granted)

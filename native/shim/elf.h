@@ -1,5 +1,5 @@
-/* The loaded libraries, read from the dynamic linker's link map: no call of a function that could be interposed. elf.c.
- * */
+/* The loaded libraries, read from the dynamic linker's link map: no call of a function that could be interposed.
+ * elf.c. */
 #ifndef NVC_SHIM_ELF_H
 #define NVC_SHIM_ELF_H
 

@@ -1,5 +1,5 @@
-/* Refused managed memory by thread (refused.h). Runs in every process of a container, on the refused thread, lock-free.
- * */
+/* Refused managed memory by thread (refused.h). Runs in every process of a container, on the refused thread,
+ * lock-free. */
 #include "refused.h"
 
 #include "raw.h"
