@@ -3,7 +3,6 @@
  * slot, so that a kill at any point leaves nothing behind that clearing the slot does not remove.
  *
  * Runs in every process of a container that allocates video memory, on the allocating thread, under the process's lock.
- * /
  */
 #include <fcntl.h>
 
@@ -45,7 +44,6 @@ static void grant (struct region_slot *slot, int gpu, uint64_t bytes)
  *
  * This process's pending bytes are published already, so later requests count them. An earlier request has ended once
  * its slot shows no pending bytes, and what it was granted is in its slot's memory. The sum of memory is then decisive.
- * /
  */
 static bool wait_for_pending (struct region *region, int gpu, uint64_t limit)
 {

@@ -3,7 +3,7 @@
  * call.
  *
  * Runs in every process of a container, on the calling thread. Takes the process's lock, but not during the driver's
- * work. /
+ * work.
  */
 #include "calls.h"
 

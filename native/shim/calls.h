@@ -1,7 +1,7 @@
 /*
  * The slow paths of the interposed functions, for calls that may concern the driver (calls.c; call_mmap, call_munmap
  * and call_next_managed: mappings.c; the tables of requests: requests.c). Each returns what its namesake returns, errno
- * included. /
+ * included.
  */
 #ifndef NVC_SHIM_CALLS_H
 #define NVC_SHIM_CALLS_H

@@ -4,7 +4,7 @@
  *
  * The balance is the time that the process is still due (negative: it had too much) since its cap began. On-phases
  * begin at multiples of the period, for all processes of a container alike; an on-phase ends where the balance will be
- * 0 at the period's end. An error of one phase (a slow call, a late wake-up) is thereby compensated in the next ones. /
+ * 0 at the period's end. An error of one phase (a slow call, a late wake-up) is thereby compensated in the next ones.
  */
 #ifndef NVC_SHIM_CAP_H
 #define NVC_SHIM_CAP_H
@@ -48,7 +48,7 @@ void cap_join (struct cap *cap);
 struct cap_step cap_next (const struct cap *cap);
 /*
  * Records a call. A thaw takes effect when it returns, a freeze when half of it is over: with that, caps of 10 to 90 %
- * are exact within 0.15 points on an H200. Counting freezes to their end loses 0.5 points. /
+ * are exact within 0.15 points on an H200. Counting freezes to their end loses 0.5 points.
  */
 void cap_done (struct cap *cap, bool frozen, uint64_t began, uint64_t ended);
 

@@ -1,6 +1,6 @@
 /*
  * Symbol lookup in loaded objects (elf.h). Runs in every process of a container, on any thread, without a lock: at the
- * first call of an interposed function, and (libnvc-shim-api.so) at lookups by name. /
+ * first call of an interposed function, and (libnvc-shim-api.so) at lookups by name.
  */
 #include "elf.h"
 

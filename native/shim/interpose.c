@@ -2,7 +2,7 @@
  * The interposed functions, and with the two nvc_shim_ functions the library's only exported symbols. Each checks
  * first, with one or two loads, whether the call can concern the driver; nearly none does.
  *
- * Runs in every process of a container, on any thread, in signal handlers too, and without a lock. /
+ * Runs in every process of a container, on any thread, in signal handlers too, and without a lock.
  */
 #include <errno.h>
 #include <fcntl.h>

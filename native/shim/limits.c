@@ -1,6 +1,6 @@
 /*
  * Mapping, reading and checking of the limits file (limits.h). Runs in every process of a container that uses a GPU, on
- * the calling thread, under the lock of the process (libnvc-shim.so) or of the state (libnvc-shim-api.so). /
+ * the calling thread, under the lock of the process (libnvc-shim.so) or of the state (libnvc-shim-api.so).
  */
 #include "limits.h"
 

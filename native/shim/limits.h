@@ -3,7 +3,7 @@
  *
  * The file is mapped once and its descriptor closed: the mapping survives programs that close every descriptor, and a
  * check of the generation is one load. Only a regular file of exactly LIMITS_SIZE is mapped; the host changes it in
- * place and never truncates it (access to a truncated mapping raises SIGBUS). /
+ * place and never truncates it (access to a truncated mapping raises SIGBUS).
  */
 #ifndef NVC_SHIM_LIMITS_H
 #define NVC_SHIM_LIMITS_H

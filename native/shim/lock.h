@@ -3,7 +3,7 @@
  *
  * The word lies in a page that the kernel wipes in a forked child (process.h): a lock that another thread of the parent
  * held is free in the child. Signals are blocked while it is held, so that a handler that calls close() cannot deadlock
- * with its own thread. /
+ * with its own thread.
  */
 #ifndef NVC_SHIM_LOCK_H
 #define NVC_SHIM_LOCK_H

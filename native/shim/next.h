@@ -26,7 +26,7 @@ extern unsigned long next_functions[NEXT_FUNCTIONS];
 
 /*
  * Looked up at the first call, in the ELF tables of the loaded libraries (elf.h). Not by dlsym, which may allocate and
- * free: the caller may be an allocator, or a sanitizer in the middle of a report. /
+ * free: the caller may be an allocator, or a sanitizer in the middle of a report.
  */
 unsigned long next_find (enum next function);
 static inline unsigned long next_function (enum next function)

@@ -1,7 +1,7 @@
 /*
  * Functions of <string.h>, the four that a compiler calls implicitly among them. libc's memcpy has a newer symbol
  * version (GLIBC_2.14) than this library may import, and fewer imports let it load with more libcs. Hidden symbols.
- * Runs in every process of a container, on any thread. /
+ * Runs in every process of a container, on any thread.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
  * The state of the process (process.h): creation, fork and vfork, lock, limits, ABI and slot.
  *
  * Runs in every process of a container that makes a call on a driver's node, on the calling thread or the nvc-shim
- * thread. /
+ * thread.
  */
 #include "process.h"
 

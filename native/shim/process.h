@@ -11,7 +11,7 @@
  * allocates on an open file of the driver is charged to its parent. There is no other getpid, except on kernels without
  * MADV_WIPEONFORK (before 4.14).
  *
- * Implemented in process.c, but for what a line below names (publish.c, host.c, thread.c, log.c). /
+ * Implemented in process.c, but for what a line below names (publish.c, host.c, thread.c, log.c).
  */
 #ifndef NVC_SHIM_PROCESS_H
 #define NVC_SHIM_PROCESS_H
@@ -100,7 +100,7 @@ void process_leave (struct process *process, uint64_t signals);
  * blocking them twice was a third of the cost of a call. That is not visible to the program, as the driver's work is
  * not interruptible anyway: it waits on semaphores that no signal ends (os_acquire_mutex and the rest of
  * os-interface.c, uvm_lock.h), except while the machine suspends (nv_system_pm_lock). SIGKILL, SIGSTOP and synchronous
- * faults are never blocked. A fork by another thread meanwhile is harmless: the child does not have this thread. /
+ * faults are never blocked. A fork by another thread meanwhile is harmless: the child does not have this thread.
  */
 void process_unlock (struct process *process);
 void process_lock (struct process *process);

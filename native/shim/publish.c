@@ -2,7 +2,7 @@
  * Publishes the process's usage in its slot of the region and applies the share's limits of time (process.h).
  *
  * Runs in every process of a container that uses a GPU, under the process's lock: after tracked calls on the calling
- * thread, and in each round of the nvc-shim thread. process_is_stale and process_is_current run without the lock. /
+ * thread, and in each round of the nvc-shim thread. process_is_stale and process_is_current run without the lock.
  */
 #include "plain.h"
 #include "process.h"

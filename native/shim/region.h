@@ -8,7 +8,7 @@
  * container's process by it. That descriptor is checked before each use, and opened anew when the program has reused
  * its number.
  *
- * Without a usable region the counters are private pages: the quota then holds for this process alone. /
+ * Without a usable region the counters are private pages: the quota then holds for this process alone.
  */
 #ifndef NVC_SHIM_REGION_H
 #define NVC_SHIM_REGION_H

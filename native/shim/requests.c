@@ -1,6 +1,6 @@
 /*
  * The filter of ioctl requests (calls.h): which ones rm handles. Runs in every process of a container, on any thread,
- * for each ioctl of a program. /
+ * for each ioctl of a program.
  */
 #include "calls.h"
 #include "rm/abi.h"

@@ -8,7 +8,7 @@
  * last freeze ends it, and that time is the cap's part of the period. No call waits for another one.
  *
  * A process that computes beside n - 1 idle ones then has up to n - 1 freezes less than the cap in each period. The
- * period grows with n, so that this is less than a hundredth of it. /
+ * period grows with n, so that this is less than a hundredth of it.
  */
 #ifndef NVC_SHIM_RING_H
 #define NVC_SHIM_RING_H

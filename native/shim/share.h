@@ -86,7 +86,7 @@ struct limits {
  * Locks are byte locks on the region, beyond its end. Slot i is alive while its byte REGION_LOCKS + i has an
  * open-file-description lock (F_OFD_SETLK, exclusive): the kernel frees it with the last descriptor of the open file,
  * as the driver frees what was allocated (a forked child inherits both). The order of admission is a process lock
- * (F_SETLKW) on byte REGION_ADMISSION. /
+ * (F_SETLKW) on byte REGION_ADMISSION.
  */
 #define REGION_LOCKS ((uint64_t) 1 << 40)
 #define REGION_ADMISSION (((uint64_t) 1 << 40) - 1)

@@ -1,7 +1,7 @@
 /*
  * The thread that enforces caps and the pause, nvc-shim: one in a process, which exists only while a GPU of the process
  * has one of them and compute groups. It computes freezes and thaws with cap.c and ring.c under the process's lock, and
- * sleeps without it. thread_start runs on the thread whose call made it necessary. /
+ * sleeps without it. thread_start runs on the thread whose call made it necessary.
  */
 #include <pthread.h>
 #include <sys/prctl.h>

@@ -2,7 +2,7 @@
  * Wrappers of arrays and mipmapped arrays: charged with the size that follows from their descriptor. Never converted,
  * as managed memory has no such layout.
  *
- * Runs in processes of a container that preload libnvc-shim-api.so, on the thread that calls the driver's function. /
+ * Runs in processes of a container that preload libnvc-shim-api.so, on the thread that calls the driver's function.
  */
 #include "share.h"
 

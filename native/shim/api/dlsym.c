@@ -4,7 +4,7 @@
  * driver's own function is replaced: a lookup that fails without this library fails alike with it.
  *
  * Runs in every process that preloads one of the two libraries, on the thread that calls dlsym or dlvsym, without a
- * lock. /
+ * lock.
  */
 #include "dlsym.h"
 

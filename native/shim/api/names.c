@@ -2,7 +2,7 @@
  * The table of rows, and lookup of a row by name: a perfect hash (names.py), so one pass over the name and one
  * comparison.
  *
- * Runs in every process that preloads one of the two libraries, on the thread that calls dlsym or dlvsym. /
+ * Runs in every process that preloads one of the two libraries, on the thread that calls dlsym or dlvsym.
  */
 #include "wrap.h"
 

@@ -3,7 +3,7 @@
  * and twice does no harm, so atomic words suffice and there is no lock. A driver's library is identified by the first
  * address that a lookup finds in it, or (in programs linked with it) searched at the first call of a wrapper.
  *
- * Runs in every process that preloads one of the two libraries, on any thread. /
+ * Runs in every process that preloads one of the two libraries, on any thread.
  */
 #include "next.h"
 

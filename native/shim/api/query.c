@@ -1,7 +1,7 @@
 /*
  * Wrappers of memory queries. They change results only where this library enforces the quota; where rm supports the
  * driver, libnvc-shim.so changes the ioctls below. The driver is called first, with the program's arguments, and
- * validates them. Runs as array.c. /
+ * validates them. Runs as array.c.
  */
 #include "share.h"
 

@@ -1,6 +1,6 @@
 /*
  * The state of libnvc-shim-api.so in a process (share.h). Runs in processes of a container that preload it, on the
- * thread that calls the driver's function, under the lock of the state. /
+ * thread that calls the driver's function, under the lock of the state.
  */
 #include "share.h"
 

@@ -1,7 +1,7 @@
 /*
  * Wrappers of stream-ordered allocation. Converted memory is available at once, which is indistinguishable from stream
  * order. Its free cannot be stream-ordered (the driver returns CUDA_ERROR_NOT_SUPPORTED for managed memory), so it
- * synchronizes with the stream first: earlier work in it may still use the memory. Runs as array.c. /
+ * synchronizes with the stream first: earlier work in it may still use the memory. Runs as array.c.
  */
 #include "managed.h"
 

@@ -4,7 +4,7 @@
  * and the stack as on entry.
  *
  * Both have their first symbol version in glibc on this processor and the one since they are in libc.so (2.34). Runs in
- * every process that preloads one of the two libraries, on any thread. /
+ * every process that preloads one of the two libraries, on any thread.
  */
 #if defined(__x86_64__)
 __asm__ (".text\n"

@@ -1,7 +1,7 @@
 /*
  * Wrappers of virtual memory management (cuMemCreate). Physical memory exists until its last handle is released and its
  * last mapping removed. It is charged to the device that its properties name, whichever is current, and never
- * converted. Runs as array.c. /
+ * converted. Runs as array.c.
  */
 #include "share.h"
 

@@ -15,7 +15,7 @@
  * Two libraries are built from these files. libnvc-shim-managed.so is loaded into every program of a container with a
  * limit of memory, and so must not disturb other definitions of the same names: its exported functions are for programs
  * that are linked with the driver and call what those would have reached (next_in_scope), and lookups return other
- * functions. /
+ * functions.
  */
 #ifdef API_MANAGED
 #define API_ROWS "managed.def"
