@@ -45,7 +45,7 @@ int call_dup3 (int from, int to, int flags);
 
 /* The next managed mapping of the calling thread is charged to this GPU alone. */
 void call_next_managed (const uint8_t uuid[16]);
-/* Exported: libnvc-shim-api.so binds to these two as weak symbols. managed_refused: refused_take (refused.h). */
+/* Exported: weak symbols in the libraries of native/shim/api. managed_refused: refused_take (refused.h). */
 void nvc_shim_next_managed (const uint8_t uuid[16]);
 int nvc_shim_managed_refused (void);
 

@@ -33,7 +33,7 @@ struct files_initial {
 struct files {
     uint32_t *by_descriptor; /* index in `files`, 0: not tracked; NULL: no driver node was opened yet */
     uint32_t descriptors;    /* entries of by_descriptor: set after it, never shrinks */
-    uint32_t capacity;         /* entries of files */
+    uint32_t capacity;       /* entries of files */
     struct open_file *files;
     uint32_t high;
     uint32_t serial;

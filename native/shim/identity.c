@@ -1,4 +1,5 @@
-/* Identity of the process (identity.h). Runs once in a process, on the calling thread, from /proc alone. */
+/* Identity of the process (identity.h). Runs in every process of a container that uses a GPU, under the process's
+ * lock. */
 #include "identity.h"
 
 #include <elf.h>

@@ -8,8 +8,8 @@
  * initializes its own state and slot. The parent's open files stay open in the child, and with them the lock of the
  * parent's slot and the driver's memory. A child of vfork shares the memory, but has descriptors of its own: closing or
  * duplicating those must not change the parent's state, so the child is recognised by its pid. Memory that it maps or
- * allocates on an open file of the driver is charged to its parent. There is no other getpid, except on kernels without
- * MADV_WIPEONFORK (before 4.14).
+ * allocates on an open file of the driver is charged to its parent. Other calls need no getpid, except on kernels
+ * without MADV_WIPEONFORK (before 4.14).
  *
  * Implemented in process.c, but for what a line below names (publish.c, host.c, thread.c, log.c).
  */

@@ -1,7 +1,7 @@
 /*
  * System calls without libc: code inside a tenant's process must not allocate, take libc's locks, change errno or need
- * a symbol that an older libc lacks. Results are the kernel's: a value, or -errno. The functions are in raw.c; the
- * guard and native/syscall use the inline part alone.
+ * a symbol that an older libc lacks. Results are the kernel's: a value, or -errno. The functions are in raw.c;
+ * native/syscall uses the inline part alone.
  */
 #ifndef NVC_SHIM_RAW_H
 #define NVC_SHIM_RAW_H

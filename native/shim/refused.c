@@ -40,7 +40,8 @@ void refused_set (uint32_t thread)
     for (uint32_t i = 0; i < REFUSED_THREADS; i++)
         if (replace (place (thread, i), 0, thread))
             return;
-    /* Full of entries that were never taken: libnvc-shim-api.so is not loaded, or does not wrap the refused calls. */
+    /* Full of entries that were never taken: no library of native/shim/api is loaded, or it does not wrap the refused
+     * calls. */
     for (uint32_t i = 0; i < REFUSED_THREADS; i++) {
         other = LOAD (*place (thread, i));
         if (other && has_ended (other) && replace (place (thread, i), other, thread)) {

@@ -33,8 +33,8 @@ struct region {
 /* Takes a slot of the region at `path` (NULL: there is none; the string must stay valid), or private counters when that
  * fails. false: no memory. */
 bool region_attach (struct region *region, const char *path);
-/* Writes the process's identity into the slot and opens the file for good. Once, before the slot gets any usage. Reads
- * files of /proc: so a process that allocates nothing on a GPU does not. */
+/* Writes the process's identity into the slot and opens the file permanently. Once, before the slot gets any usage.
+ * Reads files of /proc: so a process that allocates nothing on a GPU does not. */
 void region_identify (struct region *region);
 /* Frees the slot. For tests: otherwise it is freed when the process ends. */
 void region_detach (struct region *region);
