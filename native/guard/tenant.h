@@ -160,6 +160,7 @@ struct guard {
     struct guard_event events[GUARD_EVENTS];
     unsigned event_count;
     char devices[256]; /* the directory of the driver's nodes */
+    int contention;    /* a file of struct guard_contention; -1: none */
     /* Clients of the driver take milliseconds to be made, so they are made when they are needed first. */
     pthread_mutex_t truth_lock;
     struct truth *truth; /* NULL: no device node could be opened */

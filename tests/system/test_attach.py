@@ -15,7 +15,7 @@ import pytest
 
 from nvc.base.errors import ContainerError, InputError, NvcError
 from nvc.bindings import rmcontrol
-from nvc.bindings.guard import ATTACHED, Guard
+from nvc.guard.supervisors import ATTACHED, Supervisors
 from nvc.guard import attach, attached
 from nvc.guard.attached import AttachedProcess
 from nvc.guard.protocol import Client
@@ -165,7 +165,7 @@ def capped(gpu: SimGpu) -> None:
     held = attach.copies(found)
     channels = [(one.client, one.subdevice, one.channel, held[one.descriptor].fileno()) for one in found.channels]
     uuid = uuid_bytes(found.uuid)
-    with Guard("/dev") as guard:
+    with Supervisors("/dev") as guard:
         with syscalls.pidfd_open(found.pid) as pidfd:
             guard.attach(number, pidfd.fileno(), (found.device, found.inode), channels)
             with pytest.raises(OSError, match="Bad file descriptor"):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.bindings.guard import Guard
+from nvc.guard.supervisors import Supervisors
 from nvc.guard.filter import merge
 from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
@@ -110,7 +110,7 @@ def test_a_container_gets_its_quota_and_no_more(bed: Bed, ask, machine: str, nam
     config["linux"]["seccomp"] = profile(listen, denying=denying)
     (directory / "config.json").write_text(json.dumps(config))
 
-    with Guard(str(place / "dev")) as guard:
+    with Supervisors(str(place / "dev")) as guard:
         guard.add(1, limits.encode(Limits((gpu,), nodes, driver, "test")), 1)
         listening = Listening(guard, listen)
         result = runtime.run(directory, bed.name("c"))
