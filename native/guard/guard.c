@@ -290,6 +290,7 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
         if (memcmp (limits->gpus[i].uuid, tenant->limits.gpus[i].uuid, sizeof (limits->gpus[i].uuid)) != 0)
             return guard_release (tenant, -EINVAL);
     tenant->limits = *limits;
+    atomic_store (&tenant->is_paused, (limits->flags & LIMITS_PAUSED) != 0);
     for (uint32_t i = 0; i < limits->gpu_count; i++)
         schedule_apply (tenant, i);
     return guard_release (tenant, 0);
@@ -328,9 +329,7 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
         status->memory[gpu] = tenant_used (tenant, gpu);
         status->managed[gpu] = tenant->managed[gpu];
         status->groups[gpu] = rm_groups (tenant->rm, (int) gpu);
-        status->frozen[gpu] = tenant->frozen[gpu];
-        if (tenant->frozen[gpu])
-            status->frozen_ns[gpu] += guard_now () - tenant->frozen_since[gpu];
+        status->frozen[gpu] = edges_frozen (&tenant->edges, gpu, &status->frozen_ns[gpu]);
     }
     return guard_release (tenant, 0);
 }
