@@ -286,7 +286,9 @@ class Counters:
         reasons = tuple((text, got.reasons[index]) for index, text in enumerate(REASONS) if got.reasons[index])
         counted = (got.notifications, got.performed, got.continued, got.refused)
         waits = got.waits_for, got.waits_ns + (max(0, now) if got.waits_for else 0)
-        return TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners, *waits, got.called_ns)
+        return TenantStatus(
+            gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners, *waits, got.called_ns
+        )
 
     def processes(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """(host pid, bytes a GPU, as last reported by the driver) of processes with driver calls. Raises OSError."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nvc.guard.supervisors import Supervisors
 from nvc.guard.filter import merge
+from nvc.guard.supervisors import Supervisors
 from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
@@ -69,7 +69,7 @@ def profile(place: Path, *, denying: bool) -> dict[str, object]:
 class Listening:
     """A socket as the agent has it: what comes over it is tenant 1's."""
 
-    def __init__(self, guard: Guard, place: Path) -> None:
+    def __init__(self, guard: Supervisors, place: Path) -> None:
         self.guard, self.state = guard, ""
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(str(place))
