@@ -24,7 +24,7 @@ uint64_t rm_layout (void)
 {
     uint64_t sizes[] = { LAYOUT, sizeof (struct object), sizeof (struct client), sizeof (struct memory),
                          sizeof (struct file), sizeof (struct export), sizeof (struct chunk),
-                         offsetof (struct object, memory), offsetof (struct object, kind), CLASS_CALLER };
+                         offsetof (struct object, memory), offsetof (struct object, kind), CLASS_CALLER_BOUND };
     uint64_t sum = 0xcbf29ce484222325u;
 
     for (size_t i = 0; i < sizeof (sizes) / sizeof (sizes[0]); i++)

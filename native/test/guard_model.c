@@ -15,9 +15,6 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#define STATUS_INVALID_ADDRESS 0x1eu
-#define CONTROL_GID_INFO 0x2080014au
-
 struct model model;
 
 static uint32_t choose (void) { return model.choose != NULL ? model.choose () : 0; }
@@ -109,11 +106,11 @@ static uint32_t control (uint8_t *head)
     if (facts != NULL && facts->is_unsized)
         size = (uint32_t) facts->size;
     else if ((facts != NULL && size != (uint32_t) facts->size) || (size == 0) != (address == 0))
-        return STATUS_INVALID_ARGUMENT;
+        return NV_ERR_INVALID_ARGUMENT;
     if (size == 0)
         return 0;
     if (address == 0)
-        return STATUS_INVALID_ARGUMENT;
+        return NV_ERR_INVALID_ARGUMENT;
     follow_params ("params of a control", number, address, size);
     if (facts != NULL)
         follow_pointers (facts, params);
@@ -188,7 +185,7 @@ static int rm_ioctl (uint32_t escape, uint8_t *head)
     if (escape != 0x2a)
         return 0;
     set32 (head, 28, choose () % 4 == 3);
-    if (get32 (head, 8) == CONTROL_GID_INFO) {
+    if (get32 (head, 8) == NV2080_CTRL_CMD_GPU_GET_GID_INFO) {
         set32 (params, 8, 16);
         memset (params + 12, 0, 16);
     }
@@ -214,7 +211,7 @@ int ioctl (int file, unsigned long request, ...)
     memcpy (model.head, head, size < sizeof (model.head) ? size : sizeof (model.head));
     at = perform (escape, head, size, &status);
     if (status == 0 && choose () % 4 == 3)
-        status = STATUS_INVALID_ADDRESS;
+        status = NV_ERR_INVALID_ADDRESS;
     if (at != 0)
         set32 (head, at, status);
     return choose () == 0xff ? (errno = EIO, -1) : 0;

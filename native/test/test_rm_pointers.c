@@ -102,7 +102,7 @@ static void class (const struct rm_abi *abi, const struct driver_params *facts, 
         return;
     if (row->size != facts->size)
         complain ("a class with params of another size", facts, branch);
-    if (facts_lead (facts) && is_followed (facts->number) && row->kind != CLASS_CALLER)
+    if (facts_lead (facts) && is_followed (facts->number) && row->kind != CLASS_CALLER_BOUND)
         complain ("a class that leads elsewhere, and that not only the caller makes", facts, branch);
 }
 
