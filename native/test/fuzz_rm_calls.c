@@ -273,11 +273,11 @@ int LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
             done (&calls[slot]);
             is_open[slot] = false;
         } else {
-            enum rm_verdict verdict;
+            enum rm_verdict decision;
 
             prepare (&calls[slot], &input, abi);
-            verdict = rm_begin (rm, &calls[slot]);
-            is_open[slot] = verdict == RM_CONTINUE || verdict == RM_PERFORM;
+            decision = rm_begin (rm, &calls[slot]);
+            is_open[slot] = decision == RM_CONTINUE || decision == RM_PERFORM;
             if (!is_open[slot])
                 done (&calls[slot]);
         }

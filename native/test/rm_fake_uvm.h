@@ -75,7 +75,7 @@ static inline void finish (struct made *made, bool is_good)
     const struct rm_uvm *row = rm_abi_uvm (fake->rm->abi, made->call.request);
 
     if (row == NULL)
-        return; /* nobody looks at it */
+        return; /* rm has no use for it */
     if (rm_begin (fake->rm, &made->call) != RM_CONTINUE)
         return;
     set32 (made->head, row->status, is_good ? 0 : 0x1e);

@@ -25,7 +25,7 @@ static bool is_refused (uint32_t number, uint32_t size, enum rm_reason reason)
 {
     unsigned before = fake->notes[reason];
 
-    return raw (number, size) == -25 && fake->verdict == RM_UNKNOWN && fake->notes[reason] == before + 1;
+    return raw (number, size) == -25 && fake->decision == RM_UNKNOWN && fake->notes[reason] == before + 1;
 }
 
 static void escapes (void)
@@ -38,13 +38,13 @@ static void escapes (void)
             is_refused (0x2a, 0, RM_BAD_SIZE),
             "a struct of a size that the driver has not is refused");
     raw (0xc9, 4);
-    tap_ok (fake->verdict == RM_CONTINUE, "REGISTER_FD is the caller's own");
+    tap_ok (fake->decision == RM_CONTINUE, "REGISTER_FD is the caller's own");
     raw (0x4e, 56);
-    tap_ok (fake->verdict == RM_CONTINUE, "so is MAP_MEMORY");
+    tap_ok (fake->decision == RM_CONTINUE, "so is MAP_MEMORY");
     raw (0xce, 16);
-    tap_ok (fake->verdict == RM_CONTINUE, "and an event");
+    tap_ok (fake->decision == RM_CONTINUE, "and an event");
     raw (0x35, 24);
-    tap_ok (fake->verdict == RM_PASS, "SHARE is let through");
+    tap_ok (fake->decision == RM_PASS, "SHARE is let through");
     {
         uint8_t head[48] = {0};
         struct rm_call call = {.node = RM_NODE_CONTROL, .request = REQUEST (0x2b, 48), .head = head, .head_size = 47};
@@ -63,24 +63,24 @@ static void classes (void)
     uint32_t handle = 0;
 
     tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x1234, params, 128) == 0x22 &&
-            fake->verdict == RM_REFUSED &&
+            fake->decision == RM_REFUSED &&
                 fake->notes[RM_UNKNOWN_CLASS] == 1 && fake->last_noted == 0x1234,
             "a class without a row is refused with INVALID_CLASS");
     tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0xc2, params, 128) == 0x22 &&
             fake->notes[RM_FORBIDDEN_CLASS] == 1,
             "physical memory is forbidden");
     fake_alloc (fake, FILE_A, 0, 0, &handle, 0x41, NULL, 0);
-    tap_ok (fake->verdict == RM_CONTINUE, "a client is the caller's own");
+    tap_ok (fake->decision == RM_CONTINUE, "a client is the caller's own");
     handle = 0;
     fake_alloc (fake, FILE_A, client, device, &handle, 0x71, params, 40);
-    tap_ok (fake->verdict == RM_CONTINUE, "so is memory by an OS descriptor");
+    tap_ok (fake->decision == RM_CONTINUE, "so is memory by an OS descriptor");
     handle = 0;
     fake_alloc (fake, FILE_A, client, device, &handle, 0x40, params, 128);
-    tap_ok (fake->verdict == RM_PERFORM, "video memory is performed on the guard's copy");
+    tap_ok (fake->decision == RM_PERFORM, "video memory is performed on the guard's copy");
     tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x40, params, 127) == 0xffffffff &&
-            fake->verdict == RM_UNKNOWN,
+            fake->decision == RM_UNKNOWN,
             "params shorter than the driver reads are refused");
-    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x40, NULL, 0) == 0x22 && fake->verdict == RM_REFUSED,
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x40, NULL, 0) == 0x22 && fake->decision == RM_REFUSED,
             "video memory without params too");
 }
 
@@ -111,7 +111,7 @@ static void controls (void)
     unsigned performed = 0;
 
     tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x20801234, params, 4) == 0x56 &&
-            fake->verdict == RM_REFUSED &&
+            fake->decision == RM_REFUSED &&
                 fake->notes[RM_UNKNOWN_CONTROL] == 1,
             "a control without a row is refused with NOT_SUPPORTED");
     tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x00801711, params, 4) == 0x1b &&
@@ -120,19 +120,19 @@ static void controls (void)
     for (size_t i = 0; i < COUNT (seen_controls); i++) {
         memset (params, 0, sizeof (params));
         fake_control (fake, FILE_A, client, subdevice, seen_controls[i][0], params, seen_controls[i][1]);
-        performed += fake->verdict == RM_PERFORM;
-        if (fake->verdict != RM_PERFORM && fake->verdict != RM_CONTINUE && fake->verdict != RM_ANSWERED) {
+        performed += fake->decision == RM_PERFORM;
+        if (fake->decision != RM_PERFORM && fake->decision != RM_CONTINUE && fake->decision != RM_ANSWERED) {
             is_good = false;
-            printf ("# %08x: %d\n", (unsigned) seen_controls[i][0], (int) fake->verdict);
+            printf ("# %08x: %d\n", (unsigned) seen_controls[i][0], (int) fake->decision);
         }
     }
     tap_ok (is_good && performed > 60, "the controls that programs were seen to make are made");
     fake_control (fake, FILE_A, client, client, 0x3d05, params, 24);
-    tap_ok (fake->verdict == RM_PERFORM, "an export is made with a copy of the descriptor that it names");
+    tap_ok (fake->decision == RM_PERFORM, "an export is made with a copy of the descriptor that it names");
     fake_control (fake, FILE_A, client, client, 0x101, params, 40);
-    tap_ok (fake->verdict == RM_PERFORM, "a control whose params hold pointers is made with copies");
+    tap_ok (fake->decision == RM_PERFORM, "a control whose params hold pointers is made with copies");
     fake_control (fake, FILE_A, client, client, 0x3d04, params, 4);
-    tap_ok (fake->verdict == RM_REFUSED, "nobody is given a descriptor of the caller's own client");
+    tap_ok (fake->decision == RM_REFUSED, "no tenant gets a descriptor of the caller's own client");
     flags ();
 }
 
@@ -176,7 +176,7 @@ static void export_again (uint64_t file, uint32_t handle)
                            .params_size = 24};
 
     set32 (params, 12, handle);
-    set32 (params, 16, 5); /* nobody knows which file that is */
+    set32 (params, 16, 5); /* of an unknown file */
     set32 (head, 0, client);
     set32 (head, 4, client);
     set32 (head, 8, 0x3d05);
@@ -196,7 +196,7 @@ static void endless_exports (void)
     blocks = fake->blocks;
     for (unsigned i = 0; i < 100000; i++)
         export_again (77, handle);
-    tap_ok (fake->blocks <= blocks + 1, "who exports the same without end takes no more of the guard's memory");
+    tap_ok (fake->blocks <= blocks + 1, "the same export without end takes no more of the guard's memory");
     fake_free (fake, FILE_A, client, handle);
     tap_ok (fake_charged (fake, 0) == before + 3 * MIB, "it stays charged");
     rm_close_file (fake->rm, 77);
@@ -235,7 +235,7 @@ static void too_many (void)
     {
         uint8_t params[652] = {0};
 
-        tap_ok (fake_control (fake, FILE_A, client, client, 0x3d06, params, 20) == 0x1a && fake->verdict == RM_REFUSED &&
+        tap_ok (fake_control (fake, FILE_A, client, client, 0x3d06, params, 20) == 0x1a && fake->decision == RM_REFUSED &&
                     fake_control (fake, FILE_A, client, client, 0x3d0c, params, sizeof (params)) == 0x1a,
                 "nor are any imported");
     }
@@ -248,14 +248,14 @@ static void nameless (void)
 
     set64 (params, 64, MIB);
     tap_ok (fake_alloc (fake, FILE_A, client, bare, &handle, 0x40, params, 128) == 0x51 &&
-                fake->verdict == RM_REFUSED,
-            "memory of a device without a subdevice, whose GPU nobody knows, is refused");
+                fake->decision == RM_REFUSED,
+            "memory of a device without a subdevice, whose GPU is unknown, is refused");
     set32 (heap, 0, client);
     set32 (heap, 4, bare);
     set32 (heap, 8, 2);
     set64 (heap, 88, MIB);
     fake_call (fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x4a, 184), heap, NULL, 0, NULL, 0);
-    tap_ok (fake->verdict == RM_REFUSED && get32 (heap, 20) == 0x51 && fake_bytes (fake, 1) == 0,
+    tap_ok (fake->decision == RM_REFUSED && get32 (heap, 20) == 0x51 && fake_bytes (fake, 1) == 0,
             "on the old way to memory too");
     fake_subdevice (fake, FILE_A, client, bare);
     handle = 0;
@@ -269,15 +269,15 @@ static void shim (void)
     uint32_t mine = fake_client (other, FILE_A), handle = 0;
     uint8_t params[16] = {0}, head[48] = {0};
 
-    tap_ok (fake_alloc (other, FILE_A, mine, mine, &handle, 0x1234, params, 16) == 0 && other->verdict == RM_CONTINUE &&
+    tap_ok (fake_alloc (other, FILE_A, mine, mine, &handle, 0x1234, params, 16) == 0 && other->decision == RM_CONTINUE &&
                 other->notes[RM_UNKNOWN_CLASS] == 1 && other->rm->objects.count == 2,
             "the shim lets an unknown class pass, counts it and keeps the object");
     tap_ok (fake_control (other, FILE_A, mine, mine, 0x20801234, params, 4) == 0xffffffff &&
-            other->verdict == RM_UNKNOWN &&
+            other->decision == RM_UNKNOWN &&
                 other->notes[RM_UNKNOWN_CONTROL] == 1,
             "an unknown control is unknown there too: it is the shim that lets it pass");
     fake_call (other, RM_NODE_OTHER, FILE_A, REQUEST (0x2b, 48), head, NULL, 0, NULL, 0);
-    tap_ok (other->verdict == RM_PASS, "other nodes are nobody's business");
+    tap_ok (other->decision == RM_PASS, "other nodes are not rm's");
     tap_ok (fake_close (other), "nothing is left");
 }
 

@@ -130,7 +130,7 @@ static void registration (void)
     rm_close_file (fake->rm, UVM_A);
     tap_ok (charged (0, 0), "so does the last close of the file");
     uvm (UVM_A, 37, 0, 0);
-    tap_ok (charged (16, 0), "and mappings that are still there are charged to who registers again");
+    tap_ok (charged (16, 0), "and mappings that are still there are charged to the GPU that is registered again");
 }
 
 int main (void)

@@ -14,7 +14,7 @@ static void quota (void)
 
     tap_ok (b.fake->gid_calls == 1 && take (&b, 60 * MIB, &first) == 0 && fake_charged (b.fake, 0) == 60 * MIB,
             "rm asks for a subdevice's UUID by itself, and charges its GPU");
-    tap_ok (take (&b, 41 * MIB, &second) == 0x51 && b.fake->verdict == RM_REFUSED &&
+    tap_ok (take (&b, 41 * MIB, &second) == 0x51 && b.fake->decision == RM_REFUSED &&
             b.fake->notes[RM_OVER_QUOTA] == 1 &&
                 fake_charged (b.fake, 0) == 60 * MIB && b.fake->last_noted == 0x40,
             "over the quota the answer is status 0x51, the driver is not asked and nothing is charged");
@@ -144,7 +144,7 @@ static void unknown_gpu (void)
     fake->limit[0] = 8 * MIB;
     tap_ok (fake_memory (fake, FILE_A, client, device, &handle, &bytes) == 0 && fake_charged (fake, 0) == 0 &&
                 fake->own_calls == 0,
-            "memory of a device whose GPU nobody knows yet is let through");
+            "memory of a device whose GPU is not known yet is let through");
     handle = 0;
     fake_memory (fake, FILE_A, client, second, &handle, &more);
     fake->no_gid = true;
@@ -216,7 +216,7 @@ static void legacy (void)
     tap_ok (heap (&b, 14, 0, 0, 20 * MIB, head) == 0 && heap (&b, 6, 0, 0, 30 * MIB, head) == 0 &&
                 fake_charged (b.fake, 0) == 60 * MIB && even (&b),
             "functions 14 and 6 too, by their own layouts");
-    tap_ok (heap (&b, 2, 0, 0, 41 * MIB, head) == 0x51 && b.fake->verdict == RM_REFUSED, "and refused over the quota");
+    tap_ok (heap (&b, 2, 0, 0, 41 * MIB, head) == 0x51 && b.fake->decision == RM_REFUSED, "and refused over the quota");
     tap_ok (heap (&b, 2, 0x2000000, 0, 90 * MIB, head) == 0 && heap (&b, 2, 0, 0x80000, 90 * MIB, head) == 0 &&
                 fake_charged (b.fake, 0) == 60 * MIB,
             "system memory and address ranges of the old heap are not charged");

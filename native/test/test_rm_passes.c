@@ -61,16 +61,16 @@ static bool is_nothing (struct fake *fake, enum rm_node node, uint32_t number)
         uint8_t head[32], before[32];
         unsigned notes = noted (fake), changed = fake->changed[0] + fake->changed[1];
         struct rm_call call = {.node = node, .file = 1, .request = CONTROL, .head = head, .head_size = sizeof (head)};
-        enum rm_verdict verdict;
+        enum rm_verdict decision;
 
         make_head (head, number, with ? (uint64_t) (uintptr_t) params : 0, with ? sizeof (params) : 0);
         memcpy (before, head, sizeof (head));
         call.params = with ? params : NULL;
         call.params_size = with ? sizeof (params) : 0;
-        verdict = rm_begin (fake->rm, &call);
-        is_silent = is_silent && verdict == RM_PASS && noted (fake) == notes && memcmp (before, head, sizeof (head)) == 0 &&
+        decision = rm_begin (fake->rm, &call);
+        is_silent = is_silent && decision == RM_PASS && noted (fake) == notes && memcmp (before, head, sizeof (head)) == 0 &&
                     fake->changed[0] + fake->changed[1] == changed;
-        if (verdict == RM_CONTINUE || verdict == RM_PERFORM)
+        if (decision == RM_CONTINUE || decision == RM_PERFORM)
             rm_forget_call (fake->rm, &call);
     }
     return is_silent;

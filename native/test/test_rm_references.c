@@ -27,7 +27,7 @@ static void duplicates (void)
     fake_close_file (b.fake, FILE_B);
     tap_ok (fake_charged (b.fake, 0) == 0 && even (&b), "until its file is closed");
     tap_ok (fake_dup (b.fake, FILE_A, b.client, b.device, &(uint32_t) {0}, 0xdead, 0xbeef) != 0 && even (&b),
-            "a duplicate of what nobody knows charges nothing");
+            "a duplicate of an unknown object charges nothing");
     tap_ok (fake_close (b.fake), "nothing is left");
 }
 

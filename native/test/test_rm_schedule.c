@@ -166,7 +166,7 @@ static void shim_slices (void)
             "the share's timeslice takes the place of the owner's, whose struct says what it said");
     value = 0;
     slice (fake, &a, a.group, 0xa06c0104, &value);
-    tap_ok (value == 4096, "and who asks is told its own");
+    tap_ok (value == 4096, "and a query answers the owner's");
     fake->next_status = 0x1f;
     value = 9999;
     slice (fake, &a, a.group, 0xa06c0103, &value);
@@ -175,12 +175,12 @@ static void shim_slices (void)
     copy = fake_group (fake, FILE_A, a.client, a.device, COPY);
     value = 1234;
     slice (fake, &a, copy, 0xa06c0103, &value);
-    tap_ok (slice_of (fake, a.client, copy) == 1234 && fake->verdict == RM_PASS, "groups of copy engines are let be");
+    tap_ok (slice_of (fake, a.client, copy) == 1234 && fake->decision == RM_PASS, "groups of copy engines are let be");
     tap_ok (rm_set_timeslice (fake->rm, 0, 321) == 0 && slice_of (fake, a.client, a.group) == 321 &&
                 slice_of (fake, a.client, copy) == 1234,
             "rm_set_timeslice writes to every compute group and to no other");
     tap_ok (fake_control (fake, FILE_A, a.client, a.subdevice, 0x2080110b, (uint8_t[536]) {0}, 536) == 0 &&
-                fake->verdict == RM_PASS,
+                fake->decision == RM_PASS,
             "the shim lets a tenant schedule for itself");
     tap_ok (fake_close (fake), "nothing is left");
 }
@@ -194,19 +194,19 @@ static void guard_slices (void)
     uint64_t value = 2048;
     unsigned answered = 0;
 
-    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->verdict == RM_PERFORM &&
+    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->decision == RM_PERFORM &&
                 slice_of (fake, a.client, a.group) == 2048,
             "guard: without a timeslice in the share the owner's is performed");
     fake->slice[0] = 555;
     value = 65000;
-    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->verdict == RM_ANSWERED &&
+    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->decision == RM_ANSWERED &&
                 slice_of (fake, a.client, a.group) == 555 && fake->notes[RM_SCHEDULING_CONTROL] == 1,
             "guard: with one the owner is answered, and the share's is set by rm itself");
     value = 0;
-    tap_ok (slice (fake, &a, a.group, 0xa06c0104, &value) == 0 && value == 65000, "guard: who asks is told its own");
+    tap_ok (slice (fake, &a, a.group, 0xa06c0104, &value) == 0 && value == 65000, "guard: a query answers the owner's");
     for (size_t i = 0; i < sizeof (own) / sizeof (own[0]); i++)
         answered += fake_control (fake, FILE_A, a.client, a.subdevice, own[i], params, sizeof (params)) == 0 &&
-                    fake->verdict == RM_ANSWERED;
+                    fake->decision == RM_ANSWERED;
     tap_ok (answered == 6 && fake->notes[RM_SCHEDULING_CONTROL] == 7 && fake->disable_calls == 0,
             "guard: a tenant's own scheduling is answered, not performed, and counted");
     tap_ok (fake_close (fake), "nothing is left");
