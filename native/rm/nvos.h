@@ -3,8 +3,8 @@
  * names of fields: what native/rm, native/guard and native/sim read or write. The same from 535 to 595. nv_params.h has what
  * these structs point at.
  *
- * Packed, with every gap written out: a struct may lie at any address in a copy of a tenant's memory, and any alias may
- * have written it. NV_SIZE and NV_AT are compile-time checks; tests/contract/test_nv_numbers.py reads them for Python's layouts.
+ * Packed, with every gap written out: a struct may lie at any address in a copy of a tenant's memory, and any alias may have
+ * written it. NV_SIZE and NV_AT are compile-time checks; tests/contract/test_nv_numbers.py reads them for Python's layouts.
  */
 #ifndef NVC_RM_NVOS_H
 #define NVC_RM_NVOS_H
