@@ -160,6 +160,7 @@ class Tenants:
             part.check(tenant.limits)
         tenant_files.save(self._directory, made)
         try:
+            tenant_files.link(self._directory, made)  # first: the container may execute something at once
             self._supervisors.add(
                 made.number,
                 limits_file.encode(tenant.limits),
@@ -167,7 +168,6 @@ class Tenants:
                 connection,
                 (made.pid, made.start_time),
             )
-            tenant_files.link(self._directory, made)
         except OSError as error:
             tenant_files.remove(self._directory, made.number)
             raise _not_added(tenant, error) from error
