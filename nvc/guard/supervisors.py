@@ -313,7 +313,7 @@ class Supervisors:
     def events(self) -> list[Event]:
         """What happened since the last time, of each tenant oldest first."""
         found = []
-        for number, tenant in self._tenants.items():
+        for number, tenant in tuple(self._tenants.items()):
             try:
                 found += [event.replace(tenant=number) for event in tenant.counters.events()]
             except OSError:
@@ -326,7 +326,7 @@ class Supervisors:
         To be called some times a second; while it is not, each supervisor assumes that others call the driver.
         """
         calls = []
-        for number, tenant in self._tenants.items():
+        for number, tenant in tuple(self._tenants.items()):
             with contextlib.suppress(OSError):
                 calls.append((tenant.counters.called_ns, number))
         last = [*sorted(calls, reverse=True)[:2], (0, 0), (0, 0)]
