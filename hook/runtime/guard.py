@@ -117,14 +117,14 @@ def _is_off(found: Bundle, policy: Policy, journal: Journal) -> bool:
 
 
 def _connect(directory: str) -> tuple[Client | None, str]:
-    """A connection to the agent, or why there is none. Raises AgentError for an agent that hangs."""
+    """A connection to the agent, or why there is none. Raises AgentError for an agent that hangs or was killed."""
     from nvc.guard.protocol import Client, NoAgent
     from nvc.guard.registered import SECONDS, control
 
     if os.uname().machine not in _NATIVE:
         return None, f"no filter is known for {os.uname().machine}"
     try:
-        return Client(control(directory), SECONDS), ""
+        return Client(control(directory), SECONDS, wait=SECONDS), ""
     except (NoAgent, PrivilegeError) as error:
         return None, error.message
 

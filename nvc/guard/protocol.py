@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 
 from nvc.base.errors import BY_STAGE, AgentError, NvcError, PrivilegeError, reason
 from nvc.base.record import Record
@@ -146,20 +147,31 @@ class NoAgent(AgentError):
 class Client:
     """A connection to the agent, for one thread. A context manager."""
 
-    def __init__(self, path: str = CONTROL, timeout: float = TIMEOUT) -> None:
-        """Connect. timeout: seconds for each answer.
+    def __init__(self, path: str = CONTROL, timeout: float = TIMEOUT, wait: float = 0.0) -> None:
+        """Connect. timeout: seconds for each answer. wait: seconds for another agent, where one was killed.
 
-        Raises NoAgent, PrivilegeError when the socket may not be opened, AgentError.
+        Raises NoAgent, PrivilegeError when the socket may not be opened, AgentError; with ``wait``, NoAgent only where
+        the node has no agent: one that was killed leaves its socket's name, one that was stopped does not.
         """
         self.path = path
         self._rest = b""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        self._socket.settimeout(timeout)
-        try:
-            self._socket.connect(path)
-        except OSError as error:
-            self._socket.close()
-            raise _unreachable(path, error) from None
+        until = time.monotonic() + wait
+        while True:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            self._socket.settimeout(timeout)
+            try:
+                self._socket.connect(path)
+                return
+            except OSError as error:
+                self._socket.close()
+                if not wait or error.errno != errno.ECONNREFUSED:
+                    raise _unreachable(path, error) from None
+                if time.monotonic() > until:
+                    raise AgentError(
+                        f"{path}: the agent of this node has ended, and no other one began within {wait:g} s",
+                        hint=f"start it: systemctl start nvc-agent; to be without one, remove {path}",
+                    ) from None
+            time.sleep(0.05)
 
     def __enter__(self) -> Self:
         return self

@@ -77,7 +77,7 @@ def _confirm(request: ShareRequest, pid: int, directory: str) -> None:
 
     try:
         found = os.stat(request.bundle)
-        with Client(control(directory), SECONDS) as client:
+        with Client(control(directory), SECONDS, wait=SECONDS) as client:
             client.call("bind", container=request.container, device=found.st_dev, inode=found.st_ino, pid=pid)
     except OSError as error:
         raise ContainerError(f"{request.bundle}: {reason(error)}") from error
@@ -94,7 +94,7 @@ def _is_known(pid: int, directory: str) -> bool:
     if not pid:
         return False
     try:
-        with Client(control(directory), SECONDS) as client:
+        with Client(control(directory), SECONDS, wait=SECONDS) as client:
             return client.call("bind", pid=pid).get("registered") is True
     except (NoAgent, PrivilegeError):
         return False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -201,3 +203,32 @@ def test_a_status_survives_the_socket() -> None:
 
     assert status.tenants[0].denials == {"over-quota": 3}
     assert decode(encode(status.as_data())) == data
+
+
+def test_an_agent_that_was_killed_is_waited_for_and_one_that_was_stopped_is_not(tmp_path: Path) -> None:
+    path = str(tmp_path / "control")
+    with pytest.raises(NoAgent):
+        Client(path, wait=0.2)
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(path)
+        killed.listen()
+    begin = time.monotonic()
+    with pytest.raises(AgentError, match=r"has ended, and no other one began within 0\.2 s") as caught:
+        Client(path, wait=0.2)
+    assert not isinstance(caught.value, NoAgent)
+    assert time.monotonic() - begin >= 0.2
+    with pytest.raises(NoAgent):
+        Client(path)
+
+    def start_again() -> None:
+        time.sleep(0.1)
+        with socket.socket(socket.AF_UNIX) as next_one:
+            next_one.bind(f"{path}.new")
+            next_one.listen()
+            os.rename(f"{path}.new", path)
+            next_one.accept()[0].close()
+
+    thread = threading.Thread(target=start_again)
+    thread.start()
+    Client(path, wait=10.0).close()
+    thread.join(10)
