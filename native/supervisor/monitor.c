@@ -296,7 +296,9 @@ static bool serve (struct monitor *self, int connection)
         is_kept = result == 0;
         break;
     case CHANNEL_ATTACH:
-        result = ask (self, &request, (size_t) size, files, count);
+        result = size == sizeof (request) ? ask (self, &request, (size_t) size, files, count) : -EINVAL;
+        if (result == 0)
+            result = copies_add (&self->copies, &request, files, count);
         break;
     case CHANNEL_REMOVE:
         self->is_over = true;
@@ -362,11 +364,14 @@ int monitor_run (struct monitor *self, int connection)
             self->connection_count--;
     }
     while (!self->is_over) {
-        struct pollfd waited[2 + MONITOR_CONNECTIONS] = { { .fd = self->supervisor }, { .fd = self->server, .events = POLLIN } };
-        nfds_t count = 2;
+        struct pollfd waited[2 + MONITOR_CONNECTIONS + COPIES_PROCESSES] = { { .fd = self->supervisor }, { .fd = self->server, .events = POLLIN } };
+        nfds_t count = 2, processes;
 
         for (unsigned i = 0; i < self->connection_count; i++)
             waited[count++] = (struct pollfd) { .fd = self->connections[i], .events = POLLIN };
+        processes = count;
+        for (unsigned i = 0; i < self->copies.count; i++)
+            waited[count++] = (struct pollfd) { .fd = self->copies.pidfds[i], .events = POLLIN };
         switch (poll (waited, count, self->connection_count == 0 ? ABANDONED_MS : -1)) {
         case -1:
             continue;
@@ -379,6 +384,9 @@ int monitor_run (struct monitor *self, int connection)
         }
         if (waited[0].revents != 0)
             break;
+        for (nfds_t i = count; i-- > processes;)
+            if (waited[i].revents != 0)
+                copies_forget (&self->copies, (unsigned) (i - processes));
         for (unsigned i = self->connection_count; i-- > 0 && !self->is_over;)
             if (waited[2 + i].revents != 0 && !serve (self, self->connections[i])) {
                 close (self->connections[i]);
@@ -393,8 +401,10 @@ int monitor_run (struct monitor *self, int connection)
     if (!self->is_over) {
         if ((self->start.tenant & GUARD_ATTACHED) == 0)
             end_container (self, "supervisor-died");
-        else
+        else {
+            copies_start (&self->copies);
             monitor_log (self, "supervisor-died", "");
+        }
     }
     unlink_socket (self);
     while (waitpid (self->pid, NULL, self->is_over ? 0 : WNOHANG) < 0 && errno == EINTR)

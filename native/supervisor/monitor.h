@@ -4,6 +4,7 @@
 
 #include "channel.h"
 #include "container.h"
+#include "copies.h"
 #include "pages.h"
 
 /* Of a tenant at a time: one a process that a runtime started in the container (run, exec). */
@@ -21,12 +22,14 @@ struct monitor {
     unsigned listener_count;
     int connections[MONITOR_CONNECTIONS]; /* of the agent, of acceptors, of commands */
     unsigned connection_count;
+    struct copies copies; /* of attached processes */
     bool is_over; /* the tenant was removed: the supervisor ends because it was told to */
 };
 
 /* The supervisor's process, which waits for its tenant: a container's first call need not wait for an execve. false: with errno. */
 bool monitor_prepare (struct monitor *self);
-/* files: the plan, and the node's contention or -1; the caller closes them. The supervisor is there and has the plan and, where there is one, the listener, which is the monitor's from then on. 0 or -errno. */
+/* files: the plan, and the node's contention or -1; the caller closes them. The supervisor is there and has the plan and, where there
+ * is one, the listener, which is the monitor's from then on. 0 or -errno. */
 int monitor_start (struct monitor *self, const struct channel_start *start, const int files[2], int listener);
 /* Until the tenant is over. connection: the agent's, which gets the state; -1: none. The process's exit status. */
 int monitor_run (struct monitor *self, int connection);

@@ -234,17 +234,20 @@ class Tenants:
         hint = "it is guarded, and cannot be changed or seen by this agent: start the container again"
         self._journal.write("warning", message=f"container {name}: its supervisor is not understood: {why}", hint=hint)
 
-    def _lost(self, record: TenantRecord, why: str) -> None:
-        """Neither monitor nor supervisor is left: a container that still runs must not run on unguarded."""
+    def _lost(self, record: TenantRecord, why: str, *, always: bool = False) -> None:
+        """Neither monitor nor supervisor is left: a container that still runs must not run on unguarded.
+
+        always: write it down, also where nothing was left to be ended.
+        """
         ended = ending.end(self._directory, record)
         tenant_files.remove(self._directory, record.number)
-        if ended:
+        if ended or always:
             self._journal.write(
                 "supervisor-died",
                 container=record.container or record.key,
                 tenant=record.number,
                 message=why,
-                ended=True,
+                ended=ended,
             )
 
     # Changing.
@@ -283,7 +286,7 @@ class Tenants:
             try:
                 if self._supervisors.is_lost(tenant.number):
                     self._forget(tenant)
-                    self._lost(tenant.record, "its monitor is gone")
+                    self._lost(tenant.record, "its monitor or its supervisor died", always=True)
                 elif self._supervisors.gone(tenant.number):
                     self._end(tenant)
                 else:

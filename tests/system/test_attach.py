@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -187,6 +188,10 @@ def capped(gpu: SimGpu) -> None:
         wait_until(lambda: bool(probe.rate(300) > 100))
         guard.phase(number, 0, 50_000, 0, 2_000)
         wait_until(lambda: guard.attached(number)[1])
+        # A supervisor that dies leaves no channel off.
+        os.kill(guard.pids(number)[1], signal.SIGKILL)
+        wait_until(lambda: guard.is_lost(number))
+        wait_until(lambda: bool(probe.rate(300) > 100))
 
 
 def test_a_cap_of_a_process_without_us_is_kept_and_none_stays_frozen(machine: Path) -> None:
