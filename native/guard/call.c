@@ -190,7 +190,6 @@ static struct answer leave (struct tenant *tenant)
 
 static void end (struct tenant *tenant, struct rm_call *call, long result)
 {
-    books_performed (tenant, call->head_size);
     rm_end (tenant->rm, call, result);
     keep_after (tenant, result == 0);
     if (result == 0)
@@ -229,7 +228,6 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     uint64_t address = notification->data.args[2];
     enum rm_verdict verdict = begin (tenant, call);
     struct answer answer;
-    bool is_again;
     long result;
 
     switch (verdict) {
@@ -258,15 +256,10 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     }
     /* What is harmless is made here too: left to the container, another thread could turn it into what is not. */
     tenant->status.performed++;
-    if (verdict == RM_PERFORM) {
-        books_performing (tenant, tenant->current->serial, call);
+    if (verdict == RM_PERFORM)
         keep_before (tenant, call);
-    }
-    is_again = repeat_find (tenant, notification, call);
     fair_begin (tenant);
     result = perform (tenant, call, pointers);
-    if (is_again && result == 0)
-        repeat_settle (call);
     if (verdict == RM_PERFORM)
         end (tenant, call, result);
     fair_end (tenant);
@@ -292,11 +285,8 @@ static struct answer handle (struct tenant *tenant, struct rm_call *call, struct
 
         /* CUDA makes some calls on a GPU's node, of the same client. And what the call says is not known to be true: a
          * descriptor that is known already is given up only when the scheduler finds that it is wrong (reach.c). */
-        if (call->node == RM_NODE_CONTROL && process_descriptor_of (process, client) < 0 &&
-            process_remember_client (tenant, process, client, (int) notification->data.args[0])) {
-            tenant->channels_changed = true;
-            books_process (tenant, process);
-        }
+        if (call->node == RM_NODE_CONTROL && process_descriptor_of (process, client) < 0)
+            process_remember_client (tenant, process, client, (int) notification->data.args[0]);
         answer = decide (tenant, call, &pointers, notification);
     }
     if (pointers.descriptor_copy >= 0)

@@ -1,5 +1,5 @@
 /* The guard: its tenants by number, its events, and what the agent calls. */
-#include "books.h"
+#include "tenant.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -300,33 +300,6 @@ int guard_tenant_listen (struct guard *guard, uint32_t id, int listener)
     result = tenant_listen (tenant, listener);
     guard_let_go (tenant);
     return result;
-}
-
-int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file)
-{
-    struct tenant *tenant;
-    int error = guard_hold (guard, id, GUARD_TELL_NS, &tenant);
-    void *page;
-
-    if (error != 0)
-        return error;
-    if (tenant->in_hand != NULL)
-        return guard_release (tenant, -EEXIST);
-    page = mmap (NULL, GUARD_IN_HAND, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (page == MAP_FAILED)
-        return guard_release (tenant, -errno);
-    tenant->in_hand = page;
-    return guard_release (tenant, 0);
-}
-
-int guard_tenant_channels (struct guard *guard, uint32_t id, int file)
-{
-    struct tenant *tenant;
-    int error = guard_hold (guard, id, GUARD_TELL_NS, &tenant);
-
-    if (error != 0)
-        return error;
-    return guard_release (tenant, tenant->channels != NULL ? -EEXIST : channels_open (tenant, file));
 }
 
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status)

@@ -81,27 +81,6 @@ int guard_tenant_add (struct guard *guard, uint32_t id, const struct limits *lim
 int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *limits);
 /* The listener's descriptor is duplicated; the caller keeps and closes its own. */
 int guard_tenant_listen (struct guard *guard, uint32_t id, int listener);
-/*
- * A file of at least 16 bytes: the id of the in-flight notification, 0 while there is none, and the process for whose memory or
- * descriptors the tenant's thread waits, 0 while it does not. The next agent reads from it which call has no answer and which
- * process it waits for (docs/internals/guard.md, "Agent crash during a call"). The caller keeps and closes its own descriptor.
- * Before guard_tenant_listen. -errno of mmap.
- */
-int guard_tenant_in_hand (struct guard *guard, uint32_t id, int file);
-/*
- * A file, empty and of the caller's, for the list of the tenant's compute channels (channels.c): who outlives this
- * process starts them by it. The caller keeps and closes its own descriptor. Before guard_tenant_listen.
- */
-int guard_tenant_channels (struct guard *guard, uint32_t id, int file);
-/*
- * The tenant's books, in an empty file of the caller's, so that they outlive this process (books.c). before: those of a
- * guard that was killed, -1: none; they are read, and the call that it had in hand is finished or undone by the tenant's thread,
- * before it answers any other. listeners: the tenant's, to answer it through. 1: it was answered; 0: if anybody waits for it he must
- * be told to try again. Waits a fifth of a second at the most; what the container keeps from being finished is finished later.
- * -EINVAL, -ENOMEM: `before` cannot be believed. The caller keeps and closes all descriptors. Before
- * guard_tenant_listen.
- */
-int guard_tenant_keep (struct guard *guard, uint32_t id, int file, int before, const int *listeners, uint32_t count);
 int guard_tenant_remove (struct guard *guard, uint32_t id);
 /* To be called every some 100 ms: a tenant whose thread has waited for two seconds for something of a process, such as memory
  * in a file that does not answer, is frozen until it goes on, for nobody sees what the tenant does meanwhile. */

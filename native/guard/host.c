@@ -16,15 +16,8 @@ static void *host_allocate (void *context, size_t size)
 static void host_release (void *context, void *memory, size_t size)
 {
     (void) size;
-    if (!books_has (context, memory))
-        free (memory);
-}
-
-static void *host_keep (void *context, size_t size)
-{
-    void *memory = books_keep (context, size);
-
-    return memory != NULL ? memory : calloc (1, size);
+    (void) context;
+    free (memory);
 }
 
 /* An ioctl of rm's own: through the copy in hand, or through a new copy of the client's descriptor. */
@@ -147,10 +140,8 @@ static void host_groups_changed (void *context, int gpu)
 {
     struct tenant *tenant = context;
 
-    tenant->channels_changed = true;
     if (gpu >= 0)
         schedule_apply (tenant, (uint32_t) gpu);
-    channels_write (tenant);
 }
 
 static void host_note (void *context, enum rm_reason reason, uint32_t number)
@@ -175,5 +166,4 @@ const struct rm_host guard_host = {
     .is_own_process = host_is_own_process,
     .groups_changed = host_groups_changed,
     .note = host_note,
-    .keep = host_keep,
 };

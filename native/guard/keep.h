@@ -57,8 +57,6 @@ void keep_hold (struct tenant *tenant, const struct rm_call *call);
 int keep_file_of (const struct tenant *tenant, uint32_t client);
 /* Holds it, and closes it in the end; at once if it is held already. serial: of the process that uses it. */
 void keep_file (struct tenant *tenant, uint32_t client, int file, uint64_t serial);
-/* The tenant's books were another guard's: the files that it held are held again. */
-void keep_restore (struct tenant *tenant);
 /* A client is gone: its file need not be held for it. */
 void keep_let_go (struct tenant *tenant, uint32_t client);
 /* The process ended. What it had is duplicated, and its files are let go. */

@@ -225,27 +225,6 @@ void keep_hold (struct tenant *tenant, const struct rm_call *call)
         keep_file (tenant, client, file, tenant->current->serial);
 }
 
-void keep_restore (struct tenant *tenant)
-{
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
-        const struct process *process = &tenant->processes[i];
-
-        for (unsigned k = 0; process->serial != 0 && !process->dead && k < process->client_count; k++) {
-            uint32_t client = process->clients[k].client;
-            enum rm_node node = RM_NODE_OTHER;
-            int copy;
-
-            if (rm_pieces (tenant->rm, client, client, NULL, 0) == 0 && !is_scheduled (tenant, client))
-                continue;
-            copy = process_copy (tenant, process, process->clients[k].descriptor, &node);
-            if (copy >= 0 && node == RM_NODE_CONTROL)
-                keep_file (tenant, client, copy, process->serial);
-            else if (copy >= 0)
-                wait_close (tenant, process->pid, copy);
-        }
-    }
-}
-
 void keep_let_go (struct tenant *tenant, uint32_t client)
 {
     for (unsigned i = tenant->keep.file_count; i-- > 0;)

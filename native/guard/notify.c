@@ -63,12 +63,9 @@ bool notify_handle (struct tenant *tenant, int listener)
     memset (&notification, 0, sizeof (notification)); /* the kernel wants it so */
     if (ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, &notification) != 0)
         return errno == ENOENT || errno == EINTR || errno == EAGAIN; /* ENOENT: its thread was interrupted meanwhile */
-    if (tenant->in_hand != NULL)
-        atomic_store (tenant->in_hand, notification.id);
     began = guard_now ();
     atomic_store (&tenant->called_at, began);
     pthread_mutex_lock (&tenant->lock);
-    books_received (tenant, &notification);
     tenant->status.notifications++;
     race_back (tenant, (pid_t) notification.pid);
     answer = decide (tenant, listener, &notification);
@@ -82,13 +79,8 @@ bool notify_handle (struct tenant *tenant, int listener)
         response.val = answer.error ? 0 : answer.value;
         response.error = answer.error;
     }
-    /* ENOENT: nobody waits any more. What was made stays in the books, and is there when the thread comes again. */
-    books_answering (tenant, false);
-    repeat_over (tenant, &notification, &answer);
+    /* ENOENT: nobody waits any more. What was made stays in the ledger, and is there when the thread comes again. */
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
-    books_answering (tenant, true);
-    if (tenant->in_hand != NULL)
-        atomic_store (tenant->in_hand, 0);
 
     pthread_mutex_lock (&tenant->lock);
     replay_keep (tenant, &notification, &answer, undelivered);

@@ -75,7 +75,6 @@ void process_forget (struct tenant *tenant, struct process *process)
     close (process->pidfd);
     space_close (process);
     memset (process, 0, sizeof (*process));
-    books_process (tenant, process);
 }
 
 static struct process *free_place (struct tenant *tenant)
@@ -140,27 +139,8 @@ static struct process *enter (struct tenant *tenant, pid_t group)
         process_forget (tenant, process);
         return NULL;
     }
-    books_process (tenant, process);
     managed_watch (tenant, process);
     return process;
-}
-
-void process_restore (struct tenant *tenant, uint64_t serial, pid_t pid, uint64_t start_time)
-{
-    struct process *process = &tenant->processes[serial % TENANT_PROCESSES];
-    struct epoll_event event = { .events = EPOLLIN, .data.u64 = serial };
-    int pidfd = (int) syscall (SYS_pidfd_open, pid, 0);
-
-    /* After the pidfd was got: it pins this process and no other. */
-    if (pidfd >= 0 && process_start_time (pid) != start_time) {
-        close (pidfd);
-        pidfd = -1;
-    }
-    *process = (struct process) { .serial = serial, .pid = pid, .pidfd = pidfd, .start_time = start_time };
-    process->dead = pidfd < 0 || epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, pidfd, &event) != 0;
-    truth_ask_at (tenant, process, guard_now ());
-    if (!process->dead)
-        managed_look (tenant, process);
 }
 
 struct process *process_of_thread (struct tenant *tenant, pid_t thread)

@@ -129,10 +129,8 @@ static int find (struct tenant *tenant, struct process *process, uint32_t client
     /* A first thread that has ended has none. */
     if (search.copy < 0 && find_of_thread (process, process->pid, &search) && search.looked == 0)
         process_threads (process, find_of_thread, &search);
-    if (search.copy >= 0 && process_remember_client (tenant, process, client, search.descriptor)) {
-        tenant->channels_changed = true;
-        books_process (tenant, process);
-    }
+    if (search.copy >= 0)
+        process_remember_client (tenant, process, client, search.descriptor);
     return search.copy;
 }
 

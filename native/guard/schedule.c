@@ -19,8 +19,6 @@ void schedule_apply (struct tenant *tenant, uint32_t gpu)
     uint32_t slice = atomic_load (&tenant->slice[gpu]);
     uint64_t now = guard_now ();
 
-    if (off)
-        channels_write (tenant);
     if (off != tenant->frozen[gpu]) {
         rm_freeze (tenant->rm, (int) gpu, off);
         if (!off)

@@ -12,7 +12,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -85,10 +84,6 @@ static int sleep_for (struct tenant *tenant)
     uint64_t now = guard_now (), next, again;
 
     pthread_mutex_lock (&tenant->lock);
-    resume_now (tenant);
-    if (tenant->wants_files)
-        keep_restore (tenant);
-    tenant->wants_files = false;
     managed_refresh (tenant, now);
     truth_check (tenant, now);
     again = reach_check (tenant, now);
@@ -151,17 +146,12 @@ static void tenant_free (struct tenant *tenant)
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0)
             close (tenant->processes[i].pidfd);
-    if (tenant->in_hand != NULL)
-        munmap ((void *) tenant->in_hand, GUARD_IN_HAND);
-    channels_close (tenant);
-    books_close (tenant);
     if (tenant->epoll >= 0)
         close (tenant->epoll);
     if (tenant->wake >= 0)
         close (tenant->wake);
     sem_destroy (&tenant->ready);
     sem_destroy (&tenant->ended);
-    sem_destroy (&tenant->is_resumed);
     pthread_mutex_destroy (&tenant->lock);
     pthread_mutex_destroy (&tenant->listeners_lock);
     free (tenant);
@@ -178,6 +168,7 @@ static void *run (void *argument)
 {
     struct tenant *tenant = argument;
     struct pollfd waited[1 + TENANT_LISTENERS];
+    bool is_due = true; /* something beside notifications was looked at */
 
     prctl (PR_SET_NAME, "nvc-guard");
     atomic_store (&tenant->start_error, tenant_drop_rights () ? 0 : -EPERM);
@@ -188,18 +179,21 @@ static void *run (void *argument)
         int timeout = sleep_for (tenant);
         nfds_t count = waited_for (tenant, waited, &timeout);
 
+        if (is_due)
+            guard_changed (tenant->guard);
         /* poll, because the kernel's "wake up on the same CPU" does not pass through an epoll descriptor. */
-        if (poll (waited, count, timeout) <= 0) {
-            guard_changed (tenant->guard); /* something is due */
+        is_due = poll (waited, count, timeout) <= 0;
+        if (is_due)
             continue;
-        }
         if (waited[0].revents != 0) {
             handle_events (tenant);
-            guard_changed (tenant->guard);
+            is_due = true;
         }
         for (nfds_t i = 1; i < count; i++)
-            if (waited[i].revents != 0 && ((waited[i].revents & POLLIN) == 0 || !notify_handle (tenant, waited[i].fd)))
+            if (waited[i].revents != 0 && ((waited[i].revents & POLLIN) == 0 || !notify_handle (tenant, waited[i].fd))) {
                 listener_done (tenant, waited[i].fd);
+                is_due = true;
+            }
     }
     pthread_mutex_lock (&tenant->lock);
     thaw (tenant);
@@ -229,7 +223,6 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     pthread_mutex_init (&tenant->listeners_lock, NULL);
     sem_init (&tenant->ready, 0, 0);
     sem_init (&tenant->ended, 0, 0);
-    sem_init (&tenant->is_resumed, 0, 0);
     memcpy (version, limits->driver, sizeof (limits->driver));
     tenant->abi = rm_abi_find (version);
     if (tenant->abi == NULL)

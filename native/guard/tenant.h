@@ -1,4 +1,4 @@
-/* A tenant of the guard: its thread, its processes, its books. Private to native/guard. */
+/* A tenant of the guard: its thread, its processes. Private to native/guard. */
 #ifndef NVC_GUARD_TENANT_H
 #define NVC_GUARD_TENANT_H
 
@@ -84,24 +84,16 @@ struct left_call {
     uint64_t arguments[3];
 };
 
-struct channel_list;
-struct books;
-struct resumed;
 
 struct tenant {
     struct guard *guard;
     uint32_t id;
     pthread_t runner;
     atomic_bool stop; /* nobody stops its channels any more */
-    sem_t is_resumed;   /* posted when the call of another guard is finished (resume.c) */
-    bool is_answered;   /* then: it was */
     sem_t ready, ended; /* posted once each, by the thread: start_error is known; nothing of it runs any more */
     atomic_uint users; /* calls about it that are in progress: it is freed, by its thread, when there are none */
     atomic_int start_error;
     int epoll, wake;
-
-    _Atomic uint64_t *in_hand; /* a mapped file's two, or NULL: the id of the notification that is being answered; the process that
-                                * is waited for */
 
     /* What the scheduler wants, whoever has the lock: in force when it is unlocked (tenant_unlock), if has_wishes says so. */
     atomic_bool has_wishes, wished_frozen[SHARE_MAX_GPUS];
@@ -112,13 +104,6 @@ struct tenant {
     unsigned listener_count;
 
     pthread_mutex_t lock; /* everything below */
-    struct books *books; /* a mapped file's, or NULL */
-    int books_file;
-    bool has_room[TENANT_PROCESSES]; /* in the file */
-    struct channel_list *channels; /* a mapped file's, or NULL */
-    int channels_file;
-    off_t channels_end;
-    bool channels_changed;
     struct limits limits;
     const struct rm_abi *abi;
     struct rm *rm;
@@ -132,8 +117,6 @@ struct tenant {
     bool wants_look;    /* what may have been given back by now was held against the call in hand */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     bool unreached; /* one of its processes is */
-    struct resumed *resumed; /* what another guard had in hand, and its thread has to finish; NULL: nothing */
-    bool wants_files; /* keep_restore is to be called */
     uint64_t waits_since; /* for something of a process, without the lock (CLOCK_MONOTONIC ns); 0: it does not */
     pid_t waits_for;
     bool is_stuck; /* for too long: frozen until it goes on */
@@ -165,7 +148,6 @@ struct tenant {
     uint8_t said[4096], said_params[SCRATCH_SIZE]; /* of them, before rm began the call; long params only if it may begin again */
 };
 
-#define GUARD_IN_HAND (2 * sizeof (uint64_t))
 #define GUARD_TENANTS 4096
 #define GUARD_EVENTS 1024
 
@@ -218,8 +200,6 @@ struct process *process_of_thread_again (struct tenant *tenant, pid_t thread);
 /* Field 22 of /proc/PID/stat; 0 when it is gone. */
 uint64_t process_start_time (pid_t pid);
 struct process *process_by_serial (struct tenant *tenant, uint64_t serial);
-/* A process that another guard knew, in the place that its serial number says; dead if it is gone. */
-void process_restore (struct tenant *tenant, uint64_t serial, pid_t pid, uint64_t start_time);
 /* Whether that is new. Not done where there is no room, and it has nothing to be scheduled. */
 bool process_remember_client (const struct tenant *tenant, struct process *process, uint32_t client, int descriptor);
 int process_descriptor_of (const struct process *process, uint32_t client); /* -1: none */
@@ -292,13 +272,6 @@ void replay_keep (struct tenant *tenant, const struct seccomp_notif *notificatio
 /* tenant->head: what the thread says now. */
 bool replay_find (struct tenant *tenant, const struct seccomp_notif *notification, struct answer *answer);
 
-/* repeat.c: whether an earlier guard may have made this call, and was killed before it answered. Before it is made. */
-bool repeat_find (const struct tenant *tenant, const struct seccomp_notif *notification, const struct rm_call *call);
-/* The call was made again: a refusal that says that it was made before is a success. */
-void repeat_settle (const struct rm_call *call);
-/* The thread is about to be answered. */
-void repeat_over (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer);
-
 /* truth.c: the guard's own client of the driver, and what it says that processes hold. */
 struct truth;
 struct truth *truth_open (const char *device_directory);
@@ -337,26 +310,6 @@ void fair_begin (struct tenant *tenant);
 void fair_end (struct tenant *tenant);
 /* Milliseconds that the tenant's calls have to wait; 0: none. */
 int fair_wait (struct tenant *tenant, uint64_t now);
-
-/* books.c: what outlives this process. All of it is nothing without a file. */
-void books_close (struct tenant *tenant);
-void *books_keep (struct tenant *tenant, size_t size); /* NULL: no room, or no file */
-bool books_has (const struct tenant *tenant, const void *memory);
-void books_process (struct tenant *tenant, const struct process *process);
-/* The call in hand: received, about to be made (tenant->head), made, about to be answered, answered. */
-void books_received (struct tenant *tenant, const struct seccomp_notif *notification);
-void books_performing (struct tenant *tenant, uint64_t serial, const struct rm_call *call);
-void books_performed (struct tenant *tenant, uint32_t head_size);
-void books_answering (struct tenant *tenant, bool is_over);
-
-/* resume.c: by the tenant's thread, before it answers calls. */
-void resume_now (struct tenant *tenant);
-
-/* channels.c: the file that says how to start the tenant's channels, for whoever outlives this process. 0 or -errno. */
-int channels_open (struct tenant *tenant, int file);
-/* Writes it anew if something changed. */
-void channels_write (struct tenant *tenant);
-void channels_close (struct tenant *tenant);
 
 /* schedule.c: under the tenant's lock. */
 void schedule_apply (struct tenant *tenant, uint32_t gpu);

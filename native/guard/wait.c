@@ -29,8 +29,6 @@ struct process *wait_begin (struct tenant *tenant, pid_t pid)
     tenant->current = NULL;
     tenant->waits_for = pid;
     tenant->waits_since = now_about ();
-    if (tenant->in_hand != NULL)
-        atomic_store_explicit (&tenant->in_hand[1], (uint64_t) pid, memory_order_relaxed);
     tenant_unlock (tenant);
     return current;
 }
@@ -45,8 +43,6 @@ void wait_end (struct tenant *tenant, struct process *current)
 {
     pthread_mutex_lock (&tenant->lock);
     tenant->waits_since = 0;
-    if (tenant->in_hand != NULL)
-        atomic_store_explicit (&tenant->in_hand[1], 0, memory_order_relaxed);
     tenant->current = current;
     if (tenant->is_stuck) {
         tenant->is_stuck = false;

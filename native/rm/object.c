@@ -100,7 +100,7 @@ void *pool_take (struct rm *rm, struct pool *pool)
 
     if (pool->free == NULL) {
         size_t size = pool->chunk < FIRST_CHUNK ? FIRST_CHUNK : pool->chunk;
-        struct chunk *chunk = (rm->host->keep != NULL ? rm->host->keep : rm->host->allocate) (rm->context, size);
+        struct chunk *chunk = rm->host->allocate (rm->context, size);
 
         if (chunk == NULL)
             return NULL;

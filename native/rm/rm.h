@@ -133,9 +133,6 @@ struct rm_host {
     void (*groups_changed) (void *context, int gpu);
     /* Something worth a counter or a log line. */
     void (*note) (void *context, enum rm_reason reason, uint32_t number);
-    /* Like allocate, for records that shall outlive this process: pieces of one mapped file, one behind the other,
-     * which rm_restore of another process reads. NULL: allocate. */
-    void *(*keep) (void *context, size_t size);
 };
 
 enum rm_posture {
@@ -149,17 +146,6 @@ const struct rm_abi *rm_abi_find (const char *version);
 /* abi, host and context must outlive it. NULL when there is no memory. */
 struct rm *rm_create (const struct rm_abi *abi, enum rm_posture posture, const struct rm_host *host, void *context);
 /* Refunds everything and gives the memory back. */
-/*
- * Into an rm that is new: what another process's had, from a private copy of the `size` bytes that its host->keep gave
- * out, which lay at `address` there. They are written to. It may have been killed at any moment: only what had been
- * entered is believed, and sums are made again (host->charge). What it was about to enter or to drop is for the caller
- * to know. Channels count as stopped: a thaw starts them. false: no memory, nothing can be said; destroy the rm.
- */
-bool rm_restore (struct rm *rm, void *records, size_t size, uint64_t address);
-/* Changes whenever records of one build cannot be read by another. */
-uint64_t rm_layout (void);
-/* The object is gone, with all below it: nothing if it is not known. */
-void rm_drop (struct rm *rm, uint32_t client, uint32_t handle);
 void rm_destroy (struct rm *rm);
 
 /* Cheap: can this request be one that rm_begin does something about? (escape byte only; also false for nodes that it

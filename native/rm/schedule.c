@@ -98,7 +98,7 @@ static long switch_channels (struct rm *rm, const struct client *by, struct obje
     /* A stop that failed may have stopped some; one that did not reach the driver stopped none. */
     if (frozen ? result >= 0 : result == 0)
         for (uint32_t i = 0; i < count; i++)
-            channels[i]->is_stopped = frozen, channels[i]->is_unsure = false;
+            channels[i]->is_stopped = frozen;
     return result;
 }
 
@@ -130,8 +130,8 @@ static long switch_all (struct rm *rm, struct object *const *channels, uint32_t 
     return problem;
 }
 
-/* Those of the GPU that are not so already; unsure: only those of which that is not known. */
-static long switch_gpu (struct rm *rm, int gpu, bool frozen, bool unsure)
+/* Those of the GPU that are not so already. */
+static long switch_gpu (struct rm *rm, int gpu, bool frozen)
 {
     struct object *channels[RM_FREEZE_MAX];
     uint32_t count = 0;
@@ -139,7 +139,7 @@ static long switch_gpu (struct rm *rm, int gpu, bool frozen, bool unsure)
 
     for (struct client *client = rm->clients; client != NULL; client = client->after)
         for (struct object *at = client->channels; at != NULL; at = at->role_after) {
-            if (tracker_gpu (rm, at) != gpu || at->is_stopped == frozen || (unsure && !at->is_unsure))
+            if (tracker_gpu (rm, at) != gpu || at->is_stopped == frozen)
                 continue;
             channels[count++] = at;
             if (count < RM_FREEZE_MAX)
@@ -154,15 +154,10 @@ static long switch_gpu (struct rm *rm, int gpu, bool frozen, bool unsure)
 
 long rm_freeze (struct rm *rm, int gpu, bool frozen)
 {
-    long problem, result;
-
     if (gpu < 0 || gpu >= RM_MAX_GPUS)
         return NO_DEVICE;
     rm->frozen = frozen ? rm->frozen | 1u << gpu : rm->frozen & ~(1u << gpu);
-    /* What may be stopped or may run is started before it is stopped: the driver counts. */
-    problem = frozen ? switch_gpu (rm, gpu, false, true) : 0;
-    result = switch_gpu (rm, gpu, frozen, false);
-    return problem == 0 ? result : problem;
+    return switch_gpu (rm, gpu, frozen);
 }
 
 long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds)
@@ -273,22 +268,6 @@ void schedule_added (struct rm *rm, struct object *object, const void *params, u
         if (group != NULL)
             group->is_compute = true;
         compute_channel (rm, object->parent);
-    }
-}
-
-void schedule_restored (struct rm *rm, struct object *object)
-{
-    struct object *group;
-
-    if (object->kind == CLASS_GROUP)
-        tracker_add_role (&object->client->groups, object);
-    else if (object->kind == CLASS_CHANNEL && object->is_compute) {
-        tracker_add_role (&object->client->channels, object);
-        group = group_of (object);
-        if (group != NULL)
-            group->channels++;
-        object->is_stopped = object->is_unsure = true;
-        changed (rm, object);
     }
 }
 

@@ -72,7 +72,6 @@ struct object {
     uint8_t kind;      /* enum rm_class_kind */
     bool is_compute;   /* group, channel */
     bool is_stopped;   /* channel: by rm_freeze */
-    bool is_unsure;    /* channel: whether it is stopped, until it was started once (rm_restore) */
     bool has_asked;    /* group */
 };
 
@@ -174,7 +173,6 @@ void tracker_export (struct rm *rm, uint64_t file, struct memory *memory, uint32
 struct object *tracker_new (struct rm *rm, uint32_t client, uint32_t handle, uint8_t kind);
 
 /* schedule.c */
-void schedule_restored (struct rm *rm, struct object *object);
 long schedule_control (struct rm *rm, uint64_t file, uint32_t client, uint32_t object, uint32_t command, void *params,
                        uint32_t size);
 void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size);

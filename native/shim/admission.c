@@ -1,6 +1,8 @@
 /*
- * Admission of memory, exact among racing processes, and consistent wherever one of them is killed: everything that a
- * dead process wrote is in its own slot, and goes with it.
+ * Admission of memory against the quota (region.h), exact among racing processes. A process writes only to its own
+ * slot, so that a kill at any point leaves nothing behind that clearing the slot does not remove.
+ *
+ * Runs in every process of a container that allocates video memory, on the allocating thread, under the process's lock.
  */
 #include <fcntl.h>
 
@@ -14,18 +16,18 @@ static bool admission_lock (int descriptor, short type)
     return RAW3 (SYS_fcntl, descriptor, F_SETLK, &lock) == 0;
 }
 
-/* A process lock, since the kernel frees it with this process and a forked child has no part in it. Polled: a holder
- * that was stopped must not stop everybody. */
+/* A process lock (F_SETLK): the kernel frees it when the process ends, and a forked child does not inherit it. Polled
+ * with a time limit, so that a stopped holder does not block the other processes. */
 static bool admission_begin (int descriptor)
 {
-    uint64_t end = raw_now () + 2 * (uint64_t) REGION_PATIENCE_NS;
+    uint64_t end = raw_now () + 2 * (uint64_t) REGION_TIMEOUT_NS;
 
     for (unsigned attempt = 0; descriptor >= 0; attempt++) {
         if (admission_lock (descriptor, F_WRLCK))
             return true;
         if (raw_now () > end)
             break;
-        raw_rest (attempt < 50 ? 5000 : 200000);
+        raw_sleep (attempt < 50 ? 5000 : 200000);
     }
     return false;
 }
@@ -37,13 +39,15 @@ static void grant (struct region_slot *slot, int gpu, uint64_t bytes)
 }
 
 /*
- * Our own pending is posted, so whoever asks from now on counts it. Every other process that asked before is waited for
- * until it was seen once with nothing pending: what it got meanwhile is in its memory, what it asks for later it asks
- * for beside us. Then the sum of memory decides.
+ * Waits until every other slot has been seen once without pending bytes; false: it timed out, or everything fits by
+ * now.
+ *
+ * This process's pending bytes are published already, so later requests count them. An earlier request has ended once
+ * its slot shows no pending bytes, and what it was granted is in its slot's memory. The sum of memory is then decisive.
  */
-static bool others_settled (struct region *region, int gpu, uint64_t limit)
+static bool wait_for_pending (struct region *region, int gpu, uint64_t limit)
 {
-    uint64_t end = raw_now () + REGION_PATIENCE_NS;
+    uint64_t end = raw_now () + REGION_TIMEOUT_NS;
     uint32_t count = LOAD (region->header->high);
 
     for (uint32_t i = 0; i < count && i < REGION_SLOTS; i++) {
@@ -52,13 +56,13 @@ static bool others_settled (struct region *region, int gpu, uint64_t limit)
                 return false;
             if (attempt % 64 == 63)
                 region_sweep (region);
-            raw_rest (attempt < 50 ? 2000 : 100000);
+            raw_sleep (attempt < 50 ? 2000 : 100000);
         }
     }
     return true;
 }
 
-static bool reserve_slowly (struct region *region, int gpu, uint64_t bytes, uint64_t limit)
+static bool reserve_in_order (struct region *region, int gpu, uint64_t bytes, uint64_t limit)
 {
     struct region_slot *slot = region->slot;
     int descriptor = region_descriptor (region);
@@ -67,12 +71,13 @@ static bool reserve_slowly (struct region *region, int gpu, uint64_t bytes, uint
 
     region_sweep (region);
     __atomic_add_fetch (&slot->pending[gpu], bytes, __ATOMIC_SEQ_CST);
-    if (others_settled (region, gpu, limit) && (ordered || region->private)) {
+    if (wait_for_pending (region, gpu, limit) && (ordered || region->private)) {
         uint64_t sum = region_sum (region, gpu, false);
 
         granted = sum <= limit && bytes <= limit - sum;
     } else {
-        /* All that is asked for fits, or somebody asks and does not go on: then it counts like granted. */
+        /* Everything requested fits, or a requesting process made no progress in time: its request counts as
+         * granted. */
         granted = region_sum (region, gpu, true) <= limit;
     }
     if (granted)
@@ -101,7 +106,7 @@ bool region_reserve (struct region *region, int gpu, uint64_t bytes, uint64_t li
         return true;
     }
     __atomic_sub_fetch (&slot->pending[gpu], bytes, __ATOMIC_SEQ_CST);
-    return reserve_slowly (region, gpu, bytes, limit);
+    return reserve_in_order (region, gpu, bytes, limit);
 }
 
 void region_refund (struct region *region, int gpu, uint64_t bytes)

@@ -1,3 +1,10 @@
+/*
+ * ioctl, close, dup, dup2 and dup3 on the driver's nodes (calls.h): tracks the call, asks rm for a decision, makes the
+ * call.
+ *
+ * Runs in every process of a container, on the calling thread. Takes the process's lock, but not during the driver's
+ * work.
+ */
 #include "calls.h"
 
 #include <errno.h>
@@ -8,7 +15,7 @@
 #include "raw.h"
 #include "rm/abi.h"
 
-/* Addresses that no program has: the driver will say EFAULT. */
+/* False for NULL and the rest of the first page, which no program maps: the driver returns EFAULT for them. */
 static bool readable (const void *address)
 {
     return (unsigned long) address >= 4096;
@@ -20,11 +27,11 @@ static void *wanted_memory (struct rm_wanted wanted, uint32_t *size)
     return *size ? (void *) wanted.address : NULL;
 }
 
-/* Prepares the call; false: it is the driver's alone. */
+/* Fills in `call` for rm; false: rm has no part in this call. */
 static bool prepare (struct process *process, int descriptor, uint32_t request, void *argument, struct rm_call *call)
 {
     enum rm_node kind = process_node_kind (process, descriptor);
-    bool is_ready = process->settled; /* it has tables, a slot and an rm */
+    bool is_ready = process->current; /* ABI, slot and rm exist */
     uint64_t gone;
 
     if (kind == RM_NODE_OTHER)
@@ -40,7 +47,7 @@ static bool prepare (struct process *process, int descriptor, uint32_t request, 
         return false;
     call->node = kind;
     call->request = request;
-    call->file = files_known (&process->files, descriptor, kind);
+    call->file = files_tracked (&process->files, descriptor, kind);
     if (!call->file) {
         call->file = files_open (&process->files, descriptor, kind, &gone);
         if (gone)
@@ -51,7 +58,7 @@ static bool prepare (struct process *process, int descriptor, uint32_t request, 
     call->params_size = call->list_size = 0;
     if (!call->file || !call->head_size || !readable (argument))
         return false;
-    if (kind == RM_NODE_UVM) /* points at nothing that rm reads */
+    if (kind == RM_NODE_UVM) /* no pointer in it that rm follows */
         return true;
     call->params = wanted_memory (rm_params_wanted (process->abi, kind, request, argument), &call->params_size);
     if (call->params)
@@ -60,40 +67,41 @@ static bool prepare (struct process *process, int descriptor, uint32_t request, 
     return true;
 }
 
-static void leave_and_start (struct process *process, uint64_t signals)
+static void publish_and_leave (struct process *process, uint64_t signals)
 {
-    bool start = process_settle (process);
+    bool start = process_publish (process);
 
     process_leave (process, signals);
     if (start)
         thread_start (process);
 }
 
-/* Calls that rm passes whatever it has kept, as most controls, and ranges of UVM: no lock for them, where nothing else
- * is to be done. The descriptor may be anything by now: whatever it is, the call is made. */
-static __attribute__ ((noinline)) bool is_needless (int descriptor, uint32_t request, const void *argument)
+/* True when the call needs no lock and no tracking: rm passes it whatever its state (most controls, and UVM ranges),
+ * and the current share is applied. Safe without the lock, as the call is made whatever the descriptor refers to by
+ * now. */
+static __attribute__ ((noinline)) bool can_bypass (int descriptor, uint32_t request, const void *argument)
 {
     const struct process *process = &shim_process;
     const struct rm_abi *abi = LOAD_RELAXED (process->abi);
 
-    return abi && files_may_know (&process->files, descriptor) &&
-           rm_shim_passes (abi, request, readable (argument) ? argument : NULL) && process_is_settled (process);
+    return abi && files_may_track (&process->files, descriptor) &&
+           rm_shim_passes (abi, request, readable (argument) ? argument : NULL) && process_is_current (process);
 }
 
-/* Only these can be: the rest is not worth the questions. */
-static bool may_be_needless (uint32_t request)
+/* A cheap filter before can_bypass: no other request can pass it. */
+static bool may_bypass (uint32_t request)
 {
     return request == UVM_CREATE_EXTERNAL || rm_request_number (request) == ESCAPE_NUMBER_CONTROL;
 }
 
-/* Calls of UVM that end something: nothing is to be done before them, so both halves are made after them. */
-static bool is_end (unsigned long request)
+/* UVM calls that only release something: rm_begin and rm_end both run after the call. */
+static bool is_post_only (unsigned long request)
 {
     return request == UVM_FREE || request == UVM_UNMAP_EXTERNAL || request == UVM_MAP_SPARSE ||
            request == UVM_UNREGISTER_SPACE || request == UVM_UNREGISTER_GPU;
 }
 
-static __attribute__ ((noinline)) int end_ioctl (int descriptor, unsigned long request, void *argument)
+static __attribute__ ((noinline)) int ioctl_post_only (int descriptor, unsigned long request, void *argument)
 {
     struct rm_call call;
     int result = next_ioctl (descriptor, request, argument), after = errno;
@@ -102,32 +110,32 @@ static __attribute__ ((noinline)) int end_ioctl (int descriptor, unsigned long r
 
     if (!process)
         return result;
-    process_look (process);
+    process_check_limits (process);
     if (prepare (process, descriptor, (uint32_t) request, argument, &call) &&
         rm_begin (process->rm, &call) == RM_CONTINUE)
         rm_end (process->rm, &call, result < 0 ? -after : 0);
-    leave_and_start (process, signals);
+    publish_and_leave (process, signals);
     errno = after;
     return result;
 }
 
-static __attribute__ ((noinline)) int both_ioctl (int descriptor, unsigned long request, void *argument)
+static __attribute__ ((noinline)) int ioctl_with_pre_and_post (int descriptor, unsigned long request, void *argument)
 {
     struct rm_call call;
-    enum rm_verdict verdict = RM_PASS;
+    enum rm_verdict decision = RM_PASS;
     uint64_t signals;
     int before = errno, result;
     struct process *process = process_enter (&signals);
 
     if (!process)
         return next_ioctl (descriptor, request, argument);
-    process_look (process);
+    process_check_limits (process);
     if (prepare (process, descriptor, (uint32_t) request, argument, &call))
-        verdict = rm_begin (process->rm, &call);
-    if (verdict != RM_CONTINUE && verdict != RM_PERFORM) {
-        leave_and_start (process, signals);
+        decision = rm_begin (process->rm, &call);
+    if (decision != RM_CONTINUE && decision != RM_PERFORM) {
+        publish_and_leave (process, signals);
         errno = before;
-        return verdict == RM_ANSWERED || verdict == RM_REFUSED ? 0 : next_ioctl (descriptor, request, argument);
+        return decision == RM_ANSWERED || decision == RM_REFUSED ? 0 : next_ioctl (descriptor, request, argument);
     }
     process_unlock (process);
     errno = before;
@@ -135,7 +143,7 @@ static __attribute__ ((noinline)) int both_ioctl (int descriptor, unsigned long 
     before = errno;
     process_lock (process);
     rm_end (process->rm, &call, result < 0 ? -before : 0);
-    leave_and_start (process, signals);
+    publish_and_leave (process, signals);
     errno = before;
     return result;
 }
@@ -143,12 +151,12 @@ static __attribute__ ((noinline)) int both_ioctl (int descriptor, unsigned long 
 int call_ioctl (int descriptor, unsigned long request, void *argument)
 {
     if (!call_size_may_matter (request) ||
-        (may_be_needless ((uint32_t) request) && is_needless (descriptor, (uint32_t) request, argument)))
+        (may_bypass ((uint32_t) request) && can_bypass (descriptor, (uint32_t) request, argument)))
         return next_ioctl (descriptor, request, argument);
-    return (is_end (request) ? end_ioctl : both_ioctl) (descriptor, request, argument);
+    return (is_post_only (request) ? ioctl_post_only : ioctl_with_pre_and_post) (descriptor, request, argument);
 }
 
-void call_follow (void)
+void call_apply_changes (void)
 {
     uint64_t signals;
     int before = errno;
@@ -156,28 +164,28 @@ void call_follow (void)
 
     if (!process)
         return;
-    process_look (process);
-    leave_and_start (process, signals);
+    process_check_limits (process);
+    publish_and_leave (process, signals);
     errno = before;
 }
 
 /* --- descriptors --- */
 
-/* The file that a descriptor is the last of, for closed; 0. */
-static uint64_t closing (int descriptor)
+/* The open file whose last descriptor this is, for release_file; 0: there are others. */
+static uint64_t untrack_descriptor (int descriptor)
 {
     uint64_t signals, file = 0;
     struct process *process = process_enter_own (&signals);
 
     if (!process)
         return 0;
-    if (files_may_know (&process->files, descriptor))
+    if (files_may_track (&process->files, descriptor))
         file = files_close (&process->files, descriptor);
     process_leave (process, signals);
     return file;
 }
 
-static void closed (uint64_t file)
+static void release_file (uint64_t file)
 {
     uint64_t signals;
     struct process *process = file ? process_enter_own (&signals) : NULL;
@@ -186,28 +194,28 @@ static void closed (uint64_t file)
         return;
     if (process->rm)
         rm_close_file (process->rm, file);
-    leave_and_start (process, signals);
+    publish_and_leave (process, signals);
 }
 
 int call_close (int descriptor)
 {
-    uint64_t file = closing (descriptor);
+    uint64_t file = untrack_descriptor (descriptor);
     int result = next_close (descriptor), after = errno;
 
-    /* The driver gave its memory back in close; now it may be given to others. */
-    closed (file);
+    /* The driver has freed its memory in close: only now may the quota be granted to other processes. */
+    release_file (file);
     errno = after;
     return result;
 }
 
-static void duplicated (int from, int to)
+static void track_duplicate (int from, int to)
 {
     uint64_t signals;
     struct process *process = process_enter_own (&signals);
 
     if (!process)
         return;
-    if (files_may_know (&process->files, from))
+    if (files_may_track (&process->files, from))
         files_duplicate (&process->files, from, to);
     process_leave (process, signals);
 }
@@ -216,39 +224,40 @@ int call_dup (int descriptor)
 {
     int result = next_dup (descriptor), after = errno;
 
-    if (result >= 0 && files_may_know (&shim_process.files, descriptor))
-        duplicated (descriptor, result);
+    if (result >= 0 && files_may_track (&shim_process.files, descriptor))
+        track_duplicate (descriptor, result);
     errno = after;
     return result;
 }
 
-/* The kernel closes `to` silently; when that was the driver's, it is a close like any other. */
-static uint64_t replacing (int from, int to)
+/* dup2 closes `to` implicitly: for a descriptor of the driver that is a close. */
+static uint64_t untrack_target (int from, int to)
 {
-    return files_may_know (&shim_process.files, to) && RAW2 (SYS_fcntl, from, F_GETFD) >= 0 ? closing (to) : 0;
+    return files_may_track (&shim_process.files, to) && RAW2 (SYS_fcntl, from, F_GETFD) >= 0 ? untrack_descriptor (to)
+                                                                                             : 0;
 }
 
-static int replaced (int from, int to, uint64_t file, int result)
+static int finish_replace (int from, int to, uint64_t file, int result)
 {
     int after = errno;
 
-    if (result >= 0 && files_may_know (&shim_process.files, from))
-        duplicated (from, to);
-    closed (file);
+    if (result >= 0 && files_may_track (&shim_process.files, from))
+        track_duplicate (from, to);
+    release_file (file);
     errno = after;
     return result;
 }
 
 int call_dup2 (int from, int to)
 {
-    uint64_t file = replacing (from, to);
+    uint64_t file = untrack_target (from, to);
 
-    return replaced (from, to, file, next_dup2 (from, to));
+    return finish_replace (from, to, file, next_dup2 (from, to));
 }
 
 int call_dup3 (int from, int to, int flags)
 {
-    uint64_t file = replacing (from, to);
+    uint64_t file = untrack_target (from, to);
 
-    return replaced (from, to, file, next_dup3 (from, to, flags));
+    return finish_replace (from, to, file, next_dup3 (from, to, flags));
 }

@@ -1,12 +1,13 @@
+/* Freeze and thaw times of a cap (cap.h). Pure: called by thread.c in a container, and by the guard for its phases. */
 #include "cap.h"
 
-/* What calls take on an H200 (specs: stop 0.47-0.66 ms, start 0.29-1.0 ms), until there are own measurements. */
+/* Durations measured on an H200 (stop 0.47-0.66 ms, start 0.29-1.0 ms), until the first calls have been measured. */
 #define FIRST_FREEZE_NS 500000u
 #define FIRST_THAW_NS 300000u
-/* A call that took longer than this was not the driver's doing. */
+/* A longer call was delayed by something else than the driver and does not change the means. */
 #define LONGEST_CALL_NS 20000000u
 
-/* Far enough for what CAP_MEMORY_PERIODS can owe at 1 %. */
+/* Enough to pay back a balance of CAP_MEMORY_PERIODS at a cap of 1 %. */
 #define PERIODS_AHEAD 4000
 
 static int64_t part (const struct cap *cap, uint64_t time)
@@ -16,7 +17,7 @@ static int64_t part (const struct cap *cap, uint64_t time)
     return (int64_t) (time / 1000 * cap->share + time % 1000 * cap->share / 1000) - (int64_t) lost;
 }
 
-/* How far `time` is into a period. */
+/* The position of `time` in its period. */
 static uint64_t into (const struct cap *cap, uint64_t time)
 {
     return (time + cap->period - cap->offset % cap->period) % cap->period;
@@ -56,14 +57,14 @@ void cap_join (struct cap *cap)
     uint64_t passed = into (cap, cap->since), rest = cap->period - passed;
     int64_t window = part (cap, cap->period), left = window - (int64_t) passed;
 
-    /* Who is frozen now does not come back for a small rest, nor is it owed that (begin_of_on). */
+    /* A frozen process is not thawed for the small rest of a window, and gets no credit for it (begin_of_on). */
     if (left < 0 || (cap->frozen && left <= window / 2))
         left = 0;
     cap->balance = left - part (cap, rest);
 }
 
-/* The on-phase that is in progress ends `time` after `since`, when at the period's end nothing is owed any more.
- * Periods in which there would be no time to freeze and thaw are left running. */
+/* When the current on-phase must end, so that the balance is 0 at the end of the period. A period too short to freeze
+ * and thaw in is left running. */
 static uint64_t end_of_on (const struct cap *cap)
 {
     uint64_t end = cap->since - into (cap, cap->since) + cap->period;
@@ -78,8 +79,8 @@ static uint64_t end_of_on (const struct cap *cap)
     return end;
 }
 
-/* The next period whose on-phase is at least as long as the call that ends it; the one in progress only if most of its
- * on-phase is owed, since a freeze came so late that it lies in the period after its own. */
+/* The begin of the next period whose on-phase is at least as long as the call that ends it. The current period only if
+ * most of its on-phase is still due: a late freeze had slipped into the period after its own. */
 static uint64_t begin_of_on (const struct cap *cap)
 {
     uint64_t begin = cap->since - into (cap, cap->since) + cap->period;
@@ -103,7 +104,7 @@ struct cap_step cap_next (const struct cap *cap)
     return step;
 }
 
-/* What one call in nine stays below: those that did not wait for other processes' calls. */
+/* Estimates the duration of calls that did not wait for those of other processes: one call in nine is shorter. */
 static void follow (uint64_t *estimate, uint64_t lasted)
 {
     if (lasted < *estimate)
@@ -120,7 +121,7 @@ void cap_done (struct cap *cap, bool frozen, uint64_t began, uint64_t ended)
     if (lasted < LONGEST_CALL_NS)
         follow (frozen ? &cap->free_freeze : &cap->free_thaw, lasted);
     if (frozen && cap->queued && lasted > cap->free_freeze) {
-        /* It waited first, and took as long as others do then. */
+        /* It waited for the driver's lock first, then took an undelayed call's time. */
         effect = lasted - cap->free_freeze / 2;
         lasted = 2 * effect;
     } else if (frozen) {

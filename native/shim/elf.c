@@ -1,3 +1,7 @@
+/*
+ * Symbol lookup in loaded objects (elf.h). Runs in every process of a container, on any thread, without a lock: at the
+ * first call of an interposed function, and (libnvc-shim-api.so) at lookups by name.
+ */
 #include "elf.h"
 
 #include <stdint.h>
@@ -5,11 +9,13 @@
 
 #include "raw.h"
 
-/* Weak: it is the dynamic linker's, and naming that as a library that we need would stop us under another libc. */
+/* Weak: the dynamic linker defines it, and a DT_NEEDED entry for glibc's would keep the library from loading under
+ * another libc. */
 extern struct r_debug _r_debug __attribute__ ((weak));
 extern ElfW (Dyn) _DYNAMIC[] __attribute__ ((visibility ("hidden")));
 
-/* An entry of DT_VERSYM: the number of a version, or none (a symbol without one); and that it is not the default. */
+/* Fields of a DT_VERSYM entry: version number, or VERSION_NONE for an unversioned symbol; hidden: not the default
+ * version. */
 #define VERSION_NUMBER 0x7fffu
 #define VERSION_HIDDEN 0x8000u
 #define VERSION_NONE 1u
@@ -73,8 +79,8 @@ static bool read_tables (const struct link_map *object, struct tables *tables)
     return tables->symbols != NULL && tables->strings != NULL;
 }
 
-/* The program's own pointer to the list, for a libc that does not export _r_debug. Not by getauxval, which is newer
- * than what libnvc-shim.so may ask of libc. */
+/* DT_DEBUG of the program, for a libc that does not export _r_debug. /proc/self/auxv in place of getauxval, whose
+ * symbol version is newer than those that libnvc-shim.so may import. */
 static const struct r_debug *program_debug (void)
 {
     ElfW (auxv_t) entries[64] = { 0 };
@@ -121,7 +127,7 @@ struct link_map *elf_self (void)
     return NULL;
 }
 
-/* Does the version of that number begin with this text? So does none, in whatever stands before libc for all. */
+/* Whether the name of that version begins with this text. True for no version: an interposer's functions have none. */
 static bool is_version (const struct tables *tables, uint32_t number, const char *text)
 {
     const ElfW (Verdef) *version = number > VERSION_NONE ? tables->defined : NULL;
@@ -134,13 +140,13 @@ static bool is_version (const struct tables *tables, uint32_t number, const char
     return strncmp (tables->strings + name->vda_name, text, strlen (text)) == 0;
 }
 
-/* What is looked for in an object's tables, and what was found: in some version, in the one that is the default. */
+/* A lookup in an object's tables: what is sought, and the matches in any version and in the default one. */
 struct match {
     const char *name, *version;
     void *any, *by_default;
 };
 
-static void look_at (const struct link_map *object, const struct tables *tables, uint32_t index, struct match *match)
+static void match_symbol (const struct link_map *object, const struct tables *tables, uint32_t index, struct match *match)
 {
     const ElfW (Sym) *symbol = &tables->symbols[index];
     unsigned type = ELF64_ST_TYPE (symbol->st_info);
@@ -166,7 +172,7 @@ static void gnu_find (const struct link_map *object, const struct tables *tables
     const ElfW (Addr) *bloom = (const ElfW (Addr) *) (const void *) &tables->gnu[4];
     const uint32_t *bucket = (const uint32_t *) (const void *) &bloom[words], *chain = bucket + buckets;
     ElfW (Addr) word = words != 0 ? bloom[value / BITS % words] : ~(ElfW (Addr)) 0;
-    /* Most objects do not have the name, and say so here. */
+    /* The Bloom filter rejects most objects here. */
     if (((word >> (value % BITS)) & (word >> ((value >> shift) % BITS)) & 1) == 0)
         return;
     uint32_t index = buckets != 0 ? bucket[value % buckets] : 0;
@@ -174,7 +180,7 @@ static void gnu_find (const struct link_map *object, const struct tables *tables
         return;
     for (;; index++) {
         if (((chain[index - first] ^ value) >> 1) == 0)
-            look_at (object, tables, index, match);
+            match_symbol (object, tables, index, match);
         if (match->by_default != NULL || (chain[index - first] & 1) != 0)
             return;
     }
@@ -191,7 +197,7 @@ static void hash_find (const struct link_map *object, const struct tables *table
     uint32_t buckets = tables->hash[0], index = buckets != 0 ? tables->hash[2 + value % buckets] : 0;
     const uint32_t *chain = &tables->hash[2 + buckets];
     for (; index != 0 && match->by_default == NULL; index = chain[index])
-        look_at (object, tables, index, match);
+        match_symbol (object, tables, index, match);
 }
 
 static void *find_in (const struct link_map *object, const char *name, const char *version)

@@ -1,3 +1,7 @@
+/*
+ * The table of open files of the driver (files.h). Runs in every process of a container that uses a GPU, on the calling
+ * thread, under the process's lock; files_may_track alone reads the table without it.
+ */
 #include "files.h"
 
 #include <fcntl.h>
@@ -14,7 +18,7 @@ static uint64_t name_of (const struct files *files, uint32_t index)
     return (uint64_t) files->files[index].serial << 32 | index;
 }
 
-/* 1: the same open file, 0: another, -1: the kernel does not say (seccomp, no CONFIG_KCMP). */
+/* 1: the same open file description, 0: another, -1: kcmp is not available (seccomp, no CONFIG_KCMP). */
 static int same_file (int one, int other)
 {
     long pid = RAW0 (SYS_getpid);
@@ -23,21 +27,21 @@ static int same_file (int one, int other)
     return raw_failed (order) ? -1 : order == 0;
 }
 
-/* Others look into the table without a lock: first it is there, then they may look as far as it goes. */
+/* Other threads read the table without a lock: the pointer is published before the size. */
 static void use_table (struct files *files, uint32_t *table, uint32_t descriptors)
 {
     __atomic_store_n (&files->by_descriptor, table, __ATOMIC_RELEASE);
     __atomic_store_n (&files->descriptors, descriptors, __ATOMIC_RELEASE);
 }
 
-void files_begin (struct files *files, struct files_room *room)
+void files_begin (struct files *files, struct files_initial *room)
 {
     if (files->by_descriptor)
         return;
     files->files = room->files;
-    files->most = FILES_FIRST;
+    files->capacity = FILES_INITIAL;
     files->high = 1;
-    use_table (files, room->by_descriptor, FILES_FIRST_DESCRIPTORS);
+    use_table (files, room->by_descriptor, FILES_INITIAL_DESCRIPTORS);
 }
 
 static bool has_room (struct files *files, int descriptor)
@@ -48,7 +52,7 @@ static bool has_room (struct files *files, int descriptor)
         return true;
     if (descriptor < 0 || descriptor >= FILES_DESCRIPTORS || !(table = raw_pages (TABLE_SIZE)))
         return false;
-    memcpy (table, files->by_descriptor, FILES_FIRST_DESCRIPTORS * sizeof *table);
+    memcpy (table, files->by_descriptor, FILES_INITIAL_DESCRIPTORS * sizeof *table);
     use_table (files, table, FILES_DESCRIPTORS);
     return true;
 }
@@ -57,21 +61,21 @@ static bool has_room_for_files (struct files *files)
 {
     struct open_file *more;
 
-    if (files->high < files->most)
+    if (files->high < files->capacity)
         return true;
-    if (files->most == FILES_MOST || !(more = raw_pages (FILES_MOST * sizeof *more)))
+    if (files->capacity == FILES_MAX || !(more = raw_pages (FILES_MAX * sizeof *more)))
         return false;
     memcpy (more, files->files, files->high * sizeof *more);
     files->files = more;
-    files->most = FILES_MOST;
+    files->capacity = FILES_MAX;
     return true;
 }
 
-void files_forget (struct files *files)
+void files_clear (struct files *files)
 {
     if (!files->by_descriptor)
         return;
-    /* Zeroes them where they are: another thread may be reading. */
+    /* Zeroed in place: another thread may be reading. */
     if (files->descriptors == FILES_DESCRIPTORS)
         RAW3 (SYS_madvise, files->by_descriptor, TABLE_SIZE, MADV_DONTNEED);
     else
@@ -89,7 +93,7 @@ static void set (struct files *files, int descriptor, uint32_t index)
     }
 }
 
-/* Takes a descriptor out; the index of its file. */
+/* Removes a descriptor; returns the index of its file. */
 static uint32_t unset (struct files *files, int descriptor)
 {
     uint32_t index = files->by_descriptor[descriptor];
@@ -150,7 +154,7 @@ int files_descriptor (const struct files *files, uint64_t file)
 
 void files_duplicate (struct files *files, int from, int to)
 {
-    if (!files_may_know (files, from) || !has_room (files, to))
+    if (!files_may_track (files, from) || !has_room (files, to))
         return;
     set (files, to, files->by_descriptor[from]);
 }
@@ -174,52 +178,52 @@ static int number (const char *text)
     return value;
 }
 
-/* Does another descriptor, one that we do not know, refer to this open file? When the kernel does not say, every
- * descriptor of the same node might. */
-static int unknown_twin (const struct files *files, int descriptor, bool *unsure)
+/* An untracked descriptor of the same open file, -1: none. *unsure: kcmp is not available, and a descriptor of the same
+ * node may be one. */
+static int untracked_duplicate (const struct files *files, int descriptor, bool *unsure)
 {
     _Alignas (8) char entries[2048];
     struct stat mine, other;
     long size, directory = RAW4 (SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    int twin = -1;
+    int duplicate = -1;
 
     *unsure = directory < 0;
     if (directory < 0 || RAW2 (SYS_fstat, descriptor, &mine) != 0)
         goto close;
-    while (twin < 0 && (size = RAW3 (SYS_getdents64, directory, entries, sizeof entries)) > 0)
+    while (duplicate < 0 && (size = RAW3 (SYS_getdents64, directory, entries, sizeof entries)) > 0)
         for (long at = 0; at < size; at += ((struct entry *) (void *) (entries + at))->size) {
             int candidate = number (((struct entry *) (void *) (entries + at))->name), same;
 
             if (candidate < 0 || candidate == descriptor || candidate >= FILES_DESCRIPTORS ||
-                files_may_know (files, candidate) || RAW2 (SYS_fstat, candidate, &other) != 0 ||
+                files_may_track (files, candidate) || RAW2 (SYS_fstat, candidate, &other) != 0 ||
                 other.st_dev != mine.st_dev || other.st_ino != mine.st_ino)
                 continue;
             same = same_file (descriptor, candidate);
             if (same == 1)
-                twin = candidate;
+                duplicate = candidate;
             *unsure |= same < 0;
         }
 close:
     if (directory >= 0)
         RAW1 (SYS_close, directory);
-    return twin;
+    return duplicate;
 }
 
 uint64_t files_close (struct files *files, int descriptor)
 {
     uint32_t index;
     bool unsure = false;
-    int twin;
+    int duplicate;
 
-    if (!files_may_know (files, descriptor))
+    if (!files_may_track (files, descriptor))
         return 0;
     index = files->by_descriptor[descriptor];
     if (files->files[index].descriptors == 1 && files->files[index].kind == RM_NODE_CONTROL) {
-        twin = unknown_twin (files, descriptor, &unsure);
-        if (twin >= 0 && has_room (files, twin))
-            set (files, twin, index);
+        duplicate = untracked_duplicate (files, descriptor, &unsure);
+        if (duplicate >= 0 && has_room (files, duplicate))
+            set (files, duplicate, index);
     }
     unset (files, descriptor);
-    /* Unsure: what the file had stays charged, until it is freed by name or the process ends. */
+    /* Unsure: what was allocated through the file stays charged until it is freed by handle or the process ends. */
     return files->files[index].descriptors || unsure ? 0 : name_of (files, index);
 }

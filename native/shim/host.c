@@ -1,4 +1,8 @@
-/* What rm asks of the process (rm.h): memory, calls on the driver, the quota. All under the process's lock. */
+/*
+ * The callbacks of rm (struct rm_host, rm.h) in a process: memory, calls of the driver, the quota.
+ *
+ * Runs in every process of a container that uses a GPU, on the thread that called rm, under the process's lock.
+ */
 #include "limits.h"
 #include "plain.h"
 #include "process.h"
@@ -22,7 +26,7 @@ static long call (void *context, uint64_t file, uint32_t request, void *argument
 
     if (descriptor < 0)
         return -9; /* EBADF */
-    /* All signals are blocked; a call that was interrupted nevertheless (a tracer) is made again. */
+    /* All signals are blocked; a call that a tracer interrupted is made again. */
     while ((result = RAW3 (SYS_ioctl, descriptor, request, argument)) == -4)
         ;
     return result > 0 ? 0 : result;
@@ -32,7 +36,7 @@ static int find_gpu (void *context, const uint8_t uuid[16])
 {
     struct process *process = context;
 
-    /* Nothing is known of the share: then every GPU is one on which nothing is allowed. */
+    /* Without limits every GPU is one on which nothing may be allocated. */
     return process->known ? limits_find_gpu (process->limits, uuid) : 0;
 }
 
@@ -40,7 +44,7 @@ static bool reserve (void *context, int gpu, uint64_t bytes)
 {
     struct process *process = context;
 
-    process_look (process);
+    process_check_limits (process);
     if (!process->usable)
         return false;
     if (gpu < 0 || gpu >= SHARE_MAX_GPUS)
@@ -65,7 +69,7 @@ static void refund (void *context, int gpu, uint64_t bytes)
         __atomic_store_n (managed, *managed > bytes ? *managed - bytes : 0, __ATOMIC_RELAXED);
 }
 
-/* The driver has handed it out already: it counts, whatever the limit. */
+/* Memory that the driver has allocated already: charged whatever the limit. */
 static void charge (void *context, int gpu, uint64_t bytes)
 {
     struct process *process = context;
@@ -85,7 +89,7 @@ static uint64_t file_of (void *context, int descriptor)
     if (process_node_kind (process, descriptor) != RM_NODE_CONTROL)
         return 0;
     file = files_open (&process->files, descriptor, RM_NODE_CONTROL, &gone);
-    /* `gone` was no control node: rm has nothing of it. */
+    /* `gone` was not a control node: rm has no objects of it. */
     return file;
 }
 
@@ -94,10 +98,10 @@ static struct rm_numbers numbers (void *context, int gpu)
     struct process *process = context;
     struct rm_numbers answer = { 0, 0 };
 
-    process_look (process);
+    process_check_limits (process);
     if (!process->known || gpu < 0 || gpu >= SHARE_MAX_GPUS)
         return answer;
-    region_sweep_sometimes (&process->region);
+    region_sweep_throttled (&process->region);
     answer.limit = process_memory_limit (process, gpu);
     answer.used = region_sum (&process->region, gpu, false);
     return answer;

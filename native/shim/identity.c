@@ -1,3 +1,5 @@
+/* Identity of the process (identity.h). Runs in every process of a container that uses a GPU, under the process's
+ * lock. */
 #include "identity.h"
 
 #include <elf.h>
@@ -14,7 +16,7 @@
 
 extern char **environ __attribute__ ((weak));
 
-/* Fields 2 and 22 of /proc/self/stat; the second, the name in brackets, may itself hold blanks and brackets. */
+/* Fields 2 and 22 of /proc/self/stat; field 2, the name in parentheses, may itself contain blanks and parentheses. */
 static void read_stat (struct region_slot *slot)
 {
     char text[1024], *at = text, *name = NULL, *bracket = NULL;

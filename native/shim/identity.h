@@ -1,4 +1,5 @@
-/* Who this process is, for the slots of the region: what tells it from a later process with the same pid. */
+/* Identity of the process for its slot in the region: distinguishes it from a later process with the same pid.
+ * identity.c. */
 #ifndef NVC_SHIM_IDENTITY_H
 #define NVC_SHIM_IDENTITY_H
 
@@ -6,10 +7,10 @@
 
 #include "shim/share.h"
 
-/* The pid namespace, and of /proc/self/stat name and start time. */
+/* Sets pid, pid namespace, and from /proc/self/stat name and start time. */
 void identity_fill (struct region_slot *slot);
-/* Is this a process with more rights than its caller (set-user-ID and the like), which must not believe its
- * environment? Also true when the kernel does not say. */
+/* Whether the process has more rights than its caller (AT_SECURE: set-user-ID and the like), so that its environment
+ * must be ignored. Also true when AT_SECURE cannot be read. */
 bool identity_secure (void);
 /* A variable of the environment, or NULL. */
 const char *identity_variable (const char *name);

@@ -1,6 +1,8 @@
 /*
- * The functions that this library stands before, and nothing else that is visible. Each first asks, with one or two
- * loads, whether the call can be the driver's; nearly all are not.
+ * The interposed functions, and with the two nvc_shim_ functions the library's only exported symbols. Each checks
+ * first, with one or two loads, whether the call can concern the driver; nearly none does.
+ *
+ * Runs in every process of a container, on any thread, in signal handlers too, and without a lock.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +19,7 @@
 
 #define driver_files() __builtin_expect (LOAD_RELAXED (shim_process.files.by_descriptor) != NULL, 0)
 
-/* Not as <sys/ioctl.h> has it, with variable arguments: on these machines they are passed alike, and taking them in
+/* Without the variable arguments of <sys/ioctl.h>: both calling conventions pass the third argument alike, and va_start
  * costs a store of every register. */
 WRAPPER int wrapper_ioctl (int descriptor, unsigned long request, void *argument) __asm__ ("ioctl");
 
@@ -28,7 +30,7 @@ WRAPPER int wrapper_ioctl (int descriptor, unsigned long request, void *argument
     return next_ioctl (descriptor, request, argument);
 }
 
-/* A mapping matters when it may be UVM's, or lies over what was. */
+/* True for a mapping that may be one of UVM's node, or may replace one. */
 static bool mapping_may_matter (int flags, int descriptor)
 {
     return driver_files () && (((flags & MAP_FIXED) && LOAD_RELAXED (shim_process.has_managed)) ||
@@ -58,17 +60,17 @@ WRAPPER int munmap (void *address, size_t length)
 
 WRAPPER int close (int descriptor)
 {
-    if (driver_files () && files_may_know (&shim_process.files, descriptor))
+    if (driver_files () && files_may_track (&shim_process.files, descriptor))
         return call_close (descriptor);
     return next_close (descriptor);
 }
 
-/* A program that trains makes no call on the driver for hours, but libcuda's own thread (cuda-EvtHandlr) polls its
- * descriptors ten times a second: that is when a changed share is noticed, and needs no thread of ours. */
+/* A training program makes no call on the driver for hours, but libcuda's thread cuda-EvtHandlr polls its descriptors
+ * ten times a second: a changed share is applied then, without a thread of this library. */
 WRAPPER int poll (struct pollfd *descriptors, nfds_t count, int milliseconds)
 {
-    if (driver_files () && process_is_behind (&shim_process))
-        call_follow ();
+    if (driver_files () && process_is_stale (&shim_process))
+        call_apply_changes ();
     return next_poll (descriptors, count, milliseconds);
 }
 

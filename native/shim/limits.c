@@ -1,3 +1,7 @@
+/*
+ * Mapping, reading and checking of the limits file (limits.h). Runs in every process of a container that uses a GPU, on
+ * the calling thread, under the lock of the process (libnvc-shim.so) or of the state (libnvc-shim-api.so).
+ */
 #include "limits.h"
 
 #include <fcntl.h>
@@ -27,7 +31,7 @@ const struct limits *limits_map (const char *path, bool *there)
     return raw_failed (address) ? NULL : (const struct limits *) address;
 }
 
-/* Polynomials over two elements modulo CRC-32's, the highest bit being x to the 0. */
+/* Polynomials over GF(2) modulo CRC-32's; the highest bit is the coefficient of x^0. */
 #define POLYNOMIAL 0xedb88320u
 #define X_TO_THE_8 (1u << 23)
 
@@ -42,7 +46,7 @@ static uint32_t product (uint32_t one, uint32_t other)
     return result;
 }
 
-/* A sum after this many bytes of zeros: each is a multiplication by x to the 8. */
+/* The checksum after `count` more zero bytes: each is a multiplication by x^8. */
 static uint32_t after_zeros (uint32_t sum, uint64_t count)
 {
     for (uint32_t power = X_TO_THE_8; count; count >>= 1, power = product (power, power))
@@ -63,7 +67,7 @@ static uint64_t zeros (const uint8_t *bytes, uint64_t size)
     return count;
 }
 
-/* A run of zeros that is worth its some dozen multiplications. */
+/* From this length on a run of zeros is faster by multiplication than byte by byte. */
 #define LONG_RUN 128u
 
 uint32_t limits_checksum (const void *bytes, uint64_t size)
@@ -110,7 +114,7 @@ bool limits_valid (const struct limits *copy)
     return ended;
 }
 
-/* Only what differs is written: most of a first copy are zeros, in a page that need not be made. */
+/* Writes only words that differ: most of a first copy is zero, and its pages need not be allocated. */
 static void copy_over (struct limits *copy, const struct limits *shared)
 {
     typedef uint64_t __attribute__ ((may_alias)) word;
@@ -127,8 +131,8 @@ static void copy_over (struct limits *copy, const struct limits *shared)
 
 bool limits_read (const struct limits *shared, struct limits *copy)
 {
-    /* A writer needs microseconds, and a tenth of a second where a busy machine does not let it run; one that died in
-     * the middle leaves an odd generation, and one that is not ours may leave anything: look again, then give up. */
+    /* A writer needs microseconds, or a tenth of a second on a busy machine. A killed writer leaves an odd generation,
+     * a foreign one may leave anything: the number of attempts is limited. */
     for (int attempt = 0, bad = 0; attempt < 200 && bad < 5; attempt++) {
         uint32_t before = __atomic_load_n (&shared->generation, __ATOMIC_ACQUIRE);
 
@@ -141,7 +145,7 @@ bool limits_read (const struct limits *shared, struct limits *copy)
                 bad++;
             }
         }
-        raw_rest (attempt < 20 ? 1000 : attempt < 100 ? 50000 : 1000000);
+        raw_sleep (attempt < 20 ? 1000 : attempt < 100 ? 50000 : 1000000);
     }
     return false;
 }

@@ -1,3 +1,4 @@
+/* The lock (lock.h). Runs in every process of a container that uses a GPU, on any thread. */
 #include "lock.h"
 
 #include <linux/futex.h>

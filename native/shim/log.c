@@ -1,4 +1,8 @@
-/* NVC_SHIM_LOG=PATH: a line a note is appended to PATH. Never anything else, and nothing without it. */
+/*
+ * The log: with NVC_SHIM_LOG=PATH each note is appended to PATH as one line. Without it there is no output.
+ *
+ * Runs in every process of a container that uses a GPU, under the process's lock.
+ */
 #include <fcntl.h>
 
 #include "identity.h"
@@ -32,8 +36,8 @@ void log_note (struct process *process, const char *word, uint32_t number)
     const char *end = line + sizeof line - 1, *path;
     long descriptor;
 
-    if (!process->log_looked) {
-        process->log_looked = true;
+    if (!process->log_path_read) {
+        process->log_path_read = true;
         path = identity_secure () ? NULL : identity_variable (LOG_VARIABLE);
         if (path && strlen (path) < sizeof process->pages->log)
             memcpy (process->pages->log, path, strlen (path) + 1);

@@ -1,4 +1,7 @@
-/* Managed memory: mappings of UVM's node, and what ends them. */
+/*
+ * Managed memory: mmap and munmap of UVM's node (calls.h). Runs in every process of a container that uses a GPU, on the
+ * calling thread. Takes the process's lock, but not during the mmap itself.
+ */
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -10,50 +13,51 @@
 #include "refused.h"
 #include "rm/managed.h"
 
-#define WISHES 16
+/* GPUs that libnvc-shim-api.so designated for the next managed mapping of a thread. */
+#define MAX_DESIGNATIONS 16
 static struct {
     uint32_t thread; /* 0: free */
     uint8_t uuid[16];
-} wishes[WISHES];
-static uint32_t wish_count;
+} designations[MAX_DESIGNATIONS];
+static uint32_t designation_count;
 
 void call_next_managed (const uint8_t uuid[16])
 {
-    uint32_t thread = (uint32_t) RAW0 (SYS_gettid), nobody;
+    uint32_t thread = (uint32_t) RAW0 (SYS_gettid), unused;
 
-    for (int pass = 0; pass < 2; pass++) /* the thread's own entry first */
-        for (int i = 0; i < WISHES; i++) {
-            nobody = 0;
-            if (pass == 0 ? LOAD (wishes[i].thread) != thread
-                          : !__atomic_compare_exchange_n (&wishes[i].thread, &nobody, thread, false, __ATOMIC_SEQ_CST,
-                                                          __ATOMIC_SEQ_CST))
+    for (int pass = 0; pass < 2; pass++) /* the thread's own entry first, then an unused one */
+        for (int i = 0; i < MAX_DESIGNATIONS; i++) {
+            unused = 0;
+            if (pass == 0 ? LOAD (designations[i].thread) != thread
+                          : !__atomic_compare_exchange_n (&designations[i].thread, &unused, thread, false,
+                                                          __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
                 continue;
             for (int byte = 0; byte < 16; byte++)
-                wishes[i].uuid[byte] = uuid[byte];
+                designations[i].uuid[byte] = uuid[byte];
             if (pass == 1)
-                __atomic_add_fetch (&wish_count, 1, __ATOMIC_SEQ_CST);
+                __atomic_add_fetch (&designation_count, 1, __ATOMIC_SEQ_CST);
             return;
         }
 }
 
-static int wished_gpu (struct process *process)
+static int designated_gpu (struct process *process)
 {
     uint32_t thread;
     int gpu = RM_NO_GPU;
 
-    if (!LOAD (wish_count))
+    if (!LOAD (designation_count))
         return gpu;
     thread = (uint32_t) RAW0 (SYS_gettid);
-    for (int i = 0; i < WISHES; i++)
-        if (LOAD (wishes[i].thread) == thread) {
-            gpu = limits_find_gpu (process->limits, wishes[i].uuid);
-            __atomic_sub_fetch (&wish_count, 1, __ATOMIC_SEQ_CST);
-            STORE (wishes[i].thread, 0u);
+    for (int i = 0; i < MAX_DESIGNATIONS; i++)
+        if (LOAD (designations[i].thread) == thread) {
+            gpu = limits_find_gpu (process->limits, designations[i].uuid);
+            __atomic_sub_fetch (&designation_count, 1, __ATOMIC_SEQ_CST);
+            STORE (designations[i].thread, 0u);
         }
     return gpu;
 }
 
-static void has_changed (struct process *process)
+static void update_has_managed (struct process *process)
 {
     process->in_managed = false;
     __atomic_store_n (&process->has_managed, rm_has_managed (process->rm), __ATOMIC_RELAXED);
@@ -63,11 +67,11 @@ static void discharge (struct process *process, uint64_t address, uint64_t lengt
 {
     process->in_managed = true;
     rm_unmap (process->rm, address, length);
-    has_changed (process);
+    update_has_managed (process);
 }
 
-/* A mapping at a fixed address failed. What was mapped there is still there, or gone as a whole: kernels differ in
- * whether they take it away before they ask the driver. */
+/* After a failed mmap with MAP_FIXED. The previous mapping is intact or gone as a whole: kernels differ in whether they
+ * unmap before they call the driver. */
 static void discharge_if_gone (struct process *process, uint64_t address, uint64_t length)
 {
     uint64_t managed = rm_managed_from (process->rm, address, length);
@@ -81,8 +85,8 @@ static uint64_t whole_pages (uint64_t length)
     return (length + 4095) & ~(uint64_t) 4095;
 }
 
-/* Takes what a mapping of the UVM node needs. false: it is none (NULL in *process),
- * or there is not enough; then all is left. */
+/* Reserves the quota for a mapping of the UVM node, and locks the process. false, without the lock: it is no such
+ * mapping (*process is NULL), or it exceeds the quota. */
 static bool begin_mapping (struct process **process, int descriptor, uint64_t place, uint64_t size,
                            struct rm_mapping *mapping, uint64_t *signals)
 {
@@ -97,8 +101,8 @@ static bool begin_mapping (struct process **process, int descriptor, uint64_t pl
         return false;
     }
     (*process)->in_managed = true;
-    granted = rm_mapping_begin ((*process)->rm, wished_gpu (*process), place, size, mapping);
-    has_changed (*process);
+    granted = rm_mapping_begin ((*process)->rm, designated_gpu (*process), place, size, mapping);
+    update_has_managed (*process);
     if (!granted)
         process_leave (*process, *signals);
     return granted;
@@ -107,7 +111,7 @@ static bool begin_mapping (struct process **process, int descriptor, uint64_t pl
 void *call_mmap (enum next which, void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
 {
     bool fixed = flags & MAP_FIXED, shared = (flags & MAP_TYPE) != MAP_PRIVATE && !(flags & MAP_ANONYMOUS), uvm;
-    /* UVM takes a mapping only where its offset says: the address is known before the mapping is there. */
+    /* UVM accepts a mapping only at the address that equals its offset: so the address is known before the call. */
     uint64_t signals, size = whole_pages (length), place = fixed ? (uint64_t) address : (uint64_t) offset;
     struct process *process = NULL;
     struct rm_mapping mapping;
@@ -136,7 +140,7 @@ void *call_mmap (enum next which, void *address, size_t length, int protection, 
                 rm_mapping_refused (process->rm, &mapping);
             else
                 rm_mapping_made (process->rm, &mapping, (uint64_t) result);
-            has_changed (process);
+            update_has_managed (process);
         }
         if (fixed && process->rm && result == MAP_FAILED)
             discharge_if_gone (process, place, size);

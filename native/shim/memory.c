@@ -1,3 +1,5 @@
+/* The allocator of rm's tables (memory.h). Runs in every process of a container that uses a GPU, under the process's
+ * lock. */
 #include "memory.h"
 
 #include "plain.h"
@@ -6,7 +8,7 @@
 #define SMALLEST 16u
 #define CHUNK (64u << 10)
 
-/* The class of a size; MEMORY_CLASSES for what is served with pages. */
+/* The size class; MEMORY_CLASSES: whole pages. */
 static unsigned class_of (size_t size)
 {
     unsigned class = 0;

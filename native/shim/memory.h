@@ -1,4 +1,5 @@
-/* Memory for rm's tables, from pages of our own: the program's allocator may be anything, and may be what called us. */
+/* Memory for rm's tables, from mmap: the program's allocator may be any, and may be the caller. Implemented in
+ * memory.c. */
 #ifndef NVC_SHIM_MEMORY_H
 #define NVC_SHIM_MEMORY_H
 
@@ -7,11 +8,11 @@
 #define MEMORY_CLASSES 12 /* 16 bytes to 32 KiB; above: pages */
 
 struct memory {
-    void *free[MEMORY_CLASSES]; /* lists; the first word is the next piece */
-    char *fresh, *end;          /* of the last chunk */
+    void *free[MEMORY_CLASSES]; /* lists; the first word of a piece points to the next */
+    char *fresh, *end;          /* the unused part of the last chunk */
 };
 
-/* The first pieces come from here: zeroed, not to be given back. */
+/* room: zeroed memory for the first pieces; never unmapped. */
 void memory_begin (struct memory *memory, void *room, size_t size);
 /* Zeroed, or NULL. Not thread-safe: under the process's lock. */
 void *memory_allocate (struct memory *memory, size_t size);

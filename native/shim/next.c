@@ -1,3 +1,4 @@
+/* Lookup of the next functions (next.h). Runs in every process of a container, on any thread, without a lock. */
 #include "next.h"
 
 #include <dlfcn.h>
@@ -13,7 +14,7 @@ OLDEST_VERSION (dlsym);
 
 unsigned long next_functions[NEXT_FUNCTIONS];
 
-/* One text and no table of pointers: somebody may call before this library is relocated. */
+/* One string in place of a table of pointers: an interposed function may be called before this library is relocated. */
 static const char *name_of (enum next function)
 {
     static const char names[] = "close\0  ioctl\0  poll\0   mmap\0   mmap64\0 munmap\0 dup\0    dup2\0   dup3\0";
@@ -23,7 +24,7 @@ static const char *name_of (enum next function)
 
 unsigned long next_find (enum next function)
 {
-    /* The objects from here to libc are there from the program's start and stay. */
+    /* The objects from this library to libc are loaded at the program's start and never unloaded. */
     struct link_map *self = elf_self ();
     unsigned long found = self ? (unsigned long) elf_find (self->l_next, name_of (function), "GLIBC_") : 0;
 

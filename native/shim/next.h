@@ -1,5 +1,5 @@
-/* The functions that this library's wrappers stand before: the next of that name in the program's order of libraries,
- * which is libc's or another wrapper's (a sanitizer's, an emulator of devices). */
+/* The interposed functions' next definitions in the program's order of libraries: libc's, or another interposer's (a
+ * sanitizer, an emulator of devices). Implemented in next.c. */
 #ifndef NVC_SHIM_NEXT_H
 #define NVC_SHIM_NEXT_H
 
@@ -21,12 +21,12 @@ enum next {
     NEXT_DUP3,
     NEXT_FUNCTIONS,
 };
-/* Function pointers as numbers: 0 not looked for yet, 1 there is none and the system call serves. */
+/* Function pointers as numbers. 0: not looked up yet; 1: not found, the system call is made directly. */
 extern unsigned long next_functions[NEXT_FUNCTIONS];
 
 /*
- * Looked up at the first call, in the tables of the loaded libraries (elf.h) and never by dlsym: that may allocate and
- * free, while callers are allocators, and sanitizers in the middle of a report.
+ * Looked up at the first call, in the ELF tables of the loaded libraries (elf.h). Not by dlsym, which may allocate and
+ * free: the caller may be an allocator, or a sanitizer in the middle of a report.
  */
 unsigned long next_find (enum next function);
 static inline unsigned long next_function (enum next function)
@@ -36,7 +36,7 @@ static inline unsigned long next_function (enum next function)
     return __builtin_expect (found != 0, 1) ? found : next_find (function);
 }
 
-/* The system calls in their place, with libc's answers. */
+/* The system calls in their place, with libc's results (-1 and errno). */
 int next_raw_close (int descriptor);
 int next_raw_ioctl (int descriptor, unsigned long request, void *argument);
 int next_raw_poll (struct pollfd *descriptors, unsigned long count, int milliseconds);
@@ -57,7 +57,7 @@ static inline int next_close (int descriptor)
     return NEXT_CALL (NEXT_CLOSE, next_raw_close, int (*) (int), descriptor);
 }
 
-/* ioctl has variable arguments: on these machines they are passed as others are. */
+/* ioctl has variable arguments: both calling conventions pass them like named ones. */
 static inline int next_ioctl (int descriptor, unsigned long request, void *argument)
 {
     return NEXT_CALL (NEXT_IOCTL, next_raw_ioctl, int (*) (int, unsigned long, void *), descriptor, request, argument);
@@ -69,7 +69,7 @@ static inline int next_poll (struct pollfd *descriptors, unsigned long count, in
                       milliseconds);
 }
 
-/* which: NEXT_MMAP or NEXT_MMAP64, as the program said. */
+/* which: NEXT_MMAP or NEXT_MMAP64, the function that the program called. */
 static inline void *next_mmap (enum next which, void *address, size_t length, int protection, int flags, int descriptor,
                                off_t offset)
 {
@@ -97,7 +97,7 @@ static inline int next_dup3 (int from, int to, int flags)
     return NEXT_CALL (NEXT_DUP3, next_raw_dup3, int (*) (int, int, int), from, to, flags);
 }
 
-/* A symbol of the program by name, by dlsym; NULL without it. */
+/* A symbol of the program, by dlsym; NULL: not found, or there is no dlsym. */
 void *next_symbol (const char *name);
 
 #endif

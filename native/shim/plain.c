@@ -1,6 +1,7 @@
 /*
- * The four functions that a compiler calls of its own accord. libc's memcpy has a newer symbol version (GLIBC_2.14)
- * than this library may ask for, and importing less means loading in more places. Hidden: nobody else sees them.
+ * Functions of <string.h>, the four that a compiler calls implicitly among them. libc's memcpy has a newer symbol
+ * version (GLIBC_2.14) than this library may import, and fewer imports let it load with more libcs. Hidden symbols.
+ * Runs in every process of a container, on any thread.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -9,7 +10,7 @@
 
 #define NO_LOOP_TO_CALL __attribute__ ((optimize ("no-tree-loop-distribute-patterns")))
 
-/* Eight bytes wherever they lie, whatever they are: slots and limits are pages. */
+/* Eight bytes of any type at any alignment: slots and limits are pages, too large for byte-wise loops. */
 struct word {
     uint64_t value;
 } __attribute__ ((packed, may_alias));
@@ -48,7 +49,7 @@ NO_LOOP_TO_CALL void *memset (void *to, int byte, size_t size)
     unsigned char *target = to;
     uint64_t word = (unsigned char) byte * 0x0101010101010101u;
 
-    /* What rm keeps of an object is twenty words: a step of a loop for each is as much again. */
+    /* Unrolled: rm's record of an object is twenty words, for which the loop itself would cost as much again. */
     for (; size >= 4 * sizeof (struct word); size -= 4 * sizeof (struct word)) {
         for (int i = 0; i < 4; i++)
             ((struct word *) target)[i].value = word;

@@ -1,3 +1,9 @@
+/*
+ * The state of the process (process.h): creation, fork and vfork, lock, limits, ABI and slot.
+ *
+ * Runs in every process of a container that makes a call on a driver's node, on the calling thread or the nvc-shim
+ * thread.
+ */
 #include "process.h"
 
 #include <fcntl.h>
@@ -32,20 +38,21 @@ static struct pages *pages_of (struct process *process)
     return expected;
 }
 
-/* A new process, perhaps a child: what is kept are the pages' place and the mapped limits. The parent's region stays
- * mapped, and with it the lock of the parent's slot; its rm's memory is the child's copy, and of no use. */
+/* Initializes a process, or a forked child, which inherits the pages' address and the mapped limits alone. The parent's
+ * region stays mapped in the child, and with it the lock of the parent's slot; the child's copy of the parent's rm is
+ * not used. */
 static void begin (struct process *process)
 {
     struct process *p = process;
 
-    files_forget (&p->files);
-    p->looked = p->known = p->usable = p->unknown_driver = p->attached = p->has_managed = p->in_managed = false;
-    p->log_looked = p->settled = false;
+    files_clear (&p->files);
+    p->limits_checked = p->known = p->usable = p->unknown_driver = p->attached = p->has_managed = p->in_managed = false;
+    p->log_path_read = p->current = false;
     p->abi = NULL;
     p->rm = NULL;
     p->thread = THREAD_NONE;
     p->regrouped = p->capped = p->frozen = 0;
-    p->own = 0;
+    p->region_digest = 0;
     p->limits = &p->pages->limits;
     p->applied = p->pages->applied;
     p->caps = p->pages->caps;
@@ -54,15 +61,15 @@ static void begin (struct process *process)
     host_set (&p->host);
 }
 
-static bool is_of (const struct token *token)
+static bool is_of_caller (const struct token *token)
 {
     return token->pid == (uint32_t) RAW0 (SYS_getpid);
 }
 
-/* In a child of fork it has not: its token is wiped. */
+/* False in a forked child: its token is wiped. */
 static bool has_begun (const struct process *process, const struct token *token)
 {
-    return LOAD (token->state) == 2 && (process->wiped || is_of (token));
+    return LOAD (token->state) == 2 && (process->wiped || is_of_caller (token));
 }
 
 static void begin_once (struct process *process, struct token *token)
@@ -70,7 +77,7 @@ static void begin_once (struct process *process, struct token *token)
     uint32_t expected;
 
     while (!has_begun (process, token)) {
-        if (LOAD (token->state) == 2) /* an old kernel, and a child of fork: what the kernel would have done */
+        if (LOAD (token->state) == 2) /* a forked child on a kernel without MADV_WIPEONFORK */
             RAW3 (SYS_madvise, process->pages, sizeof *process->pages, MADV_DONTNEED);
         expected = 0;
         if (__atomic_compare_exchange_n (&token->state, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
@@ -78,7 +85,7 @@ static void begin_once (struct process *process, struct token *token)
             token->pid = (uint32_t) RAW0 (SYS_getpid);
             STORE (token->state, 2u);
         } else {
-            raw_rest (10000);
+            raw_sleep (10000);
         }
     }
 }
@@ -109,7 +116,7 @@ struct process *process_enter_own (uint64_t *signals)
 {
     struct pages *pages = LOAD (shim_process.pages);
 
-    return pages && is_of (&pages->token) ? process_enter_known (signals) : NULL;
+    return pages && is_of_caller (&pages->token) ? process_enter_known (signals) : NULL;
 }
 
 void process_leave (struct process *process, uint64_t signals)
@@ -129,12 +136,12 @@ void process_lock (struct process *process)
 
 bool process_is_itself (const struct process *process)
 {
-    return is_of (&process->pages->token);
+    return is_of_caller (&process->pages->token);
 }
 
-/* The two paths: a container's, or the environment's where there is no container's file and the program has no more
+/* Maps the container's limits, or where that file does not exist those of the environment, unless the program has more
  * rights than its caller. */
-static void find_limits (struct process *process)
+static void map_limits (struct process *process)
 {
     const char *limits = SHARE_LIMITS_PATH, *region = SHARE_REGION_PATH;
     bool there;
@@ -154,8 +161,8 @@ static void find_limits (struct process *process)
     process->region_path = region;
 }
 
-/* Over what was good nothing is read that may not be. */
-static bool read_fresh (struct process *process)
+/* Reads into a second copy: valid limits are never replaced by invalid ones. */
+static bool reread_over (struct process *process)
 {
     if (!process->fresh && !(process->fresh = raw_pages (sizeof *process->fresh)))
         return false;
@@ -165,18 +172,18 @@ static bool read_fresh (struct process *process)
     return true;
 }
 
-void process_look_closely (struct process *process)
+void process_reread_limits (struct process *process)
 {
     uint32_t generation;
 
     if (!process->shared)
-        find_limits (process);
+        map_limits (process);
     if (!process->shared)
         return;
     generation = LOAD (process->shared->generation);
-    process->looked = true;
-    STORE (process->settled, false);
-    process->usable = process->known ? read_fresh (process) : limits_read (process->shared, process->limits);
+    process->limits_checked = true;
+    STORE (process->current, false);
+    process->usable = process->known ? reread_over (process) : limits_read (process->shared, process->limits);
     process->generation = generation;
     if (!process->usable)
         return;
@@ -185,8 +192,8 @@ void process_look_closely (struct process *process)
     process->regrouped = ~0u;
 }
 
-/* Without limits there is no table of nodes; what can be told by name and number then is enough to refuse memory. */
-static enum rm_node kind_without_limits (int descriptor, const struct stat *file)
+/* Without limits there is no table of nodes: recognition by name and device number, which suffices to refuse memory. */
+static enum rm_node node_kind_without_limits (int descriptor, const struct stat *file)
 {
     char link[32] = "/proc/self/fd/", path[256], *digit = link + 14, digits[12];
     int length = 0, begin_of_name = 0;
@@ -219,7 +226,7 @@ enum rm_node process_node_kind (struct process *process, int descriptor)
 
     if (RAW2 (SYS_fstat, descriptor, &file) != 0)
         return RM_NODE_OTHER;
-    return process->known ? limits_node_kind (process->limits, &file) : kind_without_limits (descriptor, &file);
+    return process->known ? limits_node_kind (process->limits, &file) : node_kind_without_limits (descriptor, &file);
 }
 
 bool process_knows_driver (struct process *process)
@@ -235,7 +242,7 @@ bool process_knows_driver (struct process *process)
         length = raw_read_file ("/sys/module/nvidia/version", version, sizeof version);
         if (length > 0 && version[length - 1] == '\n')
             version[length - 1] = '\0';
-        /* The calls that take memory are the same in every version that rm knows. */
+        /* The calls that allocate memory are the same in every version that rm supports. */
         process->abi = rm_abi_find (length > 0 ? version : "580.105.08");
     }
     process->unknown_driver = process->abi == NULL;

@@ -1,15 +1,17 @@
 /*
- * What this library keeps in a process: one struct, in process.c. Nothing is there until a driver node is touched. With
- * all else that the library writes, relocations included, it must be one page (tests/native/test_shim.py): every
- * program of a container pays for another. What is large is in `pages`.
+ * The library's state in a process: one struct, shim_process. Empty until the first call on a driver's node. Together
+ * with all else that the library writes, relocations included, it must fit into one page (tests/native/test_shim.py),
+ * as every program of a container pays for each further one; large members are in `pages`.
  *
- * What a process with a GPU has beyond that lies in pages that are mapped at once, and that the kernel wipes in a
- * forked child (MADV_WIPEONFORK): the token's lock is free there and its state 0, whatever the parent's other threads
- * were doing, and the child begins anew with a slot of its own. What the parent had open stays open in the child, and
- * so does the parent's slot's lock, as the driver's memory does. A child of vfork shares the pages, and everything but
- * its descriptors: closing and duplicating those is not our business, and there it is told by its pid. Memory that it
- * maps or takes on an open file of the driver is its parent's. Nobody else asks for a pid, except where the kernel does
- * not wipe (before 4.14).
+ * `pages` is mapped at the first call on a driver's node. The kernel wipes it in a forked child (MADV_WIPEONFORK):
+ * there the token's lock is free and its state 0, whatever the parent's other threads were doing, and the child
+ * initializes its own state and slot. The parent's open files stay open in the child, and with them the lock of the
+ * parent's slot and the driver's memory. A child of vfork shares the memory, but has descriptors of its own: closing or
+ * duplicating those must not change the parent's state, so the child is recognised by its pid. Memory that it maps or
+ * allocates on an open file of the driver is charged to its parent. Other calls need no getpid, except on kernels
+ * without MADV_WIPEONFORK (before 4.14).
+ *
+ * Implemented in process.c, but for what a line below names (publish.c, host.c, thread.c, log.c).
  */
 #ifndef NVC_SHIM_PROCESS_H
 #define NVC_SHIM_PROCESS_H
@@ -31,11 +33,11 @@ struct token {
     struct lock lock;
 };
 
-/* Zeros at first, of which the first call touches two pages and a process with a context some more. */
+/* Zeroed. The first call touches two pages of it, a process with a context some more. */
 struct pages {
     struct token token;
-    struct files_room files;
-    char memory[60u << 10]; /* rm's, to begin with */
+    struct files_initial files;
+    char memory[60u << 10]; /* for memory_begin */
     uint32_t applied[SHARE_MAX_GPUS];
     struct cap caps[SHARE_MAX_GPUS];
     uint64_t frozen_since[SHARE_MAX_GPUS];
@@ -47,19 +49,19 @@ enum thread_state { THREAD_NONE, THREAD_WANTED, THREAD_RUNS };
 
 struct process {
     struct pages *pages;
-    bool wiped; /* the kernel wipes them on fork */
+    bool wiped; /* MADV_WIPEONFORK is in effect */
 
     const struct limits *shared; /* the file, mapped; NULL: there is none */
-    bool known;                  /* `limits` was good once */
-    bool usable;                 /* and is; otherwise every allocation is refused */
-    uint32_t generation;         /* that was looked at last */
-    uint64_t own;                /* what the container lowered itself, when that was looked at last */
-    bool looked;
-    bool settled; /* what was looked at last is applied; read without the lock */
+    bool known;                  /* `limits` was valid at least once */
+    bool usable;                 /* `limits` is valid; otherwise every allocation is refused */
+    uint32_t generation;         /* of the limits that were read last */
+    uint64_t region_digest;      /* process_region_digest when it was applied last */
+    bool limits_checked;
+    bool current;          /* the limits that were read last are applied; read without the lock */
     struct limits *limits; /* in `pages` */
-    struct limits *fresh;  /* where later states of the file are read to */
+    struct limits *fresh;  /* a second copy, for process_reread_limits */
     const char *region_path;
-    char region_variable[256]; /* a child keeps it */
+    char region_variable[256]; /* stays valid in a forked child */
 
     const struct rm_abi *abi;
     bool unknown_driver;
@@ -70,10 +72,10 @@ struct process {
     struct region region;
     bool attached;
     bool has_managed; /* read without the lock */
-    bool in_managed;  /* what rm reserves and refunds now is managed memory */
+    bool in_managed;  /* rm's callbacks reserve and refund managed memory at the moment */
 
-    uint32_t regrouped; /* a bit a GPU: groups or channels came or went */
-    uint32_t *applied;  /* timeslices, microseconds; like the tables below, for each GPU and in `pages` */
+    uint32_t regrouped; /* a bit a GPU: its groups or channels changed */
+    uint32_t *applied;  /* timeslices, microseconds; like the tables below, one for each GPU, in `pages` */
 
     enum thread_state thread;
     struct cap *caps;
@@ -81,66 +83,69 @@ struct process {
     uint32_t frozen; /* a bit a GPU */
     uint64_t *frozen_since;
 
-    bool log_looked;
+    bool log_path_read;
 };
 
 extern struct process shim_process;
 
-/* The process, locked, for a driver call; NULL when there is no memory for it. */
+/* For a call of the driver: the process, locked, initialized if needed; NULL: no memory. */
 struct process *process_enter (uint64_t *signals);
-/* Only if there is something already: for mmap, munmap. */
+/* For mmap and munmap: NULL unless the process is initialized. */
 struct process *process_enter_known (uint64_t *signals);
-/* The same, but NULL in a child of vfork: for close, dup. */
+/* For close and dup: NULL also in a child of vfork. */
 struct process *process_enter_own (uint64_t *signals);
 void process_leave (struct process *process, uint64_t signals);
 /*
- * Unlocked for the driver's work between the two halves of a call, and locked again after it. Signals stay blocked: a
- * handler between the halves could do nothing that it cannot do after them, and to block twice was a third of what a
- * call cost. The program does not notice, for the driver's work was no place where handlers ran before: it waits on
- * semaphores that no signal ends (os_acquire_mutex and the rest of os-interface.c, uvm_lock.h), but for the moment when
- * the machine goes to sleep (nv_system_pm_lock). SIGKILL, SIGSTOP and the faults that a thread makes itself are never
- * blocked. A fork by another thread meanwhile does not matter: its child has not this thread.
+ * process_unlock before the driver's work between rm_begin and rm_end, process_lock after it. Signals stay blocked:
+ * blocking them twice was a third of the cost of a call. That is not visible to the program, as the driver's work is
+ * not interruptible anyway: it waits on semaphores that no signal ends (os_acquire_mutex and the rest of
+ * os-interface.c, uvm_lock.h), except while the machine suspends (nv_system_pm_lock). SIGKILL, SIGSTOP and synchronous
+ * faults are never blocked. A fork by another thread meanwhile is harmless: the child does not have this thread.
  */
 void process_unlock (struct process *process);
 void process_lock (struct process *process);
-/* Is this the process itself, and no child that shares its memory? */
+/* False in a child of vfork, which shares the memory. */
 bool process_is_itself (const struct process *process);
 
-/* Has the host or the container changed the share since? Without the lock, some loads. */
-bool process_is_behind (const struct process *process);
-/* Has it begun, has what it needs, and applied the share as it is now? Then a call that rm passes leaves nothing to do.
- * Without the lock, some loads. */
-bool process_is_settled (const struct process *process);
+/* Whether host or container changed the share since it was applied. Lock-free, a few loads. publish.c. */
+bool process_is_stale (const struct process *process);
+/* Whether the process is initialized and the current share applied: a call that rm passes then needs nothing else.
+ * Lock-free, a few loads. publish.c. */
+bool process_is_current (const struct process *process);
 
 /* --- the rest with the process locked --- */
 
-/* Looks whether the limits changed. */
-void process_look_closely (struct process *process);
-static inline void process_look (struct process *process)
+/* Reads the limits again when their generation changed. */
+void process_reread_limits (struct process *process);
+static inline void process_check_limits (struct process *process)
 {
-    if (!process->looked || LOAD (process->shared->generation) != process->generation)
-        process_look_closely (process);
+    if (!process->limits_checked || LOAD (process->shared->generation) != process->generation)
+        process_reread_limits (process);
 }
 enum rm_node process_node_kind (struct process *process, int descriptor);
-/* Tables for the driver: false when it is unknown (the region says so then). */
+/* Sets `abi`; false: the driver is unknown (process_attach sets unknown_driver in the region). */
 bool process_knows_driver (struct process *process);
-/* Slot and rm; false when there is no memory for them. */
+/* Takes a slot and creates rm; false: no memory. */
 bool process_attach (struct process *process);
+
+/* --- publish.c, with the process locked --- */
+
+/* The smaller of the limits of host and container: bytes, microseconds, 1/1000; 0: none. */
 uint64_t process_memory_limit (const struct process *process, int gpu);
 uint32_t process_timeslice (struct process *process, int gpu);
-/* Caps and weights that the container lowered itself, and who has groups, as one number. */
-uint64_t process_own (const struct process *process);
-/* In 1/1000; 0: no cap. */
 uint32_t process_cap (const struct process *process, int gpu);
-/* After calls: publishes groups and channels, writes timeslices, freezes what is new on a frozen GPU. True when a
+/* A digest of what the region adds to the limits: caps and weights that the container lowered, and the count of changes
+ * of compute groups. */
+uint64_t process_region_digest (const struct process *process);
+/* After a call: publishes groups and channels, writes timeslices, freezes new channels on a frozen GPU. True when a
  * thread must be started (thread_start), after process_leave. */
-bool process_settle (struct process *process);
+bool process_publish (struct process *process);
 
-/* host.c */
+/* host.c: sets the callbacks. */
 void host_set (struct rm_host *host);
-/* thread.c: starts the thread that keeps caps and the pause. Not under the lock. */
+/* thread.c: starts the thread that enforces caps and the pause. To be called without the lock. */
 void thread_start (struct process *process);
-/* log.c */
+/* log.c: appends a line. */
 void log_note (struct process *process, const char *word, uint32_t number);
 
 #endif

@@ -1,3 +1,4 @@
+/* Small helpers on system calls (raw.h). Runs in every process of a container, on any thread. */
 #include "raw.h"
 
 #include <fcntl.h>
@@ -28,7 +29,7 @@ void *raw_pages (size_t size)
 
     if (raw_failed (address))
         return NULL;
-    /* Of a table of megabytes a few entries are used. A huge page for each is zeroed by the kernel, and fetched by a
+    /* Of a table of megabytes few entries are used. Huge pages for them would be zeroed by the kernel, and backed by a
      * virtual machine's host: milliseconds of a program's start. */
     if (size >= HUGE_PAGE)
         RAW3 (SYS_madvise, address, size, MADV_NOHUGEPAGE);
@@ -43,7 +44,7 @@ uint64_t raw_now (void)
     return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
 }
 
-void raw_rest (uint64_t nanoseconds)
+void raw_sleep (uint64_t nanoseconds)
 {
     struct timespec rest = { (time_t) (nanoseconds / 1000000000u), (long) (nanoseconds % 1000000000u) };
 

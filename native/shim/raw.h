@@ -1,6 +1,7 @@
 /*
- * System calls without libc: nothing that runs inside a tenant's process may allocate, take libc's locks, touch errno
- * or need a symbol that an older libc lacks. Results are the kernel's: a value, or -errno.
+ * System calls without libc: code inside a tenant's process must not allocate, take libc's locks, change errno or need
+ * a symbol that an older libc lacks. Results are the kernel's: a value, or -errno. The functions are in raw.c;
+ * native/syscall uses the inline part alone.
  */
 #ifndef NVC_SHIM_RAW_H
 #define NVC_SHIM_RAW_H
@@ -56,7 +57,7 @@ static inline long raw6 (long number, long a, long b, long c, long d, long e, lo
 #define RAW4(number, a, b, c, d) RAW (number, a, b, c, d, 0, 0)
 #define RAW5(number, a, b, c, d, e) RAW (number, a, b, c, d, e, 0)
 
-/* Is this the -errno of a failed call? (mmap's addresses are above nothing that is in this range) */
+/* Whether the result is -errno (no address of mmap is in this range). */
 static inline bool raw_failed (long result)
 {
     return (unsigned long) result > -4096UL;
@@ -69,8 +70,8 @@ long raw_read_file (const char *path, char *text, size_t size);
 void *raw_pages (size_t size);
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t raw_now (void);
-/* Lets others run for about this long. */
-void raw_rest (uint64_t nanoseconds);
+/* nanosleep. */
+void raw_sleep (uint64_t nanoseconds);
 
 #define LOAD(place) __atomic_load_n (&(place), __ATOMIC_SEQ_CST)
 #define LOAD_RELAXED(place) __atomic_load_n (&(place), __ATOMIC_RELAXED)

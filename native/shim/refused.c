@@ -1,14 +1,16 @@
+/* Refused managed memory by thread (refused.h). Runs in every process of a container, on the refused thread,
+ * lock-free. */
 #include "refused.h"
 
 #include "raw.h"
 
 #define NO_SUCH_PROCESS (-3) /* ESRCH */
 
-/* Thread numbers, 0: free. Threads of a program have numbers in a row, so the remainder spreads them; an entry is in
- * its own place or in any after it. */
+/* Thread ids, 0: free. Ids of a program's threads are consecutive, so the remainder spreads them. Open addressing: an
+ * entry is at its own place or any after it. */
 static uint32_t threads[REFUSED_THREADS];
-/* Not less than there are entries: added before an entry is, and taken away after. A child of fork has its parent's
- * entries, which no thread of its own asks for until they are used again. */
+/* An upper bound of the entries: incremented before one is made, decremented after one is removed. A forked child
+ * inherits its parent's entries, which match none of its threads until an id is reused. */
 static uint32_t entries;
 
 static bool replace (uint32_t *entry, uint32_t from, uint32_t to)
@@ -26,7 +28,7 @@ static bool has_ended (uint32_t thread)
     return RAW3 (SYS_tgkill, RAW0 (SYS_getpid), thread, 0) == NO_SUCH_PROCESS;
 }
 
-/* An entry is only made, and only taken, by its own thread; others take its place only when there is no other. */
+/* An entry is made and removed by its own thread; another thread replaces it only when the table is full. */
 void refused_set (uint32_t thread)
 {
     uint32_t other;
@@ -38,7 +40,8 @@ void refused_set (uint32_t thread)
     for (uint32_t i = 0; i < REFUSED_THREADS; i++)
         if (replace (place (thread, i), 0, thread))
             return;
-    /* Nobody stands before the driver's functions, or the refusals were in calls that it does not know. */
+    /* Full of entries that were never taken: no library of native/shim/api is loaded, or it does not wrap the refused
+     * calls. */
     for (uint32_t i = 0; i < REFUSED_THREADS; i++) {
         other = LOAD (*place (thread, i));
         if (other && has_ended (other) && replace (place (thread, i), other, thread)) {

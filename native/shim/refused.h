@@ -1,17 +1,17 @@
-/* Threads that have just been refused managed memory: one entry a thread. No thread-local storage, which a preloaded
- * library may not have (its room at a program's start is small) and which is not there yet for early calls. */
+/* Threads whose last request for managed memory was refused: one entry a thread. Not thread-local storage, of which a
+ * preloaded library gets little (static TLS), and which early calls do not have yet. Implemented in refused.c. */
 #ifndef NVC_SHIM_REFUSED_H
 #define NVC_SHIM_REFUSED_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Threads that may be refused at once. One more takes the place of one that has ended, or else of another. */
+/* Entries. A further one replaces that of a thread that has ended, or else any. */
 #define REFUSED_THREADS 256u
 
-/* The calling thread, by its number (gettid), was refused. */
+/* Records a refusal of the calling thread; thread: its id (gettid). */
 void refused_set (uint32_t thread);
-/* True, once, when the calling thread was refused since it last asked. One load when no thread was. */
+/* Whether the calling thread was refused since its last call of this. One load when there are no entries. */
 bool refused_take (void);
 
 #endif

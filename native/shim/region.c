@@ -1,3 +1,7 @@
+/*
+ * Slots of the region (region.h). Runs in every process of a container that uses a GPU, under the lock of the process
+ * (libnvc-shim.so) or of the state (libnvc-shim-api.so); concurrent with all other processes of the container.
+ */
 #include "region.h"
 
 #include <fcntl.h>
@@ -10,9 +14,9 @@
 
 /* Used slots that a process tries before it takes a new one. */
 #define TRIES 8u
-/* Own descriptors live where programs that count from 3 do not, and in the table that every process begins with
- * (BITS_PER_LONG places): before a larger one is taken by a process that has threads, the kernel waits for all readers of
- * the old one, which took 10 to 15 ms of every program's first context (fs/file.c, expand_fdtable). */
+/* Above the numbers that programs get by counting from 3, and below BITS_PER_LONG, the size of every process's first
+ * descriptor table: to enlarge that in a process with threads the kernel waits for a grace period of RCU, which took 10
+ * to 15 ms of every program's first context (fs/file.c, expand_fdtable). */
 #define HIGH_DESCRIPTOR 48
 
 static long open_high (const char *path)
@@ -42,12 +46,12 @@ static bool header_good (const struct region_header *header)
            header->slots == REGION_SLOTS;
 }
 
-void region_regrouped (struct region *region)
+void region_groups_changed (struct region *region)
 {
     __atomic_add_fetch (&region->header->grouped, 1, __ATOMIC_SEQ_CST);
 }
 
-/* What hostile neighbours write into the header stays a number below the number of slots. */
+/* Bounded by the number of slots, as other processes of the container may write anything into the header. */
 static uint32_t high (const struct region *region)
 {
     uint32_t count = LOAD (region->header->high);
@@ -59,20 +63,20 @@ static void clear_slot (struct region *region, struct region_slot *slot)
 {
     for (unsigned gpu = 0; gpu < SHARE_MAX_GPUS; gpu++)
         if (LOAD_RELAXED (slot->groups[gpu]))
-            region_regrouped (region);
+            region_groups_changed (region);
     memset ((char *) slot + 8, 0, sizeof *slot - 8);
     __atomic_add_fetch (&slot->generation, 1, __ATOMIC_SEQ_CST);
     STORE (slot->state, 0u);
 }
 
-/* The first time that somebody has this slot: its page is made, and counted. Hundreds may want it meanwhile and, since
- * it is locked, the next one: so this is all that is done before it is counted. */
+/* The first use of a slot: allocates its page and raises `high`. Nothing else happens before that, since hundreds of
+ * starting processes may find the slot locked meanwhile and try the next one. */
 static bool make_slot (struct region *region, int descriptor, uint32_t index)
 {
     uint32_t count = LOAD (region->header->high);
     char zero = 0;
 
-    /* A file system without room says so here, not with a SIGBUS at the first store. Byte 4095 is spare. */
+    /* A full file system fails here with ENOSPC, not with a SIGBUS at the first store. Byte 4095 is spare. */
     if (RAW4 (SYS_pwrite64, descriptor, &zero, 1, REGION_PAGE * ((uint64_t) index + 2) - 1) != 1)
         return false;
     while (count < index + 1 && !__atomic_compare_exchange_n (&region->header->high, &count, index + 1, false,
@@ -81,7 +85,7 @@ static bool make_slot (struct region *region, int descriptor, uint32_t index)
     return true;
 }
 
-/* With the lock a slot is ours, whatever it says: who wrote that is dead. */
+/* Takes over a slot whose lock this process holds: its previous owner has ended. */
 static bool own_slot (struct region *region, uint32_t index)
 {
     struct region_slot *slot = &region->slots[index];
@@ -108,10 +112,10 @@ static bool take_new_slot (struct region *region, int descriptor)
     return false;
 }
 
-/* Slots that the dead left come first. They are looked at by their locks alone, since each is a page to touch. A few
- * are all tried, of many some: so there are never many more than are alive. Processes that start together have pids in
- * a row, and begin in different places. Slots from high on are not touched:
- * a file system without room would answer with a SIGBUS. */
+/* Tries slots of ended processes first, so that there are never many more than live processes: all of them where there
+ * are few, otherwise a sample. Only the locks are tried, since a read of a slot touches a page. Processes that start
+ * together have consecutive pids and begin at different slots. Slots from `high` on are not read: on a full file system
+ * that raises SIGBUS. */
 static bool find_slot (struct region *region, int descriptor)
 {
     uint32_t count = high (region), pid = (uint32_t) RAW0 (SYS_getpid), step = count <= TRIES ? 1 : 0x9e3779b9u;
@@ -216,7 +220,7 @@ int region_descriptor (struct region *region)
     return region->descriptor;
 }
 
-void region_sweep_sometimes (struct region *region)
+void region_sweep_throttled (struct region *region)
 {
     uint64_t now = raw_now (), last = LOAD (region->header->swept_ns);
 
@@ -257,7 +261,8 @@ uint64_t region_sum (const struct region *region, int gpu, bool pending)
     uint32_t count = high (region);
     uint64_t sum = 0;
 
-    /* pending before memory: a grant adds to memory first and takes from pending then, so it is seen at least once. */
+    /* pending before memory: a grant adds to memory first and subtracts from pending then, so it is counted at least
+     * once. */
     for (uint32_t i = 0; i < count; i++) {
         if (pending)
             sum = add (sum, LOAD (region->slots[i].pending[gpu]));

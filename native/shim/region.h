@@ -1,10 +1,12 @@
 /*
- * One process's place in the region that a container's processes share (share.h), and admission of memory.
+ * The process's slot in the region that a container's processes share (share.h; region.c), and admission of memory
+ * (admission.c).
  *
- * A slot is alive while its byte lock is held, and the lock belongs to an open file, which lives as long as a
- * descriptor *or the mapping* does: the descriptor is closed at once, and a program that closes every descriptor does
- * not lose its slot. Another one is opened with the first memory, for locks and for the host, which knows a container's
- * process by it; it is checked before each use, and opened anew when the program took its number.
+ * A slot is alive while its byte lock is held. The lock belongs to the open file description, which a descriptor *or
+ * the mapping* keeps open: the descriptor is closed at once, so that a program that closes every descriptor does not
+ * lose its slot. With the first allocation the file is opened again, for locks, and for the host, which recognises a
+ * container's process by it. That descriptor is checked before each use, and opened anew when the program has reused
+ * its number.
  *
  * Without a usable region the counters are private pages: the quota then holds for this process alone.
  */
@@ -18,57 +20,57 @@
 
 struct region {
     int descriptor; /* -1: none */
-    bool private;   /* no file: nobody else counts */
+    bool private;   /* no file: the counters are this process's alone */
     bool identified;
-    uint32_t index; /* of the own slot */
+    uint32_t index; /* of this process's slot */
     struct region_header *header;
     struct region_slot *slots; /* of the whole region */
-    struct region_slot *slot;  /* the own one */
+    struct region_slot *slot;  /* this process's */
     uint64_t device, inode;    /* of the file */
     const char *path;
 };
 
-/* Takes a slot of the region at `path` (NULL: none is known; it must stay where it is); private counters when that
- * cannot be. false only when there is no memory at all. */
+/* Takes a slot of the region at `path` (NULL: there is none; the string must stay valid), or private counters when that
+ * fails. false: no memory. */
 bool region_attach (struct region *region, const char *path);
-/* Says in the slot who has it, and keeps the file open: once, before anything is written there that others look for the
- * owner of. Reads files of /proc, which a process without memory on a GPU is spared. */
+/* Writes the process's identity into the slot and opens the file permanently. Once, before the slot gets any usage.
+ * Reads files of /proc: so a process that allocates nothing on a GPU does not. */
 void region_identify (struct region *region);
-/* Gives the slot back (tests; a process's slot dies with it). */
+/* Frees the slot. For tests: otherwise it is freed when the process ends. */
 void region_detach (struct region *region);
-/* Clears the slots of processes that are gone. Returns how many. */
+/* Clears the slots of processes that have ended; returns how many. */
 unsigned region_sweep (struct region *region);
-/* Likewise, but where there are many, only if nobody has just done so: hundreds of processes that ask for memory's
- * numbers at once would do nothing else. What a process that died had is then seen for that much longer by questions;
- * admission always sweeps. */
+/* region_sweep, except that with more than REGION_FEW slots at most one process sweeps in REGION_FRESH_NS: hundreds of
+ * processes that query memory at once would do nothing else. Queries count a killed process's memory for that much
+ * longer; admission always sweeps. */
 #define REGION_FEW 16u
 #define REGION_FRESH_NS 5000000u
-void region_sweep_sometimes (struct region *region);
-/* Sum over all processes, without a sweep. pending: also what is being asked for. */
+void region_sweep_throttled (struct region *region);
+/* Memory of all processes, without a sweep. pending: including requests that are not decided yet. */
 uint64_t region_sum (const struct region *region, int gpu, bool pending);
 uint32_t region_groups (const struct region *region, int gpu);
-/* Tells the others that the own groups are other ones. */
-void region_regrouped (struct region *region);
-/* Among the processes that have compute groups on the GPU, by slots. */
+/* Signals a change of this process's compute groups to the others (region_header.grouped). */
+void region_groups_changed (struct region *region);
+/* This process's rank among those with compute groups on the GPU, by slots, and their count. */
 struct region_place {
     uint32_t rank, count;
 };
 struct region_place region_place (const struct region *region, int gpu);
-/* Is this a process of the container, by what the slots say? */
+/* Whether a slot names this pid in this process's pid namespace. */
 bool region_has_process (struct region *region, uint32_t pid);
 void region_note (struct region *region, unsigned reason, uint32_t number);
-/* The descriptor if it is still the region's, else a new one; -1 when there is none. */
+/* The region's descriptor, opened anew if its number was reused; -1: none. */
 int region_descriptor (struct region *region);
 
 /* --- admission.c --- */
-/* Takes bytes of a GPU's quota, all or nothing; limit 0: none. The sum over the processes never exceeds the limit, and
- * nobody is refused who would fit: exactly, also when many ask at once (docs/internals/shim.md has the argument). One
+/* Reserves bytes of a GPU's quota, all or nothing; limit 0: none. The sum over the processes never exceeds the limit,
+ * and every request that fits is granted, also among concurrent ones (docs/internals/shim.md has the argument). One
  * call at a time in a process: under the process's lock. */
 bool region_reserve (struct region *region, int gpu, uint64_t bytes, uint64_t limit);
 void region_refund (struct region *region, int gpu, uint64_t bytes);
 
-/* How long a slow admission waits for a process that asked for memory and does not go on (stopped by a debugger); what
- * it asked for counts as granted after that. */
-#define REGION_PATIENCE_NS 1000000000u
+/* How long an ordered admission waits for a process that has a pending request and makes no progress (stopped by a
+ * debugger); after that its request counts as granted. */
+#define REGION_TIMEOUT_NS 1000000000u
 
 #endif

@@ -1,9 +1,12 @@
-/* Which requests of ioctl rm may have a use for: the wrapper asks about every one that a program makes. */
+/*
+ * The filter of ioctl requests (calls.h): which ones rm handles. Runs in every process of a container, on any thread,
+ * for each ioctl of a program.
+ */
 #include "calls.h"
 #include "rm/abi.h"
 
-/* Escapes that take, give back, name or ask about memory, or schedule, on the control node: nv_escape.h. The rest of
- * the driver's calls, and everybody else's, go their way. UVM's are whole numbers. */
+/* Escapes on the control node that allocate, free, name or query memory, or schedule (nv_escape.h), and UVM's requests,
+ * which are plain numbers. All other requests pass. */
 #define BIT(number) (1u << ((number) & 31))
 const uint32_t call_low_bytes[8] = {
     [0] = BIT (UVM_UNREGISTER_SPACE),

@@ -1,6 +1,7 @@
+/* Places of processes under a common cap (ring.h). Pure; called by thread.c on the nvc-shim thread. */
 #include "ring.h"
 
-static uint64_t most (uint64_t one, uint64_t other)
+static uint64_t larger (uint64_t one, uint64_t other)
 {
     return one > other ? one : other;
 }
@@ -9,17 +10,17 @@ uint64_t ring_period (uint64_t period, uint32_t share, uint32_t count)
 {
     if (count <= 1)
         return period;
-    period = most (period, (uint64_t) RING_EACH_NS * (count < RING_MOST ? count : RING_MOST));
-    return share ? most (period, (uint64_t) RING_SHORTEST_NS * 1000 * count / share) : period;
+    period = larger (period, (uint64_t) RING_EACH_NS * (count < RING_MAX_PROCESSES ? count : RING_MAX_PROCESSES));
+    return share ? larger (period, (uint64_t) RING_SHORTEST_NS * 1000 * count / share) : period;
 }
 
-/* The place by what calls take: that is measured all the time, and so the place moves a little. */
+/* Places follow the measured durations of calls, and so move a little all the time. */
 static void place (struct cap *cap, uint32_t count, uint32_t rank)
 {
     uint64_t before = rank * cap->free_thaw, after = (count - 1 - rank) * cap->free_freeze;
     uint64_t half = cap->period / 2000 * cap->share;
 
-    /* On a machine where calls take this long, a process has half of the cap's time at least. */
+    /* However long calls take, a process gets at least half of the cap's time. */
     cap->offset = before < half ? before : half;
     cap->lost = before + after < half ? before + after : half;
 }

@@ -3,7 +3,7 @@
  *
  * limits: written by the host, read-only in the container; what the container may use. Changed in place, live.
  * region: written by the container's processes; what they use, and which channels they have. The host reads it with
- *         pread and believes nothing of it: it is in the tenant's hands.
+ *         pread and trusts nothing in it, as the tenant can write anything there.
  *
  * nvc/share/limits.py and nvc/share/region.py are the Python side; tests compare every size and offset. All fields are
  * little-endian, of fixed width, naturally aligned. Unknown versions are refused, spare bytes are zero.
@@ -16,11 +16,11 @@
 #define SHARE_MAX_GPUS 32
 #define SHARE_MAX_NODES 64
 
-/* Where they are in a container. The directory is mounted read-only, the region alone can be written. */
+/* Paths in a container. All is mounted read-only but the region. */
 #define SHARE_DIRECTORY "/usr/lib/nvc"
 #define SHARE_LIMITS_PATH "/run/nvc-share/limits"
 #define SHARE_REGION_PATH "/run/nvc-share/region"
-/* For use without a container; looked at only where SHARE_LIMITS_PATH does not exist. */
+/* For use without a container; read only where SHARE_LIMITS_PATH does not exist. */
 #define SHARE_LIMITS_ENVIRONMENT "NVC_SHIM_LIMITS"
 #define SHARE_REGION_ENVIRONMENT "NVC_SHIM_REGION"
 
@@ -37,10 +37,10 @@
 enum limits_priority { PRIORITY_NORMAL = 0, PRIORITY_LOW = 1, PRIORITY_HIGH = 2 };
 
 struct limits_gpu {
-    uint8_t uuid[16]; /* as the driver's GID_INFO (binary) and UVM say it */
+    uint8_t uuid[16]; /* as in the driver's GID_INFO (binary) and in UVM */
     uint64_t memory;  /* bytes; 0: no limit */
     uint32_t cap;     /* share of the GPU's time in 1/1000; 0 or 1000: no cap */
-    uint32_t weight;  /* 1 to 1000, 10 is what a container has that does not say; 0: not said */
+    uint32_t weight;  /* 1 to 1000; 0: not set, counts as 10 */
     uint32_t priority;
     uint32_t flags;
     uint8_t spare[24];
@@ -60,7 +60,7 @@ struct limits {
     uint32_t magic;
     uint32_t version;
     uint32_t size;       /* LIMITS_SIZE */
-    uint32_t generation; /* odd while it is being written; a reader takes a copy and looks again */
+    uint32_t generation; /* odd while the file is being written; a reader takes a copy and checks it again (a seqlock) */
     uint32_t checksum;   /* CRC-32 (IEEE 802.3) of bytes 64 to LIMITS_SIZE */
     uint32_t spare0[11];
     /* from here: 64 */
@@ -83,17 +83,17 @@ struct limits {
 #define REGION_SLOTS 8192u
 #define REGION_SIZE ((uint64_t) REGION_PAGE * (1u + REGION_SLOTS))
 /*
- * Locks are byte locks on the region, beyond its end. Slot i is alive while somebody holds an open-file-description
- * lock (F_OFD_SETLK, exclusive) on byte REGION_LOCKS + i: the kernel frees it with the last descriptor of the open
- * file, which is when the driver frees what was allocated too (a forked child keeps both). The order of admission is a
- * process lock (F_SETLKW) on byte REGION_ADMISSION.
+ * Locks are byte locks on the region, beyond its end. Slot i is alive while its byte REGION_LOCKS + i has an
+ * open-file-description lock (F_OFD_SETLK, exclusive): the kernel frees it with the last descriptor of the open file,
+ * as the driver frees what was allocated (a forked child inherits both). The order of admission is a process lock
+ * (F_SETLKW) on byte REGION_ADMISSION.
  */
 #define REGION_LOCKS ((uint64_t) 1 << 40)
 #define REGION_ADMISSION (((uint64_t) 1 << 40) - 1)
 
 struct region_note {
     uint64_t count;
-    uint32_t last; /* the number that came with it last: class, control, escape */
+    uint32_t last; /* the number of the latest one: class, control, escape */
     uint32_t spare;
 };
 
@@ -103,11 +103,11 @@ struct region_header { /* the first page */
     uint32_t page; /* REGION_PAGE */
     uint32_t slots;
     uint32_t high; /* slots [0, high) have been used */
-    uint32_t unknown_driver; /* 1: a process met a driver that rm does not know, and let everything pass */
-    uint64_t swept_ns; /* CLOCK_MONOTONIC: when dead slots were looked for last */
-    uint32_t grouped; /* goes up whenever a process has other compute groups than before */
+    uint32_t unknown_driver; /* 1: a process found a driver that rm does not support, and passes every call */
+    uint64_t swept_ns; /* CLOCK_MONOTONIC: the last sweep of dead slots */
+    uint32_t grouped; /* incremented when a process's compute groups change */
     uint32_t spare0[7];
-    /* 64: the container's own, lower limits; 0: none */
+    /* 64: limits lowered by the container itself; 0: none */
     uint64_t memory[SHARE_MAX_GPUS];
     uint32_t cap[SHARE_MAX_GPUS]; /* 1/1000 */
     uint32_t weight[SHARE_MAX_GPUS];
@@ -125,20 +125,20 @@ struct region_channel {
 #define REGION_CHANNELS 96u
 
 struct region_slot { /* one page a process; never moves */
-    uint32_t state;      /* 0 free, 1 used; used with a free lock: dead, whoever gets the lock clears it */
-    uint32_t generation; /* goes up whenever the slot changes hands */
+    uint32_t state;      /* 0 free, 1 used; used with a free lock: dead, cleared by the next holder of the lock */
+    uint32_t generation; /* incremented when the slot is cleared */
     uint64_t pid_namespace; /* inode of /proc/self/ns/pid */
     uint32_t pid;           /* in that namespace */
-    uint32_t threads_cap;   /* 1: this process has a thread that keeps caps */
+    uint32_t threads_cap;   /* 1: this process has a thread that enforces caps */
     uint64_t start_time;    /* clock ticks since boot, field 22 of /proc/PID/stat */
     char name[16];          /* as /proc/PID/comm */
     uint8_t spare0[16];
     /* 64 */
     uint64_t memory[SHARE_MAX_GPUS];  /* bytes: granted; managed memory included */
-    uint64_t pending[SHARE_MAX_GPUS]; /* bytes: asked for, not granted yet */
+    uint64_t pending[SHARE_MAX_GPUS]; /* bytes: requested, not granted yet */
     uint64_t managed[SHARE_MAX_GPUS]; /* bytes of `memory` that are managed memory */
     uint32_t groups[SHARE_MAX_GPUS];  /* compute groups */
-    uint64_t frozen_ns[SHARE_MAX_GPUS]; /* time that a cap kept this process off the GPU */
+    uint64_t frozen_ns[SHARE_MAX_GPUS]; /* time that this process's channels were frozen */
     /* 1216 */
     uint32_t channel_version; /* odd while the list is being written */
     uint32_t channel_count;

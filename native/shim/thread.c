@@ -1,6 +1,7 @@
 /*
- * The thread that keeps caps and the pause: one a process, there only while a GPU of this process has one of them and
- * compute groups. It decides with cap.c, holds the lock for a turn, and sleeps without it.
+ * The thread that enforces caps and the pause, nvc-shim: one in a process, which exists only while a GPU of the process
+ * has one of them and compute groups. It computes freezes and thaws with cap.c and ring.c under the process's lock, and
+ * sleeps without it. thread_start runs on the thread whose call made it necessary.
  */
 #include <pthread.h>
 #include <sys/prctl.h>
@@ -33,17 +34,17 @@ static void set_frozen (struct process *process, int gpu, bool frozen)
     ended = raw_now ();
     if (result != 0)
         log_note (process, frozen ? "freeze-failed" : "thaw-failed", (uint32_t) result);
-    if (process->frozen & 1u << gpu) /* until now; frozen again (pause): the count goes on */
+    if (process->frozen & 1u << gpu) /* frozen until now; frozen again (pause): the count continues */
         __atomic_add_fetch (&process->region.slot->frozen_ns[gpu], ended - process->frozen_since[gpu],
                             __ATOMIC_RELAXED);
     process->frozen_since[gpu] = ended;
-    /* A call that failed in part is undone like one that did not, and one that undoes is made until it succeeds. */
+    /* A freeze that failed in part counts as frozen, so that it is thawed; a thaw is repeated until it succeeds. */
     process->frozen = frozen || result != 0 ? process->frozen | 1u << gpu : process->frozen & ~(1u << gpu);
     if (process->capped & 1u << gpu)
         cap_done (&process->caps[gpu], process->frozen & 1u << gpu, began, ended);
 }
 
-/* Of a cap's on and off: the same on every GPU, and for every process of the container (ring.h). */
+/* The period of a cap: the same on every GPU, and for every process of the container (ring.h). */
 static uint64_t period_of (struct process *process)
 {
     uint64_t alone = process->limits->period ? process->limits->period * 1000ull : CAP_PERIOD_NS, longest = alone;
@@ -57,8 +58,8 @@ static uint64_t period_of (struct process *process)
     return longest;
 }
 
-/* One GPU's turn: when to come again; 0: nothing to do on this GPU. */
-static uint64_t turn (struct process *process, int gpu, uint64_t period)
+/* Makes the call that is due on a GPU; returns the time of the next one, 0: none on this GPU. */
+static uint64_t schedule_gpu (struct process *process, int gpu, uint64_t period)
 {
     bool groups = rm_groups (process->rm, gpu) != 0;
     bool paused = groups && (process->limits->flags & LIMITS_PAUSED);
@@ -89,16 +90,16 @@ static uint64_t turn (struct process *process, int gpu, uint64_t period)
     return step.at;
 }
 
-/* When to come again; 0: never. */
-static uint64_t turns (struct process *process)
+/* All GPUs; returns the time of the next round, 0: the thread is not needed. */
+static uint64_t schedule_gpus (struct process *process)
 {
     uint64_t now, period, next = 0;
 
-    process_look (process);
-    region_sweep_sometimes (&process->region); /* those that died make no calls */
+    process_check_limits (process);
+    region_sweep_throttled (&process->region); /* as killed processes count in region_place */
     period = period_of (process);
     for (int gpu = 0; gpu < (int) process->limits->gpu_count; gpu++) {
-        uint64_t at = turn (process, gpu, period);
+        uint64_t at = schedule_gpu (process, gpu, period);
 
         if (at && (!next || at < next))
             next = at;
@@ -106,7 +107,7 @@ static uint64_t turns (struct process *process)
     now = raw_now ();
     if (next && next < now + SHORTEST_SLEEP_NS)
         return now + SHORTEST_SLEEP_NS;
-    /* Changes of the limits are noticed within a period. */
+    /* Changed limits are applied within a period. */
     return next > now + CAP_PERIOD_NS ? now + CAP_PERIOD_NS : next;
 }
 
@@ -123,10 +124,10 @@ static void *run (void *argument)
 
         if (!process)
             return NULL;
-        next = turns (process);
+        next = schedule_gpus (process);
         process->thread = next ? THREAD_RUNS : THREAD_NONE;
-        STORE (process->settled, false);
-        if (process_settle (process)) { /* this thread will do */
+        STORE (process->current, false);
+        if (process_publish (process)) { /* needs a thread: this one goes on */
             process->thread = THREAD_RUNS;
             next = raw_now ();
         }
@@ -154,7 +155,7 @@ void thread_start (struct process *process)
         pthread_attr_setdetachstate (&attributes, PTHREAD_CREATE_DETACHED);
         pthread_attr_setstacksize (&attributes, STACK_SIZE);
         failed = create (&thread, &attributes, run, NULL);
-        if (failed) { /* thread-local storage that is larger than that */
+        if (failed) { /* the program's static TLS is larger than the stack */
             pthread_attr_setstacksize (&attributes, 8u << 20);
             failed = create (&thread, &attributes, run, NULL);
         }
@@ -164,7 +165,7 @@ void thread_start (struct process *process)
         process = process_enter_known (&signals);
         if (process) {
             process->thread = THREAD_NONE;
-            STORE (process->settled, false); /* the next call tries again */
+            STORE (process->current, false); /* the next call retries */
             log_note (process, "no-thread", (uint32_t) failed);
             process_leave (process, signals);
         }

@@ -1,4 +1,4 @@
-/* Symbols of libc are asked for in their oldest version, so that the library loads with every glibc from 2.17 on. */
+/* Symbols of libc are imported in their oldest version, so that the library loads with every glibc from 2.17 on. */
 #ifndef NVC_SHIM_VERSIONS_H
 #define NVC_SHIM_VERSIONS_H
 

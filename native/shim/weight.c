@@ -1,3 +1,4 @@
+/* Timeslices (weight.h). Pure; called by publish.c. nvc/share/outside.py computes the same. */
 #include "weight.h"
 
 uint32_t weight_timeslice (uint32_t weight, uint32_t lowered, uint32_t priority, uint32_t groups)

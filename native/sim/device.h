@@ -1,7 +1,8 @@
 /*
- * What the simulated driver's user space asks of the simulated kernel side beyond the real interface: work that takes
- * time on a channel, the clock, and how much managed memory lies on a GPU. Low bytes that no escape of the real driver
- * has, on any of the manager's nodes; the type byte is 'S'. Served by native/sim's manager (manager.h) through FUSE.
+ * Calls of the simulated libcuda on the simulated kernel driver beyond the real interface: work that takes time on a
+ * channel, the clock, and the amount of resident managed memory on a GPU. Low bytes that no escape of the real driver
+ * has, on any of the manager's nodes; the type byte is 'S'. Served by the manager (manager.h; manager_clock.c) through
+ * FUSE.
  */
 #ifndef NVC_SIM_DEVICE_H
 #define NVC_SIM_DEVICE_H
@@ -9,7 +10,7 @@
 #include <stdint.h>
 #include <sys/ioctl.h>
 
-/* Puts `count` pieces of work of `nanoseconds` each (alone on the GPU) behind what the channel has to do. */
+/* Submits `count` pieces of work of `nanoseconds` each (alone on the GPU) to a channel. */
 struct sim_submit {
     uint32_t client, channel;
     uint64_t nanoseconds, count;
@@ -17,8 +18,8 @@ struct sim_submit {
     uint32_t spare;
 };
 
-/* How far a channel is. `until`: when not 0, the call waits until that many pieces are finished, or `timeout_ns` of the
- * simulated clock have passed, or a signal comes (EINTR). */
+/* The progress of a channel. until: if not 0, the call waits until that many pieces are finished, or `timeout_ns` of
+ * the simulated clock have passed, or a signal arrives (EINTR). */
 struct sim_progress {
     uint32_t client, channel;
     uint64_t until, timeout_ns;
@@ -36,7 +37,7 @@ struct sim_clock {
     uint64_t now_ns; /* answer */
 };
 
-/* Managed memory of this open file (of the UVM node) that lies on a GPU changed by `bytes`. */
+/* Resident managed memory of this open file (of the UVM node) on a GPU changes by `bytes`. */
 struct sim_resident {
     uint8_t uuid[16];
     int64_t bytes;
@@ -44,20 +45,21 @@ struct sim_resident {
     uint32_t spare;
 };
 
-/* Everything that the manager keeps, for tests: totals over all clients. */
+/* The manager's objects, for tests: totals over all clients. */
 struct sim_totals {
     uint64_t files, clients, objects, groups, channels;
     uint64_t bytes[32]; /* of video memory, a GPU each, managed memory included */
 };
 
-/* From now on the n-th call of an escape answers with a status (0: no fault). Escape 0xff: the GPU is lost. */
+/* Fault injection: the n-th call of an escape from now on returns a status (0: no fault). Escape 0xff: the GPU is
+ * lost. */
 struct sim_fault {
     uint32_t escape, number; /* number: class or control, 0 any */
     uint32_t status, after;
 };
 
-/* What an object was made with: how long its parameters are in this release, and the last 8 bytes of them (fewer where
- * there are fewer) as they arrived. For tests of who stands between a program and the driver. */
+/* The parameters of an object's allocation: their size in this release, and their last 8 bytes (or fewer) as they
+ * arrived. For tests of software between a program and the driver. */
 struct sim_parameters {
     uint32_t client, object;
     uint32_t size;

@@ -1,5 +1,5 @@
-/* Stands for every other program of the driver (nvidia-persistenced, nvidia-cuda-mps-control ...) on a simulated
- * machine: it says what it is and does nothing. */
+/* A placeholder for every other program of the driver (nvidia-persistenced, nvidia-cuda-mps-control ...) on a simulated
+ * machine: prints that it is one and does nothing. */
 #include <stdio.h>
 #include <string.h>
 

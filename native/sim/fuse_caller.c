@@ -1,4 +1,5 @@
-/* The process at the other end of a request, from outside: its memory, its descriptors, its rights, its names. */
+/* The calling process of a request: access to its memory and descriptors, its capabilities and pids. Runs in
+ * nvc-sim-manager, on the thread that serves the request. */
 #include "fuse.h"
 
 #include <errno.h>
@@ -34,7 +35,7 @@ static bool write_memory (void *context, uint64_t address, const void *from, siz
     return caller->thread > 0 && process_vm_writev (caller->thread, &here, 1, &there, 1, 0) == (ssize_t) size;
 }
 
-/* /proc/PID/status into `text`; false when the task is gone. */
+/* Reads /proc/PID/status into `text`; false: the task has ended. */
 static bool read_status (uint32_t task, char *text, size_t size)
 {
     char path[64];
@@ -77,7 +78,7 @@ static bool same_namespace (uint32_t task, const char *kind, const char *other)
            ours.st_dev == theirs.st_dev;
 }
 
-/* As the kernel's capable(): rights inside a user namespace of its own are none here. */
+/* As the kernel's capable(): capabilities in another user namespace do not count. */
 static bool privileged (void *context)
 {
     const struct caller *caller = context;
@@ -88,7 +89,7 @@ static bool privileged (void *context)
            same_namespace ((uint32_t) caller->thread, "user", "/proc/self/ns/user");
 }
 
-/* The names of a process, from the server's pid namespace inwards; how many. */
+/* The pids of a process, from the server's pid namespace inwards; returns their number. */
 static unsigned names (uint32_t task, uint32_t *pids)
 {
     char text[4096];
@@ -106,7 +107,7 @@ static unsigned names (uint32_t task, uint32_t *pids)
     return count;
 }
 
-/* `steps` pid namespaces above that of `task`: is it the one of `other`? */
+/* Whether the pid namespace `steps` levels above that of `task` is that of `other`. */
 static bool is_ancestor (uint32_t task, unsigned steps, uint32_t other)
 {
     char path[64];
@@ -140,8 +141,8 @@ static uint32_t show (void *context, uint32_t asked)
 }
 
 /*
- * Takes the caller's descriptor and asks its open file, through the kernel, which one of the server's it is. The secret
- * keeps others from asking: the answer is an address in this process.
+ * Duplicates the caller's descriptor (pidfd_getfd), and identifies the server's file behind it by an ioctl on it. The
+ * secret keeps other processes from using that ioctl: its result is an address in this process.
  */
 static struct manager_file *file (void *context, int descriptor)
 {

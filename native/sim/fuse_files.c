@@ -1,4 +1,5 @@
-/* A directory of files that are all alike: what is asked of names, attributes, opening, reading and writing. */
+/* The flat directory of device nodes: lookup, attributes, open, read and write. Runs in nvc-sim-manager, on the leading
+ * thread (fuse_server.c). */
 #include "fuse.h"
 
 #include <dirent.h>
@@ -54,9 +55,9 @@ static void open_node (struct server *server, const struct fuse_in_header *heade
 {
     const struct node *node = node_of (server, header->nodeid);
     struct manager_file *file = node != NULL ? manager_open (server->manager, node->kind, node->gpu) : NULL;
-    /* NOFLUSH: closing a file must not wait for an answer, which not even SIGKILL would end. A server that is killed
-     * while it closes a copy of such a file would stay, holding the connection open for ever,
-     * and its callers with it. */
+    /* NOFLUSH: a close must not wait for a reply, since not even SIGKILL ends that wait. A server that is killed while
+     * it closes its duplicate of such a file would never exit, keep the connection open, and block its callers for
+     * ever. */
     struct fuse_open_out out = { .fh = (uint64_t) (uintptr_t) file, .open_flags = FOPEN_KEEP_CACHE | FOPEN_NOFLUSH };
 
     if (file == NULL)
@@ -131,7 +132,7 @@ void server_file_request (struct server *server, const struct fuse_in_header *he
         look_up (server, header, body);
         break;
     case FUSE_GETATTR:
-    case FUSE_SETATTR: /* taken, and nothing changes: a runtime may chmod what it puts into a container */
+    case FUSE_SETATTR: /* accepted without effect: a runtime may chmod the nodes of a container */
         attributes (server, header);
         break;
     case FUSE_OPEN:
@@ -163,7 +164,7 @@ void server_file_request (struct server *server, const struct fuse_in_header *he
         break;
     case FUSE_FORGET:
     case FUSE_BATCH_FORGET:
-        break; /* has no answer */
+        break; /* has no reply */
     default:
         server_reply (server, header->unique, -ENOSYS, NULL, 0);
     }

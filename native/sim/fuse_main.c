@@ -1,4 +1,5 @@
-/* nvc-sim-manager: serves the device nodes of a simulated machine. */
+/* nvc-sim-manager: serves the device nodes of a simulated machine. The main thread mounts, waits for a signal or for
+ * the connection's end, and unmounts. */
 #include "fuse.h"
 
 #include <errno.h>
@@ -62,7 +63,7 @@ static void add_nodes (struct server *server)
     }
 }
 
-/* What ends the server: a signal, or the connection's end, which the thread below turns into one. */
+/* The server ends by a signal; the thread below turns the connection's end into one. */
 static void *watch (void *argument)
 {
     struct server *server = argument;
@@ -75,7 +76,7 @@ static void *watch (void *argument)
     return NULL;
 }
 
-/* Waits for the kernel's first request, then learns the filesystem's number. */
+/* Waits for FUSE_INIT, then reads the filesystem's device number. */
 static bool greeted (struct server *server)
 {
     struct stat status;

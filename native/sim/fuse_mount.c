@@ -1,4 +1,4 @@
-/* The mount, and its end. */
+/* Mount and unmount. Runs in nvc-sim-manager, on the main thread. */
 #include "fuse.h"
 
 #include <errno.h>

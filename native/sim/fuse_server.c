@@ -1,7 +1,8 @@
 /*
- * Threads. One at a time is the leader: it reads requests and answers at once all but ioctls, in the order in which
- * they came, so that whoever asks after a close finds it done. It hands the lead on before it serves an ioctl: that may
- * wait or touch the caller's memory; that may be a mapping of these very files, which somebody must be there to serve.
+ * The threads of nvc-sim-manager (leader/follower). The leader reads requests and replies to all but ioctls at once, in
+ * order, so that a request after a close finds it done. Before it serves an ioctl it gives up the lead, since the ioctl
+ * may wait, or access the caller's memory: that may be a mapping of these files, and then another thread must serve the
+ * page fault.
  */
 #include "fuse.h"
 
@@ -20,7 +21,7 @@ void server_reply (struct server *server, uint64_t unique, int error, const void
     struct iovec parts[2] = { { .iov_base = &header, .iov_len = sizeof (header) },
                               { .iov_base = (void *) (uintptr_t) data, .iov_len = size } };
 
-    /* ENOENT: the caller has gone away meanwhile; ENODEV: the mount has. Nobody is left to be told. */
+    /* ENOENT: the caller has ended meanwhile; ENODEV: unmounted. Both need no further action. */
     while (writev (server->device, parts, size > 0 ? 2 : 1) < 0 && errno == EINTR) {
     }
 }
@@ -60,7 +61,7 @@ static void interrupt (struct server *server, uint64_t unique)
 
 static void *serve (void *argument);
 
-/* There must always be somebody who waits for the lead. */
+/* Starts a thread unless one waits for the lead. */
 static void ensure_follower (struct server *server)
 {
     pthread_attr_t attributes;
@@ -88,7 +89,7 @@ static void ensure_follower (struct server *server)
     pthread_attr_destroy (&attributes);
 }
 
-/* Reads and answers until there is an ioctl to serve. False: the connection has ended. */
+/* Reads and replies until there is an ioctl to serve. False: the connection has ended. */
 static bool lead (struct server *server, char *buffer, struct fuse_in_header *header, struct fuse_ioctl_in *in)
 {
     for (;;) {
@@ -158,7 +159,7 @@ static void *serve (void *argument)
             place = &(*place)->next;
         *place = job.next;
         pthread_mutex_unlock (&server->jobs_lock);
-        /* Before this thread counts as one that may lead: closing a file of ours may wait for the leader. */
+        /* Before this thread counts as a follower: the close of a file of this mount may wait for the leader. */
         caller_end (&caller);
         pthread_mutex_lock (&server->jobs_lock);
         server->idle++;

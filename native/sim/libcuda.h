@@ -1,7 +1,8 @@
 /*
- * The simulated libcuda, inside. One lock over everything; a call that waits for work gives it back first.
+ * Internals of the simulated libcuda, shared by the libcuda_*.c; the lines "---" name the file that implements a
+ * section. One lock for everything; a call that waits for work releases it meanwhile.
  *
- * What a caller hands in as a handle is looked up before it is believed (cuda_find), so a made-up one is an error.
+ * Handles from callers are looked up before they are dereferenced (cuda_find), so an invalid one is an error.
  */
 #ifndef NVC_SIM_LIBCUDA_H
 #define NVC_SIM_LIBCUDA_H
@@ -16,9 +17,9 @@
     CUDA_API extern __typeof__ (name) alias_name __attribute__ ((alias (#name), copy (name)))
 
 #define MEBIBYTE ((size_t) 1 << 20)
-#define CUDA_BLOCK (2 * MEBIBYTE) /* what the driver gives memory in */
+#define CUDA_BLOCK (2 * MEBIBYTE) /* granularity of the driver's allocations */
 #define CUDA_STACK 32
-#define CUDA_MAXIMUM_OBJECTS 96 /* of one context, beside its memory */
+#define CUDA_MAXIMUM_OBJECTS 96 /* of one context, without its memory */
 
 enum cuda_kind {
     KIND_CONTEXT = 1, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_ARRAY, KIND_MIPMAP, KIND_POOL,
@@ -28,19 +29,19 @@ enum cuda_kind {
     KIND_RESERVED
 };
 
-/* The head of everything that is found by its handle or by an address inside it. */
+/* The head of every struct that is found by its handle or by an address inside it. */
 struct cuda_entry {
     uint64_t start, size;
     enum cuda_kind kind;
-    struct CUctx_st *context; /* whose it is, NULL: nobody's */
+    struct CUctx_st *context; /* the owner; NULL: none */
 };
 
 /* A piece of video memory, or of host memory that the driver pins: an object of the resource manager. */
 struct cuda_memory {
     uint32_t object;
-    uint32_t client; /* 0: our own; another's when it was duplicated from there */
+    uint32_t client; /* 0: the library's own; otherwise the client it was duplicated from */
     uint64_t size;
-    uint64_t address, length; /* where UVM has mapped it; 0: nowhere, or not by cuda_memory_place */
+    uint64_t address, length; /* of its mapping by UVM; 0: none, or not by cuda_memory_place */
 };
 
 struct cuda_device {
@@ -48,7 +49,7 @@ struct cuda_device {
     int ordinal;
     uint8_t uuid[16];
     bool attached;
-    int node; /* calls on it are calls of our client: it is registered with the control node */
+    int node; /* registered with the control node: calls on it use the library's client */
     uint32_t device, subdevice, vaspace, third_party;
     struct CUctx_st *primary;
     unsigned int primary_references, primary_flags;
@@ -73,7 +74,7 @@ struct CUevent_st {
     unsigned int flags;
     bool recorded;
     struct CUctx_st *where;
-    uint64_t point; /* piece of work after which it has happened */
+    uint64_t point; /* piece of work after which it is complete */
     struct cuda_sampled time;
 };
 
@@ -85,12 +86,12 @@ struct CUctx_st {
     unsigned int flags;
     bool primary;
     uint32_t group, channel; /* compute: group and first channel */
-    /* What building it made, to be undone backwards. */
+    /* Created by cuda_context_build, freed in reverse order. */
     struct {
         uint32_t parent, object;
     } objects[CUDA_MAXIMUM_OBJECTS];
     unsigned int object_count;
-    int events; /* an open node on which the driver would say that something happened; -1 */
+    int events; /* an open node for the driver's event notifications; -1 */
     struct cuda_block *blocks;
     struct CUstream_st null_stream;
     uint64_t submitted, finished; /* pieces of work; finished: as far as known */
@@ -111,7 +112,7 @@ struct cuda {
 };
 extern struct cuda cuda;
 
-/* --- life (libcuda_state.c) --- */
+/* --- global state (libcuda_state.c) --- */
 /* Takes the lock. Every exported function that needs cuInit starts with CUDA_ENTER and ends with CUDA_LEAVE. */
 CUresult cuda_enter (void);
 CUresult cuda_enter_context (CUcontext *context);
@@ -142,10 +143,10 @@ bool cuda_add_handle (struct cuda_entry *entry, enum cuda_kind kind, CUcontext c
 void cuda_remove (struct cuda_entry *entry);
 void *cuda_find (const void *handle, enum cuda_kind kind);
 struct cuda_entry *cuda_find_address (uint64_t address);
-/* Any entry that has an address of the range; the reserved range that has all of it. */
+/* Any entry that overlaps the range; the reservation that contains all of it. */
 struct cuda_entry *cuda_find_overlap (uint64_t address, uint64_t size);
 struct cuda_entry *cuda_find_reserved (uint64_t address, uint64_t size);
-/* Any entry of a context (for tearing it down), NULL when there is none left. */
+/* Any entry of a context (for its destruction), NULL: none is left. */
 struct cuda_entry *cuda_find_of_context (CUcontext context);
 
 /* --- devices (libcuda_devices.c) --- */
@@ -159,18 +160,19 @@ uint32_t cuda_new_handle (void);
 void cuda_give_handle (uint32_t handle);
 CUresult cuda_memory_allocate (struct cuda_device *device, uint64_t size, uint32_t attributes, struct cuda_memory *memory);
 CUresult cuda_memory_describe (struct cuda_device *device, void *address, uint64_t size, struct cuda_memory *memory);
-/* The memory is gone whatever is answered, here and in what calls it. */
+/* The memory is freed whatever the result, also in callers. */
 CUresult cuda_memory_free (struct cuda_device *device, struct cuda_memory *memory);
-/* Gives memory an address, until it is freed (libcuda_external.c); the same without remembering it. */
+/* Maps memory at an address until it is freed (libcuda_external.c). cuda_external_map: without a record of
+ * the address. */
 CUresult cuda_memory_place (const struct cuda_device *device, struct cuda_memory *memory, uint64_t address, uint64_t length);
 CUresult cuda_external_map (const struct cuda_device *device, uint64_t address, uint64_t length, uint32_t object);
 void cuda_external_unmap (uint64_t address, uint64_t length);
-/* Memory that has an address is registered for third parties, and is not any more. */
+/* Registers mapped memory for third-party devices, and reverts that. */
 CUresult cuda_register_memory (const struct cuda_device *device, const struct cuda_memory *memory, uint64_t address);
 CUresult cuda_unregister_memory (const struct cuda_device *device, const struct cuda_memory *memory);
-/* The device's address space becomes UVM's to fill. */
+/* Registers the device's address space with UVM. */
 void cuda_register_space (const struct cuda_device *device);
-/* What libcuda tells UVM of a managed allocation. */
+/* UVM calls for a managed allocation. */
 void cuda_managed_mapped (uint64_t address, uint64_t length);
 #define ATTRIBUTES_BLOCK 0x18000000u   /* video memory, pages of 2 MiB */
 #define ATTRIBUTES_VIRTUAL 0x38000000u /* the same for cuMemCreate and the pools */
@@ -194,7 +196,7 @@ CUresult cuda_memory_release (struct cuda_entry *entry);
 CUresult cuda_small_allocate (CUcontext context, CUdeviceptr *pointer, size_t size);
 CUresult cuda_small_free (struct cuda_entry *entry);
 void cuda_small_forget (CUcontext context);
-/* The object behind cuMemAlloc's memory, and where in it the allocation starts. false: it is no such memory. */
+/* The object of cuMemAlloc's memory, and the allocation's offset in it. false: it is no such memory. */
 bool cuda_memory_behind (struct cuda_entry *entry, struct cuda_memory *memory, uint64_t *offset);
 bool cuda_small_behind (struct cuda_entry *entry, struct cuda_memory *memory, uint64_t *offset);
 void cuda_managed_release (struct cuda_entry *entry);
@@ -202,10 +204,10 @@ void cuda_managed_move (struct cuda_entry *entry, uint64_t address, uint64_t siz
 void cuda_pinned_release (struct cuda_entry *entry);
 void cuda_array_release (struct cuda_entry *entry);
 void cuda_imported_release (struct cuda_entry *entry);
-/* Pools give back what they keep above their threshold. */
+/* Pools free their reserve above their threshold. */
 void cuda_trim_pools (struct cuda_device *device);
 
-/* Gives back what an entry stands for, whatever it is, and the entry (libcuda_release.c). */
+/* Releases an entry of any kind, with its resources (libcuda_release.c). */
 CUresult cuda_release (struct cuda_entry *entry);
 
 /* --- modules, graphs --- */
@@ -214,14 +216,14 @@ uint64_t cuda_function_nanoseconds (CUfunction function);
 CUresult cuda_capture_kernel (CUstream stream, uint64_t nanoseconds);
 CUresult cuda_capture_allocation (CUstream stream, size_t size, CUdeviceptr *pointer);
 CUresult cuda_capture_free (CUstream stream, CUdeviceptr pointer);
-/* Ends a capture that nobody will end. */
+/* Ends an abandoned capture. */
 void cuda_capture_drop (CUstream stream);
 
 /* --- work (libcuda_work.c) --- */
-/* The stream that a handle means; NULL: no such stream. */
+/* The stream of a handle; NULL: no such stream. */
 CUstream cuda_stream (CUcontext context, CUstream stream);
 CUresult cuda_submit (CUcontext context, CUstream stream, uint64_t nanoseconds, uint64_t count);
-/* Looks how far the work is; with `wait`, waits (without the lock) until piece `until` is finished. */
+/* Updates `finished`; with `wait`, waits (without the lock) until piece `until` is finished. */
 CUresult cuda_wait (CUcontext context, uint64_t until, bool wait);
 CUresult cuda_clock (uint64_t *now_ns);
 

@@ -1,4 +1,5 @@
-/* Arrays: video memory of the size that their texels take. Nothing can be read out of them. */
+/* Arrays: video memory of the size of their texels, without contents. Runs in the program's process, on the calling
+ * thread, under the library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 
@@ -36,7 +37,7 @@ static size_t one_or (size_t extent)
     return extent > 0 ? extent : 1;
 }
 
-/* Bytes of all levels; false: the description is wrong. */
+/* Bytes of all levels; false: the descriptor is invalid. */
 static bool size_of (const CUDA_ARRAY3D_DESCRIPTOR *description, unsigned int levels, uint64_t *size)
 {
     size_t width = description->Width, height = one_or (description->Height), depth = one_or (description->Depth);

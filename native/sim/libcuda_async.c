@@ -1,5 +1,6 @@
-/* The asynchronous allocator's functions. Work is done in the order of submission, so memory that a stream frees can be
- * given out again at once; what a pool keeps above its threshold goes when somebody waits for the GPU. */
+/* The asynchronous allocator. Work is done in the order of submission, so memory that a stream frees can be reused at
+ * once; a pool's reserve above its threshold is freed at the next synchronization. Runs in the program's process, on
+ * the calling thread, under the library's lock. */
 #include "libcuda_api.h"
 #include "libcuda_pool.h"
 
@@ -189,7 +190,7 @@ CUresult cuMemPoolSetAttribute (CUmemoryPool pool, int attribute, void *value)
     else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
         pool->threshold = *(const uint64_t *) value;
     else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH && *(const uint64_t *) value == 0)
-        pool->reserved_high = pool->reserved; /* only to be set back */
+        pool->reserved_high = pool->reserved; /* can only be reset */
     else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH && *(const uint64_t *) value == 0)
         pool->used_high = pool->used;
     else

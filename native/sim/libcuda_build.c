@@ -1,6 +1,7 @@
 /*
- * What a context is made of: the objects that a 580 driver's libcuda makes for one on a GPU, in its order (traced on an
- * H200). 17 pieces of video memory, 513 MiB together; one compute group of 8 channels; three copy groups of 4.
+ * Creation of a context: the objects that libcuda of driver 580 creates for one, in its order (traced on an H200): 17
+ * pieces of video memory, 513 MiB together; one compute group of 8 channels; three copy groups of 4. Runs in the
+ * program's process, on the calling thread, under the library's lock.
  */
 #include "libcuda.h"
 
@@ -74,7 +75,7 @@ static uint32_t add_group (CUcontext context, uint32_t engine, uint32_t *group)
     return add (context, context->device->device, CLASS_GROUP, parameters, group);
 }
 
-/* A channel, its notifier's page and what it can do. */
+/* A channel, its notifier's page and its engine objects. */
 static uint32_t add_channel (CUcontext context, uint32_t group, uint32_t engine, bool compute, uint32_t *channel)
 {
     const struct classes classes = classes_of (context->device->gpu);
@@ -147,7 +148,7 @@ static uint32_t build (CUcontext context)
     }
     if (status == RM_STATUS_OK)
         status = add_memories (context, then, COUNT (then));
-    /* At the end, over whatever the group had before: who wants another slice must write it after this. */
+    /* At the end, over any earlier value: another timeslice must be written after this. */
     if (status == RM_STATUS_OK)
         status = rm_control (&cuda.rm, context->group, CONTROL_SET_TIMESLICE, &slice, sizeof (slice));
     if (status == RM_STATUS_OK)
@@ -155,7 +156,7 @@ static uint32_t build (CUcontext context)
     return status;
 }
 
-/* Word of faults: an event of the subdevice, on an open node of the GPU that has no other use. */
+/* Notification of faults: an event of the subdevice, on an open node of the GPU that has no other use. */
 static uint32_t listen (CUcontext context)
 {
     struct {

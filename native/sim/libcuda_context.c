@@ -1,4 +1,5 @@
-/* Contexts: made, destroyed, current. */
+/* Contexts: creation, destruction, the current one. Runs in the program's process, on the calling thread, under the
+ * library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A thread's current contexts. Not __thread: that would make the library need the loader's own library. */
+/* A thread's stack of contexts. Not __thread, which would add ld-linux.so to the library's dependencies. */
 struct stack {
     CUcontext contexts[CUDA_STACK];
     unsigned int depth;
@@ -20,7 +21,7 @@ static void make_key (void)
     have_key = pthread_key_create (&key, free) == 0;
 }
 
-/* NULL: there is no memory for one. */
+/* NULL: no memory. */
 static struct stack *own_stack (void)
 {
     pthread_once (&key_once, make_key);
@@ -35,7 +36,7 @@ static struct stack *own_stack (void)
     return stack;
 }
 
-/* A context that another thread destroyed is not current any more. */
+/* Removes contexts that another thread has destroyed. */
 CUcontext cuda_current (void)
 {
     const struct stack *stack = own_stack ();
@@ -57,7 +58,7 @@ CUresult cuda_push (CUcontext context)
     return CUDA_SUCCESS;
 }
 
-/* Takes the topmost context away; with `context`, only if that is it. */
+/* Pops the topmost context; with `context`, only if it is that one. */
 static void pop (const struct CUctx_st *context)
 {
     struct stack *stack = own_stack ();
@@ -68,7 +69,7 @@ static void pop (const struct CUctx_st *context)
 
 CUresult cuda_context_create (struct cuda_device *device, unsigned int flags, CUcontext *context)
 {
-    /* cuCtxGetLimit's numbers on an H200: stack, printf, heap, (3 is no limit of its), launches, granularity, L2. */
+    /* cuCtxGetLimit on an H200: stack, printf, heap, (3 is not a limit of it), launches, granularity, L2. */
     static const size_t limits[8] = { 1024, 8650752, 8388608, 0, 2048, 64, 0, 0 };
     struct CUctx_st *made = calloc (1, sizeof (*made));
 

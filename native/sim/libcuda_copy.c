@@ -1,7 +1,7 @@
 /*
- * Copies and fills. They take no simulated time, and wait for the work before them. Device memory has contents as far
- * as copies and fills of up to 1 MiB put them there: its address space is opened for the moment. Larger ones are
- * checked and otherwise do nothing.
+ * Copies and fills. They take no simulated time and wait for earlier work. Copies and fills of up to 1 MiB change the
+ * contents of device memory, whose address space is made accessible meanwhile. Larger ones only check their arguments.
+ * Runs in the program's process, on the calling thread, under the library's lock.
  */
 #include "libcuda.h"
 #include "libcuda_api.h"
@@ -31,7 +31,7 @@ static void *opened (const struct cuda_entry *entry, uint64_t address, size_t si
     return (void *) (uintptr_t) address;
 }
 
-/* Addresses that the registers do not know are the program's own. */
+/* Addresses in no register are the program's own memory. */
 static CUresult copy (uint64_t to, uint64_t from, size_t size, bool to_device, bool from_device)
 {
     CUcontext context;

@@ -1,4 +1,4 @@
-/* Questions about a device. */
+/* Queries of a device. Runs in the program's process, on the calling thread, under the library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 
@@ -26,7 +26,7 @@ CUresult cuDeviceGet (CUdevice *device, int ordinal)
     return CUDA_LEAVE (CUDA_SUCCESS);
 }
 
-/* The start of a function that asks one device: CUDA_ENTER, and `valid` for the other arguments. */
+/* The start of a query of one device: CUDA_ENTER, and `valid` for the other arguments. */
 static CUresult enter_device (CUdevice ordinal, bool valid, struct cuda_device **device)
 {
     CUDA_ENTER ();
@@ -63,7 +63,7 @@ CUresult cuDeviceTotalMem_v2 (size_t *bytes, CUdevice ordinal)
 
     ENTER_ASKING (ordinal, bytes != NULL);
     *bytes = device->gpu->memory - device->gpu->memory_reserved;
-    /* The manager's word first: a share may make it less. */
+    /* The manager's number first: a share may lower it. */
     if (cuda.manager && rm_ask_memory (&cuda.rm, device->subdevice, &info) == RM_STATUS_OK)
         *bytes = (size_t) info.entries[0].kibibytes << 10;
     return CUDA_LEAVE (CUDA_SUCCESS);

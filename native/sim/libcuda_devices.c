@@ -1,4 +1,5 @@
-/* Which GPUs the process sees, in which order, and their place in the resource manager. */
+/* The GPUs that the process sees, their order, and their objects in the resource manager. Runs in the program's
+ * process, on the calling thread, under the library's lock. */
 #include "libcuda.h"
 
 #include <fcntl.h>
@@ -27,8 +28,8 @@ static uint64_t bus_number (const struct machine_gpu *gpu)
     return (uint64_t) gpu->domain << 16 | (uint64_t) gpu->bus << 8 | gpu->device;
 }
 
-/* Should `one` come before `other`? CUDA_DEVICE_ORDER: by PCI address, or (as without it) the fastest first, which here
- * is the newest architecture, then the largest memory; ties by PCI address. */
+/* Whether `one` precedes `other`. CUDA_DEVICE_ORDER: by PCI address, or (the default) the fastest first, which here
+ * means the newest architecture, then the largest memory; ties by PCI address. */
 static bool before (const struct machine_gpu *one, const struct machine_gpu *other, bool by_bus)
 {
     uint32_t mine = one->arch_major * 100 + one->arch_minor, its = other->arch_major * 100 + other->arch_minor;
@@ -56,8 +57,8 @@ static int ordered (const struct machine_gpu *gpus[])
     return count;
 }
 
-/* One entry of CUDA_VISIBLE_DEVICES, as a 580 driver was seen to read it: a number with anything behind it, or the
- * start of a UUID (letters of either case, more behind a whole one does not matter). -1: no GPU of ours. */
+/* One entry of CUDA_VISIBLE_DEVICES, as driver 580 reads it: a number followed by anything, or the start of a UUID
+ * (letters of either case, a whole one followed by anything). -1: no GPU of this machine. */
 static int by_number (const char *entry, int count)
 {
     char *end;
@@ -89,7 +90,7 @@ static CUresult add_device (const struct machine_gpu *gpu)
 
     for (int i = 0; i < cuda.device_count; i++) {
         if (cuda.devices[i].gpu == gpu)
-            return CUDA_ERROR_INVALID_DEVICE; /* named twice: what a 580 driver answers */
+            return CUDA_ERROR_INVALID_DEVICE; /* named twice: the result of driver 580 */
     }
     *device = (struct cuda_device){ .gpu = gpu, .ordinal = cuda.device_count, .node = -1 };
     rm_parse_uuid (gpu->uuid, device->uuid);
@@ -108,7 +109,7 @@ CUresult cuda_choose_devices (void)
     cuda.device_count = 0;
     for (int i = 0; visible == NULL && i < count; i++)
         add_device (gpus[i]);
-    /* The first entry that is no GPU of ours, or of the other kind, ends the list. */
+    /* The first entry that is no GPU of this machine, or of the other kind, ends the list. */
     while (visible != NULL && result == CUDA_SUCCESS) {
         size_t length = strcspn (visible, ",");
         int index = uuids ? by_uuid (visible, length, gpus, count) : by_number (visible, count);
@@ -129,7 +130,7 @@ struct cuda_device *cuda_device (CUdevice device)
     return device >= 0 && device < cuda.device_count ? &cuda.devices[device] : NULL;
 }
 
-/* What memory is registered with for other devices to reach it, and the address space that it is found in. */
+/* The object with which memory is registered for access by other devices, and its address space. */
 static uint32_t add_third_party (struct cuda_device *device)
 {
     uint32_t flags = 0; /* by BAR1 */

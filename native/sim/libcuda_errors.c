@@ -1,4 +1,5 @@
-/* Names and words of errors, as the real library has them. */
+/* Names and texts of errors, as in the real library. Runs in the program's process, on the calling thread, without a
+ * lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 

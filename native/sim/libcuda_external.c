@@ -1,7 +1,8 @@
 /*
- * Where the GPU finds memory: libcuda gives each piece an address through UVM (a range of addresses, and the memory
- * mapped into it), not through the resource manager's own mappings. UVM keeps a duplicate meanwhile: a range is freed
- * before the memory in it, or the memory stays.
+ * GPU addresses of memory: libcuda maps each piece through UVM (an external range, and the memory mapped into it), not
+ * through the resource manager's mappings. UVM holds a duplicate of the memory meanwhile, so a range must be freed
+ * before the memory in it, or the memory stays allocated. Runs in the program's process, on the calling thread, under
+ * the library's lock.
  */
 #include "libcuda.h"
 #include "versions.h"
@@ -21,7 +22,7 @@ enum {
 enum { REGISTER_MEMORY = 0x503c0104, UNREGISTER_MEMORY = 0x503c0105 };
 #define ATTRIBUTES_SIZE 36u /* of one GPU in MAP_EXTERNAL */
 
-/* The calls whose struct is a range and a status. From 590 on FREE has no length. */
+/* Calls whose struct is a range and a status. From 590 on FREE has no length. */
 static uint32_t range_call (unsigned int number, uint64_t address, uint64_t length)
 {
     uint64_t call[3] = { address, length, 0 };
@@ -80,8 +81,8 @@ void cuda_external_unmap (uint64_t address, uint64_t length)
         range_call (UVM_FREE, address, length);
 }
 
-/* NV503C_CTRL_REGISTER_VIDMEM_PARAMS. cuMemAlloc was seen to make it when its memory is mapped, cuMemFree to take it
- * back before anything else; that it is the same for pools and for memory of other processes is supposed. */
+/* NV503C_CTRL_REGISTER_VIDMEM_PARAMS. Observed: cuMemAlloc issues it when its memory is mapped, cuMemFree reverts it
+ * before anything else. Assumed: the same for pools and for memory of other processes. */
 CUresult cuda_register_memory (const struct cuda_device *device, const struct cuda_memory *memory, uint64_t address)
 {
     struct {

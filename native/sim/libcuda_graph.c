@@ -1,4 +1,5 @@
-/* Making graphs, by adding nodes or by capturing a stream. */
+/* Creation of graphs, by adding nodes or by stream capture. Runs in the program's process, on the calling thread, under
+ * the library's lock. */
 #include "libcuda_graph.h"
 #include "libcuda_api.h"
 
@@ -37,7 +38,7 @@ CUresult cuda_graph_add (CUgraph graph, enum node_kind what, CUgraphNode *node)
 {
     struct CUgraphNode_st *made = calloc (1, sizeof (*made));
 
-    /* Found by its handle, but its graph's to free: of no context of its own. */
+    /* Found by its handle, but owned by its graph: not registered with a context. */
     if (made == NULL || !cuda_add_handle (&made->entry, KIND_NODE, NULL)) {
         free (made);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -90,7 +91,7 @@ CUresult cuGraphDestroy (CUgraph graph)
     return CUDA_LEAVE (CUDA_SUCCESS);
 }
 
-/* The start of every function that adds a node; what it depends on must be nodes. */
+/* The start of every function that adds a node; its dependencies must be nodes. */
 static CUresult enter_adding (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count)
 {
     CUDA_ENTER ();
@@ -114,7 +115,7 @@ CUresult cuGraphAddKernelNode (CUgraphNode *node, CUgraph graph, const CUgraphNo
 
     if (result != CUDA_SUCCESS)
         return result;
-    /* `func` comes first in every version of the structure, and no more of it is read. */
+    /* `func` is the first member in every version of the structure; the rest is not read. */
     if (parameters == NULL || cuda_find (parameters->func, KIND_FUNCTION) == NULL)
         return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
     result = cuda_graph_add (graph, NODE_KERNEL, node);

@@ -1,4 +1,5 @@
-/* Graphs: nodes in the order in which they were added, which is the order in which they are done. */
+/* Graphs: nodes in the order of their addition, which is that of their execution. libcuda_graph.c,
+ * libcuda_graph_launch.c. */
 #ifndef NVC_SIM_LIBCUDA_GRAPH_H
 #define NVC_SIM_LIBCUDA_GRAPH_H
 
@@ -23,7 +24,7 @@ struct CUgraph_st {
 CUresult cuda_graph_create (CUcontext context, CUgraph *graph);
 void cuda_graph_destroy (CUgraph graph);
 CUresult cuda_graph_add (CUgraph graph, enum node_kind what, CUgraphNode *node);
-/* The address comes from the device's pool for graphs; there is memory behind it while a launched graph has it. */
+/* The address is from the device's pool for graphs; it is backed by memory while a launched graph has it allocated. */
 CUresult cuda_graph_add_allocation (CUgraph graph, CUcontext context, size_t size, CUdeviceptr *pointer,
                                     CUgraphNode *node);
 

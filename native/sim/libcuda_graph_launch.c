@@ -1,5 +1,6 @@
-/* Graphs made ready and launched. A launch takes the memory of the graph's allocations; its free nodes give it back to
- * the device's pool for graphs, which keeps it until cuDeviceGraphMemTrim. */
+/* Instantiation and launch of graphs. A launch allocates the memory of the graph's allocation nodes; its free nodes
+ * return it to the device's pool for graphs, which holds it until cuDeviceGraphMemTrim. Runs in the program's process,
+ * on the calling thread, under the library's lock. */
 #include "libcuda_graph.h"
 #include "libcuda_api.h"
 
@@ -50,7 +51,7 @@ CUresult cuGraphInstantiateWithFlags (CUgraphExec *exec, CUgraph graph, unsigned
     return instantiate (exec, graph);
 }
 
-/* Takes the memory of all the graph's allocations, or of none. */
+/* Allocates the memory of all allocation nodes, or of none. */
 static CUresult take_memory (CUgraphExec exec)
 {
     CUresult result = CUDA_SUCCESS;
@@ -60,7 +61,7 @@ static CUresult take_memory (CUgraphExec exec)
         struct pooled *place = exec->nodes[i].place;
         if (place == NULL)
             continue;
-        /* Still there from the last launch: nobody freed it. */
+        /* Still allocated by the last launch, and not freed since. */
         result = place->backed ? CUDA_ERROR_INVALID_VALUE : cuda_pool_back (place);
         if (result != CUDA_SUCCESS)
             break;

@@ -1,4 +1,5 @@
-/* Host memory that the driver pins: its own and the program's. */
+/* Pinned host memory: allocated by the driver, or the program's. Runs in the program's process, on the calling thread,
+ * under the library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 
@@ -10,7 +11,7 @@
 struct pinned {
     struct cuda_entry entry;
     struct cuda_memory memory;
-    uint64_t length; /* of our own mapping; 0: the program's memory */
+    uint64_t length; /* of the library's mapping; 0: the program's memory */
     unsigned int flags;
 };
 

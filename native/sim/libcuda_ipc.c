@@ -1,4 +1,5 @@
-/* cuMemAlloc's memory in other processes: the owner lets everybody duplicate the object, the other one does. */
+/* cuMemAlloc's memory in other processes: the owner permits all clients to duplicate the object, the importer
+ * duplicates it. Runs in the program's process, on the calling thread, under the library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 
@@ -9,7 +10,7 @@
 enum { ESCAPE_SHARE = 0x35, ESCAPE_DUPLICATE = 0x34, SHARE_ALL = 1, MAY_DUPLICATE = 1 };
 #define MAGIC 0x6370696du
 
-/* What is in a CUipcMemHandle; its look is ours, as the real one's is NVIDIA's. */
+/* The content of a CUipcMemHandle. The layout is not that of the real library, which is not public. */
 struct content {
     uint32_t magic, process, client, object;
     uint64_t size, offset, length;
@@ -69,7 +70,7 @@ static CUresult duplicate (CUcontext context, const struct content *content, str
         status = call.status;
     if (status != RM_STATUS_OK) {
         cuda_give_handle (call.object);
-        return CUDA_ERROR_INVALID_VALUE; /* freed meanwhile, or never there */
+        return CUDA_ERROR_INVALID_VALUE; /* freed meanwhile, or it never existed */
     }
     imported->memory = (struct cuda_memory){ .object = call.object, .size = content->size };
     imported->reserved = cuda_round (content->size, CUDA_BLOCK);

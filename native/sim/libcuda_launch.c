@@ -1,4 +1,5 @@
-/* Launching a kernel: one piece of work of the time that the kernel takes. */
+/* Launch of a kernel: submits one piece of work of the kernel's duration. Runs in the program's process, on the calling
+ * thread, under the library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 

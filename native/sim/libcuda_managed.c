@@ -1,7 +1,8 @@
 /*
- * Managed memory: a shared mapping of the UVM node over address space that was reserved before, as long as the
- * allocation. It lies on a GPU (and is counted there) after a memset or a prefetch; when the GPU is full the rest stays
- * with the host, as the real driver moves pages away. What a program writes to it itself moves nothing here.
+ * Managed memory: a shared mapping of the UVM node over reserved address space, as long as the allocation. It is
+ * resident on a GPU (and counted there) after a memset or a prefetch; on a full GPU the rest stays on the host, as the
+ * real driver evicts pages. The program's own accesses migrate nothing here. Runs in the program's process, on the
+ * calling thread, under the library's lock.
  */
 #include "device.h"
 #include "libcuda.h"
@@ -41,7 +42,7 @@ static CUresult map (CUcontext context, CUdeviceptr *pointer, size_t size, struc
         return CUDA_SUCCESS;
     }
     cuda_unreserve (address, managed->reserved);
-    /* So the real one, whatever mmap's errno (580.159.04). */
+    /* As the real library, whatever mmap's errno (580.159.04). */
     return place == MAP_FAILED ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -61,7 +62,7 @@ CUresult cuMemAllocManaged (CUdeviceptr *pointer, size_t size, unsigned int flag
     return CUDA_LEAVE (result);
 }
 
-/* Moves to or from the device until `bytes` of it lie there. */
+/* Migrates until `bytes` are resident on the device. */
 static void set_resident (struct managed *managed, uint64_t bytes)
 {
     struct sim_resident call = { .bytes = (int64_t) (bytes - managed->resident) };
@@ -84,14 +85,14 @@ void cuda_managed_release (struct cuda_entry *entry)
     free (managed);
 }
 
-/* The bytes [address, address + size) are wanted on the device (or, `host`, with the host). */
+/* Migrates [address, address + size) to the device (`host`: to the host). */
 void cuda_managed_move (struct cuda_entry *entry, uint64_t address, uint64_t size, bool host)
 {
     struct managed *managed = (struct managed *) entry;
     uint64_t whole = cuda_round (entry->size, CUDA_BLOCK);
     uint64_t end = cuda_round (address + size - entry->start, CUDA_BLOCK);
 
-    /* Kept as one number: what lies on the device is thought of as the start of the allocation. */
+    /* Stored as one number: the resident bytes count as the start of the allocation. */
     if (host)
         set_resident (managed, address == entry->start && end >= managed->resident ? 0 : managed->resident);
     else if (end > managed->resident)

@@ -1,4 +1,5 @@
-/* Device memory: an object of the resource manager and address space that nothing can touch; what is free. */
+/* Device memory: an object of the resource manager and inaccessible address space; free memory. Runs in the program's
+ * process, on the calling thread, under the library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 
@@ -95,7 +96,7 @@ CUresult cuMemAllocPitch_v2 (CUdeviceptr *pointer, size_t *pitch, size_t width, 
     return CUDA_LEAVE (result);
 }
 
-/* Frees by the address that was given out, in whatever context. */
+/* Frees by the allocation's address, in whatever context. */
 CUresult cuMemFree_v2 (CUdeviceptr pointer)
 {
     CUDA_ENTER ();
@@ -106,7 +107,7 @@ CUresult cuMemFree_v2 (CUdeviceptr pointer)
         (entry->kind != KIND_MEMORY && entry->kind != KIND_SMALL && entry->kind != KIND_MANAGED &&
          entry->kind != KIND_POOLED))
         return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
-    /* The real one waits for all work before memory goes. */
+    /* The real library waits for all work before it frees memory. */
     CUcontext context = entry->context;
     CUresult result = context != NULL ? cuda_wait (context, context->submitted, true) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS || cuda_find_address (pointer) != entry)
@@ -114,7 +115,7 @@ CUresult cuMemFree_v2 (CUdeviceptr pointer)
     return CUDA_LEAVE (cuda_release (entry));
 }
 
-/* NULL for either answer is no error: seen with a 580 driver. */
+/* NULL for either result is no error: observed with driver 580. */
 CUresult cuMemGetInfo_v2 (size_t *available, size_t *total)
 {
     struct rm_fb_info info = { .count = 3, .entries = { { .index = FB_HEAP_FREE }, { .index = FB_HEAP_SIZE },

@@ -1,6 +1,7 @@
 /*
- * Modules and kernels. An image that is text of lines "sim kernel NAME nanoseconds=N" says how long its kernels take;
- * any other image has every kernel that is asked for, and each takes 1 us. The grid's size does not matter.
+ * Modules and kernels. An image of text lines "sim kernel NAME nanoseconds=N" defines the duration of its kernels; any
+ * other image has a kernel of every name, each of 1 us. The grid's size has no effect. Runs in the program's process,
+ * on the calling thread, under the library's lock.
  */
 #include "libcuda.h"
 #include "libcuda_api.h"

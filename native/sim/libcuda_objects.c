@@ -1,4 +1,5 @@
-/* Objects of the resource manager that stand for memory, their handles, and address space for them. */
+/* Memory objects of the resource manager, their handles, and address space for them. Runs in the program's process, on
+ * the calling thread, under the library's lock. */
 #include "libcuda.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@ enum { CLASS_VIDEO_MEMORY = 0x40, CLASS_DESCRIBED_MEMORY = 0x71, ESCAPE_ALLOCATE
 #define FLAGS_DESCRIBED 0x40001010u
 #define PAGE ((uint64_t) 4096)
 
-/* NVOS02 with the descriptor behind it. */
+/* NVOS02 followed by the descriptor. */
 struct described_call {
     uint32_t root, parent, object, class_number, flags, pad;
     uint64_t memory, limit;
@@ -37,7 +38,7 @@ CUresult cuda_status (uint32_t status)
     }
 }
 
-/* Handles are given again once their object is gone, as the real library does. */
+/* Handles are reused once their object is freed, as in the real library. */
 uint32_t cuda_new_handle (void)
 {
     if (cuda.spare_count > 0)
@@ -51,7 +52,7 @@ void cuda_give_handle (uint32_t handle)
         size_t room = cuda.spare_room == 0 ? 64 : cuda.spare_room * 2;
         uint32_t *larger = realloc (cuda.spare_handles, room * sizeof (*larger));
         if (larger == NULL)
-            return; /* one number less */
+            return; /* no memory: the handle is not reused */
         cuda.spare_handles = larger;
         cuda.spare_room = room;
     }

@@ -1,4 +1,5 @@
-/* Pools: an address space of chunks of 32 MiB, each an object of the resource manager while it is used or kept. */
+/* Pools: an address space of chunks of 32 MiB, each an object of the resource manager while it is used or reserved.
+ * Runs in the program's process, on the calling thread, under the library's lock. */
 #include "libcuda_pool.h"
 
 #include <stdlib.h>
@@ -166,7 +167,7 @@ void cuda_pool_unback (struct pooled *place)
 
 void cuda_pool_trim (CUmemoryPool pool, uint64_t keep)
 {
-    /* From the top, as what is asked for next is looked for from the bottom. */
+    /* From the top, since allocations search from the bottom. */
     for (size_t i = pool->chunk_count; i > 0 && pool->reserved > keep; i--) {
         struct pool_chunk *chunk = &pool->chunks[i - 1];
         if (chunk->users > 0 || chunk->memory.object == 0)

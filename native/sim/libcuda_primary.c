@@ -1,4 +1,5 @@
-/* Primary contexts: one a device, counted. */
+/* Primary contexts: one a device, with a count of references. Runs in the program's process, on the calling thread,
+ * under the library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 
@@ -39,7 +40,7 @@ CUresult cuDevicePrimaryCtxRelease (CUdevice ordinal)
 }
 CUDA_ALIAS (cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease);
 
-/* Everything in it is gone, whoever still has references to it; retaining it again builds a new one. */
+/* Destroys everything in it, also with references left; the next retain builds a new one. */
 CUresult cuDevicePrimaryCtxReset (CUdevice ordinal)
 {
     CUDA_ENTER ();

@@ -1,10 +1,11 @@
-/* Handles and addresses that callers hand in: balanced trees of ranges. */
+/* Lookup of callers' handles and addresses: balanced trees of ranges. Runs in the program's process, on the calling
+ * thread, under the library's lock. */
 #include "libcuda.h"
 
 #include <search.h>
 #include <stdlib.h>
 
-static void *handles, *addresses, *reservations; /* what is mapped in a reservation is among the addresses */
+static void *handles, *addresses, *reservations; /* mappings in a reservation are in `addresses` */
 
 /* Ranges that overlap are equal: a search for one byte finds the range around it. */
 static int compare (const void *left, const void *right)

@@ -1,4 +1,5 @@
-/* Giving back anything that the registers know of a context, by its kind. */
+/* Release of a context's registered objects, by their kind. Runs in the program's process, on the calling thread, under
+ * the library's lock. */
 #include "libcuda_pool.h"
 
 #include <stdlib.h>
@@ -41,7 +42,7 @@ CUresult cuda_release (struct cuda_entry *entry)
         cuda_remove (entry);
         free (entry);
         break;
-    default: /* events: nothing behind them */
+    default: /* events have no other resources */
         cuda_remove (entry);
         free (entry);
         break;

@@ -1,5 +1,5 @@
-/* Calls of the resource manager: see libcuda_rm.h. libc's own names on purpose,
- * so that a preloaded library sees them. */
+/* Calls of the resource manager (libcuda_rm.h), through libc's functions, so that a preloaded library can interpose
+ * them. Runs in the process of libcuda or NVML, on the calling thread. */
 #include "libcuda_rm.h"
 #include "versions.h"
 
@@ -53,7 +53,7 @@ uint32_t rm_call (int fd, unsigned int number, void *argument, unsigned int size
 uint32_t rm_allocate_object (const struct rm_client *client, uint32_t parent, uint32_t object, uint32_t class_number,
                              void *parameters)
 {
-    /* No size of the parameters: so does the real library. */
+    /* Without the size of the parameters, as the real library. */
     struct allocation_call call = { .root = client->client, .parent = parent, .object = object,
                                     .class_number = class_number, .parameters = (uintptr_t) parameters };
     uint32_t failed = rm_call (client->control, ESCAPE_ALLOCATE, &call, sizeof (call));
@@ -95,7 +95,7 @@ int rm_open_node (const char *path)
 {
     struct stat status;
 
-    /* The manager's nodes are regular files (FUSE). A character device is the real driver's: it is left alone. */
+    /* The manager's nodes are regular files (FUSE). A character device is the real driver's and is never used. */
     if (stat (path, &status) < 0 || !S_ISREG (status.st_mode))
         return -1;
     return open (path, O_RDWR | O_CLOEXEC);

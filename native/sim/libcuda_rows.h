@@ -1,6 +1,6 @@
 /*
- * Every function that the simulated libcuda exports. ROW (name to ask cuGetProcAddress for, symbol, first CUDA version
- * that hands out this symbol under that name, 1 for the flavour with a default stream per thread).
+ * Every function that the simulated libcuda exports. ROW (name for cuGetProcAddress, symbol, first CUDA version with
+ * this symbol under that name, 1 for the flavour with a default stream per thread).
  *
  * Source of the versions: the public headers' cudaTypedefs.h (PFN_<name>_v<version>).
  */

@@ -1,4 +1,5 @@
-/* Allocations below 1 MiB: pieces of 512 bytes and more, out of blocks of 2 MiB. */
+/* Allocations below 1 MiB: pieces of 512 bytes and more, out of blocks of 2 MiB. Runs in the program's process, on the
+ * calling thread, under the library's lock. */
 #include "libcuda.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@ struct cuda_block {
     struct cuda_block *next;
     struct cuda_memory memory;
     uint64_t address;
-    unsigned int used, from; /* pieces taken; where to look first */
+    unsigned int used, from; /* allocated pieces; where a search begins */
     bool taken[PIECES];
 };
 
@@ -137,7 +138,7 @@ CUresult cuda_small_free (struct cuda_entry *entry)
     block->used -= small->count;
     if (block->from > small->first)
         block->from = small->first;
-    /* The last block stays, so that taking and giving one piece makes no calls of the driver. */
+    /* The last block stays, so that repeated allocation and free of one piece makes no calls of the driver. */
     if (block->used == 0 && entry->context->blocks->next != NULL)
         result = drop_block (entry->context, block);
     free (small);

@@ -1,4 +1,5 @@
-/* Life of the simulated libcuda: cuInit, the lock, fork. */
+/* Global state of the simulated libcuda: cuInit, the lock, fork. Runs in the program's process, on the calling thread,
+ * under the library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 
@@ -23,8 +24,8 @@ void cuda_unlock (void)
     pthread_mutex_unlock (&lock);
 }
 
-/* A child of a process that had initialised: the driver's state is the parent's, nothing can be used. The real library
- * answers CUDA_ERROR_NOT_INITIALIZED to everything there, cuInit included. */
+/* True in a forked child of a process after cuInit: the driver's state is the parent's. The real library returns
+ * CUDA_ERROR_NOT_INITIALIZED from every function there, cuInit included. */
 static void after_fork_in_child (void)
 {
     if (cuda.life == CUDA_READY)
@@ -56,7 +57,7 @@ CUresult cuda_enter_context (CUcontext *context)
     return *context != NULL ? CUDA_SUCCESS : CUDA_LEAVE (CUDA_ERROR_INVALID_CONTEXT);
 }
 
-/* UVM_INITIALIZE and UVM_MM_INITIALIZE, the latter on a second open file as the real library does. */
+/* UVM_INITIALIZE and UVM_MM_INITIALIZE, the latter on a second open file, as the real library. */
 static void open_managed (void)
 {
     struct {
@@ -128,7 +129,7 @@ static void close_node (int *fd)
     *fd = -1;
 }
 
-/* What a cuInit that failed had opened. */
+/* Closes the files of a failed cuInit. */
 static void close_everything (void)
 {
     for (int i = 0; i < cuda.device_count; i++) {
@@ -159,7 +160,7 @@ CUresult cuInit (unsigned int flags)
     return CUDA_LEAVE (result);
 }
 
-/* Answers before cuInit too, as the real one does. */
+/* Works before cuInit too, as in the real library. */
 CUresult cuDriverGetVersion (int *version)
 {
     struct nvml_state *state = &cuda.nvml;

@@ -1,4 +1,5 @@
-/* Streams and events. All streams of a context share one channel, so work is done in the order of submission. */
+/* Streams and events. All streams of a context share one channel, so work is done in the order of submission. Runs in
+ * the program's process, on the calling thread, under the library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 
@@ -40,7 +41,7 @@ CUresult cuStreamDestroy_v2 (CUstream stream)
 }
 CUDA_ALIAS (cuStreamDestroy, cuStreamDestroy_v2);
 
-/* Finds the stream of a call in the current context. Holds the lock when it succeeds. */
+/* Finds the stream of a call in the current context. Returns with the lock on success. */
 static CUresult enter_stream (CUstream handle, CUstream *stream)
 {
     CUcontext context;
@@ -58,7 +59,7 @@ static CUresult check_stream (CUstream handle, bool wait)
     if (result != CUDA_SUCCESS)
         return result;
     CUcontext context = stream->entry.context;
-    /* The default stream waits for the blocking streams too; here, as work is done in order, for everything. */
+    /* The default stream waits for the blocking streams too; here for all work, as that is done in order. */
     uint64_t until = stream == &context->null_stream ? context->submitted : stream->last;
     if (stream->capture != NULL)
         return CUDA_LEAVE (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -121,8 +122,9 @@ CUresult cuEventDestroy_v2 (CUevent event)
 }
 CUDA_ALIAS (cuEventDestroy, cuEventDestroy_v2);
 
-/* An event has happened when the work before it is finished. Its time is the simulated clock's when that is first seen:
- * exact for an event on an idle stream and for one that is waited for, late for one that is only asked about later. */
+/* An event is complete when the work before it is finished. Its time is the simulated clock's when that is first
+ * observed: exact for an event on an idle stream and for one that is waited for, late for one that is only queried
+ * later. */
 static CUresult look_at_event (CUevent event, bool wait)
 {
     CUresult result = cuda_wait (event->where, event->point, wait);

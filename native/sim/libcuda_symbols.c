@@ -1,11 +1,12 @@
-/* cuGetProcAddress: which symbol a name means for a program built against some version of CUDA. */
+/* cuGetProcAddress: the symbol of a name for a program built against some version of CUDA. Runs in the program's
+ * process, on the calling thread, without a lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 #include "libcuda_rows.h"
 
 #include <string.h>
 
-/* The address that others find too (dlsym), even if a preloaded library has its own. */
+/* The address that dlsym returns too, even if a preloaded library defines the name. */
 #define DECLARE_ROW(name, symbol, version, per_thread)                                                                 \
     extern const char row_##symbol[] __asm__ (#symbol) __attribute__ ((visibility ("default")));
 CUDA_ROWS (DECLARE_ROW)
@@ -19,8 +20,8 @@ struct row {
 #define DEFINE_ROW(name, symbol, version, per_thread) { #name, row_##symbol, version, per_thread },
 static const struct row rows[] = { CUDA_ROWS (DEFINE_ROW) };
 
-/* The newest symbol not above `version`, of the flavour for a default stream per thread if there is one and it is
- * wanted. NULL with *known false: no such name (only names without _v2 and the like are known); true: too old. */
+/* The newest symbol not above `version`; per_thread: the flavour with a default stream per thread if there is one. NULL
+ * with *known false: no such name (names with _v2 and the like are none); true: `version` is too old. */
 static const struct row *choose (const char *name, int version, bool per_thread, bool *known)
 {
     const struct row *best = NULL;
@@ -54,7 +55,7 @@ static CUresult look_up (const char *symbol, void **function, int version, cuuin
     return CUDA_SUCCESS;
 }
 
-/* The answers are a 580 driver's: an unknown name leaves `function` as it was here, and is no error in _v2. */
+/* As driver 580: an unknown name does not change `function` here, and is no error in _v2. */
 CUresult cuGetProcAddress (const char *symbol, void **function, int version, cuuint64_t flags)
 {
     bool known;
@@ -79,7 +80,7 @@ CUresult cuGetProcAddress_v2 (const char *symbol, void **function, int version, 
     return result;
 }
 
-/* No table is known: what the real library says to an id that it does not have. */
+/* There are no tables: the real library's result for an unknown id. */
 CUresult cuGetExportTable (const void **table, const CUuuid *id)
 {
     (void) id;

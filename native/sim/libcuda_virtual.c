@@ -1,5 +1,5 @@
-/* Memory and address space apart: cuMemCreate, cuMemMap and what belongs to them;
- * handing memory to others by descriptor. */
+/* Virtual memory management (cuMemCreate, cuMemMap ...), and export of memory by descriptor. Runs in the program's
+ * process, on the calling thread, under the library's lock. */
 #include "libcuda.h"
 #include "libcuda_api.h"
 #include "versions.h"
@@ -11,7 +11,7 @@
 enum { CONTROL_EXPORT = 0x3d0b, CONTROL_EXPORT_INFO = 0x3d08, CONTROL_IMPORT = 0x3d0c, CLASS_SYSTEM_MEMORY = 0x3e };
 #define MAGIC 0x6d69736du
 
-/* Lives while a handle or a mapping does. */
+/* Exists as long as a handle or a mapping of it. */
 struct physical {
     struct cuda_entry entry;
     struct cuda_device *device;
@@ -34,7 +34,7 @@ struct export_parameters {
     uint32_t objects[512];
     uint16_t count, index;
 };
-/* The third word came with 545; before, what follows stands 4 bytes earlier. */
+/* The third word exists from 545 on; before, all that follows is 4 bytes earlier. */
 struct export_information {
     int32_t fd;
     uint32_t instance, mig;
@@ -52,7 +52,7 @@ _Static_assert (sizeof (struct export_parameters) == 2128 && sizeof (struct impo
                     sizeof (struct export_information) == 80,
                 "the driver's sizes");
 
-/* Ours to fill: what an importer needs to know. */
+/* Free for the exporter: the data that an importer needs. */
 struct metadata {
     uint32_t magic, pad;
     uint64_t size;
@@ -308,7 +308,7 @@ static CUresult import_from (struct physical *physical, int fd)
     return cuda_status (status);
 }
 
-/* On the current context's device: the memory may lie on another, which only its size would tell. */
+/* Assumes the current context's device: the memory may be on another, which the import does not report. */
 CUresult cuMemImportFromShareableHandle (CUmemGenericAllocationHandle *handle, void *shareable, int type)
 {
     CUcontext context;

@@ -1,11 +1,12 @@
-/* Work: pieces on the context's first compute channel, in the order of submission, whatever the stream. */
+/* Work: pieces on the context's first compute channel, in the order of submission, whatever the stream. Runs in the
+ * program's process, on the calling thread, under the library's lock. */
 #include "device.h"
 #include "libcuda.h"
 
 #include <errno.h>
 #include <sys/ioctl.h>
 
-/* As many as the real library lets a program be ahead of the GPU before launching waits. */
+/* Pieces that may be submitted and not finished before a launch waits, as in the real library. */
 #define AHEAD 1024u
 #define WAIT_NS UINT64_C (1000000000)
 
@@ -19,7 +20,7 @@ static uint32_t simulate (unsigned long request, void *call, const uint32_t *sta
     return result < 0 ? RM_STATUS_SYSTEM : *status;
 }
 
-/* Looks how far the channel is, and waits at most WAIT_NS of simulated time. Without the lock when it waits. */
+/* Queries the channel's progress, and waits at most WAIT_NS of simulated time. Releases the lock while it waits. */
 static CUresult look (CUcontext context, uint64_t until, bool wait)
 {
     struct sim_progress call = { .client = cuda.rm.client, .channel = context->channel };
@@ -32,7 +33,7 @@ static CUresult look (CUcontext context, uint64_t until, bool wait)
     uint32_t status = simulate (SIM_PROGRESS, &call, &call.status);
     if (wait) {
         cuda_lock ();
-        /* Others had the lock: the context may be gone. */
+        /* The lock was released: the context may have been destroyed. */
         if (cuda_find (context, KIND_CONTEXT) == NULL)
             return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }

@@ -1,9 +1,10 @@
 /*
- * The simulated libdxcore.so of a WSL2 machine: which graphics adapters Windows shares, and where their drivers are.
+ * The simulated libdxcore.so of a WSL2 machine: the graphics adapters that Windows shares, and the paths of their
+ * drivers. Runs on the calling thread.
  *
- * Names, numbers and layouts are those of Microsoft's d3dkmthk.h and d3dukmdt.h; on Linux its WCHAR is wchar_t. Beside
- * the machine's GPUs there are always two adapters that nobody may take for NVIDIA's: one whose driver is too old for
- * WSL, and one of another vendor, whose store has none of the files.
+ * Names, numbers and layouts are those of Microsoft's d3dkmthk.h and d3dukmdt.h; on Linux its WCHAR is wchar_t. In
+ * addition to the machine's GPUs there are always two adapters that must not be recognised as NVIDIA's: one whose
+ * driver is too old for WSL, and one of another vendor, whose store has none of the files.
  */
 #include "machine.h"
 #include "nvml.h" /* NVML_API: what is exported */
@@ -68,7 +69,7 @@ NVML_API NTSTATUS D3DKMTEnumAdapters3 (D3DKMT_ENUMADAPTERS3 *arguments);
 NVML_API NTSTATUS D3DKMTQueryAdapterInfo (const D3DKMT_QUERYADAPTERINFO *arguments);
 
 #define FIRST_HANDLE 0x40000000u
-/* Before the machine's GPUs: the adapter with the old driver, and the other vendor's. */
+/* Listed before the machine's GPUs: the adapter with the old driver, and the other vendor's. */
 #define FOREIGN 2u
 #define FOREIGN_STORE "/usr/lib/wsl/drivers/iigd_dch.inf_amd64_0000000000000000"
 

@@ -1,10 +1,10 @@
 /*
- * The description of a simulated machine, as the C side reads it.
+ * The description of a simulated machine. machine_parse.c parses it, machine_load.c finds it.
  *
- * Text, one "key=value" a line. nvc/sim/machine_text.py writes it from the JSON description; both sides know the same
- * keys, and tests/nvc/sim/test_machine_text.py fails when one of them learns a key alone. The first line is
- * "nvc-sim-machine=1" (the format's version) and the last is "end=<number of GPUs>", so that a cut-off text is seen.
- * "gpu=<index>" opens a GPU, "mig=<index>" a MIG device of the GPU before it.
+ * Text, one "key=value" a line. nvc/sim/machine_text.py writes it from the JSON description; both sides have the same
+ * keys, and tests/nvc/sim/test_machine_text.py fails when a key is on one side alone. The first line is
+ * "nvc-sim-machine=1" (the format's version) and the last is "end=<number of GPUs>", so that a truncated text is an
+ * error. "gpu=<index>" opens a GPU, "mig=<index>" a MIG device of the GPU before it.
  */
 #ifndef NVC_SIM_MACHINE_H
 #define NVC_SIM_MACHINE_H
@@ -15,10 +15,10 @@
 
 #define MACHINE_FORMAT 1
 #define MACHINE_MAX_GPUS 64
-#define MACHINE_MAX_MIGS 7 /* what NVML answers for every GPU that has MIG */
+#define MACHINE_MAX_MIGS 7 /* NVML's number for every GPU with MIG */
 #define MACHINE_MAX_FAULTS 8
 #define MACHINE_TEXT_LIMIT (128 * 1024)
-/* A file here overrides what is baked into the library. */
+/* A file here overrides the description in the library. */
 #define MACHINE_FILE "/etc/nvc-sim/machine"
 #define MACHINE_ENVIRONMENT "NVC_SIM_MACHINE"
 
@@ -57,7 +57,7 @@ struct machine_gpu {
 
 enum machine_fault_kind { FAULT_ERROR, FAULT_HANG, FAULT_CRASH, FAULT_SLOW };
 
-/* What goes wrong when a function (in any version) is called: "fault=nvmlInit error 18", "... hang", "... crash",
+/* Fault injection for calls of a function (in any version): "fault=nvmlInit error 18", "... hang", "... crash",
  * "... slow 500". */
 struct machine_fault {
     char function[64];
@@ -65,7 +65,7 @@ struct machine_fault {
     uint32_t value; /* NVML error number, or milliseconds */
 };
 
-/* Whether ordinary memory of a program can lie in video memory (PAGEABLE_MEM_ACCESS of UVM), and by what. */
+/* Whether and how a program's ordinary memory can be in video memory (PAGEABLE_MEM_ACCESS of UVM). */
 enum machine_pageable { PAGEABLE_OFF, PAGEABLE_HMM, PAGEABLE_ATS };
 
 struct machine {
@@ -88,7 +88,7 @@ bool machine_parse(const char *text, size_t size, struct machine *machine, char 
 
 enum machine_source { MACHINE_FOUND, MACHINE_NONE, MACHINE_BAD };
 
-/* Finds and reads this process's machine: environment variable, file, then what is baked in. */
+/* Finds and reads this process's machine: environment variable, file, then the description in the library. */
 enum machine_source machine_load(struct machine *machine, char *problem, size_t problem_size);
 
 #endif

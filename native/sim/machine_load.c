@@ -1,8 +1,9 @@
 /*
- * Which machine is this?
+ * Finds the description of the simulated machine. Runs in each process that uses one of its libraries, at the first
+ * call.
  *
- * Each simulated machine's copy of the library carries its description: nvc/sim/create.py writes the text behind the
- * marker below. So the library answers wherever it is mapped: after a chroot, and inside a container that has no other
+ * Each simulated machine's copy of a library contains its description: nvc/sim/create.py writes the text after the
+ * marker below. So the library works wherever it is mapped: after a chroot, and inside a container that has no other
  * file of the machine. A section of the object was preferred to text appended after the ELF image, which would have to
  * be found again by path (gone after a chroot) and which strip removes.
  *
@@ -43,7 +44,7 @@ static size_t baked_text (void)
     return size;
 }
 
-/* Reads a whole file; -1 with errno set. O_NONBLOCK: a pipe put in its place must not hang the caller. */
+/* Reads a whole file; -1 with errno set. O_NONBLOCK: a FIFO in its place must not block the caller. */
 static ssize_t file_text (const char *path)
 {
     struct stat status;

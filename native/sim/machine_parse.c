@@ -1,4 +1,4 @@
-/* The reader of a machine description: one table of keys, every length and number checked. */
+/* The parser of machine descriptions (machine.h): one table of keys, every length and number checked. Pure. */
 #include "machine.h"
 
 #include <stdio.h>
@@ -64,7 +64,7 @@ _Static_assert (FIELDS <= 64, "the set of seen keys is a 64-bit mask");
 struct reader {
     struct machine *machine;
     enum scope scope;
-    void *objects[SCOPES]; /* what the keys of each scope are written to; NULL before the first */
+    void *objects[SCOPES]; /* the target of each scope's keys; NULL before the first */
     uint64_t seen[SCOPES]; /* one bit a field, of the open object of each scope */
     const char *problem;
     bool begun;
@@ -150,7 +150,7 @@ static bool store (struct reader *reader, const struct field *field, const char 
     return true;
 }
 
-/* The open object of `scope` is complete: every required key was there. */
+/* Checks that the open object of `scope` has every required key. */
 static bool close_scope (struct reader *reader, enum scope scope)
 {
     if (reader->objects[scope] == NULL)

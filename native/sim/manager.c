@@ -1,4 +1,5 @@
-/* The manager's outside: files, and one call from copying in to copying out. */
+/* Public functions of the manager (manager.h): files, and one call from copy-in to copy-out. Runs in nvc-sim-manager
+ * (in unit tests: in the test), on the thread that serves the call; takes manager->lock. */
 #include "manager_state.h"
 #include "versions.h"
 
@@ -57,7 +58,7 @@ void manager_destroy (struct manager *manager)
         struct manager_file *file = manager->files;
         while (file->registered == NULL && file->next != NULL)
             file = file->next;
-        manager_release (file); /* those that hold others first */
+        manager_release (file); /* files that hold a reference to another first */
     }
     for (struct engine *engine = manager->engines, *next; engine != NULL; engine = next) {
         next = engine->next;
@@ -92,7 +93,7 @@ static void file_drop (struct manager_file *file)
     if (--file->references > 0)
         return;
     if (file->registered != NULL)
-        file_drop (file->registered); /* no deeper: there are no chains */
+        file_drop (file->registered); /* not recursive: there are no chains */
     for (struct client *client = manager->clients, *next; client != NULL; client = next) {
         next = client->next;
         if (client->file == file)
@@ -123,7 +124,7 @@ void manager_release (struct manager_file *file)
     pthread_mutex_unlock (&manager->lock);
 }
 
-/* A fault that a test ordered: the status that this call shall end with; 0: none. */
+/* Fault injection by a test (SIM_FAULT): the status of this call; 0: none. */
 static uint32_t ordered_fault (struct request *request, uint32_t number)
 {
     struct manager *manager = request->manager;
@@ -145,8 +146,9 @@ static uint32_t ordered_fault (struct request *request, uint32_t number)
     return 0;
 }
 
-/* Sizes of the heads of the four escapes that this file serves; the other ones look for themselves. 0: another size, or
- * the wrong kind of node (escape.c): ALLOC_MEMORY is made on a GPU's, events on either, the rest on nvidiactl. */
+/* The head's size of the four escapes that this file serves; manager_escape.c checks the others. 0: another size, or
+ * the wrong kind of node (escape.c of the driver): ALLOC_MEMORY needs a GPU's, events take either, the rest needs
+ * nvidiactl. */
 static size_t status_offset (const struct request *request)
 {
     bool on_gpu = request->file->node == MANAGER_GPU;
@@ -173,7 +175,7 @@ static bool is_manager_escape (uint32_t escape)
     return escape == ESCAPE_ALLOC_MEMORY || (escape >= ESCAPE_FREE && escape <= ESCAPE_ALLOC);
 }
 
-/* What the head points at. False: params that are not there (the status says so). */
+/* Copies in params. False: they are not readable (the status is set). */
 static bool take_params (struct request *request)
 {
     bool allocation = request->escape == ESCAPE_ALLOC;
@@ -194,7 +196,7 @@ static bool take_params (struct request *request)
                                                              request->params, request->params_size);
 }
 
-/* The descriptor that some calls name: where it is, or -1. */
+/* Offset of the descriptor that some calls name, or -1. */
 static int named_descriptor (const struct request *request)
 {
     uint32_t number;

@@ -1,4 +1,5 @@
-/* What can be allocated, below what, and by whom. */
+/* Classes: their parents, the sizes of their parameters, the privilege that they need. Runs as manager.c, under
+ * manager->lock. */
 #include "manager_state.h"
 #include "versions.h"
 
@@ -11,8 +12,8 @@ struct class_row {
     uint32_t number;
     enum kind kind;
     uint32_t parents; /* kinds */
-    uint32_t size;    /* of the parameters; 0: nobody looks at them */
-    enum version_struct varying; /* their size in place of `size` */
+    uint32_t size;    /* of the parameters; 0: they are ignored */
+    enum version_struct varying; /* the size by release, in place of `size` */
     uint32_t flags;
 };
 
@@ -52,7 +53,7 @@ static const struct class_row rows[] = {
     { 0x73, KIND_OTHER, KIND_DEVICE, 0, 0, CLASS_UNSUPPORTED },     /* displays: a data centre GPU has none */
 };
 
-/* Families that come anew with every architecture: their last byte says what they are. */
+/* Families with a new class for every architecture: the last byte is the kind. */
 static const struct class_row channel_row = { 0, KIND_CHANNEL, KIND_GROUP | KIND_DEVICE, 0, VERSION_CHANNEL,
                                               CLASS_NEEDS_PARAMS };
 static const struct class_row engine_row = { 0, KIND_OTHER, KIND_CHANNEL, 0, 0, 0 };
@@ -92,7 +93,7 @@ uint32_t class_params_size (const struct manager *manager, uint32_t class_number
     return row != NULL ? row_size (manager, row) : 0;
 }
 
-/* params: NULL where the class needs none and the caller gave none. */
+/* params: NULL where the class needs none and the call has none. */
 static enum status set_up (struct request *request, struct object *object, uint8_t *params)
 {
     if (params == NULL) /* a device or subdevice: the first one */
@@ -120,7 +121,7 @@ static enum status set_up (struct request *request, struct object *object, uint8
     }
 }
 
-/* NV_ESC_RM_ALLOC: NVOS21 (32 bytes) or NVOS64 (48). The status is the caller's to write. */
+/* NV_ESC_RM_ALLOC: NVOS21 (32 bytes) or NVOS64 (48). The caller writes the returned status. */
 enum status class_allocate (struct request *request)
 {
     uint8_t *head = request->head;
@@ -134,7 +135,7 @@ enum status class_allocate (struct request *request)
         return STATUS_INVALID_CLASS;
     if (row->kind == KIND_CLIENT) {
         if (get32 (head, 8) != 0)
-            return STATUS_INVALID_ARGUMENT; /* handles of clients are the manager's to choose */
+            return STATUS_INVALID_ARGUMENT; /* the manager chooses handles of clients */
         client = client_create (request, number);
         if (client == NULL)
             return STATUS_INSUFFICIENT_RESOURCES;
@@ -212,7 +213,7 @@ enum status class_allocate_memory (struct request *request)
     return STATUS_OK;
 }
 
-/* NV_ESC_RM_FREE. What does not exist is free already: the real one says so too. */
+/* NV_ESC_RM_FREE. Free of a missing object succeeds, as with the real driver. */
 enum status class_free (struct request *request)
 {
     uint32_t handle = get32 (request->head, 8);

@@ -1,4 +1,4 @@
-/* Simulated time, waiting for it, and the calls of device.h. */
+/* Simulated time, waits, and the calls of device.h. Runs as manager.c; a wait releases manager->lock. */
 #include "manager_state.h"
 
 #include <errno.h>
@@ -94,7 +94,7 @@ static void progress (struct request *request, struct sim_progress *progress)
 
     end = progress->timeout_ns < ENGINE_NEVER - end ? end + progress->timeout_ns : ENGINE_NEVER;
     for (;;) {
-        /* Anew each time: the channel may go while the lock is away. */
+        /* Looked up again each time: the channel may be freed while the lock is released. */
         struct object *object = channel_of (request);
         if (object == NULL) {
             progress->status = STATUS_INVALID_OBJECT_HANDLE;

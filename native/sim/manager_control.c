@@ -1,4 +1,4 @@
-/* Controls: which object takes which, how large their parameters are, and what answers. */
+/* Controls: their objects, the sizes of their parameters, their functions. Runs as manager.c, under manager->lock. */
 #include "manager_state.h"
 #include "versions.h"
 
@@ -6,8 +6,8 @@ struct control_row {
     uint32_t number;
     uint32_t kinds;
     uint32_t size;
-    enum version_struct varying; /* its size in place of `size` */
-    control_function *function; /* NULL: taken, and the parameters stay as they came */
+    enum version_struct varying; /* the size by release, in place of `size` */
+    control_function *function; /* NULL: accepted, the parameters do not change */
 };
 
 static const struct control_row rows[] = {
@@ -48,8 +48,8 @@ static const struct control_row rows[] = {
     { 0xc36f0108, KIND_CHANNEL, 4, 0, control_token },
 };
 
-/* What libcuda 580 and nvidia-smi 580 also ask when they start, and a program does not depend on: taken, and the
- * parameters stay as they came. */
+/* Further controls of libcuda 580 and nvidia-smi 580 at their start, whose results have no effect on a program:
+ * accepted, without a change of the parameters. */
 static const uint32_t taken[] = {
     0x13a,      0x1f0,      0x279,      0x27b,      0x288,      0x289,      0xa04,      0x410110,   0x800280,
     0x800288,   0x800289,   0x800292,   0x801307,   0x801402,   0x80170d,   0x801909,   0x83de0309, 0x906f0101,
@@ -61,7 +61,7 @@ static const uint32_t taken[] = {
     0x20809064, 0x2080a612, 0x2080a618, 0x20810108, 0x20810110, 0x208f1105,
 };
 
-/* Controls that only an administrator may use, of those that are not served otherwise. */
+/* Controls that need CAP_SYS_ADMIN, among those that are not served otherwise. */
 static const uint32_t privileged[] = { 0x20800194, 0x20801110, 0x801711, 0x801712 };
 
 static bool among (const uint32_t *numbers, size_t count, uint32_t number)
@@ -88,7 +88,7 @@ static enum status perform (struct request *request, struct object *object, cons
     return row->function == NULL ? STATUS_OK : row->function (request, object);
 }
 
-/* NV_ESC_RM_CONTROL: NVOS54 (32 bytes). The status is the caller's to write. */
+/* NV_ESC_RM_CONTROL: NVOS54 (32 bytes). The caller writes the returned status. */
 enum status control (struct request *request)
 {
     uint32_t number = get32 (request->head, 8);

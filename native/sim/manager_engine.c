@@ -1,4 +1,4 @@
-/* See manager_engine.h. */
+/* The model of an engine's time (manager_engine.h). Pure: no clock, no lock. */
 #include "manager_engine.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ void engine_remove_group (struct engine_group *group)
 {
     struct engine *engine = group->engine;
 
-    /* The turn passes on from where the group stood; a context that is gone was never the next one's. */
+    /* The round continues after the group's place; a removed context is never the next one. */
     if (engine->current == group)
         engine->current = NULL;
     if (engine->incoming == group)
@@ -133,7 +133,7 @@ void engine_preempt (struct engine_group *group)
         group->engine->slice_left = 0;
 }
 
-/* The first work that may run. */
+/* The first runnable work. */
 static struct engine_work **runnable (struct engine_group *group)
 {
     for (struct engine_work **work = &group->work; *work != NULL; work = &(*work)->next) {
@@ -168,7 +168,7 @@ static struct engine_group *successor (const struct engine *engine)
     return NULL;
 }
 
-/* Makes changes that are due, and says when the next one is. */
+/* Applies changes that are due; returns the time of the next one. */
 static uint64_t changes (struct engine *engine)
 {
     uint64_t next = ENGINE_NEVER;
@@ -191,7 +191,7 @@ static uint64_t changes (struct engine *engine)
     return next;
 }
 
-/* The group works for so long on its first runnable work, which is at least as long. */
+/* Runs the group's first runnable work for this time; the work is at least as long. */
 static void consume (struct engine_group *group, struct engine_work **place, uint64_t nanoseconds)
 {
     struct engine_work *work = *place;
@@ -211,7 +211,7 @@ static void consume (struct engine_group *group, struct engine_work **place, uin
         drop_work (group, place);
 }
 
-/* A slice begins, with more than one group to share the time: leaves out as many whole rounds as can be. */
+/* At the begin of a slice, with more than one group: skips as many whole rounds as possible. */
 static void skip_rounds (struct engine *engine, uint64_t limit)
 {
     uint64_t round = 0, rounds = UINT64_MAX;
@@ -244,7 +244,7 @@ static uint64_t least (uint64_t first, uint64_t second)
     return first < second ? first : second;
 }
 
-/* The engine is free: who is next? */
+/* The engine is idle: selects the next group. */
 static void choose (struct engine *engine, uint64_t limit)
 {
     struct engine_group *next = successor (engine);
@@ -286,7 +286,7 @@ static void work_on (struct engine *engine, uint64_t limit)
         skip_rounds (engine, limit);
     struct engine_work **work = runnable (group);
     if (work == NULL)
-        return; /* not reached: leaving out rounds leaves some of everything */
+        return; /* not reached: skipped rounds leave some of every group's work */
     uint64_t step = least (limit - engine->now, total (*work));
     if (!alone)
         step = least (step, engine->slice_left);

@@ -1,10 +1,11 @@
 /*
- * Time on a simulated engine: groups with work take turns, each for its timeslice, and switching costs.
+ * Time on a simulated engine: groups with work run round-robin, each for its timeslice, with a cost of switching.
+ * Implemented in manager_engine.c.
  *
- * Exact and lazy: nothing happens between two questions; engine_run computes what happened meanwhile, with whole
- * rounds of slices in closed form. The rules, measured on an H200 (gpu-sharing-kernel.md 4.2-4.4): work conserving (a
- * group alone runs on and never switches), 215 us from one group to another, channels stop 500 us after they are asked
- * to and resume after 300 us. Pieces of work are preempted and go on where they were.
+ * Exact and lazy: nothing happens between two calls; engine_run computes the time since the last one, with whole rounds
+ * of slices in closed form. The rules, measured on an H200 (gpu-sharing-kernel.md 4.2-4.4): work conserving (a single
+ * group runs on without switches), 215 us from one group to another, channels stop 500 us after the request and resume
+ * after 300 us. Pieces of work are preempted and resumed.
  */
 #ifndef NVC_SIM_MANAGER_ENGINE_H
 #define NVC_SIM_MANAGER_ENGINE_H
@@ -17,14 +18,14 @@
 #define ENGINE_RESUME_NS UINT64_C (300000)
 #define ENGINE_DEFAULT_SLICE_NS UINT64_C (1024000)
 #define ENGINE_NEVER UINT64_MAX
-/* Different pieces of work that may wait in a group; more of the same kind count as one. */
+/* Distinct pieces of work that may be queued in a group; consecutive equal ones count as one. */
 #define ENGINE_MAX_WORKS 4096
 
 struct engine_work {
     struct engine_work *next;
     struct engine_channel *channel;
     uint64_t each;  /* nanoseconds of a piece */
-    uint64_t first; /* what is left of the first piece */
+    uint64_t first; /* rest of the first piece */
     uint64_t count;
 };
 
@@ -32,9 +33,9 @@ struct engine_channel {
     struct engine_group *group;
     struct engine_channel *next;
     uint64_t submitted, finished;
-    uint64_t change_at; /* when `change_to` becomes true; ENGINE_NEVER */
+    uint64_t change_at; /* when `change_to` takes effect; ENGINE_NEVER */
     bool frozen, change_to;
-    uint32_t stops; /* disabled this often more than enabled: an H200 counts, and a channel runs again at 0 */
+    uint32_t stops; /* disables minus enables: an H200 counts them, and a channel runs at 0 */
 };
 
 struct engine_group {
@@ -53,7 +54,7 @@ struct engine {
     uint32_t gpu, type;
     uint64_t now;
     struct engine_group *ring;     /* any of the groups */
-    struct engine_group *loaded;   /* whose context is on the engine */
+    struct engine_group *loaded;   /* the one whose context is on the engine */
     struct engine_group *current;  /* running; NULL: switching or idle */
     struct engine_group *incoming; /* being switched to */
     uint64_t switch_left, slice_left;
@@ -61,23 +62,23 @@ struct engine {
 };
 
 void engine_add_group (struct engine *engine, struct engine_group *group);
-/* Its channels must be gone. */
+/* Its channels must have been removed. */
 void engine_remove_group (struct engine_group *group);
 void engine_add_channel (struct engine_group *group, struct engine_channel *channel);
-/* What it had to do is forgotten. */
+/* Its unfinished work is dropped. */
 void engine_remove_channel (struct engine_channel *channel);
 
-/* All of these are about engine->now: call engine_run first. */
+/* The following apply at engine->now: engine_run must be called first. */
 bool engine_submit (struct engine_channel *channel, uint64_t nanoseconds, uint64_t count);
-/* after: nanoseconds until it holds. */
+/* after: nanoseconds until it takes effect. */
 void engine_freeze (struct engine_channel *channel, bool frozen, uint64_t after);
 void engine_set_slice (struct engine_group *group, uint64_t nanoseconds);
-/* The group gives its turn away. */
+/* Ends the group's slice (yield). */
 void engine_preempt (struct engine_group *group);
 /* The channel cannot have finished `until` pieces before this time; ENGINE_NEVER: not before something changes. */
 uint64_t engine_earliest (const struct engine_channel *channel, uint64_t until);
 
-/* Lets time go on to `until` nanoseconds. */
+/* Advances the time to `until` nanoseconds. */
 void engine_run (struct engine *engine, uint64_t until);
 
 #endif

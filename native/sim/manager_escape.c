@@ -1,4 +1,5 @@
-/* The escapes beside allocation and control: what libcuda and NVML ask of the nodes when they start, and mappings. */
+/* Escapes other than allocation and control: those of libcuda and NVML at their start, and mappings. Runs as manager.c,
+ * under manager->lock. */
 #include "manager_state.h"
 #include "versions.h"
 
@@ -29,7 +30,7 @@ enum escape {
 struct escape_row {
     uint32_t escape;
     uint32_t size;
-    enum version_struct varying; /* its size in place of `size` */
+    enum version_struct varying; /* the size by release, in place of `size` */
     enum { ONE, SOME } how_many; /* SOME: an array of structs of that size */
     enum { CONTROL_NODE, GPU_NODE, EITHER_NODE } node;
 };
@@ -91,7 +92,7 @@ static void card_info (struct request *request)
     }
 }
 
-/* cmd (0: exactly, '1': relaxed, '2': only tell), reply (1: yes), the version. */
+/* cmd (0: strict, '1': relaxed, '2': query), reply (1: recognized), the version. */
 static bool check_version (struct request *request)
 {
     const char *version = request->manager->machine->driver;
@@ -114,7 +115,7 @@ static enum status map_memory (struct request *request)
         return STATUS_INVALID_CLIENT;
     if (object_find (client, get32 (request->head, 8)) == NULL)
         return STATUS_INVALID_OBJECT_HANDLE;
-    put64 (request->head, 32, get64 (request->head, 16)); /* names the mapping; never used as an address */
+    put64 (request->head, 32, get64 (request->head, 16)); /* identifies the mapping; never used as an address */
     return STATUS_OK;
 }
 
@@ -133,8 +134,8 @@ static enum status os_event (struct request *request)
 }
 
 /*
- * From here on calls on this file are calls on that control file: the GPU's node works with the clients of nvidiactl.
- * Once, no chains; and it holds the control file, so that closing that alone ends no client.
+ * Registers the control file with this file of a GPU: later calls on it use the control file's clients. Once, without
+ * chains; this file holds a reference to the control file, so that closing the latter alone frees no client.
  */
 static bool register_file (struct request *request)
 {

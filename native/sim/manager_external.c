@@ -1,10 +1,10 @@
 /*
- * Address ranges of UVM that the resource manager's memory is mapped into (uvm_map_external.c).
+ * External ranges of UVM, into which the resource manager's memory is mapped (uvm_map_external.c).
  *
- * A mapping takes a duplicate of the memory into a client of the kernel's own: the memory lives as long as it, whatever
- * becomes of the handle, and no process is said to have it. One call duplicates once a GPU; a mapping that is split
- * shares its duplicate among its parts. A range goes with FREE or with the file; what programs do to their own mappings
- * of these addresses does not matter.
+ * A mapping duplicates the memory into a client of the kernel: the memory exists as long as the mapping, also after a
+ * free of its handle, and is reported for no process. One call duplicates once a GPU; the parts of a split mapping
+ * share their duplicate. A range ends with FREE or with the file, independently of the program's own mappings of these
+ * addresses. Runs as manager.c, under manager->lock.
  */
 #include "manager_state.h"
 #include "versions.h"
@@ -23,7 +23,7 @@ struct duplicate {
 struct external_map {
     struct external_map *next;
     uint64_t base, end;
-    int gpu; /* that can reach it; the memory may be another's */
+    int gpu; /* with access to it; the memory may be on another */
     struct duplicate *duplicate;
 };
 
@@ -56,7 +56,7 @@ static void map_destroy (struct manager *manager, struct external_map *map)
     free (map);
 }
 
-/* What is mapped between the two addresses for the GPU goes; what reaches beyond them stays there. */
+/* Unmaps between the two addresses for the GPU; mappings that extend beyond them are split. */
 static enum status unmap (struct manager *manager, struct external_range *range, int gpu, uint64_t base, uint64_t end)
 {
     for (struct external_map **place = &range->maps; *place != NULL;) {
@@ -116,8 +116,8 @@ enum status external_create (struct request *request)
     return STATUS_OK;
 }
 
-/* The memory that hClient and hMemory name. The descriptor beside them is looked at by nobody: it is the calling
- * process that the share policy is asked about. */
+/* The memory named by hClient and hMemory. The descriptor in the call is ignored: the share policy is evaluated for the
+ * calling process. */
 static enum status source_of (struct request *request, size_t handles_at, struct object **source)
 {
     struct client *client = client_find (request->manager, get32 (request->head, handles_at));

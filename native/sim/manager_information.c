@@ -1,4 +1,4 @@
-/* What a client may ask about the machine, its GPUs and their memory. */
+/* Queries of the machine, its GPUs and their memory. Runs as manager.c, under manager->lock. */
 #include "manager_state.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static int by_id (const struct manager *manager, uint32_t id)
     return -1;
 }
 
-/* Three strings through three pointers: version, its branch, its title. Without one of them it says how long they are. */
+/* Three strings through three pointers: version, its branch, its title. With a NULL among them: their lengths. */
 enum status control_build_version (struct request *request, struct object *object)
 {
     (void) object;
@@ -51,7 +51,7 @@ enum status control_ids (struct request *request, struct object *object)
     memset (request->params, 0xff, request->params_size);
     for (uint32_t i = 0; i < request->manager->gpus; i++)
         put32 (request->params, 4 * (size_t) i, gpu_id (request->manager, i));
-    if (request->params_size == 384) /* from 580 on: who excluded them, 32 words */
+    if (request->params_size == 384) /* from 580 on: the reason of their exclusion, 32 words */
         memset (request->params + 256, 0, 128);
     request->params_changed = true;
     return STATUS_OK;
@@ -109,7 +109,7 @@ enum status control_address_space (struct request *request, struct object *objec
     return STATUS_OK;
 }
 
-/* A share policy for what the client makes from now on: target, mask, type, action. */
+/* A share policy for later objects of the client: target, mask, type, action. */
 enum status control_inherited_share (struct request *request, struct object *object)
 {
     object->client->share_type = (uint16_t) (get32 (request->params, 8) & 0xffff);
@@ -134,7 +134,7 @@ enum status control_gid (struct request *request, struct object *object)
     return STATUS_OK;
 }
 
-/* MSENC_GET_CAPS: five bytes, and no other number of them. */
+/* MSENC_GET_CAPS: exactly five bytes. */
 enum status control_encoder_caps (struct request *request, struct object *object)
 {
     (void) object;
@@ -166,7 +166,7 @@ static void fb_entries (const struct manager *manager, uint32_t gpu, uint8_t *en
         case 0x16: /* free */
             value = available;
             break;
-        case 0x05: /* what of it the processor can see at once */
+        case 0x05: /* visible to the processor at once */
         case 0x1D:
         case 0x1F:
             value = UINT64_C (256) << 20;

@@ -1,7 +1,8 @@
 /*
- * Controls that have a list behind a pointer in their params, and those of which the driver reads a whole struct whatever size
- * it is told: rmapi/embedded_param_copy.c, and rmapi_deprecated_control.c, which has more of them from 550 on. The pointers
- * are followed in the calling process, and nothing asks whose they are.
+ * Controls with a pointer to a list in their params, and those of which the driver reads a whole struct whatever size
+ * the call gives: rmapi/embedded_param_copy.c, and rmapi_deprecated_control.c, which has more of them from 550 on. The
+ * pointers are dereferenced in the calling process, without a check of the process that made the object. Runs as
+ * manager.c, under manager->lock.
  */
 #include "manager_state.h"
 
@@ -9,9 +10,9 @@
 
 struct list_row {
     uint32_t number;
-    int unsized;       /* the first release that does not look at the size */
+    int unsized;       /* the first release that ignores the size */
     uint32_t size;     /* of the params */
-    uint32_t element;  /* bytes; 0: the params lead to no list */
+    uint32_t element;  /* bytes; 0: no list */
 };
 
 /* A count at 0, and the pointer at 8. */

@@ -1,4 +1,5 @@
-/* Video memory and system memory: pieces, and the calls that allocate them under other names. */
+/* Video memory and system memory: pieces, and the calls that allocate them under other names. Runs as manager.c, under
+ * manager->lock. */
 #include "manager_state.h"
 
 #include <stdlib.h>
@@ -6,7 +7,7 @@
 
 #define LARGE (UINT64_C (2) << 20)
 #define SMALL (UINT64_C (64) << 10)
-#define MOST (UINT64_C (1) << 50)
+#define MAX_SIZE (UINT64_C (1) << 50)
 /* NVOS32_ATTR_LOCATION and its VIDMEM; NVOS32_ALLOC_FLAGS_VIRTUAL. */
 #define LOCATION(attributes) ((attributes) >> 25 & 3)
 #define FLAG_VIRTUAL UINT32_C (0x00080000)
@@ -72,10 +73,10 @@ enum status memory_allocate (struct request *request, struct object *object, uin
     uint64_t size = get64 (params, 64);
     enum status status;
 
-    /* Video memory must be asked for as such, and system memory not as video memory. */
+    /* The location in the attributes must fit the class. */
     if (video != (LOCATION (get32 (params, 24)) == 0) || (get32 (params, 8) & FLAG_VIRTUAL) || size == 0)
         return STATUS_INVALID_ARGUMENT;
-    if (size > MOST)
+    if (size > MAX_SIZE)
         return STATUS_NO_MEMORY;
     size = video ? memory_rounded (size) : (size + 4095) & ~UINT64_C (4095);
     status = piece_create (request->manager, object->gpu, video, size, &object->memory);
@@ -99,7 +100,7 @@ static enum status heap_allocate (struct request *request, struct client *client
         return STATUS_INVALID_OBJECT_PARENT;
     if (size == 0 || (get32 (head, 52) & FLAG_VIRTUAL))
         return STATUS_INVALID_ARGUMENT;
-    if (size > MOST)
+    if (size > MAX_SIZE)
         return STATUS_NO_MEMORY;
     status = object_create (client, parent, get32 (head, 44), KIND_MEMORY, &object);
     if (status != STATUS_OK)

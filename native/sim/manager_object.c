@@ -1,4 +1,4 @@
-/* Clients and their trees of objects. */
+/* Clients and their trees of objects. Runs as manager.c, under manager->lock. */
 #include "manager_state.h"
 
 #include <stdlib.h>
@@ -71,7 +71,7 @@ struct object *object_find (struct client *client, uint32_t handle)
     return object;
 }
 
-/* Chains stay short; a table that cannot grow only becomes slower. */
+/* Keeps chains short; without memory to grow the table only becomes slower. */
 static void grow (struct client *client)
 {
     uint32_t size = client->table_size * 4;
@@ -156,7 +156,7 @@ void object_destroy (struct object *object)
     struct object *stop = object->parent;
     struct object *each = object;
 
-    /* Without recursion: a caller may make a tree as deep as it likes. */
+    /* Without recursion: a program may create a tree of any depth. */
     while (each != stop) {
         while (each->child != NULL)
             each = each->child;

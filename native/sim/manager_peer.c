@@ -1,8 +1,9 @@
 /*
- * The object for third parties that reach into video memory (class 0x503C): which address spaces and which memory are
- * registered with it, by handle. A handle is registered once (0x19), and what is not registered cannot be taken out
- * (0x57); a registration ends with its memory, its address space or the object (third_party_p2p.c). Addresses are not
- * compared, which the real one does: two pieces at one address are refused there, with 0x19 too.
+ * The object for access to video memory by third-party devices (class 0x503C): the address spaces and memory that are
+ * registered with it, by handle. A second registration of a handle fails (0x19), and so does the removal of one that is
+ * not registered (0x57); a registration ends with its memory, its address space or the object (third_party_p2p.c).
+ * Unlike the real driver it does not compare addresses: that refuses two pieces at one address, with 0x19 too. Runs as
+ * manager.c, under manager->lock.
  */
 #include "manager_state.h"
 
@@ -10,10 +11,10 @@
 
 /* NVRM_P2P_PAGESIZE_BIG_64K. */
 #define PAGE UINT64_C (65536)
-/* The first token that the real one gives. */
+/* The first token that the real driver returns. */
 #define FIRST_TOKEN 0xfe00u
 
-/* Of the object in whose list it is. */
+/* A registration, in the list of its object. */
 struct registration {
     struct registration *next;
     const struct object *peer;

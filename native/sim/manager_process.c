@@ -1,4 +1,5 @@
-/* Which processes use a GPU, and how much of its memory: by who allocated, as the asking process sees them. */
+/* The processes that use a GPU, and their memory on it: by allocating process, with pids of the caller's pid namespace.
+ * Runs as manager.c, under manager->lock. */
 #include "manager_state.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 #define INFO_MAX 200
 #define INFO_SIZE 72
 
-/* Does any object of the client match, its root not among them? */
+/* Whether any object of the client matches, except its root. */
 static bool any_object (const struct client *client, bool (*matches) (const struct object *object, const void *context),
                         const void *context)
 {
@@ -60,7 +61,7 @@ enum status control_pids (struct request *request, struct object *object)
 }
 
 /* memPrivate, memSharedOwned, memSharedDuped (gpu_rmapi.c, _gpuCollectMemInfo): a piece with one holder is private; of
- * one with more its owner's is owned, and every other one is a duplicate. */
+ * a piece with more the owner's is owned, and all others are duplicates. */
 struct usage {
     uint64_t private, owned, duplicated;
 };

@@ -1,4 +1,5 @@
-/* Channel groups and channels: what they are made of, and the controls that schedule them. */
+/* Channel groups and channels: their creation, and the controls that schedule them. Runs as manager.c, under
+ * manager->lock. */
 #include "manager_state.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@ static struct engine *engine_of (struct manager *manager, uint32_t gpu, uint32_t
     struct engine *engine;
 
     if (type == 0)
-        type = 1; /* not said: graphics and compute */
+        type = 1; /* the default: graphics and compute */
     for (engine = manager->engines; engine != NULL; engine = engine->next) {
         if (engine->gpu == gpu && engine->type == type)
             return engine;
@@ -56,7 +57,7 @@ enum status channel_allocate (struct request *request, struct object *object, ui
     }
     object->channel = calloc (1, sizeof (*object->channel));
     if (object->channel == NULL)
-        return STATUS_INSUFFICIENT_RESOURCES; /* the object's end frees the group */
+        return STATUS_INSUFFICIENT_RESOURCES; /* the object's destruction frees the group */
     engine_add_channel (group, object->channel);
     object->number = ++request->manager->next_number;
     return STATUS_OK;
@@ -75,7 +76,7 @@ void schedule_destroy (struct object *object)
     free (object->group);
 }
 
-/* bEnable 0 does not stop a group on the real one either (it went on for the six seconds that were watched). */
+/* bEnable 0 does not stop a group on the real driver either (observed for six seconds). */
 enum status control_schedule (struct request *request, struct object *object)
 {
     (void) request;
@@ -88,7 +89,7 @@ enum status control_set_slice (struct request *request, struct object *object)
     uint64_t microseconds = get64 (request->params, 0);
 
     clock_run (request->manager);
-    if (microseconds > UINT64_C (8400000)) /* what a runlist entry can say at most: about 8.4 s */
+    if (microseconds > UINT64_C (8400000)) /* the most that a runlist entry can hold: about 8.4 s */
         microseconds = UINT64_C (8400000);
     engine_set_slice (object->group, microseconds * 1000);
     pthread_cond_broadcast (&request->manager->changed);
@@ -123,8 +124,8 @@ enum status control_token (struct request *request, struct object *object)
 
 /*
  * FIFO_DISABLE_CHANNELS: 0 disable, 4 count, 8 only scheduling, 16 an event of the kernel's, 24 clients, 280 channels.
- * Clients may be anybody's: the driver does not ask (seen on an H200, 580.159.04). Every channel must be on the
- * subdevice's GPU.
+ * Any process's clients are accepted: the driver has no check (observed on an H200, 580.159.04). Every channel must be
+ * on the subdevice's GPU.
  */
 enum status control_disable (struct request *request, struct object *object)
 {
@@ -155,7 +156,7 @@ enum status control_disable (struct request *request, struct object *object)
         engine_freeze (channels[i], disable, delay);
     pthread_cond_broadcast (&request->manager->changed);
     if (count == 0 || request->manager->manual)
-        return STATUS_OK; /* by hand, the clock goes on only when its owner says so: the call must not wait for that */
+        return STATUS_OK; /* a manual clock advances only by SIM_CLOCK: the call must not wait for that */
     for (uint64_t until = clock_now (request->manager) + delay; clock_now (request->manager) < until;) {
         if (!clock_wait (request, until))
             break;

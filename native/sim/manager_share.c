@@ -1,4 +1,5 @@
-/* Memory with more than one handle: duplicates, share policies, exports into an open file and imports out of it. */
+/* Memory with more than one handle: duplicates, share policies, exports into an open file and imports out of it. Runs
+ * as manager.c, under manager->lock. */
 #include "manager_state.h"
 
 #include <stdlib.h>
@@ -32,7 +33,7 @@ enum status memory_share (struct request *request)
     return STATUS_OK;
 }
 
-/* Processes share with themselves whatever the policy says (the default policy is RS_SHARE_TYPE_PID). */
+/* A process may always duplicate its own objects (the default policy is RS_SHARE_TYPE_PID). */
 bool may_duplicate (const struct object *source, const struct client *client, uint32_t process)
 {
     if (source->client == client || source->client->process == process)

@@ -1,4 +1,5 @@
-/* What the manager keeps, and the functions that its files share. Everything here is under manager->lock. */
+/* The manager's state and the functions shared by the manager_*.c; lines below name the file. All under
+ * manager->lock. */
 #ifndef NVC_SIM_MANAGER_STATE_H
 #define NVC_SIM_MANAGER_STATE_H
 
@@ -45,15 +46,15 @@ enum kind {
 /* Memory, however many handles, exports and mappings of UVM hold it. */
 struct piece {
     uint64_t bytes;
-    uint32_t holders; /* DupCount of the real one */
+    uint32_t holders; /* DupCount of the real driver */
     uint32_t gpu;     /* of video memory */
     bool video;
 };
 
-/* What keeps a piece: in a ring with the piece's other holders. One of them owns it; when that one goes, the next one
- * in the ring does (mem.c, memDestructCommon). */
+/* A reference to a piece, in a ring with its other holders. One of them owns it; when that one ends, the next one in
+ * the ring becomes the owner (mem.c, memDestructCommon). */
 struct holder {
-    struct piece *piece; /* NULL: holds nothing */
+    struct piece *piece; /* NULL: none */
     struct holder *previous, *next;
     bool owner;
 };
@@ -67,18 +68,18 @@ struct object {
     struct holder memory;
     struct engine_group *group; /* of a group; of a channel without one it is its own */
     struct engine_channel *channel;
-    uint32_t number;       /* of a group or channel: what GET_INFO and the work submit token say */
+    uint32_t number;       /* of a group or channel: in GET_INFO and in the work submit token */
     uint32_t share_target; /* of SHARE */
     uint16_t share_type;
     uint32_t params_size; /* SIM_PARAMETERS */
     uint8_t params_tail[8];
-    struct registration *registrations; /* manager_peer.c: with which objects for third parties */
+    struct registration *registrations; /* manager_peer.c: with objects for third-party devices */
 };
 
 struct client {
     struct client *next;       /* of the manager */
-    struct manager_file *file; /* who may use it */
-    uint32_t process;          /* who made it */
+    struct manager_file *file; /* the file that may use it */
+    uint32_t process;          /* the process that allocated it */
     struct object root;
     struct object **table;
     uint32_t table_size, objects, next_handle;
@@ -90,9 +91,9 @@ struct manager_file {
     struct manager_file *next;
     enum manager_node node;
     uint32_t gpu;
-    struct manager_file *registered; /* the control file that calls on this one are about; NULL: this one */
+    struct manager_file *registered; /* the control file whose clients calls on this one use; NULL: this one */
     uint32_t references;             /* 1 while it is open, and the files registered with it */
-    struct holder **exports; /* by index, NULL where nothing is */
+    struct holder **exports; /* by index; NULL: free */
     uint32_t export_count;
     uint8_t export_metadata[64];
     bool uvm_initialized;
@@ -109,7 +110,7 @@ struct manager_fault {
 
 struct manager {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* on CLOCK_MONOTONIC: something that a waiter may wait for */
+    pthread_cond_t changed; /* on CLOCK_MONOTONIC: signalled at each change that a call may wait for */
     const struct machine *machine;
     int release; /* of the driver: 580 */
     uint32_t gpus;
@@ -127,7 +128,7 @@ struct manager {
     bool stopping;
 };
 
-/* A call in progress. The head is the struct that the ioctl points at; params is what the head points at. */
+/* A call in progress. head: the ioctl's argument; params: the struct that the head points to. */
 struct request {
     struct manager *manager;
     struct manager_file *file;
@@ -138,7 +139,7 @@ struct request {
     uint32_t params_size;
     uint64_t params_address;
     bool params_changed;
-    uint8_t *list; /* what params point at, of controls that have that */
+    uint8_t *list; /* the data that params point to, of some controls */
     uint32_t list_size;
     uint64_t list_address;
     struct manager_file *named; /* the open file that a descriptor in the call names */
@@ -146,7 +147,7 @@ struct request {
         uint64_t address;
         const void *from;
         size_t size;
-    } late[3]; /* further writes to the caller's memory, of one control, which says in its status that they failed */
+    } late[3]; /* further writes to the caller's memory, of one control whose status reports their failure */
     int error; /* what the ioctl returns */
 };
 
@@ -181,7 +182,8 @@ static inline void put64 (uint8_t *to, size_t offset, uint64_t value)
 
 /* manager_object.c */
 struct client *client_find (struct manager *manager, uint32_t handle);
-/* The client, if this open file may use it (strict rmclientValidate): its own, or those of the file it registered. */
+/* The client, if this open file may use it (strict rmclientValidate): its own, or one of its registered control
+ * file. */
 struct client *client_of (struct request *request, uint32_t handle);
 struct client *client_create (struct request *request, uint32_t class_number);
 void client_destroy (struct client *client);
@@ -189,10 +191,10 @@ struct object *object_find (struct client *client, uint32_t handle);
 /* handle 0: one is picked. */
 enum status object_create (struct client *client, struct object *parent, uint32_t handle, enum kind kind,
                            struct object **result);
-/* With everything below it. */
+/* With all its descendants. */
 void object_destroy (struct object *object);
 
-/* manager_share.c: may a task of this process, for this client (NULL: one of the kernel's own), duplicate it? */
+/* manager_share.c: whether a task of this process may duplicate it for this client (NULL: one of the kernel's). */
 bool may_duplicate (const struct object *source, const struct client *client, uint32_t process);
 
 /* manager_memory.c */
@@ -200,7 +202,7 @@ uint64_t memory_capacity (const struct manager *manager, uint32_t gpu);
 uint64_t memory_rounded (uint64_t bytes);
 /* bytes: rounded up already. `holder` owns the new piece. */
 enum status piece_create (struct manager *manager, uint32_t gpu, bool video, uint64_t bytes, struct holder *holder);
-/* `holder` holds what `source` holds, beside it. */
+/* Adds `holder` to the holders of `source`'s piece. */
 void piece_hold (struct holder *holder, struct holder *source);
 void piece_drop (struct manager *manager, struct holder *holder);
 /* NV_MEMORY_ALLOCATION_PARAMS in `params`; size, offset and limit are written back. */
@@ -213,7 +215,7 @@ enum status memory_import (struct request *request, struct object *object);
 enum status memory_export_info (struct request *request, struct object *object);
 
 /* manager_class.c */
-/* Bytes of parameters that the class has; 0: none that anybody looks at. */
+/* Size of the class's parameters; 0: they are ignored. */
 uint32_t class_params_size (const struct manager *manager, uint32_t class_number);
 enum status class_allocate (struct request *request);
 enum status class_allocate_memory (struct request *request);
@@ -221,47 +223,47 @@ enum status class_free (struct request *request);
 
 /* manager_control.c */
 enum status control (struct request *request);
-/* manager_list.c: bytes of params that the driver reads of a control, whatever it is told; and what they point at. False: it
- * is not there. */
+/* manager_list.c: bytes of params that the driver reads of a control, whatever size the call gives; and the list that
+ * they point to. False: it is not readable. */
 uint32_t control_params_size (const struct request *request);
 bool control_take_list (struct request *request);
-/* manager_information.c, manager_process.c, manager_schedule.c, manager_peer.c:
- * what the table in manager_control.c names. */
+/* manager_information.c, manager_process.c, manager_schedule.c, manager_peer.c: the functions of the table in
+ * manager_control.c. */
 typedef enum status control_function (struct request *request, struct object *object);
 control_function control_build_version, control_ids, control_id_info, control_pci_info, control_address_space,
     control_inherited_share, control_gid, control_fb_info, control_fb_info_list, control_pids, control_pid_info,
     control_schedule, control_set_slice, control_get_slice, control_preempt, control_number, control_token,
     control_disable, control_register_space, control_register_memory, control_unregister, control_encoder_caps;
-/* Group or channel objects: makes what the engine needs for them. */
+/* Creates the engine's part of a group or channel. */
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
 enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type);
 void schedule_destroy (struct object *object);
 
-/* manager_peer.c: the object goes: what is registered with it, and it itself elsewhere. */
+/* manager_peer.c: before an object's end: removes the registrations with it, and its own with others. */
 #define CLASS_THIRD_PARTY 0x503Cu
 void peer_forget (struct object *object);
 
-/* manager_escape.c: what is neither allocation nor control. Writes the status itself where the escape has one. */
+/* manager_escape.c: all escapes but allocation and control. Writes the status where the escape has one. */
 bool escape_other (struct request *request);
 /* manager_uvm.c */
 uint32_t uvm_size (const struct manager *manager, uint32_t number);
 void uvm_call (struct request *request);
 int gpu_by_uuid (const struct manager *manager, const uint8_t *uuid);
 void uvm_forget (struct manager_file *file);
-/* manager_external.c: address ranges of UVM that the resource manager's memory is mapped into. */
+/* manager_external.c: external ranges of UVM. */
 enum status external_create (struct request *request);
 enum status external_map (struct request *request);
 enum status external_unmap (struct request *request);
 enum status external_free (struct request *request, uint64_t length);
-/* gpu -1: every range of the file; otherwise what is mapped for one GPU. */
+/* gpu -1: every range of the file; otherwise the mappings for one GPU. */
 void external_forget (struct manager_file *file, int gpu);
 
 /* manager_clock.c */
 uint64_t clock_now (struct manager *manager);
-/* Brings every engine to now. */
+/* Advances every engine to now. */
 void clock_run (struct manager *manager);
 void clock_set (struct manager *manager, enum sim_clock_mode mode, uint64_t advance);
-/* Waits, without the lock, until something changed or the simulated time is `until`. False: interrupted. */
+/* Waits, without the lock, for `changed` or until the simulated time is `until`. False: interrupted. */
 bool clock_wait (struct request *request, uint64_t until);
 /* The calls of device.h. */
 bool simulator_call (struct request *request);

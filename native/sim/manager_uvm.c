@@ -1,7 +1,7 @@
 /*
- * The node of managed memory. Its requests are plain numbers with nothing about sizes or directions in them; the status
- * is the last field of each struct (uvm_ioctl.h). Only what others depend on is kept: whether and how a file is
- * initialised, which GPUs it registered, what of its memory lies on them. The rest is taken and answered with success.
+ * The UVM node. Its requests are plain numbers without size and direction; the status is the last field of each struct
+ * (uvm_ioctl.h). Recorded is only what affects other calls: how a file is initialised, its registered GPUs, its
+ * resident memory on them. All other calls succeed without effect. Runs as manager.c, under manager->lock.
  */
 #include "manager_state.h"
 
@@ -26,7 +26,7 @@ enum uvm_number {
     UVM_MM_INITIALIZE = 75,
 };
 
-/* Flags of INITIALIZE (uvm_types.h): no HMM for this file; it is used by several processes, and follows none's memory. */
+/* Flags of INITIALIZE (uvm_types.h): HMM disabled for this file; file shared by several processes, without their mm. */
 #define NO_HMM 1u
 #define NO_PROCESS 2u
 
@@ -91,7 +91,7 @@ static const struct uvm_row *row_of (const struct manager *manager, uint32_t num
     return NULL;
 }
 
-/* Bytes of the struct; UINT32_MAX: no such number. */
+/* Size of the struct; UINT32_MAX: no such number. */
 uint32_t uvm_size (const struct manager *manager, uint32_t number)
 {
     const struct uvm_row *row = row_of (manager, number);
@@ -130,7 +130,7 @@ static enum status register_gpu (struct request *request)
     return STATUS_OK;
 }
 
-/* The GPU that the call begins with, as a bit; 0: none of ours. */
+/* The GPU whose UUID the call begins with, as a bit; 0: none of this machine. */
 static uint32_t of_uuid (const struct request *request)
 {
     int gpu = gpu_by_uuid (request->manager, request->head);
@@ -138,7 +138,7 @@ static uint32_t of_uuid (const struct request *request)
     return gpu < 0 ? 0 : UINT32_C (1) << gpu;
 }
 
-/* What was mapped for the GPU goes with it. */
+/* Mappings for the GPU end with its registration. */
 static enum status unregister (struct request *request, uint32_t *gpus)
 {
     int gpu = gpu_by_uuid (request->manager, request->head);
@@ -152,7 +152,7 @@ static enum status unregister (struct request *request, uint32_t *gpus)
     return STATUS_OK;
 }
 
-/* UUID, descriptor, client, address space. Who may is asked as for a duplicate. */
+/* UUID, descriptor, client, address space. Permission is checked as for a duplicate. */
 static enum status register_space (struct request *request)
 {
     struct client *client = client_find (request->manager, get32 (request->head, 20));
@@ -172,7 +172,7 @@ static enum status register_space (struct request *request)
     return STATUS_OK;
 }
 
-/* From 590 on a range is named by its start alone. */
+/* From 590 on a range is given by its start alone. */
 static enum status free_range (struct request *request)
 {
     uint64_t length = request->manager->release < 590 ? get64 (request->head, 8) : 0;
@@ -182,7 +182,7 @@ static enum status free_range (struct request *request)
     return external_free (request, length);
 }
 
-/* What is initialised already may be so again, with the same flags (uvm_api_initialize). */
+/* A second initialisation succeeds with the same flags (uvm_api_initialize). */
 static enum status initialize (struct request *request)
 {
     struct manager_file *file = request->file;
@@ -219,7 +219,7 @@ static enum status serve (struct request *request)
     if (request->number == UVM_MM_INITIALIZE) /* on a file of its own, which names the initialised one */
         return request->named != NULL && request->named->uvm_initialized ? STATUS_OK : STATUS_INVALID_ARGUMENT;
     if (!file->uvm_initialized)
-        return STATUS_INVALID_STATE; /* the real one answers with another number of its own */
+        return STATUS_INVALID_STATE; /* the real driver returns another status */
     switch (request->number) {
     case UVM_REGISTER_GPU:
         return register_gpu (request);
@@ -233,7 +233,7 @@ static enum status serve (struct request *request)
     case UVM_REGISTER_CHANNEL:
         return client_find (request->manager, get32 (request->head, 20)) != NULL ? STATUS_OK : STATUS_INVALID_CLIENT;
     case UVM_CREATE_EXTERNAL:
-    case UVM_DYNAMIC_PARALLELISM: /* ranges of other kinds, made and freed in the same way */
+    case UVM_DYNAMIC_PARALLELISM: /* ranges of other kinds, created and freed in the same way */
     case UVM_SEMAPHORE_POOL:
         return external_create (request);
     case UVM_MAP_EXTERNAL:

@@ -1,7 +1,7 @@
 /*
  * nvidia-smi of a simulated machine. Like the real one it finds libnvidia-ml.so.1 through the loader, so in a container
- * it shows whether the injected library, the loader cache and the device nodes fit together. "-L" prints the real
- * one's lines on stdout; that the machine is simulated is said on stderr.
+ * it shows whether the injected library, the loader cache and the device nodes fit together. "-L" prints the
+ * lines of the real program on stdout, and that the machine is simulated on stderr.
  */
 #include "nvml.h"
 
@@ -12,7 +12,7 @@
 
 #define LIBRARY "libnvidia-ml.so.1"
 #define QUERY "--query-gpu="
-/* As the real program ends: with NVML's error number where it fits. */
+/* The exit status of the real program: NVML's error number where it fits. */
 enum { EXIT_OK = 0, EXIT_QUERY = 2, EXIT_NO_DEVICES = 6, EXIT_LIBRARY = 12, EXIT_OTHER = 255 };
 
 static void *library;
@@ -103,7 +103,7 @@ static void print_row (unsigned int index, nvmlDevice_t gpu)
 
 #define MOST_PROCESSES 950
 
-/* Lines for the processes of a GPU, under a heading of their own; nothing when there are none. */
+/* Lines for the processes of a GPU with a heading; nothing if there are none. */
 static void print_processes (unsigned int index, nvmlDevice_t gpu)
 {
     nvmlProcessInfo_t processes[MOST_PROCESSES];
@@ -133,7 +133,7 @@ static const char *const fields[] = { "memory.total", "memory.used", "memory.fre
 enum { FIELD_TOTAL, FIELD_USED, FIELD_FREE, FIELD_UUID, FIELD_NAME, FIELD_INDEX, FIELDS };
 #define MOST_FIELDS 32
 
-/* Fills `chosen`; the number of fields, or 0 when one is not known (which is said). */
+/* Fills `chosen`; returns the number of fields, or 0 with a message for an unknown one. */
 static size_t parse_fields (char *text, int chosen[MOST_FIELDS])
 {
     size_t count = 0;

@@ -1,6 +1,6 @@
 /*
- * The part of NVML's ABI that the simulated library has. Types and numbers are those of the public NVML API reference;
- * tests/nvc/sim/test_nvml_abi.py compares sizes and offsets with nvidia-ml-py's structures.
+ * The part of NVML's ABI that the simulated library has; the nvml_*.c implement it. Types and numbers are those of the
+ * public NVML API reference; tests/nvc/sim/test_nvml_abi.py compares sizes and offsets with nvidia-ml-py's structures.
  */
 #ifndef NVC_SIM_NVML_H
 #define NVC_SIM_NVML_H
@@ -26,7 +26,7 @@ typedef enum {
 typedef struct nvmlDevice_st *nvmlDevice_t;
 typedef unsigned int nvmlBrandType_t;
 
-/* nvmlDeviceGetPciInfo_v3; the first 52 bytes are also the structure of _v2 but for the bus id behind them. */
+/* nvmlDeviceGetPciInfo_v3; the first 52 bytes are also the structure of _v2, except for the bus id after them. */
 typedef struct {
     char busIdLegacy[16];
     unsigned int domain;
@@ -47,7 +47,7 @@ typedef struct {
     unsigned int reserved[4];
 } nvmlPciInfo_v2_t;
 
-/* The unversioned nvmlDeviceGetPciInfo of NVML 1: it must not write behind this, whatever the caller allocated. */
+/* For the unversioned nvmlDeviceGetPciInfo of NVML 1, which must not write past this struct. */
 typedef struct {
     char busId[16];
     unsigned int domain;
@@ -141,7 +141,7 @@ NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeInstanceId, unsigned int *id);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetAttributes, nvmlDeviceAttributes_t *attributes);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetAttributes_v2, nvmlDeviceAttributes_t *attributes);
 
-/* Ours: the name of the simulated machine, or the reason why there is none. Never NULL; valid after nvmlInit. */
+/* Not in NVML: the name of the simulated machine, or the reason why there is none. Never NULL; valid after nvmlInit. */
 NVML_API const char *nvcSimMachineName (void);
 NVML_API const char *nvcSimProblem (void);
 

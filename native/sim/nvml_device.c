@@ -1,4 +1,5 @@
-/* Questions about one GPU. A MIG device answers some of them as its own, as the real library does. */
+/* Queries of one GPU. Some are valid for a MIG device too, as in the real library. Runs in the program's process, on
+ * the calling thread. */
 #include "nvml_live.h"
 
 #include <stddef.h>
@@ -102,7 +103,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2 (const char *bus_id, nvmlDevice_t 
     return by_bus_id (bus_id, device);
 }
 
-/* The three structures agree up to here. */
+/* The three structures are equal up to here. */
 static void fill_pci (nvmlPciInfo_v1_t *pci, const struct machine_gpu *gpu)
 {
     char name[48];
@@ -129,7 +130,7 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v2 (nvmlDevice_t device, nvmlPciInfo_v2_t *pci
 
     ENTER_DEVICE (device, pci != NULL);
     fill_pci (&common, device->gpu);
-    /* The real library leaves the reserved words as they were. */
+    /* The real library does not change the reserved words. */
     memcpy (pci, &common, sizeof (common));
     pci->pciSubSystemId = device->gpu->pci_subsystem;
     return NVML_SUCCESS;
@@ -199,7 +200,7 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability (nvmlDevice_t device, int *major
 nvmlReturn_t nvmlDeviceGetMemoryInfo (nvmlDevice_t device, nvmlMemory_t *memory)
 {
     ENTER_DEVICE (device, memory != NULL);
-    /* Version 1 counts what the driver keeps for itself as used. */
+    /* Version 1 counts the driver's own reservation as used. */
     struct nvml_live live;
     *memory = (nvmlMemory_t){ .total = device->gpu->memory, .used = device->gpu->memory_reserved };
     if (device->mig != NULL)
@@ -216,7 +217,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2 (nvmlDevice_t device, nvmlMemory_v2_t *m
 
     ENTER_DEVICE (device, memory != NULL);
     if (memory->version != version)
-        return NVML_ERROR_FUNCTION_NOT_FOUND; /* what the real library says to an unknown version */
+        return NVML_ERROR_FUNCTION_NOT_FOUND; /* the real library's result for an unknown version */
     *memory = (nvmlMemory_v2_t){ .version = version, .total = device->gpu->memory,
                                  .reserved = device->gpu->memory_reserved };
     struct nvml_live live;

@@ -1,4 +1,5 @@
-/* Asks the simulated resource manager, with a client of its own for every question: nothing is left open. */
+/* Queries of the simulated resource manager, each with a client of its own: no file stays open. Runs in the program's
+ * process, on the calling thread. */
 #include "nvml_live.h"
 
 #include "libcuda_rm.h"
@@ -10,7 +11,7 @@ enum { DEVICE = 0xa55a0020, SUBDEVICE = 0xa55a0030, ESCAPE_REGISTER_FD = 0xc9 };
 #define CONTROL_GET_PIDS 0x2080018du
 #define CONTROL_GET_PID_INFO 0x2080018eu
 enum { FB_HEAP_FREE = 0x16, FB_TOTAL = 0x8, FB_HEAP_SIZE = 0x9 };
-/* Ask for processes with an object of this class: a channel group. */
+/* The query is for processes with an object of this class: a channel group. */
 #define CLASS_CHANNEL_GROUP 0xa06cu
 #define ENTRIES 200
 

@@ -1,4 +1,4 @@
-/* Questions about MIG: is a GPU divided, and into what. */
+/* Queries of MIG: its mode, and the devices of a GPU. Runs in the program's process, on the calling thread. */
 #include "nvml_state.h"
 
 #include <stddef.h>
@@ -19,7 +19,7 @@ nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount (nvmlDevice_t device, unsigned int *
     ENTER_DEVICE (device, count != NULL);
     if (device->mig != NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    /* An H200 that could be divided and is not answers 0. */
+    /* As an H200 with MIG disabled. */
     *count = device->gpu->mig_enabled ? MACHINE_MAX_MIGS : 0;
     return NVML_SUCCESS;
 }

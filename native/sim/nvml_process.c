@@ -1,11 +1,12 @@
-/* Processes on a GPU. Version 1 of the structure has no MIG ids; 2 and 3 are the same. */
+/* Processes on a GPU. Version 1 of the structure has no MIG ids; 2 and 3 are the same. Runs in the program's process,
+ * on the calling thread. */
 #include "nvml_live.h"
 
 #include <stddef.h>
 
 #define NO_INSTANCE 0xffffffffu
 
-/* Copies what there is; the first call of a caller that wants to know how many there are brings room for 0. */
+/* Copies the processes. A call with room for 0 is a query of their number. */
 static nvmlReturn_t processes (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *first,
                                nvmlProcessInfo_t *later)
 {
@@ -49,7 +50,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3 (nvmlDevice_t device, unsig
     return processes (device, count, NULL, infos);
 }
 
-/* Nothing draws on a simulated GPU. */
+/* A simulated GPU has no graphics processes. */
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses (nvmlDevice_t device, unsigned int *count,
                                                     nvmlProcessInfo_v1_t *infos)
 {

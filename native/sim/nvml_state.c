@@ -1,4 +1,5 @@
-/* Life of the library: initialise, shut down, planted faults, handles. */
+/* Global state of the library: initialisation, shutdown, injected faults, handles. Runs in the program's process, on
+ * the calling thread. */
 #include "nvml_state.h"
 
 #include <pthread.h>
@@ -11,7 +12,7 @@
 struct nvml_state nvml_state;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Without "_v2" and the like: a fault strikes every version of a function, whichever a caller's binding prefers. */
+/* Without "_v2" and the like: a fault applies to every version of a function, whichever a binding calls. */
 static size_t plain_length (const char *name)
 {
     size_t length = strlen (name);
@@ -105,7 +106,7 @@ nvmlReturn_t nvmlInit_v2 (void)
 
 nvmlReturn_t nvmlInitWithFlags (unsigned int flags)
 {
-    (void) flags; /* the real library takes any, known or not */
+    (void) flags; /* the real library accepts any */
     return start ();
 }
 
@@ -134,7 +135,7 @@ nvmlReturn_t nvml_check_handle (nvmlDevice_t device)
 {
     const size_t size = sizeof (struct nvmlDevice_st);
 
-    /* Compared as numbers before anything is read through the pointer: the caller may have made it up. */
+    /* Compared as numbers before the pointer is dereferenced: it may be any value. */
     if (inside (device, nvml_state.gpus, nvml_state.gpu_count, size) ||
         inside (device, nvml_state.migs, nvml_state.mig_count, size))
         return NVML_SUCCESS;

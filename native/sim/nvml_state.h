@@ -1,11 +1,12 @@
-/* What the NVML functions share: the machine, and which of its devices this process sees. */
+/* State shared by the NVML functions: the machine, and its devices that this process sees. nvml_state.c;
+ * nvml_visible.c. */
 #ifndef NVC_SIM_NVML_STATE_H
 #define NVC_SIM_NVML_STATE_H
 
 #include "machine.h"
 #include "nvml.h"
 
-/* What a handle points to: a GPU, or with `mig` a MIG device. `index`: its place among those the process sees. */
+/* The target of a handle: a GPU, or with `mig` a MIG device. index: among those that the process sees. */
 struct nvmlDevice_st {
     const struct machine_gpu *gpu;
     const struct machine_mig *mig;
@@ -27,17 +28,17 @@ struct nvml_state {
 
 extern struct nvml_state nvml_state;
 
-/* Fills gpus and migs with what this process may use. Returns an NVML error when it may not talk to the driver. */
+/* Fills gpus and migs with the devices that this process may use. An NVML error: it may not use the driver. */
 nvmlReturn_t nvml_find_devices (struct nvml_state *state);
 
-/* The start of each function: initialised? a fault planted? */
+/* The start of each function: checks for initialisation and injected faults. */
 nvmlReturn_t nvml_enter (const char *function);
 nvmlReturn_t nvml_fault (const char *function);
 
-/* NVML_SUCCESS if `device` is a handle that this library gave out. */
+/* NVML_SUCCESS if `device` is a handle of this library. */
 nvmlReturn_t nvml_check_handle (nvmlDevice_t device);
 
-/* Copies a text into a caller's buffer as NVML does. */
+/* Copies a text into a caller's buffer, as NVML. */
 nvmlReturn_t nvml_copy (char *target, unsigned int length, const char *text);
 
 #define RETURN_IF_FAILED(call)                                                                                         \

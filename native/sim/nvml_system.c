@@ -1,9 +1,9 @@
-/* Questions about the whole machine. */
+/* Queries of the whole machine. Runs in the program's process, on the calling thread. */
 #include "nvml_state.h"
 
 #include <stddef.h>
 
-/* As libnvidia-ml.so.580.159.04 on an H200 answered for 0 to 30. */
+/* The texts of libnvidia-ml.so.580.159.04 on an H200 for 0 to 30. */
 const char *nvmlErrorString (nvmlReturn_t result)
 {
     static const char *const texts[] = {

@@ -1,10 +1,11 @@
 /*
- * Which devices a process sees.
+ * The devices that a process sees.
  *
  * The real library lists the GPUs whose device node it can open, and the MIG devices whose two nvcaps it can open. The
  * same here, with access(2) in place of open(2): the kernel's inode_permission() asks the device cgroup as well
  * (security/device_cgroup.c, devcgroup_inode_permission), a "nodev" mount does not matter, and on a machine that has
  * real GPUs the real driver is not started.
+ * Runs in the program's process, on the calling thread.
  */
 #include "nvml_state.h"
 
@@ -29,7 +30,7 @@ static nvmlReturn_t driver_reachable (struct nvml_state *state)
     case EACCES:
         return NVML_ERROR_NO_PERMISSION;
     default:
-        /* EPERM: the device cgroup refused. The real library has no better word for it either. */
+        /* EPERM: the device cgroup refused. The real library has no more specific error either. */
         return NVML_ERROR_UNKNOWN;
     }
 }

@@ -1,9 +1,9 @@
 /*
- * What differs between the driver's releases, for the simulated driver's both sides: sizes of structs.
+ * Sizes of structs that differ between the driver's releases, for the simulated libraries and the manager.
  *
  * Not taken from native/rm: compiled from the headers of the open kernel modules (nvos.h, nv-ioctl.h, alloc/, class/,
  * ctrl/) of 535.104.05, 545.29.06, 550.163.01, 555.42.02, 560.28.03, 565.57.01, 570.86.16, 575.51.02, 580.65.06,
- * 590.48.01 and 595.45.04, so that tests of the one against the other say something. UVM's are in manager_uvm.c.
+ * 590.48.01 and 595.45.04, so that tests of the one against the other are independent. UVM's are in manager_uvm.c.
  */
 #ifndef NVC_SIM_VERSIONS_H
 #define NVC_SIM_VERSIONS_H
@@ -12,7 +12,7 @@
 
 enum version_struct {
     VERSION_NONE,        /* the same in every release */
-    VERSION_MEMORY,      /* NV_MEMORY_ALLOCATION_PARAMS: class 0x40 and its kin */
+    VERSION_MEMORY,      /* NV_MEMORY_ALLOCATION_PARAMS: class 0x40 and similar */
     VERSION_CHANNEL,     /* NV_CHANNEL_ALLOC_PARAMS */
     VERSION_SPACE,       /* NV_VASPACE_ALLOCATION_PARAMETERS: class 0x90F1 */
     VERSION_COUNTERS,    /* NV00DE_ALLOC_PARAMETERS */

@@ -289,6 +289,10 @@ static int take_lock (const struct monitor *self, int socket)
     while (flock (lock, LOCK_EX) != 0)
         if (errno != EINTR || is_stopped)
             return -1;
+    /* An agent that stops takes the name away first. */
+    snprintf (path, sizeof (path), "%s/listen", self->directory);
+    if (access (path, F_OK) != 0)
+        is_stopped = 1;
     size = snprintf (text, sizeof (text), "%-10d %-20llu\n", (int) getpid (), (unsigned long long) found.st_ino);
     return pwrite (lock, text, (size_t) size, 0) == size ? lock : -1;
 }

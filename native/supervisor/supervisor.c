@@ -39,6 +39,7 @@
 struct supervisor {
     int monitor, plan_file, watch, counters_file;
     uint32_t tenant;
+    bool has_listened; /* a tenant whose first listener is still to come is not over */
     bool is_attached; /* without a listener: channels of processes that ran already */
     struct guard *guard;
     struct guard_phases *phases;
@@ -99,7 +100,7 @@ static int publish (struct supervisor *self)
         counters->process_count = (uint32_t) count < COUNTERS_PROCESSES ? (uint32_t) count : COUNTERS_PROCESSES;
     gone = guard_tenant_gone (self->guard, self->tenant);
     if (gone >= 0)
-        counters->is_gone = (uint32_t) gone;
+        counters->is_gone = gone != 0 && self->has_listened;
     if (self->is_attached) {
         memset (&counters->attached, 0, sizeof (counters->attached));
         (void) guard_attached_status (self->phases, GUARD_ATTACHED | self->tenant, &counters->attached);
@@ -291,6 +292,7 @@ static bool serve (struct supervisor *self)
         switch (request.head.operation) {
         case CHANNEL_LISTEN:
             result = count == 1 ? guard_tenant_listen (self->guard, self->tenant, files[0]) : -EINVAL;
+            self->has_listened |= result == 0;
             break;
         case CHANNEL_ATTACH:
             result = size == sizeof (request) && self->is_attached ? attach (self, &request, files, count) : -EINVAL;

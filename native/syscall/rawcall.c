@@ -1,7 +1,10 @@
-/* nvc.linux._raw: syscall(2) for Python, and standby.h. The stable ABI: one file serves every Python from 3.11 on.
+/*
+ * nvc.linux._raw: syscall(2) for Python, and standby.h. The stable ABI: one file serves every Python from 3.11 on.
  *
- * nvc.linux.raw_ctypes does the first where this was not built. It is here because starting ctypes costs a container's
- * start more than all of its system calls together. */
+ * nvc.linux.raw_ctypes is the fallback for system calls where this was not built. The reason for this module: the
+ * import of ctypes takes longer than all system calls of a container's start together. Runs on the calling thread,
+ * under the GIL.
+ */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>

@@ -1,3 +1,5 @@
+/* The standby process of ldconfig (standby.h). Runs in the sandboxed child that executes ldconfig, started in
+ * advance, on its only thread, in place of the rest of nvc/container/ldcache/sandbox.py. */
 #include "syscall/standby.h"
 
 #include <errno.h>
@@ -23,17 +25,17 @@
 #endif
 
 enum {
-    MOST_INSTRUCTIONS = 1024,
-    MOST_RANGES = 1024,
-    MOST_ARGUMENTS = 1024,
-    /* What rpc.channel puts into a packet: INLINE. */
-    MOST_TEXT = 64 << 10,
+    MAX_INSTRUCTIONS = 1024,
+    MAX_RANGES = 1024,
+    MAX_ARGUMENTS = 1024,
+    /* INLINE of rpc.channel, the most that a packet holds. */
+    MAX_TEXT = 64 << 10,
     /* The container's tree, and a program. */
-    MOST_DESCRIPTORS = 2,
-    /* Where the descriptors are that stay until the program is executed. */
+    MAX_DESCRIPTORS = 2,
+    /* The numbers of the descriptors that stay until the program is executed. */
     PROGRAM = 3,
     REPORT = 4,
-    MOST_OPEN = 1024,
+    MAX_OPEN = 1024,
     /* aarch64 may have pages of 64 KiB. */
     LARGEST_PAGE = 64 << 10,
     /* linux/mount.h, which libc's sys/mount.h does not go with: MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH */
@@ -44,8 +46,8 @@ enum {
 /* Names of calls and steps are arrays, not pointers, so that nothing of this is relocated. */
 static const char COVERED[STANDBY_COVERS][8] = {"/proc", "/sys", "/dev"};
 
-/* The packet, behind the byte that says how rpc.channel sent it: `go` of nvc/container/ldcache/process.py. */
-struct word {
+/* The request after rpc.channel's byte for the kind of packet: `go` of nvc/container/ldcache/process.py. */
+struct request {
     uint32_t uid, gid;
 };
 
@@ -61,14 +63,14 @@ struct packet {
 };
 
 static struct standby_orders orders;
-static struct sock_filter filter[MOST_INSTRUCTIONS];
-static struct standby_range ranges[MOST_RANGES];
-static struct word word;
-static char text[MOST_TEXT];
-static char *arguments[MOST_ARGUMENTS + 1];
+static struct sock_filter filter[MAX_INSTRUCTIONS];
+static struct standby_range ranges[MAX_RANGES];
+static struct request request;
+static char text[MAX_TEXT];
+static char *arguments[MAX_ARGUMENTS + 1];
 static int32_t tree;
 
-/* Where this library lies: the linker's own names. */
+/* Begin and end of this library, symbols of the linker. */
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char _end[] __attribute__((visibility("hidden")));
 
@@ -78,7 +80,7 @@ static void copy(void *to, const void *from, size_t size)
         ((volatile char *)to)[index] = ((const char *)from)[index];
 }
 
-/* The thread's block: the kernel writes to what is registered in it (rseq) whenever this process is interrupted. */
+/* The thread control block: the kernel writes to the rseq area in it whenever this process is interrupted. */
 static uint64_t thread_block(void)
 {
     uint64_t place;
@@ -90,7 +92,7 @@ static uint64_t thread_block(void)
     return place;
 }
 
-/* A second stack, which cannot be told from other memory. */
+/* A shadow stack, which cannot be distinguished from other mappings. */
 static bool has_shadow_stack(void)
 {
     uint64_t status = 0;
@@ -102,7 +104,7 @@ static bool has_shadow_stack(void)
 #endif
 }
 
-/* What a range is kept for, and what of the range is kept. */
+/* Addresses in use, and the pages around them that stay mapped. */
 struct keep {
     uint64_t first, last;
     struct standby_range pages;
@@ -124,8 +126,9 @@ static void unmap(uint64_t start, uint64_t end)
         RAW2(SYS_munmap, start, end - start);
 }
 
-/* A range may hold more than what it is kept for: the kernel joins neighbours that are alike. */
-static void forget(size_t count)
+/* Unmaps the ranges except the pages in use. A range may be larger than those, as the kernel merges adjacent
+ * mappings. */
+static void unmap_unused(size_t count)
 {
     uint64_t block = thread_block(), stack = (uint64_t)(uintptr_t)__builtin_frame_address(0);
     const struct keep kept[] = {
@@ -138,7 +141,7 @@ static void forget(size_t count)
         const struct standby_range *range = &ranges[index];
         uint64_t start = range->start, end = range->end;
         while (start < end) {
-            /* Up to the next one that is kept, then on behind it. */
+            /* Up to the next pages in use, then after them. */
             uint64_t next = end, behind = end;
             for (size_t one = 0; one < KEPT; one++)
                 if (kept[one].first < range->end && kept[one].last >= range->start &&
@@ -152,8 +155,8 @@ static void forget(size_t count)
     }
 }
 
-/* No handler: its function goes. What is ignored stays so. */
-static void unhandle(void)
+/* Resets handlers, whose code will be unmapped. Ignored signals stay ignored. */
+static void reset_handlers(void)
 {
     /* struct kernel_sigaction: function, flags, then restorer (not everywhere) and mask; all of it is long. */
     unsigned long action[4];
@@ -172,7 +175,7 @@ static __attribute__((noreturn)) void leave(void)
         RAW1(SYS_exit_group, 1);
 }
 
-/* `what`: the step, and the call. The number goes behind a null: nvc/container/ldcache/process.py makes words of it. */
+/* what: step and system call. errno follows after a NUL; nvc/container/ldcache/process.py makes a message of it. */
 static __attribute__((noreturn)) void fail(const char *what, long error)
 {
     char line[128];
@@ -192,21 +195,21 @@ static long must(long result, const char *what)
     return result;
 }
 
-/* The word to go on: false when it will not come. */
+/* Receives the request; false: the socket was closed. */
 static bool receive(void)
 {
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int32_t))];
+        char room[CMSG_SPACE(MAX_DESCRIPTORS * sizeof(int32_t))];
     } control;
     char kind = 0;
-    struct iovec parts[] = {{&kind, 1}, {&word, sizeof word}, {text, sizeof text - 1}};
+    struct iovec parts[] = {{&kind, 1}, {&request, sizeof request}, {text, sizeof text - 1}};
     struct packet message = {NULL, 0, parts, 3, &control, sizeof control, 0};
     long got = RAW3(SYS_recvmsg, orders.end, &message, MSG_CMSG_CLOEXEC);
     if (got == 0)
         return false;
     must(got, "process set-up failed: recvmsg");
-    size_t before = 1 + sizeof word, size = (size_t)got;
+    size_t before = 1 + sizeof request, size = (size_t)got;
     const struct cmsghdr *header = &control.header;
     if (kind != 'J' || size <= before || (message.flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ||
         message.controllen < CMSG_LEN(sizeof(int32_t)) || header->cmsg_type != SCM_RIGHTS)
@@ -215,11 +218,11 @@ static bool receive(void)
     copy(&tree, sent, sizeof tree);
     if (header->cmsg_len >= CMSG_LEN(2 * sizeof(int32_t)))
         copy(&orders.program, sent + sizeof tree, sizeof tree);
-    /* One after another, each with a null behind it. */
+    /* The arguments, each terminated by a NUL. */
     size_t count = 0;
     bool is_first = true;
     for (size_t index = 0; index < size - before; index++) {
-        if (is_first && count == MOST_ARGUMENTS)
+        if (is_first && count == MAX_ARGUMENTS)
             fail("process set-up failed: recvmsg", -E2BIG);
         if (is_first)
             arguments[count++] = text + index;
@@ -228,8 +231,8 @@ static bool receive(void)
     return true;
 }
 
-/* The container's tree on top of the empty root, which is all that lies below it. */
-static void enter(void)
+/* Mounts the container's tree over the empty root, and covers its /proc, /sys and /dev. */
+static void enter_tree(void)
 {
     must(RAW5(SYS_move_mount, tree, "", orders.ground, "", BY_DESCRIPTORS), "process confinement failed: move_mount");
     must(RAW1(SYS_fchdir, tree), "process confinement failed: fchdir");
@@ -245,7 +248,7 @@ static void enter(void)
     }
 }
 
-static void limit(void)
+static void set_limits(void)
 {
     /* struct rlimit64 of the kernel; ~0 is no limit. */
     struct {
@@ -259,26 +262,26 @@ static void limit(void)
     }
 }
 
-static void become(void)
+static void change_ids(void)
 {
     uint32_t group = 0;
-    if (word.uid != 0) {
-        /* Without it the kernel takes the capabilities away with uid 0, DAC_OVERRIDE included. */
+    if (request.uid != 0) {
+        /* Without it the change of uid 0 drops the capabilities, DAC_OVERRIDE included. */
         long result = RAW5(SYS_prctl, PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
         if (result != -EPERM)
             must(result, "privilege change failed: prctl");
     }
-    /* 0: none; 1: one, perhaps that one; an error: more than one. */
+    /* 0: none; 1: one, perhaps the requested one; an error: more than one. */
     long groups = RAW2(SYS_getgroups, 1, &group);
-    if (orders.may_set_groups && groups != 0 && !(groups == 1 && group == word.gid)) {
-        group = word.gid;
+    if (orders.may_set_groups && groups != 0 && !(groups == 1 && group == request.gid)) {
+        group = request.gid;
         must(RAW2(SYS_setgroups, 1, &group), "privilege change failed: setgroups");
     }
-    must(RAW3(SYS_setresgid, word.gid, word.gid, word.gid), "privilege change failed: setresgid");
-    must(RAW3(SYS_setresuid, word.uid, word.uid, word.uid), "privilege change failed: setresuid");
+    must(RAW3(SYS_setresgid, request.gid, request.gid, request.gid), "privilege change failed: setresgid");
+    must(RAW3(SYS_setresuid, request.uid, request.uid, request.uid), "privilege change failed: setresuid");
 }
 
-static void drop(void)
+static void drop_privileges(void)
 {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
@@ -290,17 +293,17 @@ static void drop(void)
     }
     must(RAW2(SYS_capset, &header, sets), "privilege change failed: capset");
     must(RAW5(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "privilege change failed: prctl");
-    /* Changing ids cleared it. The parent is outside of this pid namespace: its number is 0 here. */
+    /* A change of ids clears it. The parent is outside of this pid namespace: getppid returns 0 while it lives. */
     must(RAW5(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "privilege change failed: prctl");
     if (RAW0(SYS_getppid) != 0)
         leave();
 }
 
-/* Nothing stays open for the program but its streams; closed when it is executed: itself,
- * and where to say that it was not. */
-static void keep_open(void)
+/* Only the standard streams stay open for the program; its own descriptor and the pipe for errors are closed by the
+ * execution. */
+static void close_others(void)
 {
-    /* Only numbers below the limit can be had, whatever was there. */
+    /* dup3 accepts only numbers below RLIMIT_NOFILE. */
     int32_t spare = orders.program == REPORT + 1 ? REPORT + 2 : REPORT + 1;
     if (orders.report != spare)
         must(RAW3(SYS_dup3, orders.report, spare, O_CLOEXEC), "privilege change failed: dup3");
@@ -310,7 +313,7 @@ static void keep_open(void)
     must(RAW3(SYS_dup3, spare, REPORT, O_CLOEXEC), "privilege change failed: dup3");
     orders.report = REPORT;
     if (RAW3(SYS_close_range, REPORT + 1, ~0U, 0) != 0)
-        for (int number = REPORT + 1; number < MOST_OPEN; number++)
+        for (int number = REPORT + 1; number < MAX_OPEN; number++)
             RAW1(SYS_close, number);
 }
 
@@ -324,21 +327,21 @@ static __attribute__((noreturn)) void execute(size_t instructions)
 
 long standby(const void *given, const void *instructions, size_t length, const void *given_ranges, size_t count)
 {
-    if (length > sizeof filter || count > MOST_RANGES)
+    if (length > sizeof filter || count > MAX_RANGES)
         return -ENOSPC;
     if (has_shadow_stack())
         return -ENOTSUP;
     copy(&orders, given, sizeof orders);
     copy(filter, instructions, length);
     copy(ranges, given_ranges, count * sizeof ranges[0]);
-    unhandle();
-    forget(count);
+    reset_handlers();
+    unmap_unused(count);
     if (!receive())
-        leave(); /* not wanted any more */
-    enter();
-    limit();
-    become();
-    drop();
-    keep_open();
+        leave(); /* not needed any more */
+    enter_tree();
+    set_limits();
+    change_ids();
+    drop_privileges();
+    close_others();
     execute(length / sizeof filter[0]);
 }

@@ -1,5 +1,5 @@
 /* Prints "structure.member offset size" for every structure of share.h, the structure's size as member "*", and every
- * number that the Python side repeats as "NAME 0 value". */
+ * constant that the Python side repeats as "NAME 0 value". */
 #include "shim/share.h"
 
 #include <stddef.h>

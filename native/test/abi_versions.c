@@ -1,4 +1,4 @@
-/* Which driver versions rm has tables for: reads one a line, prints "known" or "unknown" for each. */
+/* Whether rm has tables for a driver version: reads one a line, prints "known" or "unknown" for each. */
 #include "rm/rm.h"
 
 #include <stdio.h>

@@ -36,7 +36,6 @@ static inline struct tenant *bare_tenant (struct guard *guard)
 static inline void bare_release (struct tenant *tenant)
 {
     rm_destroy (tenant->rm);
-    books_close (tenant);
     close (tenant->epoll);
 }
 

@@ -1,18 +1,18 @@
 /*
- * cuda_alloc [MAXIMUM [MEBIBYTES]]: how much memory each allocator gives, in pieces of MEBIBYTES (1024), not more than
- * MAXIMUM (8) pieces each. Prints key=value lines: for every allocator how many pieces it gave and the error that ended
- * it (0: none); what was free before and after (in KiB), so that a leak shows.
+ * cuda_alloc [MAXIMUM [MEBIBYTES]]: how much memory each allocator grants, in pieces of MEBIBYTES (1024), not more than
+ * MAXIMUM (8) pieces each. Prints key=value lines: for every allocator the number of pieces and the error that ended it
+ * (0: none); free memory before and after (in KiB), so that a leak shows.
  */
 #include "cuda_api.h"
 
 #include <string.h>
 
-#define MOST 1024
+#define MAX_PIECES 1024
 
 static size_t size;
 static int maximum;
-static CUdeviceptr pointers[MOST];
-static CUmemGenericAllocationHandle handles[MOST];
+static CUdeviceptr pointers[MAX_PIECES];
+static CUmemGenericAllocationHandle handles[MAX_PIECES];
 
 static size_t free_kibibytes (const char *key)
 {
@@ -111,13 +111,13 @@ static void host (void)
         MUST (api.cuMemFreeHost (memory));
 }
 
-/* Many pieces of a few KiB: the driver gives them out of one block. */
+/* Many pieces of a few KiB: the driver sub-allocates them from one block. */
 static void small (void)
 {
     CUresult error = CUDA_SUCCESS;
     int count = 0;
 
-    while (count < MOST && (error = api.cuMemAlloc_v2 (&pointers[count], 1000)) == CUDA_SUCCESS)
+    while (count < MAX_PIECES && (error = api.cuMemAlloc_v2 (&pointers[count], 1000)) == CUDA_SUCCESS)
         count++;
     say ("small", count, error);
     while (count > 0)
@@ -131,7 +131,7 @@ int main (int argc, char **argv)
 
     maximum = argc > 1 ? atoi (argv[1]) : 8;
     size = (size_t) (argc > 2 ? atoi (argv[2]) : 1024) << 20;
-    if (maximum < 0 || maximum > MOST || size == 0)
+    if (maximum < 0 || maximum > MAX_PIECES || size == 0)
         return 2;
     setvbuf (stdout, NULL, _IOLBF, 0);
     cuda_load ();

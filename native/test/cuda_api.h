@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A program that wants others defines this before. */
+/* A program that needs other functions defines this first. */
 #ifndef CUDA_WANTED
 #define CUDA_WANTED(ROW)                                                                                               \
     ROW (cuInit) ROW (cuDeviceGet) ROW (cuCtxCreate_v2) ROW (cuCtxDestroy_v2) ROW (cuCtxSynchronize)                   \
@@ -39,7 +39,7 @@ static void *cuda_symbol (void *library, const char *name)
     return address;
 }
 
-/* Ends the program (status 2) when the library or a function is missing. */
+/* Exits with status 2 when the library or a function is missing. */
 static inline void cuda_load (void)
 {
     void *library = dlopen ("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -52,7 +52,7 @@ static inline void cuda_load (void)
     CUDA_WANTED (CUDA_RESOLVE)
 }
 
-/* Ends the program (status 1) when a call that must succeed did not. */
+/* Exits with status 1 when a call that must succeed failed. */
 #define MUST(call)                                                                                                     \
     do {                                                                                                               \
         CUresult result_ = (call);                                                                                     \

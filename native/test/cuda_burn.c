@@ -1,13 +1,13 @@
 /*
  * cuda_burn SECONDS NANOSECONDS: launches kernels of about NANOSECONDS for SECONDS, both of the GPU's own time
- * (events), and prints how many a second were finished. On a simulated GPU a kernel takes exactly that long alone; on a
- * real one it does a fixed amount of arithmetic, so that only the relation between two runs says something.
+ * (events), and prints the number of finished ones per second. On a simulated GPU a kernel takes exactly that long
+ * alone; on a real one it does a fixed amount of arithmetic, so that only the ratio of two runs is meaningful.
  */
 #include "cuda_api.h"
 
 #include <string.h>
 
-/* Multiplies and adds, each waiting for the one before. */
+/* Multiplications and additions, each dependent on the one before. */
 static const char program[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                               ".visible .entry burn (.param .u64 rounds)\n{\n"
                               "    .reg .u64 %left;\n    .reg .f32 %f, %g;\n    .reg .pred %more, %never;\n"
@@ -18,7 +18,7 @@ static const char program[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                               "    sub.u64 %left, %left, 1;\n"
                               "    setp.ne.u64 %more, %left, 0;\n    @%more bra again;\n"
                               "    setp.eq.f32 %never, %f, 0f00000000;\n    @%never trap;\n    ret;\n}\n";
-/* Rounds of the loop in a microsecond, about (measured on an H200). */
+/* Rounds of the loop in a microsecond, approximately (measured on an H200). */
 #define ROUNDS_A_MICROSECOND 60
 
 static CUfunction load (unsigned long long nanoseconds)
@@ -28,7 +28,7 @@ static CUfunction load (unsigned long long nanoseconds)
     CUfunction function;
 
     snprintf (description, sizeof (description), "sim kernel burn nanoseconds=%llu\n", nanoseconds);
-    /* Only the simulated library takes this. */
+    /* Only the simulated library accepts this image. */
     if (api.cuModuleLoadData (&module, description) != CUDA_SUCCESS)
         MUST (api.cuModuleLoadData (&module, program));
     MUST (api.cuModuleGetFunction (&function, module, "burn"));
@@ -68,7 +68,7 @@ int main (int argc, char **argv)
     unsigned int batch = fitting < 256 ? (unsigned int) fitting : 256;
     MUST (api.cuEventCreate (&start, 0));
     MUST (api.cuEventCreate (&now, 0));
-    launch (function, rounds, 1); /* what the first launch costs is not counted */
+    launch (function, rounds, 1); /* the cost of the first launch is not counted */
     MUST (api.cuCtxSynchronize ());
     MUST (api.cuEventRecord (start, NULL));
     MUST (api.cuEventSynchronize (start));

@@ -1,19 +1,19 @@
 /*
- * cuda_churn SECONDS [MEBIBYTES]: takes and gives back memory all the time, and holds every answer to what it must be.
- * It may use what is free when it begins (nobody else of its share may allocate meanwhile): a piece that fits must be
- * granted, one that does not (by MEBIBYTES more, 64) must be refused with CUDA_ERROR_OUT_OF_MEMORY. Prints key=value
- * lines: grants, refusals, wrongly_refused, wrongly_granted, the first wrong error, the longest call in microseconds,
- * KiB free at start and end. "started=1" comes when it begins.
+ * cuda_churn SECONDS [MEBIBYTES]: allocates and frees memory all the time, and checks every result. It uses the memory
+ * that is free at its start (no other process of its share may allocate meanwhile): a piece that fits must be granted,
+ * one that does not (by MEBIBYTES more, 64) must be refused with CUDA_ERROR_OUT_OF_MEMORY. Prints key=value lines:
+ * grants, refusals, wrongly_refused, wrongly_granted, the first wrong error, the longest call in microseconds, KiB free
+ * at start and end. "started=1" is printed at the begin.
  */
 #include "cuda_api.h"
 
 #include <time.h>
 
-#define MOST 64
+#define MAX_PIECES 64
 #define MIB ((size_t) 1 << 20)
 
-static CUdeviceptr pointers[MOST];
-static size_t sizes[MOST], held;
+static CUdeviceptr pointers[MAX_PIECES];
+static size_t sizes[MAX_PIECES], held;
 static int count;
 static unsigned long long grants, refusals, wrongly_refused, wrongly_granted, longest;
 static int first_wrong;
@@ -55,7 +55,7 @@ static void take_fitting (size_t room, size_t slack, unsigned int *seed)
 {
     size_t size = (size_t) (2 + rand_r (seed) % 63) * 2 * MIB;
 
-    if (count == MOST || held + size + slack > room)
+    if (count == MAX_PIECES || held + size + slack > room)
         return;
     CUresult result = take (&pointers[count], size);
     if (result != CUDA_SUCCESS) {
@@ -117,11 +117,11 @@ int main (int argc, char **argv)
     printf ("start_free_kib=%zu\nstarted=1\n", room >> 10);
     unsigned long long end = now_us () + (unsigned long long) (seconds * 1e6);
     while (now_us () < end) {
-        int dice = rand_r (&seed) % 10;
+        int choice = rand_r (&seed) % 10;
 
-        if (dice == 0)
+        if (choice == 0)
             take_too_much (room, slack);
-        else if (dice < 6)
+        else if (choice < 6)
             take_fitting (room, slack, &seed);
         else if (count > 0)
             give (rand_r (&seed) % count);

@@ -1,6 +1,6 @@
 /*
- * cuda_claims: what a program may expect of libcuda, one claim a line: "ok NAME" or "not ok NAME (line)". Public API
- * only, so that a real driver can be held to the same claims as the simulated one.
+ * cuda_claims: behaviour of libcuda that programs depend on, one claim a line: "ok NAME" or "not ok NAME (line)".
+ * Public API only, so that a real driver can be held to the same claims as the simulated one.
  */
 #define CUDA_WANTED(ROW)                                                                                               \
     ROW (cuInit) ROW (cuDeviceGet) ROW (cuDeviceGetUuid) ROW (cuDeviceTotalMem_v2) ROW (cuCtxCreate_v2)                \
@@ -136,7 +136,7 @@ static void pools_and_graphs (void)
     CLAIM ("pools-grow-by-32-mib", before - unused () >= 128 * MIB && before - unused () <= 136 * MIB);
     MUST (api.cuMemFreeAsync (pointer, NULL));
     MUST (api.cuStreamSynchronize (NULL));
-    size_t after = unused (); /* a real pool keeps something of its own */
+    size_t after = unused (); /* a real pool has an overhead */
     CLAIM ("pools-give-back-at-a-synchronisation", before - after <= 8 * MIB);
     MUST (api.cuDeviceGetDefaultMemPool (&pool, device));
     MUST (api.cuMemPoolSetAttribute (pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
@@ -153,7 +153,7 @@ static void pools_and_graphs (void)
     CLAIM ("capturing-streams-cannot-be-waited-for",
            api.cuStreamSynchronize (stream) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     CUresult ended = api.cuStreamEndCapture (stream, &graph);
-    if (ended == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) /* a real driver: what was tried above spoils the capture */
+    if (ended == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) /* a real driver: the failed call above invalidates the capture */
         return;
     MUST (ended);
     MUST (api.cuGraphInstantiateWithFlags (&ready, graph, 0));
@@ -194,7 +194,7 @@ static void other_memory (void)
     MUST (api.cuMemFree_v2 (pointer));
 }
 
-/* A process started anew opens this one's memory. */
+/* A new process (exec) opens this one's memory. */
 static void other_process (const char *self)
 {
     CUdeviceptr pointer = 0;

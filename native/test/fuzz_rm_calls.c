@@ -134,7 +134,7 @@ static void host_note (void *context, enum rm_reason reason, uint32_t number)
 
 static const struct rm_host fuzz_host = {
     host_allocate, host_release,   host_ioctl,     host_find_gpu, host_reserve, host_refund, host_charge,
-    host_numbers,  host_file_of,   host_timeslice, host_is_own,   host_changed, host_note, NULL,
+    host_numbers,  host_file_of,   host_timeslice, host_is_own,   host_changed, host_note,
 };
 
 static const uint32_t classes[] = {0x40, 0x41, 0x80, 0x2080, 0xa06c, 0xc86f, 0x3e, 0xf8, 0xcbc0, 0x71, 0x90f1, 0xc2};

@@ -1,4 +1,4 @@
-/* A manager in this process, with calls that look like a tenant's. Addresses are this process's own; 16 is bad. */
+/* A manager in the test's process, called as by a tenant. Addresses are those of this process; 16 is unreadable. */
 #ifndef NVC_TEST_MANAGER_BED_H
 #define NVC_TEST_MANAGER_BED_H
 
@@ -13,7 +13,7 @@
 #define DEVICE UINT32_C (0x5c000001)
 #define SUBDEVICE UINT32_C (0x5c000002)
 
-/* A task: who it is, and what its descriptors are open on. */
+/* A task: its pid, and the files of its descriptors. */
 struct task {
     uint32_t process;
     bool privileged;
@@ -54,7 +54,7 @@ static inline uint32_t bed_process (void *context)
     return ((const struct task *) context)->process;
 }
 
-/* Odd tasks do not see even ones. */
+/* Even tasks are not visible to odd ones (pid namespaces). */
 static inline uint32_t bed_show (void *context, uint32_t process)
 {
     return ((const struct task *) context)->process % 2 == 1 && process % 2 == 0 ? 0 : process;
@@ -78,7 +78,7 @@ static inline int bed_ioctl (struct manager_file *file, uint32_t request, void *
     return manager_ioctl (file, &caller, request, (uint64_t) (uintptr_t) argument);
 }
 
-/* Two GPUs with 16 GiB, of which one is reserved; the clock stands still. */
+/* Two GPUs with 16 GiB, of which one is reserved; the clock is manual. */
 static inline void bed_start (void)
 {
     memset (&bed_machine, 0, sizeof (bed_machine));
@@ -127,7 +127,7 @@ struct free_call {
 #define CONTROL _IOWR ('F', 0x2A, struct control_call)
 #define FREE _IOWR ('F', 0x29, struct free_call)
 
-/* The status; 0xfffff when the ioctl itself failed. */
+/* Returns the status; 0xfffff: the ioctl itself failed. */
 static inline uint32_t bed_alloc (struct manager_file *file, uint32_t client, uint32_t parent, uint32_t object,
                                   uint32_t class_number, void *params)
 {
@@ -159,7 +159,7 @@ static inline uint32_t bed_free (struct manager_file *file, uint32_t client, uin
     return bed_ioctl (file, FREE, &call) == 0 ? call.status : 0xfffff;
 }
 
-/* A client with a device and a subdevice of a GPU; its handle. */
+/* A client with a device and a subdevice of a GPU; returns its handle. */
 static inline uint32_t bed_client (struct manager_file *file, uint32_t gpu)
 {
     struct alloc call = { .class_number = 0 };
@@ -172,7 +172,7 @@ static inline uint32_t bed_client (struct manager_file *file, uint32_t gpu)
     return call.object;
 }
 
-/* Video memory; the rounded size goes to `size`. */
+/* Allocates video memory; writes the rounded size to `size`. */
 static inline uint32_t bed_memory (struct manager_file *file, uint32_t client, uint32_t object, uint64_t *size)
 {
     uint8_t params[128] = { 0 };

@@ -60,6 +60,7 @@ int main (void)
 
     tenant = bare_tenant (&guard);
     guard.truth = (struct truth *) &guard;
+    guard.has_truth = true;
     pthread_mutex_lock (&tenant->lock);
     tenant->limits.gpu_count = 1;
     tenant->limits.gpus[0].memory = 10 * MIB;

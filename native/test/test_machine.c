@@ -1,4 +1,4 @@
-/* The reader of machine descriptions: what it takes, what it refuses and with which words. */
+/* The parser of machine descriptions: valid ones, invalid ones and their messages. */
 #include "machine.h"
 #include "tap.h"
 
@@ -16,7 +16,7 @@ static struct machine machine;
 static bool good (const char *text)
 {
     char problem[128];
-    /* An exact heap copy, so that the address sanitizer sees a read behind the end. */
+    /* An exact heap copy, so that the address sanitizer detects a read past the end. */
     size_t size = strlen (text);
     char *copy = malloc (size + 1);
     bool result;

@@ -1,4 +1,4 @@
-/* The simulated manager's UVM: address ranges with the resource manager's memory mapped into them. */
+/* The simulated manager's UVM: external ranges with the resource manager's memory mapped into them. */
 #include "manager_bed.h"
 #include "tap.h"
 
@@ -9,7 +9,7 @@ static struct manager_file *control, *uvm;
 static uint32_t client;
 static uint8_t gpu_uuid[16] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0 };
 
-/* A call of UVM whose struct begins with a range; its status. */
+/* A call of UVM whose struct begins with a range; returns its status. */
 static uint32_t of_range (uint32_t number, uint64_t base, uint64_t length)
 {
     struct {
@@ -47,8 +47,8 @@ static uint32_t map (uint64_t base, uint64_t length, uint64_t offset, uint32_t m
 
 enum { PRIVATE = 16, OWNED = 24, DUPLICATED = 32 };
 
-/* What GET_PID_INFO says of a process. */
-static uint64_t told (struct manager_file *file, uint32_t asking, uint32_t process, size_t of)
+/* GET_PID_INFO of a process. */
+static uint64_t reported (struct manager_file *file, uint32_t asking, uint32_t process, size_t of)
 {
     static uint8_t params[14408];
     uint64_t bytes;
@@ -75,22 +75,22 @@ static void kept (void)
 {
     of_range (73, BASE, GIB);
     bed_take (control, client, 1, GIB);
-    tap_ok (told (control, client, 100, PRIVATE) == GIB && told (control, client, 100, OWNED) == 0,
+    tap_ok (reported (control, client, 100, PRIVATE) == GIB && reported (control, client, 100, OWNED) == 0,
             "memory with one handle is private");
     tap_ok (map (BASE, GIB, 0, 1) == 0, "memory is mapped");
     tap_ok (bed_used (0) == GIB, "which is no more memory");
-    tap_ok (told (control, client, 100, PRIVATE) == 0 && told (control, client, 100, OWNED) == GIB,
+    tap_ok (reported (control, client, 100, PRIVATE) == 0 && reported (control, client, 100, OWNED) == GIB,
             "its owner shares it with UVM");
     bed_free (control, client, 1);
     tap_ok (bed_used (0) == GIB, "it stays when its handle is freed");
-    tap_ok (told (control, client, 100, PRIVATE) + told (control, client, 100, OWNED) +
-                    told (control, client, 100, DUPLICATED) ==
+    tap_ok (reported (control, client, 100, PRIVATE) + reported (control, client, 100, OWNED) +
+                    reported (control, client, 100, DUPLICATED) ==
                 0,
-            "and no process is said to have it");
+            "and is reported for no process");
     tap_ok (of_range (34, BASE, GIB) == 0 && bed_used (0) == 0, "until UVM's range is freed");
 }
 
-/* Who holds a duplicate can tell by it whether UVM has let go. */
+/* The owner of a duplicate can detect by it whether UVM has released the memory. */
 static void asked (void)
 {
     struct {
@@ -114,13 +114,13 @@ static void asked (void)
     bed_task.process = 200;
     bed_ioctl (other, (uint32_t) _IOC (3U, 'F', 0x34, sizeof (call)), &call);
     tap_ok (share.status == 0 && call.status == 0, "another client may duplicate what was shared with it");
-    tap_ok (told (other, call.client, 200, DUPLICATED) == GIB, "it has a duplicate");
+    tap_ok (reported (other, call.client, 200, DUPLICATED) == GIB, "it has a duplicate");
     bed_free (control, client, 1);
-    tap_ok (told (other, call.client, 200, PRIVATE) == 0 &&
-                told (other, call.client, 200, OWNED) + told (other, call.client, 200, DUPLICATED) == GIB,
+    tap_ok (reported (other, call.client, 200, PRIVATE) == 0 &&
+                reported (other, call.client, 200, OWNED) + reported (other, call.client, 200, DUPLICATED) == GIB,
             "which is not private while UVM has one too");
     of_range (34, BASE, GIB);
-    tap_ok (told (other, call.client, 200, PRIVATE) == GIB, "and is once it has not");
+    tap_ok (reported (other, call.client, 200, PRIVATE) == GIB, "and is once it has not");
     bed_task.process = 100;
     manager_release (other);
 }
@@ -132,9 +132,9 @@ static void parts (void)
     bed_take (control, client, 2, 2 * MIB);
     map (BASE, 4 * MIB, 0, 1);
     bed_free (control, client, 1);
-    tap_ok (of_range (66, BASE + MIB, MIB) == 0 && bed_used (0) == 6 * MIB, "memory mapped in part is all there");
+    tap_ok (of_range (66, BASE + MIB, MIB) == 0 && bed_used (0) == 6 * MIB, "memory mapped in part is fully counted");
     tap_ok (map (BASE + 2 * MIB, 2 * MIB, 0, 2) == 0 && bed_used (0) == 6 * MIB, "other memory takes the place of a part");
-    tap_ok (of_range (66, BASE, MIB) == 0 && bed_used (0) == 2 * MIB, "without its last part it goes");
+    tap_ok (of_range (66, BASE, MIB) == 0 && bed_used (0) == 2 * MIB, "without its last part it is freed");
     bed_free (control, client, 2);
     tap_ok (of_range (66, BASE, GIB) == 0 && bed_used (0) == 0, "and all of a range can be unmapped");
     of_range (34, BASE, GIB);
@@ -144,11 +144,11 @@ static void refused (void)
 {
     tap_ok (map (BASE, GIB, 0, 1) == 0x1E, "nothing is mapped outside of a range");
     of_range (73, BASE, GIB);
-    tap_ok (map (BASE, MIB, 0, 99) == 0x33, "nor what is not there");
+    tap_ok (map (BASE, MIB, 0, 99) == 0x33, "nor a missing object");
     bed_take (control, client, 1, 2 * MIB);
     tap_ok (map (BASE, 2 * MIB, MIB, 1) == 0x37, "nor beyond the end of the memory");
     bed_task.process = 101;
-    tap_ok (map (BASE, MIB, 0, 1) == 0x1B, "nor by a process that has not made the client");
+    tap_ok (map (BASE, MIB, 0, 1) == 0x1B, "nor by a process that did not allocate the client");
     bed_task.process = 100;
     gpu_uuid[15] = 1;
     tap_ok (map (BASE, MIB, 0, 1) == 0x26, "nor for a GPU without a registered address space");
@@ -163,7 +163,7 @@ static void endings (void)
 
     memcpy (call, gpu_uuid, 16);
     tap_ok (bed_used (0) == 2 * MIB && bed_ioctl (uvm, 26, call) == 0 && call[4] == 0 && bed_used (0) == 0,
-            "an address space that is unregistered takes its mappings along");
+            "an address space that is unregistered ends its mappings");
     bed_take (control, client, 1, 2 * MIB);
     tap_ok (map (BASE, 2 * MIB, 0, 1) == 0x26, "and has no more");
     call[5] = client;
@@ -171,7 +171,7 @@ static void endings (void)
     bed_ioctl (uvm, 25, call);
     map (BASE, 2 * MIB, 0, 1);
     manager_release (control);
-    tap_ok (bed_used (0) == 2 * MIB, "mapped memory outlives the client");
+    tap_ok (bed_used (0) == 2 * MIB, "mapped memory exists after the end of its client");
     manager_release (uvm);
     tap_ok (bed_used (0) == 0, "and ends with UVM's file");
 }

@@ -1,4 +1,4 @@
-/* The simulated manager's memory: sizes, exhaustion, and everything that ends an allocation. */
+/* The simulated manager's memory: sizes, exhaustion, and all that ends an allocation. */
 #include "manager_bed.h"
 #include "tap.h"
 
@@ -16,18 +16,18 @@ static void sizes (struct manager_file *file, uint32_t client)
     tap_ok (rounded (file, client, (64 << 10) + 1) == 128 << 10, "below 2 MiB the granule is 64 KiB");
     tap_ok (rounded (file, client, 2 * MIB) == 2 * MIB && rounded (file, client, 2 * MIB + 1) == 4 * MIB,
             "from 2 MiB on the granule is 2 MiB");
-    tap_ok (rounded (file, client, 0) == 0, "nothing cannot be allocated");
-    tap_ok (bed_take (file, client, 1, UINT64_MAX) == 0x51 && bed_used (0) == 0, "nor can more than any GPU has");
+    tap_ok (rounded (file, client, 0) == 0, "a size of 0 is refused");
+    tap_ok (bed_take (file, client, 1, UINT64_MAX) == 0x51 && bed_used (0) == 0, "so is more than any GPU has");
 }
 
 static void exhaustion (struct manager_file *file, uint32_t client)
 {
     tap_ok (bed_take (file, client, 1, 15 * GIB) == 0 && bed_used (0) == 15 * GIB,
-            "all but the reserved part is there");
+            "all but the reserved part is available");
     tap_ok (bed_take (file, client, 2, 1) == 0x51, "and not a byte more (status 0x51)");
-    tap_ok (bed_used (0) == 15 * GIB, "what was refused is not counted");
-    tap_ok (bed_free (file, client, 1) == 0 && bed_used (0) == 0, "a freed object gives its memory back");
-    tap_ok (bed_free (file, client, 1) == 0, "what does not exist is free already");
+    tap_ok (bed_used (0) == 15 * GIB, "a refused allocation is not counted");
+    tap_ok (bed_free (file, client, 1) == 0 && bed_used (0) == 0, "a freed object frees its memory");
+    tap_ok (bed_free (file, client, 1) == 0, "free of a missing object succeeds");
 }
 
 static void endings (void)
@@ -38,7 +38,7 @@ static void endings (void)
 
     bed_take (file, client, 1, GIB);
     tap_ok (bed_used (1) == GIB && bed_used (0) == 0, "memory belongs to the GPU of its device");
-    tap_ok (bed_free (file, client, DEVICE) == 0 && bed_used (1) == 0, "a device takes everything below it along");
+    tap_ok (bed_free (file, client, DEVICE) == 0 && bed_used (1) == 0, "a device frees its descendants");
     client = bed_client (file, 1);
     bed_take (file, client, 1, GIB);
     tap_ok (bed_free (file, client, client) == 0 && bed_used (1) == 0, "so does a client");
@@ -76,18 +76,18 @@ static void duplicates (struct manager_file *file, uint32_t client)
     bed_take (file, client, 1, GIB);
     tap_ok (duplicate (file, client, 2, client, 1) == 0 && bed_used (0) == GIB, "a duplicate is no more memory");
     bed_free (file, client, 1);
-    tap_ok (bed_used (0) == GIB, "the memory stays while a duplicate lives");
+    tap_ok (bed_used (0) == GIB, "the memory stays as long as a duplicate");
     bed_free (file, client, 2);
-    tap_ok (bed_used (0) == 0, "and goes with the last one");
+    tap_ok (bed_used (0) == 0, "and ends with the last one");
     bed_take (file, client, 1, GIB);
     bed_task.process = 102;
     uint32_t other = bed_client (second, 0);
-    tap_ok (duplicate (second, other, 2, client, 1) == 0x1B, "another process may not duplicate what was not shared");
+    tap_ok (duplicate (second, other, 2, client, 1) == 0x1B, "another process may not duplicate an unshared object");
     tap_ok (bed_ioctl (file, _IOWR ('F', 0x35, struct share_call), &share) == 0 && share.status == 0 &&
                 duplicate (second, other, 2, client, 1) == 0,
-            "and may once it was");
+            "and may once it is shared");
     bed_free (file, client, 1);
-    tap_ok (bed_used (0) == GIB, "then it keeps it");
+    tap_ok (bed_used (0) == GIB, "then its duplicate holds the memory");
     manager_release (second);
     tap_ok (bed_used (0) == 0, "until it ends");
     bed_task.process = 100;
@@ -116,9 +116,9 @@ static void exports (struct manager_file *file, uint32_t client)
             "an import is another handle on it");
     manager_release (carrier);
     bed_task.descriptors[3] = NULL;
-    tap_ok (bed_used (0) == GIB, "which keeps it when the file is closed");
+    tap_ok (bed_used (0) == GIB, "which holds it when the file is closed");
     bed_free (file, client, 7);
-    tap_ok (bed_used (0) == 0, "and then there is nothing left of it");
+    tap_ok (bed_used (0) == 0, "and then it is freed");
     in[0] = 5;
     tap_ok (bed_control (file, client, client, 0x3d0c, in, 652) == 0x1F, "a descriptor of something else is refused");
 }
@@ -133,9 +133,9 @@ static void managed (void)
             "managed memory that lies on a GPU is used there");
     call.bytes = (int64_t) (15 * GIB);
     tap_ok (bed_ioctl (file, SIM_RESIDENT, &call) == 0 && call.status == 0x51 && bed_used (0) == 3 * MIB,
-            "a full GPU takes none");
+            "a full GPU refuses it");
     manager_release (file);
-    tap_ok (bed_used (0) == 0, "it goes with the open file");
+    tap_ok (bed_used (0) == 0, "it ends with the open file");
 }
 
 static void reports (struct manager_file *file, uint32_t client)
@@ -156,13 +156,13 @@ static void reports (struct manager_file *file, uint32_t client)
     info.entries[4] = 0x09;
     tap_ok (bed_control (file, client, SUBDEVICE, 0x20801303, &info, 1028) == 0 && info.entries[1] == 14 << 20 &&
                 info.entries[3] == 16 << 20 && info.entries[5] == 15 << 20,
-            "free, total and heap are told in KiB by index");
+            "free, total and heap are reported in KiB by index");
     old.list = (uint64_t) (uintptr_t) entry;
     tap_ok (bed_control (file, client, SUBDEVICE, 0x20801301, &old, 16) == 0 && entry[1] == 14 << 20,
-            "the first version tells the same through its list");
+            "the first version reports the same through its list");
     old.list = 16;
     tap_ok (bed_control (file, client, SUBDEVICE, 0x20801301, &old, 16) == 0x1E,
-            "and refuses a list that is not there");
+            "and refuses an unreadable list");
     bed_free (file, client, 1);
 }
 

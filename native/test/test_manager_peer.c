@@ -1,4 +1,4 @@
-/* Registrations with the simulated manager's object for third parties: once each, and how they end. */
+/* Registrations with the simulated manager's object for third-party devices: once each, and how they end. */
 #include "manager_bed.h"
 #include "tap.h"
 
@@ -37,9 +37,9 @@ static void memory (void)
 {
     tap_ok (add (PEER, MEMORY, ADDRESS, 2 * MIB, 0) == 0, "memory is registered");
     tap_ok (add (PEER, MEMORY, ADDRESS, 2 * MIB, 0) == 0x19 && add (PEER, MEMORY, 2 * ADDRESS, MIB, 0) == 0x19,
-            "once, wherever the second one says that it is (0x19)");
+            "once, whatever the address of the second (0x19)");
     tap_ok (drop (PEER, UNREGISTER, MEMORY) == 0 && drop (PEER, UNREGISTER, MEMORY) == 0x57,
-            "and is not any more, once (0x57)");
+            "and unregistered, once (0x57)");
     tap_ok (add (PEER, MEMORY, ADDRESS, 2 * MIB, 0) == 0, "then it may be registered again");
     tap_ok (add_peer (PEER + 0x100) == 0 && add (PEER + 0x100, MEMORY, ADDRESS, 2 * MIB, 0) == 0, "with another object, too");
     bed_free (file, client, MEMORY);
@@ -55,11 +55,11 @@ static void memory (void)
 static void refusals (void)
 {
     tap_ok (add (PEER, 0xdead, ADDRESS, MIB, 0) == 0x33 && add (PEER, SPACE, ADDRESS, MIB, 0) == 0x33,
-            "what is no memory is refused (0x33)");
+            "an object that is no memory is refused (0x33)");
     tap_ok (add (PEER, MEMORY, ADDRESS, 0, 0) == 0x1F && add (PEER, MEMORY, ADDRESS, 4096, 0) == 0x1F &&
                 add (PEER, MEMORY, ADDRESS + 4096, MIB, 0) == 0x1F && add (PEER, MEMORY, ADDRESS, 2 * MIB, MIB) == 0x1F,
-            "so are sizes, places and offsets that do not fit (0x1F)");
-    tap_ok (add (SPACE, MEMORY, ADDRESS, MIB, 0) == 0x56, "another object does not do that (0x56)");
+            "so are sizes, addresses and offsets that do not fit (0x1F)");
+    tap_ok (add (SPACE, MEMORY, ADDRESS, MIB, 0) == 0x56, "another object does not support it (0x56)");
     tap_ok (drop (PEER, UNREGISTER, MEMORY) == 0x57, "nothing of that was registered");
 }
 
@@ -71,11 +71,11 @@ static void spaces (void)
             "an address space is registered, and has a token");
     params[1] = 0;
     tap_ok (bed_control (file, client, PEER, REGISTER_SPACE, params, sizeof (params)) == 0x19 && params[1] == 0,
-            "once: nobody tells the token again");
+            "once: the token is not returned again");
     tap_ok (drop (PEER, UNREGISTER_SPACE, SPACE) == 0 && drop (PEER, UNREGISTER_SPACE, SPACE) == 0x57,
-            "it is taken back once");
+            "it is unregistered once");
     tap_ok (bed_control (file, client, PEER, REGISTER_SPACE, params, sizeof (params)) == 0 && params[1] != 0,
-            "and registered anew");
+            "and registered again");
 }
 
 int main (void)
@@ -90,9 +90,9 @@ int main (void)
     memory ();
     refusals ();
     spaces ();
-    tap_ok (add (PEER, MEMORY, ADDRESS, MIB, 0) == 0, "what is registered when the file goes");
+    tap_ok (add (PEER, MEMORY, ADDRESS, MIB, 0) == 0, "memory registered at the close of the file");
     manager_release (file);
-    tap_ok (bed_used (0) == 0, "goes with it");
+    tap_ok (bed_used (0) == 0, "ends with it");
     bed_stop ();
     return tap_done ();
 }

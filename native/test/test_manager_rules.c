@@ -1,4 +1,4 @@
-/* Who may do what with the simulated manager, and how it refuses. */
+/* The simulated manager's permissions, checks and statuses. */
 #include "manager_bed.h"
 #include "tap.h"
 
@@ -10,7 +10,7 @@ static void clients (struct manager_file *file, uint32_t client)
     struct alloc named = { .object = 0xc1d00777 };
 
     tap_ok (client >> 16 == 0xc1d0, "the manager chooses a client's handle");
-    tap_ok (bed_ioctl (file, ALLOC, &named) == 0 && named.status == 0x1F, "nobody else does");
+    tap_ok (bed_ioctl (file, ALLOC, &named) == 0 && named.status == 0x1F, "a caller cannot");
     tap_ok (bed_take (other, client, 1, GIB) == 0x23, "another open file may not use it (0x23)");
     tap_ok (bed_free (other, client, client) == 0x23 && bed_client (file, 0) != client, "nor free it");
     manager_release (other);
@@ -21,30 +21,31 @@ static void objects (struct manager_file *file, uint32_t client)
     uint32_t group[32] = { 0, 0, 0, 1, 0 }, device[14] = { 7 };
     struct alloc call = { .client = client, .parent = client, .class_number = 0x80 };
 
-    tap_ok (bed_take (file, client, SUBDEVICE, GIB) == 0x19, "a handle that is taken is refused");
+    tap_ok (bed_take (file, client, SUBDEVICE, GIB) == 0x19, "a used handle is refused");
     tap_ok (bed_alloc (file, client, client, 9, 0x40, group) == 0x36, "a parent of the wrong kind is refused");
     tap_ok (bed_alloc (file, client, 0xdead, 9, 0x90F1, NULL) == 0x36, "so is one that does not exist");
     tap_ok (bed_alloc (file, client, client, 9, 0x80, device) == 0x1F, "there is no eighth GPU");
     tap_ok (bed_ioctl (file, ALLOC, &call) == 0 && call.status == 0 && call.object != 0, "a handle of 0 is chosen");
     tap_ok (bed_alloc (file, client, DEVICE, 9, 0x1234, NULL) == 0x22, "an unknown class is refused (0x22)");
-    tap_ok (bed_alloc (file, client, DEVICE, 9, 0x73, NULL) == 0x56, "a GPU without displays says so (0x56)");
-    tap_ok (bed_control (file, client, SUBDEVICE, 0x2080ffff, group, 4) == 0x56, "so does an unknown control");
+    tap_ok (bed_alloc (file, client, DEVICE, 9, 0x73, NULL) == 0x56,
+            "a display class on a GPU without displays is unsupported (0x56)");
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x2080ffff, group, 4) == 0x56, "so is an unknown control");
     tap_ok (bed_control (file, client, 0xdead, 0x2080014a, group, 4) == 0x33, "a control needs its object (0x33)");
     tap_ok (bed_control (file, client, SUBDEVICE, 0x20801303, group, 4) == 0x1F, "and parameters of its size (0x1F)");
     for (uint32_t i = 0, parent = client; i < 100000; parent = 0x10000 + i++)
         bed_alloc (file, client, parent, 0x10000 + i, 0x79, NULL);
-    tap_ok (bed_free (file, client, 0x10000) == 0, "a tree may be as deep as it likes");
+    tap_ok (bed_free (file, client, 0x10000) == 0, "a tree may have any depth");
 }
 
 static void privileges (struct manager_file *file, uint32_t client)
 {
     uint8_t params[8] = { 0 };
 
-    tap_ok (bed_alloc (file, client, DEVICE, 9, 0xC2, NULL) == 0x1B, "physical memory is for administrators (0x1B)");
-    tap_ok (bed_control (file, client, SUBDEVICE, 0x20801110, params, 8) == 0x1B, "so are some controls");
+    tap_ok (bed_alloc (file, client, DEVICE, 9, 0xC2, NULL) == 0x1B, "physical memory needs CAP_SYS_ADMIN (0x1B)");
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x20801110, params, 8) == 0x1B, "so do some controls");
     bed_task.privileged = true;
     tap_ok (bed_alloc (file, client, DEVICE, 9, 0xC2, NULL) == 0 && bed_used (0) == 0,
-            "who get it, and it is no new memory");
+            "with which it is allocated, and it is no new memory");
     bed_task.privileged = false;
 }
 
@@ -54,18 +55,18 @@ static void pointers (struct manager_file *file, uint32_t client)
         .client = client, .parent = DEVICE, .object = 9, .class_number = 0x40, .params = 16, .params_size = 128
     };
 
-    tap_ok (bed_ioctl (file, ALLOC, (void *) 16) == -EFAULT, "a struct that is not there is EFAULT");
+    tap_ok (bed_ioctl (file, ALLOC, (void *) 16) == -EFAULT, "an unreadable struct is EFAULT");
     tap_ok (bed_ioctl (file, ALLOC, &call) == 0 && call.status == 0x1E,
-            "parameters that are not there are status 0x1E");
+            "unreadable parameters are status 0x1E");
     call.params = 0;
     tap_ok (bed_ioctl (file, ALLOC, &call) == 0 && call.status == 0x1F, "and missing ones 0x1F");
     tap_ok (bed_ioctl (file, _IOWR ('F', 0x2B, uint64_t), &call) == -EINVAL, "another size is EINVAL");
     tap_ok (bed_ioctl (file, _IOC (_IOC_READ, 'x', 0x2B, sizeof (call)), &call) == 0 && call.status == 0x1F,
-            "type byte and direction are nobody's business");
+            "the driver ignores type byte and direction");
     tap_ok (bed_ioctl (file, _IOWR ('F', 0x2C, struct alloc), &call) == -EINVAL, "an unknown escape is EINVAL");
 }
 
-/* rmapi_deprecated_control.c: some structs are read whole, and pointers in them followed, whatever size is said. */
+/* rmapi_deprecated_control.c: some structs are read whole, and their pointers dereferenced, whatever size is given. */
 static void deprecated (struct manager_file *file, uint32_t client)
 {
     char text[3][64] = { "" };
@@ -73,15 +74,15 @@ static void deprecated (struct manager_file *file, uint32_t client)
     uint8_t table[5] = { 0 };
 
     tap_ok (bed_control (file, client, client, 0x101, version, 0) == 0 && strcmp (text[2], bed_machine.driver) == 0,
-            "the driver's version is told to params of any size");
+            "the driver's version is written to params of any size");
     version[2] = 16;
-    tap_ok (bed_control (file, client, client, 0x101, version, 40) == 0x3A, "an address that is not there is 0x3A");
+    tap_ok (bed_control (file, client, client, 0x101, version, 40) == 0x3A, "an unwritable address is 0x3A");
     version[2] = 0;
     tap_ok (bed_control (file, client, client, 0x101, version, 40) == 0 && version[0] == strlen (bed_machine.driver) + 1,
-            "without one of the addresses the length is told");
-    tap_ok (bed_control (file, client, DEVICE, 0x801b01, caps, 4) == 0x1E, "a list that is not there is 0x1E");
+            "without one of the addresses the length is returned");
+    tap_ok (bed_control (file, client, DEVICE, 0x801b01, caps, 4) == 0x1E, "an unreadable list is 0x1E");
     caps[1] = (uintptr_t) table;
-    tap_ok (bed_control (file, client, DEVICE, 0x801b01, caps, 16) == 0 && table[4] != 0, "one that is there is written");
+    tap_ok (bed_control (file, client, DEVICE, 0x801b01, caps, 16) == 0 && table[4] != 0, "a readable one is written");
 }
 
 static void processes (struct manager_file *file, uint32_t client)
@@ -112,10 +113,10 @@ static void processes (struct manager_file *file, uint32_t client)
     info.entries[2].pid = 104;
     tap_ok (bed_control (file, client, SUBDEVICE, 0x2080018e, &info, 14408) == 0 && info.entries[0].memory[0] == GIB &&
                 info.entries[1].memory[0] == 2 * GIB && info.entries[2].result == 0x57,
-            "memory is told by who allocated it");
+            "memory is reported by allocating process");
     bed_task.process = 101;
     tap_ok (bed_control (file, client, SUBDEVICE, 0x2080018d, pids, 3812) == 0 && pids[2] == 0,
-            "who does not see a process is not told of it");
+            "a process in another pid namespace is not reported");
     bed_task.process = 100;
     bed_free (file, client, 1);
     manager_release (second);
@@ -128,18 +129,18 @@ static void managed_node (struct manager_file *file, uint32_t client)
     uint32_t space[8] = { 0 }, params[14] = { 0 };
 
     tap_ok (bed_ioctl (node, 38, call) == 0 && call[4] == 0x40,
-            "the node of managed memory wants to be initialised first");
+            "the UVM node must be initialised first");
     tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0, "which can be done");
-    tap_ok (bed_ioctl (node, 37, call) == 0 && call[9] == 0x12, "a GPU that nobody has cannot be registered (0x12)");
+    tap_ok (bed_ioctl (node, 37, call) == 0 && call[9] == 0x12, "a GPU that does not exist cannot be registered (0x12)");
     memcpy (call, (const uint8_t[]){ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 1 }, 16);
     tap_ok (bed_ioctl (node, 37, call) == 0 && call[9] == 0, "by its UUID it can");
     memcpy (space, call, 16);
     space[5] = client;
     space[6] = 0x90;
-    tap_ok (bed_ioctl (node, 25, space) == 0 && space[7] == 0x33, "an address space that is not there cannot be registered");
+    tap_ok (bed_ioctl (node, 25, space) == 0 && space[7] == 0x33, "a missing address space cannot be registered");
     bed_alloc (file, client, DEVICE, 0x90, 0x90F1, params);
     bed_task.process = 102;
-    tap_ok (bed_ioctl (node, 25, space) == 0 && space[7] == 0x1B, "nor by a process that its client is not of");
+    tap_ok (bed_ioctl (node, 25, space) == 0 && space[7] == 0x1B, "nor by a process that does not own its client");
     bed_task.process = 100;
     tap_ok (bed_ioctl (node, 25, space) == 0 && space[7] == 0, "its own process can, whatever descriptor it names");
     tap_ok (bed_ioctl (node, 12345, call) == -EINVAL, "an unknown number is EINVAL");
@@ -147,7 +148,7 @@ static void managed_node (struct manager_file *file, uint32_t client)
     manager_release (node);
 }
 
-/* What a new file says of ordinary memory when it is initialised with these flags; 2: it was refused. */
+/* PAGEABLE_MEM_ACCESS of a new file that is initialised with these flags; 2: it was refused. */
 static uint32_t pageable (enum machine_pageable kind, uint64_t flags)
 {
     struct manager_file *node = manager_open (bed, MANAGER_UVM, 0);
@@ -176,16 +177,16 @@ static void ordinary_memory (void)
     tap_ok (pageable (PAGEABLE_OFF, 0) == 0 && pageable (PAGEABLE_OFF, 1) == 0,
             "ordinary memory stays where it is on most machines");
     tap_ok (pageable (PAGEABLE_HMM, 0) == 1 && pageable (PAGEABLE_HMM, 1) == 0,
-            "with HMM it can go to video memory, but not for a file that wants none of it (flag 1)");
-    tap_ok (pageable (PAGEABLE_ATS, 0) == 1 && pageable (PAGEABLE_ATS, 1) == 1, "with ATS whatever the file wants");
+            "with HMM it can migrate to video memory, but not for a file that disables it (flag 1)");
+    tap_ok (pageable (PAGEABLE_ATS, 0) == 1 && pageable (PAGEABLE_ATS, 1) == 1, "with ATS whatever the file's flag");
     tap_ok (pageable (PAGEABLE_HMM, 2) == 0 && pageable (PAGEABLE_ATS, 2) == 0,
             "and never for a file of several processes (flag 2)");
-    tap_ok (pageable (PAGEABLE_HMM, 4) == 2, "a flag that nobody knows is refused");
+    tap_ok (pageable (PAGEABLE_HMM, 4) == 2, "an unknown flag is refused");
     tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0 && bed_ioctl (node, 0x30000001, call) == 0 &&
                 call[2] == 0,
             "a file can be initialised again in the same way");
     call[0] = 0;
-    tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0x1F, "but in no other (0x1F)");
+    tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0x1F, "but not with other flags (0x1F)");
     manager_release (node);
 }
 
@@ -196,17 +197,17 @@ static void faults (struct manager_file *file, uint32_t client)
     bed_ioctl (file, SIM_FAULT, &fault);
     tap_ok (bed_take (file, client, 1, MIB) == 0 && bed_take (file, client, 2, MIB) == 0x65 &&
                 bed_take (file, client, 3, MIB) == 0,
-            "an ordered fault strikes the n-th call, once");
+            "an injected fault applies to the n-th call, once");
     fault = (struct sim_fault){ .escape = 0xff, .status = 0x0F };
     bed_ioctl (file, SIM_FAULT, &fault);
     tap_ok (bed_take (file, client, 4, MIB) == 0x0F && bed_free (file, client, 1) == 0x0F,
-            "a lost GPU answers everything");
+            "a lost GPU returns its status from every call");
     fault.status = 0;
     bed_ioctl (file, SIM_FAULT, &fault);
-    tap_ok (bed_free (file, client, 1) == 0, "until it is found again");
+    tap_ok (bed_free (file, client, 1) == 0, "until it is restored");
 }
 
-/* Every number with every small size, on every node, on garbage: nothing but an answer may come of it. */
+/* Every number with every small size, on every node, with garbage: each call must return. */
 static void garbage (void)
 {
     static uint8_t head[16384];
@@ -223,7 +224,7 @@ static void garbage (void)
         }
         manager_release (file);
     }
-    tap_ok (strange == 0, "whatever is asked, however large, there is an answer");
+    tap_ok (strange == 0, "every call returns, whatever its number and size");
 }
 
 static void waiting (struct manager_file *file, uint32_t client)
@@ -237,7 +238,7 @@ static void waiting (struct manager_file *file, uint32_t client)
     bed_alloc (file, client, 0x200, 0x201, 0xC86F, channel);
     manager_clock (bed, SIM_CLOCK_REAL, 0);
     bed_ioctl (file, SIM_PROGRESS, &progress);
-    tap_ok (progress.finished == 0 && progress.status == 0, "waiting for work that nobody submits ends in time");
+    tap_ok (progress.finished == 0 && progress.status == 0, "a wait for work that is not submitted ends in time");
     bed_ioctl (file, SIM_SUBMIT, &work);
     progress.timeout_ns = 60000 * MILLISECOND;
     tap_ok (bed_ioctl (file, SIM_PROGRESS, &progress) == 0 && progress.finished == 1 &&
@@ -245,10 +246,10 @@ static void waiting (struct manager_file *file, uint32_t client)
             "in real time, work is waited for until it is done");
     progress.until = 2;
     manager_stop (bed);
-    tap_ok (bed_ioctl (file, SIM_PROGRESS, &progress) == -EINTR, "a manager that ends lets nobody wait");
+    tap_ok (bed_ioctl (file, SIM_PROGRESS, &progress) == -EINTR, "the manager's end ends every wait");
 }
 
-/* A GPU's node that was registered with a control file works with that one's clients, and keeps them. */
+/* A GPU's node that was registered with a control file uses that one's clients, and holds a reference. */
 static void registered (void)
 {
     struct manager_file *control = manager_open (bed, MANAGER_CONTROL, 0), *node = manager_open (bed, MANAGER_GPU, 0);
@@ -269,7 +270,7 @@ static void registered (void)
     tap_ok (bed_ioctl (control, describe, &call) == -EINVAL, "memory of the caller is described on a GPU's node only");
     tap_ok (bed_ioctl (node, describe, &call) == 0 && call.status == 0x23, "which has no clients of its own");
     tap_ok (bed_ioctl (node, join, &descriptor) == 0, "until it is registered with the control file");
-    tap_ok (bed_ioctl (node, describe, &call) == 0 && call.status == 0, "then it works with that one's");
+    tap_ok (bed_ioctl (node, describe, &call) == 0 && call.status == 0, "then it uses that one's");
     tap_ok (bed_ioctl (node, join, &descriptor) == -EINVAL, "a second time it cannot be");
     tap_ok (bed_free (node, client, 0x77) == 0xfffff, "objects are freed on the control file");
     descriptor = 3;
@@ -277,7 +278,7 @@ static void registered (void)
     bed_take (control, client, 1, GIB);
     bed_task.descriptors[2] = bed_task.descriptors[3] = NULL;
     manager_release (control);
-    tap_ok (bed_used (0) == before + GIB, "what the clients have outlives the control file");
+    tap_ok (bed_used (0) == before + GIB, "objects of the clients exist after the close of the control file");
     manager_release (node);
     tap_ok (bed_used (0) == before, "and ends with the node");
 }

@@ -1,4 +1,4 @@
-/* Time on the simulated GPU: shares, their cost, freezing. The clock is moved by hand, so every number is exact. */
+/* Time on the simulated GPU: shares, their cost, freezing. The clock is manual, so every number is exact. */
 #include "manager_bed.h"
 #include "tap.h"
 
@@ -141,7 +141,7 @@ static void tenants (void)
     leave (&many);
     uint64_t before = busy (&one);
     advance (1000 * MILLISECOND);
-    tap_ok (busy (&one) - before > 999 * MILLISECOND, "what a tenant leaves is the others': work conserving");
+    tap_ok (busy (&one) - before > 999 * MILLISECOND, "unused time of a tenant goes to the others: work conserving");
     leave (&one);
 }
 
@@ -158,21 +158,21 @@ static void freezing (void)
     before = busy (&one);
     freeze (&one, false, one.client);
     advance (MILLISECOND);
-    tap_ok (busy (&one) - before == 700000, "and go on again 300 us after they were told to");
+    tap_ok (busy (&one) - before == 700000, "and go on again 300 us after the call");
     freeze (&one, true, one.client);
     freeze (&one, true, one.client);
     freeze (&one, false, one.client);
     advance (10 * MILLISECOND);
     before = busy (&one);
     advance (100 * MILLISECOND);
-    tap_ok (busy (&one) == before, "what was stopped twice and started once is stopped");
+    tap_ok (busy (&one) == before, "a channel stopped twice and started once is stopped");
     freeze (&one, false, one.client);
     freeze (&one, false, one.client);
     freeze (&one, true, one.client);
     advance (10 * MILLISECOND);
     before = busy (&one);
     advance (100 * MILLISECOND);
-    tap_ok (busy (&one) == before, "starting what runs is not kept for later");
+    tap_ok (busy (&one) == before, "a start of a running channel is not counted");
     freeze (&one, false, one.client);
     advance (MILLISECOND);
     give (&two, 0, MILLISECOND, 1000000);
@@ -180,16 +180,16 @@ static void freezing (void)
     advance (100 * MILLISECOND);
     before = busy (&two);
     advance (100 * MILLISECOND);
-    tap_ok (busy (&two) - before == 100 * MILLISECOND, "meanwhile the GPU is the others'");
+    tap_ok (busy (&two) - before == 100 * MILLISECOND, "meanwhile the others have the GPU");
     give (&two, 0, MILLISECOND, 1000000);
-    tap_ok (freeze (&one, true, two.client) == 0, "another open file's client is stopped, too: the driver does not ask");
+    tap_ok (freeze (&one, true, two.client) == 0, "another open file's client is stopped, too: the driver has no check");
     advance (10 * MILLISECOND);
     before = busy (&two);
     advance (100 * MILLISECOND);
-    tap_ok (busy (&two) == before && freeze (&one, false, two.client) == 0, "and nobody computes any more");
-    tap_ok (freeze (&one, false, 0x1234) == 0x23, "a client that is not there is refused (0x23)");
+    tap_ok (busy (&two) == before && freeze (&one, false, two.client) == 0, "and no tenant computes any more");
+    tap_ok (freeze (&one, false, 0x1234) == 0x23, "a missing client is refused (0x23)");
     leave (&one);
-    tap_ok (busy (&two) > 0, "who leaves while stopped leaves nothing behind");
+    tap_ok (busy (&two) > 0, "a tenant that ends while stopped leaves nothing behind");
     leave (&two);
 }
 
@@ -213,7 +213,7 @@ static void exactness (void)
 {
     uint64_t whole = history (5000 * MILLISECOND);
 
-    tap_ok (whole == history (MILLISECOND / 10), "what happens does not depend on how often somebody looks");
+    tap_ok (whole == history (MILLISECOND / 10), "the result does not depend on the number of queries");
     struct tenant one = arrive (1, 1), two = arrive (1, 1);
     give (&one, 0, 1, UINT64_MAX / 4);
     give (&two, 0, 1, UINT64_MAX / 4);

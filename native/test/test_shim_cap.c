@@ -1,4 +1,4 @@
-/* Caps and weights: pure arithmetic, on a clock that the test turns. */
+/* Caps and weights: pure arithmetic, on the test's own clock. */
 #include "shim/cap.h"
 #include "shim/weight.h"
 #include "tap.h"
@@ -18,7 +18,7 @@ struct run {
     uint64_t longest_on, longest_off;
 };
 
-/* Some minutes of a thread that keeps a cap; calls last up to `slowest` ns, and it wakes up to `late` ns late. */
+/* Some minutes of a thread that enforces a cap; calls last up to `slowest` ns, and it wakes up to `late` ns late. */
 static struct run keep (uint32_t share, uint64_t slowest, uint64_t late, uint64_t spikes)
 {
     struct cap cap;
@@ -70,7 +70,7 @@ static void test_shares (void)
 {
     struct run half = keep (500, 700000, 60000, 0);
 
-    tap_ok (keeps_all (0, 0, 0), "every cap from 1 to 99 % is kept within 0.1 points with calls that take no time");
+    tap_ok (keeps_all (0, 0, 0), "every cap from 1 to 99 % is exact within 0.1 points with calls that take no time");
     tap_ok (keeps_all (1200000, 100000, 0), "and with calls of up to 1.2 ms and a thread that wakes late");
     tap_ok (keeps_all (3000000, 2000000, 0), "and with calls of up to 3 ms on a busy machine");
     tap_ok (keeps_all (700000, 100000, 100), "and when one call in a hundred takes 40 ms more");
@@ -96,7 +96,7 @@ static void test_phase (void)
     step = cap_next (&cap);
     tap_ok (step.freeze && step.at + cap.to_freeze / 2 > 1001 * 50000000ull + 14900000 &&
                 step.at + cap.to_freeze / 2 < 1001 * 50000000ull + 15100000,
-            "and lasts its share, calls made early by what they take");
+            "and lasts its share, with calls made early by their duration");
     cap_done (&cap, true, step.at, step.at + 5500000);
     step = cap_next (&cap);
     cap_done (&cap, false, step.at, step.at + 300000);
@@ -113,11 +113,11 @@ static void test_change (void)
     cap_done (&cap, true, 3600000000000u, 3600000500000u);
     step = cap_next (&cap);
     tap_ok (step.at < 3600000500000u + 20000000u * (CAP_MEMORY_PERIODS * 2 + 2),
-            "an hour in which nothing was counted is not paid back");
+            "an hour without accounting gives no credit");
     cap_change (&cap, 20000000, 900, step.at);
     step = cap_next (&cap);
     tap_ok (!step.freeze && step.at <= 3600000500000u + 20000000u * (CAP_MEMORY_PERIODS * 2 + 4),
-            "a new share begins without debts");
+            "a new cap begins with a balance of 0");
 }
 
 static void test_weights (void)
@@ -125,8 +125,8 @@ static void test_weights (void)
     bool order = true;
 
     tap_ok (weight_timeslice (0, 0, PRIORITY_NORMAL, 1) == 0,
-            "a container that says nothing keeps libcuda's timeslice");
-    tap_ok (weight_timeslice (0, 0, PRIORITY_NORMAL, 2) == 1024, "and shares it among its groups");
+            "a container without a weight has libcuda's timeslice");
+    tap_ok (weight_timeslice (0, 0, PRIORITY_NORMAL, 2) == 1024, "and divides it by its groups");
     tap_ok (weight_timeslice (10, 0, PRIORITY_NORMAL, 1) == 2048, "weight 10 is libcuda's timeslice");
     tap_ok (weight_timeslice (30, 0, PRIORITY_NORMAL, 1) == 6144, "weight 30 is three of them");
     tap_ok (weight_timeslice (30, 20, PRIORITY_NORMAL, 1) == 4096,

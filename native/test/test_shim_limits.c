@@ -1,4 +1,4 @@
-/* The limits file: only what is whole and right is believed; a writer never shows half of what it writes. */
+/* The limits file: only a complete and valid one is accepted; a reader never sees half of an update. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -50,16 +50,16 @@ static void test_checks (void)
     } while (0)
     REFUSED (bad.gpu_count = 33, "more GPUs than there is room for are refused, good checksum or not");
     REFUSED (bad.node_count = 65, "and more nodes");
-    REFUSED (memset (bad.driver, '5', 32), "and a version without an end");
+    REFUSED (memset (bad.driver, '5', 32), "and an unterminated version");
     REFUSED (bad.gpus[0].cap = 1001, "and a cap above the whole");
-    REFUSED (bad.gpus[0].priority = 3, "and a priority that has no name");
+    REFUSED (bad.gpus[0].priority = 3, "and an undefined priority");
     REFUSED (bad.version = 2, "and another version of the file");
     bad = good;
     bad.generation = 1;
-    tap_ok (!limits_read (&bad, &copy), "a writer that died in the middle leaves no limits, and nobody waits for long");
+    tap_ok (!limits_read (&bad, &copy), "a writer killed in the middle leaves no limits, and a read ends soon");
 }
 
-/* Bit by bit, as the polynomial is written down. */
+/* Bit by bit, as CRC-32 is defined. */
 static uint32_t plain_checksum (const unsigned char *bytes, size_t size)
 {
     uint32_t sum = ~0u;
@@ -95,7 +95,7 @@ static void test_runs (void)
     memset (bytes, 0, sizeof bytes);
     for (size_t size = 0; size < sizeof bytes; size += 61)
         same &= limits_checksum (bytes, size) == plain_checksum (bytes, size);
-    tap_ok (same, "zeros, in runs of any length and place, count as they should");
+    tap_ok (same, "runs of zeros of any length at any place have the right checksum");
 }
 
 static void test_files (void)
@@ -112,8 +112,8 @@ static void test_files (void)
     tap_ok (ftruncate (descriptor, LIMITS_SIZE + 1) == 0 && !limits_map (path, &there) && there, "a longer one is not");
     unlink (path);
     close (descriptor);
-    tap_ok (!limits_map (path, &there) && !there, "a file that is missing is said to be missing");
-    tap_ok (mkfifo (path, 0600) == 0 && !limits_map (path, &there) && there, "a pipe is not waited for");
+    tap_ok (!limits_map (path, &there) && !there, "a missing file is reported as missing");
+    tap_ok (mkfifo (path, 0600) == 0 && !limits_map (path, &there) && there, "a FIFO does not block");
     unlink (path);
 }
 
@@ -163,7 +163,8 @@ static void test_race (void)
         }
     __atomic_store_n (&stop, 1, __ATOMIC_RELAXED);
     pthread_join (thread, NULL);
-    tap_ok (same && good > 2900, "a reader beside a busy writer sees whole limits only, and nearly always some");
+    tap_ok (same && good > 2900,
+            "a reader concurrent with a busy writer gets complete limits only, and nearly always some");
 }
 
 int main (void)

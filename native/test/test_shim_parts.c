@@ -1,4 +1,4 @@
-/* The shim's small parts: which requests it looks at, its tables of descriptors, its memory. */
+/* Small modules of native/shim: the filter of requests, the tables of descriptors, the allocator. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void test_requests (void)
 
                     const struct rm_escape *escape = node == RM_NODE_UVM ? NULL : rm_abi_escape (abi, low);
 
-                    /* The shim lets through what only a guard forbids. */
+                    /* The preloaded library passes what only the guard forbids. */
                     if (escape && escape->kind == ESCAPE_FORBIDDEN)
                         continue;
                     if (!rm_is_interesting (abi, (enum rm_node) node, request) ||
@@ -41,7 +41,7 @@ static void test_requests (void)
     }
     printf ("# %u of %u versions known, %u requests\n", known, (unsigned) (sizeof versions / sizeof *versions),
             interesting);
-    tap_ok (known >= 4 && interesting > 20 && missed == 0, "every request that rm has a use for is looked at");
+    tap_ok (known >= 4 && interesting > 20 && missed == 0, "every request that rm handles passes the filter");
     tap_ok (!call_may_matter (0x5401) && !call_may_matter (0x541b) && !call_may_matter (0x5413) &&
                 !call_may_matter (0x8912),
             "the usual ones on terminals and sockets are not");
@@ -49,7 +49,7 @@ static void test_requests (void)
             "nor those that share a low byte with an escape");
 }
 
-/* More than there was room for at first, and descriptors that are larger. */
+/* More than the initial tables hold, and larger descriptors. */
 static void test_many (struct files *files)
 {
     enum { MANY = 200 };
@@ -65,13 +65,13 @@ static void test_many (struct files *files)
         names[i] = files_open (files, descriptors[i], RM_NODE_GPU, &gone);
     }
     for (int i = 0; i < MANY; i++)
-        known &= names[i] && files_may_know (files, descriptors[i]) &&
+        known &= names[i] && files_may_track (files, descriptors[i]) &&
                  files_descriptor (files, names[i]) == descriptors[i] &&
                  files_open (files, descriptors[i], RM_NODE_GPU, &gone) == names[i];
-    tap_ok (known && descriptors[MANY - 1] >= (int) FILES_FIRST_DESCRIPTORS && MANY > FILES_FIRST,
-            "more open files than most programs have are known by their names");
+    tap_ok (known && descriptors[MANY - 1] >= (int) FILES_INITIAL_DESCRIPTORS && MANY > FILES_INITIAL,
+            "more open files than most programs have are tracked by their ids");
     for (int i = 0; i < MANY; i++) {
-        ended &= files_close (files, descriptors[i]) == names[i] && !files_may_know (files, descriptors[i]);
+        ended &= files_close (files, descriptors[i]) == names[i] && !files_may_track (files, descriptors[i]);
         close (descriptors[i]);
     }
     tap_ok (ended, "and each ends by itself");
@@ -80,39 +80,39 @@ static void test_many (struct files *files)
 static void test_files (void)
 {
     struct files files = { 0 };
-    struct files_room room = { 0 };
+    struct files_initial room = { 0 };
     uint64_t gone, first, second;
     int one = open ("/dev/null", O_RDWR), other = open ("/dev/null", O_RDWR), copy;
 
-    tap_ok (!files_may_know (&files, one), "nothing is known before a driver node is seen");
+    tap_ok (!files_may_track (&files, one), "nothing is tracked before a driver node is opened");
     files_begin (&files, &room);
-    tap_ok (!files_may_know (&files, one) && !files_may_know (&files, -1) &&
-                !files_may_know (&files, 1 << 30),
+    tap_ok (!files_may_track (&files, one) && !files_may_track (&files, -1) &&
+                !files_may_track (&files, 1 << 30),
             "nor of descriptors that cannot be");
     first = files_open (&files, one, RM_NODE_CONTROL, &gone);
     second = files_open (&files, other, RM_NODE_CONTROL, &gone);
     tap_ok (first && second && first != second && !gone, "two open files of a node are two");
-    tap_ok (files_open (&files, one, RM_NODE_CONTROL, &gone) == first, "a file keeps its name");
+    tap_ok (files_open (&files, one, RM_NODE_CONTROL, &gone) == first, "a file keeps its id");
     copy = dup (one);
     files_duplicate (&files, one, copy);
     tap_ok (files_close (&files, one) == 0 && files_descriptor (&files, first) == copy,
             "a file lives as long as a duplicate does");
     close (one);
-    tap_ok (files_open (&files, copy, RM_NODE_CONTROL, &gone) == first, "under the same name");
+    tap_ok (files_open (&files, copy, RM_NODE_CONTROL, &gone) == first, "with the same id");
     one = fcntl (copy, F_DUPFD, 900);
-    tap_ok (files_close (&files, copy) == 0, "also when the duplicate is one that nobody told of");
+    tap_ok (files_close (&files, copy) == 0, "also when the duplicate is not tracked");
     close (copy);
     tap_ok (files_descriptor (&files, first) == one && files_open (&files, one, RM_NODE_CONTROL, &gone) == first,
             "which is found (kcmp)");
     tap_ok (files_close (&files, one) == first && files_descriptor (&files, first) == -1, "the last one ends it");
     close (one);
     one = open ("/dev/null", O_RDWR);
-    tap_ok (files_open (&files, one, RM_NODE_CONTROL, &gone) != first, "a later file has another name");
+    tap_ok (files_open (&files, one, RM_NODE_CONTROL, &gone) != first, "a later file has another id");
     tap_ok (files_open (&files, other, RM_NODE_UVM, &gone) != second && gone == second,
-            "a descriptor that became another node's behind our back ends its file");
+            "a descriptor that was reused for another node ends its file");
     test_many (&files);
-    files_forget (&files);
-    tap_ok (!files_may_know (&files, one) && !files_may_know (&files, other), "a child knows nothing");
+    files_clear (&files);
+    tap_ok (!files_may_track (&files, one) && !files_may_track (&files, other), "a child tracks nothing");
     close (one);
     close (other);
 }

@@ -1,4 +1,4 @@
-/* Who is told that managed memory was refused: each thread of many, once. */
+/* Refusals of managed memory: each of many threads takes its own, once. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -7,35 +7,35 @@
 #include "shim/refused.h"
 #include "tap.h"
 
-enum { MOST = REFUSED_THREADS + 44 };
+enum { MAX_THREADS = REFUSED_THREADS + 44 };
 
 static pthread_barrier_t barrier;
-static atomic_int told, told_twice, told_nothing;
+static atomic_int taken, taken_twice, taken_before;
 
 static void meet (void)
 {
     pthread_barrier_wait (&barrier);
 }
 
-/* All are refused, then all ask: so nobody's entry may take another's place. */
+/* All are refused, then all take their refusal: no entry may replace another one. */
 static void *refused (void *nothing)
 {
     meet ();
     if (refused_take ())
-        told_nothing++;
+        taken_before++;
     meet ();
     refused_set ((uint32_t) gettid ());
     refused_set ((uint32_t) gettid ());
     meet ();
-    told += refused_take ();
-    told_twice += refused_take ();
+    taken += refused_take ();
+    taken_twice += refused_take ();
     meet ();
     return nothing;
 }
 
 static pid_t silent_thread;
 
-/* Ends without asking. */
+/* Ends without taking its refusal. */
 static void *silent (void *nothing)
 {
     silent_thread = gettid ();
@@ -43,7 +43,7 @@ static void *silent (void *nothing)
     return nothing;
 }
 
-/* Until the kernel does not know it any more, which is later than it can be joined. */
+/* Waits until the thread id is unused, which is later than pthread_join returns. */
 static void silently (void)
 {
     pthread_t thread;
@@ -55,13 +55,13 @@ static void silently (void)
         usleep (100);
 }
 
-/* How many of that many threads were told. */
-static int threads_told (unsigned count)
+/* How many of `count` threads took a refusal. */
+static int threads_taken (unsigned count)
 {
-    pthread_t threads[MOST];
+    pthread_t threads[MAX_THREADS];
     pthread_attr_t small;
 
-    told = told_twice = told_nothing = 0;
+    taken = taken_twice = taken_before = 0;
     pthread_attr_init (&small);
     pthread_attr_setstacksize (&small, 64u << 10);
     pthread_barrier_init (&barrier, NULL, count);
@@ -72,29 +72,29 @@ static int threads_told (unsigned count)
         pthread_join (threads[i], NULL);
     pthread_barrier_destroy (&barrier);
     pthread_attr_destroy (&small);
-    return told;
+    return taken;
 }
 
 int main (void)
 {
     bool all = true;
 
-    tap_ok (!refused_take (), "nobody was refused");
+    tap_ok (!refused_take (), "there is no refusal at first");
     refused_set ((uint32_t) gettid ());
-    tap_ok (refused_take () && !refused_take (), "who was refused is told once");
+    tap_ok (refused_take () && !refused_take (), "a refusal is taken once");
     for (int round = 0; round < 50; round++)
-        all = all && threads_told (8) == 8 && !told_twice;
-    tap_ok (all, "eight threads that are refused at once are told, each once");
-    tap_ok (threads_told (REFUSED_THREADS) == REFUSED_THREADS && !told_twice && !told_nothing,
-            "so are as many as there are entries");
-    tap_ok (threads_told (MOST) == REFUSED_THREADS && !told_twice && !told_nothing,
+        all = all && threads_taken (8) == 8 && !taken_twice;
+    tap_ok (all, "eight threads that are refused at once take their refusals, each once");
+    tap_ok (threads_taken (REFUSED_THREADS) == REFUSED_THREADS && !taken_twice && !taken_before,
+            "so do as many as there are entries");
+    tap_ok (threads_taken (MAX_THREADS) == REFUSED_THREADS && !taken_twice && !taken_before,
             "of more threads as many as there are entries");
-    tap_ok (threads_told (8) == 8 && !told_nothing, "which are free again then");
+    tap_ok (threads_taken (8) == 8 && !taken_before, "which are free again then");
     silently ();
-    tap_ok (threads_told (REFUSED_THREADS) == REFUSED_THREADS && !told_twice,
+    tap_ok (threads_taken (REFUSED_THREADS) == REFUSED_THREADS && !taken_twice,
             "one more takes the entry of the thread that has ended");
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < MAX_THREADS; i++)
         silently ();
-    tap_ok (threads_told (8) == 8 && !told_twice, "entries of threads that have ended are used again");
+    tap_ok (threads_taken (8) == 8 && !taken_twice, "entries of threads that have ended are used again");
     return tap_done ();
 }

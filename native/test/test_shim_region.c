@@ -1,4 +1,4 @@
-/* Admission among real processes: exact at the limit, and whole again whoever is killed wherever. */
+/* Admission among real processes: exact at the limit, and consistent after a kill at any point. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -58,7 +58,7 @@ static uint64_t used (void)
     return sum;
 }
 
-/* Has this process a descriptor of the file? */
+/* Whether this process has a descriptor of the file. */
 static bool has_open (const char *name)
 {
     struct stat wanted, found;
@@ -81,31 +81,31 @@ static void test_one (void)
     tap_ok (region_attach (&other, path) && other.index == 1, "the second one the second");
     tap_ok (region.slot->pid == (uint32_t) getpid () && !region.slot->start_time && region.descriptor < 0 &&
                 !has_open (path),
-            "who has no memory yet has no file open, and reads none of /proc");
+            "a process without memory has no file open, and reads none of /proc");
     tap_ok (region_reserve (&region, 0, 600, 1000) && region_reserve (&other, 0, 400, 1000),
             "together they reach the limit");
     tap_ok (!region_reserve (&region, 0, 1, 1000) && !region_reserve (&other, 0, 1, 1000), "and not a byte more");
     tap_ok (region_reserve (&region, 1, 1000, 1000), "another GPU has a limit of its own");
     region_refund (&other, 0, 400);
-    tap_ok (region_sum (&region, 0, true) == 600, "what is given back is free at once");
+    tap_ok (region_sum (&region, 0, true) == 600, "a refund is available at once");
     region_refund (&other, 0, 400);
-    tap_ok (region_sum (&region, 0, true) == 600, "giving back twice gives nothing more");
+    tap_ok (region_sum (&region, 0, true) == 600, "a second refund has no effect");
     tap_ok (!region_reserve (&region, 0, UINT64_MAX, 1000) &&
                 !region_reserve (&region, 0, UINT64_MAX - 5, UINT64_MAX - 1),
             "sizes that wrap around are refused");
     tap_ok (!region_reserve (&region, 0, 1, 500), "usage above a limit that was lowered only refuses more");
     tap_ok (region.slot->pid == (uint32_t) getpid () && region.slot->start_time && region.slot->pid_namespace &&
                 !strncmp (region.slot->name, "test_shim", 9),
-            "a slot says who has it");
-    tap_ok (has_open (path), "and has the file open, by which the host knows it");
+            "a slot has the identity of its process");
+    tap_ok (has_open (path), "and has the file open, by which the host recognises it");
     tap_ok (region_has_process (&other, (uint32_t) getpid ()) && !region_has_process (&other, 1u << 30),
-            "and others know their own");
+            "and a pid of the container is recognised");
     region_detach (&other);
     region_detach (&region);
     tap_ok (used () == 0, "nothing is left");
 }
 
-/* Processes that come and go, `together` at a time: how many slots that takes. */
+/* The number of slots for processes that start and end, `together` at a time. */
 static uint32_t slots_of (int processes, int together)
 {
     struct region_header *header;
@@ -144,10 +144,10 @@ static void test_slots (void)
     tap_ok (slots_of (200, 1) == 1, "one after the other they all have the same slot, also after a kill");
     crowd = slots_of (2000, 20);
     printf ("# %u slots for 2000 processes, 20 at a time\n", crowd);
-    tap_ok (crowd >= 2 && crowd <= 80, "many that come and go need few more than are there at a time");
+    tap_ok (crowd >= 2 && crowd <= 80, "many that start and end need few more than are alive at a time");
 }
 
-/* Children take pieces until they are refused, and hold them; then the sum is the limit, exactly. */
+/* Children reserve pieces until they are refused, and hold them; the sum is exactly the limit then. */
 static void test_places (void)
 {
     struct region regions[3];
@@ -157,7 +157,7 @@ static void test_places (void)
     for (int i = 0; i < 3; i++)
         region_attach (&regions[i], path);
     place = region_place (&regions[2], 0);
-    tap_ok (place.rank == 0 && place.count == 0, "where nobody has channels there are no places");
+    tap_ok (place.rank == 0 && place.count == 0, "without processes that have channels there are no places");
     regions[0].slot->groups[0] = 1;
     regions[2].slot->groups[0] = 5u << 16 | 2;
     place = region_place (&regions[2], 0);
@@ -165,10 +165,10 @@ static void test_places (void)
     place = region_place (&regions[0], 0);
     tap_ok (place.rank == 0 && place.count == 2, "and that one is the first");
     place = region_place (&regions[2], 1);
-    tap_ok (place.rank == 0 && place.count == 0, "on another GPU there is nobody");
+    tap_ok (place.rank == 0 && place.count == 0, "on another GPU there are none");
     region_detach (&regions[0]);
     place = region_place (&regions[2], 0);
-    tap_ok (place.rank == 0 && place.count == 1, "who is gone has no place");
+    tap_ok (place.rank == 0 && place.count == 1, "a process that has ended has no place");
     region_detach (&regions[1]);
     region_detach (&regions[2]);
 }
@@ -208,11 +208,12 @@ static void test_race (bool back_and_forth)
         while (running && waitpid (-1, NULL, WNOHANG) > 0)
             running--;
     }
-    tap_ok (!shared[3], back_and_forth ? "also when they come and go, the sum is never above the limit"
+    tap_ok (!shared[3], back_and_forth ? "also when they reserve and refund, the sum is never above the limit"
                                        : "eight processes racing to the limit: the sum is never above it");
-    tap_ok (shared[1] == 5000, back_and_forth ? "and exactly what fits is granted" : "and nobody is refused below it");
+    tap_ok (shared[1] == 5000,
+            back_and_forth ? "and exactly what fits is granted" : "and no request below it is refused");
     tap_ok (region_sweep (&region) == PROCESSES && region_sum (&region, 0, true) == 0,
-            "all of it is free when they are gone");
+            "all of it is free when they have ended");
     region_detach (&region);
 }
 
@@ -250,7 +251,7 @@ static void test_kill (void)
     }
     printf ("# %.2f s for 1000 kills\n", seconds () - begin);
     tap_ok (settled, "after each of 1000 kills the whole limit can be had at once");
-    tap_ok (seconds () - begin < 60, "and none of them holds up who comes next");
+    tap_ok (seconds () - begin < 60, "and none of them delays the next process");
     tap_ok (region_sum (&region, 0, true) == 0, "and nothing is left");
     tap_ok (region.header->high < 20, "slots are used again");
     region_detach (&region);
@@ -271,26 +272,26 @@ static void test_stopped (void)
         struct region own;
 
         region_attach (&own, path);
-        own.slot->pending[0] = 300; /* stopped between its question and the answer */
+        own.slot->pending[0] = 300; /* stopped between request and decision */
         __atomic_store_n (&shared[0], 1, __ATOMIC_SEQ_CST);
         for (;;)
             pause ();
     }
     while (!__atomic_load_n (&shared[0], __ATOMIC_SEQ_CST))
         usleep (100);
-    /* Not even REGION_PATIENCE_NS. A busy machine may hold us up, but not every time. */
+    /* Less than REGION_TIMEOUT_NS. A busy machine may delay the test, but not every time. */
     for (int turn = 0; turn < 10; turn++) {
         region_refund (&region, 0, turn ? 700 : 0);
         begin = seconds ();
         fits &= region_reserve (&region, 0, 700, 1000);
         quickest = seconds () - begin < quickest ? seconds () - begin : quickest;
     }
-    tap_ok (fits && quickest < 0.5, "a process that stopped in its question holds up nobody who fits beside it");
+    tap_ok (fits && quickest < 0.5, "a process that stopped in its request delays no request that fits in addition");
     begin = seconds ();
-    tap_ok (!region_reserve (&region, 0, 1, 1000) && seconds () - begin < 20, "what it asked for is not given away");
+    tap_ok (!region_reserve (&region, 0, 1, 1000) && seconds () - begin < 20, "its request stays reserved");
     kill (stopped, SIGKILL);
     waitpid (stopped, NULL, 0);
-    tap_ok (region_reserve (&region, 0, 300, 1000), "until it is gone");
+    tap_ok (region_reserve (&region, 0, 300, 1000), "until it has ended");
     region_detach (&region);
 }
 
@@ -310,13 +311,13 @@ static void test_files (void)
     make ();
     child = open (path, O_RDWR);
     tap_ok (pwrite (child, "XXXX", 4, 0) == 4 && close (child) == 0 && region_attach (&region, path) && region.private,
-            "nor one with another head");
+            "nor one with another header");
     region_detach (&region);
     make ();
     region_attach (&region, path);
     region.header->high = UINT32_MAX;
     tap_ok (region_reserve (&region, 0, 10, 10) && !region_reserve (&region, 0, 1, 10),
-            "a hostile count of slots is cut");
+            "a hostile count of slots is limited");
     region_detach (&region);
     make ();
     region_attach (&region, path);
@@ -327,7 +328,7 @@ static void test_files (void)
         region_attach (&own, path);
         for (int descriptor = 3; descriptor < 1024; descriptor++)
             close (descriptor);
-        dup2 (1, own.descriptor); /* its number is something else now */
+        dup2 (1, own.descriptor); /* reuses its number */
         region_reserve (&own, 0, 500, 1000);
         _exit (region_sweep (&region) != 0 || region_reserve (&own, 0, 501, 1000));
     }
@@ -356,7 +357,7 @@ static void test_files (void)
     kill (shared[0], SIGKILL);
     for (int i = 0; i < 30000 && region_sweep (&region) == 0; i++)
         usleep (1000);
-    tap_ok (region_sum (&region, 0, false) == 0, "until it is gone too");
+    tap_ok (region_sum (&region, 0, false) == 0, "until it has ended too");
     region_detach (&region);
 }
 

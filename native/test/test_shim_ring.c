@@ -1,16 +1,16 @@
 /*
  * One cap for several processes of a container, on a model of the driver: one call at a time, in the order in which
- * they come; a stop takes about 0.6 ms and works in the middle of that, a start about 0.33 ms and works at its end
- * (measured on an H200). The GPU's rate depends on how many compute, since it switches between them.
+ * they come; a freeze takes about 0.6 ms and takes effect in the middle, a thaw about 0.33 ms and takes effect at its
+ * end (measured on an H200). The GPU's rate depends on how many compute, since it switches between them.
  */
 #include <string.h>
 
 #include "shim/ring.h"
 #include "tap.h"
 
-#define MOST 16
+#define MAX_PROCESSES 16
 #define MILLISECOND 1000000u
-#define LOOK_NS 50000000u /* a thread looks at least so often (thread.c) */
+#define CHECK_NS 50000000u /* a thread wakes at least so often (thread.c) */
 #define SHORTEST_SLEEP_NS 100000u
 #define SWITCH_US 245.0 /* 1135 kernels/s of three processes, 1545 of one */
 
@@ -32,16 +32,16 @@ struct process {
 };
 
 struct machine {
-    struct process processes[MOST];
+    struct process processes[MAX_PROCESSES];
     uint32_t count;       /* of processes that have channels */
-    bool separate;        /* every process for itself, as it was before */
+    bool separate;        /* without ring.c: every process for itself */
     uint64_t lock_free;   /* when the last call ends */
     uint64_t late;        /* threads wake up to this late, ns */
-    uint64_t now;         /* until when on and work are counted */
-    double on, work;      /* ns that the GPU is somebody's who works; the same by rate */
+    uint64_t now;         /* `on` and `work` are counted until then */
+    double on, work;      /* ns in which a process with work has the GPU; the same by rate */
 };
 
-/* Work done in a moment by so many processes, of what one does. */
+/* The rate of work of so many processes, relative to that of one. */
 static double rate (uint32_t open)
 {
     double slice = 2048.0 / open < 500 ? 500 : 2048.0 / open;
@@ -53,7 +53,7 @@ static void pass (struct machine *machine, uint64_t time)
 {
     uint32_t open = 0;
 
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < MAX_PROCESSES; i++)
         open += machine->processes[i].here && machine->processes[i].open && machine->processes[i].works;
     if (time <= machine->now)
         return;
@@ -71,8 +71,8 @@ static uint32_t rank_of (const struct machine *machine, const struct process *pr
     return rank;
 }
 
-/* What a thread does when it wakes up (turn in thread.c). */
-static void turn (struct machine *machine, struct process *process, uint32_t share)
+/* A wake-up of the thread (schedule_gpu in thread.c). */
+static void schedule_gpu (struct machine *machine, struct process *process, uint32_t share)
 {
     struct cap *cap = &process->cap;
     uint64_t now = process->wakes, began = now, lasts, effect;
@@ -94,7 +94,7 @@ static void turn (struct machine *machine, struct process *process, uint32_t sha
         step = cap_next (cap);
     }
     process->wakes = step.at > now + SHORTEST_SLEEP_NS ? step.at : now + SHORTEST_SLEEP_NS;
-    process->wakes = process->wakes < now + LOOK_NS ? process->wakes : now + LOOK_NS;
+    process->wakes = process->wakes < now + CHECK_NS ? process->wakes : now + CHECK_NS;
     process->wakes += machine->late ? between (0, machine->late) : 0;
 }
 
@@ -102,7 +102,7 @@ static struct process *next (struct machine *machine)
 {
     struct process *first = NULL;
 
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < MAX_PROCESSES; i++)
         if (machine->processes[i].here && (!first || machine->processes[i].wakes < first->wakes))
             first = &machine->processes[i];
     return first;
@@ -128,15 +128,15 @@ static void begin (struct machine *machine, uint32_t share, uint32_t count)
 static void run (struct machine *machine, uint32_t share, uint64_t until)
 {
     for (struct process *process = next (machine); process->wakes < until; process = next (machine))
-        turn (machine, process, share);
+        schedule_gpu (machine, process, share);
     pass (machine, until);
 }
 
 struct got {
-    double on, work; /* points above the cap; work: of what as many do without one */
+    double on, work; /* points above the cap; work: relative to as many without a cap */
 };
 
-/* A minute; alone: only this process works (-1: all do). */
+/* One minute. alone: only this process works (-1: all do). */
 static struct got keep (uint32_t share, uint32_t count, bool separate, int alone)
 {
     struct machine machine;
@@ -147,7 +147,7 @@ static struct got keep (uint32_t share, uint32_t count, bool separate, int alone
     machine.separate = separate;
     for (uint32_t i = 0; i < count && alone >= 0; i++)
         machine.processes[i].works = (int) i == alone;
-    run (&machine, share, machine.now + 20000 * (uint64_t) MILLISECOND); /* calls are measured */
+    run (&machine, share, machine.now + 20000 * (uint64_t) MILLISECOND); /* durations of calls are measured */
     since = machine.now;
     machine.on = machine.work = 0;
     run (&machine, share, machine.now + 60000 * (uint64_t) MILLISECOND);
@@ -181,7 +181,7 @@ static void test_all_work (void)
                   counts[i] == 1 ? "0.1 points" : "half a point");
         tap_ok (worst < (counts[i] == 1 ? 0.1 : 0.5), claim);
         if (counts[i] == 3)
-            tap_ok (before > 2, "where each of three keeps it for itself, it is 2 points and more (32.2 % on an H200)");
+            tap_ok (before > 2, "where each of three enforces it alone, it is 2 points and more (32.2 % on an H200)");
         worst = before = 0;
     }
 }
@@ -207,7 +207,7 @@ static void test_one_works (void)
     }
 }
 
-/* For a minute a third process comes and ends again, at moments of its own. */
+/* One minute, in which a third process starts and ends repeatedly, at independent times. */
 static void test_coming_and_going (void)
 {
     double most = -100, least = 100;
@@ -231,7 +231,7 @@ static void test_coming_and_going (void)
         most = got > most ? got : most;
         least = got < least ? got : least;
     }
-    tap_ok (least > -2 && most < 2, "beside a process that comes and goes every second it is kept within 2 points");
+    tap_ok (least > -2 && most < 2, "with a process that starts or ends every second it is exact within 2 points");
 }
 
 static void test_busy_machine (void)
@@ -252,7 +252,7 @@ static void test_busy_machine (void)
         most = got > most ? got : most;
         least = got < least ? got : least;
     }
-    tap_ok (least > -1 && most < 1, "three processes whose threads wake up to 2 ms late keep it within a point");
+    tap_ok (least > -1 && most < 1, "with three processes whose threads wake up to 2 ms late it is exact within a point");
 }
 
 static void test_periods (void)
@@ -261,11 +261,11 @@ static void test_periods (void)
     tap_ok (ring_period (50000000, 300, 2) == 125000000 && ring_period (50000000, 300, 16) == 1000000000,
             "62.5 ms of the period for each of several");
     tap_ok (ring_period (50000000, 300, 17) == 1000000000 && ring_period (3000000000u, 300, 2) == 3000000000u,
-            "no more than a second for 16 and more, and none shorter than what was said");
+            "no more than a second for 16 and more, and none shorter than configured");
     tap_ok (ring_period (50000000, 10, 8) == 1200000000, "under a small cap so long that there is time for all calls");
 }
 
-/* With one process nothing is different from cap.c alone. */
+/* With one process the result is that of cap.c alone. */
 static void test_alone (void)
 {
     struct cap one, other;
@@ -285,7 +285,7 @@ static void test_alone (void)
         cap_done (&one, step.freeze, now, now + lasts);
         cap_done (&other, step.freeze, now, now + lasts);
     }
-    tap_ok (same, "one process makes its calls when it made them before");
+    tap_ok (same, "one process makes its calls at the same times as without ring.c");
 }
 
 int main (void)

@@ -8,6 +8,7 @@ DIRECTORY/admit.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import signal
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 SECONDS, CONNECTIONS = 5.0, 64
 #: Seconds between two acceptors that are started: one that was needs some milliseconds to take its lock.
 _RESTART_S = 1.0
+#: Seconds for an acceptor to end: it refuses what waits at its socket first.
+_STOP_S = 2.0
 _BACKLOG = 1024
 LOCK = "accept.lock"
 
@@ -98,9 +101,11 @@ class Acceptors:
                 os.unlink(self._path)
             except OSError:
                 pass
-            pid, _ = self._holder()
-            if pid:
+            until = time.monotonic() + _STOP_S
+            # The next acceptor may be about to take the lock; it ends by itself where its socket has no name.
+            while (pid := self._holder()[0]) and time.monotonic() < until:
                 _terminate(pid)
+                time.sleep(0.01)
         if self._socket is not None:
             self._socket.close()
         for one in self._started:
@@ -148,10 +153,13 @@ def inode_of(path: str) -> int:
 
 
 def _terminate(pid: int) -> None:
+    """SIGTERM to an acceptor; what the lock's file says may be older than its holder."""
     try:
-        os.kill(pid, signal.SIGTERM)
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            if file.read() == b"nvc-monitor\n":
+                os.kill(pid, signal.SIGTERM)
     except OSError:
-        pass
+        pass  # it has ended
 
 
 class AdmissionSocket:
@@ -202,7 +210,8 @@ class AdmissionSocket:
             acceptor = Connection(connection)
             is_taken = await self._admit(process, listener, acceptor)
             if not is_taken:
-                acceptor.send(HEAD.pack(DONE, 0))
+                with contextlib.suppress(OSError):  # its process has ended, and the acceptor with it
+                    acceptor.send(HEAD.pack(DONE, 0))
         except TimeoutError:
             self._journal.write("refused", socket="admit", message=f"no whole request within {self._seconds:g} s")
         except (NvcError, OSError) as error:

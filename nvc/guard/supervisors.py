@@ -338,7 +338,7 @@ class Supervisors:
 
     def _plan_file(self, place: str) -> int:
         if not place:
-            # No memfd: the supervisor watches the file with inotify, which pseudo file systems do not tell (Linux 6.14).
+            # The supervisor watches the file with inotify, which does not report a memfd (Linux 6.14 and later).
             return os.open("/tmp", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
         os.makedirs(place, 0o700, exist_ok=True)
         return os.open(f"{place}/plan", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

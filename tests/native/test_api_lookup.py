@@ -1,4 +1,4 @@
-"""Look-ups with a function table preloaded: exactly as without it, but for the driver's functions that it wraps."""
+"""Lookups with a wrapper library preloaded: exactly as without it, but for the driver's functions that it wraps."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def preloaded(table: str, program: Path, *words: str | Path, folder: Path | None
 
 
 def expected(without: str, table: str) -> str:
-    """What was found without the table, with the table's functions in the place of the driver's."""
+    """The results without the library, with its functions in the place of the driver's."""
     wrapped = {symbol for symbol, _ in rows(table)}
     return re.sub(
         r"(?:libcuda|libnvidia-ml)\.so\.1 (\w+)$",
@@ -88,7 +88,7 @@ def expected(without: str, table: str) -> str:
 
 
 def named(text: str, table: str) -> str:
-    """Answers of the small table have no name that dladdr knows: the one that was asked for."""
+    """The small library's results have no symbol for dladdr: the name of the lookup is used."""
     return re.sub(rf"^(.* (\w+): {re.escape(table)}) -$", r"\1 \2", text, flags=re.MULTILINE)
 
 
@@ -139,12 +139,12 @@ def test_a_library_bound_deeply_goes_round_and_nothing_breaks(tmp_path: Path) ->
     container.check("function_lookup.py", "deeply_bound", str(path))
 
 
-def test_dlsym_itself_is_ours_by_every_way(programs: Path, table: str) -> None:
+def test_dlsym_itself_is_the_librarys_by_every_way(programs: Path, table: str) -> None:
     text = preloaded(table, programs / "lookups", "--", "dlsym", "dlvsym")
     answers = {
         (source, way): found for source, way, found in re.findall(r"^(\w+) (\S+) dlv?sym: (\S+) ", text, re.MULTILINE)
     }
-    # What lies behind us in the chain of interposers asks for what is behind itself, and must get that.
+    # An interposer after this library in the chain looks up the next one after itself, and must get that.
     behind = {("library", "next")}
     assert {found for asked, found in answers.items() if asked not in behind} == {table}, text
     assert answers["library", "next"] != table
@@ -158,7 +158,7 @@ def test_chains_of_interposers_end_and_skip_none(programs: Path, table: str, bef
     names = [*before.split(), *after.split()]
     without = run(programs / "chain", *names, preload=":".join(str(x) for x in chain if x.name != table))
     with_ours = run(programs / "chain", *names, preload=":".join(map(str, chain)))
-    # A look-up with a version skips interposers without one; ours has all of them, and skips none.
+    # A lookup with a version skips interposers without one; this library has all versions, and skips none.
     assert set(re.findall(r"(\w+) asked", with_ours)) >= set(re.findall(r"(\w+) asked", without))
     assert "missing" not in with_ours
     assert len(with_ours.splitlines()) == len(names)

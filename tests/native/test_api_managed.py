@@ -1,4 +1,4 @@
-"""The error of managed memory that libnvc-shim.so refused; nothing before the driver notices the table."""
+"""The error of managed memory that libnvc-shim.so refused; the driver itself gets no other call."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def test_one_error_becomes_another_and_nothing_else(
     Container(tmp_path, gpu(0, MIB)).check("managed_errors.py", "result", *words, preload=(shim(),), library=table)
 
 
-def test_without_the_other_library_the_drivers_word_stays(tmp_path: Path, table: str) -> None:
+def test_without_the_other_library_the_drivers_result_stays(tmp_path: Path, table: str) -> None:
     Container(tmp_path, gpu(0, MIB)).check("managed_errors.py", "driver_alone", library=table)
 
 
-def test_an_earlier_refusal_is_not_this_calls(tmp_path: Path, table: str) -> None:
+def test_an_earlier_refusal_does_not_change_a_later_call(tmp_path: Path, table: str) -> None:
     """A module's own managed memory was refused, by a function that nothing wraps; then something else fails."""
     container, other = Container(tmp_path, gpu(0, MIB)), shim()
     container.check("managed_errors.py", "earlier_refusal", str(other), preload=(other,), library=table)
 
 
-def test_arguments_that_are_wrong_are_the_drivers(tmp_path: Path, table: str) -> None:
+def test_wrong_arguments_go_to_the_driver(tmp_path: Path, table: str) -> None:
     Container(tmp_path, gpu(0, MIB)).check("managed_errors.py", "wrong_arguments", preload=(shim(),), library=table)
 
 
-# --- programs that are linked with the driver, or with something that stands in for it --------------------------------
+# --- programs that are linked with the driver, or with a replacement of it ------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +89,17 @@ def reached(folder: Path, name: str, opened: str, *preload: Path, **variables: s
 @pytest.mark.parametrize("opened", OPENED)
 @pytest.mark.parametrize("name", ["direct", "traced", "stubbed"])
 def test_a_linked_program_reaches_what_the_linker_gave(linked: Path, name: str, opened: str) -> None:
-    """The driver, a tracer before it, a stub in its place: as if we were not there, but for the one error."""
+    """The driver, a tracer before it, a stub in its place: as without the library, but for the one error."""
     table = build() / MANAGED
     without = reached(linked, name, opened)
     assert reached(linked, name, opened, table) == without
-    told = reached(linked, name, opened, shim(), table)
+    printed = reached(linked, name, opened, shim(), table)
     if name == "stubbed":
-        assert (told, set(without)) == (without, {"linked 77", "asked 0 77"})
+        assert (printed, set(without)) == (without, {"linked 77", "asked 0 77"})
     else:
         assert "linked 999" in without and "asked 0 999" in without
-        assert told == [line if line.startswith("traced") else line.replace("999", "2") for line in without]
-        assert ("traced 999" in told) == (name == "traced")
+        assert printed == [line if line.startswith("traced") else line.replace("999", "2") for line in without]
+        assert ("traced 999" in printed) == (name == "traced")
 
 
 @pytest.mark.parametrize("opened", OPENED)
@@ -107,8 +107,8 @@ def test_a_program_linked_with_the_driver_gets_the_error_of_the_whole_table_too(
     linked: Path, tmp_path: Path, opened: str
 ) -> None:
     limits = str(Container(tmp_path, gpu(0, MIB)).limits)
-    told = reached(linked, "direct", opened, shim(), build() / API, NVC_SHIM_LIMITS=limits)
-    assert told == [line.replace("999", "2") for line in reached(linked, "direct", opened)]
+    printed = reached(linked, "direct", opened, shim(), build() / API, NVC_SHIM_LIMITS=limits)
+    assert printed == [line.replace("999", "2") for line in reached(linked, "direct", opened)]
 
 
 def test_libraries_of_one_program_may_have_drivers_of_their_own(linked: Path) -> None:

@@ -49,13 +49,13 @@ def test_gives_converted_pitched_memory_the_rows_of_the_driver(generous: Contain
     generous.check("managed_memory.py", "pitched")
 
 
-def test_tells_the_other_library_which_gpu_the_mapping_is_for(generous: Container, tmp_path: Path) -> None:
+def test_designates_the_gpu_of_a_mapping(generous: Container, tmp_path: Path) -> None:
     shim = compile_library(PROGRAMS / "shim_announcement.c", tmp_path / "libshim.so")
     done = generous.run("managed_memory.py", "announced", str(shim), preload=(shim,))
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_keeps_the_quota_of_an_unknown_driver(counted: Container) -> None:
+def test_enforces_the_quota_with_an_unknown_driver(counted: Container) -> None:
     counted.check("quota.py", "kept")
 
 
@@ -67,13 +67,13 @@ def test_charges_the_device_that_memory_is_on(counted: Container) -> None:
     counted.check("quota.py", "device_of_the_memory")
 
 
-def test_keeps_one_quota_for_all_processes(counted: Container) -> None:
+def test_enforces_one_quota_for_all_processes(counted: Container) -> None:
     done = counted.run("quota.py", "two_processes")
     assert (done.returncode, done.stderr) == (0, "")
     assert used(counted) == 0
 
 
-def test_says_the_same_through_nvml(counted: Container) -> None:
+def test_reports_the_same_through_nvml(counted: Container) -> None:
     counted.check("quota.py", "nvml")
 
 

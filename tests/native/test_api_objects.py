@@ -1,4 +1,4 @@
-"""What the built function tables show and ask for, and what a look-up through them costs."""
+"""Exports, imports and the cost of a lookup of the built wrapper libraries."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_has_the_look_ups_in_the_versions_before_and_since_libc_has_them(table: 
 
 
 def test_needs_nothing_of_libc(table: str) -> None:
-    """Then it loads with any, in whatever version. What is weak may be missing."""
+    """So it loads with any libc in any version. Weak symbols may be missing."""
     elf = library(table)
     section = elf.get_section_by_name(".dynamic")
     assert isinstance(section, DynamicSection)

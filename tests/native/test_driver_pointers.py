@@ -1,4 +1,4 @@
-"""What tools/driver_pointers.py reads out of a driver's sources: a small one with each form that it knows."""
+"""tools/driver_pointers.py reads a driver's sources: a small example with each form that it supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzz targets, with the sanitizers: a bad read, a lost byte, or a driver that is led elsewhere ends them."""
+"""The fuzz targets, with the sanitizers: a bad read, a leak, or a diverted call of the driver ends them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from tests.support.native import BUILD, CHECKOUT, build
 
 TARGETS = sorted(path.stem for path in (CHECKOUT / "native" / "test").glob("fuzz_*_*.c"))
-#: What libFuzzer looks at here, for so many seconds; ``make -C native fuzz`` takes all of them, and more time.
+#: Targets for libFuzzer here, and their seconds; ``make -C native fuzz`` runs all of them, for longer.
 FUZZED, SECONDS = "fuzz_guard_call", 4
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_survives_whatever_it_is_given(target: str) -> None:
+def test_survives_any_input(target: str) -> None:
     done = subprocess.run([build() / target, "1500", "7"], capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 0, done.stderr

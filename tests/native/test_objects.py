@@ -1,4 +1,4 @@
-"""What the built libraries ask for and show: nothing but libc, nothing but the API, hardened."""
+"""Imports and exports of the built libraries: nothing but libc, nothing but the API; hardening."""
 
 from __future__ import annotations
 

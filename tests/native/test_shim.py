@@ -1,4 +1,4 @@
-"""What libnvc-shim.so shows, asks for and costs: it is loaded into every program of a container, so next to nothing."""
+"""Exports, imports and cost of libnvc-shim.so: minimal, as every program of a container loads it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXPORTED = {
     "nvc_shim_next_managed",
     "nvc_shim_managed_refused",
 }
-#: What may be asked of libc, all of it in every glibc and musl; "weak" ones may be missing.
+#: Permitted imports, all of them in every glibc and musl; weak ones may be missing.
 STRONG = {"__errno_location"}
 WEAK = {
     "_r_debug",
@@ -67,11 +67,11 @@ def tags(elf: ELFFile) -> list[str]:
     return [tag.entry.d_tag for tag in section.iter_tags()]
 
 
-def test_shows_exactly_the_functions_that_it_stands_before(elf: ELFFile) -> None:
+def test_exports_exactly_the_interposed_functions(elf: ELFFile) -> None:
     assert set(symbols(elf, defined=True)) == EXPORTED
 
 
-def test_asks_libc_for_next_to_nothing(elf: ELFFile) -> None:
+def test_imports_next_to_nothing_from_libc(elf: ELFFile) -> None:
     asked = symbols(elf, defined=False)
     assert {name for name, binding in asked.items() if binding != "STB_WEAK"} <= STRONG
     assert {name for name, binding in asked.items() if binding == "STB_WEAK"} <= WEAK
@@ -104,7 +104,7 @@ def test_is_small(elf: ELFFile) -> None:
 
 @pytest.mark.parametrize("name", ["libnvc-shim.so", "libnvc-shim-managed.so"])
 def test_is_mapped_in_two_pieces_and_writes_one_page(name: str) -> None:
-    """What each program's start pays for. A third piece, a table that is write-protected, or more variables cost it."""
+    """The cost of each program's start. A third mapping, a write-protected table, or more variables add to it."""
     elf = ELFFile(BytesIO((build() / name).read_bytes()))
     pieces = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
     assert [(piece["p_flags"] & 1, piece["p_flags"] & 2) for piece in pieces] == [(1, 0), (0, 2)]

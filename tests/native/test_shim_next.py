@@ -1,4 +1,4 @@
-"""Behind libnvc-shim.so comes what would be reached without it: interposers in the loader's order, then libc."""
+"""libnvc-shim.so calls the next function as without it: interposers in the loader's order, then libc."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_also_those_with_the_old_table_of_symbols(folder: Path) -> None:
 
 
 def test_the_version_that_a_program_asks_libc_for(folder: Path) -> None:
-    """A function in libc's version of it stands before libc's; one in a library's own version does not."""
+    """A function in libc's version of it interposes libc's; one in a library's own version does not."""
     own, same = folder / "own.map", folder / "same.map"
     own.write_text("OWN_1 { global: *; };\n")
     same.write_text(f"{VERSION} {{ global: *; local: dup3; }};\n")  # which is newer on x86-64
@@ -96,7 +96,7 @@ def test_in_a_namespace_of_its_own_it_reaches_what_is_there(folder: Path) -> Non
 
 
 def test_under_musl_too(folder: Path) -> None:
-    """musl shows no list of its libraries but to debuggers."""
+    """musl has the list of its libraries for debuggers only."""
     if shutil.which("musl-gcc") is None:
         pytest.skip("no musl-gcc")
     program = compile_to(folder / "musl-program", compiler="musl-gcc")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -90,31 +89,6 @@ def hidden(tenants: Tenants) -> None:
 
 def test_a_tenant_with_a_file_without_a_descriptor_is_stopped_all_the_same(place: Path) -> None:
     guarded(place, hidden)
-
-
-def late(tenants: Tenants) -> None:
-    """A guard that takes over has no files: it looks for them, and ends whose file is nowhere."""
-    with tempfile.TemporaryFile() as first, tempfile.TemporaryFile() as second:
-        tenants.add(1, memory=8 * GIB)
-        assert not tenants.guard.keep(1, first.fileno(), -1, [])
-        moved, hidden, plain = (tenants.probe() for _ in range(3))
-        assert moved.work(3000) == hidden.work(3000) == plain.work(3000) == 0
-        assert moved.move() > 0
-        assert hidden.hide() > 0
-        tenants.add(2, memory=8 * GIB)
-        tenants.guard.keep(2, second.fileno(), first.fileno(), [])
-        tenants.guard.freeze(2, 0, True)
-        assert hidden.process.wait(30) == -9
-        assert dict(tenants.status(2).reasons) == {"unreachable": 1}
-        assert moved.back() > 0
-        off(moved)
-        off(plain)
-        tenants.guard.freeze(2, 0, False)
-        until(lambda: moved.rate(50) > 20 and plain.rate(50) > 20, "they compute again")
-
-
-def test_a_guard_that_takes_over_looks_for_the_files(place: Path) -> None:
-    guarded(place, late)
 
 
 def inherited(tenants: Tenants) -> None:

@@ -1,4 +1,5 @@
-/* What we use of the public interfaces of libcuda and libnvidia-ml: cuda.h and nvml.h have these names and numbers. */
+/* The part of the public interfaces of libcuda and libnvidia-ml that is used here, with the names and numbers of cuda.h
+ * and nvml.h. */
 #ifndef NVC_API_ABI_H
 #define NVC_API_ABI_H
 

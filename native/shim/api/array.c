@@ -1,5 +1,9 @@
-/* Arrays and mipmapped arrays: charged with what their descriptor says they hold. Never converted: managed memory has
- * no such layout. */
+/*
+ * Wrappers of arrays and mipmapped arrays: charged with the size that follows from their descriptor. Never converted,
+ * as managed memory has no such layout.
+ *
+ * Runs in processes of a container that preload libnvc-shim-api.so, on the thread that calls the driver's function.
+ */
 #include "share.h"
 
 /* Bytes of a block of pixels in the formats of CUarray_format (cuda.h); most blocks are one pixel. */
@@ -36,7 +40,7 @@ static uint64_t block_bytes (int format, unsigned int channels, unsigned int *si
     case 0x0a:
     case 0x20:
         return 4 * (uint64_t) channels;
-    case 0xc0: /* normalised integers: the format says the channels */
+    case 0xc0: /* normalised integers: the format implies the channels */
     case 0xc6:
         return 1;
     case 0xc1:
@@ -59,7 +63,7 @@ static uint64_t block_bytes (int format, unsigned int channels, unsigned int *si
     case 0xcb:
     case 0xb1:
         return 8;
-    default: /* the rest of 2026 has 4; what comes later is guessed so */
+    default: /* all other formats of 2026; an assumption for later ones */
         return 4;
     }
 }
@@ -95,7 +99,7 @@ static uint64_t array_bytes (const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned
     return sum;
 }
 
-/* Both halves around the driver's own call; the creator's arguments are checked by the driver. */
+/* Before and after the driver's call, which checks the arguments. */
 struct creation {
     struct share share;
     uint64_t bytes;
@@ -117,7 +121,7 @@ static CUresult end (const struct creation *creation, CUresult result, enum ledg
     return result;
 }
 
-/* A creator of one ABI: `wide` is what it was given, in the newest form, or NULL as that was. */
+/* A creator of one ABI. wide: its descriptor in the newest form, or NULL if that was NULL. */
 #define CREATE(symbol, array, kind, wide, levels, arguments)          \
     struct creation creation;                                         \
     if (!begin (&creation, wide, levels))                             \

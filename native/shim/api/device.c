@@ -1,4 +1,8 @@
-/* Which GPU a call is about: the driver maps ordinals, and the limits know GPUs by UUID. */
+/*
+ * The share of the GPU that a call concerns: the driver maps ordinals, the limits name GPUs by UUID.
+ *
+ * Runs in processes of a container that preload libnvc-shim-api.so, on the thread that calls the driver's function.
+ */
 #include "share.h"
 
 #include "rm/rm.h"
@@ -11,12 +15,12 @@ struct share share_of_device (CUdevice device)
     CUresult result = CUDA_ERROR_NOT_FOUND;
     if (!share_is_active ())
         return NOTHING;
-    /* v2 tells MIG devices apart; drivers before CUDA 11.4 have the first one alone. */
+    /* v2 distinguishes MIG devices; drivers before CUDA 11.4 have only the first version. */
     if (next_exists (ROW_cuDeviceGetUuid_v2))
         result = NEXT (cuDeviceGetUuid_v2) (&uuid, device);
     else
         result = NEXT (cuDeviceGetUuid) (&uuid, device);
-    if (result != CUDA_SUCCESS) /* not a device: the driver will say so */
+    if (result != CUDA_SUCCESS) /* not a device: the driver returns the error */
         return NOTHING;
     struct share share = share_of_uuid (uuid.bytes);
     share.device = device;

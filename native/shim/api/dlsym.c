@@ -1,7 +1,10 @@
 /*
- * Look-ups by name. A name that is not ours goes to the loader's own function with the caller's return address and
- * nothing else happens. One of ours is looked up first, and only an answer that is the driver's own function is
- * replaced: who asks for something that is not there gets what he would get without this library.
+ * dlsym and dlvsym. The lookup of a name without a wrapper goes to the loader's function with the caller's return
+ * address, and nothing else happens. A wrapped name is looked up by the loader first, and only a result that is the
+ * driver's own function is replaced: a lookup that fails without this library fails alike with it.
+ *
+ * Runs in every process that preloads one of the two libraries, on the thread that calls dlsym or dlvsym, without a
+ * lock.
  */
 #include "dlsym.h"
 
@@ -31,7 +34,7 @@ static struct answer jump (const struct question *question)
     return (struct answer){ real == NULL, real };
 }
 
-/* The real look-up; RTLD_NEXT counts from this library here. */
+/* The loader's lookup; RTLD_NEXT means the next library after this one. */
 static void *find (const struct question *question, void *handle)
 {
     if (question->version != NULL)
@@ -44,7 +47,7 @@ static bool is_libc (const struct link_map *object)
     return object != NULL && (elf_is_named (object, "libc.so.6") || elf_is_named (object, "libdl.so.2"));
 }
 
-/* Was this object, from the program's start, loaded before this library? */
+/* Whether this object precedes this library in the link map. */
 static bool is_before_self (const struct link_map *object)
 {
     const struct link_map *self = elf_self ();
@@ -54,7 +57,8 @@ static bool is_before_self (const struct link_map *object)
     return false;
 }
 
-/* "dlsym" itself. An interposer behind us asks for what is behind it, or for libc's: it must not be led in a circle. */
+/* The lookup of "dlsym" itself. An interposer after this library looks up the next one, or libc's: the stub as a result
+ * would be an endless recursion. */
 static struct answer answer_loader (const struct question *question, void *own)
 {
     if (question->handle == RTLD_NEXT)
@@ -68,9 +72,9 @@ static struct answer answer_loader (const struct question *question, void *own)
     return answered (own);
 }
 
-/* The same look-up in the scope of the library that asks: one that was opened with RTLD_LOCAL, and is linked with the
- * driver, has the driver there. The handle is a real one, since a library that was loaded as a dependency has no
- * scope to search. */
+/* The lookup in the local scope of the calling library: one that was opened with RTLD_LOCAL and is linked with the
+ * driver has the driver there. By a handle of dlopen, as a library that was loaded as a dependency has no scope to
+ * search. */
 static void *find_local (const struct question *question, const struct link_map *caller)
 {
     void *handle = next_open_object (caller);
@@ -81,7 +85,7 @@ static void *find_local (const struct question *question, const struct link_map 
     return found;
 }
 
-/* In the global scope our own symbol hides what the driver's library, or somebody else's, has there. */
+/* In the global scope the wrapper's exported symbol precedes that of the driver's library, or of another interposer. */
 static struct answer answer_global (const struct question *question, enum row row)
 {
     void *found = find (question, RTLD_NEXT);

@@ -1,9 +1,9 @@
-/* What a look-up of a name is answered with. */
+/* Results of dlsym and dlvsym, for the stubs (stub.c). Implemented in dlsym.c. */
 #ifndef NVC_API_DLSYM_H
 #define NVC_API_DLSYM_H
 
-/* Returned in two registers, for the stubs. answered: value is the answer. Otherwise value is the function to jump to
- * with the caller's own arguments and return address. */
+/* Returned in two registers. answered: value is the result. Otherwise value is the function to jump to with the
+ * caller's arguments and return address. */
 struct answer {
     unsigned long answered;
     void *value;

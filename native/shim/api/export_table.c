@@ -1,7 +1,8 @@
+/* cuGetExportTable. Runs as array.c. */
 #include "share.h"
 
-/* A way round every wrapper that the driver's own tools use. It stays open; where there is a region it is counted
- * there. */
+/* The driver's private tables, which its own tools use, bypass every wrapper. They stay available, and calls are
+ * counted in the region where there is one. */
 CUresult cuGetExportTable (const void **table, const CUuuid *identity)
 {
     uint64_t signals;

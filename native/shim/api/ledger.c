@@ -1,3 +1,4 @@
+/* A hash table of charges (ledger.h). Runs as array.c, under the lock of the state. */
 #include "ledger.h"
 
 #include "shim/raw.h"
@@ -21,7 +22,7 @@ static void put (struct ledger *ledger, const struct ledger_entry *entry)
     ledger->entries[place] = *entry;
 }
 
-/* Makes a new table of the entries that live, twice as large if those fill more than a quarter. */
+/* Rebuilds the table from its live entries, twice as large if those fill more than a quarter. */
 static bool renew (struct ledger *ledger)
 {
     uint64_t living = 0;

@@ -1,6 +1,8 @@
 /*
- * The wrappers of libnvc-shim-managed.so: they pass every call on and change one error. Exported: for programs that are
- * linked with the driver. answer_...: for those who look its functions up.
+ * The wrappers of libnvc-shim-managed.so: every call goes to the driver, and one error of the result is replaced. The
+ * exported functions are for programs that are linked with the driver, answer_... are the results of lookups.
+ *
+ * Runs in processes of a container with a limit of memory, on the thread that calls the driver's function.
  */
 #include "refused.h"
 #include "wrap.h"

@@ -1,4 +1,4 @@
-/* cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree. */
+/* Wrappers of cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree. Runs as array.c. */
 #include "managed.h"
 
 CUresult cuMemAlloc_v2 (CUdeviceptr *pointer, size_t bytes)
@@ -29,8 +29,8 @@ CUresult cuMemAlloc (CUdeviceptr_v1 *pointer, unsigned int bytes)
     return result;
 }
 
-/* The driver makes rows start at multiples of the texture alignment; 0 when it would refuse the arguments, or we cannot
- * tell: those go to the driver as they are. */
+/* The pitch that the driver will choose: rows start at multiples of the texture alignment. 0: the driver will refuse
+ * the arguments, or the alignment is unknown; then its function is called without a reservation. */
 static uint64_t pitch_of (const struct share *share, uint64_t width, uint64_t height, unsigned int element)
 {
     int alignment = 0;
@@ -44,7 +44,7 @@ static uint64_t pitch_of (const struct share *share, uint64_t width, uint64_t he
     return height > UINT64_MAX / 4 / pitch ? 0 : pitch;
 }
 
-/* What the driver gave is charged as it is: what a row too long costs was not asked for before. */
+/* Corrects the charge to the driver's real pitch, which may exceed the expected one. */
 static CUresult correct_pitch (const struct share *share, CUresult result, uint64_t pointer, uint64_t taken,
                                uint64_t real)
 {

@@ -1,4 +1,4 @@
-"""Print names.h: a perfect hash of the names that look-ups answer with a wrapper.
+"""Print names.h: a perfect hash of the names for which lookups return a wrapper.
 
 Arguments: files of rows, in the order of the enum.
 """
@@ -10,7 +10,7 @@ BITS = 8
 
 
 def hash_name(name, multiplier):
-    """What name_find in names.c computes, in 32 bits."""
+    """The hash of name_find in names.c, in 32 bits."""
     value = 0
     for character in name.encode():
         value = ((value ^ character) * multiplier) & 0xFFFFFFFF

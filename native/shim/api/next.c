@@ -1,7 +1,9 @@
 /*
- * Nothing here is set up at load. Every value is found when it is first needed, and finding it twice does no harm, so
- * plain atomic words do. A driver's library is known from the first address that a look-up found in it, or (programs
- * linked with it) looked for at the first call of a wrapper.
+ * The real functions (next.h, wrap.h). Nothing is initialized at load: each value is looked up when it is first needed,
+ * and twice does no harm, so atomic words suffice and there is no lock. A driver's library is identified by the first
+ * address that a lookup finds in it, or (in programs linked with it) searched at the first call of a wrapper.
+ *
+ * Runs in every process that preloads one of the two libraries, on any thread.
  */
 #include "next.h"
 
@@ -19,8 +21,8 @@ static _Atomic (void *) functions[ROWS];
 #define SITES_BITS 6
 static _Atomic (const void *) sites[1 << SITES_BITS];
 
-/* The first object after this library that has it: another interposer, or the C library. Objects from the program's
- * start stay in the list in this order, so no lock is needed to walk over them. */
+/* From the first object after this library that defines it: another interposer, or libc. Objects loaded at the
+ * program's start stay in the link map in this order, so no lock is needed to walk over them. */
 static void *after_self (const char *name)
 {
     struct link_map *object = elf_self ();
@@ -85,7 +87,7 @@ struct link_map *next_object (const void *address)
     return object;
 }
 
-/* The library that a program which is linked with the driver has loaded. Loads nothing. */
+/* The driver's library in a program that is linked with it. Loads nothing. */
 static struct link_map *locate_driver (enum library library, const char *symbol)
 {
     dlsym_type find = next_dlsym ();
@@ -126,7 +128,7 @@ bool next_exists (enum row row)
     return real_function (row) != NULL;
 }
 
-/* Arguments are the caller's business in both calling conventions, so this serves for every function type. */
+/* In both calling conventions the caller removes the arguments, so this serves for every function type. */
 static int no_cuda_function (void)
 {
     return CUDA_ERROR_NOT_FOUND;
@@ -145,9 +147,9 @@ driver_function next_function (enum row row)
     return (driver_function) (row_facts[row].library == LIBRARY_CUDA ? no_cuda_function : no_nvml_function);
 }
 
-/* The rest of the global scope, or that of a library which was opened with RTLD_LOCAL: there may be a tracer of
- * somebody else's, or a stub that loads the driver when it is first called. Only who reaches the driver is remembered:
- * other libraries may be unloaded. */
+/* Searches the rest of the global scope, then the scope of a library that was opened with RTLD_LOCAL: a tracer may
+ * interpose there, or a stub that loads the driver at its first call. Only call sites that reach the driver are cached,
+ * as other libraries may be unloaded. */
 driver_function next_in_scope (enum row row, const void *caller)
 {
     _Atomic (const void *) *site = &sites[(uintptr_t) caller * 0x9e3779b97f4a7c15u >> (64 - SITES_BITS)];
@@ -179,7 +181,7 @@ bool next_is_real (enum row row, void *address)
         return false;
     struct link_map *driver = atomic_load_explicit (&drivers[library], memory_order_acquire);
     if (driver != NULL && driver != object) {
-        /* A second copy (dlmopen) keeps its own functions. A copy that was unloaded is forgotten. */
+        /* A second copy (dlmopen) keeps its own functions. A copy that was unloaded is replaced. */
         struct link_map *owner = known != NULL ? next_object (known) : NULL;
         if (owner == driver && elf_is_named (driver, LIBRARY_NAMES[library]))
             return false;

@@ -1,7 +1,8 @@
 /*
- * cuGetProcAddress: the driver answers first, with the caller's version and flags, and only then is its function
- * replaced by the wrapper of exactly that variant, told by its address. Everything else about the answer stays the
- * driver's.
+ * cuGetProcAddress: the driver is called first, with the caller's version and flags. Its result is then replaced by the
+ * wrapper of exactly that variant, which is recognised by its address. All else about the result stays the driver's.
+ *
+ * Runs in every process that preloads one of the two libraries, on the thread that calls the driver's function.
  */
 #include "next.h"
 
@@ -16,7 +17,8 @@ static CUresult ask (const char *symbol, void **found, int version, uint64_t fla
     return NEXT (cuGetProcAddress) (symbol, found, version, flags);
 }
 
-/* A driver may hand out an address that no exported name has; the row's version and flags say which one is meant. */
+/* A driver may return an address that no exported name has: it is compared with the result for the row's version and
+ * flags. */
 static bool is_variant (enum row row, void *address)
 {
     void *found;

@@ -1,6 +1,7 @@
 /*
- * How much memory there is. Where rm knows the driver it rewrites the answers below; these only speak where the quota
- * is kept here. The driver is asked first, with the program's own arguments, and says whether they are right.
+ * Wrappers of memory queries. They change results only where this library enforces the quota; where rm supports the
+ * driver, libnvc-shim.so changes the ioctls below. The driver is called first, with the program's arguments, and
+ * validates them. Runs as array.c.
  */
 #include "share.h"
 
@@ -11,8 +12,7 @@ static unsigned int narrow (uint64_t bytes)
     return bytes > UINT_MAX ? UINT_MAX : (unsigned int) bytes;
 }
 
-/* What the current device has for this container; false: the driver's answer stays.
- * A program may ask for one number. */
+/* The container's numbers for the current device; false: the driver's result stays. */
 static bool current_numbers (struct share_numbers *numbers)
 {
     size_t free = 0, total = 0;
@@ -120,7 +120,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2 (nvmlDevice_t device, nvmlMemory_v2_t *m
     nvmlReturn_t result = NEXT (nvmlDeviceGetMemoryInfo_v2) (device, memory);
     if (result == NVML_SUCCESS && memory != NULL && nvml_numbers (device, memory->total, memory->free, &numbers)) {
         memory->total = numbers.total;
-        memory->reserved = 0; /* what the driver keeps for itself is not part of a share */
+        memory->reserved = 0; /* the driver's own reservation is not part of a share */
         memory->free = numbers.free;
         memory->used = numbers.total - numbers.free;
     }

@@ -1,3 +1,4 @@
+/* The error of refused managed memory (refused.h). Runs as proc_address.c. */
 #include "refused.h"
 
 static int refused (void)

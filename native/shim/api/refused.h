@@ -1,16 +1,16 @@
-/* The error of managed memory beyond a share: libcuda takes a mapping that fails for an unknown error (999), whatever
- * the errno. The library that refused the mapping knows better. */
+/* The error of managed memory beyond a quota: libcuda reports a failed mapping as CUDA_ERROR_UNKNOWN (999), whatever
+ * the errno. libnvc-shim.so, which refused the mapping, provides the reason. Implemented in refused.c. */
 #ifndef NVC_API_REFUSED_H
 #define NVC_API_REFUSED_H
 
 #include "abi.h"
 
-/* libnvc-shim.so: 1, once, when it has just refused this thread a managed mapping. Absent where it is not loaded. */
+/* Of libnvc-shim.so: 1, once, after it refused a managed mapping of this thread. NULL without that library. */
 int nvc_shim_managed_refused (void) __attribute__ ((weak, visibility ("default")));
 
-/* Before a call of the driver: what was refused earlier in this thread is not about this call. */
+/* Before a call of the driver: discards an earlier refusal in this thread. */
 void refused_forget (void);
-/* What the driver said, or CUDA_ERROR_OUT_OF_MEMORY in place of CUDA_ERROR_UNKNOWN for a mapping that was refused. */
+/* The driver's result, with CUDA_ERROR_OUT_OF_MEMORY in place of CUDA_ERROR_UNKNOWN for a refused mapping. */
 CUresult refused_result (CUresult result);
 
 #endif

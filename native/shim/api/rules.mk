@@ -1,6 +1,6 @@
-# The function tables. libnvc-shim-api.so: all rows, and of the other library what keeps a quota.
-# libnvc-shim-managed.so: the rows of managed.def, and nothing of a quota. -Bsymbolic: a table's functions are our own,
-# whatever a program calls its.
+# The wrapper libraries. libnvc-shim-api.so: all rows, and those objects of libnvc-shim.so that enforce a quota.
+# libnvc-shim-managed.so: the rows of managed.def, without a quota. -Bsymbolic: a table refers to the library's own functions,
+# whatever symbols a program defines.
 API := $(filter-out shim/api/mappings,$(API))
 API_SHARED := $(filter rm/abi%,$(RM)) $(addprefix shim/,limits region admission identity lock raw plain elf)
 API_LINK := -Wl,-Bsymbolic,--gc-sections,--no-undefined-version,--version-script=$(HERE)shim/api/exports.map

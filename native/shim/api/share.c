@@ -1,3 +1,7 @@
+/*
+ * The state of libnvc-shim-api.so in a process (share.h). Runs in processes of a container that preload it, on the
+ * thread that calls the driver's function, under the lock of the state.
+ */
 #include "share.h"
 
 #include "rm/rm.h"
@@ -11,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* struct api, in pages that a forked child gets zeroed; NULL until it is needed, and when there is no memory. */
+/* struct api, in pages that are zeroed in a forked child; NULL until it is needed, and without memory. */
 static _Atomic (void *) state;
 
 static struct api *the_state (void)
@@ -21,7 +25,8 @@ static struct api *the_state (void)
         void *pages = raw_pages (sizeof (struct api));
         if (pages == NULL)
             return NULL;
-        /* Old kernels have no MADV_WIPEONFORK: there a child keeps its parent's tables, which it cannot use anyway. */
+        /* Before Linux 4.14 there is no MADV_WIPEONFORK: a child has its parent's tables then, whose entries it cannot
+         * use. */
         RAW3 (SYS_madvise, pages, sizeof (struct api), MADV_WIPEONFORK);
         if (atomic_compare_exchange_strong (&state, &found, pages))
             return pages;
@@ -95,7 +100,7 @@ bool share_is_active (void)
     struct api *api = the_state ();
     if (api == NULL)
         return true;
-    /* Nearly always nothing changed: two loads instead of a lock and two system calls. */
+    /* The usual case: nothing has changed, and two loads replace a lock and two system calls. */
     uint64_t answer = LOAD (api->answer);
     if ((answer & 1) != 0 && LOAD_RELAXED (api->shared->generation) == (uint32_t) (answer >> 32))
         return (answer & 2) != 0;
@@ -121,7 +126,7 @@ struct share share_of_uuid (const uint8_t uuid[16])
     if (share.gpu != RM_NO_GPU) {
         share.oversubscribed = (api->limits.gpus[share.gpu].flags & LIMITS_OVERSUBSCRIBE) != 0;
         share.counted = api->counting;
-        /* no memory at all: region_attach has a way for anything else */
+        /* no memory; region_attach handles every other failure */
         share.blocked = share.counted && !api->attached;
     }
     share_unlock (api, signals);
@@ -135,7 +140,7 @@ static uint64_t limit_of (const struct api *api, int gpu)
     return own != 0 && (limit == 0 || own < limit) ? own : limit;
 }
 
-/* Several processes ask at once: region_reserve is exact between them, and the lock makes it so between threads. */
+/* region_reserve is exact between processes, and the lock makes it so between threads. */
 static bool reserve (const struct share *share, uint64_t bytes)
 {
     uint64_t signals;
@@ -240,7 +245,7 @@ bool share_numbers (const struct share *share, uint64_t real_total, uint64_t rea
 
 uint64_t share_charge (uint64_t bytes)
 {
-    /* The driver takes video memory in pieces of 2 MiB and cuts small allocations from shared ones in steps of 512. */
+    /* The driver allocates video memory in blocks of 2 MiB and sub-allocates small sizes in steps of 512. */
     uint64_t step = bytes >= 1u << 20 ? 2u << 20 : 512;
     return bytes > UINT64_MAX - step ? bytes : (bytes + step - 1) / step * step;
 }

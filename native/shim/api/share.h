@@ -1,4 +1,5 @@
-/* What the container's share says of a GPU, seen from a wrapper; and what this process took of it. */
+/* The container's share of a GPU as the wrappers use it, and the process's charges. Implemented in share.c
+ * (share_of_device, share_of_current, share_of_stream: device.c). */
 #ifndef NVC_API_SHARE_H
 #define NVC_API_SHARE_H
 
@@ -9,55 +10,55 @@
 #include "shim/region.h"
 #include "shim/share.h"
 
-/* The place in region_header.notes of private tables of the driver that were asked for (the first are rm_reason). */
+/* The index in region_header.notes that counts calls of cuGetExportTable (lower ones are enum rm_reason). */
 #define REGION_NOTE_EXPORT_TABLE 31u
 
 struct api {
     struct lock lock;
     bool looked, attached;
-    bool good;            /* there are limits, and they can be believed; else no memory is given */
-    bool counting;        /* rm does not know this driver: the quota is kept here */
-    bool oversubscribing; /* for one GPU at least */
+    bool good;            /* `limits` is valid; otherwise every allocation is refused */
+    bool counting;        /* rm does not support this driver: this library enforces the quota */
+    bool oversubscribing; /* on one GPU at least */
     const struct limits *shared;
     struct limits limits; /* a copy, of `generation` */
     uint32_t generation;
     struct region region;
-    char region_path[256]; /* the environment's, which may change */
+    char region_path[256]; /* a copy, as the environment may change */
     struct ledger ledger;
-    uint64_t answer; /* of share_is_active: generation << 32, bit 1 yes, bit 0 there is one; read without the lock */
+    uint64_t answer; /* of share_is_active: generation << 32, bit 1: active, bit 0: valid; read without the lock */
 };
 
-/* What a call may do on one GPU. Zeroed: nothing to do for us, the driver's own way. */
+/* The share of one GPU for a call. Zeroed: the call goes to the driver unchanged. */
 struct share {
-    bool blocked; /* there are no limits to be read: nothing is given */
+    bool blocked; /* no valid limits: every allocation is refused */
     bool counted, oversubscribed;
-    int gpu; /* in the limits, RM_NO_GPU when they do not name it */
+    int gpu; /* in the limits; RM_NO_GPU: not in there */
     CUdevice device;
     CUuuid uuid;
 };
 
-/* Has any wrapper anything to do in this process? Everything below is only asked when it has. */
+/* Whether wrappers must do anything in this process; the functions below are only called if so. */
 bool share_is_active (void);
 struct share share_of_current (void);
 struct share share_of_device (CUdevice device);
-/* The device of a stream, which need not be the current one's. */
+/* Of the stream's device, which may not be the current one. */
 struct share share_of_stream (CUstream stream);
 struct share share_of_uuid (const uint8_t uuid[16]);
 
-/* Takes bytes of the quota; false when they do not fit. Always true where nothing is counted. */
+/* Reserves bytes of the quota; false: they do not fit. Always true where this library does not count. */
 bool share_take (const struct share *share, uint64_t bytes);
 void share_give (const struct share *share, uint64_t bytes);
-/* The allocation is made, or (made false) what it took goes back. */
+/* After the driver's allocation: records the charge, or (made: false) refunds it. */
 void share_keep (const struct share *share, bool made, enum ledger_kind kind, uint64_t key, uint64_t bytes,
                  bool converted);
 
-/* Takes an entry out before the driver frees the thing, since another thread may get the same key right after. */
+/* Removes an entry, before the driver's free: another thread may get the same key right after that. */
 bool share_forget (enum ledger_kind kind, uint64_t key, struct ledger_entry *entry);
-/* The driver's answer to the free: the charge ends, or the entry comes back. */
+/* After the driver's free: refunds the charge, or (freed: false) restores the entry. */
 void share_freed (const struct ledger_entry *entry, bool freed);
 bool share_is_converted (uint64_t pointer);
 
-/* What a question about memory is answered with; false: leave the driver's answer. */
+/* Results of memory queries, in bytes; false: the driver's result stays. */
 struct share_numbers {
     uint64_t total, free, used;
 };

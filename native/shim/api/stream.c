@@ -1,13 +1,13 @@
 /*
- * Memory in the order of a stream. Converted memory is there at once, which no program can tell from its order. Its
- * free cannot be put into the stream (the driver answers CUDA_ERROR_NOT_SUPPORTED for managed memory), so it waits
- * for the stream and frees then: what was put there before may still use the memory.
+ * Wrappers of stream-ordered allocation. Converted memory is available at once, which is indistinguishable from stream
+ * order. Its free cannot be stream-ordered (the driver returns CUDA_ERROR_NOT_SUPPORTED for managed memory), so it
+ * synchronizes with the stream first: earlier work in it may still use the memory. Runs as array.c.
  */
 #include "managed.h"
 
 #include "rm/rm.h"
 
-/* The flavours differ in what stream NULL means; each asks with its own. */
+/* The flavours differ in the meaning of stream NULL; each uses its own functions. */
 struct flavour {
     enum row allocate, allocate_from_pool, free, is_capturing, synchronize;
 };
@@ -17,7 +17,7 @@ static const struct flavour PER_THREAD = { ROW_cuMemAllocAsync_ptsz, ROW_cuMemAl
                                            ROW_cuMemFreeAsync_ptsz, ROW_cuStreamIsCapturing_ptsz,
                                            ROW_cuStreamSynchronize_ptsz };
 
-/* Memory that a graph owns stays the driver's, and so does what we cannot tell. */
+/* Whether the memory will belong to a graph, which is not handled here; true also when that is unknown. */
 static bool is_capturing (const struct flavour *flavour, CUstream stream)
 {
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -33,7 +33,7 @@ static CUresult allocate (const struct flavour *flavour, CUdeviceptr *pointer, s
     if (pointer == NULL || bytes == 0)
         return real (pointer, bytes, stream);
     bool capturing = (share.counted || share.oversubscribed) && is_capturing (flavour, stream);
-    if (capturing) /* a graph's memory appears when it runs; nobody has it yet */
+    if (capturing) /* a graph's memory is allocated when it runs */
         return real (pointer, bytes, stream);
     if (!share_take (&share, share_charge (bytes)))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -51,7 +51,7 @@ static CUresult free_in_order (const struct flavour *flavour, CUdeviceptr pointe
     if (!share_is_active () || pointer == 0)
         return real (pointer, stream);
     if (share_is_converted (pointer)) {
-        if (is_capturing (flavour, stream)) /* not memory of the graph: the driver has the word for it */
+        if (is_capturing (flavour, stream)) /* not memory of the graph: the driver returns the error */
             return real (pointer, stream);
         CUresult result = ((type_cuStreamSynchronize) next_function (flavour->synchronize)) (stream);
         return result == CUDA_SUCCESS ? cuMemFree_v2 (pointer) : result;
@@ -71,8 +71,8 @@ static CUresult draw (type_cuMemAllocFromPoolAsync real, CUdeviceptr *pointer, s
     return refused_result (real (pointer, bytes, pool, stream));
 }
 
-/* A pool has a device of its own, which only the memory from it tells. Pools are never converted: their owner may
- * export them, trim them and ask how full they are. */
+/* The device of a pool is only known from memory allocated from it. Pools are never converted: a program may export
+ * them, trim them and query their usage. */
 static CUresult allocate_from_pool (const struct flavour *flavour, CUdeviceptr *pointer, size_t bytes,
                                     CUmemoryPool pool, CUstream stream)
 {

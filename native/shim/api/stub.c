@@ -1,8 +1,10 @@
 /*
- * dlsym and dlvsym as the world sees them. The dynamic linker knows who asks by the return address (RTLD_NEXT,
- * RTLD_DEFAULT from a local scope, dlerror), so what is not ours is left by a jump with everything as it came in.
+ * The exported dlsym and dlvsym. The dynamic linker identifies the caller by the return address (RTLD_NEXT,
+ * RTLD_DEFAULT from a local scope, dlerror), so a lookup that is not answered here leaves by a jump with all registers
+ * and the stack as on entry.
  *
- * Both carry the version that glibc first gave them on this processor and the one of libc.so since 2.34.
+ * Both have their first symbol version in glibc on this processor and the one since they are in libc.so (2.34). Runs in
+ * every process that preloads one of the two libraries, on any thread.
  */
 #if defined(__x86_64__)
 __asm__ (".text\n"
@@ -95,7 +97,7 @@ __asm__ (".text\n"
 #error "libnvc-shim-api.so is for x86-64 and aarch64, where NVIDIA's driver is"
 #endif
 
-/* A name of its own for every version, as the linker wants it. */
+/* The linker needs a distinct name for every version. */
 #define VERSIONED(symbol)                                                                     \
     __asm__ (".globl nvc_" symbol "_old\n.type nvc_" symbol "_old,%function\n"                \
              ".set nvc_" symbol "_old, nvc_" symbol "_stub\n"                                 \

@@ -1,13 +1,13 @@
 /*
- * Physical memory with addresses of its own (cuMemCreate). It lives until the last handle is released and the last
- * mapping is gone, and it is charged to the device that its properties name, whichever is current. It is never
- * converted.
+ * Wrappers of virtual memory management (cuMemCreate). Physical memory exists until its last handle is released and its
+ * last mapping removed. It is charged to the device that its properties name, whichever is current, and never
+ * converted. Runs as array.c.
  */
 #include "share.h"
 
 #include "rm/rm.h"
 
-/* One handle or mapping fewer. */
+/* Removes one reference of a handle or mapping. */
 static void drop (struct api *api, uint64_t physical)
 {
     struct ledger_entry *memory = ledger_find (&api->ledger, LEDGER_PHYSICAL, physical);
@@ -89,7 +89,7 @@ CUresult cuMemUnmap (CUdeviceptr pointer, size_t bytes)
     struct api *api = result == CUDA_SUCCESS && active ? share_lock (&signals) : NULL;
     if (api == NULL)
         return result;
-    /* One call may take several mappings that lie side by side. */
+    /* One call may remove several adjacent mappings. */
     while ((mapping = ledger_within (&api->ledger, LEDGER_MAPPING, pointer, bytes)) != NULL) {
         uint64_t physical = mapping->link;
         ledger_remove (&api->ledger, mapping);

@@ -12,10 +12,10 @@
 #define EXPORTED __attribute__ ((visibility ("default")))
 
 /*
- * Two libraries are made of these files. libnvc-shim-managed.so is in every program of a container with a limit of
- * memory, and so keeps away from whoever has a function of the same name: what it exports is for programs that are
- * linked with the driver and passes on to what they would have reached (next_in_scope), what look-ups answer is another
- * function.
+ * Two libraries are built from these files. libnvc-shim-managed.so is loaded into every program of a container with a
+ * limit of memory, and so must not disturb other definitions of the same names: its exported functions are for programs
+ * that are linked with the driver and call what those would have reached (next_in_scope), and lookups return other
+ * functions.
  */
 #ifdef API_MANAGED
 #define API_ROWS "managed.def"
@@ -55,7 +55,7 @@ enum row {
 #undef WRAP
 #undef USE
 
-/* The driver's own function. Where the driver has none, one that answers "not found" whatever it is given. */
+/* The driver's own function; where it has none, one that returns "not found" for any arguments. */
 #define NEXT(symbol) ((type_##symbol) next_function (ROW_##symbol))
 
 typedef void (*driver_function) (void);
@@ -65,7 +65,7 @@ struct row_facts {
     int version;
     enum default_stream stream;
     enum library library;
-    void *exported, *answer; /* NULL: only used */
+    void *exported, *answer; /* NULL: a USE row */
 };
 extern const struct row_facts row_facts[ROWS];
 
@@ -77,15 +77,15 @@ int name_find (const char *name);
 /* next.c */
 driver_function next_function (enum row row);
 bool next_exists (enum row row);
-/* The driver's function, as far as is known without looking for the driver's library; NULL. */
+/* The driver's function if it is known without a search for the driver's library; NULL. */
 void *next_known (enum row row);
-/* Is this address the driver's own function of that row? Learns from it which library the driver is. */
+/* Whether this address is the driver's own function of that row. Identifies the driver's library by it. */
 bool next_is_real (enum row row, void *address);
-/* What a program reaches without this library when it is linked with that name; else as next_function. caller: an
- * address in it. */
+/* The function that a program linked with that name reaches without this library; else as next_function. caller: an
+ * address in the program. */
 driver_function next_in_scope (enum row row, const void *caller);
 
-/* proc_address.c: put our own function in the place of the driver's, which is its answer for that name. */
+/* proc_address.c: replaces the driver's function, its result for that name, by the wrapper. */
 void proc_address_replace (const char *symbol, void **address);
 
 #endif

@@ -1,5 +1,5 @@
-/* A program under interposers of dlsym: names found as always, and every interposer in the chain asked. Words: its
- * counters. */
+/* A program under interposers of dlsym: names are found as without them, and every interposer in the chain is called.
+ * Arguments: their counters. */
 #include <dlfcn.h>
 #include <stdio.h>
 

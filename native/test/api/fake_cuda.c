@@ -1,7 +1,7 @@
 /*
- * A driver library for tests, without a GPU behind it: two GPUs of 16 GiB, counters, and the answers that an H200 with
- * driver 580.159.04 was seen to give (managed memory: cuMemFreeAsync 801, cuIpcGetMemHandle 1; pitch a multiple of
- * 512). -DOLD: a driver of CUDA 11.0. -DNEWER: one with variants and names that nobody has heard of.
+ * A fake driver library for tests, without a GPU: two GPUs of 16 GiB, counters, and the results observed on an H200
+ * with driver 580.159.04 (managed memory: cuMemFreeAsync 801, cuIpcGetMemHandle 1; pitch a multiple of 512). -DOLD: a
+ * driver of CUDA 11.0. -DNEWER: one with unknown variants and names.
  */
 #include "shim/api/abi.h"
 
@@ -30,7 +30,7 @@ static struct {
     bool refused;
 } failing;
 
-/* Of a test's stand-in for libnvc-shim.so: it refuses this thread's mapping now. */
+/* Of a test's fake libnvc-shim.so: refuses this thread's next mapping. */
 void fake_shim_refuse (void) __attribute__ ((weak, visibility ("default")));
 
 #define PROTOTYPE(result, name, parameters) API result name parameters; API result name parameters
@@ -44,7 +44,7 @@ PROTOTYPE (void, fake_capture, (int on)) { capturing = on != 0; }
 PROTOTYPE (void, fake_current, (int device)) { current = device; }
 PROTOTYPE (void *, fake_synchronized, (void)) { return synchronized; }
 PROTOTYPE (int, fake_advised, (void)) { return advised; }
-/* From now on managed memory and pools fail (0: no more), with a mapping that was refused or without. */
+/* Managed memory and pools fail from now on (0: no more), with or without a refused mapping. */
 PROTOTYPE (void, fake_fail, (CUresult result, int refused))
 {
     failing.result = result;
@@ -367,7 +367,7 @@ CUresult cuGetProcAddress_v2 (const char *symbol, void **function, int version, 
     return CUDA_SUCCESS;
 }
 
-/* The old interface has no status: what it has not is an error, and the pointer stays as it was. */
+/* The old interface has no status: an unknown name is an error, and the pointer does not change. */
 CUresult cuGetProcAddress (const char *symbol, void **function, int version, uint64_t flags)
 {
     void *found = NULL;

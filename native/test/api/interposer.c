@@ -1,6 +1,6 @@
 /*
- * Another library that interposes dlsym, as tracers and sanitizers do. -DNAME=...: of its counter. It finds the real
- * one with RTLD_NEXT, or (-DBY_HANDLE) in the C library's own handle.
+ * Another library that interposes dlsym, as tracers and sanitizers do. -DNAME=...: the name of its counter. It finds
+ * the real one with RTLD_NEXT, or (-DBY_HANDLE) by a handle of libc.
  */
 #include <dlfcn.h>
 

@@ -1,7 +1,7 @@
 /*
- * Programs and libraries that are linked with the driver, or have functions of its names themselves. -DUSE: one that
- * calls them. -DTRACER: one that counts and passes on. -DSTUB: one that stands in for a driver which is not there.
- * -DMAIN: the program; words: libraries to open with RTLD_LOCAL, whose `use` is called; none: its own.
+ * Programs and libraries that are linked with the driver, or define functions of its names. -DUSE: calls them.
+ * -DTRACER: counts calls and forwards them. -DSTUB: replaces a missing driver. -DMAIN: the program; arguments:
+ * libraries to open with RTLD_LOCAL, whose `use` is called; none: its own.
  */
 #include "shim/api/abi.h"
 

@@ -1,6 +1,6 @@
 /*
- * Looks names up, from a program (-DMAIN), from a library and from its constructor, and prints what object and symbol
- * each answer is. Words: [names of libraries to open first, "-l" before it for RTLD_LOCAL ...] -- names.
+ * Looks names up, from a program (-DMAIN), from a library and from its constructor, and prints object and symbol of
+ * each result. Arguments: [names of libraries to open first, "-l" before it for RTLD_LOCAL ...] -- names.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -116,7 +116,7 @@ __attribute__ ((constructor)) static void at_load (void)
     lookups (stdout, "constructor", names, handles);
 }
 
-/* What programs look up that is not the driver's. */
+/* Names that programs look up and that are not the driver's. */
 API int curl_easy_init (void);
 int curl_easy_init (void) { return 1; }
 API int cublasCreate_v2 (void);

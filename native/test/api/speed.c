@@ -1,4 +1,4 @@
-/* Prints how many nanoseconds a look-up of a name takes that begins as the driver's do: the best of many rounds. */
+/* Prints the nanoseconds of a lookup of a name that begins like the driver's: the best of many rounds. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <time.h>

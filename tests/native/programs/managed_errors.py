@@ -54,7 +54,7 @@ def driver_alone() -> None:
 
 
 def earlier_refusal(library: str) -> None:
-    """library: stands in for libnvc-shim.so."""
+    """library: a fake libnvc-shim.so."""
     shim = ctypes.CDLL(library)
     cuda.fake_fail(999, 0)
     for call, more in ways():

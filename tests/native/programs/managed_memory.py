@@ -83,7 +83,7 @@ def pitched() -> None:
 
 
 def announced(library: str) -> None:
-    """library: records the GPU that it is told before a mapping."""
+    """library: records the GPU that is designated before a mapping."""
     other = ctypes.CDLL(library)
     other.last_uuid.restype = ctypes.c_char_p
     assert take(MIB)[0] == 0 and other.last_uuid() == b"\x10" * 16

@@ -1,4 +1,9 @@
-/* What the process does of its own accord after a call: says what it has, and applies its share of the GPU's time. */
+/*
+ * Publishes the process's usage in its slot of the region and applies the share's limits of time (process.h).
+ *
+ * Runs in every process of a container that uses a GPU, under the process's lock: after tracked calls on the calling
+ * thread, and in each round of the nvc-shim thread. process_is_stale and process_is_current run without the lock.
+ */
 #include "plain.h"
 #include "process.h"
 #include "raw.h"
@@ -29,7 +34,7 @@ uint32_t process_timeslice (struct process *process, int gpu)
     return weight_timeslice (limits->weight, lowered, limits->priority, region_groups (&process->region, gpu));
 }
 
-uint64_t process_own (const struct process *process)
+uint64_t process_region_digest (const struct process *process)
 {
     const struct region_header *header = process->region.header;
     uint64_t own = LOAD (header->grouped);
@@ -39,22 +44,22 @@ uint64_t process_own (const struct process *process)
     return own;
 }
 
-bool process_is_behind (const struct process *process)
+bool process_is_stale (const struct process *process)
 {
-    /* What is there stays mapped, also where another thread changes the process meanwhile. */
+    /* Once set, it stays mapped, whatever another thread changes meanwhile. */
     const struct limits *shared = LOAD_RELAXED (process->shared);
 
     if (!shared || !LOAD (process->attached))
         return false;
     return LOAD_RELAXED (shared->generation) != LOAD_RELAXED (process->generation) ||
-           process_own (process) != LOAD_RELAXED (process->own);
+           process_region_digest (process) != LOAD_RELAXED (process->region_digest);
 }
 
-bool process_is_settled (const struct process *process)
+bool process_is_current (const struct process *process)
 {
     const struct pages *pages = LOAD_RELAXED (process->pages);
 
-    return pages && LOAD (pages->token.state) == 2 && LOAD (process->settled) && !process_is_behind (process);
+    return pages && LOAD (pages->token.state) == 2 && LOAD (process->current) && !process_is_stale (process);
 }
 
 static void publish_channels (struct process *process)
@@ -89,13 +94,13 @@ static bool needs_thread (struct process *process, int gpu)
     return (process->limits->flags & LIMITS_PAUSED) || process_cap (process, gpu);
 }
 
-static __attribute__ ((noinline)) bool settle_anew (struct process *process, uint64_t own)
+static __attribute__ ((noinline)) bool publish_and_apply (struct process *process, uint64_t own)
 {
     uint32_t regrouped = process->regrouped;
     bool wanted = false, other = false;
 
     if (process->attached)
-        __atomic_store_n (&process->own, own, __ATOMIC_RELAXED);
+        __atomic_store_n (&process->region_digest, own, __ATOMIC_RELAXED);
     if (!process->rm)
         return false;
     __atomic_store_n (&process->has_managed, rm_has_managed (process->rm), __ATOMIC_RELAXED);
@@ -112,9 +117,9 @@ static __attribute__ ((noinline)) bool settle_anew (struct process *process, uin
         }
     if (regrouped)
         publish_channels (process);
-    if (other) { /* the slices of all are others now; ours are written below */
-        region_regrouped (&process->region);
-        __atomic_store_n (&process->own, process_own (process), __ATOMIC_RELAXED);
+    if (other) { /* changes the timeslices of all processes; this one's are written below */
+        region_groups_changed (&process->region);
+        __atomic_store_n (&process->region_digest, process_region_digest (process), __ATOMIC_RELAXED);
     }
     for (int gpu = 0; gpu < (int) process->limits->gpu_count; gpu++) {
         uint32_t timeslice;
@@ -129,22 +134,22 @@ static __attribute__ ((noinline)) bool settle_anew (struct process *process, uin
             rm_freeze (process->rm, gpu, true);
         wanted |= needs_thread (process, gpu);
     }
-    /* A child of vfork ends, and a thread of its own with it: the next call of the process itself starts one. */
+    /* A thread of a vfork child would end with it: the next call of the process itself starts one. */
     if (wanted && process->thread == THREAD_NONE && !process_is_itself (process))
         return false;
-    STORE (process->settled, true);
+    STORE (process->current, true);
     if (!wanted || process->thread != THREAD_NONE)
         return false;
     process->thread = THREAD_WANTED;
     return true;
 }
 
-bool process_settle (struct process *process)
+bool process_publish (struct process *process)
 {
-    uint64_t own = process->attached ? process_own (process) : 0;
+    uint64_t own = process->attached ? process_region_digest (process) : 0;
 
-    /* What it decided then it would decide again. */
-    if (process->settled && !process->regrouped && own == process->own)
+    /* Nothing has changed since the last time. */
+    if (process->current && !process->regrouped && own == process->region_digest)
         return false;
-    return settle_anew (process, own);
+    return publish_and_apply (process, own);
 }
