@@ -1,4 +1,4 @@
-"""Monitors and supervisors of tenants, as the agent starts, finds and ends them: the real programs, without containers."""
+"""Monitors and supervisors of tenants, as the agent starts, finds and ends them: the real programs, no containers."""
 
 from __future__ import annotations
 
