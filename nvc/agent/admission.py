@@ -102,10 +102,11 @@ class Acceptors:
             except OSError:
                 pass
             until = time.monotonic() + _STOP_S
-            # The next acceptor may be about to take the lock; it ends by itself where its socket has no name.
-            while (pid := self._holder()[0]) and time.monotonic() < until:
-                _terminate(pid)
-                time.sleep(0.01)
+            with contextlib.suppress(AgentError):
+                # The next acceptor may be about to take the lock; it ends by itself where its socket has no name.
+                while (pid := self._holder()[0]) and time.monotonic() < until:
+                    _terminate(pid)
+                    time.sleep(0.01)
         if self._socket is not None:
             self._socket.close()
         for one in self._started:
@@ -124,11 +125,12 @@ class Acceptors:
         self._journal.write("acceptor", pid=made.pid)
 
     def _holder(self) -> tuple[int, int]:
-        """(pid, inode of its socket) of the acceptor that holds the lock; (0, 0): there is none."""
+        """(pid, inode of its socket) of the acceptor that holds the lock; (0, 0): there is none. Raises AgentError."""
+        path = f"{self._directory}/{LOCK}"
         try:
-            descriptor = os.open(f"{self._directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
-            return 0, 0
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:  # no acceptor could take it, either
+            raise AgentError(f"{path}: {reason(error)}", hint=records.advice(error)) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return 0, 0
