@@ -223,6 +223,7 @@ int attached_freeze (struct attached_list *list, uint32_t id, bool frozen)
             result = (result > 0 ? result : 0) + switch_all (process, frozen);
         }
     pthread_mutex_unlock (&list->lock);
+    guard_changed (list->guard);
     return result;
 }
 

@@ -194,6 +194,11 @@ static void end (struct tenant *tenant, struct rm_call *call, long result)
     keep_after (tenant, result == 0);
     if (result == 0)
         keep_hold (tenant, call);
+    /* Its file is held now: a channel of a tenant that is frozen is stopped before its caller has the answer. */
+    if (tenant->are_edges_old) {
+        tenant->are_edges_old = false;
+        edges_publish (tenant);
+    }
 }
 
 /* What is charged may be gone by now: if the call is refused for that, or asks about it, that is looked at. The call is begun

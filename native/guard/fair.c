@@ -9,6 +9,7 @@
 #include "tenant.h"
 
 #include <time.h>
+#include <unistd.h>
 
 /* Calls up to this long are nobody's burden: others come in between. */
 #define SHORT_NS 200000u
@@ -20,8 +21,9 @@
 #define MOST_DEBT_NS 1000000000u
 /* One wait, before it is looked again whether anybody else is there. */
 #define MOST_NS 20000000u
-/* Who made a call within this time is there. */
+/* A tenant that called the driver within this time is there; and what was not written for so long is not known. */
 #define RECENT_NS 100000000u
+#define STALE_NS 1000000000u
 #define MILLISECOND 1000000u
 
 static void count (struct fair *fair, uint64_t now, uint64_t nanoseconds)
@@ -78,16 +80,18 @@ void fair_end (struct tenant *tenant)
     fair_spent (tenant, fair->cpu - before < taken ? fair->cpu - before : taken);
 }
 
-static bool others_are_there (struct tenant *tenant, uint64_t now)
+/* Not known is taken for yes: who waits then has had its allowance. */
+static bool others_are_there (const struct tenant *tenant, uint64_t now)
 {
-    struct guard *guard = tenant->guard;
-    bool found = false;
+    struct guard_contention found;
 
-    pthread_mutex_lock (&guard->lock);
-    for (unsigned i = 0; i < guard->tenant_count && !found; i++)
-        found = guard->tenants[i] != tenant && atomic_load (&guard->tenants[i]->called_at) + RECENT_NS > now;
-    pthread_mutex_unlock (&guard->lock);
-    return found;
+    if (tenant->guard->contention < 0 || pread (tenant->guard->contention, &found, sizeof (found), 0) != sizeof (found) ||
+        found.magic != GUARD_CONTENTION_MAGIC || found.written_ns + STALE_NS < now)
+        return true;
+    for (unsigned i = 0; i < 2; i++)
+        if (found.last[i].tenant != tenant->id && found.last[i].called_ns + RECENT_NS > found.written_ns)
+            return true;
+    return false;
 }
 
 int fair_wait (struct tenant *tenant, uint64_t now)

@@ -31,11 +31,14 @@ struct guard *guard_create (const char *device_directory)
     pthread_mutex_init (&guard->lock, NULL);
     pthread_mutex_init (&guard->truth_lock, NULL);
     pthread_mutex_init (&guard->witness_lock, NULL);
+    guard->contention = -1;
     snprintf (guard->devices, sizeof (guard->devices), "%s", device_directory);
     space_begin (guard);
     keep_start_closing (guard);
     return guard;
 }
+
+void guard_set_contention (struct guard *guard, int file) { guard->contention = file; }
 
 struct truth *guard_truth (struct guard *guard)
 {
@@ -88,6 +91,8 @@ void guard_destroy (struct guard *guard)
     space_end (guard);
     close (guard->event_descriptor);
     close (guard->changed_descriptor);
+    if (guard->contention >= 0)
+        close (guard->contention);
     pthread_mutex_destroy (&guard->truth_lock);
     pthread_mutex_destroy (&guard->witness_lock);
     pthread_mutex_destroy (&guard->lock);
@@ -285,6 +290,7 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
         if (memcmp (limits->gpus[i].uuid, tenant->limits.gpus[i].uuid, sizeof (limits->gpus[i].uuid)) != 0)
             return guard_release (tenant, -EINVAL);
     tenant->limits = *limits;
+    atomic_store (&tenant->is_paused, (limits->flags & LIMITS_PAUSED) != 0);
     for (uint32_t i = 0; i < limits->gpu_count; i++)
         schedule_apply (tenant, i);
     return guard_release (tenant, 0);
@@ -312,6 +318,7 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
     wait_check (tenant, guard_now ());
     *status = tenant->status;
     status->listeners = tenant->listener_count;
+    status->called_ns = atomic_load (&tenant->called_at);
     if (tenant->waits_since != 0) {
         status->waits_for = (uint32_t) tenant->waits_for;
         status->waits_ns = guard_now () - tenant->waits_since;
@@ -322,9 +329,7 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
         status->memory[gpu] = tenant_used (tenant, gpu);
         status->managed[gpu] = tenant->managed[gpu];
         status->groups[gpu] = rm_groups (tenant->rm, (int) gpu);
-        status->frozen[gpu] = tenant->frozen[gpu];
-        if (tenant->frozen[gpu])
-            status->frozen_ns[gpu] += guard_now () - tenant->frozen_since[gpu];
+        status->frozen[gpu] = edges_frozen (&tenant->edges, gpu, &status->frozen_ns[gpu]);
     }
     return guard_release (tenant, 0);
 }

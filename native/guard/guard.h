@@ -40,6 +40,7 @@ struct guard_status {
     uint32_t processes, listeners;
     uint32_t waits_for, spare; /* the process, or thread, that the tenant's thread waits for; 0: it does not */
     uint64_t waits_ns;         /* for so long */
+    uint64_t called_ns;        /* its last announced call (CLOCK_MONOTONIC); 0: none yet */
 };
 
 /* Something worth a line in the log, or an audit. */
@@ -68,6 +69,18 @@ int guard_sees_driver (const struct guard *guard);
 int guard_sees_exec (const struct guard *guard);
 /* Ends the threads; listeners that guard owns are closed, everything frozen is thawed first. */
 void guard_destroy (struct guard *guard);
+/*
+ * A file that tells which tenants of the node called the driver last (struct guard_contention), written by the agent some times a
+ * second. Without it, or while nobody writes it, others are taken to call the driver. The descriptor is the guard's from then on.
+ */
+#define GUARD_CONTENTION_MAGIC 0x4f434e564eu
+struct guard_contention {
+    uint64_t magic, written_ns; /* CLOCK_MONOTONIC */
+    struct {
+        uint64_t tenant, called_ns;
+    } last[2]; /* of two tenants: one of them is another one */
+};
+void guard_set_contention (struct guard *guard, int file);
 /* Readable (eventfd) when events wait. */
 int guard_event_descriptor (const struct guard *guard);
 /* Readable (eventfd) when a tenant's status may have changed, until guard_take_changes; a change then makes it readable again. */

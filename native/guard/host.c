@@ -140,6 +140,7 @@ static void host_groups_changed (void *context, int gpu)
 {
     struct tenant *tenant = context;
 
+    tenant->are_edges_old = true;
     if (gpu >= 0)
         schedule_apply (tenant, (uint32_t) gpu);
 }

@@ -105,6 +105,7 @@ static void drop (struct tenant *tenant, unsigned place, uint32_t client)
 {
     struct keep *keep = &tenant->keep;
 
+    edges_forget (&tenant->edges, keep->files[place].client);
     close_later (tenant, keep->files[place].file, client);
     keep->files[place] = keep->files[--keep->file_count];
 }
@@ -192,6 +193,7 @@ static void make_room (struct tenant *tenant)
         duplicate (tenant, keep->files[place].serial, pieces,
                    rm_pieces (tenant->rm, keep->files[place].client, keep->files[place].client, pieces, count));
     free (pieces);
+    edges_forget (&tenant->edges, keep->files[place].client);
     close_later (tenant, keep->files[place].file, 0);
     keep->file_count--;
     memmove (keep->files + place, keep->files + place + 1, (keep->file_count - place) * sizeof (keep->files[0]));

@@ -42,9 +42,21 @@ static long through (int file, uint32_t request, void *argument)
     return result == 0 && request == REQUEST_CONTROL && control->status == INVALID_CLIENT ? -EBADF : result;
 }
 
-long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t request, void *argument)
+void reach_missing (struct tenant *tenant, struct process *process, uint32_t client)
 {
     uint64_t one = 1;
+
+    if (process->dead || process->unreached_since != 0)
+        return;
+    process->unreached_since = guard_now ();
+    process->unreached_client = client;
+    tenant->unreached = true;
+    if (write (tenant->wake, &one, sizeof (one)) < 0)
+        return; /* it is awake, or will be by the next call */
+}
+
+long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t request, void *argument)
+{
     uint32_t client;
     long result;
     int file;
@@ -58,13 +70,7 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
         keep_let_go (tenant, client);
     if (process->dead)
         return -ESRCH;
-    if (process->unreached_since != 0)
-        return result;
-    process->unreached_since = guard_now ();
-    process->unreached_client = client;
-    tenant->unreached = true;
-    if (write (tenant->wake, &one, sizeof (one)) < 0)
-        return result; /* it is awake, or will be by the next call */
+    reach_missing (tenant, process, client);
     return result;
 }
 
@@ -137,8 +143,8 @@ static int find (struct tenant *tenant, struct process *process, uint32_t client
 /* As if it had just come: what was not reached is written again. */
 static void apply_again (struct tenant *tenant)
 {
+    edges_publish (tenant);
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count && gpu < SHARE_MAX_GPUS; gpu++) {
-        rm_freeze (tenant->rm, (int) gpu, tenant->frozen[gpu]);
         tenant->status.slice[gpu] = 0;
         schedule_apply (tenant, gpu);
     }

@@ -143,6 +143,7 @@ static void tenant_free (struct tenant *tenant)
         rm_destroy (tenant->rm);
     keep_release (tenant);
     space_release (tenant);
+    edges_end (&tenant->edges);
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0)
             close (tenant->processes[i].pidfd);
@@ -217,6 +218,8 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     tenant->guard = guard;
     tenant->id = id;
     tenant->limits = *limits;
+    atomic_store (&tenant->is_paused, (limits->flags & LIMITS_PAUSED) != 0);
+    edges_begin (&tenant->edges);
     tenant->copy = -1;
     tenant->epoll = tenant->wake = -1;
     pthread_mutex_init (&tenant->lock, NULL);

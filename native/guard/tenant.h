@@ -2,6 +2,7 @@
 #ifndef NVC_GUARD_TENANT_H
 #define NVC_GUARD_TENANT_H
 
+#include "edges.h"
 #include "guard.h"
 #include "keep.h"
 #include "managed.h"
@@ -97,6 +98,11 @@ struct tenant {
 
     /* What the scheduler wants, whoever has the lock: in force when it is unlocked (tenant_unlock), if has_wishes says so. */
     atomic_bool has_wishes, wished_frozen[SHARE_MAX_GPUS];
+    /* Why its channels are off beside that; the phase thread reads them too. */
+    atomic_bool over[SHARE_MAX_GPUS]; /* above its quota by what could only be seen afterwards */
+    atomic_bool is_stuck;             /* its thread waits for too long */
+    atomic_bool is_paused;            /* limits say so */
+    struct edges edges;
     _Atomic uint32_t slice[SHARE_MAX_GPUS];
 
     pthread_mutex_t listeners_lock; /* listeners; the last of all locks, and never held for long */
@@ -119,7 +125,7 @@ struct tenant {
     bool unreached; /* one of its processes is */
     uint64_t waits_since; /* for something of a process, without the lock (CLOCK_MONOTONIC ns); 0: it does not */
     pid_t waits_for;
-    bool is_stuck; /* for too long: frozen until it goes on */
+    bool are_edges_old; /* rm's channels changed since edges_publish */
     uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
     uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
     struct left_space left_spaces[TENANT_SPACES], left_for_good; /* the last: all for which there was no room */
@@ -134,9 +140,6 @@ struct tenant {
     } fair;
     _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
     struct keep keep; /* what was freed and lives on, charged too */
-    bool over[SHARE_MAX_GPUS];          /* above its quota by what could only be seen afterwards: frozen until it is not */
-    bool frozen[SHARE_MAX_GPUS];
-    uint64_t frozen_since[SHARE_MAX_GPUS];
     struct guard_status status; /* counters */
 
     /* The call in hand: rm's own ioctls on its file go through this copy. */
@@ -160,6 +163,7 @@ struct guard {
     struct guard_event events[GUARD_EVENTS];
     unsigned event_count;
     char devices[256]; /* the directory of the driver's nodes */
+    int contention;    /* a file of struct guard_contention; -1: none */
     /* Clients of the driver take milliseconds to be made, so they are made when they are needed first. */
     pthread_mutex_t truth_lock;
     struct truth *truth; /* NULL: no device node could be opened */
@@ -248,6 +252,8 @@ void wait_check (struct tenant *tenant, uint64_t now);
 
 /* reach.c: an ioctl of rm's own on the file of a client, whose handle the struct begins with. 0 or -errno. */
 long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t request, void *argument);
+/* No file of the client is held: its process's descriptors are looked through soon. */
+void reach_missing (struct tenant *tenant, struct process *process, uint32_t client);
 /* Looks for the files of clients that were not reached; when to do so again (CLOCK_MONOTONIC ns), 0: no need. */
 uint64_t reach_check (struct tenant *tenant, uint64_t now);
 
@@ -311,7 +317,9 @@ void fair_end (struct tenant *tenant);
 /* Milliseconds that the tenant's calls have to wait; 0: none. */
 int fair_wait (struct tenant *tenant, uint64_t now);
 
-/* schedule.c: under the tenant's lock. */
+/* schedule.c: whether the tenant's channels on the GPU are to be off; without a lock. */
+bool schedule_is_off (const struct tenant *tenant, uint32_t gpu);
+/* Under the tenant's lock. */
 void schedule_apply (struct tenant *tenant, uint32_t gpu);
 /* Unlocks it. What the scheduler wished meanwhile is in force before others have the lock. */
 void tenant_unlock (struct tenant *tenant);

@@ -182,24 +182,24 @@ static int request_admission (const struct monitor *self, const struct arrival *
 
 enum admission { ADMISSION_START, ADMISSION_DONE, ADMISSION_LATE };
 
-/* Until an agent has decided. start, plan, connection: for ADMISSION_START. */
-static enum admission admit (const struct monitor *self, const struct arrival *arrival, struct channel_start *start, int *plan,
+/* Until an agent has decided. start, files, connection: for ADMISSION_START. */
+static enum admission admit (const struct monitor *self, const struct arrival *arrival, struct channel_start *start, int files[2],
                              int *connection)
 {
     uint64_t until = now_ms () + ADMIT_MS;
 
     while (now_ms () < until) {
         struct pollfd waited[2] = { { .events = POLLIN }, { .fd = arrival->listener } };
-        unsigned count = 1;
+        unsigned count = 2;
         ssize_t size = -1;
 
         *connection = waited[0].fd = request_admission (self, arrival);
         if (*connection >= 0 && poll (waited, 2, (int) (until - now_ms ())) > 0 && waited[0].revents != 0)
-            size = channel_receive (*connection, start, sizeof (*start), plan, &count);
-        if (size == sizeof (*start) && count == 1 && start->head.operation == CHANNEL_START)
+            size = channel_receive (*connection, start, sizeof (*start), files, &count);
+        if (size == sizeof (*start) && count != 0 && start->head.operation == CHANNEL_START)
             return ADMISSION_START;
-        if (size > 0 && count == 1)
-            close (*plan);
+        for (unsigned i = 0; size > 0 && i < count; i++)
+            close (files[i]);
         if (*connection >= 0)
             close (*connection);
         if (size >= (ssize_t) sizeof (start->head) && start->head.operation == CHANNEL_DONE)
@@ -227,9 +227,9 @@ static void refuse (const struct monitor *self, const struct arrival *arrival, c
 static int become_monitor (struct monitor *self, struct arrival *arrival)
 {
     struct channel_start start;
-    int plan, connection, error;
+    int files[2] = { -1, -1 }, connection, error;
 
-    switch (admit (self, arrival, &start, &plan, &connection)) {
+    switch (admit (self, arrival, &start, files, &connection)) {
     case ADMISSION_DONE:
         return 0;
     case ADMISSION_LATE:
@@ -241,8 +241,10 @@ static int become_monitor (struct monitor *self, struct arrival *arrival)
     for (unsigned i = 0; i < arrival->count; i++)
         if (arrival->files[i] != arrival->listener)
             close (arrival->files[i]);
-    error = monitor_start (self, &start, plan, arrival->listener);
-    close (plan);
+    error = monitor_start (self, &start, files, arrival->listener);
+    close (files[0]);
+    if (files[1] >= 0)
+        close (files[1]);
     if (error == 0)
         return monitor_run (self, connection);
     /* The agent ends the process, and says why. If it cannot any more, this process does. */

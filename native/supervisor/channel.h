@@ -10,7 +10,7 @@
 /* The first word of a packet. nvc/guard/monitor.py has the same numbers; a test compares them. */
 enum channel_operation {
     CHANNEL_REPLY = 0, /* result; what a request asked for */
-    CHANNEL_START = 1, /* a tenant: struct channel_start; descriptors: plan, and for the supervisor counters and cgroup.kill */
+    CHANNEL_START = 1, /* a tenant: struct channel_start; descriptors: plan; for the supervisor, counters; the node's contention if known */
     CHANNEL_OPEN = 2,  /* reply: struct channel_state; descriptor: counters, for reading */
     CHANNEL_LISTEN = 3, /* struct channel_listen; descriptor: a listener */
     CHANNEL_ATTACH = 4, /* struct channel_attach; descriptors: pidfd, then those of the channels */

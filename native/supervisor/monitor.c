@@ -212,9 +212,9 @@ static void write_cgroup (const struct monitor *self)
         close (file);
 }
 
-int monitor_start (struct monitor *self, const struct channel_start *start, int plan, int listener)
+int monitor_start (struct monitor *self, const struct channel_start *start, const int files_of_start[2], int listener)
 {
-    int files[2] = { plan, -1 }, error;
+    int files[3] = { files_of_start[0], -1, files_of_start[1] }, error;
     char more[64];
 
     self->start = *start;
@@ -228,7 +228,7 @@ int monitor_start (struct monitor *self, const struct channel_start *start, int 
     if (!start_supervisor (self))
         return -errno;
     files[1] = self->counters;
-    error = ask (self, &self->start, sizeof (self->start), files, 2);
+    error = ask (self, &self->start, sizeof (self->start), files, files[2] >= 0 ? 3 : 2);
     if (error == 0 && self->start.directory[0] != '\0' && (self->server = listen_at (self->start.directory)) < 0)
         error = -errno;
     if (error == 0 && listener >= 0)
@@ -393,14 +393,16 @@ int monitor_run (struct monitor *self, int connection)
 static int serve_agent (struct monitor *self, int connection)
 {
     struct channel_start start;
-    unsigned count = 1;
-    int plan, error;
+    int files[2] = { -1, -1 }, error;
+    unsigned count = 2;
 
-    if (channel_receive (connection, &start, sizeof (start), &plan, &count) != sizeof (start) || count != 1 ||
+    if (channel_receive (connection, &start, sizeof (start), files, &count) != sizeof (start) || count == 0 ||
         start.head.operation != CHANNEL_START)
         return 1;
-    error = monitor_start (self, &start, plan, -1);
-    close (plan);
+    error = monitor_start (self, &start, files, -1);
+    close (files[0]);
+    if (files[1] >= 0)
+        close (files[1]);
     if (error == 0)
         return monitor_run (self, connection);
     channel_reply (connection, error);

@@ -24,8 +24,8 @@ struct monitor {
     bool is_over; /* the tenant was removed: the supervisor ends because it was told to */
 };
 
-/* The supervisor is there and has the plan and, where there is one, the listener, which is the monitor's from then on. 0 or -errno. */
-int monitor_start (struct monitor *self, const struct channel_start *start, int plan, int listener);
+/* files: the plan, and the node's contention or -1; the caller closes them. The supervisor is there and has the plan and, where there is one, the listener, which is the monitor's from then on. 0 or -errno. */
+int monitor_start (struct monitor *self, const struct channel_start *start, const int files[2], int listener);
 /* Until the tenant is over. connection: the agent's, which gets the state; -1: none. The process's exit status. */
 int monitor_run (struct monitor *self, int connection);
 /* Whether the process at the other end was root's when it connected. */

@@ -176,11 +176,11 @@ static void read_plan (struct supervisor *self)
 static int start (struct supervisor *self)
 {
     struct channel_start request;
-    int files[2], error;
-    unsigned count = 2;
+    int files[3], error;
+    unsigned count = 3;
 
     if (channel_receive (self->monitor, &request, sizeof (request), files, &count) != sizeof (request) ||
-        request.head.operation != CHANNEL_START || count != 2)
+        request.head.operation != CHANNEL_START || count < 2)
         return -EPROTO;
     request.devices[CHANNEL_PATH - 1] = '\0';
     self->tenant = request.tenant & ~GUARD_ATTACHED;
@@ -203,6 +203,8 @@ static int start (struct supervisor *self)
     self->guard = guard_create (request.devices);
     if (self->guard == NULL)
         return -errno;
+    if (count == 3)
+        guard_set_contention (self->guard, files[2]);
     self->phases = guard_phases_create (self->guard);
     if (self->phases == NULL)
         return -ENOMEM;

@@ -18,6 +18,7 @@ static inline void bare_begin (struct tenant *tenant, struct guard *guard)
         guard->event_descriptor = -1;
     }
     pthread_mutex_init (&tenant->lock, NULL);
+    edges_begin (&tenant->edges);
     tenant->guard = guard;
     tenant->abi = rm_abi_find ("580.159.04");
     tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
@@ -36,6 +37,7 @@ static inline struct tenant *bare_tenant (struct guard *guard)
 static inline void bare_release (struct tenant *tenant)
 {
     rm_destroy (tenant->rm);
+    edges_end (&tenant->edges);
     close (tenant->epoll);
 }
 

@@ -76,9 +76,9 @@ int main (void)
                 guard_now () - begun < SOON,
             "plans are renewed and changed");
     result = guard_tenant_freeze (guard, 1, 0, 1);
-    tap_ok (result == -EBUSY && !busy->frozen[0], "one that is busy is not stopped yet");
+    tap_ok (result >= 0 && busy->edges.frozen[0], "a tenant is stopped while the driver makes a call for it");
     tenant_unlock (busy);
-    tap_ok (is_frozen (1) && busy->status.slice[0] == 3000, "but when the call is over, before anybody else comes");
+    tap_ok (is_frozen (1) && busy->status.slice[0] == 3000, "its slice is written when the call is over");
     guard_tenant_freeze (guard, 1, 0, 0);
 
     pthread_mutex_lock (&busy->lock);

@@ -3,6 +3,8 @@
 #include "tap.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define MILLISECOND 1000000u
 
@@ -23,6 +25,17 @@ static void again (void)
     guard.tenant_count = 2;
     clock_now += UINT64_C (100000) * MILLISECOND;
     storm.fair.counted_at = clock_now;
+    storm.id = 1;
+    neighbour.id = 2;
+}
+
+/* What the agent writes: the neighbour called the driver at this time. */
+static void told (uint64_t called)
+{
+    struct guard_contention page = { .magic = GUARD_CONTENTION_MAGIC, .written_ns = clock_now, .last = { { 2, called }, { 1, clock_now } } };
+
+    if (pwrite (guard.contention, &page, sizeof (page), 0) != sizeof (page))
+        tap_ok (false, "the page is written");
 }
 
 int main (void)
@@ -30,42 +43,48 @@ int main (void)
     unsigned calls = 0;
 
     pthread_mutex_init (&guard.lock, NULL);
+    guard.contention = memfd_create ("contention", 0);
 
     again ();
-    atomic_store (&neighbour.called_at, clock_now);
+    told (clock_now);
     for (unsigned i = 0; i < 100000; i++)
         fair_spent (&storm, 150000);
     tap_ok (fair_wait (&storm, clock_now) == 0, "short calls cost nothing, however many");
 
     again ();
-    atomic_store (&neighbour.called_at, clock_now);
+    told (clock_now);
     for (unsigned i = 0; i < 50; i++)
         fair_spent (&storm, 3 * MILLISECOND);
     tap_ok (fair_wait (&storm, clock_now) == 0, "a start is within the allowance");
     fair_spent (&storm, 30 * MILLISECOND);
     tap_ok (fair_wait (&storm, clock_now) > 0, "more than that waits for others");
     tap_ok (fair_wait (&storm, clock_now) <= 20, "and looks again soon");
-    tap_ok (fair_wait (&neighbour, clock_now) == 0, "who did nothing waits for nobody");
+    tap_ok (fair_wait (&neighbour, clock_now) == 0, "a tenant that took nothing does not wait");
     clock_now += UINT64_C (99) * MILLISECOND;
-    tap_ok (fair_wait (&storm, clock_now) > 0, "who was there a moment ago is there");
+    told (clock_now - UINT64_C (99) * MILLISECOND);
+    tap_ok (fair_wait (&storm, clock_now) > 0, "a tenant that called a moment ago counts");
     clock_now += UINT64_C (2) * MILLISECOND;
-    tap_ok (fair_wait (&storm, clock_now) == 0, "alone nobody waits");
+    told (clock_now - UINT64_C (101) * MILLISECOND);
+    tap_ok (fair_wait (&storm, clock_now) == 0, "a tenant that is alone does not wait");
+    fair_spent (&storm, 500 * MILLISECOND);
+    clock_now += UINT64_C (1001) * MILLISECOND;
+    tap_ok (fair_wait (&storm, clock_now) > 0, "what was not written for a second is taken for contention");
 
     again ();
     storm.id = 7;
-    atomic_store (&neighbour.called_at, clock_now);
+    told (clock_now);
     fair_closed (&guard, 7, 160 * MILLISECOND);
     tap_ok (fair_wait (&storm, clock_now) > 0 && fair_wait (&neighbour, clock_now) == 0,
             "what its processes had is given back at its cost");
     again ();
-    atomic_store (&neighbour.called_at, clock_now);
+    told (clock_now);
     fair_closed (&guard, 8, 160 * MILLISECOND);
     tap_ok (fair_wait (&storm, clock_now) == 0 && fair_wait (&neighbour, clock_now) == 0,
             "and at nobody's if the tenant is gone");
 
     again ();
     for (uint64_t end = clock_now + UINT64_C (10000) * MILLISECOND; clock_now < end; clock_now += 1 * MILLISECOND) {
-        atomic_store (&neighbour.called_at, clock_now);
+        told (clock_now);
         if (fair_wait (&storm, clock_now) == 0) {
             fair_spent (&storm, 3 * MILLISECOND);
             calls++;

@@ -91,12 +91,12 @@ int main (void)
 
     pthread_mutex_lock (&tenant->lock);
     wait_check (tenant, tenant->waits_since + SECOND);
-    tap_ok (!tenant->is_stuck && !tenant->frozen[0], "a second is nothing");
+    tap_ok (!tenant->is_stuck && !tenant->edges.frozen[0], "a second is nothing");
     wait_check (tenant, tenant->waits_since + 2 * SECOND);
     wait_check (tenant, tenant->waits_since + 3 * SECOND);
-    tap_ok (tenant->is_stuck && tenant->frozen[0], "after two its channels are off");
+    tap_ok (tenant->is_stuck && tenant->edges.frozen[0], "after two its channels are off");
     schedule_apply (tenant, 0);
-    tap_ok (tenant->frozen[0], "whatever the scheduler wishes");
+    tap_ok (tenant->edges.frozen[0], "whatever the scheduler wishes");
     pthread_mutex_unlock (&tenant->lock);
     guard_events (&guard, &event, 1);
     tap_ok (event.reason == RM_UNRESPONSIVE && event.pid == (uint32_t) child && event.repeated == 0, "which is told once, with the process");
@@ -104,7 +104,7 @@ int main (void)
     kill (child, SIGKILL);
     pthread_join (reader, NULL);
     tap_ok (was_read, "when the process is gone the thread goes on with its call");
-    tap_ok (!tenant->is_stuck && !tenant->frozen[0] && tenant->waits_since == 0, "and its channels are on");
+    tap_ok (!tenant->is_stuck && !tenant->edges.frozen[0] && tenant->waits_since == 0, "and its channels are on");
     pthread_mutex_lock (&tenant->lock);
     wait_check (tenant, guard_now () + 10 * SECOND);
     tap_ok (!tenant->is_stuck, "who does not wait is never stuck");

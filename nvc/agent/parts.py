@@ -95,6 +95,7 @@ class Scheduling(Part):
 
     def look(self) -> None:
         self._attachments.look(self._scheduler)
+        self._agent.supervisors.publish_contention()
 
     def attached(self) -> Sequence[StatusTenant]:
         return self._attachments.report(self._scheduler)

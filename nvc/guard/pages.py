@@ -51,7 +51,7 @@ class _Status(ctypes.Structure):
         ("reasons", ctypes.c_uint64 * _REASONS),
         ("handling_ns", ctypes.c_uint64),
         *((name, ctypes.c_uint32) for name in ("processes", "listeners", "waits_for", "spare")),
-        ("waits_ns", ctypes.c_uint64),
+        *((name, ctypes.c_uint64) for name in ("waits_ns", "called_ns")),
     )
 
 
@@ -114,7 +114,8 @@ class GpuStatus(Record):
 class TenantStatus(Record):
     """A tenant: its GPUs, and what was counted since it was added. reasons: (word, count), those above 0.
 
-    waits_for: the process that the guard's thread waits for, 0: none; for so many ns.
+    waits_for: the process that the guard's thread waits for, 0: none; for so many ns. called_ns: its last call of the
+    driver (CLOCK_MONOTONIC), 0: none.
     """
 
     gpus: tuple[GpuStatus, ...]
@@ -128,6 +129,7 @@ class TenantStatus(Record):
     listeners: int
     waits_for: int = 0
     waits_ns: int = 0
+    called_ns: int = 0
 
 
 class Event(Record):
@@ -245,6 +247,11 @@ class Counters:
         return int(self._read().generation)
 
     @property
+    def called_ns(self) -> int:
+        """When the tenant last called the driver (CLOCK_MONOTONIC). Raises OSError."""
+        return int(self._read().status.called_ns)
+
+    @property
     def gone(self) -> bool:
         """Whether no listener, process or memory of the tenant is left. Raises OSError."""
         return bool(self._read().is_gone)
@@ -281,7 +288,9 @@ class Counters:
         reasons = tuple((text, got.reasons[index]) for index, text in enumerate(REASONS) if got.reasons[index])
         counted = (got.notifications, got.performed, got.continued, got.refused)
         waits = got.waits_for, got.waits_ns + (max(0, now) if got.waits_for else 0)
-        return TenantStatus(gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners, *waits)
+        return TenantStatus(
+            gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners, *waits, got.called_ns
+        )
 
     def processes(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """(host pid, bytes a GPU, as last reported by the driver) of processes with driver calls. Raises OSError."""

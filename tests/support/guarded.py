@@ -203,6 +203,7 @@ class Guarding:
             for tenant in changed:
                 self.scheduler.tenant(tenant.number, tenant.limits)
             self.scheduler.update()
+            self.guard.publish_contention()
 
     def close(self) -> None:
         """End everything; tenants' programs are ended by then. Raises AssertionError for what was not scheduled."""

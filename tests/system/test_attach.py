@@ -15,13 +15,13 @@ import pytest
 
 from nvc.base.errors import ContainerError, InputError, NvcError
 from nvc.bindings import rmcontrol
-from nvc.bindings.guard import ATTACHED, Guard
 from nvc.guard import attach, attached
 from nvc.guard.attached import AttachedProcess
 from nvc.guard.protocol import Client
+from nvc.guard.supervisors import ATTACHED, Supervisors
 from nvc.linux import syscalls
-from nvc.share import store
-from nvc.share.limits import Limits, uuid_bytes
+from nvc.share import limits, store
+from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import StoredShare
 from tests.support.native import CHECKOUT
@@ -164,15 +164,15 @@ def capped(gpu: SimGpu) -> None:
     number = ATTACHED + 1
     held = attach.copies(found)
     channels = [(one.client, one.subdevice, one.channel, held[one.descriptor].fileno()) for one in found.channels]
-    uuid = uuid_bytes(found.uuid)
-    with Guard("/dev") as guard:
+    with Supervisors("/dev") as guard:
+        guard.add(number, limits.encode(Limits((ResolvedGpu(found.uuid, 0),))), 1)
         with syscalls.pidfd_open(found.pid) as pidfd:
             guard.attach(number, pidfd.fileno(), (found.device, found.inode), channels)
             with pytest.raises(OSError, match="Bad file descriptor"):
                 guard.attach(number, pidfd.fileno(), (found.device, found.inode), [(1, 2, 3, pidfd.fileno())])
         for copy in held.values():
             copy.close()
-        guard.plan(uuid, 50_000, [(number, 0, 0, 15_000)], 60_000)
+        guard.phase(number, 0, 50_000, 0, 15_000)
         wait_until(lambda: guard.attached(number)[2] > 0)
 
         def measured() -> tuple[float, float]:
@@ -182,23 +182,11 @@ def capped(gpu: SimGpu) -> None:
             return (guard.attached(number)[2] - before) / 1e9 / (time.monotonic() - begin), rate
 
         good(measured, lambda got: 0.62 < got[0] < 0.78 and 30 < got[1] < 90, "of 200 alone")
-        # Without a renewal all are thawed, and the thread idles.
-        guard.plan(uuid, 50_000, [(number, 0, 0, 2_000)], 200)
-        wait_until(lambda: not guard.renew(0))
-        before = guard.attached(number)[2]
-        assert guard.attached(number)[:2] == (1, False)
-        wait_until(lambda: bool(probe.rate(300) > 100))
-        assert guard.attached(number)[2] == before
-        # And at the end, too.
-        guard.plan(uuid, 50_000, [(number, 0, 0, 2_000)], 5000)
-        wait_until(lambda: guard.attached(number)[1])
-        with pytest.raises(OSError, match="Invalid argument"):
-            guard.plan(uuid, 50_000, [(number, 0, 60_000, 70_000)], 5000)
-        guard.plan(uuid, 50_000, [], 5000)
+        guard.phase(number, 0, 0, 0, 0)
         wait_until(lambda: not guard.attached(number)[1])
-        guard.plan(uuid, 50_000, [(number, 0, 0, 2_000)], 5000)
+        wait_until(lambda: bool(probe.rate(300) > 100))
+        guard.phase(number, 0, 50_000, 0, 2_000)
         wait_until(lambda: guard.attached(number)[1])
-    wait_until(lambda: bool(probe.rate(300) > 100))
 
 
 def test_a_cap_of_a_process_without_us_is_kept_and_none_stays_frozen(machine: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nvc.bindings.guard import Guard
 from nvc.guard.filter import merge
+from nvc.guard.supervisors import Supervisors
 from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
@@ -69,7 +69,7 @@ def profile(place: Path, *, denying: bool) -> dict[str, object]:
 class Listening:
     """A socket as the agent has it: what comes over it is tenant 1's."""
 
-    def __init__(self, guard: Guard, place: Path) -> None:
+    def __init__(self, guard: Supervisors, place: Path) -> None:
         self.guard, self.state = guard, ""
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(str(place))
@@ -110,7 +110,7 @@ def test_a_container_gets_its_quota_and_no_more(bed: Bed, ask, machine: str, nam
     config["linux"]["seccomp"] = profile(listen, denying=denying)
     (directory / "config.json").write_text(json.dumps(config))
 
-    with Guard(str(place / "dev")) as guard:
+    with Supervisors(str(place / "dev")) as guard:
         guard.add(1, limits.encode(Limits((gpu,), nodes, driver, "test")), 1)
         listening = Listening(guard, listen)
         result = runtime.run(directory, bed.name("c"))

@@ -1,4 +1,4 @@
-"""The agent and its keeper killed under load, on a simulated GPU, as tests/gpu/guard does on a real one."""
+"""The agent killed under load, on a simulated GPU, as tests/gpu/guard does on a real one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.root
 
 GIB = 1 << 30
 SECONDS, EVERY = 2.0, 0.5
-#: How much longer than the longest time without an agent a call may take: a machine that does other things is slow.
-SPARE = 5.0
+#: Seconds that a call may take, with an agent and without: the machine does other things as well.
+SPARE = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def load(gpu: SimGpu, what: str) -> None:
+def load(gpu: SimGpu) -> None:
     launcher = build_launcher(gpu.work)
     with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, launcher, environment(gpu)) as agent:
         tenants = [agent.tenant(memory=2 * GIB), agent.tenant(memory=3 * GIB, cap=500)]
@@ -38,7 +38,7 @@ def load(gpu: SimGpu, what: str) -> None:
         programs = [Spoken(tenant.wrap(command), environment(gpu), seconds=60) for tenant in tenants]
         try:
             begun = [said(program, 2) for program in programs]
-            with Crashes(agent.kill if what == "agent" else agent.kill_keeper, EVERY) as crashes:
+            with Crashes(agent.kill, EVERY) as crashes:
                 ended = [said(program, 7) for program in programs]
         finally:
             for program in programs:
@@ -48,7 +48,7 @@ def load(gpu: SimGpu, what: str) -> None:
             wrong = {name: last[name] for name in ("wrongly_refused", "wrongly_granted", "first_wrong")}
             assert wrong == {"wrongly_refused": 0, "wrongly_granted": 0, "first_wrong": 0}
             assert min(last["grants"], last["refusals"]) > 0
-            assert last["longest_us"] / 1e6 < crashes.longest + SPARE
+            assert last["longest_us"] / 1e6 < SPARE
             assert last["end_free_kib"] == first["start_free_kib"]
         assert leftovers.until(lambda: all(tenant.status() is None for tenant in tenants), seconds=40)
 
@@ -61,6 +61,5 @@ def said(program: Spoken, lines: int) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("what", ["agent", "keeper"])
-def test_killed_under_load(machine: Path, what: str) -> None:
-    with_gpu(machine, lambda gpu: load(gpu, what))
+def test_killed_under_load(machine: Path) -> None:
+    with_gpu(machine, load)

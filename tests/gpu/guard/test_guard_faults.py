@@ -1,4 +1,4 @@
-"""The agent, and its keeper, killed every two seconds while two tenants allocate and compute.
+"""The agent killed every two seconds while two tenants allocate and compute.
 
 NVC_GPU_FAULT_SECONDS: for how long, each (default 30; 120 for the whole claim).
 """
@@ -52,9 +52,8 @@ def _gaps(program: Spoken) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("what", ["agent", "keeper"])
 def test_killed_under_load(
-    agent: RunningAgent, start: Starts, programs: Path, environment: dict[str, str], table: Table, what: str
+    agent: RunningAgent, start: Starts, programs: Path, environment: dict[str, str], table: Table
 ) -> None:
     churn = str(build("cuda_churn") / "cuda_churn")
     before = used_mib()
@@ -71,7 +70,7 @@ def test_killed_under_load(
         for program in burning:
             program.seconds = SECONDS + 60
             program.tell(f"gaps {SECONDS} {FROZEN_NS}")
-        with Crashes(agent.kill if what == "agent" else agent.kill_keeper, EVERY) as crashes:
+        with Crashes(agent.kill, EVERY) as crashes:
             ended = [_said(program, 7) for program in churning]
         frozen = [gap for program in burning for gap in _gaps(program)]
     finally:
@@ -88,9 +87,9 @@ def test_killed_under_load(
     same = all(last["end_free_kib"] == first["start_free_kib"] for first, last in zip(begun, ended, strict=True))
     longest = max(last["longest_us"] for last in ended)
     good = wrong == [(0, 0, 0)] * 2 and frozen == [] and same and exact and gone and settled
-    starts = f", answering after {statistics.median(agent.starts):.2f} s" if what == "agent" else ""
+    starts = f", answering after {statistics.median(agent.starts):.2f} s"
     table.add(
-        f"{what} killed {crashes.count} times in {SECONDS:.0f} s, two tenants allocate and compute",
+        f"agent killed {crashes.count} times in {SECONDS:.0f} s, two tenants allocate and compute",
         goal="no wrong answer, no tenant frozen for 1 s, usage exact, nothing stays",
         got=f"{sum(last['grants'] for last in ended)} granted, {sum(last['refusals'] for last in ended)} refused, "
         f"wrong: {wrong}; frozen: {frozen}; longest call {longest / 1000:.0f} ms{starts}; "

@@ -1,0 +1,209 @@
+/* See edges.h. Runs in the tenant's thread and in the phase thread of each GPU. */
+#include "edges.h"
+#include "tenant.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#define REQUEST_CONTROL 0xc020462au /* _IOWR ('F', 0x2a, NVOS54_PARAMETERS) */
+#define DISABLE_CHANNELS 0x2080110bu /* NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, ctrl2080fifo.h */
+
+struct control { /* NVOS54_PARAMETERS */
+    uint32_t client, object, command, flags;
+    uint64_t params;
+    uint32_t params_size, status;
+};
+
+struct disable { /* NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS */
+    uint8_t disable, spare[3];
+    uint32_t count;
+    uint8_t more[16];
+    uint32_t clients[RM_FREEZE_MAX], channels[RM_FREEZE_MAX];
+};
+_Static_assert (sizeof (struct control) == 32 && sizeof (struct disable) == 536, "NVOS54, FIFO_DISABLE_CHANNELS");
+
+void edges_begin (struct edges *edges) { pthread_mutex_init (&edges->lock, NULL); }
+
+void edges_end (struct edges *edges)
+{
+    free (edges->channels);
+    pthread_mutex_destroy (&edges->lock);
+}
+
+/* One call, on the file and the subdevice of `by`. The channels may be of several clients, also of other processes: the driver does
+ * not ask whose they are (subdeviceCtrlCmdFifoDisableChannels; seen on an H200, 580.159.04). 0, the driver's status, or -errno. */
+static long switch_some (const struct edge_channel *by, struct edge_channel *const *channels, uint32_t count, bool frozen)
+{
+    struct disable params = { .disable = frozen, .count = count };
+    struct control control = { .client = by->client,
+                               .object = by->subdevice,
+                               .command = DISABLE_CHANNELS,
+                               .params = (uint64_t) (uintptr_t) &params,
+                               .params_size = sizeof (params) };
+    long result;
+
+    for (uint32_t i = 0; i < count; i++) {
+        params.clients[i] = channels[i]->client;
+        params.channels[i] = channels[i]->channel;
+    }
+    result = ioctl (by->file, REQUEST_CONTROL, &control) != 0 ? -errno : (long) control.status;
+    /* A stop that failed may have stopped some; one that did not reach the driver stopped none. */
+    if (frozen ? result >= 0 : result == 0)
+        for (uint32_t i = 0; i < count; i++)
+            channels[i]->is_stopped = frozen;
+    return result;
+}
+
+/* All of them at once; where that fails, each client's by itself: one may be ending. What a failed stop did is undone first. How many
+ * calls it took. */
+static int switch_batch (struct edge_channel *const *channels, uint32_t count, bool frozen)
+{
+    const struct edge_channel *by = NULL;
+    long result;
+    int calls = 1;
+
+    for (uint32_t i = 0; i < count && by == NULL; i++)
+        if (channels[i]->file >= 0 && channels[i]->subdevice != 0)
+            by = channels[i];
+    if (by == NULL)
+        return 0;
+    result = switch_some (by, channels, count, frozen);
+    if (result == 0)
+        return calls;
+    for (uint32_t first = 0, next; first < count; first = next) {
+        for (next = first + 1; next < count && channels[next]->client == channels[first]->client;)
+            next++;
+        if (channels[first]->file >= 0 && channels[first]->subdevice != 0)
+            by = channels[first];
+        if (frozen && result > 0) {
+            switch_some (by, channels + first, next - first, false);
+            calls++;
+        }
+        switch_some (by, channels + first, next - first, frozen);
+        calls++;
+    }
+    return calls;
+}
+
+/* Under the lock. */
+static int switch_gpu (struct edges *edges, uint32_t gpu, bool frozen)
+{
+    struct edge_channel *batch[RM_FREEZE_MAX];
+    uint32_t count = 0;
+    int calls = 0;
+
+    for (uint32_t i = 0; i < edges->count; i++) {
+        struct edge_channel *one = edges->channels + i;
+
+        if (one->gpu != (int) gpu || one->is_stopped == frozen)
+            continue;
+        batch[count++] = one;
+        if (count < RM_FREEZE_MAX)
+            continue;
+        calls += switch_batch (batch, count, frozen);
+        count = 0;
+    }
+    return count > 0 ? calls + switch_batch (batch, count, frozen) : calls;
+}
+
+int edges_apply (struct tenant *tenant, uint32_t gpu)
+{
+    struct edges *edges = &tenant->edges;
+    int calls = 0;
+    bool frozen;
+
+    pthread_mutex_lock (&edges->lock);
+    frozen = schedule_is_off (tenant, gpu);
+    if (edges->frozen[gpu] != frozen) {
+        uint64_t now;
+
+        calls = switch_gpu (edges, gpu, frozen);
+        now = guard_now ();
+        if (!frozen)
+            edges->frozen_ns[gpu] += now - edges->frozen_since[gpu];
+        edges->frozen[gpu] = frozen;
+        edges->frozen_since[gpu] = now;
+        guard_changed (tenant->guard);
+    }
+    pthread_mutex_unlock (&edges->lock);
+    return calls;
+}
+
+bool edges_frozen (struct edges *edges, uint32_t gpu, uint64_t *nanoseconds)
+{
+    bool frozen;
+
+    pthread_mutex_lock (&edges->lock);
+    frozen = edges->frozen[gpu];
+    *nanoseconds = edges->frozen_ns[gpu] + (frozen ? guard_now () - edges->frozen_since[gpu] : 0);
+    pthread_mutex_unlock (&edges->lock);
+    return frozen;
+}
+
+/* Whether the channel was stopped already. The order of rm's list changes little from one time to the next. */
+static bool was_stopped (const struct edges *edges, const struct rm_channel *channel, uint32_t *hint)
+{
+    for (uint32_t i = 0; i < edges->count; i++) {
+        const struct edge_channel *one = &edges->channels[(*hint + i) % edges->count];
+
+        if (one->client == channel->client && one->channel == channel->channel && one->gpu == channel->gpu) {
+            *hint = (*hint + i + 1) % edges->count;
+            return one->is_stopped;
+        }
+    }
+    return false;
+}
+
+void edges_publish (struct tenant *tenant)
+{
+    struct edges *edges = &tenant->edges;
+    uint32_t count = rm_channels (tenant->rm, NULL, 0), used = 0, hint = 0;
+    struct rm_channel *found = calloc (count + 1, sizeof (*found));
+    struct edge_channel *made = calloc (count + 1, sizeof (*made)), *before;
+
+    if (found == NULL || made == NULL) {
+        free (found);
+        free (made);
+        return; /* with the next change */
+    }
+    rm_channels (tenant->rm, found, count);
+    pthread_mutex_lock (&edges->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        struct process *process = process_by_serial (tenant, found[i].file);
+        int file = keep_file_of (tenant, found[i].client);
+
+        if (found[i].gpu < 0 || process == NULL)
+            continue;
+        if (file < 0)
+            reach_missing (tenant, process, found[i].client);
+        made[used++] = (struct edge_channel) { .client = found[i].client,
+                                               .subdevice = found[i].subdevice,
+                                               .channel = found[i].channel,
+                                               .gpu = found[i].gpu,
+                                               .file = file,
+                                               .is_stopped = was_stopped (edges, found + i, &hint) };
+    }
+    before = edges->channels;
+    edges->channels = made;
+    edges->count = used;
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        if (edges->frozen[gpu])
+            (void) switch_gpu (edges, gpu, true);
+    pthread_mutex_unlock (&edges->lock);
+    free (before);
+    free (found);
+}
+
+void edges_forget (struct edges *edges, uint32_t client)
+{
+    uint32_t kept = 0;
+
+    pthread_mutex_lock (&edges->lock);
+    for (uint32_t i = 0; i < edges->count; i++)
+        if (edges->channels[i].client != client)
+            edges->channels[kept++] = edges->channels[i];
+    edges->count = kept;
+    pthread_mutex_unlock (&edges->lock);
+}

@@ -1,0 +1,148 @@
+"""Monitor and supervisor of a container: what happens when they are killed, and that the agent is not needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import leftovers
+from tests.support.agentbed import Held, RunningAgent
+from tests.support.bed import Bed
+from tests.support.runtimes import OciRuntime
+from tests.system.test_agent import GIB, agent, behind, empty, machine, tenant, tree
+
+__all__ = ["agent", "machine", "tree"]
+pytestmark = pytest.mark.system
+
+#: From the kill to the end of the container's first process. The claim is 100 ms; machines of tests are busy.
+SECONDS = 2.0
+
+
+def pids(agent: RunningAgent) -> tuple[int, int]:
+    """(monitor, supervisor) of the container that started last."""
+    supervisor = int(agent.of("monitor")[-1]["supervisor"])
+    status = Path(f"/proc/{supervisor}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))), supervisor
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it has not exited; nothing may wait for a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def first_process(agent: RunningAgent, held: Held) -> int:
+    known = agent.tenant(held.name)
+    assert known is not None
+    return known.pid
+
+
+def ended_within(pid: int, seconds: float) -> float:
+    """Seconds until the process has exited."""
+    begin = time.monotonic()
+    assert leftovers.until(lambda: not is_alive(pid), seconds=seconds), f"process {pid} goes on"
+    return time.monotonic() - begin
+
+
+@pytest.mark.parametrize(("name", "view"), [("runc", "hybrid"), ("crun", "v1"), ("crun", "v2")])
+@pytest.mark.parametrize("killed", ["supervisor", "monitor", "both"])
+def test_a_container_ends_with_its_guard(
+    bed: Bed, ask: Callable[[str, str], OciRuntime], agent: RunningAgent, tree: Path, name: str, view: str, killed: str
+) -> None:
+    with Held(behind(bed, ask(name, view), agent), tenant(tree, "2", "1024", "0", share="mem=2Gi")) as held:
+        assert held.line() == "held"
+        first = first_process(agent, held)
+        monitor, supervisor = pids(agent)
+        for victim in (monitor, supervisor) if killed == "both" else (monitor if killed == "monitor" else supervisor,):
+            os.kill(victim, signal.SIGKILL)
+        ended_within(first, SECONDS)
+        for one in (monitor, supervisor):
+            ended_within(one, 10.0)
+    assert empty(agent)
+    assert list(Path(agent.directory, "tenants").iterdir()) == list(Path(agent.directory, "containers").iterdir()) == []
+
+
+@pytest.mark.parametrize("killed", ["supervisor", "monitor"])
+def test_no_agent_is_needed_for_that(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, killed: str) -> None:
+    with Held(behind(bed, runc, agent), tenant(tree, "1", "1024", "0", share="mem=1Gi")) as held:
+        assert held.line() == "held"
+        first = first_process(agent, held)
+        monitor, supervisor = pids(agent)
+        agent.kill()
+        os.kill(monitor if killed == "monitor" else supervisor, signal.SIGKILL)
+        ended_within(first, SECONDS)
+    agent.start()
+    assert empty(agent)
+
+
+def test_a_container_whose_guard_died_without_an_agent_is_ended_by_the_next(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
+) -> None:
+    with Held(behind(bed, runc, agent), tenant(tree, "1", "1024", "0", share="mem=1Gi")) as held:
+        assert held.line() == "held"
+        first = first_process(agent, held)
+        agent.kill()
+        # Stopped first: neither sees the other one die.
+        for victim in pids(agent):
+            os.kill(victim, signal.SIGSTOP)
+        for victim in pids(agent):
+            os.kill(victim, signal.SIGKILL)
+        agent.start()
+        ended_within(first, SECONDS)
+        (died,) = agent.of("supervisor-died")
+        assert died["ended"] is True
+    assert empty(agent)
+
+
+def test_another_container_goes_on(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
+    wrapped = behind(bed, runc, agent)
+    with Held(wrapped, tenant(tree, "2", "1024", "0", share="mem=2Gi")) as kept:
+        assert kept.line() == "held"
+        with Held(wrapped, tenant(tree, "1", "1024", "0", share="mem=1Gi")) as lost:
+            assert lost.line() == "held"
+            first = first_process(agent, lost)
+            os.kill(pids(agent)[1], signal.SIGKILL)
+            ended_within(first, SECONDS)
+            assert leftovers.until(lambda: agent.tenant(lost.name) is None, seconds=30)
+            code, said = kept.end()
+            assert (code, "failed=0 passed=0" in said) == (0, True), said
+    assert empty(agent)
+
+
+def test_an_agent_that_hangs_changes_nothing(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
+    with Held(behind(bed, runc, agent), tenant(tree, "2", "1024", "0", share="mem=2Gi")) as held:
+        assert held.line() == "held"
+        assert agent.process is not None
+        os.kill(agent.process.pid, signal.SIGSTOP)
+        try:
+            # A process that is put into the container has the same quota, by the monitor alone.
+            more = held.execute("rawalloc", "0", "1024", "0.05")
+            assert (more.code, "failed=0 passed=0" in more.out) == (0, True), more.text
+        finally:
+            os.kill(agent.process.pid, signal.SIGCONT)
+        known = agent.tenant(held.name)
+        assert known is not None
+        assert leftovers.until(lambda: agent.status().tenants[0].gpus[0].memory == 2 * GIB, seconds=30)
+        code, said = held.end()
+        assert (code, "failed=0 passed=0" in said) == (0, True), said
+    assert empty(agent)
+
+
+def test_the_agent_holds_no_descriptor_of_a_container(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path
+) -> None:
+    with Held(behind(bed, runc, agent), tenant(tree, "1", "1024", "0", share="mem=1Gi")) as held:
+        assert held.line() == "held"
+        assert agent.process is not None
+        found = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{agent.process.pid}/fd")]
+        assert not [name for name in found if "seccomp" in name or "nvidia" in name or "pidfd" in name], found
+        monitor, _ = pids(agent)
+        assert [name for entry in os.scandir(f"/proc/{monitor}/fd") if "seccomp" in (name := os.readlink(entry.path))]
+    assert empty(agent)
