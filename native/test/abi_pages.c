@@ -53,6 +53,7 @@ static void print_status (void)
     MEMBER (guard_status, waits_for)
     MEMBER (guard_status, spare)
     MEMBER (guard_status, waits_ns)
+    MEMBER (guard_status, called_ns)
 }
 
 static void print_counters (void)
@@ -91,6 +92,17 @@ static void print_counters (void)
     MEMBER (counters_file, event_count)
     MEMBER (counters_file, events)
     MEMBER (counters_file, counters)
+}
+
+static void print_contention (void)
+{
+    WHOLE (guard_contention)
+    MEMBER (guard_contention, magic)
+    MEMBER (guard_contention, written_ns)
+    MEMBER (guard_contention, last[0].tenant)
+    MEMBER (guard_contention, last[0].called_ns)
+    MEMBER (guard_contention, last[1].tenant)
+    MEMBER (guard_contention, last[1].called_ns)
 }
 
 static void print_packets (void)
@@ -133,11 +145,13 @@ int main (void)
     print_plan ();
     print_status ();
     print_counters ();
+    print_contention ();
     print_packets ();
     NUMBER (SHARE_MAX_GPUS)
     NUMBER (LIMITS_SIZE)
     NUMBER (GUARD_REASONS)
     NUMBER (GUARD_ATTACHED)
+    NUMBER (GUARD_CONTENTION_MAGIC)
     NUMBER (PLAN_MAGIC)
     NUMBER (COUNTERS_MAGIC)
     NUMBER (PAGES_VERSION)

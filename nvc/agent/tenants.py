@@ -158,6 +158,8 @@ class Tenants:
             part.check(tenant.limits)
         tenant_files.save(self._directory, made)
         try:
+            # First: the container runs on from the moment that its monitor is there, also where this agent ends then.
+            tenant_files.link(self._directory, made)
             self._supervisors.add(
                 made.number,
                 limits_file.encode(tenant.limits),
@@ -165,7 +167,6 @@ class Tenants:
                 connection,
                 (made.pid, made.start_time),
             )
-            tenant_files.link(self._directory, made)
         except OSError as error:
             tenant_files.remove(self._directory, made.number)
             raise _not_added(tenant, error) from error
@@ -214,7 +215,7 @@ class Tenants:
         records, problems = tenant_files.load(self._directory)
         for problem in problems:
             self._journal.write("warning", message=problem)
-        self._next = max((record.number for record in records), default=0) + 1
+        self._next = tenant_files.highest(self._directory) + 1
         for record in records:
             try:
                 self._added(Tenant(record, limits_file.decode(self._supervisors.adopt(record.number))))

@@ -59,6 +59,7 @@ class AdmittedContainers:
     def __exit__(self, *_: object) -> None:
         for tenant in self.tenants:
             self.supervisors.remove(tenant.number)
+        self.supervisors.close()
         for one in self._monitors:
             one.wait(20)
         self.container.kill()

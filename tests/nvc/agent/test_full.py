@@ -147,15 +147,15 @@ def started(place: Path) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("inodes", "missing"),
     [
-        *((1, "tenants"), (2, "containers"), (3, "lock"), (4, "control"), (5, "admit"), (6, "registrations")),
-        *((7, "accept.lock"), (8, "listen")),
+        *((1, "tenants"), (2, "containers"), (3, "lock"), (4, "contention"), (5, "control"), (6, "admit")),
+        *((7, "registrations"), (8, "accept.lock"), (9, "listen")),
     ],
 )
 def test_an_agent_that_cannot_make_its_files_says_which(tmp_path: Path, inodes: int, missing: str) -> None:
     build("nvc-monitor", "nvc-supervisor")
     code, said = in_namespaces(agent, tmp_path, inodes, pid=True)
     assert code == 1
-    assert f"agent error: {tmp_path}/agent/{missing}: no space left on device" in said, said
+    assert f" error: {tmp_path}/agent/{missing}: no space left on device" in said, said
     assert "hint: make room in /run" in said, said
     assert "internal" not in said and "Traceback" not in said, said
 

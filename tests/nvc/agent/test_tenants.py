@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from nvc.agent.part import Part
 from nvc.agent.state.records import CONTAINERS, TENANTS
 from nvc.agent.tenants import Tenants
 from nvc.base.errors import ContainerError
+from nvc.guard.supervisors import Connection
 from nvc.linux import seccomp
 from nvc.share.limits import Limits
 from tests.support import leftovers
@@ -97,6 +100,30 @@ def test_an_acceptor_finds_the_monitor_of_a_container(tmp_path: Path) -> None:
         assert left(place) == []
 
 
+class Looking(Connection):
+    """Whether acceptors would find the container's monitor when it is asked to start."""
+
+    found = False
+    link = ""
+
+    def ask(self, packet: bytes, descriptors: Sequence[int] = ()) -> tuple[int, bytes, list[int]]:
+        self.found = os.path.lexists(self.link)
+        return super().ask(packet, descriptors)
+
+
+def test_an_agent_that_ends_while_a_monitor_starts_leaves_one_that_is_found(tmp_path: Path) -> None:
+    """Processes that were put into the container waited for another agent."""
+    with AdmittedContainers(tmp_path) as place:
+        connection, monitor = place.supervisors._spawn()
+        place._monitors.append(monitor)
+        looking = Looking(connection._socket)
+        looking.link = f"{place.directory}/{CONTAINERS}/{KEY}"
+        listener, other = os.pipe()
+        assert asyncio.run(place.tenants.admit(place.process, listener, looking))
+        assert looking.found
+        os.close(other)
+
+
 def test_the_next_agent_finds_its_tenants(tmp_path: Path) -> None:
     with AdmittedContainers(tmp_path) as place:
         listener, other = os.pipe()
@@ -114,6 +141,26 @@ def test_the_next_agent_finds_its_tenants(tmp_path: Path) -> None:
         assert found.limits.gpus[0].memory == 1 << 29
         os.close(other)
         assert place.are_gone()
+        os.close(listener)
+
+
+def test_a_container_whose_record_is_damaged_keeps_its_plan(tmp_path: Path) -> None:
+    """Another tenant got its number, and wrote its limits into that plan."""
+    with AdmittedContainers(tmp_path) as place:
+        listener, other = os.pipe()
+        assert place.admit(listener)
+        (tenant,) = place.tenants
+        monitor, _ = place.supervisors.pids(tenant.number)
+        plan = Path(place.directory, TENANTS, str(tenant.number), "plan")
+        whole = plan.read_bytes()
+        Path(place.directory, TENANTS, f"{tenant.number}.json").write_bytes(b"{")
+        place.agent().take_over()
+        assert (len(place.tenants), place.events()) == (0, ["tenant", "warning"])
+        assert place.admit(listener)
+        assert [one.number for one in place.tenants] == [tenant.number + 1]
+        assert (plan.read_bytes(), Path(f"/proc/{monitor}/comm").read_text()) == (whole, "nvc-monitor\n")
+        os.close(other)
+        assert leftovers.until(lambda: place._monitors[0].poll() is not None, seconds=20)
         os.close(listener)
 
 

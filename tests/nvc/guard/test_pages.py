@@ -93,6 +93,12 @@ def test_packets_agree(abi: dict[str, tuple[int, int]], structure: str, names: s
         assert form.size == abi[f"channel_{structure}.*"][1]
 
 
+def test_contention_agrees(abi: dict[str, tuple[int, int]]) -> None:
+    names = ("magic", "written_ns", *(f"last[{index}].{name}" for index in (0, 1) for name in ("tenant", "called_ns")))
+    assert fields(supervisors.CONTENTION) == [abi[f"guard_contention.{name}"] for name in names]
+    assert abi["guard_contention.*"] == (0, supervisors.CONTENTION.size)
+
+
 def test_channels_of_an_attached_process_agree(abi: dict[str, tuple[int, int]]) -> None:
     begin, size = abi["channel_attach.channels[0]"]
     names = ("client", "subdevice", "channel", "place")
@@ -111,6 +117,7 @@ def test_constants_agree(abi: dict[str, tuple[int, int]]) -> None:
         "LIMITS_SIZE": pages.LIMITS_SIZE,
         "GUARD_REASONS": pages._REASONS,
         "GUARD_ATTACHED": supervisors.ATTACHED,
+        "GUARD_CONTENTION_MAGIC": supervisors.CONTENTION_MAGIC,
         "PLAN_MAGIC": pages.PLAN_MAGIC,
         "COUNTERS_MAGIC": pages.COUNTERS_MAGIC,
         "PAGES_VERSION": pages.VERSION,

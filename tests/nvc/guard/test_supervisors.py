@@ -113,10 +113,14 @@ def end(pids: list[int]) -> bool:
     return leftovers.until(lambda: all(map(has_ended, pids)), seconds=20)
 
 
-def files(pid: int) -> set[str]:
-    """What a process has open, but for what every process of this test inherits."""
-    found = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if int(entry.name) > 2}
-    return found - {os.devnull}
+def files(pid: int) -> dict[str, str]:
+    """What a process has open: name -> flags of open(2), in octal."""
+    found = {}
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        if int(entry.name) > 2:
+            flags = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text().partition("flags:\t")[2].split()[0]
+            found[os.readlink(entry)] = flags
+    return found
 
 
 def test_a_tenant_has_two_processes_until_it_is_removed(alone: Supervisors) -> None:
@@ -137,14 +141,22 @@ def test_a_tenant_has_two_processes_until_it_is_removed(alone: Supervisors) -> N
         alone.status(1)
 
 
+def counters(pid: int) -> list[str]:
+    return [entry.name for entry in Path(f"/proc/{pid}/fd").iterdir() if "nvc-counters" in os.readlink(entry)]
+
+
 def test_two_tenants_share_no_process_and_no_file(alone: Supervisors) -> None:
     for number in (1, 2):
         alone.add(number, SHARE, 1)
     pids = [*alone.pids(1), *alone.pids(2)]
     assert len({*pids}) == 4
-    kept = [files(monitor) | files(supervisor) for monitor, supervisor in (alone.pids(1), alone.pids(2))]
-    named = [{name for name in found if not name.startswith(("anon_inode:", "/memfd:nvc-counters"))} for found in kept]
-    assert named[0] and not named[0] & named[1], "plans, sockets and cgroups"
+    found = [{**files(monitor), **files(supervisor)} for monitor, supervisor in (alone.pids(1), alone.pids(2))]
+    both = {name for name in found[0].keys() & found[1].keys() if not name.startswith("anon_inode:")}
+    # Counters of each are a memfd of the same name.
+    assert both == {"/memfd:nvc-contention (deleted)", "/memfd:nvc-counters (deleted)"}
+    assert {one["/memfd:nvc-contention (deleted)"][-1] for one in found} == {"0"}, "for reading"
+    inodes = {os.stat(f"/proc/{pid}/fd/{number}").st_ino for pid in pids for number in counters(pid)}
+    assert len(inodes) == 2
     os.kill(alone.pids(1)[1], signal.SIGKILL)
     assert end(pids[:2])
     assert not has_ended(pids[2]) and not has_ended(pids[3])
