@@ -121,7 +121,7 @@ def _settings() -> str:
         "options.package_data": {
             "*": "*.json, py.typed, *.so",
             "nvc.sim": "machines/*.json, native/*",
-            "nvc": "native/*.so, native/preload/*/*",
+            "nvc": "native/nvc-*, native/preload/*/*",
         },
         "options.entry_points": {"console_scripts": scripts},
     }

@@ -211,7 +211,11 @@ def calls(text: str, name: str) -> Iterator[list[str]]:
 def reduced(facts: Facts) -> Facts:
     """What the rows of native/rm can be compared with. Of what has none it is enough whether it leads elsewhere."""
     text = "".join(path.read_text() for path in (ROOT / "native/rm").glob("abi*"))
-    rows = re.findall(r"\{(0x[0-9a-f]+), (CONTROL|CLASS)_\w+, (\d+)", text)
+    names = dict(re.findall(r"#define (\w+) (0x[0-9a-f]+)u\n", (ROOT / "native/rm/nv_numbers.h").read_text()))
+    rows = [
+        (names.get(number, number), what, size)
+        for number, what, size in re.findall(r"\{(\w+), (CONTROL|CLASS)_\w+, (\d+)", text)
+    ]
     controls, classes = ({int(n, 16) for n, what, _ in rows if what == kind} for kind in ("CONTROL", "CLASS"))
     sized = {int(number, 16) for number, what, size in rows if what == "CONTROL" and size != "0"}
 

@@ -1,11 +1,11 @@
-// What the installed programs nvc-py, nvc-hook and their other names are: a client of the agent's warm processes that
-// becomes the Python program when there is no agent, or the agent says that this caller is not for it.
+// The installed programs nvc-py, nvc-hook and their other names: a client of the agent's pre-fork server (nvc.prefork) that
+// becomes the Python program when there is no agent, or the server does not take this request.
 //
 // One SOCK_SEQPACKET connection, packets:
 //     client  struct request_header, then strings with their NUL: name, words, environment; four descriptors
-//     agent   'R' ready to begin, or 'N' not for me
+//     agent   'R' ready to begin, or 'N' not taken
 //     client  'G' go
-//     agent   'S' and the wait status of the process that did it (int), or 'N' when no process could be made
+//     agent   'S' and the wait status of the worker (int), or 'N' when no worker could be made
 //     client  'K' and a signal's number (one byte), at any time between
 // Nothing is begun before 'G', so until then, and after 'N', the client may always become the Python program.
 // nvc/prefork/server.py has the same layout.
@@ -53,10 +53,10 @@ int place_find (struct place *place);
 // The request in `buffer` of REQUEST_LIMIT bytes; its length, or 0 when it cannot be made (too long, not installed).
 size_t request_make (const struct place *place, char *const words[], char *const environment[], char *buffer);
 
-// Whether the words may be for the agent; it looks closer.
+// Whether the agent may take these words; it checks them itself.
 int request_wanted (const char *name, char *const words[]);
 
-// Has the agent do it. ENDED: *status is a wait status, or -1 when the connection broke.
+// Sends the request and waits for its end. ENDED: *status is a wait status, or -1 when the connection broke.
 enum outcome session_run (const char *request, size_t length, int *status);
 
 #endif

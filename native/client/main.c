@@ -12,7 +12,7 @@
 
 static char request[REQUEST_LIMIT];
 
-// Ends as the process that did the work ended.
+// Ends as the worker ended.
 static int
 end_as (int status)
 {

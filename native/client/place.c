@@ -1,4 +1,4 @@
-// Which installation, which program.
+// The installation that this program belongs to, and its name.
 #include "client.h"
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-// What the agent is told.
+// The request to the agent.
 #include "client.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ request_wanted (const char *name, char *const words[])
 size_t
 request_make (const struct place *place, char *const words[], char *const environment[], char *buffer)
 {
-    // The agent's processes have their modules in memory: they must be those that lie here.
+    // The server's workers have their modules in memory: they must be those of this installation.
     char file[PATH_LIMIT];
     struct stat status;
     int length = snprintf (file, sizeof file, "%s/nvc/__init__.py", place->library);

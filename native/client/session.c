@@ -11,14 +11,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-// What ends a program from outside and is handed on. Any other signal ends this one, and the agent sees that.
+// Signals that are forwarded to the worker. Any other signal that ends this program ends the connection.
 static const int SIGNALS[] = { SIGTERM, SIGINT, SIGHUP };
 enum { SIGNAL_COUNT = sizeof SIGNALS / sizeof SIGNALS[0] };
 
 static int connection = -1;
 
 static void
-hand_on (int number)
+forward_signal (int number)
 {
     int before = errno;
     const char packet[2] = { 'K', (char) number };
@@ -28,9 +28,9 @@ hand_on (int number)
 
 // Signals that the caller ignores stay ignored.
 static void
-catch_signals (void)
+forward_signals (void)
 {
-    struct sigaction ours = { .sa_handler = hand_on, .sa_flags = SA_RESTART }, now;
+    struct sigaction ours = { .sa_handler = forward_signal, .sa_flags = SA_RESTART }, now;
     sigemptyset (&ours.sa_mask);
     for (int i = 0; i < SIGNAL_COUNT; i++)
         if (sigaction (SIGNALS[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
@@ -38,7 +38,7 @@ catch_signals (void)
 }
 
 static int
-reach (void)
+connect_to_agent (void)
 {
     const struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = NVC_AGENT_SOCKET };
     connection = socket (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -53,7 +53,7 @@ reach (void)
 }
 
 static int
-ask (const char *request, size_t length)
+send_request (const char *request, size_t length)
 {
     int directory = open (".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
@@ -98,7 +98,7 @@ enum outcome
 session_run (const char *request, size_t length, int *status)
 {
     char packet[1 + sizeof *status];
-    if (reach () != 0 || ask (request, length) != 0
+    if (connect_to_agent () != 0 || send_request (request, length) != 0
         || receive (packet, sizeof packet, READY_MILLISECONDS) != 1 || packet[0] != 'R') {
         if (connection >= 0)
             close (connection);
@@ -108,8 +108,8 @@ session_run (const char *request, size_t length, int *status)
         close (connection);
         return BECOME_PYTHON;
     }
-    // A signal before this has ended us, which the agent sees as well.
-    catch_signals ();
+    // A signal before this has ended this program, and with it the connection.
+    forward_signals ();
     *status = -1;
     ssize_t answer = receive (packet, sizeof packet, -1);
     if (answer == sizeof packet && packet[0] == 'S')

@@ -1,6 +1,8 @@
 /* Finding rows: a branch's own differences first, then its parent's. */
 #include "abi.h"
 
+#include "uvm_ioctl.h"
+
 /* Every row begins with its number. What a branch changes is few rows, mostly close together: most numbers are none of
  * them, which its first and last row say. */
 static inline const void *find_row (const void *rows, unsigned count, size_t row_size, uint32_t number)
@@ -61,16 +63,16 @@ const struct rm_control *rm_abi_control (const struct rm_abi *abi, uint32_t numb
     return (number & LEGACY_MASK) == LEGACY_SUBDEVICE ? &legacy : NULL;
 }
 
-/* uvm_ioctl.h */
+#define ROW(params) sizeof (params), offsetof (params, rmStatus)
 const struct rm_uvm rm_abi_uvm_calls[UVM_LAST + 1][2] = {
-    [UVM_MAP_EXTERNAL] = {{1200, 1196, 0, 550}, {9264, 9260, 550, 0}}, /* of 32 GPUs, of 256 */
-    [UVM_FREE] = {{24, 16, 0, 590}, {16, 8, 590, 0}},
-    [UVM_CREATE_EXTERNAL] = {{24, 16, 590, 0}},
-    [UVM_UNMAP_EXTERNAL] = {{40, 32, 0, 0}},
-    [UVM_MAP_SPARSE] = {{40, 32, 0, 0}},
-    [UVM_UNREGISTER_SPACE] = {{20, 16, 0, 0}},
-    [UVM_REGISTER_GPU] = {{40, 36, 0, 0}},
-    [UVM_UNREGISTER_GPU] = {{20, 16, 0, 0}},
+    [UVM_MAP_EXTERNAL_ALLOCATION] = {{1200, 1196, 0, 550}, {9264, 9260, 550, 0}}, /* of 32 GPUs, of 256 */
+    [UVM_FREE] = {{ROW (UVM_CREATE_EXTERNAL_RANGE_PARAMS), 0, 590}, {ROW (UVM_FREE_PARAMS), 590, 0}},
+    [UVM_CREATE_EXTERNAL_RANGE] = {{ROW (UVM_CREATE_EXTERNAL_RANGE_PARAMS), 590, 0}},
+    [UVM_UNMAP_EXTERNAL] = {{ROW (UVM_UNMAP_EXTERNAL_PARAMS), 0, 0}},
+    [UVM_MAP_EXTERNAL_SPARSE] = {{ROW (UVM_UNMAP_EXTERNAL_PARAMS), 0, 0}},
+    [UVM_UNREGISTER_GPU_VASPACE] = {{ROW (UVM_UNREGISTER_GPU_VASPACE_PARAMS), 0, 0}},
+    [UVM_REGISTER_GPU] = {{ROW (UVM_REGISTER_GPU_PARAMS), 0, 0}},
+    [UVM_UNREGISTER_GPU] = {{ROW (UVM_UNREGISTER_GPU_PARAMS), 0, 0}},
 };
 
 bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request)
@@ -119,7 +121,7 @@ const struct rm_abi *rm_abi_find (const char *version)
             return NULL;
     }
     last = rm_abi_branches[rm_abi_branch_count - 1]->branch;
-    /* Branches are five apart at least: a major beyond the last one's is a driver that nobody looked at. */
+    /* Branches are five apart at least: a major beyond the last one's is a driver whose interface was not compared. */
     if (major >= last + 5)
         return NULL;
     for (unsigned i = 0; i < rm_abi_branch_count; i++)

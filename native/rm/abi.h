@@ -8,6 +8,7 @@
 #ifndef NVC_RM_ABI_H
 #define NVC_RM_ABI_H
 
+#include "nv_numbers.h"
 #include "rm.h"
 
 enum rm_escape_kind {
@@ -41,7 +42,7 @@ enum rm_class_kind {
     CLASS_VIDEO_MEMORY, /* charged: 64-bit size at `size_at` of its params */
     CLASS_SYSTEM_MEMORY,
     CLASS_VIRTUAL_RANGE,
-    CLASS_CALLER, /* takes the caller's memory or descriptor: only the caller can make it */
+    CLASS_CALLER_BOUND, /* takes the caller's memory or descriptor: the owning process must make it */
     CLASS_GROUP,
     CLASS_CHANNEL,
     CLASS_CONTEXT_SHARE,
@@ -124,29 +125,17 @@ static inline bool rm_abi_takes_size (const struct rm_escape *escape, uint32_t s
         return true;
     return escape->array != 0 ? size % escape->size == 0 : escape->other != 0 && size == escape->other;
 }
-#define ESCAPE_NUMBER_CONTROL 0x2au /* RM_CONTROL */
 /* The number of the escape in a request, and its size. */
 static inline uint32_t rm_request_number (uint32_t request) { return request & 0xff; }
 static inline uint32_t rm_request_size (uint32_t request) { return (request >> 16) & 0x3fff; }
 
-/* UVM's requests are plain integers (uvm_ioctl.h, uvm_linux_ioctl.h). */
-#define UVM_INITIALIZE 0x30000001u
-#define UVM_DEINITIALIZE 0x30000002u
-#define UVM_UNREGISTER_SPACE 26u
-#define UVM_MAP_EXTERNAL 33u
-#define UVM_FREE 34u
-#define UVM_REGISTER_GPU 37u
-#define UVM_UNREGISTER_GPU 38u
-#define UVM_UNMAP_EXTERNAL 66u
-#define UVM_CREATE_EXTERNAL 73u
-#define UVM_MAP_SPARSE 74u
 /* A call of UVM that rm has a use for, in these branches: two rows a number, where the second begins where the first
  * ends. size 0: none. */
 struct rm_uvm {
     uint16_t size, status; /* where the status stands in its struct */
     uint16_t since, before;        /* branches; 0: no bound */
 };
-#define UVM_LAST UVM_MAP_SPARSE
+#define UVM_LAST UVM_MAP_EXTERNAL_SPARSE
 extern const struct rm_uvm rm_abi_uvm_calls[UVM_LAST + 1][2];
 /* NULL: it has none for it. */
 static inline const struct rm_uvm *rm_abi_uvm (const struct rm_abi *abi, uint32_t request)
@@ -161,12 +150,13 @@ static inline const struct rm_uvm *rm_abi_uvm (const struct rm_abi *abi, uint32_
 static inline bool rm_abi_has_ranges (const struct rm_abi *abi) { return abi->branch >= 590; }
 bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request);
 
-/* Statuses of the resource manager (nvstatuscodes.h). */
-#define STATUS_INSUFFICIENT_RESOURCES 0x1au
-#define STATUS_INSUFFICIENT_PERMISSIONS 0x1bu
-#define STATUS_INVALID_ARGUMENT 0x1fu
-#define STATUS_INVALID_CLASS 0x22u
-#define STATUS_NO_MEMORY 0x51u
-#define STATUS_NOT_SUPPORTED 0x56u
+/* Short names that native/shim, native/guard and their tests still use. */
+#define ESCAPE_NUMBER_CONTROL NV_ESC_RM_CONTROL
+#define UVM_UNREGISTER_SPACE UVM_UNREGISTER_GPU_VASPACE
+#define UVM_MAP_EXTERNAL UVM_MAP_EXTERNAL_ALLOCATION
+#define UVM_CREATE_EXTERNAL UVM_CREATE_EXTERNAL_RANGE
+#define UVM_MAP_SPARSE UVM_MAP_EXTERNAL_SPARSE
+#define STATUS_INVALID_ARGUMENT NV_ERR_INVALID_ARGUMENT
+#define STATUS_NOT_SUPPORTED NV_ERR_NOT_SUPPORTED
 
 #endif

@@ -1,23 +1,24 @@
 /* Branches after 535: what changed in each. A branch without changes of its own would be one line of the list below. */
 #include "abi.h"
+#include "nv_params.h"
 
 #define COUNT(rows) (sizeof (rows) / sizeof ((rows)[0]))
 
 /* 545 */
 static const struct rm_class classes_545[] = {
-    {0x003e, CLASS_SYSTEM_MEMORY, 128, 0}, /* NV01_MEMORY_SYSTEM */
-    {0x0040, CLASS_VIDEO_MEMORY, 128, 64}, /* NV01_MEMORY_LOCAL_USER */
+    {NV01_MEMORY_SYSTEM, CLASS_SYSTEM_MEMORY, 128, 0},
+    {NV01_MEMORY_LOCAL_USER, CLASS_VIDEO_MEMORY, 128, offsetof (NV_MEMORY_ALLOCATION_PARAMS, size)},
     {0x00de, CLASS_PLAIN, 8, 0}, /* RM_USER_SHARED_DATA */
     {0x00e0, CLASS_FORBIDDEN, 244, 0}, /* NV_MEMORY_EXPORT */
-    {0x00fd, CLASS_CALLER, 80, 0}, /* NV_MEMORY_MULTICAST_FABRIC */
-    {0x50a0, CLASS_VIRTUAL_RANGE, 128, 0}, /* NV50_MEMORY_VIRTUAL */
+    {NV_MEMORY_MULTICAST_FABRIC, CLASS_CALLER_BOUND, 80, 0},
+    {NV50_MEMORY_VIRTUAL, CLASS_VIRTUAL_RANGE, 128, 0},
     {0xb8fa, CLASS_ENGINE, 12, 0}, /* NVB8FA_VIDEO_OFA */
     {0xc6fa, CLASS_ENGINE, 12, 0}, /* NVC6FA_VIDEO_OFA */
     {0xc7fa, CLASS_ENGINE, 12, 0}, /* NVC7FA_VIDEO_OFA */
     {0xc9fa, CLASS_ENGINE, 12, 0}, /* NVC9FA_VIDEO_OFA */
 };
 static const struct rm_control controls_545[] = {
-    {0x00003d08, CONTROL_DESCRIPTOR, 80}, /* NV0000 OS_UNIX_GET_EXPORT_OBJECT_INFO */
+    {NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO, CONTROL_DESCRIPTOR, 80},
 };
 static const struct rm_abi abi_545 = {
     .branch = 545,
@@ -32,15 +33,15 @@ static const struct rm_abi abi_545 = {
 
 /* 550 */
 static const struct rm_escape escapes_550[] = {
-    {0x58, ESCAPE_PLAIN, 48, 0, 0, 0}, /* RM_UNMAP_MEMORY_DMA */
-    {0xda, ESCAPE_PLAIN, 8, 0, 0, 0}, /* WAIT_OPEN_COMPLETE */
+    {NV_ESC_RM_UNMAP_MEMORY_DMA, ESCAPE_PLAIN, 48, 0, 0, 0},
+    {NV_ESC_WAIT_OPEN_COMPLETE, ESCAPE_PLAIN, 8, 0, 0, 0},
 };
 static const struct rm_class classes_550[] = {
     {0x0050, CLASS_FORBIDDEN, 24, 0}, /* NV_CE_UTILS */
     {0x00fe, CLASS_PLAIN, 8, 0}, /* NV_MEMORY_MAPPER */
 };
 static const struct rm_control controls_550[] = {
-    {0x00000127, CONTROL_POINTER, 176}, /* NV0000 SYSTEM_GET_P2P_CAPS: a second list */
+    {NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS, CONTROL_POINTER, 176}, /* a second list */
 };
 static const struct rm_abi abi_550 = {
     .branch = 550,
@@ -90,7 +91,7 @@ static const struct rm_abi abi_560 = {
 
 /* 570 */
 static const struct rm_escape escapes_570[] = {
-    {0xd9, ESCAPE_DESCRIPTOR, 2608, 0, 0, 0}, /* EXPORT_TO_DMABUF_FD */
+    {NV_ESC_EXPORT_TO_DMABUF_FD, ESCAPE_DESCRIPTOR, 2608, 0, 0, 0},
 };
 static const struct rm_class classes_570[] = {
     {0x906f, CLASS_CHANNEL, 368, 0}, /* GF100_CHANNEL_GPFIFO */
@@ -99,10 +100,10 @@ static const struct rm_class classes_570[] = {
     {0xb06f, CLASS_CHANNEL, 368, 0}, /* MAXWELL_CHANNEL_GPFIFO_A */
     {0xc06f, CLASS_CHANNEL, 368, 0}, /* PASCAL_CHANNEL_GPFIFO_A */
     {0xc36f, CLASS_CHANNEL, 368, 0}, /* VOLTA_CHANNEL_GPFIFO_A */
-    {0xc46f, CLASS_CHANNEL, 368, 0}, /* TURING_CHANNEL_GPFIFO_A */
+    {TURING_CHANNEL_GPFIFO_A, CLASS_CHANNEL, 368, 0},
     {0xc56f, CLASS_CHANNEL, 368, 0}, /* AMPERE_CHANNEL_GPFIFO_A */
     {0xc761, CLASS_USERMODE, 2, 0}, /* BLACKWELL_USERMODE_A */
-    {0xc86f, CLASS_CHANNEL, 368, 0}, /* HOPPER_CHANNEL_GPFIFO_A */
+    {HOPPER_CHANNEL_GPFIFO_A, CLASS_CHANNEL, 368, 0},
     {0xc96f, CLASS_CHANNEL, 368, 0}, /* BLACKWELL_CHANNEL_GPFIFO_A */
     {0xca6f, CLASS_CHANNEL, 368, 0}, /* BLACKWELL_CHANNEL_GPFIFO_B */
     {0xcab5, CLASS_ENGINE, 8, 0}, /* BLACKWELL_DMA_COPY_B */
@@ -126,10 +127,10 @@ static const struct rm_abi abi_570 = {
 
 /* 580 */
 static const struct rm_escape escapes_580[] = {
-    {0x57, ESCAPE_PLAIN, 64, 0, 0, 0}, /* RM_MAP_MEMORY_DMA: flags2 and kindOverride */
+    {NV_ESC_RM_MAP_MEMORY_DMA, ESCAPE_PLAIN, 64, 0, 0, 0}, /* flags2 and kindOverride */
 };
 static const struct rm_class classes_580[] = {
-    {0x90f1, CLASS_PLAIN, 56, 0}, /* FERMI_VASPACE_A */
+    {FERMI_VASPACE_A, CLASS_PLAIN, 56, 0},
     {0xceb0, CLASS_ENGINE, 12, 0}, /* NVCEB0_VIDEO_DECODER */
     {0xceb7, CLASS_ENGINE, 12, 0}, /* NVCEB7_VIDEO_ENCODER */
     {0xced0, CLASS_ENGINE, 12, 0}, /* NVCED0_VIDEO_NVJPG */

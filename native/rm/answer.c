@@ -1,21 +1,22 @@
 /* Questions about memory and processes: the driver answers, then the share's numbers take the place of the GPU's. */
+#include "nv_params.h"
 #include "state.h"
 
-/* NV2080_CTRL_FB_INFO_INDEX_*: what a number tells, in KiB. */
+/* What an entry of FB_GET_INFO is about. */
 enum meaning { OTHER, TOTAL, AVAILABLE, NOTHING };
 
 static enum meaning meaning_of (uint32_t index)
 {
     switch (index) {
-    case 0x07: /* RAM_SIZE */
-    case 0x08: /* TOTAL_RAM_SIZE */
-    case 0x09: /* HEAP_SIZE */
-    case 0x20: /* USABLE_RAM_SIZE */
+    case NV2080_CTRL_FB_INFO_INDEX_RAM_SIZE:
+    case NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE:
+    case NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE:
+    case NV2080_CTRL_FB_INFO_INDEX_USABLE_RAM_SIZE:
         return TOTAL;
-    case 0x12: /* LARGEST_FREE_REGION_SIZE */
-    case 0x16: /* HEAP_FREE */
+    case NV2080_CTRL_FB_INFO_INDEX_LARGEST_FREE_REGION_SIZE_KB:
+    case NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE:
         return AVAILABLE;
-    case 0x10: /* FB_TAX_SIZE */
+    case NV2080_CTRL_FB_INFO_INDEX_FB_TAX_SIZE_KB:
         return NOTHING;
     default:
         return OTHER;
@@ -35,21 +36,20 @@ static uint64_t free_of (const struct rm_numbers *numbers, uint64_t said)
     return left < said ? left : said;
 }
 
-/* Pairs of index and value. */
-static void answer_pairs (const struct rm_numbers *numbers, uint8_t *pairs, uint32_t count)
+static void answer_info (const struct rm_numbers *numbers, NV2080_CTRL_FB_INFO *list, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t said = (uint64_t) get32 (pairs, 8 * i + 4) << 10;
+        uint64_t said = (uint64_t) list[i].data << 10;
 
-        switch (meaning_of (get32 (pairs, 8 * i))) {
+        switch (meaning_of (list[i].index)) {
         case TOTAL:
-            set32 (pairs, 8 * i + 4, (uint32_t) (total_of (numbers, said) >> 10));
+            list[i].data = (uint32_t) (total_of (numbers, said) >> 10);
             break;
         case AVAILABLE:
-            set32 (pairs, 8 * i + 4, (uint32_t) (free_of (numbers, said) >> 10));
+            list[i].data = (uint32_t) (free_of (numbers, said) >> 10);
             break;
         case NOTHING:
-            set32 (pairs, 8 * i + 4, 0);
+            list[i].data = 0;
             break;
         case OTHER:
             break;
@@ -57,32 +57,43 @@ static void answer_pairs (const struct rm_numbers *numbers, uint8_t *pairs, uint
     }
 }
 
-static uint32_t smaller (uint32_t a, uint32_t b) { return a < b ? a : b; }
-
-/* 0 idType, 4 id, 8 count, 12 pids */
-static void keep_own_pids (struct rm *rm, uint8_t *params, uint32_t size)
+/* Elements of an array that begins at `at`: as many as are said, and as there are in params of `size` bytes. */
+static uint32_t count_in (uint32_t said, uint32_t size, size_t at, size_t element)
 {
-    uint32_t count = smaller (get32 (params, 8), (size - 12) / 4), kept = 0;
+    uint32_t room = (uint32_t) ((size - at) / element);
 
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t pid = get32 (params, 12 + 4 * i);
-
-        if (rm->host->is_own_process (rm->context, pid))
-            set32 (params, 12 + 4 * kept++, pid);
-    }
-    for (uint32_t i = kept; i < count; i++)
-        set32 (params, 12 + 4 * i, 0);
-    set32 (params, 8, kept);
+    return said < room ? said : room;
 }
 
-/* 0 count, then from 8 on 72 bytes each: 0 pid, 4 index, 8 result, 16 data (48 bytes), 64 MIG instances */
-static void hide_other_processes (struct rm *rm, uint8_t *params, uint32_t size)
+static void keep_own_pids (struct rm *rm, NV2080_CTRL_GPU_GET_PIDS_PARAMS *params, uint32_t size)
 {
-    uint32_t count = smaller (get32 (params, 0), (size - 8) / 72);
+    uint32_t count = count_in (params->pidTblCount, size, offsetof (NV2080_CTRL_GPU_GET_PIDS_PARAMS, pidTbl),
+                               sizeof (params->pidTbl[0]));
+    uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < count; i++)
-        if (!rm->host->is_own_process (rm->context, get32 (params, 8 + 72 * i)))
-            __builtin_memset (params + 8 + 72 * i + 16, 0, 48);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t pid = params->pidTbl[i];
+
+        if (rm->host->is_own_process (rm->context, pid))
+            params->pidTbl[kept++] = pid;
+    }
+    for (uint32_t i = kept; i < count; i++)
+        params->pidTbl[i] = 0;
+    params->pidTblCount = kept;
+}
+
+static void hide_other_processes (struct rm *rm, NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *params, uint32_t size)
+{
+    uint32_t count = count_in (params->pidInfoListCount, size,
+                               offsetof (NV2080_CTRL_GPU_GET_PID_INFO_PARAMS, pidInfoList),
+                               sizeof (params->pidInfoList[0]));
+
+    for (uint32_t i = 0; i < count; i++) {
+        NV2080_CTRL_GPU_PID_INFO *info = &params->pidInfoList[i];
+
+        if (!rm->host->is_own_process (rm->context, info->pid))
+            __builtin_memset (&info->data, 0, sizeof (info->data));
+    }
 }
 
 bool rm_tells_numbers (const struct rm *rm, const struct rm_call *call)
@@ -95,7 +106,9 @@ bool rm_tells_numbers (const struct rm *rm, const struct rm_call *call)
 
 void answer_control (struct rm *rm, const struct rm_control *control, struct rm_call *call)
 {
-    int gpu = tracker_gpu_of (rm, get32 (call->head, 0), get32 (call->head, 4));
+    const NVOS54_PARAMETERS *head = call->head;
+    NV2080_CTRL_FB_GET_INFO_V2_PARAMS *info = call->params; /* FB_GET_INFO begins with the same number */
+    int gpu = tracker_gpu_of (rm, head->hClient, head->hObject);
     uint32_t size = call->params_size; /* as control_begin found it: another thread may change what head says */
     struct rm_numbers numbers;
 
@@ -112,14 +125,15 @@ void answer_control (struct rm *rm, const struct rm_control *control, struct rm_
     numbers = rm->host->numbers (rm->context, gpu);
     if (numbers.limit == 0)
         return;
-    if (control->kind == CONTROL_FB_INFO && size >= 4)
-        answer_pairs (&numbers, (uint8_t *) call->params + 4, smaller (get32 (call->params, 0), (size - 4) / 8));
+    if (control->kind == CONTROL_FB_INFO && size >= sizeof (*info))
+        answer_info (&numbers, info->fbInfoList,
+                     count_in (info->fbInfoListSize, size, sizeof (*info), sizeof (info->fbInfoList[0])));
     else if (control->kind == CONTROL_FB_INFO_LIST && call->list != NULL)
-        answer_pairs (&numbers, call->list, smaller (get32 (call->params, 0), call->list_size / 8));
+        answer_info (&numbers, call->list,
+                     count_in (info->fbInfoListSize, call->list_size, 0, sizeof (info->fbInfoList[0])));
 }
 
-/* NVOS32: 24 total, 32 free; of INFO also 48 offset and 56 size of the largest free block. Bytes. */
-void answer_heap (struct rm *rm, int gpu, void *head, bool is_info)
+void answer_heap (struct rm *rm, int gpu, NVOS32_PARAMETERS *head, bool is_info)
 {
     struct rm_numbers numbers;
 
@@ -128,8 +142,8 @@ void answer_heap (struct rm *rm, int gpu, void *head, bool is_info)
     numbers = rm->host->numbers (rm->context, gpu);
     if (numbers.limit == 0)
         return;
-    set64 (head, 24, total_of (&numbers, get64 (head, 24)));
-    set64 (head, 32, free_of (&numbers, get64 (head, 32)));
+    head->total = total_of (&numbers, head->total);
+    head->free = free_of (&numbers, head->free);
     if (is_info)
-        set64 (head, 56, free_of (&numbers, get64 (head, 56)));
+        head->data.Info.size = free_of (&numbers, head->data.Info.size);
 }

@@ -1,13 +1,11 @@
-/* RM_CONTROL (NVOS54): which controls are a tenant's to make, and what becomes of them. */
+/* RM_CONTROL (NVOS54): which controls a tenant may make, and what becomes of them. */
+#include "nv_params.h"
 #include "state.h"
 
-#define CONTROL_FLAGS 12u
-#define CONTROL_STATUS 28u
-
-static enum rm_verdict end_here (struct rm_call *call, uint32_t status, enum rm_verdict verdict)
+static enum rm_verdict end_here (struct rm_call *call, uint32_t status, enum rm_verdict decision)
 {
-    set32 (call->head, CONTROL_STATUS, status);
-    return verdict;
+    ((NVOS54_PARAMETERS *) call->head)->status = status;
+    return decision;
 }
 
 static bool is_import (const struct rm_control *control)
@@ -17,7 +15,8 @@ static bool is_import (const struct rm_control *control)
 
 static struct object *compute_group (const struct rm *rm, const struct rm_call *call)
 {
-    struct object *object = tracker_find (rm, get32 (call->head, 0), get32 (call->head, 4));
+    const NVOS54_PARAMETERS *head = call->head;
+    struct object *object = tracker_find (rm, head->hClient, head->hObject);
 
     return object != NULL && object->kind == CLASS_GROUP && object->is_compute ? object : NULL;
 }
@@ -35,9 +34,11 @@ static void remember (struct rm *rm, struct object *group, uint64_t asked)
 
 static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
 {
+    const NVOS54_PARAMETERS *head = call->head;
+    NVA06C_CTRL_TIMESLICE_PARAMS *params = call->params, given;
     struct object *group = compute_group (rm, call);
     int gpu = group != NULL ? tracker_gpu (rm, group) : GPU_UNKNOWN;
-    uint64_t asked = get64 (call->params, 0), given;
+    uint64_t asked = params->timesliceUs;
     uint32_t slice = gpu >= 0 ? rm->host->timeslice (rm->context, gpu) : 0;
 
     if (group == NULL) {
@@ -51,14 +52,14 @@ static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
     if (slice == 0)
         return RM_PERFORM;
     if (!is_guard (rm)) {
-        set64 (call->params, 0, slice);
+        params->timesliceUs = slice;
         return RM_PERFORM;
     }
     note (rm, RM_SCHEDULING_CONTROL, call->own.number);
-    given = slice;
+    given.timesliceUs = slice;
     remember (rm, group, asked);
-    schedule_control (rm, group->client->file->link.key, get32 (call->head, 0), get32 (call->head, 4), call->own.number,
-                      &given, sizeof (given));
+    schedule_control (rm, group->client->file->link.key, head->hClient, head->hObject, call->own.number, &given,
+                      sizeof (given));
     return end_here (call, 0, RM_ANSWERED);
 }
 
@@ -66,14 +67,16 @@ static void timeslice_set (struct rm *rm, struct rm_call *call, bool is_good)
 {
     struct object *group = compute_group (rm, call);
 
-    set64 (call->params, 0, call->own.reserved); /* the caller's struct says again what the caller wrote */
+    /* The caller's struct says again what the caller wrote. */
+    ((NVA06C_CTRL_TIMESLICE_PARAMS *) call->params)->timesliceUs = call->own.reserved;
     if (is_good && group != NULL && group->serial == call->own.serial)
         remember (rm, group, call->own.reserved);
 }
 
 enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
 {
-    uint32_t number = get32 (call->head, 8);
+    const NVOS54_PARAMETERS *head = call->head;
+    uint32_t number = head->cmd;
     const struct rm_control *control = rm_abi_control (rm->abi, number);
 
     call->own.number = number;
@@ -81,21 +84,21 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         note (rm, control == NULL ? RM_UNKNOWN_CONTROL : RM_FORBIDDEN_CONTROL, number);
         if (!is_guard (rm))
             return RM_UNKNOWN;
-        return end_here (call, control == NULL ? STATUS_NOT_SUPPORTED : STATUS_INSUFFICIENT_PERMISSIONS, RM_REFUSED);
+        return end_here (call, control == NULL ? NV_ERR_NOT_SUPPORTED : NV_ERR_INSUFFICIENT_PERMISSIONS, RM_REFUSED);
     }
     /* Flags are the kernel's own callers': one of them says that pointers lie elsewhere than rows say. */
-    if (is_guard (rm) && get32 (call->head, CONTROL_FLAGS) != 0) {
+    if (is_guard (rm) && head->flags != 0) {
         note (rm, RM_FORBIDDEN_CONTROL, number);
-        return end_here (call, STATUS_INSUFFICIENT_PERMISSIONS, RM_REFUSED);
+        return end_here (call, NV_ERR_INSUFFICIENT_PERMISSIONS, RM_REFUSED);
     }
     /* As the driver refuses params of a size that it checks (_rmapiRmControl in rmapi/control.c). */
     if (is_guard (rm) && control->size != 0 && (call->params == NULL || !rm_params_fit (rm->abi, call->head))) {
         note (rm, RM_BAD_SIZE, number);
-        return end_here (call, STATUS_INVALID_ARGUMENT, RM_REFUSED);
+        return end_here (call, NV_ERR_INVALID_ARGUMENT, RM_REFUSED);
     }
     if (is_guard (rm) && is_import (control) && rm->objects.count >= OBJECTS_MAX) {
         note (rm, RM_TOO_MANY, rm_request_number (call->request));
-        return end_here (call, STATUS_INSUFFICIENT_RESOURCES, RM_REFUSED);
+        return end_here (call, NV_ERR_INSUFFICIENT_RESOURCES, RM_REFUSED);
     }
     switch (control->kind) {
     case CONTROL_PLAIN:
@@ -109,12 +112,12 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         return end_here (call, 0, RM_ANSWERED);
     default:
         /* rm reads or writes these params: the size must be the driver's, which would refuse another one. */
-        if (call->params == NULL || call->params_size < control->size || get32 (call->head, 24) < control->size) {
+        if (call->params == NULL || call->params_size < control->size || head->paramsSize < control->size) {
             note (rm, RM_BAD_POINTER, rm_request_number (call->request));
             return RM_UNKNOWN;
         }
-        if (get32 (call->head, 24) < call->params_size)
-            call->params_size = get32 (call->head, 24);
+        if (head->paramsSize < call->params_size)
+            call->params_size = head->paramsSize;
         if (control->kind == CONTROL_SET_TIMESLICE)
             return set_timeslice (rm, call);
         if (control->kind >= CONTROL_EXPORT_OBJECT && !is_guard (rm))
@@ -124,8 +127,8 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
     if (!is_guard (rm))
         return RM_PASS;
     /* A guard makes the call with its own copy: params that are there must have been copied. */
-    if (get64 (call->head, 16) != 0 && get32 (call->head, 24) != 0 &&
-        (call->params == NULL || call->params_size < get32 (call->head, 24))) {
+    if (head->params != 0 && head->paramsSize != 0 &&
+        (call->params == NULL || call->params_size < head->paramsSize)) {
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_UNKNOWN;
     }
@@ -135,7 +138,7 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
 void control_end (struct rm *rm, struct rm_call *call, bool done)
 {
     const struct rm_control *control = rm_abi_control (rm->abi, call->own.number);
-    bool is_good = done && get32 (call->head, CONTROL_STATUS) == 0;
+    bool is_good = done && ((const NVOS54_PARAMETERS *) call->head)->status == 0;
     const struct object *group;
 
     if (control == NULL)
@@ -147,7 +150,7 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
     case CONTROL_GET_TIMESLICE:
         group = compute_group (rm, call);
         if (is_good && group != NULL && group->has_asked)
-            set64 (call->params, 0, group->asked);
+            ((NVA06C_CTRL_TIMESLICE_PARAMS *) call->params)->timesliceUs = group->asked;
         break;
     case CONTROL_FB_INFO:
     case CONTROL_FB_INFO_LIST:

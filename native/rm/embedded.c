@@ -3,11 +3,8 @@
  * Places: src/common/sdk/nvidia/inc/ctrl; counts and elements: rmapi/embedded_param_copy.c, rmapi_deprecated_control.c.
  * The same from 535 to 595, which test_rm_pointers.c compares; the structs' sizes, which are not, are in abi_controls.h.
  */
+#include "nv_params.h"
 #include "state.h"
-
-/* NVOS54 */
-#define CONTROL_COMMAND 8u
-#define CONTROL_PARAMS_SIZE 24u
 
 #define WHOLE 0xff /* count_at: nothing says how many, `element` is all */
 
@@ -19,37 +16,42 @@ struct lists {
 };
 
 static const struct lists lists[] = {
-    {0x00000101, 0, 8, 3, 1, false},       /* SYSTEM_GET_BUILD_VERSION */
-    {0x00000127, 128, 160, 2, 4, true},    /* SYSTEM_GET_P2P_CAPS */
-    {0x00000202, WHOLE, 16, 1, 128, false}, /* GPU_GET_ID_INFO: a name */
-    {0x00410110, 0, 8, 1, 8, false},       /* GET_SURFACE_INFO */
-    {0x00800201, 0, 8, 1, 4, false},       /* GPU_GET_CLASSLIST */
-    {0x00801102, 0, 8, 1, 1, false},       /* GR_GET_CAPS */
-    {0x00801104, 0, 8, 1, 8, false},       /* GR_GET_INFO */
-    {0x00801301, 0, 8, 1, 1, false},       /* FB_GET_CAPS */
-    {0x00801401, 0, 8, 1, 1, false},       /* HOST_GET_CAPS */
-    {0x00801701, 0, 8, 1, 1, false},       /* FIFO_GET_CAPS */
-    {0x0080170d, 0, 8, 2, 4, false},       /* FIFO_GET_CHANNELLIST */
-    {0x00801b01, 0, 8, 1, 1, false},       /* MSENC_GET_CAPS */
-    {0x20800123, 0, 8, 1, 4, false},       /* GPU_GET_ENGINES */
-    {0x20800124, 4, 8, 1, 4, false},       /* GPU_GET_ENGINE_CLASSLIST */
-    {0x20800802, 0, 8, 1, 8, false},       /* BIOS_GET_INFO */
-    {0x20801201, 0, 8, 1, 8, false},       /* GR_GET_INFO */
-    {0x20801301, 0, 8, 1, 8, false},       /* FB_GET_INFO */
-    {0x20801802, 0, 8, 1, 8, false},       /* BUS_GET_INFO */
-    {0x20802a01, 4, 8, 1, 1, false},       /* CE_GET_CAPS */
+    {NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION, 0, 8, 3, 1, false},
+    {NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS, 128, 160, 2, 4, true},
+    {NV0000_CTRL_CMD_GPU_GET_ID_INFO, WHOLE, 16, 1, 128, false}, /* a name */
+    {NV0041_CTRL_CMD_GET_SURFACE_INFO, 0, 8, 1, 8, false},
+    {NV0080_CTRL_CMD_GPU_GET_CLASSLIST, 0, 8, 1, 4, false},
+    {NV0080_CTRL_CMD_GR_GET_CAPS, 0, 8, 1, 1, false},
+    {NV0080_CTRL_CMD_GR_GET_INFO, 0, 8, 1, 8, false},
+    {NV0080_CTRL_CMD_FB_GET_CAPS, 0, 8, 1, 1, false},
+    {NV0080_CTRL_CMD_HOST_GET_CAPS, 0, 8, 1, 1, false},
+    {NV0080_CTRL_CMD_FIFO_GET_CAPS, 0, 8, 1, 1, false},
+    {NV0080_CTRL_CMD_FIFO_GET_CHANNELLIST, 0, 8, 2, 4, false},
+    {NV0080_CTRL_CMD_MSENC_GET_CAPS, 0, 8, 1, 1, false},
+    {NV2080_CTRL_CMD_GPU_GET_ENGINES, 0, 8, 1, 4, false},
+    {NV2080_CTRL_CMD_GPU_GET_ENGINE_CLASSLIST, 4, 8, 1, 4, false},
+    {NV2080_CTRL_CMD_BIOS_GET_INFO, 0, 8, 1, 8, false},
+    {NV2080_CTRL_CMD_GR_GET_INFO, 0, 8, 1, 8, false},
+    {NV2080_CTRL_CMD_FB_GET_INFO, 0, 8, 1, 8, false},
+    {NV2080_CTRL_CMD_BUS_GET_INFO, 0, 8, 1, 8, false},
+    {NV2080_CTRL_CMD_CE_GET_CAPS, 4, 8, 1, 1, false},
 };
 
 static const struct {
     uint32_t number, at;
 } descriptors[] = {
-    {0x00003d05, 16}, /* OS_UNIX_EXPORT_OBJECT_TO_FD */
-    {0x00003d06, 0},  /* OS_UNIX_IMPORT_OBJECT_FROM_FD */
-    {0x00003d08, 0},  /* OS_UNIX_GET_EXPORT_OBJECT_INFO */
-    {0x00003d0a, 72}, /* OS_UNIX_CREATE_EXPORT_OBJECT_FD */
-    {0x00003d0b, 0},  /* OS_UNIX_EXPORT_OBJECTS_TO_FD */
-    {0x00003d0c, 0},  /* OS_UNIX_IMPORT_OBJECTS_FROM_FD */
-    {0x00fd0104, 8},  /* NV00FD ATTACH_GPU, 64 bits wide */
+    {NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD,
+     offsetof (NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS, fd)},
+    {NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD,
+     offsetof (NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, fd)},
+    {NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO, 0},
+    {NV0000_CTRL_CMD_OS_UNIX_CREATE_EXPORT_OBJECT_FD,
+     offsetof (NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS, fd)},
+    {NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD,
+     offsetof (NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, fd)},
+    {NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD,
+     offsetof (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, fd)},
+    {NV00FD_CTRL_CMD_ATTACH_GPU, 8}, /* 64 bits wide */
 };
 
 static bool gather_lists (const struct lists *row, const void *params, uint32_t size, struct rm_embedded *embedded)
@@ -77,9 +79,10 @@ static bool gather_lists (const struct lists *row, const void *params, uint32_t 
 
 bool rm_params_fit (const struct rm_abi *abi, const void *head)
 {
-    const struct rm_control *control = rm_abi_control (abi, get32 (head, CONTROL_COMMAND));
+    const NVOS54_PARAMETERS *call = head;
+    const struct rm_control *control = rm_abi_control (abi, call->cmd);
 
-    return control == NULL || control->size == 0 || get32 (head, CONTROL_PARAMS_SIZE) == control->size;
+    return control == NULL || control->size == 0 || call->paramsSize == control->size;
 }
 
 bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params, uint32_t size,

@@ -8,16 +8,10 @@
  * for a record the piece is given back with its last handle: too early, but no call fails.
  */
 #include "state.h"
+#include "uvm_ioctl.h"
 
 /* Which range of addresses begins where, kept like a mapping: FREE of later drivers says no length. */
 #define OF_RANGE UINT32_MAX
-/* UvmGpuMappingAttributes: a UUID and five words. */
-#define FIRST_GPU 24u
-#define ATTRIBUTES_SIZE 36u
-/* From the number of GPUs on: that, a descriptor, client, memory, status. */
-#define COUNT_BACK 24u
-#define CLIENT_BACK 12u
-#define MEMORY_BACK 8u
 
 struct place {
     uint64_t file;
@@ -214,15 +208,21 @@ static struct memory *taken (const struct rm_call *call)
     return (struct memory *) (uintptr_t) call->own.serial;
 }
 
+/* What follows the array of GPUs, whose length is the branch's. */
+static const uvm_map_external_allocation_end *map_end (const struct rm_call *call)
+{
+    return (const void *) ((const uint8_t *) call->head + call->head_size - sizeof (uvm_map_external_allocation_end));
+}
+
 static void mapped (struct rm *rm, const struct rm_call *call, uint64_t start, uint64_t end)
 {
-    const uint8_t *head = call->head;
-    uint32_t count_at = call->head_size - COUNT_BACK, most = (count_at - FIRST_GPU) / ATTRIBUTES_SIZE;
-    uint64_t count = get64 (head, count_at);
+    const uvm_map_external_allocation_begin *head = call->head;
+    size_t most = (call->head_size - sizeof (*head) - sizeof (*map_end (call))) / sizeof (head->perGpuAttributes[0]);
+    uint64_t count = map_end (call)->gpuAttributesCount;
     bool is_kept = taken (call) != NULL && is_in_range (rm, call->file, start, end);
 
-    for (uint32_t i = 0; i < most && i < count; i++) {
-        const struct place place = {call->file, gpu_of (rm, head + FIRST_GPU + ATTRIBUTES_SIZE * i, is_kept), start};
+    for (size_t i = 0; i < most && i < count; i++) {
+        const struct place place = {call->file, gpu_of (rm, head->perGpuAttributes[i].gpuUuid.uuid, is_kept), start};
 
         if (place.gpu != OF_RANGE && cut (rm, &place, end) && is_kept)
             add (rm, &place, end, taken (call));
@@ -232,12 +232,11 @@ static void mapped (struct rm *rm, const struct rm_call *call, uint64_t start, u
 /* The memory is held before UVM takes its duplicate: another thread may free the handle meanwhile. */
 void external_begin (struct rm *rm, struct rm_call *call)
 {
-    uint32_t size = call->head_size;
     struct object *source;
 
-    if (call->own.number != UVM_MAP_EXTERNAL)
+    if (call->own.number != UVM_MAP_EXTERNAL_ALLOCATION)
         return;
-    source = tracker_find (rm, get32 (call->head, size - CLIENT_BACK), get32 (call->head, size - MEMORY_BACK));
+    source = tracker_find (rm, map_end (call)->hClient, map_end (call)->hMemory);
     if (source == NULL || source->memory == NULL)
         return;
     source->memory->references++;
@@ -247,28 +246,28 @@ void external_begin (struct rm *rm, struct rm_call *call)
 /* A call that failed may have ended what lay there: it stays charged until its range is freed, at the latest. */
 void external_end (struct rm *rm, struct rm_call *call, bool is_good)
 {
-    const uint8_t *head = call->head;
-    uint64_t start = get64 (head, 0), end = start + get64 (head, 8);
+    const UVM_UNMAP_EXTERNAL_PARAMS *head = call->head; /* all but UNREGISTER_* begin like it */
+    uint64_t start = head->base, end = start + head->length;
     const struct place place = {call->file, OF_RANGE, start};
 
     switch (is_good ? call->own.number : 0) {
-    case UVM_UNREGISTER_SPACE:
+    case UVM_UNREGISTER_GPU_VASPACE:
     case UVM_UNREGISTER_GPU:
-        cut_of_gpu (rm, call, head, 0, UINT64_MAX);
+        cut_of_gpu (rm, call, ((const UVM_UNREGISTER_GPU_PARAMS *) call->head)->gpu_uuid.uuid, 0, UINT64_MAX);
         break;
     case UVM_FREE:
         free_range (rm, call, start, end);
         break;
-    case UVM_CREATE_EXTERNAL:
+    case UVM_CREATE_EXTERNAL_RANGE:
         if (end > start && cut (rm, &place, end))
             add (rm, &place, end, NULL);
         break;
-    case UVM_MAP_EXTERNAL:
+    case UVM_MAP_EXTERNAL_ALLOCATION:
         mapped (rm, call, start, end);
         break;
     case UVM_UNMAP_EXTERNAL:
-    case UVM_MAP_SPARSE:
-        cut_of_gpu (rm, call, head + 16, start, end);
+    case UVM_MAP_EXTERNAL_SPARSE:
+        cut_of_gpu (rm, call, head->gpuUuid.uuid, start, end);
         break;
     default:
         break;

@@ -61,7 +61,7 @@ void memory_drop (struct rm *rm, struct memory *memory)
     pool_give (&rm->memory_pool, memory);
 }
 
-void memory_settle (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes)
+void memory_commit (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes)
 {
     /* The driver rounds up to pages, so it may have granted more than was taken: the rest is charged even over the
      * limit, for the memory is there. */

@@ -1,5 +1,7 @@
-/* The face of rm: which handler a call goes to, and the life of a tenant. */
+/* Public entry points and dispatch: which handler a call goes to, and the life of a tenant. */
+#include "nv_params.h"
 #include "state.h"
+#include "uvm_ioctl.h"
 
 struct handler {
     enum rm_verdict (*begin) (struct rm *rm, struct rm_call *call);
@@ -15,9 +17,6 @@ static const struct handler handlers[CALL_KINDS] = {
     [CALL_HEAP] = {heap_begin, heap_end},
     [CALL_UVM] = {uvm_begin, uvm_end},
 };
-
-/* Of NVOS54. */
-#define CONTROL_COMMAND 8u
 
 static enum call_kind call_kind_of (const struct rm_escape *escape)
 {
@@ -38,6 +37,8 @@ static enum call_kind call_kind_of (const struct rm_escape *escape)
         return CALL_NONE;
     }
 }
+
+static uint32_t control_command (const void *head) { return ((const NVOS54_PARAMETERS *) head)->cmd; }
 
 static bool is_of_interest (const struct rm_escape *escape)
 {
@@ -81,7 +82,7 @@ bool rm_shim_passes (const struct rm_abi *abi, uint32_t request, const void *hea
     if (!is_of_interest (escape))
         return true;
     return escape->kind == ESCAPE_CONTROL && head != NULL && rm_abi_takes_size (escape, rm_request_size (request)) &&
-           !is_control_of_interest (abi, get32 (head, CONTROL_COMMAND));
+           !is_control_of_interest (abi, control_command (head));
 }
 
 /* The row of a request on the control node or a GPU's, if the driver takes its size. */
@@ -111,15 +112,17 @@ static const struct rm_wanted nothing = {0, 0};
 
 static struct rm_wanted params_of (const struct rm_abi *abi, const struct rm_escape *escape, const void *head)
 {
+    const NVOS54_PARAMETERS *control = head;
+    const NVOS21_PARAMETERS *alloc = head; /* NVOS64 is the same so far */
     const struct rm_class *class;
     struct rm_wanted wanted = nothing;
 
     if (escape->kind == ESCAPE_CONTROL) {
-        wanted.address = get64 (head, 16);
-        wanted.size = get32 (head, 24);
+        wanted.address = control->params;
+        wanted.size = control->paramsSize;
     } else if (escape->kind == ESCAPE_ALLOC) {
-        class = rm_abi_class (abi, get32 (head, 12));
-        wanted.address = get64 (head, 16);
+        class = rm_abi_class (abi, alloc->hClass);
+        wanted.address = alloc->pAllocParms;
         wanted.size = class != NULL ? class->size : 0;
     }
     return wanted.address == 0 || wanted.size == 0 || wanted.size > PARAMS_MAX ? nothing : wanted;
@@ -139,17 +142,20 @@ struct rm_wanted rm_list_wanted (const struct rm_abi *abi, enum rm_node node, ui
                                  const void *params)
 {
     const struct rm_escape *escape = sized_escape (abi, node, request);
+    const NV2080_CTRL_FB_GET_INFO_PARAMS *info = params;
     const struct rm_control *control;
     struct rm_wanted wanted;
+    uint32_t count;
 
     if (params == NULL || head == NULL || escape == NULL || escape->kind != ESCAPE_CONTROL)
         return nothing;
-    control = rm_abi_control (abi, get32 (head, CONTROL_COMMAND));
+    control = rm_abi_control (abi, control_command (head));
     wanted = params_of (abi, escape, head);
     if (control == NULL || control->kind != CONTROL_FB_INFO_LIST || wanted.size < control->size)
         return nothing;
-    wanted.size = get32 (params, 0) > LIST_MAX ? 0 : get32 (params, 0) * 8;
-    wanted.address = wanted.size != 0 ? get64 (params, 8) : 0;
+    count = info->fbInfoListSize;
+    wanted.size = count > LIST_MAX ? 0 : count * (uint32_t) sizeof (NV2080_CTRL_FB_INFO);
+    wanted.address = wanted.size != 0 ? info->fbInfoList : 0;
     return wanted.address != 0 ? wanted : nothing;
 }
 
@@ -186,11 +192,11 @@ enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call)
             return unknown (rm, RM_BAD_POINTER, number);
         call->head_size = rm_request_size (call->request);
     }
-    call->own.verdict = handlers[kind].begin (rm, call);
-    if (call->own.verdict == RM_CONTINUE || call->own.verdict == RM_PERFORM)
+    call->own.decision = handlers[kind].begin (rm, call);
+    if (call->own.decision == RM_CONTINUE || call->own.decision == RM_PERFORM)
         call->own.kind = kind;
     schedule_tell (rm);
-    return call->own.verdict;
+    return call->own.decision;
 }
 
 void rm_end (struct rm *rm, struct rm_call *call, long result)
@@ -210,13 +216,13 @@ void rm_forget_call (struct rm *rm, struct rm_call *call)
         return;
     if (call->own.kind == CALL_CONTROL)
         control = rm_abi_control (rm->abi, call->own.number);
-    if (call->own.verdict == RM_PERFORM)
+    if (call->own.decision == RM_PERFORM)
         handlers[call->own.kind].end (rm, call, false);
     else if (control != NULL && (control->kind == CONTROL_EXPORT_OBJECT || control->kind == CONTROL_EXPORT_OBJECTS))
         /* The memory may live on behind a descriptor: better charged too long than not at all. */
         share_export (rm, control, call);
     else if (call->own.kind == CALL_UVM && call->own.number == UVM_REGISTER_GPU)
-        uvm_registered (rm, call->file, call->head, true);
+        uvm_registered (rm, call->file, ((const UVM_REGISTER_GPU_PARAMS *) call->head)->gpu_uuid.uuid, true);
     else if (call->own.kind == CALL_ALLOC)
         alloc_continued (rm, call);
     call->own.kind = CALL_NONE;

@@ -20,7 +20,7 @@
  *
  * Other threads may run both halves of other calls in between; the user's lock covers each half alone, never the
  * driver's work. Every rm_begin that answered RM_CONTINUE or RM_PERFORM is followed by exactly one rm_end, or by
- * rm_forget_call when nobody will know the outcome (the guard continued it).
+ * rm_forget_call when the outcome stays unknown (the guard continued it).
  */
 #ifndef NVC_RM_H
 #define NVC_RM_H
@@ -74,7 +74,7 @@ enum rm_reason {
 struct rm_call {
     enum rm_node node;
     uint64_t file;    /* the open file, by the user's own naming; the same for duplicates of a descriptor */
-    uint32_t request; /* ioctl number: low byte the escape, bits 16-29 the size, the type byte is nobody's business */
+    uint32_t request; /* ioctl number: low byte the escape, bits 16-29 the size, the driver ignores the type byte */
     void *head;
     uint32_t head_size;
     void *params;
@@ -85,7 +85,7 @@ struct rm_call {
     /* rm's own, from rm_begin to rm_end. */
     struct {
         uint32_t kind;    /* of handler (0: none) */
-        uint32_t verdict; /* enum rm_verdict of rm_begin */
+        uint32_t decision; /* enum rm_verdict of rm_begin */
         int32_t gpu;
         uint64_t reserved; /* bytes taken from the quota; timeslices: what the owner asked for */
         uint64_t serial;   /* of the object that the call is about: handles are used again */
@@ -143,7 +143,7 @@ enum rm_posture {
 /* The tables for a driver version such as "580.159.04"; NULL when no row knows it. */
 const struct rm_abi *rm_abi_find (const char *version);
 
-/* abi, host and context must outlive it. NULL when there is no memory. */
+/* abi, host and context must stay valid until rm_destroy. NULL when there is no memory. */
 struct rm *rm_create (const struct rm_abi *abi, enum rm_posture posture, const struct rm_host *host, void *context);
 /* Refunds everything and gives the memory back. */
 void rm_destroy (struct rm *rm);
@@ -179,7 +179,7 @@ struct rm_embedded {
 /*
  * Whether the params that `head` (NVOS54) names have the size that the driver reads. Some controls read a whole struct
  * whatever size they are told (rmapi_deprecated_control.c; RmGetDeviceFd in escape.c): beyond it they would take for
- * pointers and descriptors what nobody replaced. A guard follows nothing of params that do not fit, and its rm_begin
+ * pointers and descriptors what was not replaced. A guard follows nothing of params that do not fit, and its rm_begin
  * refuses the call.
  */
 bool rm_params_fit (const struct rm_abi *abi, const void *head);
@@ -192,7 +192,7 @@ enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call);
 bool rm_tells_numbers (const struct rm *rm, const struct rm_call *call);
 /* result: what the ioctl returned, 0 or -errno. head and params hold what the driver wrote. */
 void rm_end (struct rm *rm, struct rm_call *call, long result);
-/* Nobody will know the outcome: what was reserved stays (RM_CONTINUE) or goes back (RM_PERFORM). */
+/* The outcome stays unknown: what was reserved stays (RM_CONTINUE) or goes back (RM_PERFORM). */
 void rm_forget_call (struct rm *rm, struct rm_call *call);
 
 /* The last descriptor of an open file was closed: every client it made is gone, with all that they had. */
@@ -220,7 +220,7 @@ uint64_t rm_file_of (const struct rm *rm, uint32_t client);
 /* Compute groups with at least one channel that is set up. */
 unsigned rm_groups (const struct rm *rm, int gpu);
 
-/* A compute channel, for whoever schedules from outside (handles in the driver's sense). */
+/* A compute channel, for a scheduler outside of the process (handles in the driver's sense). */
 struct rm_channel {
     uint64_t file;
     uint32_t client, subdevice, group, channel;

@@ -1,35 +1,28 @@
 /* Scheduling of compute channels and groups: controls of rm's own, on the tenant's own objects. */
+#include "nv_params.h"
 #include "state.h"
 
-#define REQUEST_CONTROL 0xc020462au /* _IOWR ('F', 0x2a, 32 bytes) */
-#define CONTROL_DISABLE_CHANNELS 0x2080110bu
-#define CONTROL_GROUP_TIMESLICE 0xa06c0103u
-/* FIFO_DISABLE_CHANNELS: bDisable, count, and two lists of 64 handles (ctrl2080fifo.h). */
-#define DISABLE_SIZE 536u
-#define DISABLE_COUNT 4u
-#define DISABLE_CLIENTS 24u
-#define DISABLE_CHANNELS 280u
-/* Channel groups say their engine here (alloc_channel.h), and channels that have no group of their own here. */
-#define GROUP_ENGINE 12u
-#define CHANNEL_ENGINE 128u
+/* Of the driver's structs as rm declares them. */
+_Static_assert (sizeof (((NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS *) 0)->hChannelList) == RM_FREEZE_MAX * sizeof (NvHandle),
+                "channels of a call");
 
 #define NO_DEVICE (-19) /* -ENODEV */
 
 long schedule_control (struct rm *rm, uint64_t file, uint32_t client, uint32_t object, uint32_t command, void *params,
                        uint32_t size)
 {
-    uint64_t aligned[4] = {0};
-    uint8_t *head = (uint8_t *) aligned;
+    _Alignas (uint64_t) NVOS54_PARAMETERS head = {
+        .hClient = client,
+        .hObject = object,
+        .cmd = command,
+        .params = (NvP64) (uintptr_t) params,
+        .paramsSize = size,
+    };
     long result;
 
-    set32 (head, 0, client);
-    set32 (head, 4, object);
-    set32 (head, 8, command);
-    set64 (head, 16, (uint64_t) (uintptr_t) params);
-    set32 (head, 24, size);
     rm->controls++;
-    result = rm->host->ioctl (rm->context, file, REQUEST_CONTROL, head);
-    return result != 0 ? result : (long) get32 (head, 28);
+    result = rm->host->ioctl (rm->context, file, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (head)), &head);
+    return result != 0 ? result : (long) head.status;
 }
 
 static void changed (struct rm *rm, const struct object *object)
@@ -80,21 +73,20 @@ static long switch_channels (struct rm *rm, const struct client *by, struct obje
                              bool frozen)
 {
     const struct object *subdevice = by != NULL ? subdevice_of (rm, by, gpu) : NULL;
-    uint64_t aligned[DISABLE_SIZE / 8];
-    uint8_t *params = (uint8_t *) aligned;
+    _Alignas (uint64_t) NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS params;
     long result;
 
     if (subdevice == NULL)
         return NO_DEVICE;
-    __builtin_memset (params, 0, DISABLE_SIZE);
-    params[0] = frozen;
-    set32 (params, DISABLE_COUNT, count);
+    __builtin_memset (&params, 0, sizeof (params));
+    params.bDisable = frozen;
+    params.numChannels = count;
     for (uint32_t i = 0; i < count; i++) {
-        set32 (params, DISABLE_CLIENTS + 4 * i, (uint32_t) (channels[i]->link.key >> 32));
-        set32 (params, DISABLE_CHANNELS + 4 * i, (uint32_t) channels[i]->link.key);
+        params.hClientList[i] = (uint32_t) (channels[i]->link.key >> 32);
+        params.hChannelList[i] = (uint32_t) channels[i]->link.key;
     }
     result = schedule_control (rm, by->file->link.key, (uint32_t) (by->object->link.key >> 32),
-                               (uint32_t) subdevice->link.key, CONTROL_DISABLE_CHANNELS, params, DISABLE_SIZE);
+                               (uint32_t) subdevice->link.key, NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, &params, sizeof (params));
     /* A stop that failed may have stopped some; one that did not reach the driver stopped none. */
     if (frozen ? result >= 0 : result == 0)
         for (uint32_t i = 0; i < count; i++)
@@ -166,13 +158,13 @@ long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds)
 
     for (struct client *client = rm->clients; client != NULL; client = client->after)
         for (struct object *at = client->groups; at != NULL; at = at->role_after) {
-            uint64_t value = microseconds;
+            NVA06C_CTRL_TIMESLICE_PARAMS value = {.timesliceUs = microseconds};
             long result;
 
             if (!at->is_compute || tracker_gpu (rm, at) != gpu)
                 continue;
             result = schedule_control (rm, client->file->link.key, (uint32_t) (at->link.key >> 32),
-                                       (uint32_t) at->link.key, CONTROL_GROUP_TIMESLICE, &value, sizeof (value));
+                                       (uint32_t) at->link.key, NVA06C_CTRL_CMD_SET_TIMESLICE, &value, sizeof (value));
             if (problem == 0)
                 problem = result;
         }
@@ -248,18 +240,21 @@ static void compute_channel (struct rm *rm, struct object *channel)
 
 void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size)
 {
+    const NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS *of_group = params;
+    const NV_CHANNEL_ALLOC_PARAMS *of_channel = params;
     struct object *group;
 
+    /* Channel groups say their engine, and channels that have no group of their own. */
     if (object->kind == CLASS_GROUP) {
-        object->engine = params_size >= GROUP_ENGINE + 4 ? get32 (params, GROUP_ENGINE) : 0;
+        object->engine = params_size >= sizeof (*of_group) ? of_group->engineType : 0;
         object->is_compute = is_graphics (rm, object->engine);
         tracker_add_role (&object->client->groups, object);
     } else if (object->kind == CLASS_CHANNEL) {
         group = group_of (object);
         if (group != NULL)
             object->engine = group->engine;
-        else if (params_size >= CHANNEL_ENGINE + 4)
-            object->engine = get32 (params, CHANNEL_ENGINE);
+        else if (params_size >= sizeof (*of_channel))
+            object->engine = of_channel->engineType;
         if (group != NULL ? group->is_compute : is_graphics (rm, object->engine))
             compute_channel (rm, object);
     } else if (object->kind == CLASS_COMPUTE && object->parent->kind == CLASS_CHANNEL && object->parent->engine == 0) {

@@ -4,6 +4,7 @@
 
 #include "abi.h"
 #include "bytes.h"
+#include "nvos.h"
 
 /* Of a GPU that is not known yet; RM_NO_GPU is one that the share does not name. */
 #define GPU_UNKNOWN (-2)
@@ -30,11 +31,11 @@ struct chunk {
 };
 #define CHUNK_HEAD ((sizeof (struct chunk) + 15) & ~(size_t) 15)
 
-/* What a cell holds. A cell in use ends with MARK + kind, so that records that outlive their process can be told from
+/* What a cell holds. A cell in use ends with MARK + kind, so that records that remain after their process can be told from
  * free cells whatever that process was doing when it was killed (restore.c). */
 enum pool_kind { POOL_OBJECTS = 1, POOL_CLIENTS, POOL_MEMORIES, POOL_FILES, POOL_EXPORTS, POOL_EXTERNALS, POOL_KINDS };
 #define MARK 0x6b72616d6d76636eu
-/* Other stores are not moved across: who is killed was killed between two of them. */
+/* Other stores are not moved across: a process that is killed was killed between two of them. */
 #define IN_ORDER() __asm__ volatile ("" ::: "memory")
 
 struct pool {
@@ -49,10 +50,10 @@ struct pool {
  * UVM has its last mapping no more. */
 struct memory {
     uint64_t bytes;
-    int32_t gpu; /* who is charged; GPU_UNKNOWN: nobody yet, bytes wait */
+    int32_t gpu; /* the GPU charged; GPU_UNKNOWN: none yet, bytes wait */
     uint32_t references;
     uint32_t seen; /* by rm_pieces */
-    uint32_t exporters; /* files that exported it to nobody knows where, one after the other, */
+    uint32_t exporters; /* files that exported it to an unknown file, one after the other, */
     uint64_t exporter;  /* and the last of them */
 };
 
@@ -152,7 +153,7 @@ void memory_refund (struct rm *rm, int gpu, uint64_t bytes);
 struct memory *memory_create (struct rm *rm, int gpu, uint64_t bytes);
 void memory_drop (struct rm *rm, struct memory *memory);
 /* The driver granted `bytes` where `reserved` were taken from `gpu`'s quota: makes the charge right. */
-void memory_settle (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes);
+void memory_commit (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes);
 
 /* tracker.c */
 struct object *tracker_find (const struct rm *rm, uint32_t client, uint32_t handle);
@@ -224,7 +225,7 @@ void uvm_end (struct rm *rm, struct rm_call *call, bool done);
 
 /* answer.c */
 void answer_control (struct rm *rm, const struct rm_control *control, struct rm_call *call);
-void answer_heap (struct rm *rm, int gpu, void *head, bool is_info);
+void answer_heap (struct rm *rm, int gpu, NVOS32_PARAMETERS *head, bool is_info);
 void share_export (struct rm *rm, const struct rm_control *control, struct rm_call *call);
 void share_import (struct rm *rm, const struct rm_control *control, struct rm_call *call);
 

@@ -189,7 +189,7 @@ int tracker_gpu_of (const struct rm *rm, uint32_t client, uint32_t handle)
     return object != NULL ? tracker_gpu (rm, object) : GPU_UNKNOWN;
 }
 
-/* Memory below a device whose GPU nobody knew was not charged; now it can be. */
+/* Memory below a device whose GPU was not known was not charged; now it can be. */
 static void charge_waiting (struct rm *rm, struct object *device, int gpu)
 {
     struct object *at = device;

@@ -1,6 +1,7 @@
 /* Managed memory: shared mappings of the UVM node, and which GPUs a tenant has registered there. */
 #include "rm/managed.h"
 #include "state.h"
+#include "uvm_ioctl.h"
 
 /* Ranges are kept sorted and apart; a process has few of them. Index of the first that ends behind `address`. */
 static size_t first_behind (const struct rm *rm, uint64_t address)
@@ -295,7 +296,7 @@ enum rm_verdict uvm_begin (struct rm *rm, struct rm_call *call)
     const struct rm_uvm *row = rm_abi_uvm (rm->abi, call->request);
     uint32_t size = row != NULL ? row->size : 0;
 
-    /* Who keeps what is the driver's word for the guard (guard/keep.c): mappings are the caller's own. */
+    /* The guard queries the driver for what UVM retains and does not follow mappings. */
     if (is_guard (rm) && call->request != UVM_REGISTER_GPU && call->request != UVM_UNREGISTER_GPU)
         size = 0;
     if (size == 0) {
@@ -321,7 +322,7 @@ void uvm_end (struct rm *rm, struct rm_call *call, bool done)
     bool on = call->own.number == UVM_REGISTER_GPU, is_good = done && get32 (call->head, row->status) == 0;
 
     if (is_good && (on || call->own.number == UVM_UNREGISTER_GPU))
-        uvm_registered (rm, call->file, call->head, on);
+        uvm_registered (rm, call->file, ((const UVM_UNREGISTER_GPU_PARAMS *) call->head)->gpu_uuid.uuid, on);
     if (!is_guard (rm))
         external_end (rm, call, is_good);
 }

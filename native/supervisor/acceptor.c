@@ -28,6 +28,8 @@
 #define MESSAGE_MS 5000
 #define ADMIT_MS 60000
 #define RETRY_MS 20
+/* Between two looks whether the socket still has its name. */
+#define LOOK_S 5
 /* What /proc says of a seccomp listener's descriptor. */
 #define LISTENER "anon_inode:seccomp notify"
 
@@ -262,19 +264,29 @@ static void stop (int number)
     is_stopped = 1;
 }
 
+/* An agent that stops takes the socket's name away first; a service manager does with its socket unit. */
+static bool has_name (const struct monitor *self)
+{
+    char path[2 * CHANNEL_PATH];
+
+    snprintf (path, sizeof (path), "%s/listen", self->directory);
+    return access (path, F_OK) == 0;
+}
+
 /* SIGTERM says that the socket has no name any more: what waits there is refused, and then this process ends. It comes only while
  * a connection is waited for. */
-static int wait_for_connection (int socket)
+static int wait_for_connection (const struct monitor *self, int socket)
 {
     struct pollfd waited = { .fd = socket, .events = POLLIN };
+    struct timespec look = { .tv_sec = LOOK_S };
     sigset_t none;
 
     sigemptyset (&none);
     if (is_stopped)
         return poll (&waited, 1, 0) == 1 ? accept4 (socket, NULL, NULL, SOCK_CLOEXEC) : -1;
-    if (ppoll (&waited, 1, NULL, &none) != 1 && !is_stopped)
-        return -1;
-    return is_stopped ? wait_for_connection (socket) : accept4 (socket, NULL, NULL, SOCK_CLOEXEC);
+    while (ppoll (&waited, 1, &look, &none) != 1 && !is_stopped)
+        is_stopped = !has_name (self);
+    return is_stopped ? wait_for_connection (self, socket) : accept4 (socket, NULL, NULL, SOCK_CLOEXEC);
 }
 
 /* Who accepts, and on which socket: the agent starts another acceptor where that is not the one at DIRECTORY/listen. */
@@ -291,9 +303,7 @@ static int take_lock (const struct monitor *self, int socket)
     while (flock (lock, LOCK_EX) != 0)
         if (errno != EINTR || is_stopped)
             return -1;
-    /* An agent that stops takes the name away first. */
-    snprintf (path, sizeof (path), "%s/listen", self->directory);
-    if (access (path, F_OK) != 0)
+    if (!has_name (self))
         is_stopped = 1;
     size = snprintf (text, sizeof (text), "%-10d %-20llu\n", (int) getpid (), (unsigned long long) found.st_ino);
     return pwrite (lock, text, (size_t) size, 0) == size ? lock : -1;
@@ -315,7 +325,7 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
     if (lock < 0 || arrival.text == NULL)
         return 1;
     for (;;) {
-        int connection = wait_for_connection (socket);
+        int connection = wait_for_connection (self, socket);
         const char *problem;
 
         if (connection < 0) {

@@ -5,6 +5,8 @@
 #include "fuzz.h"
 #include "rm/abi.h"
 #include "rm/bytes.h"
+#include "rm/nv_params.h"
+#include "rm/uvm_ioctl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,16 +54,16 @@ static void host_release (void *context, void *memory, size_t size)
 static long host_ioctl (void *context, uint64_t file, uint32_t request, void *argument)
 {
     struct host *host = context;
-    uint8_t *params = (uint8_t *) (uintptr_t) get64 (argument, 16);
-    uint32_t size = get32 (argument, 24);
+    NVOS54_PARAMETERS *head = argument;
+    NV2080_CTRL_GPU_GET_GID_INFO_PARAMS *params = (void *) (uintptr_t) head->params;
 
     (void) file;
     (void) request;
-    if (get32 (argument, 8) == 0x2080014a && size == 268) {
-        set32 (params, 8, 16);
-        memset (params + 12, (int) take (host->input, 1) % 3, 16);
+    if (head->cmd == NV2080_CTRL_CMD_GPU_GET_GID_INFO && head->paramsSize == sizeof (*params)) {
+        params->length = 16;
+        memset (params->data, (int) take (host->input, 1) % 3, 16);
     }
-    set32 (argument, 28, take (host->input, 1) % 4 == 3);
+    head->status = take (host->input, 1) % 4 == 3;
     return 0;
 }
 
@@ -137,10 +139,22 @@ static const struct rm_host fuzz_host = {
     host_numbers,  host_file_of,   host_timeslice, host_is_own,   host_changed, host_note,
 };
 
-static const uint32_t classes[] = {0x40, 0x41, 0x80, 0x2080, 0xa06c, 0xc86f, 0x3e, 0xf8, 0xcbc0, 0x71, 0x90f1, 0xc2};
-static const uint32_t controls[] = {0x20801303, 0x20801301, 0x2080018d, 0x2080018e, 0xa06c0103, 0xa06c0104, 0x2080110b,
-                                    0x3d05,     0x3d06,     0x3d0b,     0x3d0c,     0x2080014a, 0x101,      0x20809064};
-static const uint8_t escapes[] = {0x2b, 0x2b, 0x2b, 0x29, 0x2a, 0x2a, 0x34, 0x4a, 0x27};
+static const uint32_t classes[] = {
+    NV01_MEMORY_LOCAL_USER, NV01_ROOT_CLIENT, NV01_DEVICE_0, NV20_SUBDEVICE_0, KEPLER_CHANNEL_GROUP_A, HOPPER_CHANNEL_GPFIFO_A,
+    NV01_MEMORY_SYSTEM, NV_MEMORY_FABRIC, HOPPER_COMPUTE_A, NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, FERMI_VASPACE_A,
+    NV01_MEMORY_LOCAL_PHYSICAL,
+};
+static const uint32_t controls[] = {
+    NV2080_CTRL_CMD_FB_GET_INFO_V2, NV2080_CTRL_CMD_FB_GET_INFO, NV2080_CTRL_CMD_GPU_GET_PIDS,
+    NV2080_CTRL_CMD_GPU_GET_PID_INFO, NVA06C_CTRL_CMD_SET_TIMESLICE, NVA06C_CTRL_CMD_GET_TIMESLICE,
+    NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD,
+    NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD,
+    NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, NV2080_CTRL_CMD_GPU_GET_GID_INFO,
+    NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION, 0x20809064 /* of the old kind */,
+};
+static const uint8_t escapes[] = {NV_ESC_RM_ALLOC, NV_ESC_RM_ALLOC, NV_ESC_RM_ALLOC, NV_ESC_RM_FREE, NV_ESC_RM_CONTROL,
+                                  NV_ESC_RM_CONTROL, NV_ESC_RM_DUP_OBJECT, NV_ESC_RM_VID_HEAP_CONTROL,
+                                  NV_ESC_RM_ALLOC_MEMORY};
 
 #define PICK(input, list) ((list)[take (input, 1) % (sizeof (list) / sizeof ((list)[0]))])
 
@@ -162,8 +176,14 @@ static void few_handles (struct input *input, uint8_t *head, uint32_t size)
 
 static void prepare (struct rm_call *call, struct input *input, const struct rm_abi *abi)
 {
-    static const uint32_t uvm[] = {26, 33, 34, 37, 38, 39, 66, 73, 74, 33};
+    static const uint32_t uvm[] = {
+        UVM_UNREGISTER_GPU_VASPACE, UVM_MAP_EXTERNAL_ALLOCATION, UVM_FREE, UVM_REGISTER_GPU, UVM_UNREGISTER_GPU,
+        UVM_PAGEABLE_MEM_ACCESS, UVM_UNMAP_EXTERNAL, UVM_CREATE_EXTERNAL_RANGE, UVM_MAP_EXTERNAL_SPARSE,
+        UVM_MAP_EXTERNAL_ALLOCATION,
+    };
+    static const uint32_t sizes[] = {1028, 16, 3812, 14408, 8, 24, 652, 2128}; /* of params of the controls above */
     const struct rm_escape *row;
+    NVOS54_PARAMETERS *control;
     struct rm_wanted wanted;
     uint32_t choice = take (input, 1), escape = choice < 16 ? take (input, 1) : PICK (input, escapes), size;
 
@@ -178,22 +198,22 @@ static void prepare (struct rm_call *call, struct input *input, const struct rm_
     call->head_size = call->node == RM_NODE_UVM ? rm_head_size (abi, RM_NODE_UVM, call->request) : size;
     if (choice == 18 && call->head_size > 0)
         call->head_size--;
-    call->head = copy (input, call->head_size);
+    control = call->head = copy (input, call->head_size);
     if (call->head == NULL)
         abort ();
     few_handles (input, call->head, call->head_size);
-    if (call->node == RM_NODE_UVM && call->request == UVM_MAP_EXTERNAL && call->head_size > 64) {
-        set64 (call->head, call->head_size - 24, take (input, 1) % 4);
-        set32 (call->head, call->head_size - 12, take (input, 1) % 6);
-        set32 (call->head, call->head_size - 8, take (input, 1) % 6);
+    if (call->node == RM_NODE_UVM && call->request == UVM_MAP_EXTERNAL_ALLOCATION && call->head_size > 64) {
+        uvm_map_external_allocation_end *tail = (void *) ((uint8_t *) call->head + call->head_size - sizeof (*tail));
+
+        tail->gpuAttributesCount = take (input, 1) % 4;
+        tail->hClient = take (input, 1) % 6;
+        tail->hMemory = take (input, 1) % 6;
     }
-    if (escape == 0x2b && call->head_size >= 24 && choice != 19)
-        set32 (call->head, 12, PICK (input, classes));
-    if (escape == 0x2a && call->head_size >= 32 && choice != 19) {
-        set32 (call->head, 8, PICK (input, controls));
-        row = rm_abi_escape (abi, 0x2a);
-        set32 (call->head, 24, choice % 5 == 0 ? take (input, 2) : (uint32_t[]) {1028, 16, 3812, 14408, 8, 24, 652,
-                                                                                 2128}[choice % 8]);
+    if (escape == NV_ESC_RM_ALLOC && call->head_size >= 24 && choice != 19)
+        ((NVOS21_PARAMETERS *) call->head)->hClass = PICK (input, classes);
+    if (escape == NV_ESC_RM_CONTROL && call->head_size >= sizeof (*control) && choice != 19) {
+        control->cmd = PICK (input, controls);
+        control->paramsSize = choice % 5 == 0 ? take (input, 2) : sizes[choice % 8];
     }
     if (call->head_size < rm_request_size (call->request))
         return;
@@ -273,11 +293,11 @@ int LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
             done (&calls[slot]);
             is_open[slot] = false;
         } else {
-            enum rm_verdict verdict;
+            enum rm_verdict decision;
 
             prepare (&calls[slot], &input, abi);
-            verdict = rm_begin (rm, &calls[slot]);
-            is_open[slot] = verdict == RM_CONTINUE || verdict == RM_PERFORM;
+            decision = rm_begin (rm, &calls[slot]);
+            is_open[slot] = decision == RM_CONTINUE || decision == RM_PERFORM;
             if (!is_open[slot])
                 done (&calls[slot]);
         }

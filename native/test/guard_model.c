@@ -3,6 +3,7 @@
 #include "bare_tenant.h"
 #include "rm/abi.h"
 #include "rm/bytes.h"
+#include "rm/nv_params.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,9 +15,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-
-#define STATUS_INVALID_ADDRESS 0x1eu
-#define CONTROL_GID_INFO 0x2080014au
 
 struct model model;
 
@@ -97,11 +95,11 @@ static void follow_pointers (const struct driver_params *facts, const uint8_t *p
     }
 }
 
-static uint32_t control (uint8_t *head)
+static uint32_t control (const NVOS54_PARAMETERS *head)
 {
-    uint32_t number = get32 (head, 8), size = get32 (head, 24);
+    uint32_t number = head->cmd, size = head->paramsSize;
     const struct driver_params *facts = facts_find (FACTS_OF (driver_controls), MODEL_BRANCH, number);
-    uint64_t address = get64 (head, 16);
+    uint64_t address = head->params;
     uint8_t *params = (uint8_t *) (uintptr_t) address;
 
     if (facts != NULL && facts->size == ELSEWHERE)
@@ -109,11 +107,11 @@ static uint32_t control (uint8_t *head)
     if (facts != NULL && facts->is_unsized)
         size = (uint32_t) facts->size;
     else if ((facts != NULL && size != (uint32_t) facts->size) || (size == 0) != (address == 0))
-        return STATUS_INVALID_ARGUMENT;
+        return NV_ERR_INVALID_ARGUMENT;
     if (size == 0)
         return 0;
     if (address == 0)
-        return STATUS_INVALID_ARGUMENT;
+        return NV_ERR_INVALID_ARGUMENT;
     follow_params ("params of a control", number, address, size);
     if (facts != NULL)
         follow_pointers (facts, params);
@@ -122,75 +120,88 @@ static uint32_t control (uint8_t *head)
     return 0;
 }
 
-static uint32_t allocate (uint8_t *head, uint32_t head_size)
+/* Up to pAllocParms NVOS21 is the same. */
+static uint32_t allocate (const NVOS64_PARAMETERS *head, uint32_t head_size)
 {
-    uint32_t number = get32 (head, 12);
+    bool is_long = head_size == sizeof (*head);
+    uint32_t number = head->hClass;
     const struct driver_params *facts = facts_find (FACTS_OF (driver_classes), MODEL_BRANCH, number);
-    uint64_t address = get64 (head, 16), rights = head_size == 48 ? get64 (head, 24) : 0;
+    uint64_t address = head->pAllocParms, rights = is_long ? head->pRightsRequested : 0;
 
     if (rights != 0 && !is_in (model.tenant->rights, sizeof (model.tenant->rights), rights, 4))
         model.report ("rights", number);
-    if (head_size == 48 && get32 (head, 36) != 0)
+    if (is_long && head->flags != 0)
         model.report ("serialized params", number);
     if (facts == NULL || facts->size == ELSEWHERE)
         model.report ("a class that no row is about", number);
     else if (address != 0 && facts->size != 0) {
         follow_params ("params of a class", number, address, (uint64_t) facts->size);
         /* What it compares with names that it gave is no pointer. */
-        if (number != 0x79)
+        if (number != NV01_EVENT_OS_EVENT)
             follow_pointers (facts, (const uint8_t *) (uintptr_t) address);
     }
     return 0;
 }
 
-/* NVOS32: whichever of its pointers the function has, it is none when the driver begins. */
-static uint32_t heap (const uint8_t *head)
+/* Whichever of its pointers the function has, it is none when the driver begins. */
+static uint32_t heap (const NVOS32_PARAMETERS *head)
 {
-    uint32_t function = get32 (head, 8);
-    size_t at = function == 14 ? 128 : 120;
+    uint32_t function = head->function;
+    NvP64 address = function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE ? head->data.AllocSizeRange.address
+                                                                 : head->data.AllocSize.address;
 
-    if (function != 3 && function != 5 && get64 (head, at) != 0)
+    if (function != NVOS32_FUNCTION_FREE && function != NVOS32_FUNCTION_INFO && address != 0)
         model.report ("an address in NVOS32", function);
     return 0;
 }
 
 /* A call of the tenant's. Where its status stands. */
-static size_t perform (uint32_t escape, uint8_t *head, uint32_t size, uint32_t *status)
+static size_t perform (uint32_t escape, const void *head, uint32_t size, uint32_t *status)
 {
     const struct driver_params *facts = facts_find (FACTS_OF (driver_escapes), MODEL_BRANCH, escape);
+    const NVOS02_PARAMETERS *memory = head;
 
     switch (escape) {
-    case 0x2a:
+    case NV_ESC_RM_CONTROL:
         *status = control (head);
-        return 28;
-    case 0x2b:
+        return offsetof (NVOS54_PARAMETERS, status);
+    case NV_ESC_RM_ALLOC:
         *status = allocate (head, size);
-        return size == 48 ? 40 : 28;
-    case 0x4a:
+        return size == sizeof (NVOS64_PARAMETERS) ? offsetof (NVOS64_PARAMETERS, status)
+                                                  : offsetof (NVOS21_PARAMETERS, status);
+    case NV_ESC_RM_VID_HEAP_CONTROL:
         *status = heap (head);
-        return 20;
-    case 0x27:
-        if (get32 (head, 12) != 0x40)
-            model.report ("NVOS02 of a class", get32 (head, 12));
-        return 40;
+        return offsetof (NVOS32_PARAMETERS, status);
+    case NV_ESC_RM_ALLOC_MEMORY:
+        if (memory->hClass != NV01_MEMORY_LOCAL_USER)
+            model.report ("NVOS02 of a class", memory->hClass);
+        return offsetof (NVOS02_PARAMETERS, status);
+    case NV_ESC_RM_FREE:
+        return offsetof (NVOS00_PARAMETERS, status);
+    case NV_ESC_RM_DUP_OBJECT:
+        return offsetof (NVOS55_PARAMETERS, status);
+    case NV_ESC_RM_SHARE:
+        return offsetof (NVOS57_PARAMETERS, status);
     default:
         if (facts != NULL && facts_lead (facts))
             model.report ("an escape", escape);
-        return escape == 0x29 ? 12 : escape == 0x34 ? 24 : escape == 0x35 ? 20 : 0;
+        return 0;
     }
 }
 
 /* rm's own, on structs of its own. */
-static int rm_ioctl (uint32_t escape, uint8_t *head)
+static int rm_ioctl (uint32_t escape, void *argument)
 {
-    uint8_t *params = (uint8_t *) (uintptr_t) get64 (head, 16);
+    NV2080_CTRL_GPU_GET_GID_INFO_PARAMS *params;
+    NVOS54_PARAMETERS *head = argument;
 
-    if (escape != 0x2a)
+    if (escape != NV_ESC_RM_CONTROL)
         return 0;
-    set32 (head, 28, choose () % 4 == 3);
-    if (get32 (head, 8) == CONTROL_GID_INFO) {
-        set32 (params, 8, 16);
-        memset (params + 12, 0, 16);
+    head->status = choose () % 4 == 3;
+    if (head->cmd == NV2080_CTRL_CMD_GPU_GET_GID_INFO) {
+        params = (void *) (uintptr_t) head->params;
+        params->length = 16;
+        memset (params->data, 0, 16);
     }
     return 0;
 }
@@ -214,7 +225,7 @@ int ioctl (int file, unsigned long request, ...)
     memcpy (model.head, head, size < sizeof (model.head) ? size : sizeof (model.head));
     at = perform (escape, head, size, &status);
     if (status == 0 && choose () % 4 == 3)
-        status = STATUS_INVALID_ADDRESS;
+        status = NV_ERR_INVALID_ADDRESS;
     if (at != 0)
         set32 (head, at, status);
     return choose () == 0xff ? (errno = EIO, -1) : 0;
@@ -269,7 +280,7 @@ struct answer model_call (int descriptor, uint32_t escape, uint32_t size, uint64
 
     notification.data.nr = SYS_ioctl;
     notification.data.args[0] = (uint32_t) descriptor;
-    notification.data.args[1] = 0xc0000000u | size << 16 | 'F' << 8 | escape;
+    notification.data.args[1] = NV_REQUEST (escape, size);
     notification.data.args[2] = address;
     model.tenant->status.notifications++;
     return call_ioctl (model.tenant, -1, &notification, model.process);

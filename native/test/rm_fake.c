@@ -32,7 +32,7 @@ static void host_release (void *context, void *memory, size_t size)
 static long host_ioctl (void *context, uint64_t file, uint32_t request, void *argument)
 {
     struct fake *fake = context;
-    void *params = (void *) (uintptr_t) get64 (argument, 16);
+    void *params = (void *) (uintptr_t) ((const NVOS54_PARAMETERS *) argument)->params;
 
     fake->own_calls++;
     return fake_driver (fake, file, request, argument, params, NULL);
@@ -163,16 +163,26 @@ long fake_call (struct fake *fake, enum rm_node node, uint64_t file, uint32_t re
                            .list_size = list_size};
     long result;
 
-    fake->verdict = rm_begin (fake->rm, &call);
-    if (fake->verdict == RM_ANSWERED || fake->verdict == RM_REFUSED)
+    fake->decision = rm_begin (fake->rm, &call);
+    if (fake->decision == RM_ANSWERED || fake->decision == RM_REFUSED)
         return 0;
-    if (fake->verdict == RM_UNKNOWN)
+    if (fake->decision == RM_UNKNOWN)
         return -ENOTTY;
     fake->performed++;
     result = node == RM_NODE_UVM ? 0 : fake_driver (fake, file, request, head, params, list);
-    if (fake->verdict != RM_PASS)
+    if (fake->decision != RM_PASS)
         rm_end (fake->rm, &call, result);
     return result;
+}
+
+uint64_t fake_bytes (const struct fake *fake, uint32_t instance)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < FAKE_MEMORIES; i++)
+        if (fake->memories[i].references > 0 && fake->memories[i].instance == instance)
+            sum += fake->memories[i].bytes;
+    return sum;
 }
 
 uint64_t fake_charged (const struct fake *fake, int gpu)
@@ -183,114 +193,104 @@ uint64_t fake_charged (const struct fake *fake, int gpu)
     return totals.bytes[gpu] == fake->used[gpu] ? totals.bytes[gpu] : UINT64_MAX;
 }
 
-uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
-                     uint32_t class,
+uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t class,
                      void *params, uint32_t params_size)
 {
-    uint8_t head[48] = {0};
+    NVOS64_PARAMETERS head = {
+        .hRoot = client,
+        .hObjectParent = parent,
+        .hObjectNew = *handle,
+        .hClass = class,
+        .pAllocParms = (NvP64) (uintptr_t) params,
+    };
 
-    set32 (head, 0, client);
-    set32 (head, 4, parent);
-    set32 (head, 8, *handle);
-    set32 (head, 12, class);
-    set64 (head, 16, (uint64_t) (uintptr_t) params);
-    if (fake_call (fake, RM_NODE_CONTROL, file, REQUEST (0x2b, 48), head, params, params_size, NULL, 0) != 0)
-        return 0xffffffff;
-    *handle = get32 (head, 8);
-    return get32 (head, 40);
+    if (fake_call (fake, RM_NODE_CONTROL, file, ALLOC_REQUEST, &head, params, params_size, NULL, 0) != 0)
+        return NO_ANSWER;
+    *handle = head.hObjectNew;
+    return head.status;
 }
 
 uint32_t fake_client (struct fake *fake, uint64_t file)
 {
     uint32_t handle = 0;
 
-    return fake_alloc (fake, file, 0, 0, &handle, 0x41, NULL, 0) == 0 ? handle : 0;
+    return fake_alloc (fake, file, 0, 0, &handle, NV01_ROOT_CLIENT, NULL, 0) == 0 ? handle : 0;
 }
 
 uint32_t fake_device (struct fake *fake, uint64_t file, uint32_t client, uint32_t instance)
 {
-    uint8_t params[56] = {0};
+    NV0080_ALLOC_PARAMETERS params = {.deviceId = instance};
     uint32_t handle = 0;
 
-    set32 (params, 0, instance);
-    return fake_alloc (fake, file, client, client, &handle, 0x80, params, sizeof (params)) == 0 ? handle : 0;
+    return fake_alloc (fake, file, client, client, &handle, NV01_DEVICE_0, &params, sizeof (params)) == 0 ? handle : 0;
 }
 
 uint32_t fake_subdevice (struct fake *fake, uint64_t file, uint32_t client, uint32_t device)
 {
-    uint8_t params[4] = {0};
+    NV2080_ALLOC_PARAMETERS params = {0};
     uint32_t handle = 0;
 
-    return fake_alloc (fake, file, client, device, &handle, 0x2080, params, sizeof (params)) == 0 ? handle : 0;
+    return fake_alloc (fake, file, client, device, &handle, NV20_SUBDEVICE_0, &params, sizeof (params)) == 0 ? handle : 0;
 }
 
 uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle,
                       uint64_t *bytes)
 {
-    uint8_t params[128] = {0};
+    struct fake_memory_params params = {.common.size = *bytes};
     uint32_t status;
 
-    set64 (params, 64, *bytes);
-    status = fake_alloc (fake, file, client, device, handle, 0x40, params, sizeof (params));
-    *bytes = get64 (params, 64);
+    status = fake_alloc (fake, file, client, device, handle, NV01_MEMORY_LOCAL_USER, &params, sizeof (params));
+    *bytes = params.common.size;
     return status;
 }
 
 uint32_t fake_free (struct fake *fake, uint64_t file, uint32_t client, uint32_t handle)
 {
-    uint8_t head[16] = {0};
+    NVOS00_PARAMETERS head = {.hRoot = client, .hObjectOld = handle};
+    long result = fake_call (fake, RM_NODE_CONTROL, file, FREE_REQUEST, &head, NULL, 0, NULL, 0);
 
-    set32 (head, 0, client);
-    set32 (head, 8, handle);
-    return fake_call (fake, RM_NODE_CONTROL, file, REQUEST (0x29, 16), head, NULL, 0, NULL, 0) == 0 ? get32 (head, 12)
-                                                                                                    : 0xffffffff;
+    return result == 0 ? head.status : NO_ANSWER;
 }
 
 uint32_t fake_dup (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
                    uint32_t from_client, uint32_t from)
 {
-    uint8_t head[28] = {0};
-    long result;
+    NVOS55_PARAMETERS head = {
+        .hClient = client,
+        .hParent = parent,
+        .hObject = *handle,
+        .hClientSrc = from_client,
+        .hObjectSrc = from,
+    };
+    long result = fake_call (fake, RM_NODE_CONTROL, file, DUP_REQUEST, &head, NULL, 0, NULL, 0);
 
-    set32 (head, 0, client);
-    set32 (head, 4, parent);
-    set32 (head, 8, *handle);
-    set32 (head, 12, from_client);
-    set32 (head, 16, from);
-    result = fake_call (fake, RM_NODE_CONTROL, file, REQUEST (0x34, 28), head, NULL, 0, NULL, 0);
-    *handle = get32 (head, 8);
-    return result == 0 ? get32 (head, 24) : 0xffffffff;
+    *handle = head.hObject;
+    return result == 0 ? head.status : NO_ANSWER;
 }
 
-uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32_t object, uint32_t number,
-                       void *params,
+uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32_t object, uint32_t number, void *params,
                        uint32_t size)
 {
-    uint8_t head[32] = {0};
+    NVOS54_PARAMETERS head = fake_control_head (client, object, number, params, size);
+    long result = fake_call (fake, RM_NODE_CONTROL, file, CONTROL_REQUEST, &head, params, size, NULL, 0);
 
-    set32 (head, 0, client);
-    set32 (head, 4, object);
-    set32 (head, 8, number);
-    set64 (head, 16, (uint64_t) (uintptr_t) params);
-    set32 (head, 24, size);
-    return fake_call (fake, RM_NODE_CONTROL, file, REQUEST (0x2a, 32), head, params, size, NULL,
-                      0) == 0 ? get32 (head, 28)
-                                                                                                         : 0xffffffff;
+    return result == 0 ? head.status : NO_ANSWER;
 }
 
 uint32_t fake_group (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t engine)
 {
-    uint8_t params[20] = {0};
-    uint32_t handle = 0;
+    NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS params = {.engineType = engine};
+    uint32_t handle = 0, status;
 
-    set32 (params, 12, engine);
-    return fake_alloc (fake, file, client, device, &handle, 0xa06c, params, sizeof (params)) == 0 ? handle : 0;
+    status = fake_alloc (fake, file, client, device, &handle, KEPLER_CHANNEL_GROUP_A, &params, sizeof (params));
+    return status == 0 ? handle : 0;
 }
 
 uint32_t fake_channel (struct fake *fake, uint64_t file, uint32_t client, uint32_t group)
 {
-    uint8_t params[368] = {0};
-    uint32_t handle = 0;
+    uint8_t params[FAKE_CHANNEL_PARAMS] = {0};
+    uint32_t handle = 0, status;
 
-    return fake_alloc (fake, file, client, group, &handle, 0xc86f, params, sizeof (params)) == 0 ? handle : 0;
+    status = fake_alloc (fake, file, client, group, &handle, HOPPER_CHANNEL_GPFIFO_A, params, sizeof (params));
+    return status == 0 ? handle : 0;
 }

@@ -5,6 +5,7 @@
 
 #include "rm/abi.h"
 #include "rm/bytes.h"
+#include "rm/nv_params.h"
 #include "rm/rm.h"
 
 #define FAKE_OBJECTS 4096
@@ -12,8 +13,25 @@
 #define FAKE_EXPORTS 256
 #define FAKE_GPUS 3 /* instances; the share names 0 and 1 as its GPUs 0 and 1, not 2 */
 #define MIB ((uint64_t) 1 << 20)
+/* What the calls in short return where the ioctl itself failed. */
+#define NO_ANSWER UINT32_MAX
+/* Params of the longest branch. */
+#define FAKE_CHANNEL_PARAMS 368
+struct fake_memory_params {
+    NV_MEMORY_ALLOCATION_PARAMS common;
+    uint32_t numaNode, pad124;
+};
+_Static_assert (sizeof (struct fake_memory_params) == 128, "params of memory from 545 on");
 
-#define REQUEST(number, size) (0xc0004600u | (uint32_t) (size) << 16 | (uint32_t) (number))
+/* Each call's request, with the struct that it has. */
+#define REQUEST NV_REQUEST
+#define ALLOC_REQUEST NV_REQUEST (NV_ESC_RM_ALLOC, sizeof (NVOS64_PARAMETERS))
+#define SHORT_ALLOC_REQUEST NV_REQUEST (NV_ESC_RM_ALLOC, sizeof (NVOS21_PARAMETERS))
+#define ALLOC_MEMORY_REQUEST NV_REQUEST (NV_ESC_RM_ALLOC_MEMORY, sizeof (nv_ioctl_nvos02_parameters_with_fd))
+#define FREE_REQUEST NV_REQUEST (NV_ESC_RM_FREE, sizeof (NVOS00_PARAMETERS))
+#define CONTROL_REQUEST NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (NVOS54_PARAMETERS))
+#define DUP_REQUEST NV_REQUEST (NV_ESC_RM_DUP_OBJECT, sizeof (NVOS55_PARAMETERS))
+#define HEAP_REQUEST NV_REQUEST (NV_ESC_RM_VID_HEAP_CONTROL, sizeof (NVOS32_PARAMETERS))
 
 struct fake_object {
     bool live;
@@ -58,7 +76,7 @@ struct fake {
     bool no_charge;
     long blocks;        /* of memory that rm holds */
     long allocate_fail; /* the n-th allocation from now fails; 0: none does */
-    enum rm_verdict verdict; /* of the latest call */
+    enum rm_verdict decision; /* of the latest call */
 };
 
 extern const struct rm_host fake_host;
@@ -75,10 +93,18 @@ long fake_call (struct fake *fake, enum rm_node node, uint64_t file, uint32_t re
 /* The driver alone. */
 long fake_driver (struct fake *fake, uint64_t file, uint32_t request, void *head, void *params, void *list);
 void fake_close_file (struct fake *fake, uint64_t file);
-/* What the driver holds of a GPU for this tenant, by its own books. */
+/* Bytes that the driver holds of a GPU for this tenant. */
 uint64_t fake_bytes (const struct fake *fake, uint32_t instance);
 uint64_t fake_charged (const struct fake *fake, int gpu);
 struct fake_object *fake_find (struct fake *fake, uint32_t client, uint32_t handle);
+
+static inline NVOS54_PARAMETERS fake_control_head (uint32_t client, uint32_t object, uint32_t number, const void *params,
+                                                   uint32_t size)
+{
+    return (NVOS54_PARAMETERS) {
+        .hClient = client, .hObject = object, .cmd = number, .params = (NvP64) (uintptr_t) params, .paramsSize = size,
+    };
+}
 
 /* Calls in short. They return the status of the resource manager, and write handles back. */
 uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,

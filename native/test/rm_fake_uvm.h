@@ -4,6 +4,7 @@
 
 #include "rm_fake.h"
 #include "rm/state.h"
+#include "rm/uvm_ioctl.h"
 
 #include <string.h>
 
@@ -61,12 +62,14 @@ static inline bool has_lengths (void)
 
 static inline void start (struct made *made, uint32_t number, unsigned file, unsigned first, unsigned count)
 {
+    UVM_CREATE_EXTERNAL_RANGE_PARAMS *range = (void *) made->head;
+
     memset (made, 0, sizeof (*made));
     made->call = (struct rm_call) {.node = RM_NODE_UVM, .file = UVM_FILE + file, .request = number, .head = made->head};
     made->call.head_size = rm_head_size (fake->rm->abi, RM_NODE_UVM, number);
-    set64 (made->head, 0, BASE + first * PAGE);
+    range->base = BASE + first * PAGE;
     if (number != UVM_FREE || has_lengths ())
-        set64 (made->head, 8, count * PAGE);
+        range->length = count * PAGE;
 }
 
 /* The model's work has been done, with this outcome. */
@@ -75,10 +78,10 @@ static inline void finish (struct made *made, bool is_good)
     const struct rm_uvm *row = rm_abi_uvm (fake->rm->abi, made->call.request);
 
     if (row == NULL)
-        return; /* nobody looks at it */
+        return; /* rm has no use for it */
     if (rm_begin (fake->rm, &made->call) != RM_CONTINUE)
         return;
-    set32 (made->head, row->status, is_good ? 0 : 0x1e);
+    set32 (made->head, row->status, is_good ? 0 : NV_ERR_INVALID_ADDRESS);
     rm_end (fake->rm, &made->call, 0);
 }
 
@@ -92,7 +95,7 @@ static inline bool create (unsigned file, unsigned first, unsigned count)
     for (unsigned page = first; is_good && page < first + count; page++)
         ranges[file][page] = next_range + 1;
     next_range += is_good;
-    start (&made, UVM_CREATE_EXTERNAL, file, first, count);
+    start (&made, UVM_CREATE_EXTERNAL_RANGE, file, first, count);
     finish (&made, is_good);
     return is_good;
 }
@@ -100,16 +103,18 @@ static inline bool create (unsigned file, unsigned first, unsigned count)
 static inline void prepare_map (struct made *made, unsigned file, uint32_t gpus, unsigned first, unsigned count,
                          uint32_t client, uint32_t handle)
 {
-    uint32_t tail, at = 0;
+    uvm_map_external_allocation_begin *head = (void *) made->head;
+    uvm_map_external_allocation_end *tail;
+    uint32_t at = 0;
 
-    start (made, UVM_MAP_EXTERNAL, file, first, count);
-    tail = made->call.head_size - 24;
+    start (made, UVM_MAP_EXTERNAL_ALLOCATION, file, first, count);
+    tail = (void *) (made->head + made->call.head_size - sizeof (*tail));
     for (int gpu = 0; gpu < FAKE_GPUS; gpu++)
         if ((gpus >> gpu & 1) != 0)
-            memcpy (made->head + 24 + 36 * at++, fake_uuid[gpu], 16);
-    set64 (made->head, tail, at);
-    set32 (made->head, tail + 12, client);
-    set32 (made->head, tail + 16, handle);
+            memcpy (head->perGpuAttributes[at++].gpuUuid.uuid, fake_uuid[gpu], sizeof (fake_uuid[gpu]));
+    tail->gpuAttributesCount = at;
+    tail->hClient = client;
+    tail->hMemory = handle;
 }
 
 static inline bool map (unsigned file, uint32_t gpus, unsigned first, unsigned count, uint32_t client, uint32_t handle)
@@ -135,7 +140,7 @@ static inline void unmap (uint32_t number, unsigned file, int gpu, unsigned firs
     if (is_good)
         set_pages (file, gpu, first, count, -1);
     start (&made, number, file, first, count);
-    memcpy (made.head + 16, fake_uuid[gpu], 16);
+    memcpy (made.head + offsetof (UVM_UNMAP_EXTERNAL_PARAMS, gpuUuid), fake_uuid[gpu], sizeof (fake_uuid[gpu]));
     finish (&made, is_good);
 }
 

@@ -86,7 +86,7 @@ static bool varies (unsigned number)
     return false;
 }
 
-/* Every row is found, by whoever inherits it and where it is not taken away. */
+/* Every row is found, in each branch that inherits it and where it is not taken away. */
 static bool are_found (const struct rm_abi *abi)
 {
     for (const struct rm_abi *at = abi; at != NULL; at = at->parent) {

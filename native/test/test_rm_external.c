@@ -25,7 +25,8 @@ static void rules (const char *version)
     tap_ok (create (0, 0, 16) && map (0, 1, 0, 16, b.client, first) && charged (8), "a mapping is no memory of its own");
     tap_ok (rm_pieces (fake->rm, b.client, first, &piece, 1) == 0, "the piece does not go with its handle");
     fake_free (fake, FILE_A, b.client, first);
-    tap_ok (charged (8) && take (&b, 3 * MIB, &second) == 0x51, "what is mapped stays charged without its handle");
+    tap_ok (charged (8) && take (&b, 3 * MIB, &second) == NV_ERR_NO_MEMORY,
+            "what is mapped stays charged without its handle");
     release (0, 0);
     tap_ok (charged (0), "until its range is freed");
 
@@ -48,7 +49,7 @@ static void rules (const char *version)
     fake_free (fake, FILE_A, b.client, first);
     map (0, 1, 0, 16, b.client, second);
     tap_ok (charged (9), "what is mapped over a part leaves the rest");
-    unmap (UVM_MAP_SPARSE, 0, 0, 16, 16);
+    unmap (UVM_MAP_EXTERNAL_SPARSE, 0, 0, 16, 16);
     tap_ok (charged (5), "nothing mapped (sparse) takes the place of what was there");
     map (0, 1, 16, 16, b.client, second);
     fake_free (fake, FILE_A, b.client, second);
@@ -60,7 +61,7 @@ static void rules (const char *version)
     take (&b, 6 * MIB, &first);
     map (0, 3, 0, 32, b.client, first);
     fake_free (fake, FILE_A, b.client, first);
-    unregister (UVM_UNREGISTER_SPACE, 0, 0);
+    unregister (UVM_UNREGISTER_GPU_VASPACE, 0, 0);
     tap_ok (charged (6), "each GPU of a call has a duplicate");
     unregister (UVM_UNREGISTER_GPU, 0, 1);
     tap_ok (charged (0), "which goes when the GPU does");

@@ -25,29 +25,30 @@ static bool is_refused (uint32_t number, uint32_t size, enum rm_reason reason)
 {
     unsigned before = fake->notes[reason];
 
-    return raw (number, size) == -25 && fake->verdict == RM_UNKNOWN && fake->notes[reason] == before + 1;
+    return raw (number, size) == -25 && fake->decision == RM_UNKNOWN && fake->notes[reason] == before + 1;
 }
 
 static void escapes (void)
 {
-    tap_ok (is_refused (0xd3, 16, RM_FORBIDDEN_ESCAPE) && is_refused (0x4d, 48, RM_FORBIDDEN_ESCAPE),
+    tap_ok (is_refused (NV_ESC_IOCTL_XFER_CMD, 16, RM_FORBIDDEN_ESCAPE) &&
+                is_refused (NV_ESC_RM_ACCESS_REGISTRY, 48, RM_FORBIDDEN_ESCAPE),
             "XFER_CMD, which wraps any escape, and the registry are forbidden");
     tap_ok (is_refused (0x39, 32, RM_UNKNOWN_ESCAPE) && is_refused (0xff, 0, RM_UNKNOWN_ESCAPE),
             "an escape without a row is refused");
-    tap_ok (is_refused (0x2b, 40, RM_BAD_SIZE) && is_refused (0x29, 12, RM_BAD_SIZE) &&
-            is_refused (0x2a, 0, RM_BAD_SIZE),
+    tap_ok (is_refused (NV_ESC_RM_ALLOC, 40, RM_BAD_SIZE) && is_refused (NV_ESC_RM_FREE, 12, RM_BAD_SIZE) &&
+                is_refused (NV_ESC_RM_CONTROL, 0, RM_BAD_SIZE),
             "a struct of a size that the driver has not is refused");
-    raw (0xc9, 4);
-    tap_ok (fake->verdict == RM_CONTINUE, "REGISTER_FD is the caller's own");
-    raw (0x4e, 56);
-    tap_ok (fake->verdict == RM_CONTINUE, "so is MAP_MEMORY");
-    raw (0xce, 16);
-    tap_ok (fake->verdict == RM_CONTINUE, "and an event");
-    raw (0x35, 24);
-    tap_ok (fake->verdict == RM_PASS, "SHARE is let through");
+    raw (NV_ESC_REGISTER_FD, 4);
+    tap_ok (fake->decision == RM_CONTINUE, "REGISTER_FD is the caller's own");
+    raw (NV_ESC_RM_MAP_MEMORY, 56);
+    tap_ok (fake->decision == RM_CONTINUE, "so is MAP_MEMORY");
+    raw (NV_ESC_ALLOC_OS_EVENT, 16);
+    tap_ok (fake->decision == RM_CONTINUE, "and an event");
+    raw (NV_ESC_RM_SHARE, sizeof (NVOS57_PARAMETERS));
+    tap_ok (fake->decision == RM_PASS, "SHARE is let through");
     {
         uint8_t head[48] = {0};
-        struct rm_call call = {.node = RM_NODE_CONTROL, .request = REQUEST (0x2b, 48), .head = head, .head_size = 47};
+        struct rm_call call = {.node = RM_NODE_CONTROL, .request = ALLOC_REQUEST, .head = head, .head_size = 47};
 
         tap_ok (rm_begin (fake->rm, &call) == RM_UNKNOWN && fake->notes[RM_BAD_POINTER] == 1,
                 "a struct that is cut off is refused");
@@ -62,46 +63,49 @@ static void classes (void)
     uint8_t params[128] = {0};
     uint32_t handle = 0;
 
-    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x1234, params, 128) == 0x22 &&
-            fake->verdict == RM_REFUSED &&
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x1234, params, 128) == NV_ERR_INVALID_CLASS &&
+            fake->decision == RM_REFUSED &&
                 fake->notes[RM_UNKNOWN_CLASS] == 1 && fake->last_noted == 0x1234,
             "a class without a row is refused with INVALID_CLASS");
-    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0xc2, params, 128) == 0x22 &&
-            fake->notes[RM_FORBIDDEN_CLASS] == 1,
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_LOCAL_PHYSICAL, params, 128) ==
+                NV_ERR_INVALID_CLASS && fake->notes[RM_FORBIDDEN_CLASS] == 1,
             "physical memory is forbidden");
-    fake_alloc (fake, FILE_A, 0, 0, &handle, 0x41, NULL, 0);
-    tap_ok (fake->verdict == RM_CONTINUE, "a client is the caller's own");
+    fake_alloc (fake, FILE_A, 0, 0, &handle, NV01_ROOT_CLIENT, NULL, 0);
+    tap_ok (fake->decision == RM_CONTINUE, "a client is the caller's own");
     handle = 0;
-    fake_alloc (fake, FILE_A, client, device, &handle, 0x71, params, 40);
-    tap_ok (fake->verdict == RM_CONTINUE, "so is memory by an OS descriptor");
+    fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, params, 40);
+    tap_ok (fake->decision == RM_CONTINUE, "so is memory by an OS descriptor");
     handle = 0;
-    fake_alloc (fake, FILE_A, client, device, &handle, 0x40, params, 128);
-    tap_ok (fake->verdict == RM_PERFORM, "video memory is performed on the guard's copy");
-    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x40, params, 127) == 0xffffffff &&
-            fake->verdict == RM_UNKNOWN,
+    fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_LOCAL_USER, params, 128);
+    tap_ok (fake->decision == RM_PERFORM, "video memory is performed on the guard's copy");
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_LOCAL_USER, params, 127) == NO_ANSWER &&
+            fake->decision == RM_UNKNOWN,
             "params shorter than the driver reads are refused");
-    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x40, NULL, 0) == 0x22 && fake->verdict == RM_REFUSED,
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_LOCAL_USER, NULL, 0) == NV_ERR_INVALID_CLASS &&
+                fake->decision == RM_REFUSED,
             "video memory without params too");
 }
 
 /* One of the flags says that the params are serialised, with pointers elsewhere. */
 static void flags (void)
 {
-    uint8_t head[32] = {0}, params[40] = {0};
+    uint8_t params[40] = {0};
+    NVOS54_PARAMETERS head = {0};
     struct rm_call call = {.node = RM_NODE_CONTROL,
                            .file = FILE_A,
-                           .request = REQUEST (0x2a, 32),
-                           .head = head,
+                           .request = CONTROL_REQUEST,
+                           .head = &head,
                            .head_size = 32,
                            .params = params,
                            .params_size = 40};
 
-    set32 (head, 0, client);
-    set32 (head, 4, client);
-    set32 (head, 8, 0x101);
-    set32 (head, 12, 4);
-    set32 (head, 24, 40);
-    tap_ok (rm_begin (fake->rm, &call) == RM_REFUSED && get32 (head, 28) == 0x1b, "flags of a control are refused");
+    head.hClient = client;
+    head.hObject = client;
+    head.cmd = NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION;
+    head.flags = 4;
+    head.paramsSize = 40;
+    tap_ok (rm_begin (fake->rm, &call) == RM_REFUSED && head.status == NV_ERR_INSUFFICIENT_PERMISSIONS,
+            "flags of a control are refused");
 }
 
 static void controls (void)
@@ -110,52 +114,53 @@ static void controls (void)
     bool is_good = true;
     unsigned performed = 0;
 
-    tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x20801234, params, 4) == 0x56 &&
-            fake->verdict == RM_REFUSED &&
+    tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x20801234, params, 4) == NV_ERR_NOT_SUPPORTED &&
+            fake->decision == RM_REFUSED &&
                 fake->notes[RM_UNKNOWN_CONTROL] == 1,
             "a control without a row is refused with NOT_SUPPORTED");
-    tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x00801711, params, 4) == 0x1b &&
-                fake->notes[RM_FORBIDDEN_CONTROL] == 1,
+    tap_ok (fake_control (fake, FILE_A, client, subdevice, NV0080_CTRL_CMD_FIFO_STOP_RUNLIST, params, 4) ==
+                NV_ERR_INSUFFICIENT_PERMISSIONS && fake->notes[RM_FORBIDDEN_CONTROL] == 1,
             "stopping a runlist is forbidden");
     for (size_t i = 0; i < COUNT (seen_controls); i++) {
         memset (params, 0, sizeof (params));
         fake_control (fake, FILE_A, client, subdevice, seen_controls[i][0], params, seen_controls[i][1]);
-        performed += fake->verdict == RM_PERFORM;
-        if (fake->verdict != RM_PERFORM && fake->verdict != RM_CONTINUE && fake->verdict != RM_ANSWERED) {
+        performed += fake->decision == RM_PERFORM;
+        if (fake->decision != RM_PERFORM && fake->decision != RM_CONTINUE && fake->decision != RM_ANSWERED) {
             is_good = false;
-            printf ("# %08x: %d\n", (unsigned) seen_controls[i][0], (int) fake->verdict);
+            printf ("# %08x: %d\n", (unsigned) seen_controls[i][0], (int) fake->decision);
         }
     }
     tap_ok (is_good && performed > 60, "the controls that programs were seen to make are made");
-    fake_control (fake, FILE_A, client, client, 0x3d05, params, 24);
-    tap_ok (fake->verdict == RM_PERFORM, "an export is made with a copy of the descriptor that it names");
-    fake_control (fake, FILE_A, client, client, 0x101, params, 40);
-    tap_ok (fake->verdict == RM_PERFORM, "a control whose params hold pointers is made with copies");
+    fake_control (fake, FILE_A, client, client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD, params, 24);
+    tap_ok (fake->decision == RM_PERFORM, "an export is made with a copy of the descriptor that it names");
+    fake_control (fake, FILE_A, client, client, NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION, params, 40);
+    tap_ok (fake->decision == RM_PERFORM, "a control whose params hold pointers is made with copies");
     fake_control (fake, FILE_A, client, client, 0x3d04, params, 4);
-    tap_ok (fake->verdict == RM_REFUSED, "nobody is given a descriptor of the caller's own client");
+    tap_ok (fake->decision == RM_REFUSED, "no tenant gets a descriptor of the caller's own client");
     flags ();
 }
 
 static void exports (void)
 {
-    uint8_t head[32] = {0}, params[24] = {0};
+    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS params = {0};
+    NVOS54_PARAMETERS head = {0};
     struct rm_call call = {.node = RM_NODE_CONTROL,
                            .file = FILE_A,
-                           .request = REQUEST (0x2a, 32),
-                           .head = head,
+                           .request = CONTROL_REQUEST,
+                           .head = &head,
                            .head_size = 32,
-                           .params = params,
+                           .params = &params,
                            .params_size = 24};
     uint32_t handle = 0;
     uint64_t bytes = 3 * MIB, before = fake_charged (fake, 0);
 
     fake_memory (fake, FILE_A, client, device, &handle, &bytes);
-    set32 (params, 12, handle);
-    set32 (params, 16, 1005);
-    set32 (head, 0, client);
-    set32 (head, 4, client);
-    set32 (head, 8, 0x3d05);
-    set32 (head, 24, 24);
+    params.object.data.rmObject.hObject = handle;
+    params.fd = 1005;
+    head.hClient = client;
+    head.hObject = client;
+    head.cmd = NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD;
+    head.paramsSize = 24;
     tap_ok (rm_begin (fake->rm, &call) == RM_PERFORM, "an export is performed");
     rm_end (fake->rm, &call, 0);
     fake_free (fake, FILE_A, client, handle);
@@ -166,21 +171,22 @@ static void exports (void)
 
 static void export_again (uint64_t file, uint32_t handle)
 {
-    uint8_t head[32] = {0}, params[24] = {0};
+    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS params = {0};
+    NVOS54_PARAMETERS head = {0};
     struct rm_call call = {.node = RM_NODE_CONTROL,
                            .file = file,
-                           .request = REQUEST (0x2a, 32),
-                           .head = head,
+                           .request = CONTROL_REQUEST,
+                           .head = &head,
                            .head_size = 32,
-                           .params = params,
+                           .params = &params,
                            .params_size = 24};
 
-    set32 (params, 12, handle);
-    set32 (params, 16, 5); /* nobody knows which file that is */
-    set32 (head, 0, client);
-    set32 (head, 4, client);
-    set32 (head, 8, 0x3d05);
-    set32 (head, 24, 24);
+    params.object.data.rmObject.hObject = handle;
+    params.fd = 5; /* of an unknown file */
+    head.hClient = client;
+    head.hObject = client;
+    head.cmd = NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD;
+    head.paramsSize = 24;
     if (rm_begin (fake->rm, &call) == RM_PERFORM)
         rm_end (fake->rm, &call, 0);
 }
@@ -196,7 +202,7 @@ static void endless_exports (void)
     blocks = fake->blocks;
     for (unsigned i = 0; i < 100000; i++)
         export_again (77, handle);
-    tap_ok (fake->blocks <= blocks + 1, "who exports the same without end takes no more of the guard's memory");
+    tap_ok (fake->blocks <= blocks + 1, "the same export without end takes no more of the guard's memory");
     fake_free (fake, FILE_A, client, handle);
     tap_ok (fake_charged (fake, 0) == before + 3 * MIB, "it stays charged");
     rm_close_file (fake->rm, 77);
@@ -216,50 +222,54 @@ static void endless_exports (void)
 
 static void too_many (void)
 {
-    uint8_t head[48] = {0};
-    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = REQUEST (0x2b, 48), .head = head};
+    NVOS64_PARAMETERS head = {0};
+    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = ALLOC_REQUEST, .head = &head};
 
     for (uint32_t i = 0; i < OBJECTS_MAX + 10; i++) {
-        memset (head, 0, sizeof (head));
-        set32 (head, 0, client);
-        set32 (head, 4, device);
-        set32 (head, 8, 0x60000000 + i);
-        set32 (head, 12, 0x90e6);
+        memset (&head, 0, sizeof (head));
+        head.hRoot = client;
+        head.hObjectParent = device;
+        head.hObjectNew = 0x60000000 + i;
+        head.hClass = GF100_SUBDEVICE_MASTER;
         call.head_size = 48;
         if (rm_begin (fake->rm, &call) != RM_PERFORM)
             break;
         rm_end (fake->rm, &call, 0);
     }
-    tap_ok (fake->notes[RM_TOO_MANY] == 1 && get32 (head, 40) == 0x1a && fake->rm->objects.count == OBJECTS_MAX,
+    tap_ok (fake->notes[RM_TOO_MANY] == 1 && head.status == NV_ERR_INSUFFICIENT_RESOURCES &&
+                fake->rm->objects.count == OBJECTS_MAX,
             "a tenant has so many objects and no more");
     {
         uint8_t params[652] = {0};
 
-        tap_ok (fake_control (fake, FILE_A, client, client, 0x3d06, params, 20) == 0x1a && fake->verdict == RM_REFUSED &&
-                    fake_control (fake, FILE_A, client, client, 0x3d0c, params, sizeof (params)) == 0x1a,
+        tap_ok (fake_control (fake, FILE_A, client, client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, params, 20) ==
+                    NV_ERR_INSUFFICIENT_RESOURCES && fake->decision == RM_REFUSED &&
+                    fake_control (fake, FILE_A, client, client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, params,
+                                  sizeof (params)) == NV_ERR_INSUFFICIENT_RESOURCES,
                 "nor are any imported");
     }
 }
 
 static void nameless (void)
 {
-    uint8_t params[128] = {0}, heap[184] = {0};
+    struct fake_memory_params params = {0};
+    NVOS32_PARAMETERS heap;
     uint32_t bare = fake_device (fake, FILE_A, client, 1), handle = 0;
 
-    set64 (params, 64, MIB);
-    tap_ok (fake_alloc (fake, FILE_A, client, bare, &handle, 0x40, params, 128) == 0x51 &&
-                fake->verdict == RM_REFUSED,
-            "memory of a device without a subdevice, whose GPU nobody knows, is refused");
-    set32 (heap, 0, client);
-    set32 (heap, 4, bare);
-    set32 (heap, 8, 2);
-    set64 (heap, 88, MIB);
-    fake_call (fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x4a, 184), heap, NULL, 0, NULL, 0);
-    tap_ok (fake->verdict == RM_REFUSED && get32 (heap, 20) == 0x51 && fake_bytes (fake, 1) == 0,
+    params.common.size = MIB;
+    tap_ok (fake_alloc (fake, FILE_A, client, bare, &handle, NV01_MEMORY_LOCAL_USER, &params, 128) == NV_ERR_NO_MEMORY &&
+                fake->decision == RM_REFUSED,
+            "memory of a device without a subdevice, whose GPU is unknown, is refused");
+    heap = (NVOS32_PARAMETERS) {
+        .hRoot = client, .hObjectParent = bare, .function = NVOS32_FUNCTION_ALLOC_SIZE, .data.AllocSize.size = MIB,
+    };
+    fake_call (fake, RM_NODE_CONTROL, FILE_A, HEAP_REQUEST, &heap, NULL, 0, NULL, 0);
+    tap_ok (fake->decision == RM_REFUSED && heap.status == NV_ERR_NO_MEMORY && fake_bytes (fake, 1) == 0,
             "on the old way to memory too");
     fake_subdevice (fake, FILE_A, client, bare);
     handle = 0;
-    tap_ok (fake_alloc (fake, FILE_A, client, bare, &handle, 0x40, params, 128) == 0 && fake_charged (fake, 1) >= MIB,
+    tap_ok (fake_alloc (fake, FILE_A, client, bare, &handle, NV01_MEMORY_LOCAL_USER, &params, 128) == 0 &&
+                fake_charged (fake, 1) >= MIB,
             "with a subdevice it is granted and charged");
 }
 
@@ -269,15 +279,15 @@ static void shim (void)
     uint32_t mine = fake_client (other, FILE_A), handle = 0;
     uint8_t params[16] = {0}, head[48] = {0};
 
-    tap_ok (fake_alloc (other, FILE_A, mine, mine, &handle, 0x1234, params, 16) == 0 && other->verdict == RM_CONTINUE &&
+    tap_ok (fake_alloc (other, FILE_A, mine, mine, &handle, 0x1234, params, 16) == 0 && other->decision == RM_CONTINUE &&
                 other->notes[RM_UNKNOWN_CLASS] == 1 && other->rm->objects.count == 2,
             "the shim lets an unknown class pass, counts it and keeps the object");
-    tap_ok (fake_control (other, FILE_A, mine, mine, 0x20801234, params, 4) == 0xffffffff &&
-            other->verdict == RM_UNKNOWN &&
+    tap_ok (fake_control (other, FILE_A, mine, mine, 0x20801234, params, 4) == NO_ANSWER &&
+            other->decision == RM_UNKNOWN &&
                 other->notes[RM_UNKNOWN_CONTROL] == 1,
             "an unknown control is unknown there too: it is the shim that lets it pass");
-    fake_call (other, RM_NODE_OTHER, FILE_A, REQUEST (0x2b, 48), head, NULL, 0, NULL, 0);
-    tap_ok (other->verdict == RM_PASS, "other nodes are nobody's business");
+    fake_call (other, RM_NODE_OTHER, FILE_A, ALLOC_REQUEST, head, NULL, 0, NULL, 0);
+    tap_ok (other->decision == RM_PASS, "other nodes are not rm's");
     tap_ok (fake_close (other), "nothing is left");
 }
 

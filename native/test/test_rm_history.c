@@ -32,7 +32,7 @@ static struct fake_object *any (struct fake *fake, uint32_t class)
 
 static void allocate (struct fake *fake)
 {
-    struct fake_object *device = any (fake, random_below (4) == 0 ? 0x2080 : 0x80);
+    struct fake_object *device = any (fake, random_below (4) == 0 ? NV20_SUBDEVICE_0 : NV01_DEVICE_0);
     uint32_t handle = random_below (8) == 0 ? 0x900 + random_below (40) : 0;
     bool is_huge = random_below (50) == 0;
     uint64_t bytes = is_huge ? UINT64_MAX - random_below (9) : random_below (64) * 4096 + random_below (3);
@@ -43,7 +43,7 @@ static void allocate (struct fake *fake)
 
 static void duplicate (struct fake *fake)
 {
-    struct fake_object *memory = any (fake, 0x40), *parent = any (fake, 0x80);
+    struct fake_object *memory = any (fake, NV01_MEMORY_LOCAL_USER), *parent = any (fake, NV01_DEVICE_0);
     uint32_t handle = random_below (3) == 0 ? 0x900 + random_below (40) : 0;
 
     if (memory != NULL && parent != NULL)
@@ -52,14 +52,15 @@ static void duplicate (struct fake *fake)
 
 static void export (struct fake *fake)
 {
-    struct fake_object *memory = any (fake, 0x40);
-    uint8_t params[24] = {0};
+    struct fake_object *memory = any (fake, NV01_MEMORY_LOCAL_USER);
+    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS params = {0};
 
     if (memory == NULL || fake->export_count + 1 >= FAKE_EXPORTS)
         return;
-    set32 (params, 12, memory->handle);
-    set32 (params, 16, 1000 + random_below (20));
-    fake_control (fake, memory->file, memory->client, memory->client, 0x3d05, params, sizeof (params));
+    params.object.data.rmObject.hObject = memory->handle;
+    params.fd = (int32_t) (1000 + random_below (20));
+    fake_control (fake, memory->file, memory->client, memory->client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD, &params,
+                  sizeof (params));
 }
 
 static void step (struct fake *fake)
@@ -67,25 +68,25 @@ static void step (struct fake *fake)
     struct fake_object *object;
 
     if (random_below (20) == 0)
-        fake->next_status = 0x1a;
+        fake->next_status = NV_ERR_INSUFFICIENT_RESOURCES;
     switch (random_below (24)) {
     case 0:
         fake_client (fake, 1 + random_below (FILES));
         break;
     case 1:
     case 2:
-        object = any (fake, 0x41);
+        object = any (fake, NV01_ROOT_CLIENT);
         if (object != NULL)
             fake_device (fake, object->file, object->handle, random_below (FAKE_GPUS));
         break;
     case 3:
     case 4:
-        object = any (fake, 0x80);
+        object = any (fake, NV01_DEVICE_0);
         if (object != NULL)
             fake_subdevice (fake, object->file, object->client, object->handle);
         break;
     case 5:
-        object = any (fake, 0x80);
+        object = any (fake, NV01_DEVICE_0);
         if (object != NULL)
             fake_channel (fake, object->file, object->client,
                           fake_group (fake, object->file, object->client, object->handle, 1 + random_below (2) * 10));
@@ -93,7 +94,7 @@ static void step (struct fake *fake)
     case 6:
     case 7:
     case 8:
-        object = any (fake, random_below (3) == 0 ? 0 : 0x40);
+        object = any (fake, random_below (3) == 0 ? 0 : NV01_MEMORY_LOCAL_USER);
         if (object != NULL)
             fake_free (fake, object->file, object->client, object->handle);
         break;
@@ -102,7 +103,7 @@ static void step (struct fake *fake)
             fake_close_file (fake, random_below (2) == 0 ? 1 + random_below (FILES) : 1000 + random_below (20));
         break;
     case 10:
-        if (random_below (4) == 0 && (object = any (fake, 0x41)) != NULL)
+        if (random_below (4) == 0 && (object = any (fake, NV01_ROOT_CLIENT)) != NULL)
             fake_free (fake, object->file, object->handle, object->handle);
         break;
     case 11:

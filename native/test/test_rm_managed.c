@@ -1,5 +1,6 @@
 /* Managed memory: ranges of shared mappings, and the GPUs registered with UVM. */
 #include "rm/managed.h"
+#include "rm/uvm_ioctl.h"
 #include "rm_fake.h"
 #include "tap.h"
 
@@ -14,9 +15,14 @@ static struct fake *fake;
 static void uvm (uint64_t file, uint32_t request, int gpu, uint32_t status)
 {
     uint8_t params[64] = {0};
+    UVM_REGISTER_GPU_PARAMS *on = (void *) params;
+    UVM_UNREGISTER_GPU_PARAMS *off = (void *) params;
 
     memcpy (params, fake_uuid[gpu], 16);
-    set32 (params, request == 37 ? 36 : 16, status);
+    if (request == UVM_REGISTER_GPU)
+        on->rmStatus = status;
+    else
+        off->rmStatus = status;
     fake_call (fake, RM_NODE_UVM, file, request, params, NULL, 0, NULL, 0);
 }
 
@@ -99,38 +105,38 @@ static void registration (void)
 {
     fake->limit[0] = 0;
     fake->limit[1] = 20 * MIB;
-    uvm (UVM_A, 37, 0, 0);
-    uvm (UVM_A, 37, 1, 0x1f);
+    uvm (UVM_A, UVM_REGISTER_GPU, 0, 0);
+    uvm (UVM_A, UVM_REGISTER_GPU, 1, NV_ERR_INVALID_ARGUMENT);
     tap_ok (rm_map_managed (fake->rm, RM_NO_GPU, BASE, 16 * MIB) && charged (16, 0),
             "a mapping for every GPU is charged to those registered with UVM, not to one that UVM refused");
-    uvm (UVM_B, 37, 1, 0);
+    uvm (UVM_B, UVM_REGISTER_GPU, 1, 0);
     tap_ok (charged (16, 16), "a GPU registered later is charged for what is mapped already");
     tap_ok (!rm_map_managed (fake->rm, RM_NO_GPU, BASE + 32 * MIB, 5 * MIB) && charged (16, 16),
             "over one GPU's quota nothing is charged to the others");
-    uvm (UVM_A, 37, 1, 0);
-    uvm (UVM_B, 38, 1, 0);
+    uvm (UVM_A, UVM_REGISTER_GPU, 1, 0);
+    uvm (UVM_B, UVM_UNREGISTER_GPU, 1, 0);
     tap_ok (charged (16, 16), "a GPU that another file still has registered stays charged");
-    uvm (UVM_A, 38, 1, 0x1f);
+    uvm (UVM_A, UVM_UNREGISTER_GPU, 1, NV_ERR_INVALID_ARGUMENT);
     tap_ok (charged (16, 16), "a refused UNREGISTER changes nothing");
-    uvm (UVM_A, 38, 1, 0);
+    uvm (UVM_A, UVM_UNREGISTER_GPU, 1, 0);
     tap_ok (charged (16, 0), "UNREGISTER of the last ends the charge");
-    uvm (UVM_A, 37, 2, 0);
+    uvm (UVM_A, UVM_REGISTER_GPU, 2, 0);
     tap_ok (charged (16, 0), "a GPU that the share does not name is not charged");
     {
         struct rm_mapping mapping;
 
         rm_mapping_begin (fake->rm, RM_NO_GPU, BASE + 64 * MIB, 2 * MIB, &mapping);
-        uvm (UVM_A, 37, 1, 0);
+        uvm (UVM_A, UVM_REGISTER_GPU, 1, 0);
         rm_mapping_made (fake->rm, &mapping, BASE + 64 * MIB);
         tap_ok (charged (18, 18), "a GPU registered while a mapping was made is charged for it");
-        uvm (UVM_A, 38, 1, 0);
+        uvm (UVM_A, UVM_UNREGISTER_GPU, 1, 0);
         rm_unmap (fake->rm, BASE + 64 * MIB, 2 * MIB);
         tap_ok (charged (16, 0), "and no more when it is unmapped");
     }
     rm_close_file (fake->rm, UVM_A);
     tap_ok (charged (0, 0), "so does the last close of the file");
-    uvm (UVM_A, 37, 0, 0);
-    tap_ok (charged (16, 0), "and mappings that are still there are charged to who registers again");
+    uvm (UVM_A, UVM_REGISTER_GPU, 0, 0);
+    tap_ok (charged (16, 0), "and mappings that are still there are charged to the GPU that is registered again");
 }
 
 int main (void)

@@ -51,19 +51,19 @@ static void step (void)
     case 4:
     case 5:
     case 6:
-        if ((object = any (0x80)) != NULL)
+        if ((object = any (NV01_DEVICE_0)) != NULL)
             fake_memory (fake, object->file, object->client, object->handle, &handle, &bytes);
         break;
     case 7:
     case 8:
     case 9:
     case 10:
-        if ((object = any (random_below (30) == 0 ? 0x80 : 0x40)) != NULL)
+        if ((object = any (random_below (30) == 0 ? NV01_DEVICE_0 : NV01_MEMORY_LOCAL_USER)) != NULL)
             fake_free (fake, object->file, object->client, object->handle);
         break;
     case 11:
-        if ((object = any (0x80)) != NULL) {
-            struct fake_object *memory = any (0x40);
+        if ((object = any (NV01_DEVICE_0)) != NULL) {
+            struct fake_object *memory = any (NV01_MEMORY_LOCAL_USER);
 
             if (memory != NULL)
                 fake_dup (fake, object->file, object->client, object->handle, &handle, memory->client, memory->handle);
@@ -78,18 +78,18 @@ static void step (void)
         break;
     case 15:
     case 16:
-        unmap (random_below (2) != 0 ? UVM_UNMAP_EXTERNAL : UVM_MAP_SPARSE, file, (int) random_below (FAKE_GPUS), first,
-               1 + count / 4);
+        unmap (random_below (2) != 0 ? UVM_UNMAP_EXTERNAL : UVM_MAP_EXTERNAL_SPARSE, file,
+               (int) random_below (FAKE_GPUS), first, 1 + count / 4);
         break;
     case 17:
         if (random_below (30) == 0)
             close_uvm (file);
         else if (random_below (20) == 0)
-            unregister (random_below (2) != 0 ? UVM_UNREGISTER_GPU : UVM_UNREGISTER_SPACE, file,
+            unregister (random_below (2) != 0 ? UVM_UNREGISTER_GPU : UVM_UNREGISTER_GPU_VASPACE, file,
                         (int) random_below (FAKE_GPUS));
         break;
     default:
-        if ((object = any (0x40)) != NULL)
+        if ((object = any (NV01_MEMORY_LOCAL_USER)) != NULL)
             map (file, random_below (1 << FAKE_GPUS), first, 1 + count / 4, object->client, object->handle);
     }
 }

@@ -10,15 +10,16 @@ static void quota (void)
     struct bench b = bench (100 * MIB);
     uint32_t first, second, third;
     uint64_t bytes = 10 * MIB + 1;
-    uint8_t head[32] = {0}, params[128] = {0};
+    struct fake_memory_params params = {0};
+    NVOS21_PARAMETERS head = {0};
 
     tap_ok (b.fake->gid_calls == 1 && take (&b, 60 * MIB, &first) == 0 && fake_charged (b.fake, 0) == 60 * MIB,
             "rm asks for a subdevice's UUID by itself, and charges its GPU");
-    tap_ok (take (&b, 41 * MIB, &second) == 0x51 && b.fake->verdict == RM_REFUSED &&
+    tap_ok (take (&b, 41 * MIB, &second) == NV_ERR_NO_MEMORY && b.fake->decision == RM_REFUSED &&
             b.fake->notes[RM_OVER_QUOTA] == 1 &&
-                fake_charged (b.fake, 0) == 60 * MIB && b.fake->last_noted == 0x40,
+                fake_charged (b.fake, 0) == 60 * MIB && b.fake->last_noted == NV01_MEMORY_LOCAL_USER,
             "over the quota the answer is status 0x51, the driver is not asked and nothing is charged");
-    tap_ok (take (&b, 40 * MIB, &second) == 0 && take (&b, 1, &third) == 0x51,
+    tap_ok (take (&b, 40 * MIB, &second) == 0 && take (&b, 1, &third) == NV_ERR_NO_MEMORY,
             "the quota can be used to its last byte");
     tap_ok (fake_free (b.fake, FILE_A, b.client, first) == 0 && fake_charged (b.fake, 0) == 40 * MIB && even (&b),
             "FREE gives the bytes back");
@@ -34,23 +35,23 @@ static void quota (void)
     b.fake->granule = 64 * MIB;
     tap_ok (take (&b, 1, &third) == 0 && fake_charged (b.fake, 0) == 116 * MIB && even (&b),
             "more granted than the quota has left is charged nevertheless, for it is there");
-    tap_ok (take (&b, 1, &third) == 0x51, "and the next allocation is refused");
+    tap_ok (take (&b, 1, &third) == NV_ERR_NO_MEMORY, "and the next allocation is refused");
     fake_free (b.fake, FILE_A, b.client, third);
     b.fake->granule = 1;
     b.fake->limit[0] = 0;
     tap_ok (take (&b, 0, &third) == 0 && even (&b), "an allocation of no bytes charges nothing");
-    tap_ok (take (&b, UINT64_MAX, &third) == 0x51 && take (&b, UINT64_MAX - 100, &third) == 0x51 &&
-                take (&b, (uint64_t) 1 << 63, &third) == 0x51 && even (&b),
+    tap_ok (take (&b, UINT64_MAX, &third) == NV_ERR_NO_MEMORY && take (&b, UINT64_MAX - 100, &third) == NV_ERR_NO_MEMORY &&
+                take (&b, (uint64_t) 1 << 63, &third) == NV_ERR_NO_MEMORY && even (&b),
             "sizes near 2^64 are refused before a sum can wrap");
-    b.fake->next_status = 0x1a;
-    tap_ok (take (&b, MIB, &third) == 0x1a && even (&b), "what the driver refuses is given back");
-    set32 (head, 0, b.client);
-    set32 (head, 4, b.device);
-    set32 (head, 12, 0x40);
-    set64 (head, 16, (uint64_t) (uintptr_t) params);
-    set64 (params, 64, 3 * MIB);
-    fake_call (b.fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x2b, 32), head, params, 128, NULL, 0);
-    tap_ok (get32 (head, 28) == 0 && get32 (head, 8) != 0 && even (&b) && fake_charged (b.fake, 0) >= 3 * MIB,
+    b.fake->next_status = NV_ERR_INSUFFICIENT_RESOURCES;
+    tap_ok (take (&b, MIB, &third) == NV_ERR_INSUFFICIENT_RESOURCES && even (&b), "what the driver refuses is given back");
+    head.hRoot = b.client;
+    head.hObjectParent = b.device;
+    head.hClass = NV01_MEMORY_LOCAL_USER;
+    head.pAllocParms = (uint64_t) (uintptr_t) &params;
+    params.common.size = 3 * MIB;
+    fake_call (b.fake, RM_NODE_CONTROL, FILE_A, SHORT_ALLOC_REQUEST, &head, &params, 128, NULL, 0);
+    tap_ok (head.status == 0 && head.hObjectNew != 0 && even (&b) && fake_charged (b.fake, 0) >= 3 * MIB,
             "the short form of ALLOC (NVOS21) counts too, and a handle of 0 is the driver's to choose");
     tap_ok (fake_close (b.fake), "rm_destroy refunds everything and gives the memory back");
 }
@@ -59,12 +60,12 @@ static void trees (void)
 {
     struct bench b = bench (0);
     uint32_t handle, child = 0, range;
-    uint8_t params[128] = {0};
+    uint8_t params[4] = {0};
     uint64_t bytes = MIB;
 
     take (&b, 5 * MIB, &handle);
     range = 0;
-    fake_alloc (b.fake, FILE_A, b.client, b.subdevice, &range, 0x2081, params, 4);
+    fake_alloc (b.fake, FILE_A, b.client, b.subdevice, &range, NV2081_BINAPI, params, 4);
     fake_memory (b.fake, FILE_A, b.client, range, &child, &bytes);
     tap_ok (fake_charged (b.fake, 0) == 6 * MIB && fake_free (b.fake, FILE_A, b.client, b.subdevice) == 0 &&
                 fake_charged (b.fake, 0) == 5 * MIB && even (&b),
@@ -74,8 +75,8 @@ static void trees (void)
     b.device = fake_device (b.fake, FILE_A, b.client, 0);
     take (&b, 5 * MIB, &handle);
     tap_ok (fake_charged (b.fake, 0) == 5 * MIB, "a device of an instance that is known needs no subdevice");
-    b.fake->next_status = 0x1f;
-    tap_ok (fake_free (b.fake, FILE_A, b.client, handle) == 0x1f && fake_charged (b.fake, 0) == 5 * MIB,
+    b.fake->next_status = NV_ERR_INVALID_ARGUMENT;
+    tap_ok (fake_free (b.fake, FILE_A, b.client, handle) == NV_ERR_INVALID_ARGUMENT && fake_charged (b.fake, 0) == 5 * MIB,
             "a FREE that the driver refuses gives nothing back");
     tap_ok (fake_free (b.fake, FILE_A, b.client, b.client) == 0 && fake_charged (b.fake, 0) == 0 && even (&b),
             "FREE of the client frees all that it had");
@@ -115,17 +116,17 @@ static void keys (void)
 static void handles_again (void)
 {
     struct bench b = bench (0);
-    uint8_t head[16] = {0};
-    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = REQUEST (0x29, 16), .head = head,
+    NVOS00_PARAMETERS head = {0};
+    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = FREE_REQUEST, .head = &head,
                            .head_size = 16};
     uint32_t handle = 0x99;
     uint64_t bytes = MIB;
 
     fake_memory (b.fake, FILE_A, b.client, b.device, &handle, &bytes);
-    set32 (head, 0, b.client);
-    set32 (head, 8, handle);
+    head.hRoot = b.client;
+    head.hObjectOld = handle;
     rm_begin (b.fake->rm, &call);
-    fake_driver (b.fake, FILE_A, call.request, head, NULL, NULL);
+    fake_driver (b.fake, FILE_A, call.request, &head, NULL, NULL);
     bytes = 5 * MIB;
     fake_memory (b.fake, FILE_A, b.client, b.device, &handle, &bytes);
     rm_end (b.fake->rm, &call, 0);
@@ -144,7 +145,7 @@ static void unknown_gpu (void)
     fake->limit[0] = 8 * MIB;
     tap_ok (fake_memory (fake, FILE_A, client, device, &handle, &bytes) == 0 && fake_charged (fake, 0) == 0 &&
                 fake->own_calls == 0,
-            "memory of a device whose GPU nobody knows yet is let through");
+            "memory of a device whose GPU is not known yet is let through");
     handle = 0;
     fake_memory (fake, FILE_A, client, second, &handle, &more);
     fake->no_gid = true;
@@ -168,12 +169,12 @@ static void lazily (void)
     struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
     struct rm_totals totals;
     uint32_t client = 0, device;
-    uint8_t head[48] = {0};
+    NVOS64_PARAMETERS head = {0};
 
     /* The driver alone makes the client: rm has not seen it. */
-    set32 (head, 12, 0x41);
-    fake_driver (fake, FILE_A, REQUEST (0x2b, 48), head, NULL, NULL);
-    client = get32 (head, 8);
+    head.hClass = NV01_ROOT_CLIENT;
+    fake_driver (fake, FILE_A, ALLOC_REQUEST, &head, NULL, NULL);
+    client = head.hObjectNew;
     device = fake_device (fake, FILE_A, client, 0);
     fake_subdevice (fake, FILE_A, client, device);
     rm_totals (fake->rm, &totals);
@@ -186,56 +187,60 @@ static void lazily (void)
 
 /* The legacy heap: function, flags, attributes. */
 static uint32_t heap (struct bench *b, uint32_t function, uint32_t attributes, uint32_t flags, uint64_t bytes,
-                      uint8_t *head)
+                      NVOS32_PARAMETERS *head)
 {
-    memset (head, 0, 184);
-    set32 (head, 0, b->client);
-    set32 (head, 4, b->device);
-    set32 (head, 8, function);
-    set32 (head, 52, flags);
-    set32 (head, function == 6 ? 64 : 56, attributes);
-    if (function == 6) {
-        set32 (head, 56, 1024);
-        set32 (head, 60, (uint32_t) (bytes / 1024));
+    *head = (NVOS32_PARAMETERS) {.hRoot = b->client, .hObjectParent = b->device, .function = function};
+    head->data.AllocSize.flags = flags;
+    if (function == NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT) {
+        head->data.AllocTiledPitchHeight.attr = attributes;
+        head->data.AllocTiledPitchHeight.height = 1024;
+        head->data.AllocTiledPitchHeight.pitch = (int32_t) (bytes / 1024);
     } else {
-        set64 (head, function == 14 ? 80 : 88, bytes);
+        head->data.AllocSize.attr = attributes;
+        if (function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE)
+            head->data.AllocSizeRange.size = bytes;
+        else
+            head->data.AllocSize.size = bytes;
     }
-    fake_call (b->fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x4a, 184), head, NULL, 0, NULL, 0);
-    return get32 (head, 20);
+    fake_call (b->fake, RM_NODE_CONTROL, FILE_A, HEAP_REQUEST, head, NULL, 0, NULL, 0);
+    return head->status;
 }
 
 static void legacy (void)
 {
     struct bench b = bench (100 * MIB);
-    uint8_t head[184], window[56] = {0};
+    NVOS32_PARAMETERS head;
+    nv_ioctl_nvos02_parameters_with_fd window = {0};
     uint32_t handle;
 
-    tap_ok (heap (&b, 2, 0, 0, 10 * MIB, head) == 0 && fake_charged (b.fake, 0) == 10 * MIB,
+    tap_ok (heap (&b, NVOS32_FUNCTION_ALLOC_SIZE, 0, 0, 10 * MIB, &head) == 0 && fake_charged (b.fake, 0) == 10 * MIB,
             "the old heap's function 2 is charged");
-    handle = get32 (head, 44);
-    tap_ok (heap (&b, 14, 0, 0, 20 * MIB, head) == 0 && heap (&b, 6, 0, 0, 30 * MIB, head) == 0 &&
+    handle = head.data.AllocSize.hMemory;
+    tap_ok (heap (&b, NVOS32_FUNCTION_ALLOC_SIZE_RANGE, 0, 0, 20 * MIB, &head) == 0 &&
+                heap (&b, NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT, 0, 0, 30 * MIB, &head) == 0 &&
                 fake_charged (b.fake, 0) == 60 * MIB && even (&b),
             "functions 14 and 6 too, by their own layouts");
-    tap_ok (heap (&b, 2, 0, 0, 41 * MIB, head) == 0x51 && b.fake->verdict == RM_REFUSED, "and refused over the quota");
-    tap_ok (heap (&b, 2, 0x2000000, 0, 90 * MIB, head) == 0 && heap (&b, 2, 0, 0x80000, 90 * MIB, head) == 0 &&
+    tap_ok (heap (&b, NVOS32_FUNCTION_ALLOC_SIZE, 0, 0, 41 * MIB, &head) == NV_ERR_NO_MEMORY &&
+                b.fake->decision == RM_REFUSED,
+            "and refused over the quota");
+    tap_ok (heap (&b, NVOS32_FUNCTION_ALLOC_SIZE, 0x2000000, 0, 90 * MIB, &head) == 0 &&
+                heap (&b, NVOS32_FUNCTION_ALLOC_SIZE, 0, NVOS32_ALLOC_FLAGS_VIRTUAL, 90 * MIB, &head) == 0 &&
                 fake_charged (b.fake, 0) == 60 * MIB,
             "system memory and address ranges of the old heap are not charged");
-    heap (&b, 5, 0, 0, 0, head);
-    tap_ok (get64 (head, 24) == 100 * MIB && get64 (head, 32) == 40 * MIB && get64 (head, 56) == 40 * MIB,
+    heap (&b, NVOS32_FUNCTION_INFO, 0, 0, 0, &head);
+    tap_ok (head.total == 100 * MIB && head.free == 40 * MIB && head.data.Info.size == 40 * MIB,
             "its function 5 answers with the share's numbers");
-    memset (head, 0, sizeof (head));
-    set32 (head, 0, b.client);
-    set32 (head, 8, 3);
-    set32 (head, 44, handle);
-    fake_call (b.fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x4a, 184), head, NULL, 0, NULL, 0);
+    head = (NVOS32_PARAMETERS) {.hRoot = b.client, .function = NVOS32_FUNCTION_FREE, .data.Free.hMemory = handle};
+    fake_call (b.fake, RM_NODE_CONTROL, FILE_A, HEAP_REQUEST, &head, NULL, 0, NULL, 0);
     tap_ok (fake_charged (b.fake, 0) == 50 * MIB && even (&b), "its function 3 gives back");
-    tap_ok (heap (&b, 6, 0, 0, UINT64_MAX, head) == 0x51 && heap (&b, 14, 0, 0, UINT64_MAX, head) == 0x51 && even (&b),
+    tap_ok (heap (&b, NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT, 0, 0, UINT64_MAX, &head) == NV_ERR_NO_MEMORY &&
+                heap (&b, NVOS32_FUNCTION_ALLOC_SIZE_RANGE, 0, 0, UINT64_MAX, &head) == NV_ERR_NO_MEMORY && even (&b),
             "sizes that wrap are refused there too");
-    set32 (window, 0, b.client);
-    set32 (window, 4, b.device);
-    set32 (window, 12, 0x40);
-    fake_call (b.fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x27, 56), window, NULL, 0, NULL, 0);
-    tap_ok (get32 (window, 40) == 0 && get64 (window, 32) == 100 * MIB - 1 && even (&b),
+    window.params.hRoot = b.client;
+    window.params.hObjectParent = b.device;
+    window.params.hClass = NV01_MEMORY_LOCAL_USER;
+    fake_call (b.fake, RM_NODE_CONTROL, FILE_A, ALLOC_MEMORY_REQUEST, &window, NULL, 0, NULL, 0);
+    tap_ok (window.params.status == 0 && window.params.limit == 100 * MIB - 1 && even (&b),
             "ALLOC_MEMORY of class 0x40 is a question about the memory's size, answered with the share's");
     tap_ok (fake_close (b.fake), "nothing is left");
 }
@@ -243,20 +248,21 @@ static void legacy (void)
 static void forgotten (void)
 {
     struct bench b = bench (100 * MIB);
-    uint8_t head[48] = {0}, params[128] = {0};
+    struct fake_memory_params params = {0};
+    NVOS64_PARAMETERS head = {0};
     struct rm_call call = {.node = RM_NODE_CONTROL,
                            .file = FILE_A,
-                           .request = REQUEST (0x2b, 48),
-                           .head = head,
+                           .request = ALLOC_REQUEST,
+                           .head = &head,
                            .head_size = 48,
-                           .params = params,
+                           .params = &params,
                            .params_size = 128};
 
-    set32 (head, 0, b.client);
-    set32 (head, 4, b.device);
-    set32 (head, 12, 0x40);
-    set64 (head, 16, (uint64_t) (uintptr_t) params);
-    set64 (params, 64, 9 * MIB);
+    head.hRoot = b.client;
+    head.hObjectParent = b.device;
+    head.hClass = NV01_MEMORY_LOCAL_USER;
+    head.pAllocParms = (uint64_t) (uintptr_t) &params;
+    params.common.size = 9 * MIB;
     tap_ok (rm_begin (b.fake->rm, &call) == RM_PERFORM && fake_charged (b.fake, 0) == 9 * MIB,
             "bytes are reserved before the driver is asked");
     rm_forget_call (b.fake->rm, &call);
@@ -274,17 +280,15 @@ static void many (void)
     struct bench b = bench (0);
     const struct table *table;
     size_t longest = 0;
-    uint8_t head[48] = {0};
-    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .head = head};
+    NVOS64_PARAMETERS head;
+    NVOS00_PARAMETERS freed;
+    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = ALLOC_REQUEST, .head = &head};
 
     for (uint32_t i = 0; i < 100000; i++) {
-        memset (head, 0, sizeof (head));
-        set32 (head, 0, b.client);
-        set32 (head, 4, b.device);
-        set32 (head, 8, 0x60000000 + i);
-        set32 (head, 12, 0x3e);
-        call.request = REQUEST (0x2b, 48);
-        call.head_size = 48;
+        head = (NVOS64_PARAMETERS) {
+            .hRoot = b.client, .hObjectParent = b.device, .hObjectNew = 0x60000000 + i, .hClass = NV01_MEMORY_SYSTEM,
+        };
+        call.head_size = sizeof (head);
         rm_begin (b.fake->rm, &call);
         rm_end (b.fake->rm, &call, 0);
     }
@@ -298,12 +302,11 @@ static void many (void)
     }
     tap_ok (table->count == 100003 && table->capacity >= table->count && longest <= 12,
             "with 100 000 objects a look-up takes a handful of steps");
+    call.request = FREE_REQUEST;
+    call.head = &freed;
     for (uint32_t i = 0; i < 100000; i++) {
-        memset (head, 0, sizeof (head));
-        set32 (head, 0, b.client);
-        set32 (head, 8, 0x60000000 + i * 7919 % 100000);
-        call.request = REQUEST (0x29, 16);
-        call.head_size = 16;
+        freed = (NVOS00_PARAMETERS) {.hRoot = b.client, .hObjectOld = 0x60000000 + i * 7919 % 100000};
+        call.head_size = sizeof (freed);
         rm_begin (b.fake->rm, &call);
         rm_end (b.fake->rm, &call, 0);
     }

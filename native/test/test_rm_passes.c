@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define COUNT(array) (sizeof (array) / sizeof ((array)[0]))
-#define CONTROL REQUEST (0x2a, 32)
 #define HANDLE 0xc1d00001u
 
 static const char *const versions[] = {"535.104.05", "545.29.06", "550.54.14", "560.28.03",
@@ -42,35 +41,24 @@ static void requests (const struct rm_abi *abi, unsigned *wrong, unsigned *passe
         }
 }
 
-static void make_head (uint8_t head[32], uint32_t number, uint64_t address, uint32_t size)
-{
-    memset (head, 0, 32);
-    set32 (head, 0, HANDLE);
-    set32 (head, 4, HANDLE);
-    set32 (head, 8, number);
-    set64 (head, 16, address);
-    set32 (head, 24, size);
-}
-
 /* What rm_begin says of the control, with its params and without them: is it nothing at all? */
 static bool is_nothing (struct fake *fake, enum rm_node node, uint32_t number)
 {
     bool is_silent = true;
 
     for (int with = 0; with < 2; with++) {
-        uint8_t head[32], before[32];
+        NVOS54_PARAMETERS head = fake_control_head (HANDLE, HANDLE, number, with ? params : NULL, with ? sizeof (params) : 0);
+        const NVOS54_PARAMETERS before = head;
         unsigned notes = noted (fake), changed = fake->changed[0] + fake->changed[1];
-        struct rm_call call = {.node = node, .file = 1, .request = CONTROL, .head = head, .head_size = sizeof (head)};
-        enum rm_verdict verdict;
+        struct rm_call call = {.node = node, .file = 1, .request = CONTROL_REQUEST, .head = &head, .head_size = sizeof (head)};
+        enum rm_verdict decision;
 
-        make_head (head, number, with ? (uint64_t) (uintptr_t) params : 0, with ? sizeof (params) : 0);
-        memcpy (before, head, sizeof (head));
         call.params = with ? params : NULL;
         call.params_size = with ? sizeof (params) : 0;
-        verdict = rm_begin (fake->rm, &call);
-        is_silent = is_silent && verdict == RM_PASS && noted (fake) == notes && memcmp (before, head, sizeof (head)) == 0 &&
+        decision = rm_begin (fake->rm, &call);
+        is_silent = is_silent && decision == RM_PASS && noted (fake) == notes && memcmp (&before, &head, sizeof (head)) == 0 &&
                     fake->changed[0] + fake->changed[1] == changed;
-        if (verdict == RM_CONTINUE || verdict == RM_PERFORM)
+        if (decision == RM_CONTINUE || decision == RM_PERFORM)
             rm_forget_call (fake->rm, &call);
     }
     return is_silent;
@@ -78,18 +66,16 @@ static bool is_nothing (struct fake *fake, enum rm_node node, uint32_t number)
 
 static void one_control (struct fake *fake, const struct rm_abi *abi, uint32_t number, unsigned *wrong, unsigned *passed)
 {
-    uint8_t head[32];
-    bool passes;
+    NVOS54_PARAMETERS head = fake_control_head (HANDLE, HANDLE, number, NULL, 0);
+    bool passes = rm_shim_passes (abi, CONTROL_REQUEST, &head);
 
-    make_head (head, number, 0, 0);
-    passes = rm_shim_passes (abi, CONTROL, head);
     *passed += passes;
     for (int node = RM_NODE_CONTROL; node <= RM_NODE_GPU; node++)
         if (passes != is_nothing (fake, (enum rm_node) node, number)) {
             printf ("# control %08x, branch %u\n", number, abi->branch);
             ++*wrong;
         }
-    *wrong += rm_shim_passes (abi, REQUEST (0x2a, 40), head) || rm_shim_passes (abi, CONTROL, NULL);
+    *wrong += rm_shim_passes (abi, REQUEST (NV_ESC_RM_CONTROL, 40), &head) || rm_shim_passes (abi, CONTROL_REQUEST, NULL);
 }
 
 int main (void)

@@ -69,7 +69,7 @@ static void control (const struct rm_abi *abi, const struct driver_params *facts
     struct rm_embedded embedded;
 
     if (row == NULL || row->kind == CONTROL_FORBIDDEN || row->kind == CONTROL_SCHEDULING)
-        return; /* nobody makes it for a tenant */
+        return; /* it is never made for a tenant */
     if (!facts_lead (facts)) {
         if (row->size != 0 && row->size != facts->size)
             complain ("a control with params of another size", facts, branch);
@@ -102,7 +102,7 @@ static void class (const struct rm_abi *abi, const struct driver_params *facts, 
         return;
     if (row->size != facts->size)
         complain ("a class with params of another size", facts, branch);
-    if (facts_lead (facts) && is_followed (facts->number) && row->kind != CLASS_CALLER)
+    if (facts_lead (facts) && is_followed (facts->number) && row->kind != CLASS_CALLER_BOUND)
         complain ("a class that leads elsewhere, and that not only the caller makes", facts, branch);
 }
 
@@ -177,7 +177,7 @@ static void addresses (void)
         set64 (params, 64, MIB);
         set64 (params, 96, 0x1000);
         fake_alloc (fake, 1, client, device, &handle, classes[i], params, sizeof (params));
-        are_none = are_none && fake->verdict == RM_PERFORM && get64 (params, 96) == 0;
+        are_none = are_none && fake->decision == RM_PERFORM && get64 (params, 96) == 0;
     }
     for (uint32_t function = 2; function <= 14; function += function == 2 ? 4 : 8) { /* size, tiled, range */
         uint8_t head[184] = {0};

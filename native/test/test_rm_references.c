@@ -19,15 +19,16 @@ static void duplicates (void)
     tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b),
             "memory lives until its last handle is gone, across clients");
     tap_ok (fake_dup (b.fake, FILE_B, other, device, &third, other, copy) == 0, "a duplicate can be duplicated");
-    b.fake->next_status = 0x1a;
-    tap_ok (fake_dup (b.fake, FILE_B, other, device, &(uint32_t) {0}, other, copy) == 0x1a && even (&b),
+    b.fake->next_status = NV_ERR_INSUFFICIENT_RESOURCES;
+    tap_ok (fake_dup (b.fake, FILE_B, other, device, &(uint32_t) {0}, other, copy) ==
+                NV_ERR_INSUFFICIENT_RESOURCES && even (&b),
             "a duplicate that the driver refuses holds nothing");
     fake_free (b.fake, FILE_B, other, copy);
     tap_ok (fake_charged (b.fake, 0) == 8 * MIB, "and the third handle holds it");
     fake_close_file (b.fake, FILE_B);
     tap_ok (fake_charged (b.fake, 0) == 0 && even (&b), "until its file is closed");
     tap_ok (fake_dup (b.fake, FILE_A, b.client, b.device, &(uint32_t) {0}, 0xdead, 0xbeef) != 0 && even (&b),
-            "a duplicate of what nobody knows charges nothing");
+            "a duplicate of an unknown object charges nothing");
     tap_ok (fake_close (b.fake), "nothing is left");
 }
 
@@ -35,19 +36,19 @@ static void fabric (void)
 {
     struct bench b = bench (10 * MIB);
     uint32_t handle, fabric = 0, flexible = 0;
-    uint8_t params[48] = {0};
+    NV00F8_ALLOCATION_PARAMETERS params = {0};
 
     take (&b, 6 * MIB, &handle);
-    set64 (params, 8, 6 * MIB);
-    set32 (params, 40, handle);
-    tap_ok (fake_alloc (b.fake, FILE_A, b.client, b.device, &fabric, 0xf8, params, sizeof (params)) == 0 &&
+    params.allocSize = 6 * MIB;
+    params.map.hVidMem = handle;
+    tap_ok (fake_alloc (b.fake, FILE_A, b.client, b.device, &fabric, NV_MEMORY_FABRIC, &params, sizeof (params)) == 0 &&
                 fake_charged (b.fake, 0) == 6 * MIB,
             "fabric memory over a piece of memory is a reference");
     fake_free (b.fake, FILE_A, b.client, handle);
     tap_ok (fake_charged (b.fake, 0) == 6 * MIB && even (&b), "that holds the memory");
-    set32 (params, 40, 0);
-    set64 (params, 8, 512 * MIB);
-    tap_ok (fake_alloc (b.fake, FILE_A, b.client, b.device, &flexible, 0xf8, params, sizeof (params)) == 0 &&
+    params.map.hVidMem = 0;
+    params.allocSize = 512 * MIB;
+    tap_ok (fake_alloc (b.fake, FILE_A, b.client, b.device, &flexible, NV_MEMORY_FABRIC, &params, sizeof (params)) == 0 &&
                 fake_charged (b.fake, 0) == 6 * MIB,
             "fabric memory without one is addresses, however many");
     fake_free (b.fake, FILE_A, b.client, fabric);
@@ -60,40 +61,45 @@ static void fabric (void)
 static void exports (void)
 {
     struct bench b = bench (20 * MIB);
-    static uint8_t many[2128], import[652];
-    uint8_t one[24] = {0}, back[20] = {0};
+    static NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS many;
+    static NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS import;
+    NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS back = {0};
+    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS one = {0};
     uint32_t first, second;
 
     take (&b, 5 * MIB, &first);
     take (&b, 3 * MIB, &second);
-    set32 (one, 12, first);
-    set32 (one, 16, 1001);
-    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d05, one, sizeof (one)) == 0 &&
+    one.object.data.rmObject.hObject = first;
+    one.fd = 1001;
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD, &one,
+                          sizeof (one)) == 0 &&
                 fake_free (b.fake, FILE_A, b.client, first) == 0 && fake_charged (b.fake, 0) == 8 * MIB && even (&b),
             "exported memory stays charged after FREE");
-    set32 (back, 0, 1001);
-    set32 (back, 12, b.device);
-    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d06, back, sizeof (back)) == 0 &&
-            get32 (back, 16) != 0 &&
+    back.fd = 1001;
+    back.object.data.rmObject.hParent = b.device;
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, &back,
+                          sizeof (back)) == 0 &&
+            back.object.data.rmObject.hObject != 0 &&
                 fake_charged (b.fake, 0) == 8 * MIB,
             "an import charges nothing");
     fake_close_file (b.fake, 1001);
     tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b), "but of this tenant's own memory it is a reference");
-    fake_free (b.fake, FILE_A, b.client, get32 (back, 16));
+    fake_free (b.fake, FILE_A, b.client, back.object.data.rmObject.hObject);
     tap_ok (fake_charged (b.fake, 0) == 3 * MIB && even (&b),
             "the charge ends with the export's file and the last handle");
-    memset (many, 0, sizeof (many));
-    set32 (many, 0, 1002);
-    set32 (many, 76, second);
-    many[2124] = 1;
-    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, 0x3d0b, many, sizeof (many)) == 0,
+    many.fd = 1002;
+    many.objects[0] = second;
+    many.numObjects = 1;
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &many,
+                          sizeof (many)) == 0,
             "the list form exports too");
     fake_free (b.fake, FILE_A, b.client, second);
-    set32 (import, 0, 1002);
-    set32 (import, 4, b.device);
-    import[648] = 1;
+    import.fd = 1002;
+    import.hParent = b.device;
+    import.numObjects = 1;
     tap_ok (fake_charged (b.fake, 0) == 3 * MIB &&
-                fake_control (b.fake, FILE_A, b.client, b.client, 0x3d0c, import, sizeof (import)) == 0 &&
+                fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, &import,
+                              sizeof (import)) == 0 &&
                 fake_charged (b.fake, 0) == 3 * MIB && even (&b),
             "and the list form imports");
     fake_close_file (b.fake, FILE_A);
@@ -108,15 +114,15 @@ static void clients (void)
 {
     struct fake *fake = fake_open ("580.159.04", RM_POSTURE_SHIM);
     uint32_t client = fake_client (fake, FILE_A);
-    uint8_t head[56] = {0};
+    nv_ioctl_nvos02_parameters_with_fd head = {0};
     struct rm_totals totals;
 
-    set32 (head, 0, client);
-    set32 (head, 4, client);
-    set32 (head, 8, 0x900);
-    set32 (head, 12, 0x41);
-    fake_call (fake, RM_NODE_GPU, FILE_A, REQUEST (0x27, 56), head, NULL, 0, NULL, 0);
-    fake_call (fake, RM_NODE_CONTROL, FILE_A, REQUEST (0x27, 56), head, NULL, 0, NULL, 0);
+    head.params.hRoot = client;
+    head.params.hObjectParent = client;
+    head.params.hObjectNew = 0x900;
+    head.params.hClass = NV01_ROOT_CLIENT;
+    fake_call (fake, RM_NODE_GPU, FILE_A, ALLOC_MEMORY_REQUEST, &head, NULL, 0, NULL, 0);
+    fake_call (fake, RM_NODE_CONTROL, FILE_A, ALLOC_MEMORY_REQUEST, &head, NULL, 0, NULL, 0);
     rm_totals (fake->rm, &totals);
     tap_ok (totals.clients == 1 && totals.objects == 1, "a client is not made below another one");
     fake_close_file (fake, FILE_A);

@@ -101,11 +101,11 @@ static void older_gpus (void)
     uint8_t params[368] = {0};
 
     tap_ok (rm_groups (fake->rm, 0) == 0, "a group that says no engine does not count");
-    fake_alloc (fake, FILE_A, a.client, channel, &engine, 0xc5c0, params, 16);
+    fake_alloc (fake, FILE_A, a.client, channel, &engine, TURING_COMPUTE_A, params, 16);
     tap_ok (rm_groups (fake->rm, 0) == 1, "until a compute object is made on one of its channels");
-    set32 (params, 128, COMPUTE);
+    ((NV_CHANNEL_ALLOC_PARAMS *) (void *) params)->engineType = COMPUTE;
     channel = 0;
-    fake_alloc (fake, FILE_A, a.client, a.device, &channel, 0xc46f, params, sizeof (params));
+    fake_alloc (fake, FILE_A, a.client, a.device, &channel, TURING_CHANNEL_GPFIFO_A, params, sizeof (params));
     tap_ok (rm_channels (fake->rm, NULL, 0) == 2, "a channel without a group says its engine itself");
     tap_ok (fake_close (fake), "nothing is left");
 }
@@ -138,9 +138,10 @@ static void freezing (void)
             "a client without a subdevice is stopped by another's");
     tap_ok (rm_freeze (fake->rm, 0, false) == 0 && frozen (fake) == 0, "and started");
     fake_find (fake, b.client, b.channel)->class = 0;
-    tap_ok (rm_freeze (fake->rm, 0, true) == 0x33 && frozen (fake) >= 133 && most_stops (fake) == 1,
+    tap_ok (rm_freeze (fake->rm, 0, true) == NV_ERR_INVALID_OBJECT_HANDLE &&
+                frozen (fake) >= 133 && most_stops (fake) == 1,
             "where one client's channel is gone, the other clients' are stopped all the same, and once");
-    fake_find (fake, b.client, b.channel)->class = 0xc86f;
+    fake_find (fake, b.client, b.channel)->class = HOPPER_CHANNEL_GPFIFO_A;
     rm_freeze (fake->rm, 0, false);
     tap_ok (frozen (fake) == 0, "and all are started");
     tap_ok (fake_close (fake), "nothing is left");
@@ -154,59 +155,66 @@ static void shim_slices (void)
     unsigned before = fake->changed[0];
     uint32_t copy;
 
-    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && slice_of (fake, a.client, a.group) == 2048 &&
+    tap_ok (slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value) == 0 &&
+                slice_of (fake, a.client, a.group) == 2048 &&
                 fake->changed[0] == before + 1,
             "a share without a timeslice leaves the owner's, and the host hears of a group's first");
-    slice (fake, &a, a.group, 0xa06c0103, &value);
+    slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value);
     tap_ok (fake->changed[0] == before + 1, "but not of its second");
     fake->slice[0] = 777;
     value = 4096;
-    slice (fake, &a, a.group, 0xa06c0103, &value);
+    slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value);
     tap_ok (slice_of (fake, a.client, a.group) == 777 && value == 4096,
             "the share's timeslice takes the place of the owner's, whose struct says what it said");
     value = 0;
-    slice (fake, &a, a.group, 0xa06c0104, &value);
-    tap_ok (value == 4096, "and who asks is told its own");
-    fake->next_status = 0x1f;
+    slice (fake, &a, a.group, NVA06C_CTRL_CMD_GET_TIMESLICE, &value);
+    tap_ok (value == 4096, "and a query answers the owner's");
+    fake->next_status = NV_ERR_INVALID_ARGUMENT;
     value = 9999;
-    slice (fake, &a, a.group, 0xa06c0103, &value);
-    tap_ok (value == 9999 && slice (fake, &a, a.group, 0xa06c0104, &value) == 0 && value == 4096,
+    slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value);
+    tap_ok (value == 9999 && slice (fake, &a, a.group, NVA06C_CTRL_CMD_GET_TIMESLICE, &value) == 0 && value == 4096,
             "a timeslice that the driver refuses is not remembered");
     copy = fake_group (fake, FILE_A, a.client, a.device, COPY);
     value = 1234;
-    slice (fake, &a, copy, 0xa06c0103, &value);
-    tap_ok (slice_of (fake, a.client, copy) == 1234 && fake->verdict == RM_PASS, "groups of copy engines are let be");
+    slice (fake, &a, copy, NVA06C_CTRL_CMD_SET_TIMESLICE, &value);
+    tap_ok (slice_of (fake, a.client, copy) == 1234 && fake->decision == RM_PASS, "groups of copy engines are let be");
     tap_ok (rm_set_timeslice (fake->rm, 0, 321) == 0 && slice_of (fake, a.client, a.group) == 321 &&
                 slice_of (fake, a.client, copy) == 1234,
             "rm_set_timeslice writes to every compute group and to no other");
-    tap_ok (fake_control (fake, FILE_A, a.client, a.subdevice, 0x2080110b, (uint8_t[536]) {0}, 536) == 0 &&
-                fake->verdict == RM_PASS,
+    tap_ok (fake_control (fake, FILE_A, a.client, a.subdevice, NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS,
+                          (uint8_t[536]) {0}, 536) == 0 &&
+                fake->decision == RM_PASS,
             "the shim lets a tenant schedule for itself");
     tap_ok (fake_close (fake), "nothing is left");
 }
 
 static void guard_slices (void)
 {
-    static const uint32_t own[] = {0x2080110b, 0x20801115, 0x0080170f, 0xa06c0107, 0xa06c0110, 0xa06f0109};
+    static const uint32_t own[] = {
+        NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, NV2080_CTRL_CMD_FIFO_RUNLIST_SET_SCHED_POLICY,
+        NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES, NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL,
+        NVA06C_CTRL_CMD_MAKE_REALTIME, NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL,
+    };
     struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
     struct tenant a = tenant (fake, FILE_A, 0, 2);
     static uint8_t params[1024];
     uint64_t value = 2048;
     unsigned answered = 0;
 
-    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->verdict == RM_PERFORM &&
+    tap_ok (slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value) == 0 && fake->decision == RM_PERFORM &&
                 slice_of (fake, a.client, a.group) == 2048,
             "guard: without a timeslice in the share the owner's is performed");
     fake->slice[0] = 555;
     value = 65000;
-    tap_ok (slice (fake, &a, a.group, 0xa06c0103, &value) == 0 && fake->verdict == RM_ANSWERED &&
+    tap_ok (slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value) == 0 && fake->decision == RM_ANSWERED &&
                 slice_of (fake, a.client, a.group) == 555 && fake->notes[RM_SCHEDULING_CONTROL] == 1,
             "guard: with one the owner is answered, and the share's is set by rm itself");
     value = 0;
-    tap_ok (slice (fake, &a, a.group, 0xa06c0104, &value) == 0 && value == 65000, "guard: who asks is told its own");
+    tap_ok (slice (fake, &a, a.group, NVA06C_CTRL_CMD_GET_TIMESLICE, &value) == 0 && value == 65000,
+            "guard: a query answers the owner's");
     for (size_t i = 0; i < sizeof (own) / sizeof (own[0]); i++)
         answered += fake_control (fake, FILE_A, a.client, a.subdevice, own[i], params, sizeof (params)) == 0 &&
-                    fake->verdict == RM_ANSWERED;
+                    fake->decision == RM_ANSWERED;
     tap_ok (answered == 6 && fake->notes[RM_SCHEDULING_CONTROL] == 7 && fake->disable_calls == 0,
             "guard: a tenant's own scheduling is answered, not performed, and counted");
     tap_ok (fake_close (fake), "nothing is left");

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a container's entry may come after its listener: a hook of the engine's own may be slow.
 ENTRY_SECONDS = 3.0
+#: What connecting to a monitor that is gone gives.
+_GONE = (errno.ENOENT, errno.ECONNREFUSED, errno.EPIPE, errno.ECONNRESET)
 #: Of a container at a time (MONITOR_LISTENERS of native/supervisor/monitor.h).
 LISTENERS = 64
 
@@ -219,8 +221,19 @@ class Tenants:
         for record in records:
             try:
                 self._added(Tenant(record, limits_file.decode(self._supervisors.adopt(record.number))))
-            except (NvcError, OSError, ValueError) as error:
-                self._lost(record, str(error))
+            except OSError as error:
+                if error.errno in _GONE:
+                    self._lost(record, str(error))
+                else:
+                    self._left_alone(record, str(error))
+            except (NvcError, ValueError) as error:
+                self._left_alone(record, str(error))
+
+    def _left_alone(self, record: TenantRecord, why: str) -> None:
+        """Its supervisor goes on by itself: of another version, most likely."""
+        name = record.container or record.key
+        hint = "it is guarded, and cannot be changed or seen by this agent: start the container again"
+        self._journal.write("warning", message=f"container {name}: its supervisor is not understood: {why}", hint=hint)
 
     def _lost(self, record: TenantRecord, why: str) -> None:
         """Neither monitor nor supervisor is left: a container that still runs must not run on unguarded."""

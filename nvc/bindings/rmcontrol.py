@@ -1,7 +1,7 @@
 """Controls of NVIDIA's resource manager on a copied descriptor of another process.
 
 Numbers and layouts: open-gpu-kernel-modules nvos.h (NVOS54_PARAMETERS), ctrl2080fifo.h (FIFO_DISABLE_CHANNELS),
-ctrla06c/ctrla06cgpfifo.h (SET_TIMESLICE).
+ctrla06c/ctrla06cgpfifo.h (SET_TIMESLICE). tests/contract/test_nv_numbers.py compares them with native/rm's headers.
 """
 
 from __future__ import annotations

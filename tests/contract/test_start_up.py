@@ -41,7 +41,9 @@ COLD = (
     "nvc.cli.share",
     "nvc.cli.sim",
     "nvc.cli.top",
+    "nvc.guard.pages",
     "nvc.guard.protocol",
+    "nvc.guard.supervisors",
     "nvc.prefork",
     "nvc.__main__",
 )

@@ -117,7 +117,7 @@ def test_the_agents_unit_takes_nothing_that_the_agent_needs() -> None:
     assert {} == {what: said & set(names) for what, names in HINDERED_BY.items() if said & set(names)}
     # What outlives it: the keeper in its group, the descriptors in the store. And systemd usually stops a service of
     # which the kernel ended one process for memory.
-    for line in ("KillMode=process", "FileDescriptorStoreMax=8192", "Restart=always", "OOMPolicy=continue"):
+    for line in ("KillMode=process", "Restart=always", "OOMPolicy=continue"):
         assert f"\n{line}\n" in unit, line
     assert "\nOOMScoreAdjust=-" in unit
 

@@ -16,14 +16,15 @@ from nvc.sim.description import load
 from nvc.sim.machine_text import machine_text
 from tests.support import fuse
 from tests.support.native import build
+from tests.support.nv_numbers import NUMBERS
 
 fuse.needed()
 
 _libc = ctypes.CDLL(None, use_errno=True)
 RMCALL_SOURCE = Path(__file__).with_name("rmcall.c")
 DEVICE, SUBDEVICE = 0x5C000001, 0x5C000002
-VIDEO_MEMORY = 0x40
-ALLOC, CONTROL, FREE = 0x2B, 0x2A, 0x29
+VIDEO_MEMORY = NUMBERS["NV01_MEMORY_LOCAL_USER"]
+ALLOC, CONTROL, FREE = (NUMBERS[f"NV_ESC_RM_{name}"] for name in ("ALLOC", "CONTROL", "FREE"))
 READ_WRITE = 3
 
 
@@ -52,8 +53,8 @@ class Client:
         self.file = os.open(place / "nvidiactl", os.O_RDWR | os.O_CLOEXEC) if file < 0 else file
         self.handle = 0
         self.handle = self.allocate(0, 0, 0, b"")[1]
-        self.allocate(self.handle, DEVICE, 0x80, bytes(56))
-        self.allocate(DEVICE, SUBDEVICE, 0x2080, bytes(4))
+        self.allocate(self.handle, DEVICE, NUMBERS["NV01_DEVICE_0"], bytes(56))
+        self.allocate(DEVICE, SUBDEVICE, NUMBERS["NV20_SUBDEVICE_0"], bytes(4))
 
     def allocate(self, parent: int, handle: int, number: int, params: bytes, **form: object) -> tuple[int, int, bytes]:
         """Status, handle and parameters as they came back."""

@@ -1,0 +1,246 @@
+/*
+ * Params of classes and controls, which the structs of nvos.h point at, under NVIDIA's names. The header of the open kernel
+ * modules that a struct is from stands above it. Where only a beginning is the same in every branch from 535 to 595, the struct
+ * ends there, and a comment says so; sizes in all are in the tables (abi_535.c, abi_branches.c).
+ */
+#ifndef NVC_RM_NV_PARAMS_H
+#define NVC_RM_NV_PARAMS_H
+
+#include "nvos.h"
+
+/* --- classes ----------------------------------------------------------------------------------------------------- */
+
+/* nvos.h: NV01_MEMORY_SYSTEM, NV01_MEMORY_LOCAL_USER, NV50_MEMORY_VIRTUAL. From 545 on numaNode follows. */
+typedef struct NV_PACKED {
+    uint32_t owner, type, flags, width, height;
+    int32_t pitch;
+    uint32_t attr, attr2, format, comprCovg, zcullCovg, pad44;
+    uint64_t rangeLo, rangeHi, size, alignment, offset, limit;
+    NvP64 address;
+    uint32_t ctagOffset;
+    NvHandle hVASpace;
+    uint32_t internalflags, tag;
+} NV_MEMORY_ALLOCATION_PARAMS;
+NV_SIZE (NV_MEMORY_ALLOCATION_PARAMS, 120);
+NV_AT (NV_MEMORY_ALLOCATION_PARAMS, flags, 8);
+NV_AT (NV_MEMORY_ALLOCATION_PARAMS, attr, 24);
+NV_AT (NV_MEMORY_ALLOCATION_PARAMS, size, 64);
+NV_AT (NV_MEMORY_ALLOCATION_PARAMS, address, 96);
+
+/* class/cl0080.h, class/cl2080.h. deviceId: the driver's device instance. */
+typedef struct NV_PACKED {
+    uint32_t deviceId;
+    NvHandle hClientShare, hTargetClient, hTargetDevice;
+    uint32_t flags, pad20;
+    uint64_t vaSpaceSize, vaStartInternal, vaLimitInternal;
+    uint32_t vaMode, pad52;
+} NV0080_ALLOC_PARAMETERS;
+NV_SIZE (NV0080_ALLOC_PARAMETERS, 56);
+NV_AT (NV0080_ALLOC_PARAMETERS, deviceId, 0);
+
+typedef struct NV_PACKED {
+    uint32_t subDeviceId;
+} NV2080_ALLOC_PARAMETERS;
+NV_SIZE (NV2080_ALLOC_PARAMETERS, 4);
+
+/* class/cl00f8.h: NV_MEMORY_FABRIC */
+typedef struct NV_PACKED {
+    uint64_t alignment, allocSize, pageSize;
+    uint32_t allocFlags, pad28;
+    struct NV_PACKED {
+        uint64_t offset;
+        NvHandle hVidMem;
+        uint32_t flags;
+    } map;
+} NV00F8_ALLOCATION_PARAMETERS;
+NV_SIZE (NV00F8_ALLOCATION_PARAMETERS, 48);
+NV_AT (NV00F8_ALLOCATION_PARAMETERS, allocSize, 8);
+NV_AT (NV00F8_ALLOCATION_PARAMETERS, map.hVidMem, 40);
+
+/* nvos.h: KEPLER_CHANNEL_GROUP_A */
+typedef struct NV_PACKED {
+    NvHandle hObjectError, hObjectEccError, hVASpace;
+    uint32_t engineType;
+    uint8_t bIsCallingContextVgpuPlugin, pad17[3];
+} NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS;
+NV_SIZE (NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS, 20);
+NV_AT (NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS, engineType, 12);
+
+/* alloc/alloc_channel.h: *_CHANNEL_GPFIFO_*. The beginning: in all it is 360 bytes, from 570 on 368. */
+typedef struct NV_PACKED {
+    NvHandle hObjectError, hObjectBuffer;
+    uint64_t gpFifoOffset;
+    uint32_t gpFifoEntries, flags;
+    NvHandle hContextShare, hVASpace, hUserdMemory[8];
+    uint64_t userdOffset[8];
+    uint32_t engineType;
+} NV_CHANNEL_ALLOC_PARAMS;
+NV_AT (NV_CHANNEL_ALLOC_PARAMS, engineType, 128);
+
+/* --- controls ---------------------------------------------------------------------------------------------------- */
+
+/* ctrl/ctrl0000/ctrl0000unix.h */
+typedef struct NV_PACKED {
+    uint32_t type;
+    union NV_PACKED {
+        struct NV_PACKED {
+            NvHandle hDevice, hParent, hObject;
+        } rmObject;
+    } data;
+} NV0000_CTRL_OS_UNIX_EXPORT_OBJECT;
+NV_SIZE (NV0000_CTRL_OS_UNIX_EXPORT_OBJECT, 16);
+
+typedef struct NV_PACKED {
+    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT object;
+    int32_t fd;
+    uint32_t flags;
+} NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS;
+NV_SIZE (NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS, 24);
+NV_AT (NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS, object.data.rmObject.hObject, 12);
+NV_AT (NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS, fd, 16);
+
+typedef struct NV_PACKED {
+    int32_t fd;
+    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT object;
+} NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS;
+NV_SIZE (NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, 20);
+NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, object.data.rmObject.hParent, 12);
+NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, object.data.rmObject.hObject, 16);
+
+typedef struct NV_PACKED {
+    NvHandle hDevice;
+    uint16_t maxObjects;
+    uint8_t metadata[64], pad70[2];
+    int32_t fd;
+} NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS;
+NV_SIZE (NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS, 76);
+NV_AT (NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS, fd, 72);
+
+typedef struct NV_PACKED {
+    int32_t fd;
+    NvHandle hDevice;
+    uint16_t maxObjects;
+    uint8_t metadata[64], pad74[2];
+    NvHandle objects[512];
+    uint16_t numObjects, index;
+} NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS;
+NV_SIZE (NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, 2128);
+NV_AT (NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, objects, 76);
+NV_AT (NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, numObjects, 2124);
+NV_AT (NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, index, 2126);
+
+typedef struct NV_PACKED {
+    int32_t fd;
+    NvHandle hParent, objects[128];
+    uint8_t objectTypes[128];
+    uint16_t numObjects, index;
+} NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS;
+NV_SIZE (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, 652);
+NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, hParent, 4);
+NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, objects, 8);
+NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, numObjects, 648);
+NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, index, 650);
+
+/* ctrl/ctrl2080/ctrl2080fb.h: an entry; FB_GET_INFO, whose entries lie elsewhere, and FB_GET_INFO_V2, whose room for
+ * them grows from branch to branch */
+typedef struct NV_PACKED {
+    uint32_t index, data;
+} NV2080_CTRL_FB_INFO;
+NV_SIZE (NV2080_CTRL_FB_INFO, 8);
+
+typedef struct NV_PACKED {
+    uint32_t fbInfoListSize, pad4;
+    NvP64 fbInfoList;
+} NV2080_CTRL_FB_GET_INFO_PARAMS;
+NV_SIZE (NV2080_CTRL_FB_GET_INFO_PARAMS, 16);
+NV_AT (NV2080_CTRL_FB_GET_INFO_PARAMS, fbInfoList, 8);
+
+typedef struct NV_PACKED {
+    uint32_t fbInfoListSize;
+    NV2080_CTRL_FB_INFO fbInfoList[];
+} NV2080_CTRL_FB_GET_INFO_V2_PARAMS;
+NV_AT (NV2080_CTRL_FB_GET_INFO_V2_PARAMS, fbInfoList, 4);
+
+/* ctrl/ctrl2080/ctrl2080gpu.h */
+typedef struct NV_PACKED {
+    uint32_t index, flags, length;
+    uint8_t data[256];
+} NV2080_CTRL_GPU_GET_GID_INFO_PARAMS;
+NV_SIZE (NV2080_CTRL_GPU_GET_GID_INFO_PARAMS, 268);
+NV_AT (NV2080_CTRL_GPU_GET_GID_INFO_PARAMS, flags, 4);
+NV_AT (NV2080_CTRL_GPU_GET_GID_INFO_PARAMS, length, 8);
+NV_AT (NV2080_CTRL_GPU_GET_GID_INFO_PARAMS, data, 12);
+
+typedef struct NV_PACKED {
+    uint32_t idType, id, pidTblCount, pidTbl[950];
+} NV2080_CTRL_GPU_GET_PIDS_PARAMS;
+NV_SIZE (NV2080_CTRL_GPU_GET_PIDS_PARAMS, 3812);
+NV_AT (NV2080_CTRL_GPU_GET_PIDS_PARAMS, pidTblCount, 8);
+NV_AT (NV2080_CTRL_GPU_GET_PIDS_PARAMS, pidTbl, 12);
+
+/* Bytes. */
+typedef struct NV_PACKED {
+    uint64_t memPrivate, memSharedOwned, memSharedDuped;
+    uint64_t protectedMemPrivate, protectedMemSharedOwned, protectedMemSharedDuped;
+} NV2080_CTRL_GPU_PID_INFO_VIDEO_MEMORY_USAGE_DATA;
+NV_SIZE (NV2080_CTRL_GPU_PID_INFO_VIDEO_MEMORY_USAGE_DATA, 48);
+
+typedef struct NV_PACKED {
+    uint32_t computeInstanceId, gpuInstanceId;
+} NV2080_CTRL_SMC_SUBSCRIPTION_INFO;
+
+typedef struct NV_PACKED {
+    uint32_t pid, index, result, pad12;
+    union NV_PACKED {
+        NV2080_CTRL_GPU_PID_INFO_VIDEO_MEMORY_USAGE_DATA vidMemUsage;
+    } data;
+    NV2080_CTRL_SMC_SUBSCRIPTION_INFO smcSubscription;
+} NV2080_CTRL_GPU_PID_INFO;
+NV_SIZE (NV2080_CTRL_GPU_PID_INFO, 72);
+NV_AT (NV2080_CTRL_GPU_PID_INFO, data, 16);
+NV_AT (NV2080_CTRL_GPU_PID_INFO, smcSubscription, 64);
+
+typedef struct NV_PACKED {
+    uint32_t pidInfoListCount, pad4;
+    NV2080_CTRL_GPU_PID_INFO pidInfoList[200];
+} NV2080_CTRL_GPU_GET_PID_INFO_PARAMS;
+NV_SIZE (NV2080_CTRL_GPU_GET_PID_INFO_PARAMS, 14408);
+NV_AT (NV2080_CTRL_GPU_GET_PID_INFO_PARAMS, pidInfoList, 8);
+
+/* ctrl/ctrl2080/ctrl2080fifo.h */
+typedef struct NV_PACKED {
+    uint8_t bDisable, pad1[3];
+    uint32_t numChannels;
+    uint8_t bOnlyDisableScheduling, bRewindGpPut, pad10[6];
+    NvP64 pRunlistPreemptEvent;
+    NvHandle hClientList[64], hChannelList[64];
+} NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS;
+NV_SIZE (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, 536);
+NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, numChannels, 4);
+NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, pRunlistPreemptEvent, 16);
+NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hClientList, 24);
+NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hChannelList, 280);
+
+/* ctrl/ctrl503c.h */
+typedef struct NV_PACKED {
+    NvHandle hVASpace;
+    uint32_t pad4;
+    uint64_t vaSpaceToken;
+} NV503C_CTRL_REGISTER_VA_SPACE_PARAMS;
+NV_SIZE (NV503C_CTRL_REGISTER_VA_SPACE_PARAMS, 16);
+
+typedef struct NV_PACKED {
+    NvHandle hMemory;
+    uint32_t pad4;
+    uint64_t address, size, offset;
+} NV503C_CTRL_REGISTER_VIDMEM_PARAMS;
+NV_SIZE (NV503C_CTRL_REGISTER_VIDMEM_PARAMS, 32);
+NV_AT (NV503C_CTRL_REGISTER_VIDMEM_PARAMS, address, 8);
+
+/* ctrl/ctrla06c.h. Microseconds. */
+typedef struct NV_PACKED {
+    uint64_t timesliceUs;
+} NVA06C_CTRL_TIMESLICE_PARAMS;
+NV_SIZE (NVA06C_CTRL_TIMESLICE_PARAMS, 8);
+
+#endif
