@@ -1,4 +1,4 @@
-"""The acceptor of an agent's directory, which outlives the agent where a unit has its socket."""
+"""Monitors of an agent's directory, and its acceptor, which outlives the agent where a unit has its socket."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ def end_acceptor(directory: str | Path) -> None:
         return not pid
 
     assert leftovers.until(has_ended, seconds=20)
+
+
+def processes(program: str, directory: str) -> list[int]:
+    """Pids of a program's processes that serve this directory."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdigit() else []
+        except OSError:
+            continue
+        if words and os.path.basename(words[0]) == program.encode() and directory.encode() in words:
+            found.append(int(name))
+    return found
 
 
 def _files(pid: int) -> list[str]:

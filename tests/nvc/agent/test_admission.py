@@ -30,8 +30,7 @@ from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import StoredShare
 from tests.support import leftovers, registered
-from tests.support.acceptors import acceptor, end_acceptor
-from tests.support.agentbed import processes
+from tests.support.acceptors import acceptor, end_acceptor, processes
 from tests.support.guarded import build_launcher
 from tests.support.native import build
 from tests.support.service_manager import Manager
