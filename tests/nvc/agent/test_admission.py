@@ -74,10 +74,10 @@ class Contained:
         )
         self.pid = self.process.pid
 
-    def enter(self, shares: Path) -> None:
+    def enter(self, shares: Path, key: str = KEY) -> None:
         """What a container's hook does."""
-        record = StoredShare(KEY, KEY, self.pid, store.start_time(self.pid))
-        store.create(record, Limits((GPU,), (), "580.105.08", KEY), b"", directory=str(shares))
+        record = StoredShare(key, key, self.pid, store.start_time(self.pid))
+        store.create(record, Limits((GPU,), (), "580.105.08", key), b"", directory=str(shares))
 
     def say(self) -> None:
         assert self.process.stdin is not None
@@ -223,6 +223,30 @@ def test_a_listener_that_comes_without_an_agent_waits_for_one(
     assert tenant.answer(0.5) == ""
     manager.start(*words(directory))
     assert tenant.answer() == "mapped\n", manager.log.read_text()
+
+
+def test_a_supervisor_that_hangs_delays_no_other_container(
+    tmp_path: Path, directory: Path, manager: Manager, contained: Callable[..., Contained]
+) -> None:
+    manager.start(*words(directory))
+    for key in (KEY, "c2"):
+        registered.ask(directory / "control", key)
+    tenant = contained()
+    tenant.enter(tmp_path / "share")
+    assert tenant.maps(), manager.log.read_text()
+    hung = supervisor(manager)
+    os.kill(hung, signal.SIGSTOP)
+    try:
+        contained(tenant.pid, "running")
+        begin = time.monotonic()
+        other = contained(id="c2")
+        other.enter(tmp_path / "share", "c2")
+        assert other.maps(), manager.log.read_text()
+        assert len(tenants(directory)) == 2
+        took = time.monotonic() - begin
+    finally:
+        os.kill(hung, signal.SIGCONT)
+    assert took < 2
 
 
 def test_a_container_without_a_share_is_ended_with_the_reason(

@@ -380,6 +380,36 @@ def asked_by_another(path: str) -> bytes:
         os.close(place)
 
 
+def test_a_monitor_ends_its_container_when_it_is_told_to(
+    devices: str, directory: str, first: subprocess.Popen[bytes]
+) -> None:
+    container = of_container(first)
+    pids = start(devices, directory, 1, (container[0], start_time(container[0])))
+    with connect(f"{directory}/tenants/1/monitor") as connected:
+        connected.send(HEAD.pack(supervisors.END, 0))
+        assert connected.recv(100) == HEAD.pack(supervisors.REPLY, 0)
+    assert all(map(has_ended, container)), "when it has answered"
+    assert not any(map(has_ended, pids))
+
+
+def test_an_answer_that_comes_late_is_not_that_of_the_next_request(alone: Supervisors) -> None:
+    alone.add(1, SHARE, 1)
+    _, supervisor = alone.pids(1)
+    listener, other = os.pipe()
+    os.kill(supervisor, signal.SIGSTOP)
+    with pytest.raises(OSError) as raised:
+        alone.listen(1, listener)
+    assert raised.value.errno == errno.ETIMEDOUT
+    os.kill(supervisor, signal.SIGCONT)
+    assert leftovers.until(lambda: alone.status(1).listeners == 1, seconds=20)
+    with pytest.raises(OSError) as raised:
+        alone.attach(1, listener, (1, 2), [])
+    assert raised.value.errno == errno.EINVAL, "it is guarded, not attached"
+    alone.refresh(1)
+    for number in (listener, other):
+        os.close(number)
+
+
 def test_attached_processes_run_on_without_their_supervisor(alone: Supervisors) -> None:
     with subprocess.Popen(["sleep", "300"]) as process:
         pinned = os.pidfd_open(process.pid)
