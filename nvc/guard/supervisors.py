@@ -168,7 +168,9 @@ class Supervisors:
         process = None
         descriptor = self._plan_file(place)
         plan = Plan(descriptor, limits)
-        reading = [_readable(descriptor), _readable(self._contention)]
+        # For reading: a supervisor handles what hostile containers say.
+        given = descriptor, self._contention
+        reading = [os.open(f"/proc/self/fd/{one}", os.O_RDONLY | os.O_CLOEXEC) for one in given]
         try:
             if connection is None:
                 connection, process = self._spawn()
@@ -366,8 +368,7 @@ class Supervisors:
         if not self._directory:
             return os.memfd_create("nvc-contention", os.MFD_CLOEXEC)
         path = f"{self._directory}/contention"
-        try:
-            # Supervisors of an agent before this one have it open.
+        try:  # supervisors of an agent before this one have it open
             made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             os.posix_fallocate(made, 0, CONTENTION.size)  # what is written later needs no room
         except OSError as error:
@@ -384,11 +385,6 @@ class Supervisors:
                 start_new_session=True,
             )
         return Connection(own), process
-
-
-def _readable(descriptor: int) -> int:
-    """The same file for reading: a supervisor handles what hostile containers say."""
-    return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def connect(path: str) -> socket.socket:

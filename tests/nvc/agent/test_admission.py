@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import select
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -25,22 +22,13 @@ from nvc.base.errors import NvcError
 from nvc.guard import supervisors
 from nvc.guard.protocol import Client
 from nvc.guard.supervisors import ADMISSION, ADMIT, HEAD, Connection, connect
-from nvc.share import store
-from nvc.share.limits import Limits
-from nvc.share.model import ResolvedGpu
-from nvc.share.store import StoredShare
 from tests.support import leftovers, registered
 from tests.support.acceptors import acceptor, end_acceptor, processes
-from tests.support.guarded import build_launcher
+from tests.support.contained import KEY, Contained
 from tests.support.native import build
 from tests.support.service_manager import Manager
 
 pytestmark = pytest.mark.root
-
-KEY = "c1"
-GPU = ResolvedGpu("GPU-11111111-2222-3333-4444-555555555555", 0, 1 << 30)
-#: Maps a file shared, not from its beginning, which is announced, for every line that it reads.
-PROGRAM = Path(__file__).parent / "programs/map_on_request.py"
 
 
 @pytest.fixture
@@ -52,51 +40,6 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     yield made
     end_acceptor(made)
     assert leftovers.until(lambda: not processes("nvc-monitor", str(made)), seconds=20), "a monitor is left"
-
-
-class Contained:
-    """A process with a listener, which it gives to DIRECTORY/listen as a runtime does, and then maps on request."""
-
-    def __init__(self, place: Path, first: int = 0, status: str = "creating", **changes: object) -> None:
-        launcher = place / "filtered"
-        if not launcher.exists():
-            build_launcher(place)
-            (place / "mapped").write_bytes(bytes(8192))
-        state = {"id": KEY, "status": status, "pid": first, "bundle": "/", **changes}
-        message = place / f"message{len(list(place.glob('message*')))}"
-        message.write_text(json.dumps({"fds": ["seccompFd"], "pid": "@", "state": state}).replace('"@"', "PID"))
-        words = [launcher, place / "agent/listen", place / "filter", message]
-        self.process = subprocess.Popen(
-            [*words, "/usr/bin/python3", PROGRAM, place / "mapped"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.pid = self.process.pid
-
-    def enter(self, shares: Path, key: str = KEY) -> None:
-        """What a container's hook does."""
-        record = StoredShare(key, key, self.pid, store.start_time(self.pid))
-        store.create(record, Limits((GPU,), (), "580.105.08", key), b"", directory=str(shares))
-
-    def say(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def answer(self, seconds: float = 30) -> str:
-        """Its next line; "" when none comes."""
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
-        return self.process.stdout.readline() if ready else ""
-
-    def maps(self) -> bool:
-        self.say()
-        return self.answer() == "mapped\n"
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=20)
 
 
 @pytest.fixture
@@ -264,126 +207,7 @@ def test_a_container_without_a_share_is_ended_with_the_reason(
     assert leftovers.until(lambda: processes("nvc-monitor", str(directory)) == [acceptor(directory)[0]], seconds=20)
 
 
-# The acceptor alone.
-
-
-class Alone:
-    """An acceptor without an agent. A context manager."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.socket = bind(str(directory / "listen"))
-        self.log = directory.parent / "acceptor.log"
-        programs = [build("nvc-monitor") / "nvc-monitor", str(self.socket.fileno()), directory]
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(
-                [*programs, build("nvc-supervisor") / "nvc-supervisor"], pass_fds=[self.socket.fileno()], stderr=log
-            )
-        assert leftovers.until(lambda: acceptor(directory)[0] == self.process.pid, seconds=20)
-
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
-
-    def files(self) -> int:
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
-
-    def close(self) -> None:
-        """End every acceptor, those too that wait for an agent."""
-        for pid in processes("nvc-monitor", str(self.directory)):
-            os.kill(pid, signal.SIGKILL)
-        self.process.wait(20)
-        self.socket.close()
-
-
-@pytest.fixture
-def alone(directory: Path) -> Iterator[Alone]:
-    made = Alone(directory)
-    yield made
-    made.close()
-
-
 MESSAGE = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": {"id": KEY, "status": "creating", "pid": 7}}).encode()
-
-
-@pytest.mark.parametrize(
-    ("data", "descriptors", "said"),
-    [
-        (b"", 0, ""),
-        (b"{", 0, "its message ends and is not JSON"),
-        (b"x", 0, "its message is not JSON"),
-        (b'{"a":"' + b"x" * (2 << 20), 1, "longer than 1 MiB"),
-        (MESSAGE, 0, "no seccomp listener"),
-        (MESSAGE, 3, "no seccomp listener"),
-        (MESSAGE, 17, "too many descriptors"),
-    ],
-    ids=["nothing", "half", "no JSON", "huge", "no descriptor", "other descriptors", "many descriptors"],
-)
-def test_what_is_no_listener_is_refused_and_nothing_stays_open(
-    alone: Alone, data: bytes, descriptors: int, said: str
-) -> None:
-    before = alone.files()
-    for number in range(2):
-        with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            client.connect(str(alone.directory / "listen"))
-            if data:
-                sent = socket.send_fds(client, [data[:4096]], [0] * descriptors)
-                client.sendall(data[sent:])
-            client.shutdown(socket.SHUT_WR)
-            assert client.recv(1) == b""
-        if said:
-            assert leftovers.until(lambda: len(alone.events()) > number, seconds=20)  # noqa: B023
-    assert len(alone.events()) == (2 if said else 0)
-    assert all(said in one["message"] and one["event"] == "refused" for one in alone.events())
-    assert alone.files() == before
-    assert acceptor(alone.directory)[0] == alone.process.pid, "the same goes on"
-
-
-def test_a_message_that_does_not_end_is_refused_in_time(alone: Alone) -> None:
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(alone.directory / "listen"))
-        client.sendall(b"{")
-        client.settimeout(20)
-        assert client.recv(1) == b""
-    assert leftovers.until(lambda: bool(alone.events()), seconds=20)
-    assert "no whole message came within 5 s" in alone.events()[0]["message"]
-
-
-def test_only_root_may_send_a_listener(alone: Alone) -> None:
-    (alone.directory / "listen").chmod(0o666)
-    script = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('listen'); s.sendall(b'{}'); s.recv(1)"
-    place = os.open(alone.directory, os.O_PATH)
-    words = ["/usr/bin/python3", "-IS", "-c", f"try: exec({script!r})\nexcept OSError: pass"]
-    subprocess.run(words, preexec_fn=lambda: os.fchdir(place), user=65534, check=True, timeout=20)
-    os.close(place)
-    assert leftovers.until(lambda: bool(alone.events()), seconds=20)
-    assert alone.events()[0]["message"] == "its user is not root"
-
-
-def test_a_listener_in_hand_keeps_no_other_waiting(alone: Alone, contained: Callable[..., Contained]) -> None:
-    one, other = contained(), contained()
-    assert leftovers.until(lambda: len(processes("nvc-monitor", str(alone.directory))) == 3, seconds=20)
-    assert leftovers.until(lambda: acceptor(alone.directory)[0] not in (0, alone.process.pid), seconds=20)
-    assert (one.process.poll(), other.process.poll()) == (None, None)
-
-
-def test_a_listener_whose_processes_ended_is_not_held(alone: Alone, contained: Callable[..., Contained]) -> None:
-    one = contained()
-    assert leftovers.until(lambda: len(processes("nvc-monitor", str(alone.directory))) == 2, seconds=20)
-    one.end()
-    assert leftovers.until(lambda: alone.process.poll() is not None, seconds=5)
-    assert (alone.process.returncode, alone.events()) == (0, [])
-
-
-def test_what_waits_at_a_socket_that_goes_is_ended(alone: Alone, contained: Callable[..., Contained]) -> None:
-    alone.process.send_signal(signal.SIGSTOP)
-    waiting = contained()
-    assert leftovers.until(lambda: select.select([alone.socket], [], [], 0)[0] != [], seconds=20)
-    alone.process.send_signal(signal.SIGTERM)
-    alone.process.send_signal(signal.SIGCONT)
-    assert waiting.process.wait(20) == -signal.SIGKILL
-    assert alone.process.wait(20) == 0
-    assert alone.events()[0]["message"] == "the agent was stopped"
-    assert processes("nvc-monitor", str(alone.directory)) == []
 
 
 # The agent's side.
