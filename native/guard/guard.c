@@ -40,6 +40,8 @@ struct guard *guard_create (const char *device_directory)
 
 void guard_set_contention (struct guard *guard, int file) { guard->contention = file; }
 
+bool guard_drop_rights (void) { return tenant_drop_rights (); }
+
 struct truth *guard_truth (struct guard *guard)
 {
     if (!guard->has_truth)

@@ -16,6 +16,7 @@
 
 #include "shim/share.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define GUARD_REASONS 32 /* enum rm_reason */
@@ -60,6 +61,9 @@ struct guard_process {
     uint64_t memory[SHARE_MAX_GPUS];
 };
 
+/* For good, of the calling thread and those that it starts: no capability but CAP_SYS_PTRACE, CAP_KILL and CAP_DAC_READ_SEARCH, and
+ * CAP_PERFMON and CAP_IPC_LOCK while they are used. false: it could not. */
+bool guard_drop_rights (void);
 /* device_directory: where the driver's nodes are ("/dev"). NULL on failure, with errno. */
 struct guard *guard_create (const char *device_directory);
 /* 1 when the guard has a client of the driver of its own; without one, memory of dead processes is refunded at once. */

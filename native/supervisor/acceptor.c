@@ -43,6 +43,12 @@ struct arrival {
     int pidfd;    /* of state.pid */
 };
 
+/* What the next acceptor takes over. */
+struct accepting {
+    int socket, lock; /* socket -1: it has been started */
+    char **argv;
+};
+
 static uint64_t now_ms (void)
 {
     struct timespec now;
@@ -145,20 +151,27 @@ static bool route (const struct monitor *self, const struct arrival *arrival)
 }
 
 /* The next acceptor: no child of this process, so that neither waits for the other. */
-static void start_next (int socket, char **argv)
+static void start_next (struct accepting *accepting)
 {
-    pid_t child = fork ();
+    pid_t child;
+
+    if (accepting->socket < 0)
+        return; /* it was started */
+    child = fork ();
 
     if (child == 0) {
         if (fork () != 0)
             _exit (0);
         setsid ();
-        fcntl (socket, F_SETFD, 0);
-        execv ("/proc/self/exe", argv);
+        fcntl (accepting->socket, F_SETFD, 0);
+        execv ("/proc/self/exe", accepting->argv);
         _exit (127);
     }
     while (child > 0 && waitpid (child, NULL, 0) < 0 && errno == EINTR)
         continue;
+    close (accepting->lock);
+    close (accepting->socket);
+    accepting->socket = -1;
 }
 
 /* The runtime's message and the listener, to the agent. A connection; -1: there is no agent now. */
@@ -185,8 +198,8 @@ static int request_admission (const struct monitor *self, const struct arrival *
 enum admission { ADMISSION_START, ADMISSION_DONE, ADMISSION_LATE };
 
 /* Until an agent has decided. start, files, connection: for ADMISSION_START. */
-static enum admission admit (const struct monitor *self, const struct arrival *arrival, struct channel_start *start, int files[2],
-                             int *connection)
+static enum admission admit (const struct monitor *self, const struct arrival *arrival, struct accepting *accepting,
+                             struct channel_start *start, int files[2], int *connection)
 {
     uint64_t until = now_ms () + ADMIT_MS;
 
@@ -196,6 +209,7 @@ static enum admission admit (const struct monitor *self, const struct arrival *a
         ssize_t size = -1;
 
         *connection = waited[0].fd = request_admission (self, arrival);
+        start_next (accepting); /* while the agent decides */
         if (*connection >= 0 && poll (waited, 2, (int) (until - now_ms ())) > 0 && waited[0].revents != 0)
             size = channel_receive (*connection, start, sizeof (*start), files, &count);
         if (size == sizeof (*start) && count != 0 && start->head.operation == CHANNEL_START)
@@ -226,12 +240,12 @@ static void refuse (const struct monitor *self, const struct arrival *arrival, c
 }
 
 /* A container's first listener, or one that no monitor took. The exit status. */
-static int become_monitor (struct monitor *self, struct arrival *arrival)
+static int become_monitor (struct monitor *self, struct arrival *arrival, struct accepting *accepting)
 {
     struct channel_start start;
     int files[2] = { -1, -1 }, connection, error;
 
-    switch (admit (self, arrival, &start, files, &connection)) {
+    switch (admit (self, arrival, accepting, &start, files, &connection)) {
     case ADMISSION_DONE:
         return 0;
     case ADMISSION_LATE:
@@ -247,6 +261,7 @@ static int become_monitor (struct monitor *self, struct arrival *arrival)
     close (files[0]);
     if (files[1] >= 0)
         close (files[1]);
+    free (arrival->text);
     if (error == 0)
         return monitor_run (self, connection);
     /* The agent ends the process, and says why. If it cannot any more, this process does. */
@@ -324,6 +339,7 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
     sigprocmask (SIG_BLOCK, &ends, NULL);
     if (lock < 0 || arrival.text == NULL)
         return 1;
+    (void) monitor_prepare (self); /* if it cannot be now, it may be when it is needed */
     for (;;) {
         int connection = wait_for_connection (self, socket);
         const char *problem;
@@ -344,12 +360,9 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
         } else if (!route (self, &arrival)) {
             arrival.pidfd = arrival.state.pid > 0 ? (int) syscall (SYS_pidfd_open, arrival.state.pid, 0) : -1;
             if (!is_stopped) {
-                start_next (socket, argv);
-                close (lock);
-                close (socket);
-                sigprocmask (SIG_UNBLOCK, &ends, NULL);
                 signal (SIGTERM, SIG_IGN);
-                return become_monitor (self, &arrival);
+                sigprocmask (SIG_UNBLOCK, &ends, NULL);
+                return become_monitor (self, &arrival, &(struct accepting) { socket, lock, argv });
             }
             refuse (self, &arrival, "the agent was stopped");
         }

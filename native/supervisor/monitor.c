@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -28,6 +29,7 @@
 #include <unistd.h>
 
 #define ANSWER_MS 5000
+#define STACK_USED ((uintptr_t) 1 << 20)
 #define NICE_MOST 35u /* RLIMIT_NICE of nice -15 (getrlimit(2)) */
 /* After SIGKILL, before listeners are closed: a thread in state D cannot end sooner than what it waits for. */
 #define END_MS 5000
@@ -83,7 +85,7 @@ static void end_container (const struct monitor *self, const char *event)
     monitor_log (self, event, more);
 }
 
-static bool start_supervisor (struct monitor *self)
+bool monitor_prepare (struct monitor *self)
 {
     int pair[2];
     char word[16];
@@ -103,9 +105,10 @@ static bool start_supervisor (struct monitor *self)
         _exit (127);
     }
     close (pair[1]);
-    self->supervisor = pair[0];
-    if (self->pid > 0)
+    if (self->pid > 0) {
+        self->supervisor = pair[0];
         return true;
+    }
     close (pair[0]);
     return false;
 }
@@ -212,6 +215,15 @@ static void write_cgroup (const struct monitor *self)
         close (file);
 }
 
+/* What it takes to open a container is needed once: paths and files of cgroups lay on the stack, a third of a megabyte. Each monitor stays
+ * as long as its container. */
+static void trim_stack (void)
+{
+    uintptr_t page = (uintptr_t) sysconf (_SC_PAGESIZE), end = ((uintptr_t) __builtin_frame_address (0) & ~(page - 1)) - page;
+
+    (void) madvise ((void *) (end - STACK_USED), STACK_USED, MADV_DONTNEED);
+}
+
 int monitor_start (struct monitor *self, const struct channel_start *start, const int files_of_start[2], int listener)
 {
     int files[3] = { files_of_start[0], -1, files_of_start[1] }, error;
@@ -225,7 +237,7 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
     self->counters = counters_create ();
     if (self->counters < 0)
         return self->counters;
-    if (!start_supervisor (self))
+    if (self->supervisor < 0 && !monitor_prepare (self))
         return -errno;
     files[1] = self->counters;
     error = ask (self, &self->start, sizeof (self->start), files, files[2] >= 0 ? 3 : 2);
@@ -237,6 +249,7 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
         snprintf (more, sizeof (more), "\"supervisor\": %d", (int) self->pid);
         monitor_log (self, "monitor", more);
         write_cgroup (self);
+        trim_stack ();
     } else
         while (waitpid (self->pid, NULL, 0) < 0 && errno == EINTR)
             continue;

@@ -24,6 +24,8 @@ struct monitor {
     bool is_over; /* the tenant was removed: the supervisor ends because it was told to */
 };
 
+/* The supervisor's process, which waits for its tenant: a container's first call need not wait for an execve. false: with errno. */
+bool monitor_prepare (struct monitor *self);
 /* files: the plan, and the node's contention or -1; the caller closes them. The supervisor is there and has the plan and, where there is one, the listener, which is the monitor's from then on. 0 or -errno. */
 int monitor_start (struct monitor *self, const struct channel_start *start, const int files[2], int listener);
 /* Until the tenant is over. connection: the agent's, which gets the state; -1: none. The process's exit status. */

@@ -200,6 +200,9 @@ static int start (struct supervisor *self)
         if (self->watch < 0 || inotify_add_watch (self->watch, path, IN_MODIFY) < 0)
             return -errno;
     }
+    /* Every thread that is started from here on has no more. */
+    if (!guard_drop_rights ())
+        return -EPERM;
     self->guard = guard_create (request.devices);
     if (self->guard == NULL)
         return -errno;
@@ -370,6 +373,7 @@ int main (int argc, char **argv)
     self.monitor = atoi (argv[1]);
     prctl (PR_SET_NAME, "nvc-supervisor");
     prctl (PR_SET_DUMPABLE, 0);
+    prctl (PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     setrlimit (RLIMIT_CORE, &none);
     error = start (&self);
     if (!channel_reply (self.monitor, error) || error != 0)

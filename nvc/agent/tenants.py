@@ -160,8 +160,7 @@ class Tenants:
             part.check(tenant.limits)
         tenant_files.save(self._directory, made)
         try:
-            # First: the container runs on from the moment that its monitor is there, also where this agent ends then.
-            tenant_files.link(self._directory, made)
+            tenant_files.link(self._directory, made)  # first: the container may execute something at once
             self._supervisors.add(
                 made.number,
                 limits_file.encode(tenant.limits),
