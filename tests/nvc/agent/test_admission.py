@@ -111,7 +111,7 @@ def test_a_container_runs_on_without_an_agent_and_takes_new_processes(
     pid = supervisor(manager)
     tenant.end()
     assert leftovers.until(lambda: not tenants(directory), seconds=30)
-    assert not Path(f"/proc/{pid}").exists()
+    assert leftovers.until(lambda: not Path(f"/proc/{pid}").exists(), seconds=20)
     assert os.listdir(directory / "tenants") == []
 
 
