@@ -155,7 +155,8 @@ def inode_of(path: str) -> int:
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         for line in file:
             words = line.split(maxsplit=7)
-            if len(words) == 8 and words[7].rstrip("\n") == path:
+            # __SO_ACCEPTCON: connections that were accepted have its path, too.
+            if len(words) == 8 and words[3] == "00010000" and words[7].rstrip("\n") == path:
                 found.add(int(words[6]))
     return found.pop() if len(found) == 1 else 0
 
