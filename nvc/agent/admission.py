@@ -83,7 +83,7 @@ class Acceptors:
         if time.monotonic() - self._at < _RESTART_S:
             return
         pid, inode = self._holder()
-        listening = inode_of(self._path)
+        listening = self._listening()
         if pid and inode == listening and listening:
             return
         if pid:  # it listens on a socket that no runtime finds
@@ -102,10 +102,11 @@ class Acceptors:
             except OSError:
                 pass
             until = time.monotonic() + _STOP_S
-            # The next acceptor may be about to take the lock; it ends by itself where its socket has no name.
-            while (pid := self._holder()[0]) and time.monotonic() < until:
-                _terminate(pid)
-                time.sleep(0.01)
+            with contextlib.suppress(AgentError):
+                # The next acceptor may be about to take the lock; it ends by itself where its socket has no name.
+                while (pid := self._holder()[0]) and time.monotonic() < until:
+                    _terminate(pid)
+                    time.sleep(0.01)
         if self._socket is not None:
             self._socket.close()
         for one in self._started:
@@ -123,12 +124,19 @@ class Acceptors:
         self._at = time.monotonic()
         self._journal.write("acceptor", pid=made.pid)
 
+    def _listening(self) -> int:
+        """The inode of the socket at DIRECTORY/listen; 0: there is none. An acceptor may still have the one before."""
+        if self._socket is not None and os.path.exists(self._path):
+            return os.fstat(self._socket.fileno()).st_ino
+        return inode_of(self._path)
+
     def _holder(self) -> tuple[int, int]:
-        """(pid, inode of its socket) of the acceptor that holds the lock; (0, 0): there is none."""
+        """(pid, inode of its socket) of the acceptor that holds the lock; (0, 0): there is none. Raises AgentError."""
+        path = f"{self._directory}/{LOCK}"
         try:
-            descriptor = os.open(f"{self._directory}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
-            return 0, 0
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:  # no acceptor could take it, either
+            raise AgentError(f"{path}: {reason(error)}", hint=records.advice(error)) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return 0, 0
@@ -140,16 +148,17 @@ class Acceptors:
 
 
 def inode_of(path: str) -> int:
-    """The number of the listening socket that is bound to ``path`` and has its name; 0: there is none."""
+    """The inode of the socket that is bound to ``path``; 0: there is none, or several were, one after the other."""
     if not os.path.exists(path):
         return 0
-    found = 0
+    found = set()
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         for line in file:
             words = line.split(maxsplit=7)
-            if len(words) == 8 and words[7].rstrip("\n") == path:
-                found = int(words[6])
-    return found
+            # __SO_ACCEPTCON: connections that were accepted have its path, too.
+            if len(words) == 8 and words[3] == "00010000" and words[7].rstrip("\n") == path:
+                found.add(int(words[6]))
+    return found.pop() if len(found) == 1 else 0
 
 
 def _terminate(pid: int) -> None:

@@ -216,7 +216,7 @@ class Tenants:
         records, problems = tenant_files.load(self._directory)
         for problem in problems:
             self._journal.write("warning", message=problem)
-        self._next = max((record.number for record in records), default=0) + 1
+        self._next = tenant_files.highest(self._directory) + 1
         for record in records:
             try:
                 self._added(Tenant(record, limits_file.decode(self._supervisors.adopt(record.number))))

@@ -35,8 +35,8 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
     """Guard containers with a share, schedule them, and answer questions about them, until SIGTERM.
 
     Containers get under its guard when nvc-runtime starts them, or any runtime with a seccomp profile made by
-    `nvc-py seccomp`. While no agent runs, calls of guarded containers to the driver wait for the next one; a small
-    process of its own, the keeper, holds what is needed for that.
+    `nvc-py seccomp`. Each has two processes of its own, which guard it also while no agent runs; containers that start
+    meanwhile wait for the next agent, for a minute.
 
     It logs one JSON object a line on stderr. SIGHUP: read /etc/nvc/config.toml again.
 

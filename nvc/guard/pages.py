@@ -16,6 +16,8 @@ from nvc.bindings.reasons import REASONS, word
 #: share.h: SHARE_MAX_GPUS, LIMITS_SIZE. guard.h: GUARD_REASONS. pages.h: COUNTERS_EVENTS, COUNTERS_PROCESSES.
 _GPUS, _REASONS, LIMITS_SIZE = 32, 32, 8192
 EVENTS, PROCESSES = 256, 512
+#: Counters are published every 20 ms at most: a supervisor that does so that often while they are read is not ours.
+_ATTEMPTS = 100
 PLAN_MAGIC, COUNTERS_MAGIC, VERSION = 0x504C564E, 0x434C564E, 1
 
 
@@ -318,7 +320,7 @@ class Counters:
 
     def _read(self) -> _Counters:
         size = ctypes.sizeof(_Counters)
-        while True:
+        for _ in range(_ATTEMPTS):
             head = os.pread(self._descriptor, _CountersFile.event_count.offset, 0)
             if len(head) < _CountersFile.event_count.offset:
                 raise OSError(errno.EBADMSG, "counters without a head")
@@ -336,6 +338,7 @@ class Counters:
                 ctypes.memmove(ctypes.addressof(found) + _Counters.processes.offset, more, len(more))
             if int.from_bytes(os.pread(self._descriptor, 4, _CountersFile.index.offset), "little") == index:
                 return found
+        raise OSError(errno.EAGAIN, "counters were published again and again while they were read")
 
     def _frozen_ns(self, found: _Counters, of: _Attached) -> int:
         return int(of.frozen_ns) + (max(0, time.monotonic_ns() - found.published_ns) if of.frozen else 0)

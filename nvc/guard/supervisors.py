@@ -16,7 +16,7 @@ import struct
 import subprocess
 import time
 
-from nvc.base.errors import InitializationError
+from nvc.base.errors import InitializationError, reason
 from nvc.guard.pages import Counters, Event, Plan, TenantStatus
 
 TYPE_CHECKING = False
@@ -168,12 +168,14 @@ class Supervisors:
         process = None
         descriptor = self._plan_file(place)
         plan = Plan(descriptor, limits)
-        reading = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        # For reading: a supervisor handles what hostile containers say.
+        given = descriptor, self._contention
+        reading = [os.open(f"/proc/self/fd/{one}", os.O_RDONLY | os.O_CLOEXEC) for one in given]
         try:
             if connection is None:
                 connection, process = self._spawn()
             packet = _START.pack(START, 0, number, *first, os.fsencode(self._devices), os.fsencode(place))
-            result, data, found = connection.ask(packet, [reading, self._contention])
+            result, data, found = connection.ask(packet, reading)
             if result < 0 or len(found) != 1:
                 for one in found:
                     os.close(one)
@@ -186,7 +188,8 @@ class Supervisors:
                 process.wait()
             raise
         finally:
-            os.close(reading)
+            for one in reading:
+                os.close(one)
         _, _, _, _, monitor, supervisor = _STATE.unpack(data)
         made = _Tenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
         made.process = process
@@ -364,8 +367,13 @@ class Supervisors:
     def _contention_file(self) -> int:
         if not self._directory:
             return os.memfd_create("nvc-contention", os.MFD_CLOEXEC)
-        # Supervisors of an agent before this one have it open.
-        return os.open(f"{self._directory}/contention", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        path = f"{self._directory}/contention"
+        try:  # supervisors of an agent before this one have it open
+            made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            os.posix_fallocate(made, 0, CONTENTION.size)  # what is written later needs no room
+        except OSError as error:
+            raise InitializationError(f"{path}: {reason(error)}", hint="make room in /run") from None
+        return made
 
     def _spawn(self) -> tuple[Connection, subprocess.Popen[bytes]]:
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)

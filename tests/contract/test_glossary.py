@@ -44,8 +44,18 @@ def is_journal(node: ast.expr) -> bool:
     return (node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")).lstrip("_") == "journal"
 
 
+def native_events() -> Iterator[str]:
+    """What monitors and acceptors write beside the agent's journal."""
+    for path in (ROOT / "native/supervisor").glob("*.c"):
+        for argument in re.findall(r"\b(?:monitor_log|end_container) \(self, ([^,)]+)", path.read_text()):
+            if argument != "event":  # passed on
+                assert argument.startswith('"'), argument
+                yield argument.strip('"')
+
+
 def events() -> Iterator[str]:
     """What ``journal.write`` is called with, and the events that are written past it."""
+    yield from native_events()
     for path in (ROOT / "nvc").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "write":
@@ -72,6 +82,11 @@ def test_log_events_are_those_that_are_written() -> None:
     listed = names("Log events")
     assert len(listed) == len(set(listed))
     assert {*events()} == {*listed}
+
+
+def test_lines_of_monitors_are_those_that_the_glossary_names() -> None:
+    named = TEXT.partition("Lines of monitors and acceptors (")[2].partition(")")[0]
+    assert {*re.findall(r"`([a-z-]+)`", named)} - {"listen"} == {*native_events()}
 
 
 def test_columns_are_those_of_top_and_share_ls() -> None:

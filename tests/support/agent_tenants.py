@@ -20,7 +20,7 @@ from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import StoredShare
 from tests.support import leftovers, registered
-from tests.support.agentbed import processes
+from tests.support.acceptors import processes
 from tests.support.native import CHECKOUT, build
 
 

@@ -12,6 +12,7 @@ from nvc.agent.status import AgentStatus, StatusTenant
 from nvc.base.errors import AgentError
 from nvc.guard.protocol import Client
 from tests.support import fuse, leftovers
+from tests.support.acceptors import processes
 from tests.support.bed import Bed
 from tests.support.bundle import Container
 from tests.support.runtimes import Result, execute
@@ -26,19 +27,6 @@ def build_rawalloc(target: Path) -> Path:
     """Compile rawalloc.c, statically. Raises CalledProcessError."""
     subprocess.run(["cc", "-std=gnu11", "-O1", "-Wall", "-Werror", "-static", "-o", target, SOURCE], check=True)
     return target
-
-
-def processes(program: str, directory: str) -> list[int]:
-    """Pids of a program's processes that serve this directory."""
-    found = []
-    for name in os.listdir("/proc"):
-        try:
-            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdigit() else []
-        except OSError:
-            continue
-        if words and os.path.basename(words[0]) == program.encode() and directory.encode() in words:
-            found.append(int(name))
-    return found
 
 
 class RunningAgent:

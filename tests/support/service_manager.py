@@ -1,11 +1,10 @@
-"""A service manager for one service: what systemd does for Type=notify with a socket unit and a descriptor store.
+"""A service manager for one service: what systemd does for Type=notify with a socket unit.
 
-By sd_notify(3) and sd_listen_fds(3). FDSTORE in the environment is systemd 254's; older ones keep descriptors too.
+By sd_notify(3) and sd_listen_fds(3).
 """
 
 from __future__ import annotations
 
-import array
 import fcntl
 import os
 import socket
@@ -26,8 +25,7 @@ ACTIVATED = Path(__file__).parent / "programs/activated.py"
 class Manager:
     """A context manager. place: an empty directory; names: of the sockets that it makes in ``directory``."""
 
-    def __init__(self, place: Path, directory: Path, names: Sequence[str], *, says_store: bool = True) -> None:
-        self._environment = {"FDSTORE": "8192"} if says_store else {}
+    def __init__(self, place: Path, directory: Path, names: Sequence[str]) -> None:
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.bind(str(place / "notify"))
         self._address = str(place / "notify")
@@ -38,8 +36,7 @@ class Manager:
             one.bind(str(directory / name))
             one.listen(8)
             self.sockets.append(one)
-        #: Its descriptor store, and every message.
-        self.store: dict[str, int] = {}
+        #: Every line of every message.
         self.told: list[str] = []
         self.process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._receive, daemon=True)
@@ -58,20 +55,16 @@ class Manager:
         self._notify.close()
         for one in self.sockets:
             one.close()
-        for number in self.store.values():
-            os.close(number)
 
     def start(self, *arguments: str) -> None:
-        """`nvc-py ARGUMENTS`, with the sockets and what is in the store; it is ready when this returns."""
-        given = [("nvc-agent.socket", one.fileno()) for one in self.sockets] + list(self.store.items())
-        high = [fcntl.fcntl(number, fcntl.F_DUPFD, _FREE) for _, number in given]
+        """`nvc-py ARGUMENTS`, with the sockets; it is ready when this returns."""
+        high = [fcntl.fcntl(one.fileno(), fcntl.F_DUPFD, _FREE) for one in self.sockets]
         moved = " ".join(f"{_FIRST + index}<&{number} {number}<&-" for index, number in enumerate(high))
         environment = {
             **os.environ,
-            **self._environment,
             "NOTIFY_SOCKET": self._address,
-            "LISTEN_FDS": str(len(given)),
-            "LISTEN_FDNAMES": ":".join(name for name, _ in given),
+            "LISTEN_FDS": str(len(high)),
+            "LISTEN_FDNAMES": ":".join(["nvc-agent.socket"] * len(high)),
         }
         words = ["bash", "-c", f'exec "$0" "$@" {moved}', sys.executable, str(ACTIVATED), *arguments]
         ready = self.told.count("READY=1")
@@ -89,16 +82,7 @@ class Manager:
 
     def _receive(self) -> None:
         while True:
-            data, rights, _, _ = self._notify.recvmsg(4096, socket.CMSG_SPACE(16), socket.MSG_CMSG_CLOEXEC)
-            numbers = array.array("i", b"".join(content for _, _, content in rights))
-            lines = data.decode().splitlines()
-            name = next((line.removeprefix("FDNAME=") for line in lines if line.startswith("FDNAME=")), "stored")
-            if "FDSTORE=1" in lines:
-                self.store[name] = numbers.pop()
-            if "FDSTOREREMOVE=1" in lines and name in self.store:
-                os.close(self.store.pop(name))
-            for number in numbers:
-                os.close(number)
+            lines = self._notify.recv(4096).decode().splitlines()
             self.told += lines
             if not lines:
                 return

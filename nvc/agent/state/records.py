@@ -112,15 +112,18 @@ def load(directory: str) -> tuple[list[TenantRecord], list[str]]:
     return found, problems
 
 
+def highest(directory: str) -> int:
+    """The highest number of a tenant that anything is left of, a damaged record's monitor for example; 0: none."""
+    names = (name.removesuffix(_SUFFIX) for name in os.listdir(f"{directory}/{TENANTS}"))
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
+
+
 def _set_aside(directory: str, damaged: str) -> str:
-    """Give ``damaged``, and what the guard has of the same tenant, names that are not a tenant's. Returns a message."""
+    """Give ``damaged`` a name that is not a tenant's record. Returns a message."""
     own = f"{directory}/{TENANTS}"
-    number = damaged.removesuffix(_SUFFIX)
     now = time.time_ns()
     try:
-        for name in os.listdir(own):
-            if name.rpartition(".")[0] == number:
-                os.rename(f"{own}/{name}", f"{own}/{DAMAGED}{name}-{now}")
+        os.rename(f"{own}/{damaged}", f"{own}/{DAMAGED}{damaged}-{now}")
     except OSError as error:
         return f"cannot be set aside: {reason(error)}"
     return f"set aside as {DAMAGED}{damaged}-{now}"

@@ -1,52 +1,25 @@
-"""Attached processes among the agent's tenants, over a guard that takes notes, or that does not take everything."""
+"""Attached processes among the agent's tenants, with their supervisors; finding them needs a driver and is not done."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import subprocess
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from nvc.agent.attached import Attachments, Held
 from nvc.agent.scheduler import Scheduler
 from nvc.base.errors import InputError
-from nvc.bindings.guard import Guard
 from nvc.guard.attached import AttachedGroup, AttachedProcess
+from nvc.guard.supervisors import Supervisors
 from nvc.share import store
+from tests.support.native import build
 
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
-
-
-class NotingGuard:
-    """attached: numbers that it has. full: it takes no more. plans: phases by UUID."""
-
-    def __init__(self) -> None:
-        self.known: set[int] = set()
-        self.full = False
-        self.plans: dict[bytes, Sequence[tuple[int, int, int, int]]] = {}
-
-    def attach(self, number: int, pidfd: int, node: tuple[int, int], channels: object) -> None:
-        if self.full:
-            raise OSError(12, "guard_attach: Cannot allocate memory")
-        self.known.add(number)
-
-    def detach(self, number: int) -> None:
-        self.known.discard(number)
-
-    def attached(self, number: int) -> tuple[int, bool, int]:
-        if number not in self.known:
-            raise OSError(2, "guard_attached_status")
-        return 1, False, 0
-
-    def plan(self, uuid: bytes, period: int, phases: Sequence[tuple[int, int, int, int]], valid: int) -> None:
-        self.plans[uuid] = phases
-
-    def renew(self, valid: int) -> bool:
-        return True
 
 
 class Known(Attachments):
@@ -59,7 +32,13 @@ class Known(Attachments):
         groups = (AttachedGroup(0, 1, 2, 2048),)
         return [AttachedProcess(found, store.start_time(found), 0, 1, "probes", UUID, groups, ())]
 
+    #: Ends while it is looked at.
+    ending: subprocess.Popen[bytes] | None = None
+
     def _copies(self, process: AttachedProcess) -> Held:
+        if self.ending is not None:
+            self.ending.kill()
+            self.ending.wait()
         return {}
 
 
@@ -71,11 +50,15 @@ class OfContainer(Attachments):
 
 
 class Place:
-    def __init__(self, path: Path) -> None:
-        self.guard = NotingGuard()
+    def __init__(self, path: Path, supervisors: Supervisors) -> None:
+        self.supervisors = supervisors
         self.directory = path / "attach"
-        self.attachments = Known(cast("Guard", self.guard), directory=str(self.directory))
+        self.attachments = Known(supervisors, directory=str(self.directory))
         self.scheduler = Scheduler(self.attachments)
+
+    def phases(self) -> list[tuple[int, int, int]]:
+        """Of its supervisors' plans."""
+        return [one.plan.phase(0) for one in self.supervisors._tenants.values()]
 
     def attach(self, pid: int, **fields: Any) -> None:
         given: dict[str, Any] = {"weight": 0, "cap": "50%", **fields}
@@ -83,8 +66,15 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def supervisors(tmp_path: Path) -> Iterator[Supervisors]:
+    build("nvc-monitor", "nvc-supervisor")
+    with Supervisors(str(tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def place(tmp_path: Path, supervisors: Supervisors) -> Place:
+    return Place(tmp_path, supervisors)
 
 
 @pytest.fixture
@@ -97,12 +87,13 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.root
 def test_what_could_not_be_attached_is_not_listed(place: Place, process: subprocess.Popen[bytes]) -> None:
     # It stayed in the list, and in the records, and nothing scheduled it.
-    place.guard.full = True
-    with pytest.raises(OSError, match="guard_attach"):
-        place.attach(process.pid)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        place.attachments.ending = other
+        with pytest.raises(OSError, match="no such process"):
+            place.attach(other.pid)
     assert place.attachments.report(place.scheduler) == []
-    assert os.listdir(place.directory) == []
-    place.guard.full = False
+    assert (os.listdir(place.directory), place.phases()) == ([], [])
+    place.attachments.ending = None
     place.attach(process.pid)
     assert [one.pid for one in place.attachments.report(place.scheduler)] == [process.pid]
 
@@ -123,18 +114,18 @@ def test_a_record_that_cannot_be_read_is_none(place: Place, process: subprocess.
 def test_the_phase_of_a_process_that_ended_is_free(place: Place, process: subprocess.Popen[bytes]) -> None:
     # It was looked for only when the status was asked for.
     place.attach(process.pid)
-    (phases,) = place.guard.plans.values()
-    assert len(phases) == 1
+    assert place.phases() == [(50_000, 0, 25_000)]
+    (pids,) = (place.supervisors.pids(number) for number in place.supervisors._tenants)
     process.kill()
     process.wait()
     place.attachments.look(place.scheduler)
-    assert list(place.guard.plans.values()) == [()]
-    assert (place.guard.known, os.listdir(place.directory)) == (set(), [])
+    assert (place.phases(), os.listdir(place.directory)) == ([], [])
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
 @pytest.mark.root
-def test_a_guarded_process_is_not_attached_however_it_is_named(tmp_path: Path) -> None:
-    attachments = OfContainer(cast("Guard", NotingGuard()), directory=str(tmp_path))
+def test_a_guarded_process_is_not_attached_however_it_is_named(tmp_path: Path, supervisors: Supervisors) -> None:
+    attachments = OfContainer(supervisors, directory=str(tmp_path))
     for pid, container in ((os.getpid(), None), (None, "4f0c91d2a7b3")):
         with pytest.raises(InputError, match=f"process {os.getpid()} is of a container with a share"):
             asyncio.run(

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ctypes
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nvc.agent.container_state import ContainerProcess
-from nvc.agent.journal import Journal
-from nvc.agent.keeping import Keeping
-from nvc.agent.notify import Systemd
-from nvc.agent.registrations import Registrations
-from nvc.agent.state.records import TENANTS, prepare
-from nvc.agent.tenants import Tenants
-from nvc.base.errors import AgentError
-from nvc.bindings.guard import Guard
-from nvc.share import store
-from nvc.share.limits import Limits
-from nvc.share.model import ResolvedGpu
-from nvc.share.store import StoredShare
-from tests.support import leftovers, registered
+from nvc.agent.state.records import CONTAINERS, TENANTS, prepare
+from tests.support import leftovers
+from tests.support.acceptors import acceptor
+from tests.support.admitted import AdmittedContainers
 from tests.support.isolation import in_namespaces
+from tests.support.native import build
 
 pytestmark = pytest.mark.root
 
 MAIN = "import sys; from nvc.cli.main import main; sys.exit(main(sys.argv[1:], 'nvc-py'))"
-KEY = "c1"
-GPU = ResolvedGpu("GPU-11111111-2222-3333-4444-555555555555", 0, 1 << 30)
 
 
 def small(directory: Path, options: str) -> None:
@@ -54,102 +41,90 @@ def fill(directory: Path) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def agents(
-    place: Path, size: str
-) -> Iterator[tuple[Callable[[Guard], Tenants], Keeping, list[dict[str, object]], Path]]:
-    """What makes the tenants of a guard, as each agent does; what is kept between them; what they tell; where."""
-    directory, shares, own = place / "agent", str(place / "share"), os.getpid()
-    small(directory, f"size={size}")
-    prepare(str(directory))
-    limits = Limits((GPU,), (), "580.105.08", KEY)
-    store.create(StoredShare(KEY, KEY, own, store.start_time(own)), limits, b"", directory=shares)
-    told: list[dict[str, object]] = []
-    journal = Journal(-1)
-    journal.listen(told.append)
-    keeping = Keeping(str(directory), Systemd({}))
-    registered.register(Registrations(str(directory)), KEY, own)
-    try:
-        yield lambda guard: Tenants(guard, keeping, journal, str(directory), shares, []), keeping, told, directory
-    finally:
-        keeping.leave()
+def with_containers(place: Path, act: Callable[[AdmittedContainers, Path], None]) -> None:
+    small(place / "agent", "size=128k")
+    with AdmittedContainers(place) as containers:
+        act(containers, place / "agent")
 
 
-def with_tenants(place: Path, act: Callable[[Tenants, list[dict[str, object]], Path], None]) -> None:
-    with agents(place, "64k") as (tenants, _, told, directory), Guard(str(place)) as guard:
-        act(tenants(guard), told, directory)
-
-
-def admit(tenants: Tenants) -> None:
-    """A listener whose other end is gone: the read end of a pipe. Nothing is ended: we have no filter."""
+def admit(containers: AdmittedContainers) -> bool:
+    """A listener whose other end is gone. Nothing is ended: no process has a filter."""
     end, other = os.pipe()
     os.close(other)
-    asyncio.run(tenants.admit(ContainerProcess(KEY, os.getpid(), os.getpid(), "creating", "nvc", "", 0), end))
+    try:
+        return containers.admit(end)
+    finally:
+        os.close(end)
 
 
-def refused_and_then_not(tenants: Tenants, told: list[dict[str, object]], directory: Path) -> None:
+def refused_and_then_not(containers: AdmittedContainers, directory: Path) -> None:
     filler = fill(directory)
-    descriptors = len(os.listdir("/proc/self/fd"))
+    files = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        admit(tenants)
-    assert [event["event"] for event in told] == ["refused"] * 3, told
-    assert "no space left on device" in str(told[0]["message"])
-    assert str(directory) in str(told[0]["message"])
-    assert "room in /run" in str(told[0]["hint"])
-    assert (len(tenants), os.listdir(directory / TENANTS)) == (0, [])
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert not admit(containers)
+    assert containers.events() == ["refused"] * 3, containers.told
+    told = containers.told[0]
+    assert "no space left on device" in str(told["message"])
+    assert str(directory) in str(told["message"])
+    assert "room in /run" in str(told["hint"])
+    assert [os.listdir(directory / name) for name in (TENANTS, CONTAINERS)] == [[], []]
+    assert (len(containers.tenants), len(os.listdir("/proc/self/fd"))) == (0, files)
     filler.unlink()
-    admit(tenants)
-    assert [event["event"] for event in told[3:]] == ["tenant", "listener"]
+    assert admit(containers)
+    assert containers.events()[3:] == ["tenant"]
 
 
 def test_a_container_is_refused_with_the_reason_and_the_next_is_not(tmp_path: Path) -> None:
-    in_namespaces(with_tenants, tmp_path, refused_and_then_not, pid=True)
+    in_namespaces(with_containers, tmp_path, refused_and_then_not, pid=True)
 
 
-def ends_after_its_files(tenants: Tenants, told: list[dict[str, object]], directory: Path) -> None:
-    admit(tenants)
+def without_room_for_its_plan(containers: AdmittedContainers, directory: Path) -> None:
+    filler = fill(directory)
+    os.truncate(filler, os.stat(filler).st_size - 12288)
+    assert not admit(containers)
+    assert containers.events() == ["refused"], containers.told
+    assert "No space left on device" in str(containers.told[0]["message"])
+    assert [os.listdir(directory / name) for name in (TENANTS, CONTAINERS)] == [[], []]
+    filler.unlink()
+    assert admit(containers)
+
+
+def test_a_container_without_room_for_its_plan_leaves_nothing(tmp_path: Path) -> None:
+    in_namespaces(with_containers, tmp_path, without_room_for_its_plan, pid=True)
+
+
+def ends_after_its_files(containers: AdmittedContainers, directory: Path) -> None:
+    assert admit(containers)
     shutil.rmtree(directory / TENANTS)
-    assert leftovers.until(lambda: looked(tenants) == 0, seconds=30)
-    assert [event["event"] for event in told] == ["tenant", "listener", "gone"], told
-    admit(tenants)
-    assert told[-1]["event"] == "refused" and f"{TENANTS}/2.json: no such file" in str(told[-1]["message"])
-    assert "restart nvc-agent" in str(told[-1]["hint"])
-
-
-def taken_over_later(place: Path, size: str) -> None:
-    own = os.getpid()
-    listener, _other = os.pipe()
-    with agents(place, size) as (tenants, keeping, told, directory):
-        with Guard(str(place)) as guard:
-            process = ContainerProcess(KEY, own, own, "creating", "nvc", "", 0)
-            asyncio.run(tenants(guard).admit(process, listener))
-        filler = fill(directory)
-        with Guard(str(place)) as guard, pytest.raises(AgentError, match="no space left on device") as raised:
-            tenants(guard).take_over(keeping.get())
-        assert "make room in /run" in raised.value.hint
-        filler.unlink()
-        with Guard(str(place)) as guard:
-            again = tenants(guard)
-            again.take_over(keeping.get())
-            assert len(again) == 1, told
-
-
-@pytest.mark.parametrize("size", ["1m", "128k"])
-def test_a_container_waits_for_an_agent_that_has_room_for_its_ledger(tmp_path: Path, size: str) -> None:
-    # Its listener was closed instead: every call of it was answered ENOSYS from then on. Where little room was left,
-    # the agent got SIGBUS from holes of the ledger before it.
-    in_namespaces(taken_over_later, tmp_path, size, pid=True)
-
-
-def looked(tenants: Tenants) -> int:
-    tenants.look()
-    return len(tenants)
+    assert containers.are_gone()
+    assert containers.events() == ["tenant", "gone"], containers.told
+    assert not admit(containers)
+    told = containers.told[-1]
+    assert told["event"] == "refused" and f"{TENANTS}/2.json: no such file" in str(told["message"])
+    assert "restart nvc-agent" in str(told["hint"])
 
 
 def test_a_container_is_gone_also_where_its_files_were_removed(tmp_path: Path) -> None:
     # Half of it was done: the scheduler was not told, and kept its weight and cap.
-    in_namespaces(with_tenants, tmp_path, ends_after_its_files, pid=True)
+    in_namespaces(with_containers, tmp_path, ends_after_its_files, pid=True)
+
+
+def taken_over_and_changed(containers: AdmittedContainers, directory: Path) -> None:
+    listener, other = os.pipe()
+    assert containers.admit(listener)
+    fill(directory)
+    again = containers.agent()
+    again.take_over()
+    (tenant,) = again
+    containers.set(memory=1 << 29)
+    assert leftovers.until(lambda: containers.tenants.refresh(tenant), seconds=20)
+    assert containers.events() == ["tenant", "tenant", "limits"], containers.told
+    for number in (listener, other):
+        os.close(number)
+
+
+def test_tenants_are_found_and_changed_without_room(tmp_path: Path) -> None:
+    in_namespaces(with_containers, tmp_path, taken_over_and_changed, pid=True)
 
 
 def agent(place: Path, inodes: int) -> tuple[int, str]:
@@ -170,14 +145,18 @@ def started(place: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("inodes", "missing"), [(1, "tenants"), (2, "lock"), (3, "keeper.lock"), (4, "keeper"), (5, "listen")]
+    ("inodes", "missing"),
+    [
+        *((1, "tenants"), (2, "containers"), (3, "lock"), (4, "contention"), (5, "control"), (6, "admit")),
+        *((7, "registrations"), (8, "accept.lock"), (9, "listen")),
+    ],
 )
 def test_an_agent_that_cannot_make_its_files_says_which(tmp_path: Path, inodes: int, missing: str) -> None:
+    build("nvc-monitor", "nvc-supervisor")
     code, said = in_namespaces(agent, tmp_path, inodes, pid=True)
     assert code == 1
-    keeper = "keeper: " if missing.startswith("keeper") else ""
-    assert f"agent error: {keeper}{tmp_path}/agent/{missing}: no space left on device" in said, said
-    assert ("must be writable and have room" if keeper else "hint: make room in /run") in said, said
+    assert f" error: {tmp_path}/agent/{missing}: no space left on device" in said, said
+    assert "hint: make room in /run" in said, said
     assert "internal" not in said and "Traceback" not in said, said
 
 
@@ -198,60 +177,35 @@ def test_an_agent_whose_directory_cannot_be_written_says_so(tmp_path: Path) -> N
     assert "Traceback" not in said, said
 
 
-def keeper() -> int:
-    """The pid of the one in this pid namespace; 0: there is none. One that ended is there too: it is not reaped."""
-    for name in os.listdir("/proc"):
-        try:
-            status = Path("/proc", name, "stat").read_text() if name.isdigit() else ""
-        except OSError:
-            continue
-        if "(nvc-keeper)" in status and ") Z " not in status:
-            return int(name)
-    return 0
-
-
-#: Sockets of a keeper's: its own, its agent's, and the two that it keeps.
-HOLDS = 4
-
-
-def holds() -> int:
-    """How many sockets the keeper has; 0: there is none."""
-    directory = Path("/proc", str(keeper()), "fd")
-    try:
-        return sum(os.readlink(directory / name).startswith("socket:") for name in os.listdir(directory))
-    except OSError:
-        return 0
-
-
-def killed_keeper(place: Path) -> str:
-    """What the agent said, whose keeper was killed twice with not a byte and not a file free."""
+def killed_acceptor(place: Path) -> str:
+    """What the agent said, whose acceptor was killed twice with not a byte and not a file free."""
     directory = place / "agent"
     small(directory, "size=64k,nr_inodes=16")
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mount(b"proc", b"/proc", b"proc", 0, None) == 0
     process = subprocess.Popen(command(place), stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     lines = ""
     while '"ready"' not in lines:
         lines += process.stderr.readline()
+    assert leftovers.until(lambda: acceptor(directory)[0] != 0, seconds=20)
     fill(directory)
     with pytest.raises(OSError, match="No space left"):
         for number in range(20):
             (directory / f"file{number}").touch()
-    assert leftovers.until(lambda: holds() == HOLDS, seconds=40)
     for _ in range(2):
-        before = keeper()
-        os.kill(before, signal.SIGKILL)
-        assert leftovers.until(lambda before=before: keeper() != before, seconds=40)  # type: ignore[misc]
-        assert leftovers.until(lambda: holds() == HOLDS, seconds=40), "another one, with everything"
+        before = acceptor(directory)
+        os.kill(before[0], signal.SIGKILL)
+        assert leftovers.until(lambda: acceptor(directory)[0] not in (0, before[0]), seconds=20)  # noqa: B023
+        assert acceptor(directory)[1] == before[1], "of the same socket"
     process.terminate()
     lines += process.communicate(timeout=20)[1]
     assert process.returncode == 0, lines
+    assert acceptor(directory) == (0, 0)
     return lines
 
 
-def test_a_keeper_that_is_killed_is_replaced_though_run_is_full(tmp_path: Path) -> None:
-    said = in_namespaces(killed_keeper, tmp_path, pid=True)
-    assert said.count('"keeper-gone"') == 2, said
+def test_an_acceptor_that_is_killed_is_replaced_though_run_is_full(tmp_path: Path) -> None:
+    build("nvc-monitor", "nvc-supervisor")
+    said = in_namespaces(killed_acceptor, tmp_path, pid=True)
+    assert said.count('"acceptor"') == 3, said
     assert '"end"' in said, said
     assert "Traceback" not in said, said

@@ -1,4 +1,4 @@
-"""Access to the agent's two sockets: root; members of the group, for what only reads; no other user."""
+"""Access to the agent's control socket: root; members of the group, for what only reads; no other user."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from typing import Any
 
 import pytest
 
-from nvc.agent.container_state import ContainerProcess
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
-from nvc.agent.listener import ListenerSocket
 from nvc.agent.peer import Peer
 from nvc.guard.protocol import VERBS
-from tests.support.no_keeper import NoKeeper
 
 pytestmark = pytest.mark.root
 
@@ -127,30 +124,3 @@ def test_a_member_may_say_what_only_reads(tmp_path: Path, gid: int, groups: list
 @pytest.mark.parametrize("group", [GROUP, -1], ids=["a group", "no such group"])
 def test_an_ordinary_user_may_say_nothing(tmp_path: Path, group: int) -> None:
     assert set(may(Bench(tmp_path), group, USER, OTHER, []).values()) == {False}
-
-
-def test_only_root_may_send_a_listener(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    admitted: list[ContainerProcess] = []
-    state = {"ociVersion": "1.0.2", "id": "c1", "status": "creating", "pid": 7}
-    message = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": state})
-
-    async def admit(process: ContainerProcess, listener: int, connection: str) -> None:
-        os.close(listener)
-        admitted.append(process)
-
-    async def act() -> None:
-        assert await bench.say(message, USER, GROUP, [GROUP]) == ""
-        assert await bench.say(message, 0, 0, []) == ""
-
-    async def run() -> None:
-        await serve(ListenerSocket(bench.server, admit, bench.journal, NoKeeper()).serve(), act)()
-
-    with bench.server:
-        asyncio.run(run())
-    user, root = (event["message"] for event in bench.events)
-    assert f"listen: user {USER}" in user
-    assert "is not root" in user
-    # Root's is read, and has no descriptor.
-    assert "descriptors came" in root
-    assert admitted == []

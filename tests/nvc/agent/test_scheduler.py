@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from nvc.agent.scheduler import LOOK, Scheduler
 from nvc.base.errors import ContainerError, InputError
-from nvc.bindings.guard import GpuStatus, TenantStatus
+from nvc.guard.pages import GpuStatus, TenantStatus
 from nvc.guard.scheduling import MOST_PHASES, OWN_US
-from nvc.share.limits import Limits, uuid_bytes
+from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 
 ONE, TWO = (f"GPU-00000000-0000-0000-0000-00000000000{index}" for index in (1, 2))
-Phase = tuple[int, int, int, int]
 
 
 class Notes:
@@ -27,18 +25,17 @@ class Notes:
         self.gone: set[int] = set()
         self.calls: list[tuple[object, ...]] = []
         self.slices: dict[tuple[int, int], int] = {}
-        self.plans: dict[bytes, Sequence[Phase]] = {}
-        self.renewed = 0
-        self.good = True
-        #: More phases are refused; tenants that are busy.
-        self.most = 10_000
+        #: By (tenant, GPU's index): period, since, until.
+        self.phases: dict[tuple[int, int], tuple[int, int, int]] = {}
+        #: Tenants that are busy; whose plan cannot be written.
         self.busy: set[int] = set()
+        self.full: set[int] = set()
 
     def status(self, tenant: int) -> TenantStatus:
         if tenant in self.gone:
-            raise OSError(2, "guard_tenant_status")
+            raise OSError(2, "status")
         if tenant in self.busy:
-            raise OSError(16, "guard_tenant_status")
+            raise OSError(16, "status")
         gpus = tuple(
             GpuStatus(0, 0, 0, self.groups.get((tenant, gpu), 0), 0, False, self.frozen_ns.get((tenant, gpu), 0))
             for gpu in range(2)
@@ -49,16 +46,13 @@ class Notes:
         self.calls.append(("slice", tenant, gpu, microseconds))
         self.slices[tenant, gpu] = microseconds
 
-    def plan(self, uuid: bytes, period: int, phases: Sequence[Phase], valid: int) -> None:
-        assert valid >= 1000
-        if len(phases) > self.most:
-            raise OSError(22, "guard_phases_set")
-        self.calls.append(("plan", uuid, period, *phases))
-        self.plans[uuid] = phases
-
-    def renew(self, valid: int) -> bool:
-        self.renewed += 1
-        return self.good
+    def phase(self, tenant: int, gpu: int, period: int, since: int, until: int) -> None:
+        self.calls.append(("phase", tenant, gpu, period, since, until))
+        if tenant in self.full:
+            raise OSError(28, "phase")
+        self.phases.pop((tenant, gpu), None)
+        if period:
+            self.phases[tenant, gpu] = period, since, until
 
 
 class Clock:
@@ -107,9 +101,9 @@ def test_what_an_agent_before_left_is_written_over(notes: Notes) -> None:
     notes.groups[1, 0] = 1
     scheduler.tenant(1, limits(gpu()))
     scheduler.update()
-    assert [("slice", 1, 0, OWN_US), ("slice", 1, 0, 0)] == notes.calls
+    assert [("phase", 1, 0, 0, 0, 0), ("slice", 1, 0, OWN_US), ("slice", 1, 0, 0)] == notes.calls
     scheduler.update()
-    assert len(notes.calls) == 2
+    assert len(notes.calls) == 3
 
 
 def test_groups_that_come_and_go_change_slices(notes: Notes, two: Scheduler) -> None:
@@ -127,11 +121,14 @@ def test_caps_become_a_plan_and_an_empty_one_ends_it(notes: Notes, two: Schedule
     two.tenant(1, limits(gpu(cap=700)))
     two.tenant(2, limits(gpu(cap=300)))
     two.update()
-    assert [(1, 0, 0, 35_000), (2, 0, 35_000, 50_000)] == list(notes.plans[uuid_bytes(ONE)])
+    assert {(1, 0): (50_000, 0, 35_000), (2, 0): (50_000, 35_000, 50_000)} == notes.phases
+    before = list(notes.calls)
+    two.update()
+    assert before == notes.calls, "written once"
     two.tenant(1, limits(gpu()))
     two.tenant(2, limits(gpu()))
     two.update()
-    assert () == notes.plans[uuid_bytes(ONE)]
+    assert {} == notes.phases
 
 
 def test_every_gpu_has_its_own_schedule_and_policy(notes: Notes) -> None:
@@ -142,13 +139,12 @@ def test_every_gpu_has_its_own_schedule_and_policy(notes: Notes) -> None:
     scheduler.set_policy("0", TWO)
     scheduler.update()
     assert ("weighted", "fair") == (scheduler.policy(ONE), scheduler.policy(TWO))
-    assert [uuid_bytes(TWO)] == list(notes.plans)
-    assert [(1, 1, 0, 12_500), (2, 1, 12_500, 25_000)] == list(notes.plans[uuid_bytes(TWO)])
+    assert {(1, 1): (50_000, 0, 12_500), (2, 1): (50_000, 12_500, 25_000)} == notes.phases
     assert notes.slices[2, 0] == pytest.approx(2 * notes.slices[1, 0], abs=2)
     assert notes.slices[2, 1] == notes.slices[1, 1]
     scheduler.set_policy("native")
     scheduler.update()
-    assert () == notes.plans[uuid_bytes(TWO)]
+    assert {} == notes.phases
     assert set(notes.slices.values()) == {0}
     with pytest.raises(InputError, match="scheduling policy"):
         scheduler.set_policy("quick")
@@ -194,39 +190,36 @@ def test_a_tenant_that_the_guard_does_not_know_disturbs_no_other(notes: Notes) -
     assert notes.slices[2, 0] == 0
 
 
-def test_a_plan_that_ran_out_is_made_again(notes: Notes, two: Scheduler) -> None:
-    two.tenant(1, limits(gpu(cap=700)))
-    two.update()
-    plan = notes.plans.pop(uuid_bytes(ONE))
-    two.renew()
-    two.update()
-    assert {} == notes.plans
-    notes.good = False
-    two.renew()
-    two.update()
-    assert plan == notes.plans[uuid_bytes(ONE)]
-
-
-def test_a_plan_that_is_refused_leaves_the_one_before_in_force(notes: Notes, two: Scheduler) -> None:
+def test_more_phases_than_can_be_kept_leave_the_plan_before_in_force(notes: Notes) -> None:
     problems: list[str] = []
     scheduler = Scheduler(notes, problem=problems.append)
-    notes.most = 2
+    for number in range(MOST_PHASES):
+        scheduler.tenant(number, limits(gpu(cap=1)))
+    scheduler.update()
+    phases = dict(notes.phases)
+    assert len(phases) == MOST_PHASES
+    scheduler.tenant(MOST_PHASES, limits(gpu(cap=1)))
+    for _ in range(2):
+        scheduler.update()
+    assert phases == notes.phases
+    assert [scheduler.share(number, 0).cap_in_force for number in (0, MOST_PHASES)] == [True, False]
+    assert len(problems) == 1
+    assert f"the plan before, of {MOST_PHASES} tenants, stays in force" in problems[0]
+    scheduler.forget(1)
+    scheduler.update()
+    assert (MOST_PHASES, 0) in notes.phases
+    assert [scheduler.share(number, 0).cap_in_force for number in (0, MOST_PHASES)] == [True, True]
+
+
+def test_a_plan_that_cannot_be_written_disturbs_no_other(notes: Notes) -> None:
+    problems: list[str] = []
+    scheduler = Scheduler(notes, problem=problems.append)
+    notes.full = {1}
     for number in (1, 2):
         scheduler.tenant(number, limits(gpu(cap=300)))
     scheduler.update()
-    plan = notes.plans[uuid_bytes(ONE)]
-    scheduler.tenant(3, limits(gpu(cap=300)))
-    scheduler.update()
-    scheduler.renew()
-    scheduler.update()
-    assert plan == notes.plans[uuid_bytes(ONE)]
-    assert notes.renewed == 1, "only the scheduler keeps it in force"
-    assert [scheduler.share(number, 0).cap_in_force for number in (1, 2, 3)] == [True, True, False]
-    assert len(problems) == 1
-    assert "the plan before, of 2 tenants, stays in force" in problems[0]
-    scheduler.forget(1)
-    scheduler.update()
-    assert [scheduler.share(number, 0).cap_in_force for number in (2, 3)] == [True, True]
+    assert [(2, 0)] == list(notes.phases)
+    assert ["tenant 1: its cap is not written: [Errno 28] phase"] == problems
 
 
 def test_a_tenant_that_is_busy_keeps_its_cap(notes: Notes) -> None:
@@ -235,10 +228,11 @@ def test_a_tenant_that_is_busy_keeps_its_cap(notes: Notes) -> None:
     for number in (1, 2):
         scheduler.tenant(number, limits(gpu(cap=300)))
     scheduler.update()
-    plan = notes.plans[uuid_bytes(ONE)]
+    phases = dict(notes.phases)
+    assert len(phases) == 2
     notes.busy = {1}
     scheduler.update()
-    assert plan == notes.plans[uuid_bytes(ONE)]
+    assert phases == notes.phases
 
 
 def test_a_cap_that_could_not_be_kept_is_refused_before_it_is_there(notes: Notes) -> None:
@@ -247,7 +241,7 @@ def test_a_cap_that_could_not_be_kept_is_refused_before_it_is_there(notes: Notes
         scheduler.tenant(number, limits(gpu(cap=10)))
     scheduler.tenant(MOST_PHASES, limits(gpu()))
     scheduler.update()
-    assert len(notes.plans[uuid_bytes(ONE)]) == MOST_PHASES
+    assert len(notes.phases) == MOST_PHASES
     scheduler.check(limits(gpu()))
     scheduler.check(limits(gpu(TWO, cap=10)))
     scheduler.check(limits(gpu(cap=20)), 7)
@@ -260,13 +254,14 @@ def test_a_cap_that_could_not_be_kept_is_refused_before_it_is_there(notes: Notes
         scheduler.check(limits(gpu()))
 
 
-def test_the_task_looks_renews_and_leaves_everything_as_it_was(notes: Notes, two: Scheduler) -> None:
+def test_the_task_looks_at_once_and_leaves_everything_as_it_is(notes: Notes, two: Scheduler) -> None:
+    """The agent's end changes nothing for containers that run."""
     two.tenant(1, limits(gpu(cap=700)))
 
     async def some_time() -> None:
         task = asyncio.ensure_future(two.run())
         for _ in range(100):
-            if notes.renewed >= 2:
+            if notes.phases:
                 break
             await asyncio.sleep(LOOK / 2)
         notes.groups[2, 0] = 2
@@ -277,11 +272,25 @@ def test_the_task_looks_renews_and_leaves_everything_as_it_was(notes: Notes, two
                 break
             await asyncio.sleep(0.001)
         assert len(notes.calls) > before, "it did not look at once"
+        notes.calls.clear()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(some_time())
-    assert notes.renewed >= 2
-    assert () == notes.plans[uuid_bytes(ONE)]
-    assert {(1, 0): 0, (2, 0): 0} == notes.slices
-    assert ("slice", 1, 0, OWN_US) in notes.calls
+    assert [] == notes.calls
+    assert [(1, 0)] == list(notes.phases)
+    assert 0 not in notes.slices.values()
+
+
+def test_the_next_agent_changes_no_phase_that_is_to_stay(notes: Notes, two: Scheduler) -> None:
+    for number in (1, 2):
+        two.tenant(number, limits(gpu(cap=300)))
+    two.update()
+    phases = dict(notes.phases)
+    after = Scheduler(notes)
+    notes.calls.clear()
+    for number in (1, 2):
+        after.tenant(number, limits(gpu(cap=300)))
+        after.update()
+        assert ("phase", number, 0, 0, 0, 0) not in notes.calls, "it would be on for a moment"
+    assert phases == notes.phases

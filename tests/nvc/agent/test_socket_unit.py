@@ -16,6 +16,7 @@ from nvc.agent.notify import Systemd
 from nvc.agent.state.records import prepare
 from nvc.guard.protocol import Client
 from tests.support import leftovers
+from tests.support.acceptors import acceptor, end_acceptor
 from tests.support.service_manager import ACTIVATED
 
 pytestmark = pytest.mark.root
@@ -75,18 +76,26 @@ def test_the_agent_serves_a_units_sockets_and_leaves_them(tmp_path: Path) -> Non
     for _ in range(2):
         with agent(directory, sockets), Client(str(directory / "control")) as client:
             assert client.call("status")["tenants"] == []
+            assert leftovers.until(lambda: acceptor(directory)[1] == os.fstat(sockets[0].fileno()).st_ino, seconds=20)
         assert [os.stat(directory / name).st_ino for name in NAMES] == inodes
+    before = acceptor(directory)
+    assert before[0], "it accepts for the next agent"
     # A client that connects between two agents waits for the next.
     with Client(str(directory / "control")) as waiting, agent(directory, sockets):
         assert waiting.call("status")["tenants"] == []
-    # Made anew by systemd: those that a keeper may still hold are not served.
+    assert acceptor(directory) == before, "each agent finds the same"
+    # Made anew by systemd: an acceptor that listens on the one before is replaced.
     for one in sockets:
         one.close()
     sockets = listening(directory)
     with agent(directory, sockets), Client(str(directory / "control")) as client:
         assert client.call("status")["tenants"] == []
+        inode = os.fstat(sockets[0].fileno()).st_ino
+        assert leftovers.until(lambda: acceptor(directory)[1] == inode, seconds=20)
+        assert acceptor(directory)[0] != before[0]
     for one in sockets:
         one.close()
+    end_acceptor(directory)
 
 
 def test_names_of_a_socket_unit_are_those_of_the_files(tmp_path: Path) -> None:
@@ -95,13 +104,13 @@ def test_names_of_a_socket_unit_are_those_of_the_files(tmp_path: Path) -> None:
     end, other = os.pipe()
     done = subprocess.run(
         ["bash", "-c", f'exec "$0" "$@" 3<&{one.fileno()} 4<&{end}', sys.executable, PRINT],
-        env={**os.environ, "LISTEN_FDS": "2", "LISTEN_FDNAMES": "nvc-agent.socket:7-1"},
+        env={**os.environ, "LISTEN_FDS": "2", "LISTEN_FDNAMES": "nvc-agent.socket:other"},
         pass_fds=(one.fileno(), end),
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == "[('listen', 3), ('7-1', 4)]\n"
+    assert done.stdout == "[('listen', 3), ('other', 4)]\n"
     for number in (end, other):
         os.close(number)
     one.close()

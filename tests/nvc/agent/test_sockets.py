@@ -1,4 +1,4 @@
-"""The agent's two sockets in front of callers that are slow, wrong, or too many."""
+"""The agent's control socket in front of callers that are slow, wrong, or too many."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ from typing import Any
 import pytest
 
 import nvc
-from nvc.agent.container_state import ContainerProcess
 from nvc.agent.control import CONNECTIONS, ControlSocket
 from nvc.agent.journal import Journal
-from nvc.agent.listener import ListenerSocket
 from nvc.agent.peer import Peer
 from nvc.base.errors import InputError
 from nvc.guard import protocol
-from tests.support.no_keeper import NoKeeper
 
 PROGRAMS = Path(__file__).parent / "programs"
 SECONDS = 0.2
@@ -199,8 +196,7 @@ def test_a_client_that_does_not_read_answers_is_disconnected(tmp_path: Path, end
 
 @pytest.mark.root
 def test_between_two_lines_it_is_the_turn_of_others(tmp_path: Path) -> None:
-    # Lines that had come together were answered in one go: up to seconds without a heartbeat to the keeper,
-    # which thaws every tenant after half a second.
+    # Lines that had come together were answered in one go: up to seconds in which no container was admitted.
     told, path = Told(), tmp_path / "control"
     lines = 2000
 
@@ -235,75 +231,3 @@ def test_the_sockets_name_stays(tmp_path: Path, python: str) -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(library), "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run([python, PROGRAMS / "serve_a_moment.py", str(tmp_path / "control")], env=environment, check=True)
     assert (tmp_path / "control").is_socket()
-
-
-def with_listener(path: Path, told: Told, act: Callable[[], Awaitable[None]]) -> list[ContainerProcess]:
-    admitted: list[ContainerProcess] = []
-
-    async def admit(process: ContainerProcess, listener: int, connection: str) -> None:
-        os.close(listener)
-        admitted.append(process)
-
-    async def run() -> None:
-        with listening(path) as server:
-            keeper = NoKeeper()
-            task = asyncio.ensure_future(ListenerSocket(server, admit, told.journal, keeper, seconds=SECONDS).serve())
-            try:
-                await asyncio.wait_for(act(), 20)
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-            assert keeper.kept == []
-
-    asyncio.run(run())
-    return admitted
-
-
-STATE = {"ociVersion": "1.0.2", "id": "c1", "status": "creating", "pid": 7}
-MESSAGE = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": STATE}).encode()
-
-
-@pytest.mark.root
-@pytest.mark.parametrize(
-    ("data", "descriptors", "said"),
-    [
-        (b"", 0, ""),
-        (b"{", 0, "within"),
-        (b"x" * (2 << 20), 0, "longer than"),
-        (MESSAGE, 0, "0 descriptors came"),
-        (MESSAGE, 1, "no seccomp listener"),
-        (MESSAGE, 30, "more than 16 descriptors"),
-    ],
-    ids=["nothing", "half", "huge", "no descriptor", "another descriptor", "many descriptors"],
-)
-def test_what_is_no_listener_is_refused_and_nothing_stays_open(
-    tmp_path: Path, data: bytes, descriptors: int, said: str
-) -> None:
-    told, path = Told(), tmp_path / "listen"
-
-    async def act() -> None:
-        before = len(os.listdir("/proc/self/fd"))
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(path))
-            client.setblocking(False)
-            sent = socket.send_fds(client, [data[:4096]], [0] * descriptors) if data else 0
-            try:
-                while sent < len(data):
-                    await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(client, data[sent:]), 5)
-                    break
-            except OSError:
-                pass  # it was refused already
-            if not data:
-                client.shutdown(socket.SHUT_WR)
-            for _ in range(100):
-                if told.events:
-                    break
-                await asyncio.sleep(0.01)
-        for _ in range(1000):
-            if len(os.listdir("/proc/self/fd")) <= before:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("a descriptor stays open")
-
-    assert with_listener(path, told, act) == []
-    assert [said in event["message"] for event in told.events] == ([True] if said else [])

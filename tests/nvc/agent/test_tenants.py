@@ -1,4 +1,4 @@
-"""Thousands of containers that come and go: nothing of them stays in the agent."""
+"""Containers that come, change and go: their monitors are told, and nothing of them stays in the agent."""
 
 from __future__ import annotations
 
@@ -6,49 +6,31 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from nvc.agent.container_state import ContainerProcess
-from nvc.agent.journal import Journal
-from nvc.agent.keeping import Keeping
-from nvc.agent.notify import Systemd
 from nvc.agent.part import Part
-from nvc.agent.state.records import TENANTS, prepare
+from nvc.agent.state.records import CONTAINERS, TENANTS
 from nvc.agent.tenants import Tenants
 from nvc.base.errors import ContainerError
-from nvc.bindings.guard import Guard
+from nvc.guard.supervisors import Connection
 from nvc.linux import seccomp
-from nvc.share import store
-from nvc.share.entry import StoredShare
 from nvc.share.limits import Limits
-from nvc.share.model import ResolvedGpu
-from tests.support import leftovers, registered
+from tests.support import leftovers
+from tests.support.admitted import KEY, AdmittedContainers
 from tests.support.isolation import in_namespaces
 
+pytestmark = pytest.mark.root
+
 #: In one test: registered, hung up, gone.
-CONTAINERS, AT_ONCE = 2000, 100
-GPU = ResolvedGpu("GPU-11111111-2222-3333-4444-555555555555", 0, 1 << 30)
+CONTAINERS_IN_ALL, BEFORE = 60, 10
 
 
-def threads() -> int:
-    return len(os.listdir("/proc/self/task"))
-
-
-def descriptors() -> int:
+def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
-
-
-def resident() -> int:
-    """KiB."""
-    with open("/proc/self/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
-
-
-KEY, OWN = "c1", os.getpid()
-FIRST = ContainerProcess(KEY, OWN, OWN, "creating", "nvc", "", 0)
 
 
 def hung_up() -> int:
@@ -58,84 +40,171 @@ def hung_up() -> int:
     return end
 
 
-class Place:
-    """Tenants with one container's share, what they tell, and the keeper. A context manager."""
-
-    def __init__(self, path: Path) -> None:
-        self.directory = str(path / "agent")
-        shares = str(path / "share")
-        prepare(self.directory)
-        limits = Limits((GPU,), (), "580.105.08", KEY)
-        store.create(StoredShare(KEY, KEY, OWN, store.start_time(OWN)), limits, b"", directory=shares)
-        self.told: list[dict[str, object]] = []
-        journal = Journal(-1)
-        journal.listen(self.told.append)
-        self.keeping = Keeping(self.directory, Systemd({}))
-        self._guard = Guard(str(path))
-        self.tenants = Tenants(self._guard, self.keeping, journal, self.directory, shares, [])
-        registered.register(self.tenants.registrations, KEY, os.getpid())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._guard.close()
-        self.keeping.leave()
+def left(place: AdmittedContainers) -> list[str]:
+    """Names of files that the agent has of tenants."""
+    return [name for kind in (TENANTS, CONTAINERS) for name in os.listdir(f"{place.directory}/{kind}")]
 
 
-@pytest.mark.root
 def test_containers_that_are_gone_leave_nothing(tmp_path: Path) -> None:
-    with Place(tmp_path) as place:
-        tenants = place.tenants
+    with AdmittedContainers(tmp_path) as place:
 
-        async def some(count: int) -> None:
+        def some(count: int) -> None:
             for _ in range(count):
-                await tenants.admit(FIRST, hung_up())
-                tenants.look()
-                for _ in range(20_000):
-                    if not len(tenants):
-                        break
-                    await asyncio.sleep(0.0005)
-                    tenants.look()
+                listener = hung_up()
+                assert place.admit(listener)
+                os.close(listener)
+                assert place.are_gone()
 
-        own = threads()
-        asyncio.run(some(AT_ONCE))
-        # A thread that was waited for is there until the kernel has ended it, also one of a test before.
-        assert leftovers.until(lambda: threads() <= own, seconds=30)
-        before = descriptors(), resident()
-        asyncio.run(some(CONTAINERS - AT_ONCE))
-        assert leftovers.until(lambda: threads() <= own, seconds=30)
-        assert descriptors() <= before[0]
-        assert resident() < before[1] + 4096
-        assert len(tenants) == 0
-        assert [event["event"] for event in place.told].count("gone") == CONTAINERS
-        assert os.listdir(f"{place.directory}/{TENANTS}") == []
-        assert place.keeping.get() == {}
+        some(BEFORE)
+        before = open_files()
+        some(CONTAINERS_IN_ALL - BEFORE)
+        assert open_files() <= before
+        assert place.events() == ["tenant", "gone"] * CONTAINERS_IN_ALL
+        assert left(place) == []
 
 
-@pytest.mark.root
 def test_processes_put_into_a_container_that_stays_leave_nothing(tmp_path: Path) -> None:
     # Their listeners stayed open until the container ended: a probe that is executed every few seconds used up the
     # agent's descriptors within days.
-    with Place(tmp_path) as place:
-        tenants = place.tenants
+    with AdmittedContainers(tmp_path) as place:
         first, other = os.pipe()
-        asyncio.run(tenants.admit(FIRST, first))
-        before = descriptors()
+        assert place.admit(first)
+        (tenant,) = place.tenants
+        monitor = f"/proc/{place.supervisors.pids(tenant.number)[0]}/fd"
+        before = open_files(), len(os.listdir(monitor))
         for _ in range(100):
-            asyncio.run(tenants.admit(FIRST.replace(status="running"), hung_up()))
-            for _ in range(20_000):
-                if descriptors() <= before:
-                    break
-                time.sleep(0.002)
-                tenants.look()
-            assert descriptors() <= before
-        (tenant,) = tenants
-        assert list(tenant.listeners.values()) == [first]
-        kept = place.keeping.get()
-        assert list(kept) == list(tenant.listeners)
-        for descriptor in (*kept.values(), other):
-            os.close(descriptor)
+            listener = hung_up()
+            assert not place.admit(listener, status="running")
+            os.close(listener)
+        assert open_files() <= before[0]
+        assert len(os.listdir(monitor)) <= before[1] + 1
+        place.tenants.look()
+        assert [one.number for one in place.tenants] == [tenant.number]
+        assert "refused" not in place.events()
+        os.close(other)
+        assert place.are_gone()
+        os.close(first)
+
+
+def test_an_acceptor_finds_the_monitor_of_a_container(tmp_path: Path) -> None:
+    with AdmittedContainers(tmp_path) as place:
+        listener, other = os.pipe()
+        assert place.admit(listener)
+        (tenant,) = place.tenants
+        found = Path(place.directory, CONTAINERS, KEY)
+        assert (found / "monitor").is_socket()
+        assert (found / "plan").samefile(f"{place.directory}/{TENANTS}/{tenant.number}/plan")
+        os.close(other)
+        assert place.are_gone()
+        os.close(listener)
+        assert left(place) == []
+
+
+class Looking(Connection):
+    """Whether acceptors would find the container's monitor when it is asked to start."""
+
+    found = False
+    link = ""
+
+    def ask(self, packet: bytes, descriptors: Sequence[int] = ()) -> tuple[int, bytes, list[int]]:
+        self.found = os.path.lexists(self.link)
+        return super().ask(packet, descriptors)
+
+
+def test_an_agent_that_ends_while_a_monitor_starts_leaves_one_that_is_found(tmp_path: Path) -> None:
+    """Processes that were put into the container waited for another agent."""
+    with AdmittedContainers(tmp_path) as place:
+        connection, monitor = place.supervisors._spawn()
+        place._monitors.append(monitor)
+        looking = Looking(connection._socket)
+        looking.link = f"{place.directory}/{CONTAINERS}/{KEY}"
+        listener, other = os.pipe()
+        assert asyncio.run(place.tenants.admit(place.process, listener, looking))
+        assert looking.found
+        os.close(other)
+
+
+def test_the_next_agent_finds_its_tenants(tmp_path: Path) -> None:
+    with AdmittedContainers(tmp_path) as place:
+        listener, other = os.pipe()
+        assert place.admit(listener)
+        (tenant,) = place.tenants
+        pids = place.supervisors.pids(tenant.number)
+        again = place.agent()
+        again.take_over()
+        (found,) = again
+        assert (found.record, found.limits) == (tenant.record, tenant.limits)
+        assert place.supervisors.pids(found.number) == pids
+        assert place.events() == ["tenant", "tenant"]
+        place.set(memory=1 << 29)
+        assert leftovers.until(lambda: place.tenants.refresh(found), seconds=20)
+        assert found.limits.gpus[0].memory == 1 << 29
+        os.close(other)
+        assert place.are_gone()
+        os.close(listener)
+
+
+def test_a_container_whose_record_is_damaged_keeps_its_plan(tmp_path: Path) -> None:
+    """Another tenant got its number, and wrote its limits into that plan."""
+    with AdmittedContainers(tmp_path) as place:
+        listener, other = os.pipe()
+        assert place.admit(listener)
+        (tenant,) = place.tenants
+        monitor, _ = place.supervisors.pids(tenant.number)
+        plan = Path(place.directory, TENANTS, str(tenant.number), "plan")
+        whole = plan.read_bytes()
+        Path(place.directory, TENANTS, f"{tenant.number}.json").write_bytes(b"{")
+        place.agent().take_over()
+        assert (len(place.tenants), place.events()) == (0, ["tenant", "warning"])
+        assert place.admit(listener)
+        assert [one.number for one in place.tenants] == [tenant.number + 1]
+        assert (plan.read_bytes(), Path(f"/proc/{monitor}/comm").read_text()) == (whole, "nvc-monitor\n")
+        os.close(other)
+        assert leftovers.until(lambda: place._monitors[0].poll() is not None, seconds=20)
+        os.close(listener)
+
+
+@pytest.mark.parametrize("when", ["while an agent is there", "before the next"])
+def test_a_container_whose_two_processes_are_gone_is_ended(tmp_path: Path, when: str) -> None:
+    with AdmittedContainers(tmp_path) as place:
+        listener, other = os.pipe()
+        assert place.admit(listener)
+        (tenant,) = place.tenants
+        monitor, supervisor = place.supervisors.pids(tenant.number)
+        if when == "before the next":
+            place.agent()
+        # At once: neither sees that the other ended.
+        for pid in (monitor, supervisor):
+            os.kill(pid, signal.SIGSTOP)
+        for pid in (supervisor, monitor):
+            os.kill(pid, signal.SIGKILL)
+        assert place.container.poll() is None
+        if when == "before the next":
+            assert leftovers.until(lambda: not Path(f"/proc/{supervisor}/fd/3").exists(), seconds=20)
+            place.tenants.take_over()
+        else:
+            assert place.are_gone()
+        assert place.container.wait(20) == -signal.SIGKILL
+        (told,) = (one for one in place.told if one["event"] == "supervisor-died")
+        assert (told["container"], told["tenant"], told["ended"]) == (KEY, tenant.number, True)
+        assert (len(place.tenants), left(place)) == (0, [])
+        os.close(listener)
+        os.close(other)
+
+
+def test_limits_that_cannot_be_read_change_nothing(tmp_path: Path) -> None:
+    with AdmittedContainers(tmp_path) as place:
+        listener, other = os.pipe()
+        assert place.admit(listener)
+        path = Path(place.shares, KEY, "limits")
+        whole = path.read_bytes()
+        path.write_bytes(whole[:100])
+        place.tenants.look()
+        assert place.events() == ["tenant", "warning"]
+        (tenant,) = place.tenants
+        assert place.supervisors.limits(tenant.number) == whole
+        for number in (other, listener):
+            os.close(number)
 
 
 class Full(Part):
@@ -145,37 +214,49 @@ class Full(Part):
         raise ContainerError("GPU 0: its cap cannot be kept", hint="take another GPU")
 
 
-@pytest.mark.root
 def test_a_container_whose_cap_cannot_be_kept_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with Place(tmp_path) as place:
-        tenants = place.tenants
-        tenants._parts.append(Full())
+    with AdmittedContainers(tmp_path) as place:
+        place.tenants._parts.append(Full())
         listener, other = os.pipe()
-        asyncio.run(tenants.admit(FIRST, listener))
-        os.close(other)
-        assert len(tenants) == 0
-        (told,) = (event for event in place.told if event["event"] == "refused")
-        assert (told["container"], told["message"], told["hint"]) == (
+        assert not place.admit(listener)
+        assert len(place.tenants) == 0
+        (told,) = place.told
+        assert (told["event"], told["container"], told["message"], told["hint"]) == (
+            "refused",
             KEY,
             "container error: GPU 0: its cap cannot be kept",
             "take another GPU",
         )
-        assert os.listdir(f"{place.directory}/{TENANTS}") == []
+        assert left(place) == []
+        for number in (other, listener):
+            os.close(number)
 
 
-@pytest.mark.root
+def test_a_driver_that_is_not_known_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with AdmittedContainers(tmp_path) as place:
+        place.limits = place.limits.replace(driver="100.1")
+        place.set()
+        listener, other = os.pipe()
+        assert not place.admit(listener)
+        (told,) = place.told
+        assert told["message"] == f"container error: container {KEY}: driver 100.1 is not known to the guard"
+        assert "nvc.guard=off" in str(told["hint"])
+        assert left(place) == []
+        for number in (other, listener):
+            os.close(number)
+
+
 def test_too_many_processes_in_a_container_at_once_are_told_as_that(tmp_path: Path) -> None:
-    with Place(tmp_path) as place:
-        others = []
-        for _ in range(65):
-            listener, other = os.pipe()
-            others.append(other)
-            asyncio.run(place.tenants.admit(FIRST, listener))
+    with AdmittedContainers(tmp_path) as place:
+        ends = [os.pipe() for _ in range(65)]
+        for number, (listener, _) in enumerate(ends):
+            assert place.admit(listener) == (number == 0)
         (refused,) = (event for event in place.told if event["event"] == "refused")
         assert "64 processes that were put into it are there, and it can have no more" in str(refused["message"])
         assert "when some have ended" in str(refused["hint"])
-        for other in others:
-            os.close(other)
+        for pair in ends:
+            for number in pair:
+                os.close(number)
 
 
 def filtered() -> int:
@@ -183,6 +264,8 @@ def filtered() -> int:
     ready, told = os.pipe()
     child = os.fork()
     if child == 0:
+        os.closerange(3, told)
+        os.closerange(told + 1, 4096)
         seccomp.install()
         os.write(told, b"x")
         time.sleep(60)
@@ -195,7 +278,7 @@ def filtered() -> int:
 
 def strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether a process lives that got the pid of a refused one, which ended while its share was waited for."""
-    with Place(path) as place:
+    with AdmittedContainers(path) as place:
         number = filtered()
         found = []
 
@@ -207,7 +290,7 @@ def strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
             raise ContainerError("no share")
 
         monkeypatch.setattr(Tenants, "_entry", end)
-        asyncio.run(place.tenants.admit(FIRST.replace(pid=number, first=os.getpid()), hung_up()))
+        assert not place.admit(hung_up(), pid=number)
         assert found == [number]
         lives = os.waitpid(number, os.WNOHANG) == (0, 0)
         if lives:
@@ -216,8 +299,17 @@ def strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
         return lives
 
 
-@pytest.mark.root
 def test_a_process_that_gets_the_pid_of_a_refused_one_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert in_namespaces(strangers, tmp_path, monkeypatch, pid=True)
+
+
+def test_a_refused_process_that_has_a_filter_is_ended(tmp_path: Path) -> None:
+    with AdmittedContainers(tmp_path) as place:
+        number = filtered()
+        listener = hung_up()
+        assert not place.admit(listener, container="another", pid=number, first=number)
+        os.close(listener)
+        assert os.waitpid(number, 0)[1] == signal.SIGKILL
+        assert (place.told[0]["event"], place.told[0]["ended"]) == ("refused", True)

@@ -8,7 +8,6 @@ import pytest
 
 from nvc.agent.state import records
 from nvc.agent.state.records import TenantRecord
-from nvc.agent.thaw import thaw
 
 GOOD = TenantRecord(2, "c2", "c2", 0, 0, 1.5)
 
@@ -37,8 +36,8 @@ def test_a_damaged_record_is_told_once_and_kept(directory: Path, data: bytes, wh
     """It was told at every start, and a new tenant of its number took its place."""
     tenants = directory / "tenants"
     (tenants / "1.json").write_bytes(data)
-    (tenants / "1.ledger").write_bytes(b"its ledger")
-    (tenants / "1.channels").write_bytes(b"")
+    (tenants / "1").mkdir()
+    (tenants / "1/plan").write_bytes(b"its plan")
 
     found, (told,) = records.load(str(directory))
 
@@ -46,8 +45,7 @@ def test_a_damaged_record_is_told_once_and_kept(directory: Path, data: bytes, wh
     assert told.startswith(f"{tenants}/1.json: ") and why in told
     aside = tenants / told.rpartition("set aside as ")[2]
     assert data == aside.read_bytes()
-    (ledger,) = tenants.glob("damaged-1.ledger-*")
-    assert b"its ledger" == ledger.read_bytes()
+    assert b"its plan" == (tenants / "1/plan").read_bytes(), "its monitor goes on"
     assert ([GOOD], []) == records.load(str(directory))
 
     # Another tenant of this number comes, goes, or is damaged too: nothing of it is lost.
@@ -56,7 +54,6 @@ def test_a_damaged_record_is_told_once_and_kept(directory: Path, data: bytes, wh
     (tenants / "1.json").write_bytes(b"again")
     records.load(str(directory))
     assert {data, b"again"} == {path.read_bytes() for path in tenants.glob("damaged-1.json-*")}
-    assert 0 == thaw(str(directory), alone=False)
 
 
 def test_a_directory_in_its_place_is_set_aside_too(directory: Path) -> None:
@@ -64,3 +61,35 @@ def test_a_directory_in_its_place_is_set_aside_too(directory: Path) -> None:
 
     assert "set aside" in records.load(str(directory))[1][0]
     assert ([GOOD], []) == records.load(str(directory))
+
+
+def test_everything_of_a_tenant_goes_and_nothing_of_another(directory: Path) -> None:
+    other = GOOD.replace(number=1, container="c1")
+    for record in (GOOD, other):
+        records.save(str(directory), record)
+        place = Path(records.path(str(directory), record.number))
+        place.mkdir()
+        for name in ("plan", "monitor", "cgroup"):
+            (place / name).touch()
+        records.link(str(directory), record)
+    assert (directory / "containers/c2/plan").samefile(directory / "tenants/2/plan")
+
+    records.remove(str(directory), 2)
+
+    assert {"1", "1.json"} == {path.name for path in (directory / "tenants").iterdir()}
+    assert ["c1"] == [path.name for path in (directory / "containers").iterdir()]
+    assert (directory / "containers/c1/plan").exists()
+
+
+def test_a_container_of_the_same_name_is_found_in_the_place_of_the_one_before(directory: Path) -> None:
+    for number in (2, 3):
+        records.link(str(directory), GOOD.replace(number=number))
+    assert "../tenants/3" == str((directory / "containers/c2").readlink())
+    records.remove(str(directory), 2)
+    assert "../tenants/3" == str((directory / "containers/c2").readlink())
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "/etc"])
+def test_a_name_that_is_none_of_a_file_is_not_linked(directory: Path, name: str) -> None:
+    records.link(str(directory), GOOD.replace(container=name))
+    assert [] == list((directory / "containers").iterdir())

@@ -1,0 +1,165 @@
+"""The acceptor without an agent: what it refuses, what it holds, and when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvc.agent.admission import bind
+from nvc.agent.state.records import prepare
+from tests.support import leftovers
+from tests.support.acceptors import acceptor, processes
+from tests.support.contained import KEY, Contained
+from tests.support.native import build
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    build("nvc-monitor", "nvc-supervisor")
+    made = tmp_path / "agent"
+    prepare(str(made))
+    return made
+
+
+@pytest.fixture
+def contained(tmp_path: Path) -> Iterator[Callable[..., Contained]]:
+    made: list[Contained] = []
+
+    def start(*arguments: Any, **changes: Any) -> Contained:
+        made.append(Contained(tmp_path, *arguments, **changes))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.end()
+
+
+class Alone:
+    """An acceptor without an agent. A context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.socket = bind(str(directory / "listen"))
+        self.log = directory.parent / "acceptor.log"
+        programs = [build("nvc-monitor") / "nvc-monitor", str(self.socket.fileno()), directory]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [*programs, build("nvc-supervisor") / "nvc-supervisor"], pass_fds=[self.socket.fileno()], stderr=log
+            )
+        assert leftovers.until(lambda: acceptor(directory)[0] == self.process.pid, seconds=20)
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def files(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def close(self) -> None:
+        """End every acceptor, those too that wait for an agent."""
+        for pid in processes("nvc-monitor", str(self.directory)):
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait(20)
+        self.socket.close()
+
+
+@pytest.fixture
+def alone(directory: Path) -> Iterator[Alone]:
+    made = Alone(directory)
+    yield made
+    made.close()
+
+
+MESSAGE = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": {"id": KEY, "status": "creating", "pid": 7}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "descriptors", "said"),
+    [
+        (b"", 0, ""),
+        (b"{", 0, "its message ends and is not JSON"),
+        (b"x", 0, "its message is not JSON"),
+        (b'{"a":"' + b"x" * (2 << 20), 1, "longer than 1 MiB"),
+        (MESSAGE, 0, "no seccomp listener"),
+        (MESSAGE, 3, "no seccomp listener"),
+        (MESSAGE, 17, "too many descriptors"),
+    ],
+    ids=["nothing", "half", "no JSON", "huge", "no descriptor", "other descriptors", "many descriptors"],
+)
+def test_what_is_no_listener_is_refused_and_nothing_stays_open(
+    alone: Alone, data: bytes, descriptors: int, said: str
+) -> None:
+    before = alone.files()
+    for number in range(2):
+        with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            client.connect(str(alone.directory / "listen"))
+            if data:
+                sent = socket.send_fds(client, [data[:4096]], [0] * descriptors)
+                client.sendall(data[sent:])
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(1) == b""
+        if said:
+            assert leftovers.until(lambda: len(alone.events()) > number, seconds=20)  # noqa: B023
+    assert len(alone.events()) == (2 if said else 0)
+    assert all(said in one["message"] and one["event"] == "refused" for one in alone.events())
+    assert alone.files() == before
+    assert acceptor(alone.directory)[0] == alone.process.pid, "the same goes on"
+
+
+def test_a_message_that_does_not_end_is_refused_in_time(alone: Alone) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(alone.directory / "listen"))
+        client.sendall(b"{")
+        client.settimeout(20)
+        assert client.recv(1) == b""
+    assert leftovers.until(lambda: bool(alone.events()), seconds=20)
+    assert "no whole message came within 5 s" in alone.events()[0]["message"]
+
+
+def test_only_root_may_send_a_listener(alone: Alone) -> None:
+    (alone.directory / "listen").chmod(0o666)
+    script = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('listen'); s.sendall(b'{}'); s.recv(1)"
+    place = os.open(alone.directory, os.O_PATH)
+    words = ["/usr/bin/python3", "-IS", "-c", f"try: exec({script!r})\nexcept OSError: pass"]
+    subprocess.run(words, preexec_fn=lambda: os.fchdir(place), user=65534, check=True, timeout=20)
+    os.close(place)
+    assert leftovers.until(lambda: bool(alone.events()), seconds=20)
+    assert alone.events()[0]["message"] == "its user is not root"
+
+
+def test_a_listener_in_hand_keeps_no_other_waiting(alone: Alone, contained: Callable[..., Contained]) -> None:
+    one, other = contained(), contained()
+    assert leftovers.until(lambda: len(processes("nvc-monitor", str(alone.directory))) == 3, seconds=20)
+    assert leftovers.until(lambda: acceptor(alone.directory)[0] not in (0, alone.process.pid), seconds=20)
+    assert (one.process.poll(), other.process.poll()) == (None, None)
+
+
+def test_a_listener_whose_processes_ended_is_not_held(alone: Alone, contained: Callable[..., Contained]) -> None:
+    one = contained()
+    assert leftovers.until(lambda: len(processes("nvc-monitor", str(alone.directory))) == 2, seconds=20)
+    one.end()
+    assert leftovers.until(lambda: alone.process.poll() is not None, seconds=5)
+    assert (alone.process.returncode, alone.events()) == (0, [])
+
+
+def test_what_waits_at_a_socket_that_goes_is_ended(alone: Alone, contained: Callable[..., Contained]) -> None:
+    alone.process.send_signal(signal.SIGSTOP)
+    waiting = contained()
+    assert leftovers.until(lambda: select.select([alone.socket], [], [], 0)[0] != [], seconds=20)
+    alone.process.send_signal(signal.SIGTERM)
+    alone.process.send_signal(signal.SIGCONT)
+    assert waiting.process.wait(20) == -signal.SIGKILL
+    assert alone.process.wait(20) == 0
+    assert alone.events()[0]["message"] == "the agent was stopped"
+    assert processes("nvc-monitor", str(alone.directory)) == []

@@ -1,0 +1,428 @@
+"""Monitors and supervisors of tenants, as the agent starts, finds and ends them: the real programs, no containers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nvc.guard import supervisors
+from nvc.guard.supervisors import ATTACHED, HEAD, OPEN, Supervisors, connect
+from nvc.share import limits
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu
+from nvc.share.store import start_time
+from tests.support import leftovers
+from tests.support.native import build
+
+pytestmark = pytest.mark.root
+
+GPU = ResolvedGpu("GPU-11111111-2222-3333-4444-555555555555", 0, 1 << 30)
+
+
+def share(driver: str = "580.105.08", **fields: object) -> bytes:
+    return limits.encode(Limits((GPU.replace(**fields),), (), driver, "test"))
+
+
+SHARE, LESS = share(), share(memory=1 << 29)
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> str:
+    """A directory without the driver's nodes: no call of the driver is made here."""
+    build("nvc-monitor", "nvc-supervisor")
+    made = tmp_path / "dev"
+    made.mkdir()
+    return str(made)
+
+
+@pytest.fixture
+def alone(devices: str) -> Iterator[Supervisors]:
+    """Without a directory: its tenants end with it."""
+    with Supervisors(devices) as made:
+        yield made
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    """Whose tenants are ended at the end."""
+    made = tmp_path / "agent"
+    made.mkdir()
+    yield str(made)
+    for place in made.glob("tenants/*/monitor"):
+        with connect(str(place)) as left:
+            left.send(HEAD.pack(supervisors.REMOVE, 0))
+            left.recv(100)
+
+
+@pytest.fixture
+def first() -> Iterator[subprocess.Popen[bytes]]:
+    """A container's first process, with another beside it: pid 1 of a pid namespace."""
+    words = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", "sleep 300 & sleep 301"]
+    with subprocess.Popen(words, start_new_session=True) as made:
+        yield made
+        made.kill()
+
+
+def start(devices: str, directory: str, number: int, first: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+    """A tenant of a process that is gone when this returns: its monitor's and supervisor's pids."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            guard = Supervisors(devices, directory)
+            guard.add(number, SHARE, 1, first=first)
+            os.write(tell, b"%d %d" % guard.pids(number))
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.close(tell)
+    os.waitpid(child, 0)
+    with open(told, "rb") as file:
+        monitor, supervisor = map(int, file.read().split())
+    return monitor, supervisor
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in found.read_text().split()] if found.exists() else []
+
+
+def of_container(first: subprocess.Popen[bytes]) -> list[int]:
+    """The pids of its three processes, its pid 1 first."""
+    assert leftovers.until(lambda: len(children(first.pid)) == 1, seconds=20)
+    (own,) = children(first.pid)
+    assert leftovers.until(lambda: len(children(own)) == 2, seconds=20)
+    return [own, *children(own)]
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def end(pids: list[int]) -> bool:
+    return leftovers.until(lambda: all(map(has_ended, pids)), seconds=20)
+
+
+def files(pid: int) -> dict[str, str]:
+    """What a process has open: name -> flags of open(2), in octal."""
+    found = {}
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        if int(entry.name) > 2:
+            flags = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text().partition("flags:\t")[2].split()[0]
+            found[os.readlink(entry)] = flags
+    return found
+
+
+def test_a_tenant_has_two_processes_until_it_is_removed(alone: Supervisors) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    alone.add(1, SHARE, 1)
+    pids = alone.pids(1)
+    assert [Path(f"/proc/{pid}/comm").read_text() for pid in pids] == ["nvc-monitor\n", "nvc-supervisor\n"]
+    assert children(pids[0]) == [pids[1]]
+    status = alone.status(1)
+    assert (len(status.gpus), status.processes, status.listeners, alone.processes(1)) == (1, 0, 0, ())
+    assert not alone.is_lost(1) and alone.limits(1) == SHARE
+    with pytest.raises(OSError, match="tenant 1 is there already"):
+        alone.add(1, SHARE, 1)
+    alone.remove(1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids), "both have ended, and are waited for"
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(OSError, match="tenant 1 is not known"):
+        alone.status(1)
+
+
+def counters(pid: int) -> list[str]:
+    return [entry.name for entry in Path(f"/proc/{pid}/fd").iterdir() if "nvc-counters" in os.readlink(entry)]
+
+
+def test_two_tenants_share_no_process_and_no_file(alone: Supervisors) -> None:
+    for number in (1, 2):
+        alone.add(number, SHARE, 1)
+    pids = [*alone.pids(1), *alone.pids(2)]
+    assert len({*pids}) == 4
+    found = [{**files(monitor), **files(supervisor)} for monitor, supervisor in (alone.pids(1), alone.pids(2))]
+    both = {name for name in found[0].keys() & found[1].keys() if not name.startswith("anon_inode:")}
+    # Counters of each are a memfd of the same name.
+    assert both == {"/memfd:nvc-contention (deleted)", "/memfd:nvc-counters (deleted)"}
+    assert {one["/memfd:nvc-contention (deleted)"][-1] for one in found} == {"0"}, "for reading"
+    inodes = {os.stat(f"/proc/{pid}/fd/{number}").st_ino for pid in pids for number in counters(pid)}
+    assert len(inodes) == 2
+    os.kill(alone.pids(1)[1], signal.SIGKILL)
+    assert end(pids[:2])
+    assert not has_ended(pids[2]) and not has_ended(pids[3])
+    assert alone.is_lost(1) and not alone.is_lost(2)
+    alone.refresh(2)
+
+
+def test_a_driver_that_is_not_known_is_refused(alone: Supervisors) -> None:
+    before = children(os.getpid()), len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError) as raised:
+        alone.add(1, share("100.1"), 1)
+    assert raised.value.errno == errno.EOPNOTSUPP
+    assert (children(os.getpid()), len(os.listdir("/proc/self/fd"))) == before
+    alone.add(1, SHARE, 1)
+
+
+def test_a_container_that_has_ended_is_refused(alone: Supervisors, first: subprocess.Popen[bytes]) -> None:
+    (own, *_) = of_container(first)
+    with pytest.raises(OSError) as raised:
+        alone.add(1, SHARE, 1, first=(own, start_time(own) + 1))
+    assert raised.value.errno == errno.ESRCH
+
+
+def test_a_change_is_in_force_soon(alone: Supervisors) -> None:
+    alone.add(1, SHARE, 1)
+
+    def is_in_force() -> bool:
+        try:
+            alone.update(1, LESS)
+        except OSError as error:
+            assert error.errno == errno.EBUSY
+            return False
+        return True
+
+    assert leftovers.until(is_in_force, seconds=20)
+    assert alone.limits(1) == LESS
+    alone.slice(1, 0, 1500)
+    assert leftovers.until(lambda: alone.status(1).gpus[0].slice == 1500, seconds=20)
+    alone.freeze(1, 0, True)
+    assert leftovers.until(lambda: alone.status(1).gpus[0].frozen, seconds=20)
+    alone.freeze(1, 0, False)
+    assert leftovers.until(lambda: not alone.status(1).gpus[0].frozen, seconds=20)
+    alone.phase(1, 0, 100_000, 0, 1)
+    assert leftovers.until(lambda: alone.status(1).gpus[0].frozen_ns > 100_000_000, seconds=20)
+    before = alone.status(1).gpus[0].frozen_ns
+    alone.phase(1, 0, 0, 0, 0)
+    assert leftovers.until(lambda: not alone.status(1).gpus[0].frozen, seconds=20)
+    assert alone.status(1).gpus[0].frozen_ns >= before
+
+
+def test_other_limits_of_other_gpus_are_not_taken(alone: Supervisors) -> None:
+    alone.add(1, SHARE, 1)
+    both = limits.encode(Limits((GPU, GPU.replace(uuid=GPU.uuid[:-1] + "6")), (), "580.105.08", "test"))
+    with pytest.raises(OSError) as raised:
+        alone.update(1, both)
+    assert raised.value.errno == errno.EBUSY
+    alone.refresh(1)
+    assert not alone.is_lost(1)
+    # The next plan that can be taken is.
+    assert leftovers.until(lambda: taken(alone, LESS), seconds=20)
+
+
+def taken(guard: Supervisors, wanted: bytes) -> bool:
+    try:
+        guard.update(1, wanted)
+    except OSError:
+        return False
+    return True
+
+
+def test_listeners_are_taken_until_there_are_too_many(alone: Supervisors) -> None:
+    alone.add(1, SHARE, 1)
+    assert not alone.gone(1), "its first listener is still to come"
+    ends = [os.pipe() for _ in range(65)]
+    for listener, _ in ends[:64]:
+        alone.listen(1, listener)
+    alone.refresh(1)
+    assert alone.status(1).listeners == 64
+    with pytest.raises(OSError) as raised:
+        alone.listen(1, ends[64][0])
+    assert raised.value.errno == errno.EMFILE
+    os.close(ends[0][1])  # its processes have ended
+    assert leftovers.until(lambda: alone.status(1).listeners == 63, seconds=20)
+    alone.listen(1, ends[64][0])
+    for _, other in ends[1:]:
+        os.close(other)
+    assert leftovers.until(lambda: alone.gone(1), seconds=20)
+    for listener, _ in ends:
+        os.close(listener)
+
+
+@pytest.mark.parametrize("victim", [0, 1], ids=["monitor", "supervisor"])
+def test_with_either_process_the_container_ends(
+    alone: Supervisors, first: subprocess.Popen[bytes], victim: int
+) -> None:
+    container = of_container(first)
+    alone.add(1, SHARE, 1, first=(container[0], start_time(container[0])))
+    alone.add(2, SHARE, 1)
+    pids = alone.pids(1)
+    os.kill(pids[victim], signal.SIGKILL)
+    assert end(container), "every process of it, with pid 1 of its namespace"
+    assert end([*pids])
+    assert alone.is_lost(1) and not alone.is_lost(2)
+    alone.refresh(2)
+
+
+def test_without_a_directory_tenants_end_with_the_process_that_started_them(devices: str) -> None:
+    assert end([*start(devices, "", 1)])
+
+
+def test_a_tenant_outlives_its_agent_and_is_found_again(
+    devices: str, directory: str, first: subprocess.Popen[bytes]
+) -> None:
+    container = of_container(first)
+    pids = start(devices, directory, 3, (container[0], start_time(container[0])))
+    with Supervisors(devices, directory) as after:
+        assert after.adopt(3) == SHARE
+        assert after.pids(3) == pids
+        after.slice(3, 0, 1500)
+        assert leftovers.until(lambda: after.status(3).gpus[0].slice == 1500, seconds=20)
+        assert leftovers.until(lambda: updated(after), seconds=20)
+    assert not any(map(has_ended, [*pids, *container]))
+    with Supervisors(devices, directory) as last:
+        assert last.adopt(3) == LESS
+        os.kill(pids[0], signal.SIGKILL)
+        assert end([*pids, *container]), "a supervisor whose monitor died ends the container"
+        assert last.is_lost(3)
+    with Supervisors(devices, directory) as none:
+        with pytest.raises(ConnectionRefusedError):
+            none.adopt(3)
+        with pytest.raises(FileNotFoundError):
+            none.adopt(4)
+    os.unlink(f"{directory}/tenants/3/monitor")
+
+
+def updated(guard: Supervisors) -> bool:
+    try:
+        guard.update(3, LESS)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_tenant_without_an_agent_ends_when_nothing_of_it_is_left(devices: str, directory: str) -> None:
+    listener, other = os.pipe()
+    pids = start(devices, directory, 1)
+    with Supervisors(devices, directory) as guard:
+        guard.adopt(1)
+        guard.listen(1, listener)
+    os.close(listener)
+    time.sleep(2.5)  # longer than the monitor waits before it looks
+    assert not any(map(has_ended, pids))
+    os.close(other)
+    assert end([*pids])
+    assert not os.path.exists(f"{directory}/tenants/1/monitor")
+
+
+def test_a_damaged_plan_is_not_adopted_and_changes_nothing(devices: str, directory: str) -> None:
+    plan = Path(directory, "tenants/1/plan")
+    pids = start(devices, directory, 1)
+    with Supervisors(devices, directory) as guard:
+        guard.adopt(1)
+        whole = plan.read_bytes()
+        with plan.open("r+b") as file:
+            file.write(b"\xff" * len(whole))
+        time.sleep(0.1)
+        guard.refresh(1)
+    with Supervisors(devices, directory) as after:
+        with pytest.raises(ValueError, match="a plan of version"):
+            after.adopt(1)
+        with plan.open("r+b") as file:
+            file.write(whole)
+        assert after.adopt(1) == SHARE
+        assert after.pids(1) == pids
+
+
+def test_a_monitor_answers_root_alone_and_no_packet_ends_it(devices: str, directory: str) -> None:
+    start(devices, directory, 1)
+    path = f"{directory}/tenants/1/monitor"
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    with Supervisors(devices, directory) as guard:
+        guard.adopt(1)
+        for packet in (b"x", HEAD.pack(77, 0), HEAD.pack(supervisors.LISTEN, 0), HEAD.pack(supervisors.ATTACH, 0)):
+            with connect(path) as connected:
+                connected.send(packet)
+                answer = connected.recv(100)
+                assert answer == b"" or HEAD.unpack(answer)[1] < 0
+        with connect(path) as connected:
+            socket.send_fds(connected, [HEAD.pack(OPEN, 0)], [0] * 17)
+            assert connected.recv(100) == b""
+        held = [connect(path) for _ in range(40)]
+        guard.refresh(1)
+        for one in held:
+            one.close()
+        os.chmod(path, 0o666)
+        assert asked_by_another(path) == b""
+        guard.refresh(1)
+        with connect(path) as connected:
+            connected.send(HEAD.pack(OPEN, 0))
+            assert HEAD.unpack_from(connected.recv(100)) == (0, 0)
+
+
+def asked_by_another(path: str) -> bytes:
+    """What an ordinary user is answered that asks for the tenant's counters."""
+    os.chmod(os.path.dirname(path), 0o711)
+    place = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    script = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect('monitor')\n"
+        "try: s.send(bytes.fromhex(sys.argv[1])); sys.stdout.buffer.write(s.recv(100))\n"
+        "except (BrokenPipeError, ConnectionResetError): pass"
+    )
+    try:
+        return subprocess.run(
+            ["/usr/bin/python3", "-IS", "-c", script, HEAD.pack(OPEN, 0).hex()],
+            preexec_fn=lambda: os.fchdir(place),
+            user=65534,
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+    finally:
+        os.close(place)
+
+
+def test_a_monitor_ends_its_container_when_it_is_told_to(
+    devices: str, directory: str, first: subprocess.Popen[bytes]
+) -> None:
+    container = of_container(first)
+    pids = start(devices, directory, 1, (container[0], start_time(container[0])))
+    with connect(f"{directory}/tenants/1/monitor") as connected:
+        connected.send(HEAD.pack(supervisors.END, 0))
+        assert connected.recv(100) == HEAD.pack(supervisors.REPLY, 0)
+    assert all(map(has_ended, container)), "when it has answered"
+    assert not any(map(has_ended, pids))
+
+
+def test_an_answer_that_comes_late_is_not_that_of_the_next_request(alone: Supervisors) -> None:
+    alone.add(1, SHARE, 1)
+    _, supervisor = alone.pids(1)
+    listener, other = os.pipe()
+    os.kill(supervisor, signal.SIGSTOP)
+    with pytest.raises(OSError) as raised:
+        alone.listen(1, listener)
+    assert raised.value.errno == errno.ETIMEDOUT
+    os.kill(supervisor, signal.SIGCONT)
+    assert leftovers.until(lambda: alone.status(1).listeners == 1, seconds=20)
+    with pytest.raises(OSError) as raised:
+        alone.attach(1, listener, (1, 2), [])
+    assert raised.value.errno == errno.EINVAL, "it is guarded, not attached"
+    alone.refresh(1)
+    for number in (listener, other):
+        os.close(number)
+
+
+def test_attached_processes_run_on_without_their_supervisor(alone: Supervisors) -> None:
+    with subprocess.Popen(["sleep", "300"]) as process:
+        pinned = os.pidfd_open(process.pid)
+        number = ATTACHED | 5
+        alone.add(number, SHARE, 1)
+        alone.attach(number, pinned, (1, 2), [])
+        alone.refresh(number)
+        assert alone.attached(number)[0] == 1
+        with pytest.raises(OSError, match="17 channels of 17 files"):
+            alone.attach(number, pinned, (1, 2), [(1, 2, 3, one) for one in range(17)])
+        pids = alone.pids(number)
+        os.kill(pids[1], signal.SIGKILL)
+        assert end([*pids])
+        assert process.poll() is None
+        process.kill()
+        os.close(pinned)

@@ -1,0 +1,49 @@
+"""Monitors of an agent's directory, and its acceptor, which outlives the agent where a unit has its socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from nvc.agent.admission import LOCK
+from tests.support import leftovers
+
+
+def acceptor(directory: str | Path) -> tuple[int, int]:
+    """(pid, inode of its socket) of the one that holds the lock; (0, 0): there is none."""
+    try:
+        pid, inode = map(int, Path(directory, LOCK).read_text().split())
+        is_there = Path(f"/proc/{pid}/comm").read_text() == "nvc-monitor\n" and f"{directory}/{LOCK}" in _files(pid)
+    except (OSError, ValueError):
+        return 0, 0
+    return (pid, inode) if is_there else (0, 0)
+
+
+def end_acceptor(directory: str | Path) -> None:
+    """End it as an agent does. Raises AssertionError."""
+
+    def has_ended() -> bool:
+        pid, _ = acceptor(directory)
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+        return not pid
+
+    assert leftovers.until(has_ended, seconds=20)
+
+
+def processes(program: str, directory: str) -> list[int]:
+    """Pids of a program's processes that serve this directory."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdigit() else []
+        except OSError:
+            continue
+        if words and os.path.basename(words[0]) == program.encode() and directory.encode() in words:
+            found.append(int(name))
+    return found
+
+
+def _files(pid: int) -> list[str]:
+    return [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
