@@ -28,6 +28,8 @@
 #define MESSAGE_MS 5000
 #define ADMIT_MS 60000
 #define RETRY_MS 20
+/* For a monitor's answer, before the next acceptor is started. */
+#define ROUTE_MS 50
 /* Between two looks whether the socket still has its name. */
 #define LOOK_S 5
 /* What /proc says of a seccomp listener's descriptor. */
@@ -129,27 +131,6 @@ static int connect_to (const char *directory, const char *name)
     return made;
 }
 
-/* To the monitor of a container that is guarded already. */
-static bool route (const struct monitor *self, const struct arrival *arrival)
-{
-    struct channel_listen request = { .head = { .operation = CHANNEL_LISTEN }, .first = arrival->state.first };
-    struct channel_head answer = { .result = -EPIPE };
-    char directory[2 * CHANNEL_PATH + 32];
-    struct pollfd waited = { .events = POLLIN };
-    unsigned none = 0;
-
-    if (!arrival->state.is_running || arrival->state.id[0] == '\0')
-        return false;
-    snprintf (directory, sizeof (directory), "%s/containers/%s", self->directory, arrival->state.id);
-    waited.fd = connect_to (directory, "monitor");
-    if (waited.fd < 0)
-        return false;
-    if (channel_send (waited.fd, &request, sizeof (request), &arrival->listener, 1) && poll (&waited, 1, MESSAGE_MS) == 1)
-        (void) channel_receive (waited.fd, &answer, sizeof (answer), NULL, &none);
-    close (waited.fd);
-    return answer.result == 0;
-}
-
 /* The next acceptor: no child of this process, so that neither waits for the other. */
 static void start_next (struct accepting *accepting)
 {
@@ -172,6 +153,31 @@ static void start_next (struct accepting *accepting)
     close (accepting->lock);
     close (accepting->socket);
     accepting->socket = -1;
+}
+
+/* To the monitor of a container that is guarded already. One that does not answer at once delays no other container. */
+static bool route (const struct monitor *self, const struct arrival *arrival, struct accepting *accepting)
+{
+    struct channel_listen request = { .head = { .operation = CHANNEL_LISTEN }, .first = arrival->state.first };
+    struct channel_head answer = { .result = -EPIPE };
+    char directory[2 * CHANNEL_PATH + 32];
+    struct pollfd waited = { .events = POLLIN };
+    unsigned none = 0;
+
+    if (!arrival->state.is_running || arrival->state.id[0] == '\0')
+        return false;
+    snprintf (directory, sizeof (directory), "%s/containers/%s", self->directory, arrival->state.id);
+    waited.fd = connect_to (directory, "monitor");
+    if (waited.fd < 0)
+        return false;
+    if (channel_send (waited.fd, &request, sizeof (request), &arrival->listener, 1)) {
+        if (poll (&waited, 1, ROUTE_MS) == 0)
+            start_next (accepting);
+        if (poll (&waited, 1, MESSAGE_MS) == 1)
+            (void) channel_receive (waited.fd, &answer, sizeof (answer), NULL, &none);
+    }
+    close (waited.fd);
+    return answer.result == 0;
 }
 
 /* The runtime's message and the listener, to the agent. A connection; -1: there is no agent now. */
@@ -220,9 +226,8 @@ static enum admission admit (const struct monitor *self, const struct arrival *a
             close (*connection);
         if (size >= (ssize_t) sizeof (start->head) && start->head.operation == CHANNEL_DONE)
             return ADMISSION_DONE;
-        if ((waited[1].revents & POLLHUP) != 0)
+        if ((waited[1].revents & POLLHUP) != 0 || (poll (waited + 1, 1, RETRY_MS) == 1 && (waited[1].revents & POLLHUP) != 0))
             return ADMISSION_DONE; /* every process that had the filter has ended */
-        poll (NULL, 0, RETRY_MS);
     }
     return ADMISSION_LATE;
 }
@@ -328,18 +333,18 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
 {
     struct arrival arrival = { .listener = -1, .pidfd = -1, .text = malloc (CONTAINER_STATE_MOST) };
     struct sigaction action = { .sa_handler = stop };
+    struct accepting accepting = { .socket = socket, .argv = argv };
     char more[160];
     sigset_t ends;
-    int lock;
 
     sigemptyset (&ends);
     sigaddset (&ends, SIGTERM);
     sigaction (SIGTERM, &action, NULL);
-    lock = take_lock (self, socket);
-    sigprocmask (SIG_BLOCK, &ends, NULL);
-    if (lock < 0 || arrival.text == NULL)
-        return 1;
     (void) monitor_prepare (self); /* if it cannot be now, it may be when it is needed */
+    accepting.lock = take_lock (self, socket);
+    sigprocmask (SIG_BLOCK, &ends, NULL);
+    if (accepting.lock < 0 || arrival.text == NULL)
+        return 1;
     for (;;) {
         int connection = wait_for_connection (self, socket);
         const char *problem;
@@ -357,12 +362,15 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
             snprintf (more, sizeof (more), "\"socket\": \"listen\", \"message\": \"%s\"", problem);
             if (*problem != '\0')
                 monitor_log (self, "refused", more);
-        } else if (!route (self, &arrival)) {
+        } else if (route (self, &arrival, &accepting)) {
+            if (accepting.socket < 0)
+                return 0; /* the next one accepts by now */
+        } else {
             arrival.pidfd = arrival.state.pid > 0 ? (int) syscall (SYS_pidfd_open, arrival.state.pid, 0) : -1;
             if (!is_stopped) {
                 signal (SIGTERM, SIG_IGN);
                 sigprocmask (SIG_UNBLOCK, &ends, NULL);
-                return become_monitor (self, &arrival, &(struct accepting) { socket, lock, argv });
+                return become_monitor (self, &arrival, &accepting);
             }
             refuse (self, &arrival, "the agent was stopped");
         }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* The first word of a packet. nvc/guard/monitor.py has the same numbers; a test compares them. */
+/* The first word of a packet. nvc/guard/supervisors.py has the same numbers; a test compares them. */
 enum channel_operation {
     CHANNEL_REPLY = 0, /* result; what a request asked for */
     CHANNEL_START = 1, /* a tenant: struct channel_start; descriptors: plan; for the supervisor, counters; the node's contention if known */

@@ -152,7 +152,7 @@ enum container_state_result container_state_parse (const char *text, size_t size
         if (depth == 1)
             take_value (&reader, "", outer, state);
         else if (depth == 2 && is_object[2])
-            take_value (&reader, outer, key, state);
+            take_value (&reader, outer[0] != '\0' ? outer : "[]", key, state); /* a name that was not plain is none of ours */
         else
             take_value (&reader, "[]", "", state);
         needs_value = false;

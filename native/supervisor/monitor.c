@@ -120,10 +120,19 @@ static int ask (struct monitor *self, const void *packet, size_t size, const int
     struct pollfd waited = { .fd = self->supervisor, .events = POLLIN };
     unsigned none = 0;
 
+    /* Answers come in order: those of requests that were given up come first. */
+    for (; self->late_answers != 0; self->late_answers--) {
+        if (poll (&waited, 1, ANSWER_MS) != 1)
+            return -ETIMEDOUT;
+        if (channel_receive (self->supervisor, &answer, sizeof (answer), NULL, &none) != sizeof (answer))
+            return -EPIPE;
+    }
     if (!channel_send (self->supervisor, packet, size, files, count))
         return -EPIPE;
-    if (poll (&waited, 1, ANSWER_MS) != 1)
+    if (poll (&waited, 1, ANSWER_MS) != 1) {
+        self->late_answers++;
         return -ETIMEDOUT;
+    }
     if (channel_receive (self->supervisor, &answer, sizeof (answer), NULL, &none) != sizeof (answer))
         return -EPIPE;
     return answer.result;

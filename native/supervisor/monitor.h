@@ -18,6 +18,7 @@ struct monitor {
     struct container container;
     pid_t pid; /* the supervisor's */
     int supervisor, server, counters;
+    unsigned late_answers; /* of the supervisor, to requests that were given up */
     int listeners[MONITOR_LISTENERS];
     unsigned listener_count;
     int connections[MONITOR_CONNECTIONS]; /* of the agent, of acceptors, of commands */

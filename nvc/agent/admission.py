@@ -41,17 +41,23 @@ _BACKLOG = 1024
 LOCK = "accept.lock"
 
 
-def bind(path: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-    """A listening socket at ``path`` for root alone, in the place of what is there. Raises AgentError."""
+def bind(path: str, kind: socket.SocketKind = socket.SOCK_STREAM, *, instead: bool = False) -> socket.socket:
+    """A listening socket at ``path`` for root alone, in the place of what is there. Raises AgentError.
+
+    instead: the name is never missing meanwhile; the socket itself then knows another one.
+    """
     made = socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC)
+    name = f"{path}.new" if instead else path
     old = os.umask(0o177)
     try:
         try:
-            os.unlink(path)
+            os.unlink(name)
         except FileNotFoundError:
             pass
-        made.bind(path)
+        made.bind(name)
         made.listen(_BACKLOG)
+        if instead:
+            os.rename(name, path)
     except OSError as error:
         made.close()
         raise AgentError(f"{path}: {reason(error)}", hint=records.advice(error)) from None

@@ -216,8 +216,7 @@ class Agent:
             made = socket.socket(fileno=given)
         else:
             # The name is never missing: to nvc-runtime that says that the node has no agent.
-            made = admission.bind(f"{path}.new")
-            os.rename(f"{path}.new", path)
+            made = admission.bind(path, instead=True)
         self._set_mode("control", path)
         return made
 

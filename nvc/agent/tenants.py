@@ -99,7 +99,7 @@ class Tenants:
                     if tenant is None:
                         self._register(entry, process, connection)
                     else:
-                        self._listen(tenant, listener)
+                        await asyncio.to_thread(self._listen, tenant, listener)
                     return tenant is None
             except OSError as error:
                 raise AgentError(f"container {process.container}: {error.strerror or error}") from error

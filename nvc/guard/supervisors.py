@@ -219,8 +219,22 @@ class Supervisors:
         return plan.limits
 
     def listen(self, number: int, listener: int, first: int = 0) -> None:
-        """One more listener of the tenant's; the descriptor is duplicated. Raises OSError."""
-        self._ask(number, _LISTEN.pack(LISTEN, 0, first, 0), [listener])
+        """One more listener of the tenant's; the descriptor is duplicated. Raises OSError.
+
+        May be called in a thread: a monitor whose supervisor hangs takes seconds to say so.
+        """
+        packet = _LISTEN.pack(LISTEN, 0, first, 0)
+        place = self._place(number)
+        if not place:
+            self._ask(number, packet, [listener])
+            return
+        connection = Connection(connect(f"{place}/monitor"))
+        try:
+            result, _, _ = connection.ask(packet, [listener])
+        finally:
+            connection.close()
+        if result < 0:
+            raise OSError(-result, f"supervisor: {os.strerror(-result)}")
 
     # What it is to do.
 
