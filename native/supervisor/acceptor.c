@@ -309,7 +309,7 @@ static int wait_for_connection (const struct monitor *self, int socket)
     return is_stopped ? wait_for_connection (self, socket) : accept4 (socket, NULL, NULL, SOCK_CLOEXEC);
 }
 
-/* Who accepts, and on which socket: the agent starts another acceptor where that is not the one at DIRECTORY/listen. */
+/* The lock's file says which process accepts on which socket: the agent starts another acceptor where that is not the one at DIRECTORY/listen. */
 static int take_lock (const struct monitor *self, int socket)
 {
     char path[2 * CHANNEL_PATH], text[64];

@@ -262,7 +262,7 @@ static void end (struct supervisor *self)
     guard_destroy (self->guard);
 }
 
-/* Nobody is left to end the container if this process dies too, and nobody holds its listeners. */
+/* The monitor is gone, and its copies of the listeners with it: this process is the last one that can end the container. */
 static void end_container (struct supervisor *self)
 {
     struct container_process known[COUNTERS_PROCESSES];

@@ -219,7 +219,7 @@ class Tenants:
         self._next = tenant_files.highest(self._directory) + 1
         for record in records:
             try:
-                self._added(Tenant(record, limits_file.decode(self._supervisors.adopt(record.number))))
+                self._added(Tenant(record, limits_file.decode(self._supervisors.find_again(record.number))))
             except OSError as error:
                 if error.errno in _GONE:
                     self._lost(record, str(error))

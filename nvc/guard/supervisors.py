@@ -195,7 +195,7 @@ class Supervisors:
         made.process = process
         self._tenants[number] = made
 
-    def adopt(self, number: int) -> bytes:
+    def find_again(self, number: int) -> bytes:
         """Find a tenant again that an earlier process started; its limits. Raises OSError, ValueError."""
         place = self._place(number)
         plan = Plan(os.open(f"{place}/plan", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))

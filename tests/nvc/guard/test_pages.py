@@ -23,7 +23,7 @@ from tests.support.native import build
 
 LIMITS, OTHER = bytes(range(256)) * 32, bytes(8192)
 SIZE = ctypes.sizeof(pages._CountersFile)
-MOST = 2**64 - 1
+WHOLE_NUMBER = 2**64 - 1
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +281,7 @@ def test_counters_of_another_kind_are_an_error(file: int, at: int, data: bytes) 
 
 @pytest.mark.parametrize("size", [0, 15, 16, 24, pages._CountersFile.counters.offset + 5, SIZE - 1, SIZE])
 def test_a_short_file_gives_bounded_values_or_an_error(file: int, size: int) -> None:
-    found = published(file, event_count=MOST, index=1)
+    found = published(file, event_count=WHOLE_NUMBER, index=1)
     found.counters[1].process_count = 2**32 - 1
     os.pwrite(file, bytes(found), 0)
     os.ftruncate(file, size)
@@ -297,7 +297,7 @@ def test_a_short_file_gives_bounded_values_or_an_error(file: int, size: int) -> 
 def test_the_worst_that_a_supervisor_can_publish_is_bounded(file: int) -> None:
     os.pwrite(file, b"\xff" * SIZE, 0)
     os.pwrite(file, struct.pack("<IIII", pages.COUNTERS_MAGIC, pages.VERSION, 1, 0), 0)
-    counters = Counters(file, MOST)
+    counters = Counters(file, WHOLE_NUMBER)
     for _ in range(2):
         everything(counters)
     assert (len(counters.processes()), len(counters.status().gpus)) == (pages.PROCESSES, pages._GPUS)
@@ -317,7 +317,7 @@ def test_the_worst_that_a_supervisor_can_publish_is_bounded(file: int) -> None:
         paused=False,
     )
     assert dumps(AgentStatus("", "", (), (status,), 0).as_data())
-    for count in (0, MOST, 5, MOST - 300, MOST - 1):
+    for count in (0, WHOLE_NUMBER, 5, WHOLE_NUMBER - 300, WHOLE_NUMBER - 1):
         os.pwrite(file, count.to_bytes(8, "little"), 16)
         assert len(counters.events()) <= pages.EVENTS
 

@@ -273,22 +273,22 @@ def test_a_tenant_outlives_its_agent_and_is_found_again(
     container = of_container(first)
     pids = start(devices, directory, 3, (container[0], start_time(container[0])))
     with Supervisors(devices, directory) as after:
-        assert after.adopt(3) == SHARE
+        assert after.find_again(3) == SHARE
         assert after.pids(3) == pids
         after.slice(3, 0, 1500)
         assert leftovers.until(lambda: after.status(3).gpus[0].slice == 1500, seconds=20)
         assert leftovers.until(lambda: updated(after), seconds=20)
     assert not any(map(has_ended, [*pids, *container]))
     with Supervisors(devices, directory) as last:
-        assert last.adopt(3) == LESS
+        assert last.find_again(3) == LESS
         os.kill(pids[0], signal.SIGKILL)
         assert end([*pids, *container]), "a supervisor whose monitor died ends the container"
         assert last.is_lost(3)
     with Supervisors(devices, directory) as none:
         with pytest.raises(ConnectionRefusedError):
-            none.adopt(3)
+            none.find_again(3)
         with pytest.raises(FileNotFoundError):
-            none.adopt(4)
+            none.find_again(4)
     os.unlink(f"{directory}/tenants/3/monitor")
 
 
@@ -304,7 +304,7 @@ def test_a_tenant_without_an_agent_ends_when_nothing_of_it_is_left(devices: str,
     listener, other = os.pipe()
     pids = start(devices, directory, 1)
     with Supervisors(devices, directory) as guard:
-        guard.adopt(1)
+        guard.find_again(1)
         guard.listen(1, listener)
     os.close(listener)
     time.sleep(2.5)  # longer than the monitor waits before it looks
@@ -318,7 +318,7 @@ def test_a_damaged_plan_is_not_adopted_and_changes_nothing(devices: str, directo
     plan = Path(directory, "tenants/1/plan")
     pids = start(devices, directory, 1)
     with Supervisors(devices, directory) as guard:
-        guard.adopt(1)
+        guard.find_again(1)
         whole = plan.read_bytes()
         with plan.open("r+b") as file:
             file.write(b"\xff" * len(whole))
@@ -326,10 +326,10 @@ def test_a_damaged_plan_is_not_adopted_and_changes_nothing(devices: str, directo
         guard.refresh(1)
     with Supervisors(devices, directory) as after:
         with pytest.raises(ValueError, match="a plan of version"):
-            after.adopt(1)
+            after.find_again(1)
         with plan.open("r+b") as file:
             file.write(whole)
-        assert after.adopt(1) == SHARE
+        assert after.find_again(1) == SHARE
         assert after.pids(1) == pids
 
 
@@ -338,7 +338,7 @@ def test_a_monitor_answers_root_alone_and_no_packet_ends_it(devices: str, direct
     path = f"{directory}/tenants/1/monitor"
     assert os.stat(path).st_mode & 0o777 == 0o600
     with Supervisors(devices, directory) as guard:
-        guard.adopt(1)
+        guard.find_again(1)
         for packet in (b"x", HEAD.pack(77, 0), HEAD.pack(supervisors.LISTEN, 0), HEAD.pack(supervisors.ATTACH, 0)):
             with connect(path) as connected:
                 connected.send(packet)
