@@ -212,11 +212,8 @@ class Agent:
     def _control(self, given: int) -> socket.socket:
         """The control socket: the service manager's, or a new one."""
         path = f"{self.options.directory}/control"
-        if given >= 0:
-            made = socket.socket(fileno=given)
-        else:
-            # The name is never missing: to nvc-runtime that says that the node has no agent.
-            made = admission.bind(path, instead=True)
+        # The name is never missing: to nvc-runtime that says that the node has no agent.
+        made = socket.socket(fileno=given) if given >= 0 else admission.bind(path, instead=True)
         self._set_mode("control", path)
         return made
 

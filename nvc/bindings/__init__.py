@@ -1,2 +1,1 @@
-"""ctypes bindings of libraries and driver interfaces: libnvc-guard.so, the resource manager, nvidia-uvm,
-libdxcore.so."""
+"""ctypes bindings of libraries and driver interfaces: the resource manager, nvidia-uvm, libdxcore.so."""
