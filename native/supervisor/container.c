@@ -116,6 +116,10 @@ static void open_cgroups (struct container *container)
             !cgroup_of ("self", places[i].controller, caller, sizeof (caller)) ||
             !is_own (places[i].directory, path, caller, container->pid))
             continue;
+        if (container->cgroup == NULL) {
+            container->cgroup = strdup (path);
+            container->controller = places[i].controller;
+        }
         if (container->kill < 0 && *places[i].controller == '\0')
             container->kill = open_of (places[i].directory, path, "cgroup.kill", O_WRONLY);
         if (container->procs < 0)
@@ -125,15 +129,23 @@ static void open_cgroups (struct container *container)
     }
 }
 
+/* 0: the caller's, or the process has ended. */
+static uint64_t pid_namespace_of (pid_t pid)
+{
+    char path[64];
+    struct stat own, other;
+
+    snprintf (path, sizeof (path), "/proc/%d/ns/pid", (int) pid);
+    return stat (path, &other) == 0 && stat ("/proc/self/ns/pid", &own) == 0 && own.st_ino != other.st_ino ? other.st_ino : 0;
+}
+
 /* Whether it is pid 1 of a pid namespace that is not the caller's. */
 static bool is_init (pid_t pid)
 {
     char path[64], text[4096];
-    struct stat own, other;
     const char *line, *last;
 
-    snprintf (path, sizeof (path), "/proc/%d/ns/pid", (int) pid);
-    if (stat (path, &other) != 0 || stat ("/proc/self/ns/pid", &own) != 0 || own.st_ino == other.st_ino)
+    if (pid_namespace_of (pid) == 0)
         return false;
     snprintf (path, sizeof (path), "/proc/%d/status", (int) pid);
     if (!read_text (path, text, sizeof (text)) || (line = strstr (text, "\nNSpid:")) == NULL)
@@ -158,17 +170,45 @@ int container_open (struct container *container, pid_t pid, uint64_t start_time)
         return -ESRCH;
     }
     container->is_namespace_init = is_init (pid);
+    container->pid_namespace = pid_namespace_of (pid);
     open_cgroups (container);
     return 0;
 }
 
-static void end_one (pid_t pid, uint64_t start_time)
+static bool has_filter (pid_t pid)
+{
+    char path[64], text[4096];
+
+    snprintf (path, sizeof (path), "/proc/%d/status", (int) pid);
+    return read_text (path, text, sizeof (text)) && strstr (text, "\nSeccomp:\t2\n") != NULL;
+}
+
+/* By its own cgroup; else by a pid namespace that it began (a pod's is that of several containers); where it has neither, as a plain
+ * process of the host has, by a filter, which every process that calls the guard has. */
+static bool is_member (const struct container *container, pid_t pid)
+{
+    char process[16], path[PATH_SIZE];
+    size_t length;
+
+    if (container->cgroup != NULL) {
+        length = strlen (container->cgroup);
+        snprintf (process, sizeof (process), "%d", (int) pid);
+        return cgroup_of (process, container->controller, path, sizeof (path)) &&
+               strncmp (path, container->cgroup, length) == 0 && (path[length] == '/' || path[length] == '\0');
+    }
+    if (container->is_namespace_init)
+        return pid_namespace_of (pid) == container->pid_namespace;
+    return has_filter (pid);
+}
+
+/* container: of which the process must be; NULL: it is listed in the container's cgroup. */
+static void end_one (const struct container *container, pid_t pid, uint64_t start_time)
 {
     int pidfd = (int) syscall (SYS_pidfd_open, pid, 0);
 
     if (pidfd < 0)
         return;
-    if (start_time == 0 || container_start_time (pid) == start_time)
+    if ((start_time == 0 || container_start_time (pid) == start_time) && (container == NULL || is_member (container, pid)))
         syscall (SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
     close (pidfd);
 }
@@ -183,7 +223,7 @@ static unsigned end_listed (int procs)
     text[size > 0 ? size : 0] = '\0';
     while ((line = strsep (&rest, "\n")) != NULL && rest != NULL)
         if (*line != '\0') {
-            end_one ((pid_t) strtol (line, NULL, 10), 0);
+            end_one (NULL, (pid_t) strtol (line, NULL, 10), 0);
             count++;
         }
     return count;
@@ -211,7 +251,7 @@ const char *container_end (const struct container *container, const struct conta
         nanosleep (&(struct timespec) { .tv_nsec = 100000 }, NULL);
     for (unsigned i = 0; i < count; i++)
         if (known[i].pid != 0 && known[i].start_time != 0)
-            end_one ((pid_t) known[i].pid, known[i].start_time);
+            end_one (container, (pid_t) known[i].pid, known[i].start_time);
     return used;
 }
 
@@ -225,7 +265,7 @@ bool container_is_left (const struct container *container, const struct containe
         container_start_time (container->pid) == container->start_time)
         return true;
     for (unsigned i = 0; i < count; i++)
-        if (known[i].pid != 0 && known[i].start_time != 0 &&
+        if (known[i].pid != 0 && known[i].start_time != 0 && is_member (container, (pid_t) known[i].pid) &&
             container_start_time ((pid_t) known[i].pid) == known[i].start_time)
             return true;
     return false;
@@ -240,5 +280,7 @@ void container_close (struct container *container)
             close (*files[i]);
         *files[i] = -1;
     }
+    free (container->cgroup);
+    container->cgroup = NULL;
     container->pid = 0;
 }

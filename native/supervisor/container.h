@@ -15,6 +15,9 @@ struct container {
     int procs;   /* cgroup.procs of its own cgroup, of version 2 or of the controller that holds it */
     int freezer; /* freezer.state of its own cgroup (v1) */
     bool is_namespace_init; /* pid 1 of a pid namespace of its own: with it the kernel ends all others */
+    uint64_t pid_namespace; /* inode of its pid namespace; 0: it is the caller's */
+    char *cgroup;           /* path of its own cgroup, of version 2 or of a controller; NULL: it has none of its own */
+    const char *controller; /* of that; "": version 2 */
 };
 
 #define CONTAINER_NONE { .pidfd = -1, .kill = -1, .procs = -1, .freezer = -1 }
@@ -31,8 +34,8 @@ uint64_t container_start_time (pid_t pid);
  * process is in it now, and neither the caller nor the root is. */
 int container_open (struct container *container, pid_t pid, uint64_t start_time);
 /* SIGKILL to every process, by the first of these that there is: cgroup.kill; pid 1 of its pid namespace; the v1 freezer with
- * cgroup.procs; cgroup.procs until it is empty. And to each of `known` that is still the same process. Does not wait for their
- * ends. Returns what was used, for the log. */
+ * cgroup.procs; cgroup.procs until it is empty. And to each of `known` that is still the same process and the container's: in its cgroup
+ * or its pid namespace, for the supervisor that names them may have been taken over by its tenant. Does not wait for their ends. Returns what was used, for the log. */
 const char *container_end (const struct container *container, const struct container_process *known, unsigned count);
 /* Whether a process of it, or of `known`, is left that has not exited. */
 bool container_is_left (const struct container *container, const struct container_process *known, unsigned count);

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nvc.guard import pages
+from nvc.share.store import start_time
 from tests.support import leftovers
 from tests.support.agentbed import Held, RunningAgent
 from tests.support.bed import Bed, gpu_env
@@ -101,6 +105,45 @@ def test_a_container_whose_guard_died_without_an_agent_is_ended_by_the_next(
         (died,) = agent.of("supervisor-died")
         assert died["ended"] is True
     assert empty(agent)
+
+
+@pytest.mark.parametrize(("name", "view"), [("runc", "hybrid"), ("crun", "v1"), ("crun", "v2")])
+def test_a_supervisor_that_lies_has_no_other_process_ended(
+    bed: Bed, ask: Callable[[str, str], OciRuntime], agent: RunningAgent, tree: Path, name: str, view: str
+) -> None:
+    """What called the driver is in the counters, which a hostile supervisor writes; and the monitor ends it."""
+    with (
+        Held(behind(bed, ask(name, view), agent), tenant(tree, "1", "1024", "0", share="mem=1Gi")) as held,
+        subprocess.Popen(["sleep", "60"]) as stranger,
+    ):
+        try:
+            assert held.line() == "held"
+            first = first_process(agent, held)
+            _, supervisor = pids(agent)
+            os.kill(supervisor, signal.SIGSTOP)
+            lie(supervisor, stranger.pid)
+            os.kill(supervisor, signal.SIGKILL)
+            ended_within(first, SECONDS)
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+    assert empty(agent)
+
+
+def lie(supervisor: int, pid: int) -> None:
+    """Name a process in both copies of its counters."""
+    place = next(
+        entry.path for entry in os.scandir(f"/proc/{supervisor}/fd") if "nvc-counters" in os.readlink(entry.path)
+    )
+    file = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        content = pages._CountersFile.from_buffer_copy(os.pread(file, ctypes.sizeof(pages._CountersFile), 0))
+        for counters in content.counters:
+            counters.process_count = 1
+            counters.processes[0].pid, counters.processes[0].start_time = pid, start_time(pid)
+        assert os.pwrite(file, bytes(content), 0) == ctypes.sizeof(content)
+    finally:
+        os.close(file)
 
 
 def test_another_container_goes_on(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
