@@ -132,9 +132,8 @@ def test_a_supervisor_that_lies_has_no_other_process_ended(
 
 def lie(supervisor: int, pid: int) -> None:
     """Name a process in both copies of its counters."""
-    place = next(
-        entry.path for entry in os.scandir(f"/proc/{supervisor}/fd") if "nvc-counters" in os.readlink(entry.path)
-    )
+    places = [f"/proc/{supervisor}/fd/{number}" for number in os.listdir(f"/proc/{supervisor}/fd")]
+    (place,) = [place for place in places if "nvc-counters" in os.readlink(place)]
     file = os.open(place, os.O_RDWR | os.O_CLOEXEC)
     try:
         content = pages._CountersFile.from_buffer_copy(os.pread(file, ctypes.sizeof(pages._CountersFile), 0))
