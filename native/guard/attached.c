@@ -119,7 +119,7 @@ static void let_go (struct attached_list *list, struct attached *process)
 {
     for (uint32_t i = 0; i < process->count; i++)
         if (i == 0 || process->channels[i].descriptor != process->channels[i - 1].descriptor)
-            keep_close_later (list->guard, process->channels[i].descriptor);
+            closer_add (list->guard, process->channels[i].descriptor);
     process->count = 0;
 }
 

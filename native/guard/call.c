@@ -151,9 +151,9 @@ static long perform (struct tenant *tenant, const struct rm_call *call, const st
 }
 
 /* What is not changed need not be written: about half of those that make or free objects. */
-static bool is_changed (const void *now, const void *said, size_t size)
+static bool is_changed (const void *now, const void *before, size_t size)
 {
-    return size > COMPARED_MOST || memcmp (now, said, size) != 0;
+    return size > COMPARED_MOST || memcmp (now, before, size) != 0;
 }
 
 static struct answer write_back (struct tenant *tenant, const struct rm_call *call, const struct pointers *pointers,
@@ -167,9 +167,9 @@ static struct answer write_back (struct tenant *tenant, const struct rm_call *ca
 
         pieces[count++] = (struct memory_piece) { wanted->address, pointers->pieces[i], wanted->size };
     }
-    if (is_changed (tenant->params, tenant->said_params, pointers->params_size))
+    if (is_changed (tenant->params, tenant->params_before, pointers->params_size))
         pieces[count++] = (struct memory_piece) { pointers->params, tenant->params, pointers->params_size };
-    if (is_changed (tenant->head, tenant->said, call->head_size))
+    if (is_changed (tenant->head, tenant->head_before, call->head_size))
         pieces[count++] = (struct memory_piece) { address, tenant->head, call->head_size };
     return memory_write_all (tenant, thread, pieces, count) ? (struct answer) { .value = 0, .error = (int32_t) result }
                                                             : failed (EFAULT);
@@ -181,19 +181,19 @@ static struct answer write_back (struct tenant *tenant, const struct rm_call *ca
 static bool can_become_memory (uint32_t request) { return rm_request_number (request) != ALLOC_MEMORY; }
 
 /* Whom the calls that only the caller can make are left to: the kernel reads the struct again, and what was decided may not
- * be what is done. verdict.c looks afterwards at what it came to. */
-static struct answer leave (struct tenant *tenant)
+ * be what is done. reconcile.c looks afterwards at what it came to. */
+static struct answer answer_continue (struct tenant *tenant)
 {
     tenant->status.continued++;
-    return (struct answer) { .keep_on = true };
+    return (struct answer) { .continue_syscall = true };
 }
 
 static void end (struct tenant *tenant, struct rm_call *call, long result)
 {
     rm_end (tenant->rm, call, result);
-    keep_after (tenant, result == 0);
+    retained_after_call (tenant, result == 0);
     if (result == 0)
-        keep_hold (tenant, call);
+        held_files_after_call (tenant, call);
     /* Its file is held now: a channel of a tenant that is frozen is stopped before its caller has the answer. */
     if (tenant->are_edges_old) {
         tenant->are_edges_old = false;
@@ -205,25 +205,25 @@ static void end (struct tenant *tenant, struct rm_call *call, long result)
  * again then, with what it said. */
 static enum rm_verdict begin (struct tenant *tenant, struct rm_call *call)
 {
-    bool may_look = host_may_look (tenant);
-    enum rm_verdict verdict;
+    bool may_look = host_can_refresh (tenant);
+    enum rm_verdict decision;
 
-    tenant->wants_look = false;
-    memcpy (tenant->said, tenant->head, call->head_size);
+    tenant->wants_refresh = false;
+    memcpy (tenant->head_before, tenant->head, call->head_size);
     if (may_look || call->params_size <= COMPARED_MOST)
-        memcpy (tenant->said_params, tenant->params, call->params_size);
+        memcpy (tenant->params_before, tenant->params, call->params_size);
     if (!may_look)
         return rm_begin (tenant->rm, call);
-    verdict = rm_begin (tenant->rm, call);
-    if (tenant->wants_look) {
+    decision = rm_begin (tenant->rm, call);
+    if (tenant->wants_refresh) {
         rm_end (tenant->rm, call, -EAGAIN);
-        host_look (tenant);
-        memcpy (tenant->head, tenant->said, call->head_size);
-        memcpy (tenant->params, tenant->said_params, call->params_size);
-        verdict = rm_begin (tenant->rm, call);
-    } else if (verdict == RM_PERFORM && rm_tells_numbers (tenant->rm, call))
-        host_look (tenant);
-    return verdict;
+        host_refresh (tenant);
+        memcpy (tenant->head, tenant->head_before, call->head_size);
+        memcpy (tenant->params, tenant->params_before, call->params_size);
+        decision = rm_begin (tenant->rm, call);
+    } else if (decision == RM_PERFORM && rm_tells_numbers (tenant->rm, call))
+        host_refresh (tenant);
+    return decision;
 }
 
 static struct answer decide (struct tenant *tenant, struct rm_call *call, struct pointers *pointers,
@@ -231,26 +231,26 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
 {
     pid_t thread = (pid_t) notification->pid;
     uint64_t address = notification->data.args[2];
-    enum rm_verdict verdict = begin (tenant, call);
+    enum rm_verdict decision = begin (tenant, call);
     struct answer answer;
     long result;
 
-    switch (verdict) {
+    switch (decision) {
     case RM_CONTINUE:
         if (can_become_memory (call->request)) {
-            if (!race_left (tenant, tenant->current, notification)) {
+            if (!inflight_add (tenant, tenant->current, notification)) {
                 rm_end (tenant->rm, call, -EAGAIN);
                 return failed (EAGAIN);
             }
-            truth_ask_at (tenant, tenant->current, guard_now () + LOOK_AFTER_NS);
+            reconcile_at (tenant, tenant->current, guard_now () + LOOK_AFTER_NS);
         }
         rm_forget_call (tenant->rm, call);
         if (rm_request_number (call->request) == ALLOC && get32 (tenant->head + CLASS_AT) == CLASS_DEVICE_0)
             fair_spent (tenant, DEVICE_NS);
-        return leave (tenant);
+        return answer_continue (tenant);
     case RM_ANSWERED:
     case RM_REFUSED:
-        tenant->status.refused += verdict == RM_REFUSED;
+        tenant->status.refused += decision == RM_REFUSED;
         return write_back (tenant, call, pointers, thread, address, 0);
     case RM_UNKNOWN:
         tenant->status.refused++;
@@ -261,11 +261,11 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     }
     /* What is harmless is made here too: left to the container, another thread could turn it into what is not. */
     tenant->status.performed++;
-    if (verdict == RM_PERFORM)
-        keep_before (tenant, call);
+    if (decision == RM_PERFORM)
+        retained_before_call (tenant, call);
     fair_begin (tenant);
     result = perform (tenant, call, pointers);
-    if (verdict == RM_PERFORM)
+    if (decision == RM_PERFORM)
         end (tenant, call, result);
     fair_end (tenant);
     answer = write_back (tenant, call, pointers, thread, address, result);
@@ -313,7 +313,7 @@ struct answer call_ioctl (struct tenant *tenant, int listener, const struct secc
     /* Another driver's call with this low byte, or none that the driver takes: whatever descriptor it is made on, NVIDIA's
      * driver refuses the size. */
     if (rm_head_size (tenant->abi, RM_NODE_CONTROL, request) == 0 && rm_head_size (tenant->abi, RM_NODE_GPU, request) == 0)
-        return leave (tenant);
+        return answer_continue (tenant);
     tenant->copy = process_copy (tenant, process, (int) notification->data.args[0], &call.node);
     /* Never left to the kernel: the descriptor may be there a moment later. */
     if (tenant->copy < 0)

@@ -72,11 +72,11 @@ static int copy_from (const struct process *process, pid_t thread, int pidfd, st
     return result;
 }
 
-/* The file of a client that is held (keep_files.c) and has been come by under this descriptor; -1: none. The caller closes it. */
+/* The file of a client that is held (held_files.c) and has been come by under this descriptor; -1: none. The caller closes it. */
 static int held_file (const struct tenant *tenant, const struct process *process, int descriptor)
 {
     for (unsigned i = process->client_count; i-- > 0;) {
-        int file = process->clients[i].descriptor == descriptor ? keep_file_of (tenant, process->clients[i].client) : -1;
+        int file = process->clients[i].descriptor == descriptor ? held_file_of (tenant, process->clients[i].client) : -1;
 
         if (file >= 0)
             return fcntl (file, F_DUPFD_CLOEXEC, 0);

@@ -172,7 +172,7 @@ void edges_publish (struct tenant *tenant)
     pthread_mutex_lock (&edges->lock);
     for (uint32_t i = 0; i < count; i++) {
         struct process *process = process_by_serial (tenant, found[i].file);
-        int file = keep_file_of (tenant, found[i].client);
+        int file = held_file_of (tenant, found[i].client);
 
         if (found[i].gpu < 0 || process == NULL)
             continue;

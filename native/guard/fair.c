@@ -3,7 +3,7 @@
  * such calls holds up everybody. So a tenant has an allowance of such time. What it takes beyond it while others call
  * the driver too, it waits for: its calls stay with the kernel until then. Nothing is refused.
  *
- * What a process had is given back when the last copy of its file is closed, mostly by the guard (keep_files.c): that is
+ * What a process had is given back when the last copy of its file is closed, mostly by the guard (held_files.c): that is
  * the tenant's burden too, or whoever starts one process after the other would have it for nothing.
  */
 #include "tenant.h"

@@ -29,12 +29,12 @@ struct guard *guard_create (const char *device_directory)
         return NULL;
     }
     pthread_mutex_init (&guard->lock, NULL);
-    pthread_mutex_init (&guard->truth_lock, NULL);
-    pthread_mutex_init (&guard->witness_lock, NULL);
+    pthread_mutex_init (&guard->driver_usage_lock, NULL);
+    pthread_mutex_init (&guard->probe_lock, NULL);
     guard->contention = -1;
     snprintf (guard->devices, sizeof (guard->devices), "%s", device_directory);
     space_begin (guard);
-    keep_start_closing (guard);
+    closer_start (guard);
     return guard;
 }
 
@@ -42,25 +42,25 @@ void guard_set_contention (struct guard *guard, int file) { guard->contention = 
 
 bool guard_drop_rights (void) { return tenant_drop_rights (); }
 
-struct truth *guard_truth (struct guard *guard)
+struct driver_usage *guard_driver_usage (struct guard *guard)
 {
-    if (!guard->has_truth)
-        guard->truth = truth_open (guard->devices);
-    guard->has_truth = true;
-    return guard->truth;
+    if (!guard->has_driver_usage)
+        guard->driver_usage = driver_usage_open (guard->devices);
+    guard->has_driver_usage = true;
+    return guard->driver_usage;
 }
 
-struct witness *guard_witness (struct guard *guard)
+struct dup_probe *guard_dup_probe (struct guard *guard)
 {
-    pthread_mutex_lock (&guard->witness_lock);
-    if (!guard->has_witness)
-        guard->witness = witness_open (guard->devices);
-    guard->has_witness = true;
-    pthread_mutex_unlock (&guard->witness_lock);
-    return guard->witness;
+    pthread_mutex_lock (&guard->probe_lock);
+    if (!guard->has_dup_probe)
+        guard->dup_probe = probe_open (guard->devices);
+    guard->has_dup_probe = true;
+    pthread_mutex_unlock (&guard->probe_lock);
+    return guard->dup_probe;
 }
 
-int guard_sees_driver (const struct guard *guard) { return !guard->has_truth || guard->truth != NULL; }
+int guard_sees_driver (const struct guard *guard) { return !guard->has_driver_usage || guard->driver_usage != NULL; }
 
 int guard_sees_exec (const struct guard *guard) { return guard->sees_exec; }
 
@@ -79,7 +79,7 @@ void guard_destroy (struct guard *guard)
 {
     struct timespec until = guard_time_in (STOP_NS, CLOCK_REALTIME);
     struct tenant *tenant;
-    bool is_over = !guard->is_needed;
+    bool is_over = !guard->has_detached_threads;
 
     for (unsigned i = 0; i < guard->tenant_count; i++)
         tenant_stop (guard->tenants[i]);
@@ -87,16 +87,16 @@ void guard_destroy (struct guard *guard)
         is_over &= tenant_destroy (tenant, &until);
     if (!is_over)
         return; /* a thread still needs it, which ends with this process */
-    keep_stop_closing (guard);
-    truth_close (guard->truth);
-    witness_close (guard->witness);
+    closer_stop (guard);
+    driver_usage_close (guard->driver_usage);
+    probe_close (guard->dup_probe);
     space_end (guard);
     close (guard->event_descriptor);
     close (guard->changed_descriptor);
     if (guard->contention >= 0)
         close (guard->contention);
-    pthread_mutex_destroy (&guard->truth_lock);
-    pthread_mutex_destroy (&guard->witness_lock);
+    pthread_mutex_destroy (&guard->driver_usage_lock);
+    pthread_mutex_destroy (&guard->probe_lock);
     pthread_mutex_destroy (&guard->lock);
     free (guard);
 }
@@ -230,7 +230,7 @@ int guard_tenant_remove (struct guard *guard, uint32_t id)
         return -ENOENT;
     until = guard_time_in (REMOVE_NS, CLOCK_REALTIME);
     tenant_stop (tenant);
-    guard->is_needed |= !tenant_destroy (tenant, &until);
+    guard->has_detached_threads |= !tenant_destroy (tenant, &until);
     return 0;
 }
 
@@ -351,7 +351,7 @@ int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_proce
             continue;
         if (count < capacity) {
             processes[count] = (struct guard_process) { .pid = (uint32_t) process->pid, .clients = process->client_count, .start_time = process->start_time };
-            memcpy (processes[count].memory, process->truth, sizeof (process->truth));
+            memcpy (processes[count].memory, process->driver_usage, sizeof (process->driver_usage));
         }
         count++;
     }
@@ -367,6 +367,6 @@ int guard_tenant_gone (struct guard *guard, uint32_t id)
         return error;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         gone &= tenant->processes[i].serial == 0;
-    gone &= tenant->listener_count == 0 && tenant->keep.pieces == NULL && tenant->left_space_count == 0;
+    gone &= tenant->listener_count == 0 && tenant->retained.pieces == NULL && tenant->orphan_space_count == 0;
     return guard_release (tenant, gone);
 }

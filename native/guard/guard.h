@@ -30,7 +30,7 @@ struct guard;
 struct guard_status {
     uint64_t memory[SHARE_MAX_GPUS];  /* bytes charged, managed memory included */
     uint64_t managed[SHARE_MAX_GPUS]; /* of them, mappings of managed memory */
-    uint64_t truth[SHARE_MAX_GPUS];   /* what the driver says that the tenant's processes hold; 0: not asked yet */
+    uint64_t driver_usage[SHARE_MAX_GPUS];   /* what the driver says that the tenant's processes hold; 0: not asked yet */
     uint32_t groups[SHARE_MAX_GPUS];  /* compute groups */
     uint32_t slice[SHARE_MAX_GPUS];   /* microseconds, as last written; 0: libcuda's own */
     uint32_t frozen[SHARE_MAX_GPUS];  /* 1: its channels are off now */
@@ -113,7 +113,7 @@ int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t
 int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen);
 
 /*
- * Phases: tenants with a cap are on in their part of a period and off in the rest of it (phase_keeper.c, phase.h). One
+ * Phases: tenants with a cap are on in their part of a period and off in the rest of it (phase_thread.c, phase.h). One
  * thread a GPU keeps the time. Who makes plans must come again before `valid` milliseconds are over: else everybody is
  * thawed and the thread idles until the next plan. While a tenant is in a plan, nobody else calls guard_tenant_freeze
  * for it.

@@ -132,7 +132,7 @@ static void look_at (struct tenant *tenant, struct process *process)
     if (!mapped (tenant, process, &bytes))
         return; /* what it left is seen when the kernel says that it ended */
     if (process->space.is_held && !space_is_current (process))
-        space_leave (tenant, process);
+        space_orphan (tenant, process);
     if (bytes != 0 && !process->space.is_held)
         (void) space_hold (tenant, process, process->pid); /* it was mapped unseen, or an earlier guard saw it */
     if (process->unread == 0)
@@ -141,7 +141,7 @@ static void look_at (struct tenant *tenant, struct process *process)
         managed_charge (tenant, &process->managed, bytes, process->pid);
 }
 
-void managed_look_at_left (struct tenant *tenant)
+void managed_look_at_orphans (struct tenant *tenant)
 {
     tenant->spaces_delay = FIRST_LOOK_NS;
     tenant->spaces_at = guard_now () + FIRST_LOOK_NS;
@@ -152,13 +152,13 @@ void managed_look_at_left (struct tenant *tenant)
 /* The time after which others are looked at. */
 static uint64_t later (uint64_t delay) { return delay >= LAST_LOOK_NS / 4 ? LAST_LOOK_NS : delay * 4; }
 
-static void refresh_left (struct tenant *tenant, uint64_t now)
+static void refresh_orphans (struct tenant *tenant, uint64_t now)
 {
     if (tenant->spaces_at == 0 || tenant->spaces_at > now)
         return;
     space_check (tenant);
     tenant->spaces_delay = later (tenant->spaces_delay);
-    tenant->spaces_at = tenant->left_space_count != 0 ? now + tenant->spaces_delay : 0;
+    tenant->spaces_at = tenant->orphan_space_count != 0 ? now + tenant->spaces_delay : 0;
 }
 
 void managed_refresh (struct tenant *tenant, uint64_t now)
@@ -197,7 +197,7 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
             is_long = spent > LONG_LOOK_NS;
         }
     }
-    refresh_left (tenant, now);
+    refresh_orphans (tenant, now);
     next = tenant->spaces_at;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
         const struct process *process = &tenant->processes[i];

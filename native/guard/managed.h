@@ -24,7 +24,7 @@ struct space {
 #define SPACE_MOST (UINT64_C (1) << 50)
 #define TENANT_SPACES 64u
 /* One that its process left, by ending or by execve, and that others use. */
-struct left_space {
+struct orphan_space {
     int memory;
     pid_t pid; /* who left it */
     uint64_t bytes;
@@ -45,7 +45,7 @@ void managed_forget (struct tenant *tenant, struct process *process);
 /* So many bytes in the place of `held`. */
 void managed_charge (struct tenant *tenant, uint64_t *held, uint64_t bytes, pid_t pid);
 /* Somebody left an address space. */
-void managed_look_at_left (struct tenant *tenant);
+void managed_look_at_orphans (struct tenant *tenant);
 
 /* space.c: finds out whether the kernel tells of an execve. */
 void space_begin (struct guard *guard);
@@ -60,7 +60,7 @@ void space_announced (struct process *process, uint64_t bytes);
 /* It was looked at, and has mapped so many bytes; before that is charged. */
 void space_seen (struct process *process, uint64_t bytes, uint64_t now);
 /* It ended, or executed something: what it had mapped is charged as long as others use its address space. */
-void space_leave (struct tenant *tenant, struct process *process);
+void space_orphan (struct tenant *tenant, struct process *process);
 /* Gives back what lay in address spaces that nobody uses any more. */
 void space_check (struct tenant *tenant);
 void space_close (struct process *process);

@@ -1,6 +1,6 @@
 /*
  * When the tenants of a GPU are on and off so that each is on in its own part of a period: pure arithmetic on given
- * times, no clock, no call, no lock. One `struct phase_plan` a GPU; phase_keeper.c runs it.
+ * times, no clock, no call, no lock. One `struct phase_plan` a GPU; phase_thread.c runs it.
  *
  * Each tenant has a `struct cap` (native/shim/cap.h), whose times are shifted so that its on-phases begin where its
  * part does: what a phase was too long or too short by is made up for by the next ones, also across changes of the

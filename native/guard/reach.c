@@ -1,5 +1,5 @@
 /*
- * Ioctls of rm's own are made on the file that the client belongs to. It is held (keep_files.c) from the first channel or
+ * Ioctls of rm's own are made on the file that the client belongs to. It is held (held_files.c) from the first channel or
  * piece of memory on, so wherever its process puts the descriptor, or closes it and keeps the file by a mapping, its
  * channels are reached; and a process that execs for seconds, when nobody gets a descriptor of it, keeps nobody waiting.
  *
@@ -62,12 +62,12 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
     int file;
 
     memcpy (&client, argument, sizeof (client)); /* hClient is the first field of every such struct */
-    file = keep_file_of (tenant, client);
+    file = held_file_of (tenant, client);
     result = file < 0 ? -EBADF : through (file, request, argument);
     if (result != -EBADF)
         return result;
     if (file >= 0)
-        keep_let_go (tenant, client);
+        held_file_release (tenant, client);
     if (process->dead)
         return -ESRCH;
     reach_missing (tenant, process, client);
@@ -154,11 +154,11 @@ static void apply_again (struct tenant *tenant)
 static bool look_for (struct tenant *tenant, struct process *process, uint64_t now)
 {
     uint32_t client = process->unreached_client;
-    bool is_held = keep_file_of (tenant, client) >= 0;
+    bool is_held = held_file_of (tenant, client) >= 0;
     int file = is_held || process->dead ? -1 : find (tenant, process, client);
 
     if (file >= 0) {
-        keep_file (tenant, client, file, process->serial);
+        held_file_add (tenant, client, file, process->serial);
         is_held = true;
     }
     if (process->dead || !process_is_there (process) || is_held) {

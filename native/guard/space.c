@@ -48,15 +48,15 @@ static void set_rights (bool are_on)
 
 static int open_watch (pid_t pid)
 {
-    struct perf_event_attr wish = { .type = PERF_TYPE_SOFTWARE,
-                                    .size = sizeof (wish),
+    struct perf_event_attr attributes = { .type = PERF_TYPE_SOFTWARE,
+                                    .size = sizeof (attributes),
                                     .config = PERF_COUNT_SW_DUMMY,
                                     .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED,
                                     .disabled = 1,
                                     .enable_on_exec = 1,
                                     .exclude_kernel = 1,
                                     .exclude_hv = 1 };
-    int watch = (int) syscall (SYS_perf_event_open, &wish, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+    int watch = (int) syscall (SYS_perf_event_open, &attributes, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
 
     return watch < 0 ? -errno : watch;
 }
@@ -65,11 +65,11 @@ static int open_watch (pid_t pid)
 static bool has_executed (const struct space *space)
 {
     struct pollfd asked = { .fd = space->watch };
-    uint64_t said[2]; /* count, ns switched on */
+    uint64_t read_values[2]; /* count, ns switched on */
 
     if (space->page == NULL)
         return false;
-    return read (space->watch, said, sizeof (said)) != sizeof (said) || said[1] != 0 || poll (&asked, 1, 0) < 0 ||
+    return read (space->watch, read_values, sizeof (read_values)) != sizeof (read_values) || read_values[1] != 0 || poll (&asked, 1, 0) < 0 ||
            (asked.revents & POLLHUP) != 0;
 }
 
@@ -139,15 +139,15 @@ bool space_hold (struct tenant *tenant, struct process *process, pid_t thread)
 
     if (space_is_current (process))
         return true;
-    space_leave (tenant, process);
+    space_orphan (tenant, process);
     /* An execve of another of its threads holds this up. */
     current = wait_begin (tenant, process->pid);
     for (unsigned i = 0; i < TRIES && !space->is_held; i++) {
         /* The first thread has ended, or is about to be another one. */
-        pid_t who = i % 2 == 0 ? process->pid : thread;
+        pid_t target = i % 2 == 0 ? process->pid : thread;
 
-        watch (space, who);
-        snprintf (path, sizeof (path), "/proc/%d/task/%d/mem", (int) process->pid, (int) who);
+        watch (space, target);
+        snprintf (path, sizeof (path), "/proc/%d/task/%d/mem", (int) process->pid, (int) target);
         if (space->page != NULL || !tenant->guard->sees_exec)
             space->is_held = (space->memory = open (path, O_RDONLY | O_CLOEXEC)) >= 0;
         /* Watched before it was opened: what was executed between the two would not be known. */
@@ -192,41 +192,41 @@ static bool is_used (struct tenant *tenant, pid_t pid, int memory)
     return used;
 }
 
-void space_leave (struct tenant *tenant, struct process *process)
+void space_orphan (struct tenant *tenant, struct process *process)
 {
     struct space *space = &process->space;
     uint64_t announced = space->announced;
 
     if (space->is_held && process->managed + announced != 0 && is_used (tenant, process->pid, space->memory)) {
-        struct left_space *left = &tenant->left_for_good;
+        struct orphan_space *orphan = &tenant->orphan_overflow;
 
-        if (tenant->left_space_count < TENANT_SPACES) {
-            left = &tenant->left_spaces[tenant->left_space_count++];
-            *left = (struct left_space) { .memory = space->memory, .pid = process->pid };
+        if (tenant->orphan_space_count < TENANT_SPACES) {
+            orphan = &tenant->orphan_spaces[tenant->orphan_space_count++];
+            *orphan = (struct orphan_space) { .memory = space->memory, .pid = process->pid };
             space->is_held = false; /* the file is that one's now */
         }
-        left->bytes += process->managed; /* which is charged */
+        orphan->bytes += process->managed; /* which is charged */
         process->managed = 0;
-        announced += left->bytes;
+        announced += orphan->bytes;
         /* Any number of them can be left for good. */
-        managed_charge (tenant, &left->bytes, announced < SPACE_MOST ? announced : SPACE_MOST, process->pid);
-        managed_look_at_left (tenant);
+        managed_charge (tenant, &orphan->bytes, announced < SPACE_MOST ? announced : SPACE_MOST, process->pid);
+        managed_look_at_orphans (tenant);
     }
     space_close (process);
 }
 
 void space_check (struct tenant *tenant)
 {
-    for (unsigned i = 0; i < tenant->left_space_count;) {
-        struct left_space *left = &tenant->left_spaces[i];
+    for (unsigned i = 0; i < tenant->orphan_space_count;) {
+        struct orphan_space *orphan = &tenant->orphan_spaces[i];
 
-        if (is_used (tenant, left->pid, left->memory)) {
+        if (is_used (tenant, orphan->pid, orphan->memory)) {
             i++;
             continue;
         }
-        managed_charge (tenant, &left->bytes, 0, left->pid);
-        close (left->memory);
-        *left = tenant->left_spaces[--tenant->left_space_count];
+        managed_charge (tenant, &orphan->bytes, 0, orphan->pid);
+        close (orphan->memory);
+        *orphan = tenant->orphan_spaces[--tenant->orphan_space_count];
     }
 }
 
@@ -234,7 +234,7 @@ void space_release (struct tenant *tenant)
 {
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         space_close (&tenant->processes[i]);
-    for (unsigned i = 0; i < tenant->left_space_count; i++)
-        close (tenant->left_spaces[i].memory);
-    tenant->left_space_count = 0;
+    for (unsigned i = 0; i < tenant->orphan_space_count; i++)
+        close (tenant->orphan_spaces[i].memory);
+    tenant->orphan_space_count = 0;
 }

@@ -69,10 +69,10 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
         process->dead = true;
         tenant->ended_at = guard_now ();
         process->look_at = 0;
-        space_leave (tenant, process);
-        truth_ask_at (tenant, process, guard_now ());
-        keep_ended (tenant, serial);
-        keep_soon (tenant);
+        space_orphan (tenant, process);
+        reconcile_at (tenant, process, guard_now ());
+        held_files_process_ended (tenant, serial);
+        retained_check_soon (tenant);
         if (process->client_count == 0 && process->managed == 0)
             process_forget (tenant, process);
     }
@@ -85,11 +85,11 @@ static int sleep_for (struct tenant *tenant)
 
     pthread_mutex_lock (&tenant->lock);
     managed_refresh (tenant, now);
-    truth_check (tenant, now);
+    reconcile_due (tenant, now);
     again = reach_check (tenant, now);
-    keep_look (tenant, now);
-    if (tenant->keep.look_at != 0 && (again == 0 || tenant->keep.look_at < again))
-        again = tenant->keep.look_at;
+    retained_check (tenant, now);
+    if (tenant->retained.look_at != 0 && (again == 0 || tenant->retained.look_at < again))
+        again = tenant->retained.look_at;
     next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at
                                                                                             : tenant->look_at;
     tenant_unlock (tenant);
@@ -141,7 +141,7 @@ static void tenant_free (struct tenant *tenant)
         close (tenant->listeners[i]);
     if (tenant->rm != NULL)
         rm_destroy (tenant->rm);
-    keep_release (tenant);
+    retained_release (tenant);
     space_release (tenant);
     edges_end (&tenant->edges);
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
@@ -255,7 +255,7 @@ void tenant_stop (struct tenant *tenant)
 
     atomic_fetch_add (&tenant->users, 1); /* until tenant_destroy */
     atomic_store (&tenant->stop, true);
-    atomic_store (&tenant->has_wishes, true); /* whoever has its lock starts what is stopped */
+    atomic_store (&tenant->has_changes, true); /* whoever has its lock starts what is stopped */
     if (write (tenant->wake, &one, sizeof (one)) < 0)
         return; /* it is awake */
 }
@@ -269,7 +269,7 @@ bool tenant_destroy (struct tenant *tenant, const struct timespec *until)
         continue;
     if (!has_ended && guard_lock (tenant, REMOVE_LOCK_NS)) {
         thaw (tenant);
-        keep_release (tenant);
+        retained_release (tenant);
         tenant_unlock (tenant);
     }
     guard_let_go (tenant);

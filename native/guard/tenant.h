@@ -4,7 +4,7 @@
 
 #include "edges.h"
 #include "guard.h"
-#include "keep.h"
+#include "retained.h"
 #include "managed.h"
 #include "rm/rm.h"
 
@@ -37,7 +37,7 @@ struct process {
     uint64_t managed;   /* bytes charged for its mappings */
     unsigned unread;    /* looks in a row that could not read its mappings */
     struct space space;
-    uint64_t truth[SHARE_MAX_GPUS];
+    uint64_t driver_usage[SHARE_MAX_GPUS];
     struct known_client {
         uint32_t client;
         int descriptor;
@@ -46,9 +46,9 @@ struct process {
     uint64_t unreached_since; /* an ioctl on this client's file found no descriptor; 0: none did */
     uint32_t unreached_client;
     bool is_suspect; /* a call was left to it that may have become another */
-    bool is_due, is_on, is_cleared; /* of the look in hand: it is about this one; calls of its are under way, or over */
+    bool is_due, has_inflight, is_cleared; /* of the look in hand: it is about this one; calls of its are under way, or over */
     uint64_t asked_at; /* the driver, about it, last (CLOCK_MONOTONIC ns); 0: never */
-    uint64_t truth_before[SHARE_MAX_GPUS], excess_before[SHARE_MAX_GPUS]; /* before that */
+    uint64_t usage_before[SHARE_MAX_GPUS], excess_before[SHARE_MAX_GPUS]; /* before that */
 };
 
 #define REPLAY_HEAD 192u /* the longest announced struct (NVOS32) is 184 bytes */
@@ -77,8 +77,8 @@ struct params_guess {
     uint32_t request, size;   /* size 0: nothing here */
 };
 
-#define TENANT_LEFT 64 /* calls of one tenant that are under way without the guard */
-struct left_call {
+#define TENANT_INFLIGHT 64 /* calls of one tenant that are under way without the guard */
+struct inflight_call {
     int32_t thread;
     uint64_t serial; /* of its process */
     uint64_t at;     /* CLOCK_MONOTONIC ns */
@@ -96,11 +96,11 @@ struct tenant {
     atomic_int start_error;
     int epoll, wake;
 
-    /* What the scheduler wants, whoever has the lock: in force when it is unlocked (tenant_unlock), if has_wishes says so. */
-    atomic_bool has_wishes, wished_frozen[SHARE_MAX_GPUS];
+    /* What the scheduler wants, whoever has the lock: in force when it is unlocked (tenant_unlock), if has_changes says so. */
+    atomic_bool has_changes, planned_frozen[SHARE_MAX_GPUS];
     /* Why its channels are off beside that; the phase thread reads them too. */
     atomic_bool over[SHARE_MAX_GPUS]; /* above its quota by what could only be seen afterwards */
-    atomic_bool is_stuck;             /* its thread waits for too long */
+    atomic_bool is_unresponsive;             /* its thread waits for too long */
     atomic_bool is_paused;            /* limits say so */
     struct edges edges;
     _Atomic uint32_t slice[SHARE_MAX_GPUS];
@@ -115,12 +115,12 @@ struct tenant {
     struct rm *rm;
     struct process processes[TENANT_PROCESSES];
     struct thread_entry threads[TENANT_THREADS];
-    struct left_call left[TENANT_LEFT];
-    unsigned left_count;
+    struct inflight_call inflight[TENANT_INFLIGHT];
+    unsigned inflight_count;
     uint64_t next_serial;
-    uint64_t looked_at; /* status.notifications then */
+    uint64_t refreshed_at; /* status.notifications then */
     uint64_t ended_at;  /* the last of its processes that did (CLOCK_MONOTONIC ns); 0: all of them are refunded */
-    bool wants_look;    /* what may have been given back by now was held against the call in hand */
+    bool wants_refresh;    /* what may have been given back by now was held against the call in hand */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     bool unreached; /* one of its processes is */
     uint64_t waits_since; /* for something of a process, without the lock (CLOCK_MONOTONIC ns); 0: it does not */
@@ -128,8 +128,8 @@ struct tenant {
     bool are_edges_old; /* rm's channels changed since edges_publish */
     uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
     uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
-    struct left_space left_spaces[TENANT_SPACES], left_for_good; /* the last: all for which there was no room */
-    unsigned left_space_count;
+    struct orphan_space orphan_spaces[TENANT_SPACES], orphan_overflow; /* the last: all for which there was no room */
+    unsigned orphan_space_count;
     uint64_t spaces_at, spaces_delay; /* when to look at them (CLOCK_MONOTONIC ns) */
     uint64_t excess[SHARE_MAX_GPUS]; /* truth above the books, charged too */
     struct fair {
@@ -139,7 +139,7 @@ struct tenant {
         _Atomic uint64_t closed;   /* ns that closing its files took, and that are not counted yet */
     } fair;
     _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
-    struct keep keep; /* what was freed and lives on, charged too */
+    struct retained retained; /* what was freed and lives on, charged too */
     struct guard_status status; /* counters */
 
     /* The call in hand: rm's own ioctls on its file go through this copy. */
@@ -148,7 +148,7 @@ struct tenant {
     struct params_guess guesses[TENANT_GUESSES], guessed; /* guessed: what lies in params of the call in hand */
     uint8_t head[4096], params[SCRATCH_SIZE], list[SCRATCH_SIZE], rights[16];
     uint32_t params_used; /* bytes of params; all behind them are 0 */
-    uint8_t said[4096], said_params[SCRATCH_SIZE]; /* of them, before rm began the call; long params only if it may begin again */
+    uint8_t head_before[4096], params_before[SCRATCH_SIZE]; /* of them, before rm began the call; long params only if it may begin again */
 };
 
 #define GUARD_TENANTS 4096
@@ -165,23 +165,23 @@ struct guard {
     char devices[256]; /* the directory of the driver's nodes */
     int contention;    /* a file of struct guard_contention; -1: none */
     /* Clients of the driver take milliseconds to be made, so they are made when they are needed first. */
-    pthread_mutex_t truth_lock;
-    struct truth *truth; /* NULL: no device node could be opened */
-    pthread_mutex_t witness_lock; /* after a tenant's lock */
-    struct witness *witness; /* NULL as well */
-    bool has_truth, has_witness; /* it was tried */
+    pthread_mutex_t driver_usage_lock;
+    struct driver_usage *driver_usage; /* NULL: no device node could be opened */
+    pthread_mutex_t probe_lock; /* after a tenant's lock */
+    struct dup_probe *dup_probe; /* NULL as well */
+    bool has_driver_usage, has_dup_probe; /* it was tried */
     int exec_watch; /* a counter as those of space.c, on this process: the first one of a machine takes 10 ms */
     bool sees_exec;
-    bool is_needed; /* by the thread of a tenant that was removed, and did not end in time */
+    bool has_detached_threads; /* by the thread of a tenant that was removed, and did not end in time */
     pthread_t closer;
     int closing[2]; /* descriptors for it; -1: none */
 };
 
 struct seccomp_notif;
 
-/* guard.c: the guard's clients of the driver; NULL: there are none. With truth_lock, and without witness_lock. */
-struct truth *guard_truth (struct guard *guard);
-struct witness *guard_witness (struct guard *guard);
+/* guard.c: the guard's clients of the driver; NULL: there are none. With driver_usage_lock, and without probe_lock. */
+struct driver_usage *guard_driver_usage (struct guard *guard);
+struct dup_probe *guard_dup_probe (struct guard *guard);
 /* guard.c: a tenant that cannot go away until guard_let_go; NULL: there is none of this number. */
 struct tenant *guard_find (struct guard *guard, uint32_t id);
 void guard_let_go (struct tenant *tenant);
@@ -236,8 +236,8 @@ bool memory_write_all (struct tenant *tenant, pid_t thread, const struct memory_
 /* host.c: what rm needs. */
 extern const struct rm_host guard_host;
 /* Whether something is charged that may have been given back unseen, and was not looked at during this call. */
-bool host_may_look (const struct tenant *tenant);
-void host_look (struct tenant *tenant);
+bool host_can_refresh (const struct tenant *tenant);
+void host_refresh (struct tenant *tenant);
 
 /* wait.c: around whatever a process of the container can make last: its memory, its mappings, its descriptors. Others can
  * have the tenant's lock meanwhile; never in the middle of one of rm's halves. What is returned goes to wait_end. */
@@ -260,11 +260,11 @@ uint64_t reach_check (struct tenant *tenant, uint64_t now);
 /* notify.c: receives one notification from a listener and answers it. false: the listener is done. */
 bool notify_handle (struct tenant *tenant, int listener);
 
-/* call.c: an ioctl. The answer goes into value and error, or keep_on says that the kernel shall do it. */
+/* call.c: an ioctl. The answer goes into value and error, or continue_syscall says that the kernel shall do it. */
 struct answer {
     int64_t value;
     int32_t error; /* 0 or -errno */
-    bool keep_on;
+    bool continue_syscall;
     bool is_stale; /* the process is not the thread's */
     uint32_t head_size; /* not 0: the call was made, and its answer lies in the container's memory and in tenant->head */
 };
@@ -278,33 +278,33 @@ void replay_keep (struct tenant *tenant, const struct seccomp_notif *notificatio
 /* tenant->head: what the thread says now. */
 bool replay_find (struct tenant *tenant, const struct seccomp_notif *notification, struct answer *answer);
 
-/* truth.c: the guard's own client of the driver, and what it says that processes hold. */
-struct truth;
-struct truth *truth_open (const char *device_directory);
-void truth_close (struct truth *truth);
+/* driver_usage.c: the guard's own client of the driver, and what it says that processes hold. */
+struct driver_usage;
+struct driver_usage *driver_usage_open (const char *device_directory);
+void driver_usage_close (struct driver_usage *driver_usage);
 /* Bytes of video memory of clients that this (host) process made, a GPU by its UUID; -errno. */
-long truth_of_process (struct truth *truth, const uint8_t uuid[16], pid_t pid, uint64_t *bytes);
-/* verdict.c: the process is asked about at this time. */
-void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at);
+long driver_usage_of_process (struct driver_usage *driver_usage, const uint8_t uuid[16], pid_t pid, uint64_t *bytes);
+/* reconcile.c: the process is asked about at this time. */
+void reconcile_at (struct tenant *tenant, struct process *process, uint64_t at);
 /* Asks about the processes whose time has come: dead ones that the driver has let go of are refunded, and what a process
  * holds beyond the books is charged. */
-void truth_check (struct tenant *tenant, uint64_t now);
+void reconcile_due (struct tenant *tenant, uint64_t now);
 /* Whether what a process had may be about to come back; waits for that, for half a second at the most. */
-bool truth_awaits_end (const struct tenant *tenant);
-void truth_await_end (struct tenant *tenant);
+bool reconcile_expects_refund (const struct tenant *tenant);
+void reconcile_await_refund (struct tenant *tenant);
 /* The same about all living processes, now. */
-void truth_now (struct tenant *tenant);
+void reconcile_all (struct tenant *tenant);
 /* What the tenant's processes hold before a call is left to this one. */
-void truth_begin (struct tenant *tenant, struct process *process);
+void reconcile_baseline (struct tenant *tenant, struct process *process);
 
-/* race.c: a call is left to its thread. false: too many of the tenant's are under way. */
-bool race_left (struct tenant *tenant, struct process *process, const struct seccomp_notif *notification);
+/* inflight.c: a call is left to its thread. false: too many of the tenant's are under way. */
+bool inflight_add (struct tenant *tenant, struct process *process, const struct seccomp_notif *notification);
 /* The thread makes another call. */
-void race_back (struct tenant *tenant, pid_t thread);
+void inflight_remove (struct tenant *tenant, pid_t thread);
 /* Whether calls that were left to threads of the process are under way. */
-bool race_is_on (struct tenant *tenant, const struct process *process, uint64_t now);
+bool inflight_is_pending (struct tenant *tenant, const struct process *process, uint64_t now);
 /* Such a call became memory beyond the quota: the process is ended. */
-void race_lost (struct tenant *tenant, struct process *process);
+void kill_offender (struct tenant *tenant, struct process *process);
 
 /* fair.c: what a call took of the driver, ns. */
 void fair_spent (struct tenant *tenant, uint64_t nanoseconds);
@@ -327,7 +327,7 @@ void tenant_unlock (struct tenant *tenant);
 /* Bytes that count against the quota of a GPU. */
 static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
 {
-    uint64_t parts[] = { tenant->excess[gpu], tenant->managed[gpu], tenant->keep.bytes[gpu] }, sum = tenant->used[gpu];
+    uint64_t parts[] = { tenant->excess[gpu], tenant->managed[gpu], tenant->retained.bytes[gpu] }, sum = tenant->used[gpu];
 
     for (unsigned i = 0; i < sizeof (parts) / sizeof (parts[0]); i++)
         if (__builtin_add_overflow (sum, parts[i], &sum))

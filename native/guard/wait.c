@@ -44,8 +44,8 @@ void wait_end (struct tenant *tenant, struct process *current)
     pthread_mutex_lock (&tenant->lock);
     tenant->waits_since = 0;
     tenant->current = current;
-    if (tenant->is_stuck) {
-        tenant->is_stuck = false;
+    if (tenant->is_unresponsive) {
+        tenant->is_unresponsive = false;
         apply (tenant);
     }
 }
@@ -60,9 +60,9 @@ void wait_close (struct tenant *tenant, pid_t pid, int file)
 
 void wait_check (struct tenant *tenant, uint64_t now)
 {
-    if (tenant->is_stuck || tenant->waits_since == 0 || now < tenant->waits_since + PATIENCE_NS)
+    if (tenant->is_unresponsive || tenant->waits_since == 0 || now < tenant->waits_since + PATIENCE_NS)
         return;
-    tenant->is_stuck = true;
+    tenant->is_unresponsive = true;
     guard_note (tenant, RM_UNRESPONSIVE, 0, tenant->waits_for);
     apply (tenant);
 }

@@ -13,8 +13,8 @@ static inline void bare_begin (struct tenant *tenant, struct guard *guard)
 {
     if (guard != NULL) {
         pthread_mutex_init (&guard->lock, NULL);
-        pthread_mutex_init (&guard->truth_lock, NULL);
-        pthread_mutex_init (&guard->witness_lock, NULL);
+        pthread_mutex_init (&guard->driver_usage_lock, NULL);
+        pthread_mutex_init (&guard->probe_lock, NULL);
         guard->event_descriptor = -1;
     }
     pthread_mutex_init (&tenant->lock, NULL);

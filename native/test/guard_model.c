@@ -268,7 +268,7 @@ void model_begin (void)
 void model_end (void)
 {
     pthread_mutex_unlock (&model.tenant->lock);
-    keep_release (model.tenant);
+    retained_release (model.tenant);
     process_forget (model.tenant, model.process);
     bare_release (model.tenant);
     model.tenant = NULL;

@@ -15,7 +15,7 @@
 static const uint8_t uuid[16] = { 7 };
 static struct guard *guard;
 
-static struct limits wish (void)
+static struct limits limits_of_test (void)
 {
     struct limits limits = { .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .driver = "580.159.04", .gpu_count = 1 };
 
@@ -42,7 +42,7 @@ static bool is_frozen (uint32_t id)
 int main (void)
 {
     struct guard_phase two[] = { { .tenant = 1, .until = PERIOD / 2 }, { .tenant = 2, .since = PERIOD / 2, .until = PERIOD } };
-    struct limits limits = wish ();
+    struct limits limits = limits_of_test ();
     struct guard_status status;
     struct guard_phases *phases;
     struct tenant *busy;

@@ -99,7 +99,7 @@ static bool is_over (const struct process *process)
 {
     (void) process;
     space_check (tenant);
-    return tenant->left_space_count == 0;
+    return tenant->orphan_space_count == 0;
 }
 
 static void end (struct process *process)
@@ -133,9 +133,9 @@ static void left (enum deed deed, bool is_shared, const char *how)
         return;
     }
     is_left = is_true (deed == ENDS ? has_ended : has_left, process);
-    space_leave (tenant, process);
+    space_orphan (tenant, process);
     if (is_shared)
-        claim (is_left && tenant->left_space_count == 1 && process->managed == 0, how, "left to another one");
+        claim (is_left && tenant->orphan_space_count == 1 && process->managed == 0, how, "left to another one");
     else /* the threads of a process that executes something end before it has another address space */
         claim (is_left && is_true (is_over, process), how, "left to nobody");
     claim (tenant->managed[0] == (is_shared ? SEEN + ANNOUNCED : process->managed), how, "charged once");
@@ -151,7 +151,7 @@ static void failed (void)
     tap_ok (process != NULL && read (back[0], &byte, 1) == 1, "held");
     if (process == NULL)
         return;
-    tap_ok (space_is_current (process) && space_hold (tenant, process, process->pid) && tenant->left_space_count == 0,
+    tap_ok (space_is_current (process) && space_hold (tenant, process, process->pid) && tenant->orphan_space_count == 0,
             "an execve that fails leaves nothing");
     end (process);
     tap_ok (tenant->managed[0] == 0, "and is charged nothing more");
@@ -185,19 +185,19 @@ static unsigned descriptors (void)
 static void many (void)
 {
     struct process *process = begin (EXECUTES, true);
-    struct left_space kept[TENANT_SPACES];
+    struct orphan_space kept[TENANT_SPACES];
 
     tap_ok (process != NULL && is_true (has_left, process), "left");
     if (process == NULL)
         return;
-    memcpy (kept, tenant->left_spaces, sizeof (kept));
-    tenant->left_space_count = TENANT_SPACES;
-    space_leave (tenant, process);
-    tap_ok (tenant->left_for_good.bytes == SEEN + ANNOUNCED && tenant->managed[0] == SEEN + ANNOUNCED,
+    memcpy (kept, tenant->orphan_spaces, sizeof (kept));
+    tenant->orphan_space_count = TENANT_SPACES;
+    space_orphan (tenant, process);
+    tap_ok (tenant->orphan_overflow.bytes == SEEN + ANNOUNCED && tenant->managed[0] == SEEN + ANNOUNCED,
             "what there is no room for is charged for good");
-    memcpy (tenant->left_spaces, kept, sizeof (kept));
-    tenant->left_space_count = 0;
-    managed_charge (tenant, &tenant->left_for_good.bytes, 0, 0);
+    memcpy (tenant->orphan_spaces, kept, sizeof (kept));
+    tenant->orphan_space_count = 0;
+    managed_charge (tenant, &tenant->orphan_overflow.bytes, 0, 0);
     end (process);
 }
 

@@ -3,7 +3,7 @@
  * Memory of a process that ends without freeing it goes with its open file, and UVM may still have it: its file can
  * live on in another process. So the guard holds a copy of the file until it has duplicates of what the file's clients
  * have. Then it lets go; and when the driver says that the clients are gone, whoever else has a piece shows as ever
- * (keep.c).
+ * (retained.c).
  */
 #include "tenant.h"
 
@@ -61,7 +61,7 @@ static void *close_all (void *argument)
     return NULL;
 }
 
-bool keep_start_closing (struct guard *guard)
+bool closer_start (struct guard *guard)
 {
     if (pipe2 (guard->closing, O_CLOEXEC) != 0) {
         guard->closing[0] = guard->closing[1] = -1;
@@ -75,7 +75,7 @@ bool keep_start_closing (struct guard *guard)
     return false;
 }
 
-void keep_stop_closing (struct guard *guard)
+void closer_stop (struct guard *guard)
 {
     if (guard->closing[1] < 0)
         return;
@@ -93,7 +93,7 @@ static void close_later (const struct tenant *tenant, int file, uint32_t client)
         close (file);
 }
 
-void keep_close_later (const struct guard *guard, int file)
+void closer_add (const struct guard *guard, int file)
 {
     struct closing closing = { file, GUARD_ATTACHED, 0 };
 
@@ -103,11 +103,11 @@ void keep_close_later (const struct guard *guard, int file)
 
 static void drop (struct tenant *tenant, unsigned place, uint32_t client)
 {
-    struct keep *keep = &tenant->keep;
+    struct retained *retained = &tenant->retained;
 
-    edges_forget (&tenant->edges, keep->files[place].client);
-    close_later (tenant, keep->files[place].file, client);
-    keep->files[place] = keep->files[--keep->file_count];
+    edges_forget (&tenant->edges, retained->files[place].client);
+    close_later (tenant, retained->files[place].file, client);
+    retained->files[place] = retained->files[--retained->file_count];
 }
 
 static bool is_scheduled (const struct tenant *tenant, uint32_t client)
@@ -115,39 +115,39 @@ static bool is_scheduled (const struct tenant *tenant, uint32_t client)
     return rm_is_scheduled (tenant->rm, rm_file_of (tenant->rm, client), client);
 }
 
-int keep_file_of (const struct tenant *tenant, uint32_t client)
+int held_file_of (const struct tenant *tenant, uint32_t client)
 {
-    const struct keep *keep = &tenant->keep;
+    const struct retained *retained = &tenant->retained;
 
-    for (unsigned i = 0; i < keep->file_count; i++)
-        if (keep->files[i].client == client)
-            return keep->files[i].file;
+    for (unsigned i = 0; i < retained->file_count; i++)
+        if (retained->files[i].client == client)
+            return retained->files[i].file;
     return -1;
 }
 
-/* Duplicates what is in the list, as far as a file of its client is held and the dice say so,
+/* Duplicates what is in the list, as far as a file of its client is held and the prng_state say so,
  * and it has not been already. */
 static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_piece *pieces, size_t count)
 {
-    struct keep *keep = &tenant->keep;
+    struct retained *retained = &tenant->retained;
 
-    if (count == 0 || guard_witness (tenant->guard) == NULL)
+    if (count == 0 || guard_dup_probe (tenant->guard) == NULL)
         return;
-    pthread_mutex_lock (&tenant->guard->witness_lock);
+    pthread_mutex_lock (&tenant->guard->probe_lock);
     for (size_t i = 0; i < count; i++) {
-        int file = keep_file_of (tenant, pieces[i].client);
-        struct kept *kept;
+        int file = held_file_of (tenant, pieces[i].client);
+        struct retained_piece *entry;
 
-        if (file < 0 || !keep_is_looked_at (keep, pieces[i].bytes))
+        if (file < 0 || !retained_is_sampled (retained, pieces[i].bytes))
             continue;
-        kept = keep_call (tenant, pieces + i, file, WITNESS_STORE);
-        if (kept == NULL)
+        entry = retained_duplicate (tenant, pieces + i, file, QUARANTINE_CLIENT);
+        if (entry == NULL)
             continue;
-        kept->serial = serial;
-        kept->next = keep->dormant;
-        keep->dormant = kept;
+        entry->serial = serial;
+        entry->next = retained->dormant;
+        retained->dormant = entry;
     }
-    pthread_mutex_unlock (&tenant->guard->witness_lock);
+    pthread_mutex_unlock (&tenant->guard->probe_lock);
 }
 
 static uint32_t word_at (const struct tenant *tenant, unsigned at)
@@ -179,68 +179,68 @@ static bool is_reason (const struct tenant *tenant, const struct rm_call *call)
 /* More clients than any program has: as if the process of the oldest had ended, of those without channels if there is one. */
 static void make_room (struct tenant *tenant)
 {
-    struct keep *keep = &tenant->keep;
+    struct retained *retained = &tenant->retained;
     struct rm_piece *pieces;
     unsigned place = 0;
     size_t count;
 
-    for (unsigned i = keep->file_count; i-- > 0;)
-        if (!is_scheduled (tenant, keep->files[i].client))
+    for (unsigned i = retained->file_count; i-- > 0;)
+        if (!is_scheduled (tenant, retained->files[i].client))
             place = i;
-    count = rm_pieces (tenant->rm, keep->files[place].client, keep->files[place].client, NULL, 0);
+    count = rm_pieces (tenant->rm, retained->files[place].client, retained->files[place].client, NULL, 0);
     pieces = calloc (count + 1, sizeof (*pieces));
     if (pieces != NULL)
-        duplicate (tenant, keep->files[place].serial, pieces,
-                   rm_pieces (tenant->rm, keep->files[place].client, keep->files[place].client, pieces, count));
+        duplicate (tenant, retained->files[place].serial, pieces,
+                   rm_pieces (tenant->rm, retained->files[place].client, retained->files[place].client, pieces, count));
     free (pieces);
-    edges_forget (&tenant->edges, keep->files[place].client);
-    close_later (tenant, keep->files[place].file, 0);
-    keep->file_count--;
-    memmove (keep->files + place, keep->files + place + 1, (keep->file_count - place) * sizeof (keep->files[0]));
+    edges_forget (&tenant->edges, retained->files[place].client);
+    close_later (tenant, retained->files[place].file, 0);
+    retained->file_count--;
+    memmove (retained->files + place, retained->files + place + 1, (retained->file_count - place) * sizeof (retained->files[0]));
 }
 
-void keep_file (struct tenant *tenant, uint32_t client, int file, uint64_t serial)
+void held_file_add (struct tenant *tenant, uint32_t client, int file, uint64_t serial)
 {
-    struct keep *keep = &tenant->keep;
+    struct retained *retained = &tenant->retained;
     const struct process *owner;
 
-    if (keep_file_of (tenant, client) >= 0) {
+    if (held_file_of (tenant, client) >= 0) {
         close (file);
         return;
     }
-    if (keep->file_count == KEEP_FILES)
+    if (retained->file_count == HELD_FILES)
         make_room (tenant);
     owner = process_by_serial (tenant, rm_file_of (tenant->rm, client));
-    keep->files[keep->file_count++] =
+    retained->files[retained->file_count++] =
         (struct held_file) { client, file, owner != NULL && !owner->dead ? owner->serial : serial };
 }
 
-void keep_hold (struct tenant *tenant, const struct rm_call *call)
+void held_files_after_call (struct tenant *tenant, const struct rm_call *call)
 {
     uint32_t client = word_at (tenant, 0);
     int file;
 
-    if (call->node != RM_NODE_CONTROL || keep_file_of (tenant, client) >= 0 || !is_reason (tenant, call))
+    if (call->node != RM_NODE_CONTROL || held_file_of (tenant, client) >= 0 || !is_reason (tenant, call))
         return;
     file = fcntl (tenant->copy, F_DUPFD_CLOEXEC, 0);
     if (file >= 0)
-        keep_file (tenant, client, file, tenant->current->serial);
+        held_file_add (tenant, client, file, tenant->current->serial);
 }
 
-void keep_let_go (struct tenant *tenant, uint32_t client)
+void held_file_release (struct tenant *tenant, uint32_t client)
 {
-    for (unsigned i = tenant->keep.file_count; i-- > 0;)
-        if (tenant->keep.files[i].client == client)
+    for (unsigned i = tenant->retained.file_count; i-- > 0;)
+        if (tenant->retained.files[i].client == client)
             drop (tenant, i, 0);
 }
 
-void keep_ended (struct tenant *tenant, uint64_t serial)
+void held_files_process_ended (struct tenant *tenant, uint64_t serial)
 {
-    struct keep *keep = &tenant->keep;
+    struct retained *retained = &tenant->retained;
     size_t count;
     struct rm_piece *pieces;
 
-    if (keep->file_count == 0)
+    if (retained->file_count == 0)
         return;
     count = rm_file_pieces (tenant->rm, serial, NULL, 0);
     pieces = calloc (count + 1, sizeof (*pieces));
@@ -248,29 +248,29 @@ void keep_ended (struct tenant *tenant, uint64_t serial)
         duplicate (tenant, serial, pieces, rm_file_pieces (tenant->rm, serial, pieces, count));
     free (pieces);
     /* Its channels would go on, and nothing could stop them, as long as a child of its has the file. */
-    for (unsigned i = keep->file_count; i-- > 0;)
-        if (keep->files[i].serial == serial)
-            drop (tenant, i, is_scheduled (tenant, keep->files[i].client) ? keep->files[i].client : 0);
+    for (unsigned i = retained->file_count; i-- > 0;)
+        if (retained->files[i].serial == serial)
+            drop (tenant, i, is_scheduled (tenant, retained->files[i].client) ? retained->files[i].client : 0);
 }
 
-void keep_finish (struct tenant *tenant, uint64_t serial)
+void held_files_process_released (struct tenant *tenant, uint64_t serial)
 {
-    struct kept *mine = NULL;
+    struct retained_piece *mine = NULL;
 
-    for (struct kept **at = &tenant->keep.dormant; *at != NULL;) {
-        struct kept *kept = *at;
+    for (struct retained_piece **at = &tenant->retained.dormant; *at != NULL;) {
+        struct retained_piece *entry = *at;
 
-        if (kept->serial != serial) {
-            at = &kept->next;
+        if (entry->serial != serial) {
+            at = &entry->next;
             continue;
         }
-        *at = kept->next;
-        kept->next = mine;
-        mine = kept;
+        *at = entry->next;
+        entry->next = mine;
+        mine = entry;
     }
     if (mine == NULL)
         return;
-    pthread_mutex_lock (&tenant->guard->witness_lock);
-    keep_settle (tenant, mine);
-    pthread_mutex_unlock (&tenant->guard->witness_lock);
+    pthread_mutex_lock (&tenant->guard->probe_lock);
+    retained_examine_all (tenant, mine);
+    pthread_mutex_unlock (&tenant->guard->probe_lock);
 }

@@ -45,7 +45,7 @@ struct control {
 };
 _Static_assert (sizeof (struct alloc) == 48 && sizeof (struct control) == 32, "NVOS64, NVOS54");
 
-struct truth {
+struct driver_usage {
     int control;
     int nodes[SHARE_MAX_GPUS];
     unsigned node_count;
@@ -58,31 +58,31 @@ struct truth {
     uint8_t answer[PID_INFO_SIZE];
 };
 
-static uint32_t make (struct truth *truth, uint32_t parent, uint32_t *object, uint32_t number, void *params)
+static uint32_t make (struct driver_usage *usage, uint32_t parent, uint32_t *object, uint32_t number, void *params)
 {
-    struct alloc alloc = { .root = truth->client, .parent = parent, .object = *object, .number = number,
+    struct alloc alloc = { .root = usage->client, .parent = parent, .object = *object, .number = number,
                            .params = (uint64_t) (uintptr_t) params };
 
-    if (ioctl (truth->control, ALLOC_REQUEST, &alloc) != 0)
+    if (ioctl (usage->control, ALLOC_REQUEST, &alloc) != 0)
         return STATUS_NOT_SUPPORTED;
     *object = alloc.object;
     return alloc.status;
 }
 
-static uint32_t ask (struct truth *truth, uint32_t object, uint32_t command, void *params, uint32_t size)
+static uint32_t ask (struct driver_usage *usage, uint32_t object, uint32_t command, void *params, uint32_t size)
 {
-    struct control control = { .client = truth->client, .object = object, .command = command,
+    struct control control = { .client = usage->client, .object = object, .command = command,
                                .params = (uint64_t) (uintptr_t) params, .params_size = size };
 
-    return ioctl (truth->control, CONTROL_REQUEST, &control) == 0 ? control.status : STATUS_NOT_SUPPORTED;
+    return ioctl (usage->control, CONTROL_REQUEST, &control) == 0 ? control.status : STATUS_NOT_SUPPORTED;
 }
 
 /* Opens the GPUs' nodes, so that the GPUs stay attached while the guard runs. */
-static void attach_nodes (struct truth *truth, const char *directory)
+static void attach_nodes (struct driver_usage *usage, const char *directory)
 {
     for (unsigned i = 0; i < SHARE_MAX_GPUS; i++) {
         char path[512];
-        int32_t control = truth->control;
+        int32_t control = usage->control;
         int node;
 
         snprintf (path, sizeof (path), "%s/nvidia%u", directory, i);
@@ -90,79 +90,79 @@ static void attach_nodes (struct truth *truth, const char *directory)
         if (node < 0)
             continue;
         ioctl (node, REGISTER_FD, &control);
-        truth->nodes[truth->node_count++] = node;
+        usage->nodes[usage->node_count++] = node;
     }
 }
 
-static void find_gpus (struct truth *truth)
+static void find_gpus (struct driver_usage *usage)
 {
-    for (uint32_t i = 0; i < truth->node_count; i++) {
+    for (uint32_t i = 0; i < usage->node_count; i++) {
         uint8_t params[DEVICE_PARAMS_SIZE] = { 0 };
         uint8_t gid[268] = { 0 };
         uint32_t device = HANDLE_DEVICE + i, subdevice = HANDLE_SUBDEVICE + i, zero = 0, flags = GID_BINARY;
 
         memcpy (params, &i, sizeof (i)); /* deviceId */
         /* Numbers are given without gaps, and asking for one that is not there makes a line in the kernel's log. */
-        if (make (truth, truth->client, &device, CLASS_DEVICE_0, params) != 0)
+        if (make (usage, usage->client, &device, CLASS_DEVICE_0, params) != 0)
             break;
-        if (make (truth, device, &subdevice, CLASS_SUBDEVICE_0, &zero) != 0)
+        if (make (usage, device, &subdevice, CLASS_SUBDEVICE_0, &zero) != 0)
             continue;
         memcpy (gid + 4, &flags, sizeof (flags));
-        if (ask (truth, subdevice, GET_GID_INFO, gid, sizeof (gid)) != 0)
+        if (ask (usage, subdevice, GET_GID_INFO, gid, sizeof (gid)) != 0)
             continue;
-        memcpy (truth->gpus[truth->gpu_count].uuid, gid + 12, 16);
-        truth->gpus[truth->gpu_count++].subdevice = subdevice;
+        memcpy (usage->gpus[usage->gpu_count].uuid, gid + 12, 16);
+        usage->gpus[usage->gpu_count++].subdevice = subdevice;
     }
 }
 
-struct truth *truth_open (const char *device_directory)
+struct driver_usage *driver_usage_open (const char *device_directory)
 {
-    struct truth *truth = calloc (1, sizeof (*truth));
+    struct driver_usage *usage = calloc (1, sizeof (*usage));
     char path[512];
 
-    if (truth == NULL)
+    if (usage == NULL)
         return NULL;
     snprintf (path, sizeof (path), "%s/nvidiactl", device_directory);
-    truth->control = open (path, O_RDWR | O_CLOEXEC);
-    if (truth->control < 0 || make (truth, 0, &truth->client, CLASS_ROOT, NULL) != 0) {
-        truth_close (truth);
+    usage->control = open (path, O_RDWR | O_CLOEXEC);
+    if (usage->control < 0 || make (usage, 0, &usage->client, CLASS_ROOT, NULL) != 0) {
+        driver_usage_close (usage);
         return NULL;
     }
-    attach_nodes (truth, device_directory);
-    find_gpus (truth);
-    if (truth->gpu_count == 0) {
-        truth_close (truth);
+    attach_nodes (usage, device_directory);
+    find_gpus (usage);
+    if (usage->gpu_count == 0) {
+        driver_usage_close (usage);
         return NULL;
     }
-    return truth;
+    return usage;
 }
 
-void truth_close (struct truth *truth)
+void driver_usage_close (struct driver_usage *usage)
 {
-    if (truth == NULL)
+    if (usage == NULL)
         return;
-    for (unsigned i = 0; i < truth->node_count; i++)
-        close (truth->nodes[i]);
-    if (truth->control >= 0)
-        close (truth->control);
-    free (truth);
+    for (unsigned i = 0; i < usage->node_count; i++)
+        close (usage->nodes[i]);
+    if (usage->control >= 0)
+        close (usage->control);
+    free (usage);
 }
 
-long truth_of_process (struct truth *truth, const uint8_t uuid[16], pid_t pid, uint64_t *bytes)
+long driver_usage_of_process (struct driver_usage *usage, const uint8_t uuid[16], pid_t pid, uint64_t *bytes)
 {
     uint32_t one = 1, number = (uint32_t) pid;
     uint64_t private, owned;
 
-    for (unsigned i = 0; i < truth->gpu_count; i++) {
-        if (memcmp (truth->gpus[i].uuid, uuid, 16) != 0)
+    for (unsigned i = 0; i < usage->gpu_count; i++) {
+        if (memcmp (usage->gpus[i].uuid, uuid, 16) != 0)
             continue;
-        memset (truth->answer, 0, sizeof (truth->answer));
-        memcpy (truth->answer, &one, sizeof (one));
-        memcpy (truth->answer + 8, &number, sizeof (number));
-        if (ask (truth, truth->gpus[i].subdevice, GET_PID_INFO, truth->answer, sizeof (truth->answer)) != 0)
+        memset (usage->answer, 0, sizeof (usage->answer));
+        memcpy (usage->answer, &one, sizeof (one));
+        memcpy (usage->answer + 8, &number, sizeof (number));
+        if (ask (usage, usage->gpus[i].subdevice, GET_PID_INFO, usage->answer, sizeof (usage->answer)) != 0)
             return -EIO;
-        memcpy (&private, truth->answer + 8 + 16, sizeof (private)); /* memPrivate */
-        memcpy (&owned, truth->answer + 8 + 24, sizeof (owned));     /* memSharedOwned: with other handles, UVM's too */
+        memcpy (&private, usage->answer + 8 + 16, sizeof (private)); /* memPrivate */
+        memcpy (&owned, usage->answer + 8 + 24, sizeof (owned));     /* memSharedOwned: with other handles, UVM's too */
         *bytes = private + owned;
         return 0;
     }
