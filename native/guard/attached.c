@@ -1,7 +1,7 @@
 /*
- * See attached.h, and guard.h for what callers promise. The thread that keeps phases makes nothing but calls of the driver here:
- * descriptors were copied, and looked at, by who attached the process. What is closed is closed by the guard's thread for that, for
- * the driver takes up to a tenth of a second to give back what its clients have.
+ * See attached.h, and guard.h for what callers promise. The phase thread makes nothing but calls of the driver here: descriptors were
+ * copied, and checked, when the process was attached, in the supervisor's main thread. What is closed is closed by the guard's thread
+ * for that, for the driver takes up to a tenth of a second to give back what its clients have.
  */
 #include "attached.h"
 #include "tenant.h"

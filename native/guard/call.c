@@ -2,6 +2,8 @@
  * An announced ioctl: its struct and what the struct points at are copied once, rm decides, and the call is made here, on a
  * copy of the descriptor, with pointers into this process. The driver never reads memory that the container can change
  * meanwhile. The copy is closed before the answer: it would keep a dead process's client, and its gigabytes, alive.
+ *
+ * Runs in the tenant's thread, under its lock.
  */
 #include "tenant.h"
 
@@ -32,7 +34,7 @@
 /* To find out whether longer params were changed costs more than to write them. */
 #define COMPARED_MOST 4096u
 
-/* Whoever made a call that had to be left to it is looked at this much later. */
+/* The driver is asked about the process of a continued call this much later. */
 #define LOOK_AFTER_NS 1000000u
 
 /* Where the container's own pointers lead. Every one of them is replaced before the driver sees the call, also one that leads
@@ -180,8 +182,8 @@ static struct answer write_back (struct tenant *tenant, const struct rm_call *ca
  * (rmapi_deprecated_allocmemory.c of the open kernel modules, rmAllocMemoryTable). */
 static bool can_become_memory (uint32_t request) { return rm_request_number (request) != ALLOC_MEMORY; }
 
-/* Whom the calls that only the caller can make are left to: the kernel reads the struct again, and what was decided may not
- * be what is done. reconcile.c looks afterwards at what it came to. */
+/* Of calls that only their own thread can make: the kernel reads the struct again, and what was decided may not be what is done.
+ * reconcile.c looks afterwards at what it came to. */
 static struct answer answer_continue (struct tenant *tenant)
 {
     tenant->status.continued++;
@@ -201,8 +203,8 @@ static void end (struct tenant *tenant, struct rm_call *call, long result)
     }
 }
 
-/* What is charged may be gone by now: if the call is refused for that, or asks about it, that is looked at. The call is begun
- * again then, with what it said. */
+/* What is charged may be gone by now: if the call is refused for that, or asks about it, that is refreshed. The call is begun
+ * again then, with its struct and params as they were. */
 static enum rm_verdict begin (struct tenant *tenant, struct rm_call *call)
 {
     bool may_look = host_can_refresh (tenant);
@@ -259,7 +261,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     case RM_PERFORM:
         break;
     }
-    /* What is harmless is made here too: left to the container, another thread could turn it into what is not. */
+    /* What is harmless is made here too: continued, another thread could turn it into what is not. */
     tenant->status.performed++;
     if (decision == RM_PERFORM)
         retained_before_call (tenant, call);
@@ -315,11 +317,11 @@ struct answer call_ioctl (struct tenant *tenant, int listener, const struct secc
     if (rm_head_size (tenant->abi, RM_NODE_CONTROL, request) == 0 && rm_head_size (tenant->abi, RM_NODE_GPU, request) == 0)
         return answer_continue (tenant);
     tenant->copy = process_copy (tenant, process, (int) notification->data.args[0], &call.node);
-    /* Never left to the kernel: the descriptor may be there a moment later. */
+    /* Never continued: the descriptor may be there a moment later. */
     if (tenant->copy < 0)
         return (struct answer) { .error = tenant->copy, .is_stale = tenant->copy == -ESRCH };
     if (ioctl (listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) != 0)
-        answer = failed (EINTR); /* nobody waits for it */
+        answer = failed (EINTR); /* the thread does not wait any more */
     else if (call.node != RM_NODE_CONTROL && call.node != RM_NODE_GPU)
         answer = failed (ENOTTY);
     else if (((request >> 8) & 0xff) != OWN_TYPE) {

@@ -1,9 +1,9 @@
 /*
- * Copies of the container's descriptors. Held is only what is one of the driver's nodes: a copy of anything else can be closed for
- * as long as the container likes (FUSE's FLUSH, a socket that lingers), and keeps open what its process closes. So a descriptor is
- * looked at before it is copied, and the copy again, when nobody can exchange it; by what the kernel knows of a file without
- * asking its file system (AT_STATX_DONT_SYNC of statx(2)): a server of the container's own need not answer. All of that without
- * the tenant's lock.
+ * Copies of the container's descriptors. Copied is only what is one of the driver's nodes: a copy of anything else can be closed for
+ * as long as the container likes (FUSE's FLUSH, a socket with SO_LINGER), and keeps open what its process closes. So a descriptor is
+ * looked at before it is copied, and the copy again, when no process can exchange it; by what the kernel knows of a file without
+ * asking its file system (AT_STATX_DONT_SYNC of statx(2)): a server of the container's own need not answer. All of that in the
+ * tenant's thread, without the tenant's lock.
  */
 #include "tenant.h"
 

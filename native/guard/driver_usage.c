@@ -1,9 +1,10 @@
 /*
- * The guard's own client of the driver, asked for what the books cannot know: how much video memory the clients of a
- * process hold. A process may be dead and its open file live on in a child, in a socket's queue or in a ring of
- * io_uring; and a call that only the container can make may have been another one than was decided about.
+ * Driver-reported usage: the guard's own client of the driver, asked how much video memory the clients of a process hold, which the
+ * ledger cannot know. A process may be dead and its open file live on in a child, in a socket's queue or in a ring of io_uring; and a
+ * continued call may have become another one than was checked.
  *
- * The client is made as nvidia-smi makes its own: nvidiactl, the GPUs' nodes registered with it, device, subdevice.
+ * The client is made as nvidia-smi makes its own: nvidiactl, the GPUs' nodes registered with it, device, subdevice. All of it runs in
+ * tenants' threads, under guard->driver_usage_lock.
  */
 #include "tenant.h"
 

@@ -1,4 +1,4 @@
-/* See dup_probe.h. Clients are made as nvidia-smi makes its hold_quarantine: nvidiactl,
+/* See dup_probe.h. Clients are made as nvidia-smi makes its own: nvidiactl,
  * the GPUs' nodes registered with it, devices. */
 #include "dup_probe.h"
 
@@ -44,10 +44,11 @@
 #define FAILED 0xffffu
 #define START_MS 10000
 
+/* Open files of the driver's nodes with one client. */
 struct connection {
     int control;
     uint32_t client;
-    uint32_t pid;
+    uint32_t pid; /* of the process that made the client */
     int nodes[SHARE_MAX_GPUS];
     unsigned node_count;
 };
@@ -97,7 +98,7 @@ static uint32_t ask (const struct connection *connection, uint32_t object, uint3
     return call (connection->control, CONTROL_REQUEST, &head, 28);
 }
 
-/* In connection of whatever its owner allowed, this client and no other may duplicate the object. */
+/* In place of whatever its owner allowed, this client and no other may duplicate the object. */
 static uint32_t share (int file, uint32_t client, uint32_t object, uint32_t target)
 {
     uint32_t head[6] = { client, object, target, SHARE_DUP_OBJECT, SHARE_TYPE_CLIENT, FAILED };
@@ -113,7 +114,7 @@ static uint32_t make_root (int control)
     return call (control, ALLOC_REQUEST, head, 40) == 0 ? head[2] : 0;
 }
 
-/* A device and a subdevice for each GPU, under the same handles in both connections. Made by the process that made the
+/* A device and a subdevice for each GPU, under the same handles in both clients. Made by the process that made the
  * client: the driver asserts it on the way to the GPU's firmware (device.c). */
 static void make_devices (const struct connection *connection)
 {
@@ -128,7 +129,7 @@ static void make_devices (const struct connection *connection)
     }
 }
 
-/* In the other process: it shares nothing with this one but the open file, and ends with it. */
+/* The process that owns the quarantine: it shares nothing with this one but the open file, and ends with it. */
 static void hold_quarantine (struct connection *quarantine, int report, int waits)
 {
     unsigned low = (unsigned) (report < waits ? report : waits), high = (unsigned) (report < waits ? waits : report);
@@ -301,7 +302,7 @@ static uint32_t duplicate (const struct dup_probe *probe, const struct connectio
 }
 
 bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
-                   struct probe_piece *piece)
+                      struct probe_piece *piece)
 {
     const struct connection *connection = &probe->connections[to];
 
@@ -328,9 +329,9 @@ bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum 
     return true;
 }
 
-bool probe_query (struct dup_probe *probe, int gpu, enum probe_client connection, uint64_t *private_bytes, uint64_t *shared_bytes)
+bool probe_query (struct dup_probe *probe, int gpu, enum probe_client which, uint64_t *private_bytes, uint64_t *shared_bytes)
 {
-    uint32_t head[4] = { 1, 0, probe->connections[connection].pid, 0 };
+    uint32_t head[4] = { 1, 0, probe->connections[which].pid, 0 };
     uint64_t found[3];
 
     /* All of it is the driver's to fill but the head: count, pid, index (video memory). */

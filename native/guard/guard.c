@@ -1,4 +1,4 @@
-/* The guard: its tenants by number, its events, and what the agent calls. */
+/* The guard: its tenants by number, its events, and what the supervisor's main thread calls. */
 #include "tenant.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 /* That the threads of all tenants may take to end, and that of one which is removed while others are served. */
 #define STOP_NS SECOND
 #define REMOVE_NS (SECOND / 5)
-/* What a tenant's lock is waited for by those who ask. */
+/* What a query waits for a tenant's lock. */
 #define ASK_NS 1000000u
 
 struct guard *guard_create (const char *device_directory)
@@ -64,7 +64,7 @@ int guard_sees_driver (const struct guard *guard) { return !guard->has_driver_us
 
 int guard_sees_exec (const struct guard *guard) { return guard->sees_exec; }
 
-/* The one that nobody finds any more from now on; NULL: there is none. */
+/* Takes it off the table; NULL: there is none. */
 static struct tenant *take_last (struct guard *guard)
 {
     struct tenant *tenant;
@@ -122,7 +122,7 @@ void guard_take_changes (struct guard *guard)
     atomic_store (&guard->is_changed, false);
 }
 
-/* Events of one tenant that wait to be read: it shall not fill the table, which is everybody's. */
+/* Events of one tenant that wait to be read: the table is for all tenants. */
 #define EVENTS_OF_ONE 64u
 
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid)
@@ -285,7 +285,7 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
         error = guard_hold (guard, id, ASK_NS, &tenant);
     if (error != 0)
         return error;
-    /* Indices of GPUs are in rm's books: a share can change, its GPUs cannot. */
+    /* Indices of GPUs are in rm's ledger: a share can change, its GPUs cannot. */
     if (limits->gpu_count != tenant->limits.gpu_count)
         return guard_release (tenant, -EINVAL);
     for (uint32_t i = 0; i < limits->gpu_count; i++)
@@ -350,7 +350,9 @@ int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_proce
         if (process->serial == 0)
             continue;
         if (count < capacity) {
-            processes[count] = (struct guard_process) { .pid = (uint32_t) process->pid, .clients = process->client_count, .start_time = process->start_time };
+            processes[count] = (struct guard_process) { .pid = (uint32_t) process->pid,
+                                                        .clients = process->client_count,
+                                                        .start_time = process->start_time };
             memcpy (processes[count].memory, process->driver_usage, sizeof (process->driver_usage));
         }
         count++;

@@ -1,9 +1,10 @@
 /*
  * Files of clients that have memory or compute channels are held, so that the scheduler reaches them (reach.c), and for this:
- * Memory of a process that ends without freeing it goes with its open file, and UVM may still have it: its file can
- * live on in another process. So the guard holds a copy of the file until it has duplicates of what the file's clients
- * have. Then it lets go; and when the driver says that the clients are gone, whoever else has a piece shows as ever
- * (retained.c).
+ * memory of a process that ends without freeing it goes with its open file, and UVM may still have it, for UVM's file can live on in
+ * another process. So the guard holds a copy of the file until it has duplicates of what the file's clients have. Then the copy is
+ * closed; and when the driver says that the clients are gone, another holder of a piece shows as ever (retained.c).
+ *
+ * Runs in the tenant's thread, under its lock, but for close_all, which is a thread of its own.
  */
 #include "tenant.h"
 
@@ -84,7 +85,7 @@ void closer_stop (struct guard *guard)
     close (guard->closing[0]);
 }
 
-/* client: freed before it, if whoever else has the file could use it; 0: not. */
+/* client: freed before it, if another process that has the file could use it; 0: not. */
 static void close_later (const struct tenant *tenant, int file, uint32_t client)
 {
     struct closing closing = { file, tenant->id, client };
@@ -125,7 +126,7 @@ int held_file_of (const struct tenant *tenant, uint32_t client)
     return -1;
 }
 
-/* Duplicates what is in the list, as far as a file of its client is held and the prng_state say so,
+/* Duplicates what is in the list, as far as a file of its client is held and the sampling decision says so,
  * and it has not been already. */
 static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_piece *pieces, size_t count)
 {
@@ -158,7 +159,7 @@ static uint32_t word_at (const struct tenant *tenant, unsigned at)
     return word;
 }
 
-/* Whether the call in hand may have given its client a handle to memory, or a compute channel. */
+/* Whether the current call may have given its client a handle to memory, or a compute channel. */
 static bool is_reason (const struct tenant *tenant, const struct rm_call *call)
 {
     switch (rm_request_number (call->request)) {

@@ -1,4 +1,4 @@
-/* What rm needs, for a tenant that is watched from outside. Under the tenant's lock, as all of rm. */
+/* What rm needs of its host. In the tenant's thread or the supervisor's main thread, under the tenant's lock, as all of rm. */
 #include "tenant.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static void host_release (void *context, void *memory, size_t size)
     free (memory);
 }
 
-/* An ioctl of rm's own: through the copy in hand, or through a new copy of the client's descriptor. */
+/* An ioctl of rm's own: through the copy of the current call, or through a new copy of the client's descriptor. */
 static long host_ioctl (void *context, uint64_t file, uint32_t request, void *argument)
 {
     struct tenant *tenant = context;
@@ -52,9 +52,9 @@ static bool has_room (const struct tenant *tenant, int gpu, uint64_t bytes)
     return limit == 0 || (used <= limit && bytes <= limit - used);
 }
 
-/* What a process had that has just ended is about to come back, and nothing tells when managed memory is unmapped, nor
- * when what only the driver knew of, or UVM kept, is gone: before that is held against anybody, or said, it is looked at
- * again: once a call, at the cost of who makes it. */
+/* What a process had that has just ended is about to come back, and nothing tells when managed memory is unmapped, nor when
+ * memory that only the driver knew of, or UVM retained, is gone: before a quota is enforced by it, or it is reported, it is looked at
+ * again: once a call, at the caller's cost. */
 bool host_can_refresh (const struct tenant *tenant)
 {
     if (tenant->refreshed_at == tenant->status.notifications)
@@ -88,7 +88,7 @@ static bool host_reserve (void *context, int gpu, uint64_t bytes)
     struct tenant *tenant = context;
 
     if (!has_room (tenant, gpu, bytes)) {
-        /* Not here: to look can take long, and rm is in the middle of something. Whoever began the call begins it again. */
+        /* Not here: to look can take long, and rm is in the middle of something. The call is begun again (call.c). */
         tenant->wants_refresh |= tenant->current != NULL && host_can_refresh (tenant);
         return false;
     }
@@ -150,7 +150,7 @@ static void host_note (void *context, enum rm_reason reason, uint32_t number)
     struct tenant *tenant = context;
 
     if (reason == RM_OVER_QUOTA && tenant->wants_refresh)
-        return; /* perhaps not, when it was looked */
+        return; /* perhaps not, after a refresh */
     guard_note (tenant, reason, number, tenant->current ? tenant->current->pid : 0);
 }
 

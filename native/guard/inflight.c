@@ -1,10 +1,12 @@
 /*
- * Calls that only their own thread can make are read again by the kernel after the guard looked at them, and can have
- * become others: an OS descriptor can have become video memory, of any size. Which ones are still under way is kept
- * here, so that the driver is asked often enough meanwhile (reconcile.c), and who is responsible for what it says.
+ * In-flight calls: a continued call is read again by the kernel after the guard has checked it, and can have become another one
+ * (TOCTOU): an OS descriptor can have become video memory, of any size. The calls whose outcome is not known yet are recorded here,
+ * so that the driver is asked often enough meanwhile (reconcile.c), and with the processes that made them.
  *
  * A thread has come back from such a call when it makes another one, or is seen outside of it. It can be held in the
  * call by a page fault for as long as it likes.
+ *
+ * Runs in the tenant's thread, under its lock.
  */
 #include "tenant.h"
 
@@ -62,7 +64,8 @@ bool inflight_add (struct tenant *tenant, struct process *process, const struct 
         reconcile_baseline (tenant, process);
         process->is_suspect = true;
     }
-    tenant->inflight[tenant->inflight_count] = (struct inflight_call) { .thread = (int32_t) notification->pid, .serial = process->serial, .at = now };
+    tenant->inflight[tenant->inflight_count] =
+        (struct inflight_call) { .thread = (int32_t) notification->pid, .serial = process->serial, .at = now };
     memcpy (tenant->inflight[tenant->inflight_count++].arguments, notification->data.args, sizeof (tenant->inflight[0].arguments));
     return true;
 }

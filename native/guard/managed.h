@@ -1,4 +1,4 @@
-/* Managed memory of a tenant's processes, and the address spaces that it lies in. Under the tenant's lock. */
+/* Managed memory of a tenant's processes, and the address spaces that it lies in. Under the tenant's lock, in its thread. */
 #ifndef NVC_GUARD_MANAGED_H
 #define NVC_GUARD_MANAGED_H
 
@@ -26,7 +26,7 @@ struct space {
 /* One that its process left, by ending or by execve, and that others use. */
 struct orphan_space {
     int memory;
-    pid_t pid; /* who left it */
+    pid_t pid; /* of the process that left it */
     uint64_t bytes;
 };
 
@@ -44,7 +44,7 @@ void managed_now (struct tenant *tenant);
 void managed_forget (struct tenant *tenant, struct process *process);
 /* So many bytes in the place of `held`. */
 void managed_charge (struct tenant *tenant, uint64_t *held, uint64_t bytes, pid_t pid);
-/* Somebody left an address space. */
+/* A process left an address space. */
 void managed_look_at_orphans (struct tenant *tenant);
 
 /* space.c: finds out whether the kernel tells of an execve. */
@@ -61,7 +61,7 @@ void space_announced (struct process *process, uint64_t bytes);
 void space_seen (struct process *process, uint64_t bytes, uint64_t now);
 /* It ended, or executed something: what it had mapped is charged as long as others use its address space. */
 void space_orphan (struct tenant *tenant, struct process *process);
-/* Gives back what lay in address spaces that nobody uses any more. */
+/* Gives back what lay in address spaces without users. */
 void space_check (struct tenant *tenant);
 void space_close (struct process *process);
 void space_release (struct tenant *tenant);

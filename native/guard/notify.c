@@ -1,4 +1,4 @@
-/* One notification from receiving to answering. Which calls are announced: nvc/guard/filter.py. */
+/* One notification from receiving to answering, in the tenant's thread. Which calls are announced: nvc/guard/filter.py. */
 #include "tenant.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ bool notify_handle (struct tenant *tenant, int listener)
         response.val = answer.error ? 0 : answer.value;
         response.error = answer.error;
     }
-    /* ENOENT: nobody waits any more. What was made stays in the ledger, and is there when the thread comes again. */
+    /* ENOENT: the thread does not wait any more. What was made stays in the ledger, and is there when the thread comes again. */
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
 
     pthread_mutex_lock (&tenant->lock);

@@ -1,4 +1,5 @@
-/* Keeps the time of phase plans: one thread a GPU. See guard.h, and phase.h for what it does when. */
+/* Carries phase plans out: one thread a GPU ("nvc-phases"), which makes the call at each edge. See guard.h for the plans, and phase.h
+ * for what is done when. Other functions run in the thread of their caller. */
 #include "attached.h"
 #include "phase.h"
 #include "tenant.h"
@@ -51,8 +52,9 @@ static void make (struct phase_thread *thread, const struct phase_step *step)
         phase_busy (&thread->plan, step, guard_now () + AGAIN_NS);
         return;
     }
-    /* One that has no channels at the moment took no call, and exists. At the end nobody waits for one that is busy. */
-    phase_done (&thread->plan, step, began, guard_now (), result == -ENOENT || result == -EBUSY ? 0 : result > 0 ? (unsigned) result : 1);
+    /* One that has no channels at the moment took no call, and exists. At the end a busy one is not waited for. */
+    phase_done (&thread->plan, step, began, guard_now (),
+                result == -ENOENT || result == -EBUSY ? 0 : result > 0 ? (unsigned) result : 1);
 }
 
 static void *run (void *argument)
@@ -66,7 +68,7 @@ static void *run (void *argument)
     setpriority (PRIO_PROCESS, (id_t) syscall (SYS_gettid), NICE);
     /* As the tenants' threads: calls are made in a container's place. */
     if (!tenant_drop_rights ())
-        return NULL; /* the plan is never begun: nobody is frozen */
+        return NULL; /* the plan is never begun: nothing is frozen */
     pthread_mutex_lock (&thread->lock);
     while (!thread->stop || thread->plan.count > 0) {
         uint64_t now = guard_now (), at;

@@ -1,10 +1,12 @@
 /*
  * Ioctls of rm's own are made on the file that the client belongs to. It is held (held_files.c) from the first channel or
  * piece of memory on, so wherever its process puts the descriptor, or closes it and keeps the file by a mapping, its
- * channels are reached; and a process that execs for seconds, when nobody gets a descriptor of it, keeps nobody waiting.
+ * channels are reached; and while a process execs for seconds, and no descriptor can be copied from it, no thread waits for that.
  *
  * A file that is not held, because the guard had none free or is a new one, is looked for by the tenant's own thread.
  * A living process whose file is found nowhere is ended: nothing could stop its channels.
+ *
+ * Under the tenant's lock; reach_check in the tenant's thread.
  */
 #include "tenant.h"
 

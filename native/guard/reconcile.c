@@ -1,10 +1,11 @@
 /*
- * What the driver says that processes hold (driver_usage.c), beside what the books say: what is held beyond the books is
- * charged, dead processes are refunded when the driver has let go of them, and whoever won a race is ended.
+ * Reconciles the ledger with driver-reported usage (driver_usage.c): memory beyond the ledger is charged, dead processes are refunded
+ * when the driver has released what they had, and a process that won a race against the check of a continued call is ended.
  *
- * The driver counts memory to the process that made its client, also when another one made the call: a child on a
- * descriptor that it has from its parent. So when calls that were left to anybody may have become others, it is asked
- * about all.
+ * The driver counts memory for the process that made its client, also when another one made the call: a child on a descriptor that
+ * it has from its parent. So while continued calls of any process may have become others, all processes are queried.
+ *
+ * Runs in the tenant's thread, under the tenant's lock.
  */
 #include "tenant.h"
 
@@ -20,7 +21,7 @@
 #define RECENT_NS 100000000u
 /* No more than this part of the time (1 / PART) goes into asking. */
 #define PART 8u
-/* What a process had is mostly back some milliseconds after its end. Who asks for memory, or how much there is, within
+/* What a process had is mostly back some milliseconds after its end. A call that needs memory, or asks how much there is, within
  * LATELY_NS of it waits for that, END_NS at the longest. */
 #define LATELY_NS 1000000000u
 #define END_NS 500000000u
@@ -51,7 +52,7 @@ static bool holds_nothing (const struct tenant *tenant, const struct process *pr
     return true;
 }
 
-/* Who never had a client holds nothing. */
+/* A process that never had a client holds nothing. */
 static bool may_hold (const struct tenant *tenant, const struct process *process)
 {
     return process->serial != 0 && !process->dead && (process->client_count != 0 || !holds_nothing (tenant, process));
@@ -71,7 +72,7 @@ static bool is_over (const struct tenant *tenant, uint32_t gpu)
     return limit != 0 && tenant_used (tenant, gpu) > limit && (tenant->excess[gpu] != 0 || tenant->over[gpu]);
 }
 
-/* What the processes hold beyond what the books say. Whether that is above a quota that was kept before. */
+/* What the processes hold beyond the ledger. Whether that is above a quota that was kept before. */
 static bool sum_usage (struct tenant *tenant)
 {
     bool any = false;
@@ -97,9 +98,9 @@ static bool has_rank (const struct process *process, uint32_t gpu, enum offender
     return process->serial != 0 && !process->dead && (rank == RANK_GREW || process->is_suspect) && (rank == RANK_SUSPECT || grew);
 }
 
-/* Calls were left to processes of the tenant, and it holds more by now than anybody granted. Ended are those of them that
- * hold more than before; if none does, whoever else does, for whom they made it; and if nobody does, the numbers are old,
- * and it was a call of theirs all the same. */
+/* The tenant holds more than was granted, and calls of some processes were continued (suspects). Ended are the suspects that hold
+ * more than before; if none does, the other processes that do, for which the calls may have been made; and if none does either,
+ * the numbers are old, and the suspects are ended all the same. */
 static void select_offender (struct tenant *tenant, uint32_t gpu)
 {
     bool is_suspected = false, is_found = false;
@@ -114,10 +115,10 @@ static void select_offender (struct tenant *tenant, uint32_t gpu)
             }
 }
 
-/* What is held beyond the books counts too. */
+/* Charges what is held beyond the ledger, and freezes or thaws the tenant by it. */
 static void compare (struct tenant *tenant)
 {
-    /* Who was not asked lately may have given back what it had: before that is held against anybody all are asked. */
+    /* A process that was not asked about lately may have given back what it had: before a quota is enforced by it all are queried. */
     if (sum_usage (tenant)) {
         query_all (tenant);
         sum_usage (tenant);
@@ -138,7 +139,7 @@ static void compare (struct tenant *tenant)
 
 void reconcile_at (struct tenant *tenant, struct process *process, uint64_t at)
 {
-    /* Whoever makes such calls without end puts nothing off. */
+    /* A process that makes such calls without end puts nothing off. */
     if (process->ask_at == 0 || at < process->ask_at)
         process->ask_at = at;
     process->ask_delay = 0;
@@ -154,7 +155,7 @@ static bool is_stopped (const struct tenant *tenant)
     return false;
 }
 
-/* When to ask about a process again: soon while calls of its are under way, ever more rarely while its memory is waited
+/* When to ask about a process again: soon while calls of its are in flight, ever more rarely while its memory is waited
  * for, and otherwise to be sure. spent: ns of the questions that were asked now. */
 static void query_again (const struct tenant *tenant, struct process *process, uint64_t now, uint64_t seldom, uint64_t spent)
 {
@@ -183,7 +184,7 @@ static uint64_t idle_interval (const struct tenant *tenant)
     return seldom < SELDOM_NS ? seldom : SELDOM_NS;
 }
 
-/* Asks about those whose time has come. Whether anybody's calls that were left to it are over. */
+/* Queries the processes whose time has come. Whether in-flight calls of any of them are over. */
 static bool query_due (struct tenant *tenant, uint64_t now)
 {
     bool any_cleared = false;

@@ -6,7 +6,9 @@
  *
  * The answer lies in the container's memory, so only that it is the same call has to be seen: the last one of the same
  * thread, the same arguments, the struct as it was answered. Where it is not certain that the answer was lost, the
- * books say whether making the call again could mean anything.
+ * ledger tells whether making the call again could mean anything.
+ *
+ * Runs in the tenant's thread, under its lock.
  */
 #include "tenant.h"
 

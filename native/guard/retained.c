@@ -1,11 +1,13 @@
 /*
- * See retained.h. UVM's MAP_EXTERNAL_ALLOCATION duplicates memory into a client of the kernel's own, which no question shows; a
- * call that only its own process can make, at any moment. So a FREE is the moment to look: nobody but those who have a
- * duplicate by then can ever have one.
+ * See retained.h. UVM's MAP_EXTERNAL_ALLOCATION duplicates memory into a client of the kernel's own, which no query shows; a call that
+ * only its own process can make, at any moment. So a piece is probed at its FREE: no process without a duplicate by then can ever
+ * have one.
  *
- * To look costs some calls of the driver, so small pieces are looked at by chance, more often the larger they are: whoever
- * keeps pieces, of whatever size, has kept CERTAIN_BYTES on the average when the first of them is looked at, and then all
- * are. The prng_state are thrown when the piece is being freed: nobody can tell before which ones it will be.
+ * A probe costs some calls of the driver, so small pieces are probed with a probability that grows with their size: a program that
+ * retains pieces, of whatever size, has retained CERTAIN_BYTES on the average when the first of them is found, and then all are
+ * probed. The sampling decision is made when the piece is being freed, so a program cannot know it before.
+ *
+ * Runs in the tenant's thread.
  */
 #include "tenant.h"
 
@@ -28,7 +30,7 @@
 #define CERTAIN_BYTES ((uint64_t) 32 << 20)
 #define FIRST_LOOK_NS 5000000u
 #define LAST_LOOK_NS 1000000000u
-/* Of pieces that one look is about. */
+/* Pieces that are probed at once, under the lock. */
 #define LOOK_MOST 256u
 
 static uint32_t word_at (const struct tenant *tenant, unsigned at)
@@ -39,7 +41,7 @@ static uint32_t word_at (const struct tenant *tenant, unsigned at)
     return word;
 }
 
-/* xorshift64*, from a seed that nobody knows. */
+/* xorshift64*, from a secret seed. */
 static uint64_t prng_next (struct retained *retained)
 {
     while (retained->prng_state == 0)
@@ -76,7 +78,7 @@ struct retained_piece *retained_duplicate (struct tenant *tenant, const struct r
     return NULL;
 }
 
-/* Its process ended, others use its file, and now they free it: it is looked at like everything else. Whether it was there. */
+/* Its process ended, others use its file, and now they free it: it is probed like everything else. Whether it was there. */
 static bool forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
 {
     for (struct retained_piece **at = &tenant->retained.dormant; *at != NULL; at = &(*at)->next) {
@@ -92,7 +94,7 @@ static bool forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
     return false;
 }
 
-/* On the stand with the lock held, or into the store. */
+/* Into PROBE_CLIENT with the lock held, or into QUARANTINE_CLIENT. */
 static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, enum probe_client to)
 {
     struct retained *retained = &tenant->retained;
@@ -142,14 +144,14 @@ void retained_before_call (struct tenant *tenant, const struct rm_call *call)
             return;
         count = rm_pieces (tenant->rm, client, handle, pieces, count);
     }
-    /* Giving a whole client back takes long, and others want the stand. */
+    /* Giving a whole client back takes long, and other tenants need the probe. */
     tenant->retained.is_quarantined = count > 1 || (count == 1 && one.handle != handle);
     duplicate_all (tenant, pieces, count, tenant->retained.is_quarantined ? QUARANTINE_CLIENT : PROBE_CLIENT);
     if (pieces != &one)
         free (pieces);
 }
 
-/* Whether others hold anything of what is on the stand. What the driver does not say is taken to be held. */
+/* Whether anything of PROBE_CLIENT has other holders. What the driver does not say is taken to be held. */
 static bool is_shared (struct tenant *tenant, const struct retained_piece *first)
 {
     struct dup_probe *probe = tenant->guard->dup_probe;
@@ -179,7 +181,7 @@ static void free_all (struct tenant *tenant, struct retained_piece *entry, enum 
     }
 }
 
-/* Off the stand, where it would be taken for another one. What cannot be quarantined is lost sight of and stays charged. */
+/* Out of PROBE_CLIENT, where it would be taken for another one. What cannot be quarantined is lost sight of and stays charged. */
 static void quarantine (struct tenant *tenant, struct retained_piece *entry)
 {
     if (probe_move (tenant->guard->dup_probe, &entry->piece, QUARANTINE_CLIENT))
@@ -188,7 +190,7 @@ static void quarantine (struct tenant *tenant, struct retained_piece *entry)
     entry->piece.handle = 0;
 }
 
-/* A quarantined piece on the stand alone: it goes when nobody else holds it, and back otherwise. Whether it went. */
+/* Probes a quarantined piece alone: it is freed without other holders, and goes back otherwise. Whether it was freed. */
 static bool examine (struct tenant *tenant, struct retained_piece *entry)
 {
     struct dup_probe *probe = tenant->guard->dup_probe;
@@ -239,7 +241,7 @@ static bool probe_all (struct tenant *tenant, struct retained_piece *quarantined
 
 void retained_examine_all (struct tenant *tenant, struct retained_piece *quarantined)
 {
-    /* Mostly nobody has any of them, and one question tells. Otherwise each has to stand alone. */
+    /* Mostly none has another holder, and one query tells. Otherwise each is probed alone. */
     if (quarantined != NULL && quarantined->next != NULL && probe_all (tenant, quarantined)) {
         if (!is_shared (tenant, quarantined)) {
             free_all (tenant, quarantined, PROBE_CLIENT);
@@ -293,7 +295,7 @@ bool retained_is_inherited (const struct retained *retained)
     return false;
 }
 
-/* Whether anything in the store is held by nobody else any more, of whichever tenant: otherwise there is nothing to do. */
+/* Whether any piece of the quarantine, of whichever tenant, has no other holder any more: otherwise there is nothing to do. */
 static bool is_released (struct tenant *tenant)
 {
     uint32_t asked = 0;
@@ -310,7 +312,7 @@ static bool is_released (struct tenant *tenant)
     return false;
 }
 
-/* Pieces that could not be quarantined: with the last process nobody can have them for long. */
+/* Pieces that could not be quarantined: without a process of the tenant they have no holder for long. */
 static void drop_lost (struct tenant *tenant)
 {
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
@@ -340,7 +342,7 @@ void retained_check (struct tenant *tenant, uint64_t now)
     drop_lost (tenant);
     pthread_mutex_lock (&tenant->guard->probe_lock);
     if (is_released (tenant)) {
-        /* Those that were looked at go to the end. */
+        /* Those that were probed go to the end. */
         while ((entry = retained->pieces) != NULL && (now == 0 || looked++ < LOOK_MOST)) {
             retained->pieces = entry->next;
             if (examine (tenant, entry)) {

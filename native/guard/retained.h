@@ -1,6 +1,6 @@
 /*
- * Memory that lives on when its handle is freed, because UVM (or whoever else) still has a duplicate of it. A piece is
- * given back to the quota only when the guard's own duplicate is the last one. Under the tenant's lock.
+ * Allocations retained after their FREE, because UVM (or another client) still has a duplicate. A piece is given back to the quota
+ * only when the guard's own duplicate is the last one. Under the tenant's lock, in the tenant's thread (what says otherwise apart).
  */
 #ifndef NVC_GUARD_RETAINED_H
 #define NVC_GUARD_RETAINED_H
@@ -24,7 +24,7 @@ struct retained_piece {
     uint64_t serial;         /* dormant: the process that had it and ended */
 };
 
-/* A copy of an open file of the control node, so that what its clients have does not go before it is looked at. */
+/* A copy of an open file of the control node, so that what its clients have does not go before it is probed. */
 #define HELD_FILES 1024u
 struct held_file {
     uint32_t client;
@@ -33,24 +33,25 @@ struct held_file {
 };
 
 struct retained {
-    struct retained_piece *freeing; /* duplicates of what the call in hand frees: one on the stand, guard->probe_lock held, */
-    bool is_quarantined;      /* or any number in the store */
-    struct retained_piece *pieces; /* that somebody else held, when it was last looked */
+    /* Duplicates of what the call frees: one in PROBE_CLIENT, guard->probe_lock held, or any number in QUARANTINE_CLIENT. */
+    struct retained_piece *freeing;
+    bool is_quarantined;            /* the latter */
+    struct retained_piece *pieces;  /* that had another holder when they were last probed */
     uint64_t bytes[SHARE_MAX_GPUS]; /* their sum */
     struct retained_piece *dormant; /* of processes that ended; rm charges them until their file is closed everywhere */
     struct held_file files[HELD_FILES];
     unsigned file_count;
     uint64_t look_at, look_delay;   /* CLOCK_MONOTONIC ns; 0: nothing to look at */
     uint64_t prng_state;
-    bool is_client;  /* the call in hand frees a client */
-    bool is_heap;    /* the call in hand is VID_HEAP_CONTROL */
-    bool sample_all; /* it kept something once: everything that it frees is looked at from then on */
+    bool is_client;  /* the call frees a client */
+    bool is_heap;    /* the call is VID_HEAP_CONTROL */
+    bool sample_all; /* something was retained once: everything that the tenant frees is probed from then on */
 };
 
 /* Around the driver's part of a call: what it frees is duplicated before it, and asked about after it. */
 void retained_before_call (struct tenant *tenant, const struct rm_call *call);
 void retained_after_call (struct tenant *tenant, bool is_made);
-/* held_files.c: the call in hand was made. If it gave its client memory, a handle to some, or a channel, the client's file is
+/* held_files.c: the current call was made. If it gave its client memory, a handle to some, or a channel, the client's file is
  * held. */
 void held_files_after_call (struct tenant *tenant, const struct rm_call *call);
 /* The file of a client that is held; -1: none is. */
@@ -59,9 +60,9 @@ int held_file_of (const struct tenant *tenant, uint32_t client);
 void held_file_add (struct tenant *tenant, uint32_t client, int file, uint64_t serial);
 /* A client is gone: its file need not be held for it. */
 void held_file_release (struct tenant *tenant, uint32_t client);
-/* The process ended. What it had is duplicated, and its files are let go. */
+/* The process ended. What it had is duplicated, and its files are closed. */
 void held_files_process_ended (struct tenant *tenant, uint64_t serial);
-/* Its files are closed everywhere, and rm forgets it: who else holds what it had? */
+/* Its files are closed everywhere, and rm forgets it: what it had is probed for other holders. */
 void held_files_process_released (struct tenant *tenant, uint64_t serial);
 /* A thread that closes files: the driver takes long to give a process's context back. -1: they are closed at once. */
 struct guard;
@@ -70,17 +71,18 @@ void closer_stop (struct guard *guard);
 /* By it: a file that is no tenant's. */
 void closer_add (const struct guard *guard, int file);
 
-/* retained.c, for held_files.c: the pieces of this list are in the store;
- * those that nobody else holds go, the rest is charged. */
+/* retained.c, for held_files.c: the pieces of this list are in the quarantine; those without another holder are freed, the rest is
+ * charged. */
 void retained_examine_all (struct tenant *tenant, struct retained_piece *quarantined);
+/* The sampling decision: whether a piece of this size is probed when it is freed. */
 bool retained_is_sampled (struct retained *retained, uint64_t bytes);
 struct retained_piece *retained_duplicate (struct tenant *tenant, const struct rm_piece *piece, int file, enum probe_client to);
 
-/* Whether others still held, when it was last looked, what a process had that ended. */
+/* Whether pieces of a process that ended had another holder when they were last probed. */
 bool retained_is_inherited (const struct retained *retained);
-/* Looks whether what was held by others still is. now: at what is due; 0: at everything. */
+/* Probes retained pieces again. now: those that are due; 0: all. */
 void retained_check (struct tenant *tenant, uint64_t now);
-/* The next look is soon: a process ended, and its descriptors with it. */
+/* The next probe is soon: a process ended, and its descriptors with it. */
 void retained_check_soon (struct tenant *tenant);
 void retained_release (struct tenant *tenant);
 

@@ -1,8 +1,10 @@
 /*
- * A tenant's channels on one GPU, as they should be: off when the scheduler or the quota says so, with the share's slice.
+ * A tenant's channels on one GPU, as they should be: off when the scheduler or the quota says so, with the share's timeslice.
  *
  * The tenant's thread has its lock while the driver makes a call for it, which can take seconds. Stops and starts do not need that
- * lock (edges.c); a slice is written down, and whoever has the lock puts it into force before giving it back.
+ * lock (edges.c); a slice is written down, and the thread that has the lock puts it into force before it releases the lock.
+ *
+ * guard_tenant_slice and guard_tenant_freeze run in the supervisor's main thread and the phase threads; the rest under the tenant's lock.
  */
 #include "tenant.h"
 
@@ -52,7 +54,7 @@ int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t
     if (tenant == NULL)
         return -ENOENT;
     atomic_store (&tenant->slice[gpu], microseconds);
-    /* Before the lock is asked for: whoever has it either sees this, or gives it back at once. */
+    /* Before the lock is asked for: the thread that has it either sees this, or releases it at once. */
     atomic_store (&tenant->has_changes, true);
     if (guard_lock (tenant, PATIENCE_NS))
         tenant_unlock (tenant);

@@ -1,13 +1,15 @@
 /*
- * Address spaces that outlive the process that mapped managed memory there. A child can share its parent's (CLONE_VM, vfork):
- * what it maps stays when it ends or calls execve, with a process that may never have made a call, and nothing in /proc tells
- * who shares an address space. So the guard holds the address space itself of whoever announces such a mapping, by an open
- * file of /proc/PID/mem: the kernel keeps it apart from the process, and by it tells whether anybody uses it still
- * (mem_rw, mmget_not_zero, fs/proc/base.c). What was mapped in one that is used by others counts until nobody does.
+ * Orphaned address spaces: those that live on after the process that mapped managed memory there. A child can share its parent's (CLONE_VM,
+ * vfork): what it maps stays when it ends or calls execve, with a process that may never have made a call, and nothing in /proc tells
+ * which processes share an address space. So the guard holds the address space itself of each process that announces such a mapping,
+ * by an open file of /proc/PID/mem: the kernel keeps it apart from the process, and by it tells whether any process uses it still
+ * (mem_rw, mmget_not_zero, fs/proc/base.c). What was mapped in one that is used by others is charged until none does.
  *
  * An execve is not announced, because then no program could be executed while the agent is not there. The kernel tells of
  * it by a counter of the process's first thread that it switches on at execve (enable_on_exec of perf_event_open(2)), or that it closes
  * when another thread's execve takes the first one's place.
+ *
+ * Runs in the tenant's thread, under its lock.
  */
 #include "tenant.h"
 
@@ -23,7 +25,7 @@
 #include <unistd.h>
 
 #define TRIES 4u
-/* Nobody has memory there: the first bit above a process's addresses (56 on x86, 52 on aarch64) that is not one of those
+/* No process has memory there: the first bit above a process's addresses (56 on x86, 52 on aarch64) that is not one of those
  * which the kernel takes for a tag and leaves out (57 to 62 with LAM; 56 to 63). */
 #if defined(__x86_64__)
 #define NOWHERE ((off_t) 1 << 56)
@@ -49,13 +51,13 @@ static void set_rights (bool are_on)
 static int open_watch (pid_t pid)
 {
     struct perf_event_attr attributes = { .type = PERF_TYPE_SOFTWARE,
-                                    .size = sizeof (attributes),
-                                    .config = PERF_COUNT_SW_DUMMY,
-                                    .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED,
-                                    .disabled = 1,
-                                    .enable_on_exec = 1,
-                                    .exclude_kernel = 1,
-                                    .exclude_hv = 1 };
+                                          .size = sizeof (attributes),
+                                          .config = PERF_COUNT_SW_DUMMY,
+                                          .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED,
+                                          .disabled = 1,
+                                          .enable_on_exec = 1,
+                                          .exclude_kernel = 1,
+                                          .exclude_hv = 1 };
     int watch = (int) syscall (SYS_perf_event_open, &attributes, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
 
     return watch < 0 ? -errno : watch;
@@ -65,11 +67,11 @@ static int open_watch (pid_t pid)
 static bool has_executed (const struct space *space)
 {
     struct pollfd asked = { .fd = space->watch };
-    uint64_t read_values[2]; /* count, ns switched on */
+    uint64_t values[2]; /* count, ns switched on */
 
     if (space->page == NULL)
         return false;
-    return read (space->watch, read_values, sizeof (read_values)) != sizeof (read_values) || read_values[1] != 0 || poll (&asked, 1, 0) < 0 ||
+    return read (space->watch, values, sizeof (values)) != sizeof (values) || values[1] != 0 || poll (&asked, 1, 0) < 0 ||
            (asked.revents & POLLHUP) != 0;
 }
 
@@ -89,7 +91,7 @@ static void watch (struct space *space, pid_t pid)
         close (space->watch);
 }
 
-/* As a tenant's thread, on itself. */
+/* In a thread with a tenant's rights, on itself. */
 static void *try_watching (void *argument)
 {
     struct guard *guard = argument;
@@ -183,10 +185,10 @@ void space_seen (struct process *process, uint64_t bytes, uint64_t now)
 /* Whether any process uses it. */
 static bool is_used (struct tenant *tenant, pid_t pid, int memory)
 {
-    /* Whoever asks last takes it down, if its processes ended meanwhile. */
+    /* The last user frees it, and that is this thread if its processes ended meanwhile. */
     struct process *current = wait_begin (tenant, pid);
     char byte;
-    bool used = pread (memory, &byte, sizeof (byte), NOWHERE) != 0; /* EIO: nothing lies there; 0: it is nobody's */
+    bool used = pread (memory, &byte, sizeof (byte), NOWHERE) != 0; /* EIO: nothing lies there; 0: it has no users */
 
     wait_end (tenant, current);
     return used;

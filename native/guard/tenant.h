@@ -1,4 +1,4 @@
-/* A tenant of the guard: its thread, its processes. Private to native/guard. */
+/* A tenant of the guard: its thread, its processes, and what the files of native/guard offer each other. */
 #ifndef NVC_GUARD_TENANT_H
 #define NVC_GUARD_TENANT_H
 
@@ -27,7 +27,7 @@ struct process {
     pid_t pid;       /* host */
     uint64_t start_time; /* field 22 of /proc/PID/stat */
     int pidfd;
-    bool dead;       /* its pidfd said so; waiting for the driver to let go of what it had */
+    bool dead;       /* by its pidfd; what it had is refunded when the driver has released it */
     uint64_t ask_at; /* CLOCK_MONOTONIC ns: when to look whether it did */
     uint64_t ask_delay;
     uint64_t used_at;
@@ -45,8 +45,8 @@ struct process {
     unsigned client_count;
     uint64_t unreached_since; /* an ioctl on this client's file found no descriptor; 0: none did */
     uint32_t unreached_client;
-    bool is_suspect; /* a call was left to it that may have become another */
-    bool is_due, has_inflight, is_cleared; /* of the look in hand: it is about this one; calls of its are under way, or over */
+    bool is_suspect; /* a call of its was continued and may have become another */
+    bool is_due, has_inflight, is_cleared; /* of the current round of queries: it is about this one; calls of its are in flight, or over */
     uint64_t asked_at; /* the driver, about it, last (CLOCK_MONOTONIC ns); 0: never */
     uint64_t usage_before[SHARE_MAX_GPUS], excess_before[SHARE_MAX_GPUS]; /* before that */
 };
@@ -57,7 +57,7 @@ struct replay {
     uint64_t arguments[3]; /* of the ioctl */
     int32_t error;
     uint32_t head_size; /* 0: nothing here */
-    bool undelivered;   /* nobody took the answer; otherwise it is only likely that somebody did */
+    bool undelivered;   /* no thread took the answer; otherwise it is only likely that one did */
     uint8_t head[REPLAY_HEAD];
 };
 
@@ -77,7 +77,7 @@ struct params_guess {
     uint32_t request, size;   /* size 0: nothing here */
 };
 
-#define TENANT_INFLIGHT 64 /* calls of one tenant that are under way without the guard */
+#define TENANT_INFLIGHT 64 /* calls of one tenant whose outcome is not known yet */
 struct inflight_call {
     int32_t thread;
     uint64_t serial; /* of its process */
@@ -90,17 +90,17 @@ struct tenant {
     struct guard *guard;
     uint32_t id;
     pthread_t runner;
-    atomic_bool stop; /* nobody stops its channels any more */
+    atomic_bool stop; /* its channels are not stopped any more */
     sem_t ready, ended; /* posted once each, by the thread: start_error is known; nothing of it runs any more */
     atomic_uint users; /* calls about it that are in progress: it is freed, by its thread, when there are none */
     atomic_int start_error;
     int epoll, wake;
 
-    /* What the scheduler wants, whoever has the lock: in force when it is unlocked (tenant_unlock), if has_changes says so. */
+    /* What the scheduler has set, without the lock: put into force when the lock is released (tenant_unlock), if has_changes. */
     atomic_bool has_changes, planned_frozen[SHARE_MAX_GPUS];
     /* Why its channels are off beside that; the phase thread reads them too. */
     atomic_bool over[SHARE_MAX_GPUS]; /* above its quota by what could only be seen afterwards */
-    atomic_bool is_unresponsive;             /* its thread waits for too long */
+    atomic_bool is_unresponsive;      /* its thread waits for too long */
     atomic_bool is_paused;            /* limits say so */
     struct edges edges;
     _Atomic uint32_t slice[SHARE_MAX_GPUS];
@@ -120,7 +120,7 @@ struct tenant {
     uint64_t next_serial;
     uint64_t refreshed_at; /* status.notifications then */
     uint64_t ended_at;  /* the last of its processes that did (CLOCK_MONOTONIC ns); 0: all of them are refunded */
-    bool wants_refresh;    /* what may have been given back by now was held against the call in hand */
+    bool wants_refresh;    /* the current call was refused for what may have been given back by now */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     bool unreached; /* one of its processes is */
     uint64_t waits_since; /* for something of a process, without the lock (CLOCK_MONOTONIC ns); 0: it does not */
@@ -131,24 +131,24 @@ struct tenant {
     struct orphan_space orphan_spaces[TENANT_SPACES], orphan_overflow; /* the last: all for which there was no room */
     unsigned orphan_space_count;
     uint64_t spaces_at, spaces_delay; /* when to look at them (CLOCK_MONOTONIC ns) */
-    uint64_t excess[SHARE_MAX_GPUS]; /* truth above the books, charged too */
+    uint64_t excess[SHARE_MAX_GPUS]; /* driver-reported usage above the ledger, charged too */
     struct fair {
         uint64_t debt, counted_at; /* ns of the driver's time, at that time (CLOCK_MONOTONIC ns) */
         uint64_t until;            /* its calls wait; 0: no need */
-        uint64_t begun_at, cpu;    /* the call in hand (CLOCK_MONOTONIC ns); the thread's processor time when last read, ns */
+        uint64_t begun_at, cpu;    /* the current call (CLOCK_MONOTONIC ns); the thread's processor time when last read, ns */
         _Atomic uint64_t closed;   /* ns that closing its files took, and that are not counted yet */
     } fair;
     _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
     struct retained retained; /* what was freed and lives on, charged too */
     struct guard_status status; /* counters */
 
-    /* The call in hand: rm's own ioctls on its file go through this copy. */
+    /* The current call: rm's own ioctls on its file go through this copy. */
     struct process *current;
     int copy;
-    struct params_guess guesses[TENANT_GUESSES], guessed; /* guessed: what lies in params of the call in hand */
+    struct params_guess guesses[TENANT_GUESSES], guessed; /* guessed: what lies in params of the current call */
     uint8_t head[4096], params[SCRATCH_SIZE], list[SCRATCH_SIZE], rights[16];
     uint32_t params_used; /* bytes of params; all behind them are 0 */
-    uint8_t head_before[4096], params_before[SCRATCH_SIZE]; /* of them, before rm began the call; long params only if it may begin again */
+    uint8_t head_before[4096], params_before[SCRATCH_SIZE]; /* before rm began the call; long params only if it may begin again */
 };
 
 #define GUARD_TENANTS 4096
@@ -169,10 +169,10 @@ struct guard {
     struct driver_usage *driver_usage; /* NULL: no device node could be opened */
     pthread_mutex_t probe_lock; /* after a tenant's lock */
     struct dup_probe *dup_probe; /* NULL as well */
-    bool has_driver_usage, has_dup_probe; /* it was tried */
+    bool has_driver_usage, has_dup_probe; /* opening it was tried */
     int exec_watch; /* a counter as those of space.c, on this process: the first one of a machine takes 10 ms */
     bool sees_exec;
-    bool has_detached_threads; /* by the thread of a tenant that was removed, and did not end in time */
+    bool has_detached_threads; /* the thread of a tenant that was removed did not end in time, and uses the guard */
     pthread_t closer;
     int closing[2]; /* descriptors for it; -1: none */
 };
@@ -185,21 +185,21 @@ struct dup_probe *guard_dup_probe (struct guard *guard);
 /* guard.c: a tenant that cannot go away until guard_let_go; NULL: there is none of this number. */
 struct tenant *guard_find (struct guard *guard, uint32_t id);
 void guard_let_go (struct tenant *tenant);
-/* Takes its lock, unless somebody else has it for longer than so many ns. */
+/* Takes its lock, unless another thread has it for longer than so many ns. */
 bool guard_lock (struct tenant *tenant, uint64_t patience);
 /* Both: 0, -ENOENT, or -EBUSY. guard_release gives both back, and returns the result. */
 int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant);
 int guard_release (struct tenant *tenant, int result);
-/* For those who cannot come again. */
+/* The patience of a caller that cannot try again. */
 #define GUARD_TELL_NS UINT64_C (1000000000)
-/* What guard_tenant_status says may be different now. */
+/* The result of guard_tenant_status may be different now. */
 void guard_changed (struct guard *guard);
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
 uint64_t guard_now (void); /* CLOCK_MONOTONIC, ns */
 
 /* process.c: the process that a thread belongs to, entered if it is new; NULL when it is gone or there is no room. */
 struct process *process_of_thread (struct tenant *tenant, pid_t thread);
-/* The same without what is remembered: ESRCH said that it was wrong. */
+/* The same without what is remembered, which ESRCH has shown to be wrong. */
 struct process *process_of_thread_again (struct tenant *tenant, pid_t thread);
 /* Field 22 of /proc/PID/stat; 0 when it is gone. */
 uint64_t process_start_time (pid_t pid);
@@ -214,8 +214,8 @@ void process_forget (struct tenant *tenant, struct process *process);
 bool process_threads (const struct process *process, bool (*each) (const struct process *process, pid_t thread, void *context),
                       void *context);
 /* A copy of a descriptor of the process that is one of the driver's nodes, of which kind; -errno: -ENOTTY if it is something
- * else, which is never held, -ESRCH if the process has ended. The caller closes it. Others can have the tenant's lock
- * meanwhile (wait.c). */
+ * else, which is never held, -ESRCH if the process has ended. The caller closes it. Other threads can have the tenant's
+ * lock meanwhile (wait.c). */
 int process_copy (struct tenant *tenant, const struct process *process, int descriptor, enum rm_node *node);
 
 /* memory.c: all of it or an error. tenant: under its lock, which others can have meanwhile; NULL: no lock is held. */
@@ -239,7 +239,7 @@ extern const struct rm_host guard_host;
 bool host_can_refresh (const struct tenant *tenant);
 void host_refresh (struct tenant *tenant);
 
-/* wait.c: around whatever a process of the container can make last: its memory, its mappings, its descriptors. Others can
+/* wait.c: around all that a process of the container can make last: its memory, its mappings, its descriptors. Other threads can
  * have the tenant's lock meanwhile; never in the middle of one of rm's halves. What is returned goes to wait_end. */
 struct process *wait_begin (struct tenant *tenant, pid_t pid);
 void wait_end (struct tenant *tenant, struct process *current);
@@ -260,7 +260,7 @@ uint64_t reach_check (struct tenant *tenant, uint64_t now);
 /* notify.c: receives one notification from a listener and answers it. false: the listener is done. */
 bool notify_handle (struct tenant *tenant, int listener);
 
-/* call.c: an ioctl. The answer goes into value and error, or continue_syscall says that the kernel shall do it. */
+/* call.c: an ioctl. The answer goes into value and error; continue_syscall: the kernel makes the call as the tenant. */
 struct answer {
     int64_t value;
     int32_t error; /* 0 or -errno */
@@ -271,39 +271,39 @@ struct answer {
 struct seccomp_notif;
 struct answer call_ioctl (struct tenant *tenant, int listener, const struct seccomp_notif *notification,
                           struct process *process);
-/* replay.c: a call that was made, and whose answer reached nobody because a signal came between: its thread makes the same
- * call again, and gets that answer. Keeping it: tenant->head still holds what was answered. */
+/* replay.c: a call that was made, and whose answer a signal kept from its thread: the thread makes the same call again, and gets
+ * that answer. Recording it: tenant->head still holds what was answered. */
 void replay_keep (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer,
                   bool undelivered);
-/* tenant->head: what the thread says now. */
+/* tenant->head: of the call that the thread makes now. */
 bool replay_find (struct tenant *tenant, const struct seccomp_notif *notification, struct answer *answer);
 
-/* driver_usage.c: the guard's own client of the driver, and what it says that processes hold. */
+/* driver_usage.c: the guard's own client of the driver, and the memory that the driver reports of processes. */
 struct driver_usage;
 struct driver_usage *driver_usage_open (const char *device_directory);
 void driver_usage_close (struct driver_usage *driver_usage);
 /* Bytes of video memory of clients that this (host) process made, a GPU by its UUID; -errno. */
 long driver_usage_of_process (struct driver_usage *driver_usage, const uint8_t uuid[16], pid_t pid, uint64_t *bytes);
-/* reconcile.c: the process is asked about at this time. */
+/* reconcile.c: the driver is asked about the process at this time. */
 void reconcile_at (struct tenant *tenant, struct process *process, uint64_t at);
-/* Asks about the processes whose time has come: dead ones that the driver has let go of are refunded, and what a process
- * holds beyond the books is charged. */
+/* Asks about the processes whose time has come: dead ones whose memory the driver has released are refunded, and what a process
+ * holds beyond the ledger is charged. */
 void reconcile_due (struct tenant *tenant, uint64_t now);
 /* Whether what a process had may be about to come back; waits for that, for half a second at the most. */
 bool reconcile_expects_refund (const struct tenant *tenant);
 void reconcile_await_refund (struct tenant *tenant);
 /* The same about all living processes, now. */
 void reconcile_all (struct tenant *tenant);
-/* What the tenant's processes hold before a call is left to this one. */
+/* Records what the tenant's processes hold before a call of this one is continued. */
 void reconcile_baseline (struct tenant *tenant, struct process *process);
 
-/* inflight.c: a call is left to its thread. false: too many of the tenant's are under way. */
+/* inflight.c: a call is about to be continued. false: too many of the tenant's are in flight. */
 bool inflight_add (struct tenant *tenant, struct process *process, const struct seccomp_notif *notification);
-/* The thread makes another call. */
+/* The thread makes another call: those before are over. */
 void inflight_remove (struct tenant *tenant, pid_t thread);
-/* Whether calls that were left to threads of the process are under way. */
+/* Whether calls of threads of the process are in flight. */
 bool inflight_is_pending (struct tenant *tenant, const struct process *process, uint64_t now);
-/* Such a call became memory beyond the quota: the process is ended. */
+/* Such a call became memory beyond the quota: the process is ended (SIGKILL). */
 void kill_offender (struct tenant *tenant, struct process *process);
 
 /* fair.c: what a call took of the driver, ns. */
@@ -321,7 +321,7 @@ int fair_wait (struct tenant *tenant, uint64_t now);
 bool schedule_is_off (const struct tenant *tenant, uint32_t gpu);
 /* Under the tenant's lock. */
 void schedule_apply (struct tenant *tenant, uint32_t gpu);
-/* Unlocks it. What the scheduler wished meanwhile is in force before others have the lock. */
+/* Unlocks it. What the scheduler has set meanwhile is in force before other threads have the lock. */
 void tenant_unlock (struct tenant *tenant);
 
 /* Bytes that count against the quota of a GPU. */
@@ -342,7 +342,7 @@ static const uint32_t tenant_seldom[2] = { 1u << 14, 1u << (38 - 32) };
 bool tenant_drop_rights (void);
 struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error);
 /* Its thread is to end. Afterwards, tenant_destroy: waits for that, until this time (CLOCK_REALTIME) at the most. false: it has
- * not; it frees the tenant when it does, and the guard has to stay. Nobody finds the tenant any more. */
+ * not; it frees the tenant when it does, and the guard has to stay. The tenant is not on the table any more. */
 void tenant_stop (struct tenant *tenant);
 bool tenant_destroy (struct tenant *tenant, const struct timespec *until);
 /* 0 or -errno. */

@@ -8,7 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* tenant, guard: all zero; guard may be NULL. Whoever calls what is about the tenant takes its lock first. */
+/* tenant, guard: all zero; guard may be NULL. The caller of a function about the tenant takes its lock first. */
 static inline void bare_begin (struct tenant *tenant, struct guard *guard)
 {
     if (guard != NULL) {

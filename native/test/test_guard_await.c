@@ -70,7 +70,7 @@ int main (void)
     tenant->current = caller;
     tenant->status.notifications = 1;
 
-    tap_ok (!reconcile_expects_refund (tenant) && !host_can_refresh (tenant), "nobody has ended: nothing is waited for");
+    tap_ok (!reconcile_expects_refund (tenant) && !host_can_refresh (tenant), "no process has ended: nothing is waited for");
     tap_ok (!guard_host.reserve (tenant, 0, MIB) && !tenant->wants_refresh, "and what is too much is refused at once");
 
     process = dead_process ();
@@ -80,7 +80,7 @@ int main (void)
     host_refresh (tenant);
     tap_ok (process->serial == 0 && asked > 3 && guard_now () - begun < 400 * MILLISECOND, "what it had is asked for until it is back");
     tap_ok (tenant->ended_at == 0 && !reconcile_expects_refund (tenant), "and then nothing is waited for any more");
-    tap_ok (tenant->current == caller, "the call in hand is its caller's, as before");
+    tap_ok (tenant->current == caller, "the current call is its caller's, as before");
 
     process = dead_process ();
     holds = ~0u;
@@ -99,7 +99,7 @@ int main (void)
     tap_ok (!tenant->is_unresponsive && tenant->waits_since == 0, "and for nothing that looks like hiding");
     tenant->status.notifications = 3;
     tenant->ended_at = guard_now () - 2 * SECOND;
-    tap_ok (!reconcile_expects_refund (tenant), "nor is it waited for what somebody else may hold for ever");
+    tap_ok (!reconcile_expects_refund (tenant), "nor is it waited for what another process may hold for ever");
 
     holds = 0;
     tenant->ended_at = guard_now ();

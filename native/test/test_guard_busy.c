@@ -1,4 +1,4 @@
-/* A tenant whose thread is in a call of the driver that does not come back: nobody else waits (guard/schedule.c, guard/guard.c). */
+/* A tenant whose thread is in a call of the driver that does not come back: no other thread waits (guard/schedule.c, guard/guard.c). */
 #include "guard/tenant.h"
 #include "tap.h"
 
@@ -8,7 +8,7 @@
 
 #define MILLISECOND UINT64_C (1000000)
 #define SECOND (1000 * MILLISECOND)
-/* Far more than anybody waits for, and far less than the call takes. */
+/* Far more than any caller waits, and far less than the call takes. */
 #define SOON (200 * MILLISECOND)
 #define PERIOD 20000u
 
@@ -60,11 +60,11 @@ int main (void)
     alarm (60);
     begun = guard_now ();
     result = guard_tenant_status (guard, 1, &status);
-    tap_ok (result == -EBUSY && guard_now () - begun < SOON, "who asks about one that is busy is told so");
+    tap_ok (result == -EBUSY && guard_now () - begun < SOON, "a query of a busy tenant answers -EBUSY");
     begun = guard_now ();
     tap_ok (guard_tenant_gone (guard, 1) == -EBUSY && guard_tenant_update (guard, 1, &limits) == -EBUSY &&
                 guard_now () - begun < SOON,
-            "whatever he asks");
+            "whatever the query is");
     begun = guard_now ();
     tap_ok (guard_tenant_slice (guard, 1, 0, 3000) == 0 && guard_now () - begun < SOON, "a slice is written down");
     before = frozen_ns (2);

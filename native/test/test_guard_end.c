@@ -39,7 +39,7 @@ int main (void)
     bool is_written = true;
 
     tap_ok (guard != NULL && guard_tenant_add (guard, 1, &limits) == 0, "a guard with a tenant");
-    /* Whoever has it may wait for guard->lock, to tell something. */
+    /* A thread that has it may wait for guard->lock, to note an event. */
     pthread_mutex_lock (&guard->probe_lock);
     memcpy (limits.driver, "1.2", 4);
     alarm (60);
@@ -53,6 +53,6 @@ int main (void)
     is_written &= write (guard->closing[1], closing, sizeof (closing)) == sizeof (closing);
     tap_ok (is_written, "files that wait to be closed");
     guard_destroy (guard);
-    tap_ok (fcntl (3, F_GETFD) < 0, "all are closed, and nobody looks for a tenant that is gone");
+    tap_ok (fcntl (3, F_GETFD) < 0, "all are closed, and a tenant that is gone is not looked for");
     return tap_done ();
 }

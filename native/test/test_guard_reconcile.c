@@ -33,7 +33,7 @@ int main (void)
     reconcile_at (tenant, process, now + MILLISECOND);
     reconcile_at (tenant, process, now + 2 * MILLISECOND);
     tap_ok (process->ask_at == now + MILLISECOND && tenant->ask_at == process->ask_at,
-            "who gives a reason again and again puts nothing off");
+            "a process that gives a reason again and again puts nothing off");
     reconcile_at (tenant, process, now);
     tap_ok (process->ask_at == now && tenant->ask_at == now, "a reason to ask sooner counts");
 

@@ -1,4 +1,4 @@
-/* Address spaces that are left by those who mapped managed memory there (guard/space.c). */
+/* Address spaces that the process which mapped managed memory there has left (guard/space.c). */
 #include "guard/tenant.h"
 #include "tap.h"
 
@@ -137,10 +137,10 @@ static void left (enum deed deed, bool is_shared, const char *how)
     if (is_shared)
         claim (is_left && tenant->orphan_space_count == 1 && process->managed == 0, how, "left to another one");
     else /* the threads of a process that executes something end before it has another address space */
-        claim (is_left && is_true (is_over, process), how, "left to nobody");
+        claim (is_left && is_true (is_over, process), how, "left without users");
     claim (tenant->managed[0] == (is_shared ? SEEN + ANNOUNCED : process->managed), how, "charged once");
     end (process);
-    claim (is_true (is_over, process) && tenant->managed[0] == 0, how, "until nobody uses it");
+    claim (is_true (is_over, process) && tenant->managed[0] == 0, how, "until no process uses it");
 }
 
 static void failed (void)
@@ -218,7 +218,7 @@ static void announced (void)
     tap_ok (process.space.announced == 0, "but not a second");
 }
 
-/* The driver gives more to who has this right (os_check_access). */
+/* The driver gives more to a caller with this right (os_check_access). */
 static void rights (void)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
@@ -243,7 +243,7 @@ int main (int argc, char **argv)
         stay (NULL);
     space_begin (&guard);
     if (!guard.sees_exec || geteuid () != 0) {
-        puts ("1..0 # SKIP the kernel lets nobody watch for an execve, or this is not root");
+        puts ("1..0 # SKIP the kernel does not tell of an execve, or this is not root");
         return 0;
     }
     guard.event_descriptor = -1;

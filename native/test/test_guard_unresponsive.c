@@ -1,4 +1,4 @@
-/* A tenant's thread that a container's memory keeps waiting (guard/tenant.c, guard/guard.c): nobody else waits for it. */
+/* A tenant's thread that a container's memory keeps waiting (guard/tenant.c, guard/guard.c): no other thread waits for it. */
 #include "guard/tenant.h"
 #include "caller.h"
 #include "tap.h"
