@@ -8,6 +8,9 @@
 #include "tenant.h"
 
 #include "rm/abi.h"
+#include "rm/bytes.h"
+#include "rm/nv_numbers.h"
+#include "rm/nvos.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -15,18 +18,13 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Where structs of the resource manager hold pointers (nvos.h): NVOS21 and NVOS64 pAllocParms and, in the longer one,
- * pRightsRequested; NVOS54 params. */
-#define ALLOC_MEMORY 0x27u
-#define ALLOC 0x2bu
-#define CONTROL 0x2au
-#define POINTER_AT 16u
-#define RIGHTS_AT 24u
+/* Where structs of the resource manager hold pointers: NVOS21 and NVOS64 pAllocParms, at the place of NVOS54 params, and, in the
+ * long form of ALLOC, pRightsRequested. */
+#define POINTER_AT offsetof (NVOS54_PARAMETERS, params)
+#define RIGHTS_AT offsetof (NVOS64_PARAMETERS, pRightsRequested)
 #define RIGHTS_SIZE 4u /* RS_ACCESS_MASK */
-#define LONG_ALLOC 48u
-#define COMMAND_AT 8u
-#define CLASS_AT 12u
-#define CLASS_DEVICE_0 0x80u
+_Static_assert (POINTER_AT == offsetof (NVOS64_PARAMETERS, pAllocParms), "NVOS54, NVOS64");
+_Static_assert (POINTER_AT == offsetof (NVOS21_PARAMETERS, pAllocParms), "NVOS54, NVOS21");
 /* What making a device and, later, giving it back costs the driver at the least (H200, 580.159.04). */
 #define DEVICE_NS 3000000u
 #define OWN_TYPE 'F'
@@ -48,36 +46,19 @@ struct pointers {
     int descriptor_copy;
 };
 
-static uint64_t get64 (const uint8_t *from)
-{
-    uint64_t value;
-
-    memcpy (&value, from, sizeof (value));
-    return value;
-}
-
-static uint32_t get32 (const uint8_t *from)
-{
-    uint32_t value;
-
-    memcpy (&value, from, sizeof (value));
-    return value;
-}
-
-static void put64 (uint8_t *to, uint64_t value) { memcpy (to, &value, sizeof (value)); }
-
-static void put_pointer (uint8_t *to, const void *pointer) { put64 (to, (uint64_t) (uintptr_t) pointer); }
+static void set_pointer (uint8_t *head, size_t at, const void *pointer) { set64 (head, at, (uint64_t) (uintptr_t) pointer); }
 
 static struct answer failed (int error) { return (struct answer) { .value = 0, .error = -error }; }
 
 /* What the params of a control lead to: lists, and a descriptor. 0 or errno. */
 static int gather_embedded (struct tenant *tenant, struct rm_call *call, pid_t thread, struct pointers *pointers)
 {
+    const NVOS54_PARAMETERS *control = (const void *) tenant->head;
     struct rm_embedded *embedded = &pointers->embedded;
     uint8_t *place = tenant->list;
     enum rm_node node;
 
-    if (!rm_embedded (tenant->abi, get32 (tenant->head + COMMAND_AT), call->params, call->params_size, embedded)) {
+    if (!rm_embedded (tenant->abi, control->cmd, call->params, call->params_size, embedded)) {
         guard_note (tenant, RM_BAD_POINTER, rm_request_number (call->request), tenant->current->pid);
         return EINVAL;
     }
@@ -105,23 +86,23 @@ static int gather (struct tenant *tenant, struct rm_call *call, pid_t thread, st
 {
     uint32_t number = rm_request_number (call->request);
     struct rm_wanted wanted = rm_params_wanted (tenant->abi, call->node, call->request, call->head);
-    bool fits = number != CONTROL || rm_params_fit (tenant->abi, call->head);
+    bool fits = number != NV_ESC_RM_CONTROL || rm_params_fit (tenant->abi, call->head);
 
     *pointers = (struct pointers) { .params_size = fits ? wanted.size : 0, .descriptor_copy = -1 };
-    if (number == ALLOC || number == CONTROL)
-        pointers->params = get64 (tenant->head + POINTER_AT);
+    if (number == NV_ESC_RM_ALLOC || number == NV_ESC_RM_CONTROL)
+        pointers->params = get64 (tenant->head, POINTER_AT);
     if (pointers->params_size > SCRATCH_SIZE)
         return EFAULT;
     if (!memory_read_params (tenant, thread, pointers->params, pointers->params_size))
         return EFAULT;
     call->params = pointers->params_size ? tenant->params : NULL;
     call->params_size = pointers->params_size;
-    if (number == ALLOC && call->head_size == LONG_ALLOC) {
-        pointers->rights = get64 (tenant->head + RIGHTS_AT);
+    if (number == NV_ESC_RM_ALLOC && call->head_size == sizeof (NVOS64_PARAMETERS)) {
+        pointers->rights = get64 (tenant->head, RIGHTS_AT);
         if (pointers->rights && !memory_read (tenant, thread, pointers->rights, tenant->rights, RIGHTS_SIZE))
             return EFAULT;
     }
-    return number == CONTROL ? gather_embedded (tenant, call, thread, pointers) : 0;
+    return number == NV_ESC_RM_CONTROL ? gather_embedded (tenant, call, thread, pointers) : 0;
 }
 
 /* Makes the call on the copy, with every pointer leading here, and puts the container's own pointers back. */
@@ -133,20 +114,20 @@ static long perform (struct tenant *tenant, const struct rm_call *call, const st
 
     /* Where nothing was copied there are no params: the driver may read them whatever their size is said to be. */
     if (pointers->params)
-        put_pointer (tenant->head + POINTER_AT, pointers->params_size != 0 ? tenant->params : NULL);
+        set_pointer (tenant->head, POINTER_AT, pointers->params_size != 0 ? tenant->params : NULL);
     if (pointers->rights)
-        put_pointer (tenant->head + RIGHTS_AT, tenant->rights);
+        set_pointer (tenant->head, RIGHTS_AT, tenant->rights);
     for (unsigned i = 0; i < embedded->count; i++)
-        put_pointer (tenant->params + embedded->pieces[i].at, pointers->pieces[i]);
+        set_pointer (tenant->params, embedded->pieces[i].at, pointers->pieces[i]);
     if (descriptor)
         memcpy (descriptor, &pointers->descriptor_copy, sizeof (int));
     result = ioctl (tenant->copy, call->request, tenant->head) < 0 ? -errno : 0;
     if (pointers->params)
-        put64 (tenant->head + POINTER_AT, pointers->params);
+        set64 (tenant->head, POINTER_AT, pointers->params);
     if (pointers->rights)
-        put64 (tenant->head + RIGHTS_AT, pointers->rights);
+        set64 (tenant->head, RIGHTS_AT, pointers->rights);
     for (unsigned i = 0; i < embedded->count; i++)
-        put64 (tenant->params + embedded->pieces[i].at, embedded->pieces[i].wanted.address);
+        set64 (tenant->params, embedded->pieces[i].at, embedded->pieces[i].wanted.address);
     if (descriptor)
         memcpy (descriptor, &pointers->descriptor, sizeof (int));
     return result;
@@ -180,7 +161,7 @@ static struct answer write_back (struct tenant *tenant, const struct rm_call *ca
 /* Whether a call of this number, which the caller cannot change, could become one that takes video memory. Of whatever
  * class NVOS02 is, it makes system memory, a descriptor of the caller's, or a name for nothing
  * (rmapi_deprecated_allocmemory.c of the open kernel modules, rmAllocMemoryTable). */
-static bool can_become_memory (uint32_t request) { return rm_request_number (request) != ALLOC_MEMORY; }
+static bool can_become_memory (uint32_t request) { return rm_request_number (request) != NV_ESC_RM_ALLOC_MEMORY; }
 
 /* Of calls that only their own thread can make: the kernel reads the struct again, and what was decided may not be what is done.
  * reconcile.c looks afterwards at what it came to. */
@@ -233,6 +214,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
 {
     pid_t thread = (pid_t) notification->pid;
     uint64_t address = notification->data.args[2];
+    const NVOS64_PARAMETERS *alloc = (const void *) tenant->head; /* the short form begins as the long one */
     enum rm_verdict decision = begin (tenant, call);
     struct answer answer;
     long result;
@@ -247,7 +229,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
             reconcile_at (tenant, tenant->current, guard_now () + LOOK_AFTER_NS);
         }
         rm_forget_call (tenant->rm, call);
-        if (rm_request_number (call->request) == ALLOC && get32 (tenant->head + CLASS_AT) == CLASS_DEVICE_0)
+        if (rm_request_number (call->request) == NV_ESC_RM_ALLOC && alloc->hClass == NV01_DEVICE_0)
             fair_spent (tenant, DEVICE_NS);
         return answer_continue (tenant);
     case RM_ANSWERED:
@@ -288,7 +270,7 @@ static struct answer handle (struct tenant *tenant, struct rm_call *call, struct
     if (error != 0)
         answer = failed (error);
     else {
-        uint32_t client = get32 (tenant->head);
+        uint32_t client = get32 (tenant->head, 0); /* the first field of every such struct */
 
         /* CUDA makes some calls on a GPU's node, of the same client. And what the call says is not known to be true: a
          * descriptor that is known already is given up only when the scheduler finds that it is wrong (reach.c). */

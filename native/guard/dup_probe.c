@@ -2,7 +2,8 @@
  * the GPUs' nodes registered with it, devices. */
 #include "dup_probe.h"
 
-#include "rm/abi.h"
+#include "rm/nv_numbers.h"
+#include "rm/nv_params.h"
 #include "shim/share.h"
 
 #include <errno.h>
@@ -18,24 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* nv-ioctl-numbers.h, nv_escape.h, nvos.h, rs_access.h, cl0000.h, cl0080.h, cl2080.h, ctrl2080gpu.h */
-#define REQUEST(number, size) (0xc0000000u | ((uint32_t) (size) << 16) | ('F' << 8) | (number))
-#define REGISTER_FD REQUEST (201, 4)
-#define FREE_REQUEST REQUEST (0x29, 16)
-#define CONTROL_REQUEST REQUEST (0x2a, 32)
-#define ALLOC_REQUEST REQUEST (0x2b, 48)
-#define DUP_REQUEST REQUEST (0x34, 28)
-#define SHARE_REQUEST REQUEST (0x35, 24)
-#define CLASS_ROOT 0x0u
-#define CLASS_DEVICE_0 0x80u
-#define CLASS_SUBDEVICE_0 0x2080u
-#define CLASS_VIDEO_MEMORY 0x40u
-#define GET_GID_INFO 0x2080014au
-#define GET_PID_INFO 0x2080018eu
-#define GID_BINARY 2u
-#define PID_INFO_SIZE 14408u
-#define PID_INFO_PRIVATE 24u
-#define DEVICE_PARAMS_SIZE 56u
+/* rs_access.h: RS_ACCESS_DUP_OBJECT as a mask, RS_SHARE_TYPE_CLIENT */
 #define SHARE_DUP_OBJECT 1u
 #define SHARE_TYPE_CLIENT 3u
 #define HANDLE_DEVICE 0xcaf00000u
@@ -63,55 +47,50 @@ struct dup_probe {
     pid_t owner; /* of the quarantine: a process that does nothing, until the pipe's other end is closed */
     int owner_pipe;
     uint32_t pieces;
-    uint8_t answer[PID_INFO_SIZE];
+    NV2080_CTRL_GPU_GET_PID_INFO_PARAMS answer;
 };
-
-static uint32_t call (int file, uint32_t request, void *params, size_t status_at)
-{
-    uint32_t status;
-
-    if (ioctl (file, request, params) != 0)
-        return FAILED;
-    memcpy (&status, (uint8_t *) params + status_at, sizeof (status));
-    return status;
-}
 
 static uint32_t make (const struct connection *connection, uint32_t parent, uint32_t handle, uint32_t number, void *params)
 {
-    struct {
-        uint32_t client, parent, handle, number;
-        uint64_t params, rights;
-        uint32_t params_size, flags, status, spare;
-    } head = { connection->client, parent, handle, number, (uint64_t) (uintptr_t) params, 0, 0, 0, FAILED, 0 };
+    NVOS64_PARAMETERS head = { .hRoot = connection->client,
+                               .hObjectParent = parent,
+                               .hObjectNew = handle,
+                               .hClass = number,
+                               .pAllocParms = (NvP64) (uintptr_t) params,
+                               .status = FAILED };
 
-    return call (connection->control, ALLOC_REQUEST, &head, 40);
+    return ioctl (connection->control, NV_REQUEST (NV_ESC_RM_ALLOC, sizeof (head)), &head) == 0 ? head.status : FAILED;
 }
 
 static uint32_t ask (const struct connection *connection, uint32_t object, uint32_t command, void *params, uint32_t size)
 {
-    struct {
-        uint32_t client, object, command, flags;
-        uint64_t params;
-        uint32_t size, status;
-    } head = { connection->client, object, command, 0, (uint64_t) (uintptr_t) params, size, FAILED };
+    NVOS54_PARAMETERS head = { .hClient = connection->client,
+                               .hObject = object,
+                               .cmd = command,
+                               .params = (NvP64) (uintptr_t) params,
+                               .paramsSize = size,
+                               .status = FAILED };
 
-    return call (connection->control, CONTROL_REQUEST, &head, 28);
+    return ioctl (connection->control, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (head)), &head) == 0 ? head.status : FAILED;
 }
 
 /* In place of whatever its owner allowed, this client and no other may duplicate the object. */
 static uint32_t share (int file, uint32_t client, uint32_t object, uint32_t target)
 {
-    uint32_t head[6] = { client, object, target, SHARE_DUP_OBJECT, SHARE_TYPE_CLIENT, FAILED };
+    NVOS57_PARAMETERS head = { .hClient = client,
+                               .hObject = object,
+                               .sharePolicy = { .target = target, .accessMask = SHARE_DUP_OBJECT, .type = SHARE_TYPE_CLIENT },
+                               .status = FAILED };
 
-    return call (file, SHARE_REQUEST, head, 20);
+    return ioctl (file, NV_REQUEST (NV_ESC_RM_SHARE, sizeof (head)), &head) == 0 ? head.status : FAILED;
 }
 
 /* The client belongs to the process that makes this call. 0: none. */
 static uint32_t make_root (int control)
 {
-    uint32_t head[12] = { [3] = CLASS_ROOT, [10] = FAILED };
+    NVOS64_PARAMETERS head = { .hClass = NV01_ROOT, .status = FAILED };
 
-    return call (control, ALLOC_REQUEST, head, 40) == 0 ? head[2] : 0;
+    return ioctl (control, NV_REQUEST (NV_ESC_RM_ALLOC, sizeof (head)), &head) == 0 && head.status == 0 ? head.hObjectNew : 0;
 }
 
 /* A device and a subdevice for each GPU, under the same handles in both clients. Made by the process that made the
@@ -119,13 +98,12 @@ static uint32_t make_root (int control)
 static void make_devices (const struct connection *connection)
 {
     for (uint32_t i = 0; i < connection->node_count; i++) {
-        uint8_t params[DEVICE_PARAMS_SIZE] = { 0 };
-        uint32_t zero = 0;
+        NV0080_ALLOC_PARAMETERS params = { .deviceId = i };
+        NV2080_ALLOC_PARAMETERS first = { 0 };
 
-        memcpy (params, &i, sizeof (i)); /* deviceId */
-        if (make (connection, connection->client, HANDLE_DEVICE + i, CLASS_DEVICE_0, params) != 0)
+        if (make (connection, connection->client, HANDLE_DEVICE + i, NV01_DEVICE_0, &params) != 0)
             break;
-        make (connection, HANDLE_DEVICE + i, HANDLE_SUBDEVICE + i, CLASS_SUBDEVICE_0, &zero);
+        make (connection, HANDLE_DEVICE + i, HANDLE_SUBDEVICE + i, NV20_SUBDEVICE_0, &first);
     }
 }
 
@@ -195,7 +173,7 @@ static bool open_files (struct connection *connection, const char *directory)
         node = open (path, O_RDWR | O_CLOEXEC);
         if (node < 0)
             continue;
-        ioctl (node, REGISTER_FD, &control);
+        ioctl (node, NV_REQUEST (NV_ESC_REGISTER_FD, sizeof (control)), &control);
         connection->nodes[connection->node_count++] = node;
     }
     return connection->node_count != 0;
@@ -204,13 +182,11 @@ static bool open_files (struct connection *connection, const char *directory)
 static void find_gpus (struct dup_probe *probe, const struct connection *connection)
 {
     for (uint32_t i = 0; i < connection->node_count; i++) {
-        uint32_t flags = GID_BINARY;
-        uint8_t gid[268] = { 0 };
+        NV2080_CTRL_GPU_GET_GID_INFO_PARAMS gid = { .flags = NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY };
 
-        memcpy (gid + 4, &flags, sizeof (flags));
-        if (ask (connection, HANDLE_SUBDEVICE + i, GET_GID_INFO, gid, sizeof (gid)) != 0)
+        if (ask (connection, HANDLE_SUBDEVICE + i, NV2080_CTRL_CMD_GPU_GET_GID_INFO, &gid, sizeof (gid)) != 0)
             continue;
-        memcpy (probe->gpus[probe->gpu_count].uuid, gid + 12, 16);
+        memcpy (probe->gpus[probe->gpu_count].uuid, gid.data, 16);
         probe->gpus[probe->gpu_count++].instance = i;
     }
 }
@@ -220,15 +196,17 @@ static bool can_move_pieces (struct dup_probe *probe)
 {
     const struct connection *probing = &probe->connections[PROBE_CLIENT];
     struct probe_piece piece = { .handle = HANDLE_PIECES + (probe->pieces++ & (HANDLE_PIECES - 1)) };
-    uint8_t params[128] = { 0 };
-    uint32_t owner = 0x6e76, attributes = 0x18000000; /* NV_MEMORY_ALLOCATION_PARAMS: owner, attr; video memory */
-    uint64_t size = 65536;
+    /* From 545 on the driver's struct is 8 bytes longer. attr: video memory. */
+    union {
+        NV_MEMORY_ALLOCATION_PARAMS params;
+        uint8_t room[128];
+    } memory = { .room = { 0 } };
     bool is_good;
 
-    memcpy (params, &owner, sizeof (owner));
-    memcpy (params + 24, &attributes, sizeof (attributes));
-    memcpy (params + 64, &size, sizeof (size));
-    if (make (probing, HANDLE_DEVICE + probe->gpus[0].instance, piece.handle, CLASS_VIDEO_MEMORY, params) != 0)
+    memory.params.owner = 0x6e76;
+    memory.params.attr = 0x18000000;
+    memory.params.size = 65536;
+    if (make (probing, HANDLE_DEVICE + probe->gpus[0].instance, piece.handle, NV01_MEMORY_LOCAL_USER, &memory) != 0)
         return true; /* a full GPU says nothing about the quarantine */
     is_good = probe_move (probe, &piece, QUARANTINE_CLIENT) && probe_move (probe, &piece, PROBE_CLIENT);
     probe_free (probe, &piece, PROBE_CLIENT);
@@ -296,9 +274,14 @@ static uint32_t parent_of (const struct dup_probe *probe, const struct probe_pie
 static uint32_t duplicate (const struct dup_probe *probe, const struct connection *to, const struct probe_piece *piece,
                            uint32_t client, uint32_t handle)
 {
-    uint32_t head[7] = { to->client, parent_of (probe, piece), piece->handle, client, handle, 0, FAILED };
+    NVOS55_PARAMETERS head = { .hClient = to->client,
+                               .hParent = parent_of (probe, piece),
+                               .hObject = piece->handle,
+                               .hClientSrc = client,
+                               .hObjectSrc = handle,
+                               .status = FAILED };
 
-    return call (to->control, DUP_REQUEST, head, 24);
+    return ioctl (to->control, NV_REQUEST (NV_ESC_RM_DUP_OBJECT, sizeof (head)), &head) == 0 ? head.status : FAILED;
 }
 
 bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
@@ -312,9 +295,12 @@ bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32
 
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from)
 {
-    uint32_t head[4] = { probe->connections[from].client, parent_of (probe, piece), piece->handle, FAILED };
+    NVOS00_PARAMETERS head = { .hRoot = probe->connections[from].client,
+                               .hObjectParent = parent_of (probe, piece),
+                               .hObjectOld = piece->handle,
+                               .status = FAILED };
 
-    call (probe->connections[from].control, FREE_REQUEST, head, 12);
+    (void) ioctl (probe->connections[from].control, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
 }
 
 bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client to)
@@ -331,16 +317,17 @@ bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum 
 
 bool probe_query (struct dup_probe *probe, int gpu, enum probe_client which, uint64_t *private_bytes, uint64_t *shared_bytes)
 {
-    uint32_t head[4] = { 1, 0, probe->connections[which].pid, 0 };
-    uint64_t found[3];
+    NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *answer = &probe->answer;
+    const NV2080_CTRL_GPU_PID_INFO_VIDEO_MEMORY_USAGE_DATA *found = &answer->pidInfoList[0].data.vidMemUsage;
 
-    /* All of it is the driver's to fill but the head: count, pid, index (video memory). */
-    memcpy (probe->answer, head, sizeof (head));
-    if (ask (&probe->connections[PROBE_CLIENT], HANDLE_SUBDEVICE + probe->gpus[gpu].instance, GET_PID_INFO, probe->answer,
-             PID_INFO_SIZE) != 0)
+    /* All else of it is the driver's to fill. */
+    answer->pidInfoListCount = 1;
+    answer->pidInfoList[0].pid = probe->connections[which].pid;
+    answer->pidInfoList[0].index = 0; /* video memory */
+    if (ask (&probe->connections[PROBE_CLIENT], HANDLE_SUBDEVICE + probe->gpus[gpu].instance, NV2080_CTRL_CMD_GPU_GET_PID_INFO,
+             answer, sizeof (*answer)) != 0)
         return false;
-    memcpy (found, probe->answer + PID_INFO_PRIVATE, sizeof (found)); /* memPrivate, memSharedOwned, memSharedDuped */
-    *private_bytes = found[0];
-    *shared_bytes = found[1] + found[2];
+    *private_bytes = found->memPrivate;
+    *shared_bytes = found->memSharedOwned + found->memSharedDuped;
     return true;
 }

@@ -9,6 +9,9 @@
 #include "tenant.h"
 
 #include "rm/abi.h"
+#include "rm/bytes.h"
+#include "rm/nv_numbers.h"
+#include "rm/nvos.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,20 +20,6 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-/* nv_escape.h; nvos.h: NVOS21 and NVOS64, NVOS55, NVOS32, NVOS54; ctrl0000unix.h */
-#define CONTROL 0x2au
-#define ALLOC 0x2bu
-#define DUPLICATE 0x34u
-#define HEAP 0x4au
-#define ALLOC_HANDLE 8u
-#define HEAP_HANDLE 44u
-#define CONTROL_COMMAND 8u
-#define IMPORT_OBJECT 0x3d06u
-#define IMPORT_OBJECTS 0x3d0cu
-
-/* NVOS00: hRoot, hObjectParent, hObjectOld, status. */
-#define FREE_REQUEST 0xc0104629u
 
 struct closing {
     int file;
@@ -54,8 +43,11 @@ static void *close_all (void *argument)
             continue;
         if (size != sizeof (closing))
             break;
-        if (closing.client != 0)
-            (void) ioctl (closing.file, FREE_REQUEST, (uint32_t[4]) { closing.client, 0, closing.client, 0 });
+        if (closing.client != 0) {
+            NVOS00_PARAMETERS head = { .hRoot = closing.client, .hObjectOld = closing.client };
+
+            (void) ioctl (closing.file, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
+        }
         close (closing.file);
         fair_closed (guard, closing.tenant, fair_cpu () - begun);
     }
@@ -151,27 +143,23 @@ static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_p
     pthread_mutex_unlock (&tenant->guard->probe_lock);
 }
 
-static uint32_t word_at (const struct tenant *tenant, unsigned at)
-{
-    uint32_t word;
-
-    memcpy (&word, tenant->head + at, sizeof (word));
-    return word;
-}
-
 /* Whether the current call may have given its client a handle to memory, or a compute channel. */
 static bool is_reason (const struct tenant *tenant, const struct rm_call *call)
 {
+    const NVOS64_PARAMETERS *alloc = (const void *) tenant->head; /* the short form begins as the long one */
+    const NVOS32_PARAMETERS *heap = (const void *) tenant->head;
+    const NVOS54_PARAMETERS *control = (const void *) tenant->head;
+
     switch (rm_request_number (call->request)) {
-    case ALLOC:
-        return rm_pieces (tenant->rm, word_at (tenant, 0), word_at (tenant, ALLOC_HANDLE), NULL, 0) != 0 ||
-               is_scheduled (tenant, word_at (tenant, 0));
-    case HEAP:
-        return rm_pieces (tenant->rm, word_at (tenant, 0), word_at (tenant, HEAP_HANDLE), NULL, 0) != 0;
-    case DUPLICATE:
+    case NV_ESC_RM_ALLOC:
+        return rm_pieces (tenant->rm, alloc->hRoot, alloc->hObjectNew, NULL, 0) != 0 || is_scheduled (tenant, alloc->hRoot);
+    case NV_ESC_RM_VID_HEAP_CONTROL:
+        return rm_pieces (tenant->rm, heap->hRoot, heap->data.AllocSize.hMemory, NULL, 0) != 0;
+    case NV_ESC_RM_DUP_OBJECT:
         return true;
-    case CONTROL:
-        return word_at (tenant, CONTROL_COMMAND) == IMPORT_OBJECT || word_at (tenant, CONTROL_COMMAND) == IMPORT_OBJECTS;
+    case NV_ESC_RM_CONTROL:
+        return control->cmd == NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD ||
+               control->cmd == NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD;
     default:
         return false;
     }
@@ -218,7 +206,7 @@ void held_file_add (struct tenant *tenant, uint32_t client, int file, uint64_t s
 
 void held_files_after_call (struct tenant *tenant, const struct rm_call *call)
 {
-    uint32_t client = word_at (tenant, 0);
+    uint32_t client = get32 (tenant->head, 0); /* the first field of every such struct */
     int file;
 
     if (call->node != RM_NODE_CONTROL || held_file_of (tenant, client) >= 0 || !is_reason (tenant, call))

@@ -10,6 +10,9 @@
  */
 #include "tenant.h"
 
+#include "rm/nv_numbers.h"
+#include "rm/nv_params.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -20,28 +23,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define REQUEST_CONTROL 0xc020462au /* _IOWR ('F', 0x2a, 32 bytes), NVOS54 */
-#define CONTROL_GROUP_GET_TIMESLICE 0xa06c0104u
-#define INVALID_CLIENT 0x23u /* NV_ERR_INVALID_CLIENT: of another file (rmclientValidate, open-gpu-kernel-modules) */
+#define REQUEST_CONTROL NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (NVOS54_PARAMETERS))
 /* What a process may have open before its file, and how long it may be unreachable. */
 #define MOST_LOOKED_AT 4096u
 #define PATIENCE_NS 200000000u
 #define AGAIN_NS 20000000u
 
-struct control {
-    uint32_t client, object, command, flags;
-    uint64_t params;
-    uint32_t params_size, status;
-};
-_Static_assert (sizeof (struct control) == 32, "NVOS54");
-
-/* 0 when the driver was reached through it; -errno, EBADF: it is not the client's file. */
+/* 0 when the driver was reached through it; -errno, EBADF: it is not the client's file (rmclientValidate,
+ * open-gpu-kernel-modules). */
 static long through (int file, uint32_t request, void *argument)
 {
-    const struct control *control = argument;
+    const NVOS54_PARAMETERS *control = argument;
     long result = ioctl (file, request, argument) < 0 ? -errno : 0;
 
-    return result == 0 && request == REQUEST_CONTROL && control->status == INVALID_CLIENT ? -EBADF : result;
+    return result == 0 && request == REQUEST_CONTROL && control->status == NV_ERR_INVALID_CLIENT ? -EBADF : result;
 }
 
 void reach_missing (struct tenant *tenant, struct process *process, uint32_t client)
@@ -80,12 +75,12 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
  * client first. -1: it is not. */
 static int copy_of (struct tenant *tenant, const struct process *process, int descriptor, uint32_t client)
 {
-    uint64_t slice = 0;
-    struct control control = { .client = client,
-                               .object = client,
-                               .command = CONTROL_GROUP_GET_TIMESLICE,
-                               .params = (uint64_t) (uintptr_t) &slice,
-                               .params_size = sizeof (slice) };
+    NVA06C_CTRL_TIMESLICE_PARAMS slice = { 0 };
+    NVOS54_PARAMETERS control = { .hClient = client,
+                                  .hObject = client,
+                                  .cmd = NVA06C_CTRL_CMD_GET_TIMESLICE,
+                                  .params = (NvP64) (uintptr_t) &slice,
+                                  .paramsSize = sizeof (slice) };
     enum rm_node node;
     int copy = process_copy (tenant, process, descriptor, &node);
 

@@ -12,34 +12,18 @@
 #include "tenant.h"
 
 #include "rm/abi.h"
+#include "rm/nv_numbers.h"
+#include "rm/nvos.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-
-#define FREE 0x29u
-#define HEAP 0x4au
-#define HEAP_FREE 3u
-/* NVOS00: hRoot, hObjectParent, hObjectOld. NVOS32: hRoot, hObjectParent, function, ..., hMemory. */
-#define FREE_HANDLE 8u
-#define FREE_STATUS 12u
-#define HEAP_STATUS 20u
-#define HEAP_FUNCTION 8u
-#define HEAP_HANDLE 44u
 
 #define CERTAIN_BYTES ((uint64_t) 32 << 20)
 #define FIRST_LOOK_NS 5000000u
 #define LAST_LOOK_NS 1000000000u
 /* Pieces that are probed at once, under the lock. */
 #define LOOK_MOST 256u
-
-static uint32_t word_at (const struct tenant *tenant, unsigned at)
-{
-    uint32_t word;
-
-    memcpy (&word, tenant->head + at, sizeof (word));
-    return word;
-}
 
 /* xorshift64*, from a secret seed. */
 static uint64_t prng_next (struct retained *retained)
@@ -123,15 +107,17 @@ static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces,
 
 void retained_before_call (struct tenant *tenant, const struct rm_call *call)
 {
-    uint32_t number = rm_request_number (call->request), client = word_at (tenant, 0), handle;
+    const NVOS00_PARAMETERS *freed = (const void *) tenant->head;
+    const NVOS32_PARAMETERS *heap = (const void *) tenant->head;
+    bool is_heap = rm_request_number (call->request) == NV_ESC_RM_VID_HEAP_CONTROL;
+    uint32_t client = is_heap ? heap->hRoot : freed->hRoot, handle = is_heap ? heap->data.Free.hMemory : freed->hObjectOld;
     struct rm_piece one, *pieces = &one;
     size_t count;
 
     tenant->retained.is_client = false;
-    if (number != FREE && (number != HEAP || word_at (tenant, HEAP_FUNCTION) != HEAP_FREE))
+    if (is_heap ? heap->function != NVOS32_FUNCTION_FREE : rm_request_number (call->request) != NV_ESC_RM_FREE)
         return;
-    tenant->retained.is_heap = number == HEAP;
-    handle = word_at (tenant, number == FREE ? FREE_HANDLE : HEAP_HANDLE);
+    tenant->retained.is_heap = is_heap;
     if (client == 0)
         client = handle; /* a client that frees itself */
     tenant->retained.is_client = client == handle;
@@ -265,10 +251,12 @@ void retained_after_call (struct tenant *tenant, bool is_made)
 {
     struct retained *retained = &tenant->retained;
     struct retained_piece *freeing = retained->freeing;
-    bool is_freed = is_made && word_at (tenant, retained->is_heap ? HEAP_STATUS : FREE_STATUS) == 0;
+    const NVOS00_PARAMETERS *freed = (const void *) tenant->head;
+    const NVOS32_PARAMETERS *heap = (const void *) tenant->head;
+    bool is_freed = is_made && (retained->is_heap ? heap->status : freed->status) == 0;
 
     if (retained->is_client && is_freed)
-        held_file_release (tenant, word_at (tenant, FREE_HANDLE));
+        held_file_release (tenant, freed->hObjectOld);
     if (freeing == NULL)
         return;
     retained->freeing = NULL;
