@@ -4,6 +4,10 @@
  * for that, for the driver takes up to a tenth of a second to give back what its clients have.
  */
 #include "attached.h"
+#include "clock.h"
+#include "guard.h"
+#include "guard_private.h"
+#include "held_files.h"
 #include "tenant.h"
 
 #include "rm/nv_numbers.h"

@@ -5,7 +5,22 @@
  *
  * Runs in the tenant's thread, under its lock.
  */
+#include "call.h"
+#include "clock.h"
+#include "descriptors.h"
+#include "edges.h"
+#include "fair.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "host.h"
+#include "inflight.h"
+#include "memory.h"
+#include "process.h"
+#include "reconcile.h"
+#include "replay.h"
+#include "retained.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include "rm/abi.h"
 #include "rm/bytes.h"

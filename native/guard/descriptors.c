@@ -5,7 +5,11 @@
  * asking its file system (AT_STATX_DONT_SYNC of statx(2)): a server of the container's own need not answer. All of that in the
  * tenant's thread, without the tenant's lock.
  */
+#include "descriptors.h"
+#include "held_files.h"
+#include "process.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <errno.h>
 #include <fcntl.h>

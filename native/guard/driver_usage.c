@@ -6,10 +6,11 @@
  * The client is made as nvidia-smi makes its own: nvidiactl, the GPUs' nodes registered with it, device, subdevice. All of it runs in
  * tenants' threads, under guard->driver_usage_lock.
  */
-#include "tenant.h"
+#include "driver_usage.h"
 
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"
+#include "shim/share.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,11 @@
 /* See edges.h. Runs in the tenant's thread and in the phase thread of each GPU. */
 #include "edges.h"
+#include "clock.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "process.h"
+#include "reach.h"
+#include "schedule.h"
 #include "tenant.h"
 
 #include "rm/nv_numbers.h"

@@ -8,6 +8,10 @@
  *
  * Runs in the tenant's thread, under its lock; fair_closed in the thread that closes files.
  */
+#include "clock.h"
+#include "fair.h"
+#include "guard.h"
+#include "guard_private.h"
 #include "tenant.h"
 
 #include <time.h>

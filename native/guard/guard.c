@@ -1,5 +1,16 @@
 /* The guard: its tenants by number, its events, and what the supervisor's main thread calls. */
+#include "clock.h"
+#include "driver_usage.h"
+#include "dup_probe.h"
+#include "edges.h"
+#include "guard.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "process.h"
+#include "schedule.h"
+#include "space.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <errno.h>
 #include <stdio.h>

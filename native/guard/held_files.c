@@ -6,6 +6,14 @@
  *
  * Runs in the tenant's thread, under its lock, but for close_all, which is a thread of its own.
  */
+#include "dup_probe.h"
+#include "edges.h"
+#include "fair.h"
+#include "guard.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "process.h"
+#include "retained.h"
 #include "tenant.h"
 
 #include "rm/abi.h"

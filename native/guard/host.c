@@ -1,4 +1,12 @@
 /* What rm needs of its host. In the tenant's thread or the supervisor's main thread, under the tenant's lock, as all of rm. */
+#include "guard_private.h"
+#include "host.h"
+#include "managed.h"
+#include "process.h"
+#include "reach.h"
+#include "reconcile.h"
+#include "retained.h"
+#include "schedule.h"
 #include "tenant.h"
 
 #include <errno.h>

@@ -8,7 +8,13 @@
  *
  * Runs in the tenant's thread, under its lock.
  */
+#include "clock.h"
+#include "guard_private.h"
+#include "inflight.h"
+#include "process.h"
+#include "reconcile.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,8 +9,16 @@
  *
  * Runs in the tenant's thread, under its lock.
  */
+#include "clock.h"
+#include "fair.h"
+#include "guard_private.h"
+#include "managed.h"
 #include "maps.h"
+#include "process.h"
+#include "schedule.h"
+#include "space.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <errno.h>
 #include <fcntl.h>

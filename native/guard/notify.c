@@ -1,4 +1,14 @@
 /* One notification from receiving to answering, in the tenant's thread. Which calls are announced: nvc/guard/filter.py. */
+#include "call.h"
+#include "clock.h"
+#include "guard_private.h"
+#include "inflight.h"
+#include "managed.h"
+#include "notify.h"
+#include "process.h"
+#include "replay.h"
+#include "schedule.h"
+#include "space.h"
 #include "tenant.h"
 
 #include <errno.h>

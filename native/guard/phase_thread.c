@@ -1,6 +1,9 @@
 /* Carries phase plans out: one thread a GPU ("nvc-phases"), which makes the call at each edge. See guard.h for the plans, and phase.h
  * for what is done when. Other functions run in the thread of their caller. */
 #include "attached.h"
+#include "clock.h"
+#include "guard.h"
+#include "guard_private.h"
 #include "phase.h"
 #include "tenant.h"
 

@@ -4,7 +4,12 @@
  *
  * Runs in the tenant's thread, under its lock.
  */
+#include "clock.h"
+#include "managed.h"
+#include "process.h"
+#include "space.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <dirent.h>
 #include <errno.h>

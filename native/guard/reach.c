@@ -8,7 +8,16 @@
  *
  * Under the tenant's lock; reach_check in the tenant's thread.
  */
+#include "clock.h"
+#include "descriptors.h"
+#include "edges.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "process.h"
+#include "reach.h"
+#include "schedule.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"

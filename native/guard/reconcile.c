@@ -7,7 +7,19 @@
  *
  * Runs in the tenant's thread, under the tenant's lock.
  */
+#include "clock.h"
+#include "driver_usage.h"
+#include "fair.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "inflight.h"
+#include "managed.h"
+#include "process.h"
+#include "reconcile.h"
+#include "retained.h"
+#include "schedule.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <string.h>
 #include <time.h>

@@ -10,6 +10,9 @@
  *
  * Runs in the tenant's thread, under its lock.
  */
+#include "call.h"
+#include "process.h"
+#include "replay.h"
 #include "tenant.h"
 
 #include "rm/nv_numbers.h"

@@ -9,6 +9,12 @@
  *
  * Runs in the tenant's thread.
  */
+#include "clock.h"
+#include "dup_probe.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "process.h"
+#include "retained.h"
 #include "tenant.h"
 
 #include "rm/abi.h"

@@ -6,6 +6,10 @@
  *
  * guard_tenant_slice and guard_tenant_freeze run in the supervisor's main thread and the phase threads; the rest under the tenant's lock.
  */
+#include "edges.h"
+#include "guard.h"
+#include "guard_private.h"
+#include "schedule.h"
 #include "tenant.h"
 
 #include <errno.h>

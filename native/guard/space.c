@@ -11,7 +11,13 @@
  *
  * Runs in the tenant's thread, under its lock.
  */
+#include "clock.h"
+#include "guard_private.h"
+#include "managed.h"
+#include "process.h"
+#include "space.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <errno.h>
 #include <fcntl.h>

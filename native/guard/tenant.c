@@ -1,5 +1,19 @@
 /* A tenant's thread ("nvc-guard"): answers its listeners, is told of its processes' ends, looks at what can only be seen afterwards.
  * tenant_create, tenant_stop, tenant_destroy and tenant_listen run in the supervisor's main thread. */
+#include "clock.h"
+#include "edges.h"
+#include "fair.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "host.h"
+#include "managed.h"
+#include "notify.h"
+#include "process.h"
+#include "reach.h"
+#include "reconcile.h"
+#include "retained.h"
+#include "schedule.h"
+#include "space.h"
 #include "tenant.h"
 
 #include <errno.h>

@@ -6,7 +6,12 @@
  *
  * wait_begin, wait_end and wait_close run in the tenant's thread; wait_check in the supervisor's main thread.
  */
+#include "clock.h"
+#include "guard_private.h"
+#include "process.h"
+#include "schedule.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <time.h>
 #include <unistd.h>

@@ -2,6 +2,9 @@
 #ifndef NVC_TEST_BARE_TENANT_H
 #define NVC_TEST_BARE_TENANT_H
 
+#include "guard/edges.h"
+#include "guard/guard_private.h"
+#include "guard/host.h"
 #include "guard/tenant.h"
 
 #include <stdlib.h>

@@ -1,4 +1,7 @@
 #include "guard_model.h"
+#include "guard/call.h"
+#include "guard/process.h"
+#include "guard/retained.h"
 
 #include "bare_tenant.h"
 #include "rm/abi.h"

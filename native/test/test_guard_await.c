@@ -1,6 +1,13 @@
 /* Memory of a process that has just ended is waited for before it is held against another one (guard/reconcile.c, host.c), with a
  * driver of the test's own that lets go when it likes. */
 #include "bare_tenant.h"
+#include "guard/clock.h"
+#include "guard/driver_usage.h"
+#include "guard/guard_private.h"
+#include "guard/host.h"
+#include "guard/process.h"
+#include "guard/reconcile.h"
+#include "guard/retained.h"
 #include "tap.h"
 
 #define MILLISECOND UINT64_C (1000000)

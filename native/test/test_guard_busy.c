@@ -1,4 +1,8 @@
 /* A tenant whose thread is in a call of the driver that does not come back: no other thread waits (guard/schedule.c, guard/guard.c). */
+#include "guard/clock.h"
+#include "guard/guard.h"
+#include "guard/guard_private.h"
+#include "guard/schedule.h"
 #include "guard/tenant.h"
 #include "tap.h"
 

@@ -1,5 +1,7 @@
 /* A guard that ends while files of ended processes wait to be closed, and a tenant that does not begin (guard/guard.c, retained.c,
  * held_files.c). */
+#include "guard/guard.h"
+#include "guard/guard_private.h"
 #include "guard/tenant.h"
 #include "tap.h"
 

@@ -1,4 +1,8 @@
 /* A tenant's allowance of the driver's time (guard/fair.c), with a clock of the test's own. */
+#include "guard/clock.h"
+#include "guard/fair.h"
+#include "guard/guard.h"
+#include "guard/guard_private.h"
 #include "guard/tenant.h"
 #include "tap.h"
 

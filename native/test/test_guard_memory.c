@@ -1,4 +1,5 @@
 /* The struct of a call and what it points at, read in one system call where that was foreseen (guard/memory.c). */
+#include "guard/memory.h"
 #include "guard/tenant.h"
 #include "tap.h"
 

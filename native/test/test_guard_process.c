@@ -1,5 +1,9 @@
 /* Which process the guard forgets when its table of processes is full, and a process whose first thread has ended (guard/process.c). */
 #include "bare_tenant.h"
+#include "guard/descriptors.h"
+#include "guard/guard_private.h"
+#include "guard/managed.h"
+#include "guard/process.h"
 #include "rm/state.h"
 #include "tap.h"
 

@@ -1,5 +1,9 @@
 /* When the driver is asked what a process holds (guard/reconcile.c), with a driver that says nothing and a clock of the test's own. */
 #include "bare_tenant.h"
+#include "guard/clock.h"
+#include "guard/guard_private.h"
+#include "guard/process.h"
+#include "guard/reconcile.h"
 #include "tap.h"
 
 #define MILLISECOND UINT64_C (1000000)

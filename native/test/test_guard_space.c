@@ -1,4 +1,8 @@
 /* Address spaces that the process which mapped managed memory there has left (guard/space.c). */
+#include "guard/guard_private.h"
+#include "guard/managed.h"
+#include "guard/process.h"
+#include "guard/space.h"
 #include "guard/tenant.h"
 #include "tap.h"
 

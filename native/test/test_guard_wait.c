@@ -1,5 +1,12 @@
 /* A tenant's thread that waits for a process's memory keeps no other thread waiting, and gains its tenant nothing (guard/wait.c). */
 #include "bare_tenant.h"
+#include "guard/clock.h"
+#include "guard/guard.h"
+#include "guard/guard_private.h"
+#include "guard/memory.h"
+#include "guard/process.h"
+#include "guard/schedule.h"
+#include "guard/wait.h"
 #include "caller.h"
 #include "tap.h"
 
