@@ -1,10 +1,17 @@
 /*
- * See attached.h, and guard.h for what callers promise. The thread that keeps phases makes nothing but calls of the driver here:
- * descriptors were copied, and looked at, by who attached the process. What is closed is closed by the guard's thread for that, for
- * the driver takes up to a tenth of a second to give back what its clients have.
+ * See attached.h, and guard.h for what callers promise. The phase thread makes nothing but calls of the driver here: descriptors were
+ * copied, and checked, when the process was attached, in the supervisor's main thread. What is closed is closed by the guard's thread
+ * for that, for the driver takes up to a tenth of a second to give back what its clients have.
  */
 #include "attached.h"
+#include "clock.h"
+#include "guard.h"
+#include "guard_private.h"
+#include "held_files.h"
 #include "tenant.h"
+
+#include "rm/nv_numbers.h"
+#include "rm/nv_params.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +24,6 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define REQUEST_CONTROL 0xc020462au /* _IOWR ('F', 0x2a, 32 bytes) */
-#define CONTROL_DISABLE_CHANNELS 0x2080110bu
 #define MAX_CHANNELS 1024
 
 struct attached {
@@ -37,20 +42,6 @@ struct attached_list {
     pthread_mutex_t lock;
     struct attached *first;
 };
-
-struct control_head { /* NVOS54 */
-    uint32_t client, object, command, flags;
-    uint64_t params;
-    uint32_t params_size, status;
-};
-
-struct disable_params { /* ctrl2080fifo.h */
-    uint8_t disable, spare[3];
-    uint32_t count;
-    uint8_t more[16];
-    uint32_t clients[RM_FREEZE_MAX], channels[RM_FREEZE_MAX];
-};
-_Static_assert (sizeof (struct disable_params) == 536, "FIFO_DISABLE_CHANNELS");
 
 struct attached_list *attached_create (struct guard *guard)
 {
@@ -77,22 +68,22 @@ static bool is_node (const struct limits_node *node, int descriptor)
 static uint32_t switch_some (const struct attached *process, uint32_t first, bool frozen)
 {
     const struct guard_channel *channels = process->channels;
-    struct disable_params params = { .disable = frozen };
-    struct control_head head = { .client = channels[first].client,
-                                 .object = channels[first].subdevice,
-                                 .command = CONTROL_DISABLE_CHANNELS,
-                                 .params = (uint64_t) (uintptr_t) &params,
-                                 .params_size = sizeof (params) };
+    NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS params = { .bDisable = frozen };
+    NVOS54_PARAMETERS head = { .hClient = channels[first].client,
+                               .hObject = channels[first].subdevice,
+                               .cmd = NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS,
+                               .params = (NvP64) (uintptr_t) &params,
+                               .paramsSize = sizeof (params) };
     uint32_t at = first;
 
-    for (; at < process->count && params.count < RM_FREEZE_MAX && channels[at].descriptor == channels[first].descriptor &&
-           channels[at].client == head.client && channels[at].subdevice == head.object;
+    for (; at < process->count && params.numChannels < RM_FREEZE_MAX && channels[at].descriptor == channels[first].descriptor &&
+           channels[at].client == head.hClient && channels[at].subdevice == head.hObject;
          at++) {
-        params.clients[params.count] = head.client;
-        params.channels[params.count++] = channels[at].channel;
+        params.hClientList[params.numChannels] = head.hClient;
+        params.hChannelList[params.numChannels++] = channels[at].channel;
     }
     /* A call that fails is about channels that are gone: the process is ending, and nothing is to be done about it. */
-    (void) ioctl (channels[first].descriptor, REQUEST_CONTROL, &head);
+    (void) ioctl (channels[first].descriptor, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (head)), &head);
     return at;
 }
 
@@ -119,7 +110,7 @@ static void let_go (struct attached_list *list, struct attached *process)
 {
     for (uint32_t i = 0; i < process->count; i++)
         if (i == 0 || process->channels[i].descriptor != process->channels[i - 1].descriptor)
-            keep_close_later (list->guard, process->channels[i].descriptor);
+            closer_add (list->guard, process->channels[i].descriptor);
     process->count = 0;
 }
 

@@ -18,7 +18,7 @@ int attached_remove (struct attached_list *list, uint32_t id);
 /* 0, or -ENOENT when there is no such id, or all of its processes have ended. */
 /* How many calls it took. */
 int attached_freeze (struct attached_list *list, uint32_t id, bool frozen);
-/* Lets go of what is held of processes that have ended. */
+/* Closes what is held of processes that have ended. */
 int attached_status (struct attached_list *list, uint32_t id, struct guard_attached *status);
 
 #endif

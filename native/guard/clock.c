@@ -1,5 +1,5 @@
 /* The guard's clock: alone in its file, so that a test can have another one. */
-#include "tenant.h"
+#include "clock.h"
 
 #include <time.h>
 

@@ -1,11 +1,15 @@
 /*
- * Copies of the container's descriptors. Held is only what is one of the driver's nodes: a copy of anything else can be closed for
- * as long as the container likes (FUSE's FLUSH, a socket that lingers), and keeps open what its process closes. So a descriptor is
- * looked at before it is copied, and the copy again, when nobody can exchange it; by what the kernel knows of a file without
- * asking its file system (AT_STATX_DONT_SYNC of statx(2)): a server of the container's own need not answer. All of that without
- * the tenant's lock.
+ * Copies of the container's descriptors. Copied is only what is one of the driver's nodes: a copy of anything else can be closed for
+ * as long as the container likes (FUSE's FLUSH, a socket with SO_LINGER), and keeps open what its process closes. So a descriptor is
+ * looked at before it is copied, and the copy again, when no process can exchange it; by what the kernel knows of a file without
+ * asking its file system (AT_STATX_DONT_SYNC of statx(2)): a server of the container's own need not answer. All of that in the
+ * tenant's thread, without the tenant's lock.
  */
+#include "descriptors.h"
+#include "held_files.h"
+#include "process.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -72,11 +76,11 @@ static int copy_from (const struct process *process, pid_t thread, int pidfd, st
     return result;
 }
 
-/* The file of a client that is held (keep_files.c) and has been come by under this descriptor; -1: none. The caller closes it. */
+/* The file of a client that is held (held_files.c) and has been come by under this descriptor; -1: none. The caller closes it. */
 static int held_file (const struct tenant *tenant, const struct process *process, int descriptor)
 {
     for (unsigned i = process->client_count; i-- > 0;) {
-        int file = process->clients[i].descriptor == descriptor ? keep_file_of (tenant, process->clients[i].client) : -1;
+        int file = process->clients[i].descriptor == descriptor ? held_file_of (tenant, process->clients[i].client) : -1;
 
         if (file >= 0)
             return fcntl (file, F_DUPFD_CLOEXEC, 0);

@@ -1,28 +1,23 @@
 /* See edges.h. Runs in the tenant's thread and in the phase thread of each GPU. */
 #include "edges.h"
+#include "clock.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "process.h"
+#include "reach.h"
+#include "schedule.h"
 #include "tenant.h"
+
+#include "rm/nv_numbers.h"
+#include "rm/nv_params.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
-#define REQUEST_CONTROL 0xc020462au /* _IOWR ('F', 0x2a, NVOS54_PARAMETERS) */
-#define DISABLE_CHANNELS 0x2080110bu /* NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, ctrl2080fifo.h */
-
-struct control { /* NVOS54_PARAMETERS */
-    uint32_t client, object, command, flags;
-    uint64_t params;
-    uint32_t params_size, status;
-};
-
-struct disable { /* NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS */
-    uint8_t disable, spare[3];
-    uint32_t count;
-    uint8_t more[16];
-    uint32_t clients[RM_FREEZE_MAX], channels[RM_FREEZE_MAX];
-};
-_Static_assert (sizeof (struct control) == 32 && sizeof (struct disable) == 536, "NVOS54, FIFO_DISABLE_CHANNELS");
+_Static_assert (sizeof (((NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS *) 0)->hClientList) == RM_FREEZE_MAX * sizeof (NvHandle),
+                "channels of a call");
 
 void edges_begin (struct edges *edges) { pthread_mutex_init (&edges->lock, NULL); }
 
@@ -36,19 +31,19 @@ void edges_end (struct edges *edges)
  * not ask whose they are (subdeviceCtrlCmdFifoDisableChannels; seen on an H200, 580.159.04). 0, the driver's status, or -errno. */
 static long switch_some (const struct edge_channel *by, struct edge_channel *const *channels, uint32_t count, bool frozen)
 {
-    struct disable params = { .disable = frozen, .count = count };
-    struct control control = { .client = by->client,
-                               .object = by->subdevice,
-                               .command = DISABLE_CHANNELS,
-                               .params = (uint64_t) (uintptr_t) &params,
-                               .params_size = sizeof (params) };
+    NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS params = { .bDisable = frozen, .numChannels = count };
+    NVOS54_PARAMETERS control = { .hClient = by->client,
+                                  .hObject = by->subdevice,
+                                  .cmd = NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS,
+                                  .params = (NvP64) (uintptr_t) &params,
+                                  .paramsSize = sizeof (params) };
     long result;
 
     for (uint32_t i = 0; i < count; i++) {
-        params.clients[i] = channels[i]->client;
-        params.channels[i] = channels[i]->channel;
+        params.hClientList[i] = channels[i]->client;
+        params.hChannelList[i] = channels[i]->channel;
     }
-    result = ioctl (by->file, REQUEST_CONTROL, &control) != 0 ? -errno : (long) control.status;
+    result = ioctl (by->file, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (control)), &control) != 0 ? -errno : (long) control.status;
     /* A stop that failed may have stopped some; one that did not reach the driver stopped none. */
     if (frozen ? result >= 0 : result == 0)
         for (uint32_t i = 0; i < count; i++)
@@ -172,7 +167,7 @@ void edges_publish (struct tenant *tenant)
     pthread_mutex_lock (&edges->lock);
     for (uint32_t i = 0; i < count; i++) {
         struct process *process = process_by_serial (tenant, found[i].file);
-        int file = keep_file_of (tenant, found[i].client);
+        int file = held_file_of (tenant, found[i].client);
 
         if (found[i].gpu < 0 || process == NULL)
             continue;

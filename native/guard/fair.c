@@ -1,25 +1,31 @@
 /*
- * The driver has locks that all processes share, and some calls hold them for milliseconds: whoever makes nothing but
- * such calls holds up everybody. So a tenant has an allowance of such time. What it takes beyond it while others call
- * the driver too, it waits for: its calls stay with the kernel until then. Nothing is refused.
+ * The driver has locks that all processes share, and some calls hold them for milliseconds: a tenant that makes nothing but such
+ * calls delays all others. So a tenant has an allowance of such time. For what it takes beyond it while others call the driver too,
+ * it waits: its calls stay with the kernel until then. Nothing is refused.
  *
- * What a process had is given back when the last copy of its file is closed, mostly by the guard (keep_files.c): that is
- * the tenant's burden too, or whoever starts one process after the other would have it for nothing.
+ * What a process had is given back when the last copy of its file is closed, mostly by the guard (held_files.c): that is counted for
+ * the tenant too, or a tenant that starts one process after the other would have it for nothing.
+ *
+ * Runs in the tenant's thread, under its lock; fair_closed in the thread that closes files.
  */
+#include "clock.h"
+#include "fair.h"
+#include "guard.h"
+#include "guard_private.h"
 #include "tenant.h"
 
 #include <time.h>
 #include <unistd.h>
 
-/* Calls up to this long are nobody's burden: others come in between. */
+/* Calls up to this long are not counted: others come in between. */
 #define SHORT_NS 200000u
 /* What a tenant may take at once, and of all time in the long run (1 / RATE):
  * a context or three; some seven a second. */
 #define BURST_NS 150000000u
 #define RATE 7u
-/* Nobody has to wait for longer than RATE times this: many processes that end at once can have had a lot. */
+/* No tenant has to wait for longer than RATE times this: many processes that end at once can have had a lot. */
 #define MOST_DEBT_NS 1000000000u
-/* One wait, before it is looked again whether anybody else is there. */
+/* One wait, before it is looked again whether other tenants call the driver. */
 #define MOST_NS 20000000u
 /* A tenant that called the driver within this time is there; and what was not written for so long is not known. */
 #define RECENT_NS 100000000u
@@ -67,7 +73,7 @@ uint64_t fair_cpu (void)
 
 void fair_begin (struct tenant *tenant) { tenant->fair.begun_at = guard_now (); }
 
-/* Of this thread's own work: while it waits for others' locks it is nobody's burden. That clock costs a system call, so
+/* Of this thread's own work: the time in which it waits for others' locks is not counted. That clock costs a system call, so
  * it is read after long calls only, and what the short ones between two of them took is counted with the second. */
 void fair_end (struct tenant *tenant)
 {
@@ -80,7 +86,7 @@ void fair_end (struct tenant *tenant)
     fair_spent (tenant, fair->cpu - before < taken ? fair->cpu - before : taken);
 }
 
-/* Not known is taken for yes: who waits then has had its allowance. */
+/* Not known is taken for yes: a tenant that waits then has had its allowance. */
 static bool others_are_there (const struct tenant *tenant, uint64_t now)
 {
     struct guard_contention found;

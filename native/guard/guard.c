@@ -1,5 +1,16 @@
-/* The guard: its tenants by number, its events, and what the agent calls. */
+/* The guard: its tenants by number, its events, and what the supervisor's main thread calls. */
+#include "clock.h"
+#include "driver_usage.h"
+#include "dup_probe.h"
+#include "edges.h"
+#include "guard.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "process.h"
+#include "schedule.h"
+#include "space.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +24,7 @@
 /* That the threads of all tenants may take to end, and that of one which is removed while others are served. */
 #define STOP_NS SECOND
 #define REMOVE_NS (SECOND / 5)
-/* What a tenant's lock is waited for by those who ask. */
+/* What a query waits for a tenant's lock. */
 #define ASK_NS 1000000u
 
 struct guard *guard_create (const char *device_directory)
@@ -29,12 +40,12 @@ struct guard *guard_create (const char *device_directory)
         return NULL;
     }
     pthread_mutex_init (&guard->lock, NULL);
-    pthread_mutex_init (&guard->truth_lock, NULL);
-    pthread_mutex_init (&guard->witness_lock, NULL);
+    pthread_mutex_init (&guard->driver_usage_lock, NULL);
+    pthread_mutex_init (&guard->probe_lock, NULL);
     guard->contention = -1;
     snprintf (guard->devices, sizeof (guard->devices), "%s", device_directory);
     space_begin (guard);
-    keep_start_closing (guard);
+    closer_start (guard);
     return guard;
 }
 
@@ -42,29 +53,29 @@ void guard_set_contention (struct guard *guard, int file) { guard->contention = 
 
 bool guard_drop_rights (void) { return tenant_drop_rights (); }
 
-struct truth *guard_truth (struct guard *guard)
+struct driver_usage *guard_driver_usage (struct guard *guard)
 {
-    if (!guard->has_truth)
-        guard->truth = truth_open (guard->devices);
-    guard->has_truth = true;
-    return guard->truth;
+    if (!guard->has_driver_usage)
+        guard->driver_usage = driver_usage_open (guard->devices);
+    guard->has_driver_usage = true;
+    return guard->driver_usage;
 }
 
-struct witness *guard_witness (struct guard *guard)
+struct dup_probe *guard_dup_probe (struct guard *guard)
 {
-    pthread_mutex_lock (&guard->witness_lock);
-    if (!guard->has_witness)
-        guard->witness = witness_open (guard->devices);
-    guard->has_witness = true;
-    pthread_mutex_unlock (&guard->witness_lock);
-    return guard->witness;
+    pthread_mutex_lock (&guard->probe_lock);
+    if (!guard->has_dup_probe)
+        guard->dup_probe = probe_open (guard->devices);
+    guard->has_dup_probe = true;
+    pthread_mutex_unlock (&guard->probe_lock);
+    return guard->dup_probe;
 }
 
-int guard_sees_driver (const struct guard *guard) { return !guard->has_truth || guard->truth != NULL; }
+int guard_sees_driver (const struct guard *guard) { return !guard->has_driver_usage || guard->driver_usage != NULL; }
 
 int guard_sees_exec (const struct guard *guard) { return guard->sees_exec; }
 
-/* The one that nobody finds any more from now on; NULL: there is none. */
+/* Takes it off the table; NULL: there is none. */
 static struct tenant *take_last (struct guard *guard)
 {
     struct tenant *tenant;
@@ -79,7 +90,7 @@ void guard_destroy (struct guard *guard)
 {
     struct timespec until = guard_time_in (STOP_NS, CLOCK_REALTIME);
     struct tenant *tenant;
-    bool is_over = !guard->is_needed;
+    bool is_over = !guard->has_detached_threads;
 
     for (unsigned i = 0; i < guard->tenant_count; i++)
         tenant_stop (guard->tenants[i]);
@@ -87,16 +98,16 @@ void guard_destroy (struct guard *guard)
         is_over &= tenant_destroy (tenant, &until);
     if (!is_over)
         return; /* a thread still needs it, which ends with this process */
-    keep_stop_closing (guard);
-    truth_close (guard->truth);
-    witness_close (guard->witness);
+    closer_stop (guard);
+    driver_usage_close (guard->driver_usage);
+    probe_close (guard->dup_probe);
     space_end (guard);
     close (guard->event_descriptor);
     close (guard->changed_descriptor);
     if (guard->contention >= 0)
         close (guard->contention);
-    pthread_mutex_destroy (&guard->truth_lock);
-    pthread_mutex_destroy (&guard->witness_lock);
+    pthread_mutex_destroy (&guard->driver_usage_lock);
+    pthread_mutex_destroy (&guard->probe_lock);
     pthread_mutex_destroy (&guard->lock);
     free (guard);
 }
@@ -122,7 +133,7 @@ void guard_take_changes (struct guard *guard)
     atomic_store (&guard->is_changed, false);
 }
 
-/* Events of one tenant that wait to be read: it shall not fill the table, which is everybody's. */
+/* Events of one tenant that wait to be read: the table is for all tenants. */
 #define EVENTS_OF_ONE 64u
 
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid)
@@ -230,7 +241,7 @@ int guard_tenant_remove (struct guard *guard, uint32_t id)
         return -ENOENT;
     until = guard_time_in (REMOVE_NS, CLOCK_REALTIME);
     tenant_stop (tenant);
-    guard->is_needed |= !tenant_destroy (tenant, &until);
+    guard->has_detached_threads |= !tenant_destroy (tenant, &until);
     return 0;
 }
 
@@ -285,7 +296,7 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
         error = guard_hold (guard, id, ASK_NS, &tenant);
     if (error != 0)
         return error;
-    /* Indices of GPUs are in rm's books: a share can change, its GPUs cannot. */
+    /* Indices of GPUs are in rm's ledger: a share can change, its GPUs cannot. */
     if (limits->gpu_count != tenant->limits.gpu_count)
         return guard_release (tenant, -EINVAL);
     for (uint32_t i = 0; i < limits->gpu_count; i++)
@@ -350,8 +361,10 @@ int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_proce
         if (process->serial == 0)
             continue;
         if (count < capacity) {
-            processes[count] = (struct guard_process) { .pid = (uint32_t) process->pid, .clients = process->client_count, .start_time = process->start_time };
-            memcpy (processes[count].memory, process->truth, sizeof (process->truth));
+            processes[count] = (struct guard_process) { .pid = (uint32_t) process->pid,
+                                                        .clients = process->client_count,
+                                                        .start_time = process->start_time };
+            memcpy (processes[count].memory, process->driver_usage, sizeof (process->driver_usage));
         }
         count++;
     }
@@ -367,6 +380,6 @@ int guard_tenant_gone (struct guard *guard, uint32_t id)
         return error;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         gone &= tenant->processes[i].serial == 0;
-    gone &= tenant->listener_count == 0 && tenant->keep.pieces == NULL && tenant->left_space_count == 0;
+    gone &= tenant->listener_count == 0 && tenant->retained.pieces == NULL && tenant->orphan_space_count == 0;
     return guard_release (tenant, gone);
 }

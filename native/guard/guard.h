@@ -1,8 +1,8 @@
 /*
- * libnvc-guard.so: keeps containers inside their shares from outside, by seccomp user notification.
+ * The guard: enforces the shares of containers from outside, by seccomp user notification.
  *
- * The agent (nvc/agent) loads it through ctypes, configures it and reads it; nothing of a container's calls passes
- * through Python. One thread a tenant, so that a tenant that floods its listener delays nobody else. A tenant is
+ * The supervisor (native/supervisor) is linked with it, configures it and reads it; nothing of a container's calls passes
+ * through Python. One thread a tenant, so that a tenant that floods its listener delays no other. A tenant is
  * described by the same `struct limits` as the shim's file (native/shim/share.h); native/rm makes every decision, in
  * posture GUARD.
  *
@@ -30,7 +30,7 @@ struct guard;
 struct guard_status {
     uint64_t memory[SHARE_MAX_GPUS];  /* bytes charged, managed memory included */
     uint64_t managed[SHARE_MAX_GPUS]; /* of them, mappings of managed memory */
-    uint64_t truth[SHARE_MAX_GPUS];   /* what the driver says that the tenant's processes hold; 0: not asked yet */
+    uint64_t driver_usage[SHARE_MAX_GPUS];   /* what the driver says that the tenant's processes hold; 0: not asked yet */
     uint32_t groups[SHARE_MAX_GPUS];  /* compute groups */
     uint32_t slice[SHARE_MAX_GPUS];   /* microseconds, as last written; 0: libcuda's own */
     uint32_t frozen[SHARE_MAX_GPUS];  /* 1: its channels are off now */
@@ -69,13 +69,13 @@ struct guard *guard_create (const char *device_directory);
 /* 1 when the guard has a client of the driver of its own; without one, memory of dead processes is refunded at once. */
 int guard_sees_driver (const struct guard *guard);
 /* 1 when the kernel tells of an execve of processes that map managed memory (perf_event_open(2)); without that, what such a
- * process mapped before an execve counts for nobody if others share its address space. */
+ * process mapped before an execve is not charged if others share its address space. */
 int guard_sees_exec (const struct guard *guard);
 /* Ends the threads; listeners that guard owns are closed, everything frozen is thawed first. */
 void guard_destroy (struct guard *guard);
 /*
  * A file that tells which tenants of the node called the driver last (struct guard_contention), written by the agent some times a
- * second. Without it, or while nobody writes it, others are taken to call the driver. The descriptor is the guard's from then on.
+ * second. Without it, or while it is not written, others are taken to call the driver. The descriptor is the guard's from then on.
  */
 #define GUARD_CONTENTION_MAGIC 0x4f434e564eu
 struct guard_contention {
@@ -100,23 +100,23 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
 int guard_tenant_listen (struct guard *guard, uint32_t id, int listener);
 int guard_tenant_remove (struct guard *guard, uint32_t id);
 /* To be called every some 100 ms: a tenant whose thread has waited for two seconds for something of a process, such as memory
- * in a file that does not answer, is frozen until it goes on, for nobody sees what the tenant does meanwhile. */
+ * in a file that does not answer, is frozen until it goes on, for nothing sees what the tenant does meanwhile. */
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status);
 int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity);
 /* 1 when every listener has hung up, no process is left, and no memory that lives on without one. */
 int guard_tenant_gone (struct guard *guard, uint32_t id);
 
-/* Scheduling, for whoever decides. */
+/* Scheduling: puts what was decided into force. */
 int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds);
-/* How many calls of the driver it took, one after the other; -errno. -EBUSY: it takes effect when the call in hand is over, and to
+/* How many calls of the driver it took, one after the other; -errno. -EBUSY: it takes effect when the call in flight is over, and to
  * ask again says whether it did. */
 int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen);
 
 /*
- * Phases: tenants with a cap are on in their part of a period and off in the rest of it (phase_keeper.c, phase.h). One
- * thread a GPU keeps the time. Who makes plans must come again before `valid` milliseconds are over: else everybody is
- * thawed and the thread idles until the next plan. While a tenant is in a plan, nobody else calls guard_tenant_freeze
- * for it.
+ * Phases: tenants with a cap are on in their part of a period and off in the rest of it (phase_thread.c, phase.h). One
+ * thread a GPU keeps the time. A plan holds for `valid` milliseconds: if it is not renewed, all of its tenants
+ * are thawed and the thread idles until the next plan. While a tenant is in a plan, only the thread may call
+ * guard_tenant_freeze for it.
  */
 struct guard_phase {
     uint32_t tenant, gpu;  /* its number, and the GPU's index in its limits */
@@ -137,9 +137,9 @@ struct guard_attached {
     uint32_t processes; /* that live */
     uint32_t frozen;
 };
-/* For the tenants of this guard, which must outlive it. NULL on failure, with errno. */
+/* For the tenants of this guard, which must be destroyed after it. NULL on failure, with errno. */
 struct guard_phases *guard_phases_create (struct guard *guard);
-/* Thaws everybody, ends the threads. */
+/* Thaws all tenants, ends the threads. */
 void guard_phases_destroy (struct guard_phases *phases);
 /* The plan of a GPU from now on; count 0: none. period in microseconds (1000 to 1000000), at most 4096 tenants. -EINVAL,
  * -ENOMEM, -EAGAIN (no thread), -ENOSPC (more than 32 GPUs): the plan before stays in force. */

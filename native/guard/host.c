@@ -1,4 +1,12 @@
-/* What rm needs, for a tenant that is watched from outside. Under the tenant's lock, as all of rm. */
+/* What rm needs of its host. In the tenant's thread or the supervisor's main thread, under the tenant's lock, as all of rm. */
+#include "guard_private.h"
+#include "host.h"
+#include "managed.h"
+#include "process.h"
+#include "reach.h"
+#include "reconcile.h"
+#include "retained.h"
+#include "schedule.h"
 #include "tenant.h"
 
 #include <errno.h>
@@ -20,7 +28,7 @@ static void host_release (void *context, void *memory, size_t size)
     free (memory);
 }
 
-/* An ioctl of rm's own: through the copy in hand, or through a new copy of the client's descriptor. */
+/* An ioctl of rm's own: through the copy of the current call, or through a new copy of the client's descriptor. */
 static long host_ioctl (void *context, uint64_t file, uint32_t request, void *argument)
 {
     struct tenant *tenant = context;
@@ -52,35 +60,35 @@ static bool has_room (const struct tenant *tenant, int gpu, uint64_t bytes)
     return limit == 0 || (used <= limit && bytes <= limit - used);
 }
 
-/* What a process had that has just ended is about to come back, and nothing tells when managed memory is unmapped, nor
- * when what only the driver knew of, or UVM kept, is gone: before that is held against anybody, or said, it is looked at
- * again: once a call, at the cost of who makes it. */
-bool host_may_look (const struct tenant *tenant)
+/* What a process had that has just ended is about to come back, and nothing tells when managed memory is unmapped, nor when
+ * memory that only the driver knew of, or UVM retained, is gone: before a quota is enforced by it, or it is reported, it is looked at
+ * again: once a call, at the caller's cost. */
+bool host_can_refresh (const struct tenant *tenant)
 {
-    if (tenant->looked_at == tenant->status.notifications)
+    if (tenant->refreshed_at == tenant->status.notifications)
         return false;
-    if (truth_awaits_end (tenant))
+    if (reconcile_expects_refund (tenant))
         return true;
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
-        if (tenant->managed[gpu] != 0 || tenant->excess[gpu] != 0 || tenant->keep.bytes[gpu] != 0)
+        if (tenant->managed[gpu] != 0 || tenant->excess[gpu] != 0 || tenant->retained.bytes[gpu] != 0)
             return true;
     return false;
 }
 
-void host_look (struct tenant *tenant)
+void host_refresh (struct tenant *tenant)
 {
     bool is_excess = false;
 
-    tenant->looked_at = tenant->status.notifications;
-    tenant->wants_look = false;
-    if (truth_awaits_end (tenant))
-        truth_await_end (tenant);
+    tenant->refreshed_at = tenant->status.notifications;
+    tenant->wants_refresh = false;
+    if (reconcile_expects_refund (tenant))
+        reconcile_await_refund (tenant);
     managed_now (tenant);
-    keep_look (tenant, 0);
+    retained_check (tenant, 0);
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
         is_excess |= tenant->excess[gpu] != 0;
     if (is_excess)
-        truth_now (tenant);
+        reconcile_all (tenant);
 }
 
 static bool host_reserve (void *context, int gpu, uint64_t bytes)
@@ -88,8 +96,8 @@ static bool host_reserve (void *context, int gpu, uint64_t bytes)
     struct tenant *tenant = context;
 
     if (!has_room (tenant, gpu, bytes)) {
-        /* Not here: to look can take long, and rm is in the middle of something. Whoever began the call begins it again. */
-        tenant->wants_look |= tenant->current != NULL && host_may_look (tenant);
+        /* Not here: to look can take long, and rm is in the middle of something. The call is begun again (call.c). */
+        tenant->wants_refresh |= tenant->current != NULL && host_can_refresh (tenant);
         return false;
     }
     tenant->used[gpu] += bytes;
@@ -149,8 +157,8 @@ static void host_note (void *context, enum rm_reason reason, uint32_t number)
 {
     struct tenant *tenant = context;
 
-    if (reason == RM_OVER_QUOTA && tenant->wants_look)
-        return; /* perhaps not, when it was looked */
+    if (reason == RM_OVER_QUOTA && tenant->wants_refresh)
+        return; /* perhaps not, after a refresh */
     guard_note (tenant, reason, number, tenant->current ? tenant->current->pid : 0);
 }
 

@@ -1,14 +1,24 @@
 /*
- * Managed memory: a shared mapping of the UVM node, which only the container itself can make. It is let through, and then
+ * Managed memory: a shared mapping of the UVM node, which only the container itself can make. Its mmap is continued, and then
  * charged by what /proc/PID/maps shows, so that swapping the descriptor meanwhile, or mapping from a child, gains nothing: what
  * the descriptor is when the mapping is announced is not asked.
- * Who is over the quota by it has its channels frozen until it is not: nothing else can take such memory back.
+ * A tenant that exceeds its quota by it has its channels frozen until it does not: nothing else can take such memory back.
  *
  * One way is not announced: the first mmap of the 32-bit entry has its arguments in memory, where no filter reads. So
- * everybody who has a client is looked at from time to time.
+ * every process that has a client is looked at from time to time.
+ *
+ * Runs in the tenant's thread, under its lock.
  */
+#include "clock.h"
+#include "fair.h"
+#include "guard_private.h"
+#include "managed.h"
 #include "maps.h"
+#include "process.h"
+#include "schedule.h"
+#include "space.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,12 +30,12 @@
 #define LAST_LOOK_NS 1000000000u
 /* So many processes are looked at a second when nothing is announced: more of them each wait longer. */
 #define LOOKS_A_SECOND 32u
-/* No more than this part of the time (1 / PART) goes into looking at one process; and after a look that took so long others
- * come first, who wait for the tenant's lock. */
+/* No more than this part of the time (1 / PART) goes into looking at one process; and after a look that took so long other
+ * threads get the tenant's lock first. */
 #define PART 8u
 #define LONG_LOOK_NS 2000000u
 
-/* What nobody can read counts as more than any GPU has. */
+/* What cannot be read counts as more than any GPU has. */
 #define MANAGED_MOST SPACE_MOST
 
 static void look_in (struct tenant *tenant, struct process *process, uint64_t delay)
@@ -34,7 +44,7 @@ static void look_in (struct tenant *tenant, struct process *process, uint64_t de
 
     if (at < process->look_not_before)
         at = process->look_not_before;
-    /* Whoever makes mappings without end puts nothing off: what is made after the next look is there at the one after. */
+    /* A process that makes mappings without end puts nothing off: what is made after the next look is there at the one after. */
     if (process->look_at == 0 || at < process->look_at)
         process->look_at = at;
     process->look_delay = delay;
@@ -132,7 +142,7 @@ static void look_at (struct tenant *tenant, struct process *process)
     if (!mapped (tenant, process, &bytes))
         return; /* what it left is seen when the kernel says that it ended */
     if (process->space.is_held && !space_is_current (process))
-        space_leave (tenant, process);
+        space_orphan (tenant, process);
     if (bytes != 0 && !process->space.is_held)
         (void) space_hold (tenant, process, process->pid); /* it was mapped unseen, or an earlier guard saw it */
     if (process->unread == 0)
@@ -141,7 +151,7 @@ static void look_at (struct tenant *tenant, struct process *process)
         managed_charge (tenant, &process->managed, bytes, process->pid);
 }
 
-void managed_look_at_left (struct tenant *tenant)
+void managed_look_at_orphans (struct tenant *tenant)
 {
     tenant->spaces_delay = FIRST_LOOK_NS;
     tenant->spaces_at = guard_now () + FIRST_LOOK_NS;
@@ -152,13 +162,13 @@ void managed_look_at_left (struct tenant *tenant)
 /* The time after which others are looked at. */
 static uint64_t later (uint64_t delay) { return delay >= LAST_LOOK_NS / 4 ? LAST_LOOK_NS : delay * 4; }
 
-static void refresh_left (struct tenant *tenant, uint64_t now)
+static void refresh_orphans (struct tenant *tenant, uint64_t now)
 {
     if (tenant->spaces_at == 0 || tenant->spaces_at > now)
         return;
     space_check (tenant);
     tenant->spaces_delay = later (tenant->spaces_delay);
-    tenant->spaces_at = tenant->left_space_count != 0 ? now + tenant->spaces_delay : 0;
+    tenant->spaces_at = tenant->orphan_space_count != 0 ? now + tenant->spaces_delay : 0;
 }
 
 void managed_refresh (struct tenant *tenant, uint64_t now)
@@ -179,14 +189,14 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
         if (process->serial == 0 || process->look_at == 0)
             continue;
         if (process->look_at <= now && !is_long) {
-            /* Who has no client can have mapped only what it announced, on a file of another one's. */
+            /* A process without a client can have mapped only what it announced, on a file of another one's. */
             bool is_routine = !process->has_mapped && process->client_count == 0 && process->managed == 0;
             uint64_t begun = fair_cpu (), spent;
 
             if (!is_routine)
                 look_at (tenant, process);
             spent = fair_cpu () - begun;
-            /* Nothing tells of an unmapping, so whoever has such memory is looked at again, ever more rarely. */
+            /* Nothing tells of an unmapping, so a process that has such memory is looked at again, ever more rarely. */
             process->look_delay = later (process->look_delay);
             process->look_at = now + (process->look_delay < LAST_LOOK_NS ? process->look_delay : seldom);
             /* Tens of thousands of mappings take long to read. */
@@ -197,7 +207,7 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
             is_long = spent > LONG_LOOK_NS;
         }
     }
-    refresh_left (tenant, now);
+    refresh_orphans (tenant, now);
     next = tenant->spaces_at;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
         const struct process *process = &tenant->processes[i];

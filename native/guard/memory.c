@@ -1,8 +1,12 @@
 /*
  * The container's memory: copied out once, copied back once. It can be a file's that does not answer (FUSE, NFS), or its
- * process can be forked or executed, which takes seconds when it is large.
+ * process can be forked or executed, which takes seconds when it is large. Runs in the tenant's thread.
  */
+#include "clock.h"
+#include "memory.h"
+#include "process.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <string.h>
 #include <sys/syscall.h>

@@ -1,4 +1,14 @@
-/* One notification from receiving to answering. Which calls are announced: nvc/guard/filter.py. */
+/* One notification from receiving to answering, in the tenant's thread. Which calls are announced: nvc/guard/filter.py. */
+#include "call.h"
+#include "clock.h"
+#include "guard_private.h"
+#include "inflight.h"
+#include "managed.h"
+#include "notify.h"
+#include "process.h"
+#include "replay.h"
+#include "schedule.h"
+#include "space.h"
 #include "tenant.h"
 
 #include <errno.h>
@@ -42,10 +52,10 @@ static struct answer decide (struct tenant *tenant, int listener, const struct s
         }
         space_announced (process, notification->data.args[1]);
         managed_look (tenant, process);
-        return (struct answer) { .keep_on = true };
+        return (struct answer) { .continue_syscall = true };
     }
     if (notification->data.nr != SYS_ioctl)
-        return (struct answer) { .keep_on = true };
+        return (struct answer) { .continue_syscall = true };
     answer = call_ioctl (tenant, listener, notification, process);
     if (answer.is_stale && (process = process_of_thread_again (tenant, (pid_t) notification->pid)) != NULL)
         answer = call_ioctl (tenant, listener, notification, process);
@@ -67,19 +77,19 @@ bool notify_handle (struct tenant *tenant, int listener)
     atomic_store (&tenant->called_at, began);
     pthread_mutex_lock (&tenant->lock);
     tenant->status.notifications++;
-    race_back (tenant, (pid_t) notification.pid);
+    inflight_remove (tenant, (pid_t) notification.pid);
     answer = decide (tenant, listener, &notification);
     tenant_unlock (tenant);
 
     memset (&response, 0, sizeof (response));
     response.id = notification.id;
-    if (answer.keep_on)
+    if (answer.continue_syscall)
         response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     else {
         response.val = answer.error ? 0 : answer.value;
         response.error = answer.error;
     }
-    /* ENOENT: nobody waits any more. What was made stays in the ledger, and is there when the thread comes again. */
+    /* ENOENT: the thread does not wait any more. What was made stays in the ledger, and is there when the thread comes again. */
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
 
     pthread_mutex_lock (&tenant->lock);

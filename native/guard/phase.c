@@ -44,7 +44,7 @@ static void count (struct phase_entry *entry, bool frozen, uint64_t began, uint6
         *mean = before;
 }
 
-/* A thaw whose moment came, or that nobody is waited for any longer. */
+/* A thaw whose moment came, or that waits for no stop any longer. */
 static void count_let_in (struct phase_entry *entry, uint64_t at)
 {
     uint64_t lasted = entry->let_in_ended - entry->let_in_began;
@@ -224,7 +224,7 @@ struct phase_step phase_next (const struct phase_plan *plan)
         if (plan->entries[i].let_in || (step.at > earlier && step.at - earlier > soonest))
             continue;
         step = before_a_stop (plan, step);
-        /* Of two at a time, the one that lets somebody in. */
+        /* Of two at a time, the thaw. */
         if (step.at < first.at || (step.at == first.at && !step.freeze && first.freeze))
             first = step;
     }
@@ -234,7 +234,7 @@ struct phase_step phase_next (const struct phase_plan *plan)
 void phase_busy (struct phase_plan *plan, const struct phase_step *step, uint64_t again)
 {
     plan->entries[step->entry].not_before = again;
-    /* Whoever was let in before this one's stop is on, and does not wait for it to be counted. */
+    /* A tenant that was let in before this one's stop is on, and is counted now. */
     if (step->freeze)
         count_all_let_in (plan, 0);
 }
@@ -246,7 +246,7 @@ void phase_done (struct phase_plan *plan, const struct phase_step *step, uint64_
 
     entry->not_before = 0;
     if (calls == 0 || (entry->leaving && !step->freeze)) {
-        /* Whoever was let in before this one's stop does not wait for it for ever. */
+        /* A tenant that was let in before this one's stop is not to wait for it for ever. */
         if (step->freeze)
             count_all_let_in (plan, 0);
         forget (plan, step->entry);

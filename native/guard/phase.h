@@ -1,11 +1,11 @@
 /*
  * When the tenants of a GPU are on and off so that each is on in its own part of a period: pure arithmetic on given
- * times, no clock, no call, no lock. One `struct phase_plan` a GPU; phase_keeper.c runs it.
+ * times, no clock, no call, no lock. One `struct phase_plan` a GPU; phase_thread.c runs it.
  *
  * Each tenant has a `struct cap` (native/shim/cap.h), whose times are shifted so that its on-phases begin where its
  * part does: what a phase was too long or too short by is made up for by the next ones, also across changes of the
  * plan. Where one tenant's part ends and another's begins, the next one is let in first, just before the call that
- * stops the first: whoever runs goes on until that takes effect, so the GPU is not idle in between, and both count from
+ * stops the first: the first one goes on until that takes effect, so the GPU is not idle in between, and both count from
  * there.
  */
 #ifndef NVC_GUARD_PHASE_H
@@ -14,7 +14,7 @@
 #include "guard.h"
 #include "shim/cap.h"
 
-/* Tenants in a plan: as many as a guard has. How many caps a GPU can keep says who makes plans (nvc/guard/scheduling.py). */
+/* Tenants in a plan: as many as a guard has. How many caps a GPU can hold is decided where plans are made (nvc/guard/scheduling.py). */
 #define PHASE_MOST 4096u
 #define PHASE_NONE UINT32_MAX
 

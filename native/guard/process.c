@@ -1,8 +1,15 @@
 /*
  * The processes of a tenant, found by the thread that a notification names. A process is pinned by a pidfd, so that its
  * number cannot come to mean another one; which process a thread belongs to is read from /proc once and then only checked.
+ *
+ * Runs in the tenant's thread, under its lock.
  */
+#include "clock.h"
+#include "managed.h"
+#include "process.h"
+#include "space.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -96,7 +103,7 @@ static struct process *free_place (struct tenant *tenant)
     return oldest;
 }
 
-/* Of a process that a pidfd pins. To read what the kernel says of a process can make the reader the last one who uses its memory,
+/* Of a process that a pidfd pins. To read what the kernel tells of a process can make the reader the last user of its memory
  * and its files, which are then closed: they can be a file system's that does not answer. */
 static uint64_t start_time_without_lock (struct tenant *tenant, pid_t pid)
 {

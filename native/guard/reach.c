@@ -1,12 +1,26 @@
 /*
- * Ioctls of rm's own are made on the file that the client belongs to. It is held (keep_files.c) from the first channel or
+ * Ioctls of rm's own are made on the file that the client belongs to. It is held (held_files.c) from the first channel or
  * piece of memory on, so wherever its process puts the descriptor, or closes it and keeps the file by a mapping, its
- * channels are reached; and a process that execs for seconds, when nobody gets a descriptor of it, keeps nobody waiting.
+ * channels are reached; and while a process execs for seconds, and no descriptor can be copied from it, no thread waits for that.
  *
  * A file that is not held, because the guard had none free or is a new one, is looked for by the tenant's own thread.
  * A living process whose file is found nowhere is ended: nothing could stop its channels.
+ *
+ * Under the tenant's lock; reach_check in the tenant's thread.
  */
+#include "clock.h"
+#include "descriptors.h"
+#include "edges.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "process.h"
+#include "reach.h"
+#include "schedule.h"
 #include "tenant.h"
+#include "wait.h"
+
+#include "rm/nv_numbers.h"
+#include "rm/nv_params.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,28 +32,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define REQUEST_CONTROL 0xc020462au /* _IOWR ('F', 0x2a, 32 bytes), NVOS54 */
-#define CONTROL_GROUP_GET_TIMESLICE 0xa06c0104u
-#define INVALID_CLIENT 0x23u /* NV_ERR_INVALID_CLIENT: of another file (rmclientValidate, open-gpu-kernel-modules) */
+#define REQUEST_CONTROL NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (NVOS54_PARAMETERS))
 /* What a process may have open before its file, and how long it may be unreachable. */
 #define MOST_LOOKED_AT 4096u
 #define PATIENCE_NS 200000000u
 #define AGAIN_NS 20000000u
 
-struct control {
-    uint32_t client, object, command, flags;
-    uint64_t params;
-    uint32_t params_size, status;
-};
-_Static_assert (sizeof (struct control) == 32, "NVOS54");
-
-/* 0 when the driver was reached through it; -errno, EBADF: it is not the client's file. */
+/* 0 when the driver was reached through it; -errno, EBADF: it is not the client's file (rmclientValidate,
+ * open-gpu-kernel-modules). */
 static long through (int file, uint32_t request, void *argument)
 {
-    const struct control *control = argument;
+    const NVOS54_PARAMETERS *control = argument;
     long result = ioctl (file, request, argument) < 0 ? -errno : 0;
 
-    return result == 0 && request == REQUEST_CONTROL && control->status == INVALID_CLIENT ? -EBADF : result;
+    return result == 0 && request == REQUEST_CONTROL && control->status == NV_ERR_INVALID_CLIENT ? -EBADF : result;
 }
 
 void reach_missing (struct tenant *tenant, struct process *process, uint32_t client)
@@ -62,12 +68,12 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
     int file;
 
     memcpy (&client, argument, sizeof (client)); /* hClient is the first field of every such struct */
-    file = keep_file_of (tenant, client);
+    file = held_file_of (tenant, client);
     result = file < 0 ? -EBADF : through (file, request, argument);
     if (result != -EBADF)
         return result;
     if (file >= 0)
-        keep_let_go (tenant, client);
+        held_file_release (tenant, client);
     if (process->dead)
         return -ESRCH;
     reach_missing (tenant, process, client);
@@ -78,12 +84,12 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
  * client first. -1: it is not. */
 static int copy_of (struct tenant *tenant, const struct process *process, int descriptor, uint32_t client)
 {
-    uint64_t slice = 0;
-    struct control control = { .client = client,
-                               .object = client,
-                               .command = CONTROL_GROUP_GET_TIMESLICE,
-                               .params = (uint64_t) (uintptr_t) &slice,
-                               .params_size = sizeof (slice) };
+    NVA06C_CTRL_TIMESLICE_PARAMS slice = { 0 };
+    NVOS54_PARAMETERS control = { .hClient = client,
+                                  .hObject = client,
+                                  .cmd = NVA06C_CTRL_CMD_GET_TIMESLICE,
+                                  .params = (NvP64) (uintptr_t) &slice,
+                                  .paramsSize = sizeof (slice) };
     enum rm_node node;
     int copy = process_copy (tenant, process, descriptor, &node);
 
@@ -154,11 +160,11 @@ static void apply_again (struct tenant *tenant)
 static bool look_for (struct tenant *tenant, struct process *process, uint64_t now)
 {
     uint32_t client = process->unreached_client;
-    bool is_held = keep_file_of (tenant, client) >= 0;
+    bool is_held = held_file_of (tenant, client) >= 0;
     int file = is_held || process->dead ? -1 : find (tenant, process, client);
 
     if (file >= 0) {
-        keep_file (tenant, client, file, process->serial);
+        held_file_add (tenant, client, file, process->serial);
         is_held = true;
     }
     if (process->dead || !process_is_there (process) || is_held) {

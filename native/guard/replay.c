@@ -6,16 +6,20 @@
  *
  * The answer lies in the container's memory, so only that it is the same call has to be seen: the last one of the same
  * thread, the same arguments, the struct as it was answered. Where it is not certain that the answer was lost, the
- * books say whether making the call again could mean anything.
+ * ledger tells whether making the call again could mean anything.
+ *
+ * Runs in the tenant's thread, under its lock.
  */
+#include "call.h"
+#include "process.h"
+#include "replay.h"
 #include "tenant.h"
+
+#include "rm/nv_numbers.h"
+#include "rm/nvos.h"
 
 #include <linux/seccomp.h>
 #include <string.h>
-
-#define FREE 0x29u
-#define ALLOC 0x2bu
-#define DUPLICATE 0x34u
 
 static struct thread_entry *entry_of (struct tenant *tenant, pid_t thread)
 {
@@ -49,15 +53,17 @@ void replay_keep (struct tenant *tenant, const struct seccomp_notif *notificatio
  * nor one that is not there what was made. */
 static bool is_done (const struct tenant *tenant, const struct replay *replay)
 {
-    uint32_t words[3]; /* client, parent, handle: of all three calls */
+    const NVOS00_PARAMETERS *freed = (const void *) replay->head;
+    const NVOS64_PARAMETERS *made = (const void *) replay->head; /* the short form begins as the long one */
+    const NVOS55_PARAMETERS *duplicate = (const void *) replay->head;
 
-    memcpy (words, replay->head, sizeof (words));
     switch (replay->arguments[1] & 0xff) {
-    case FREE:
-        return !rm_has_object (tenant->rm, words[0], words[2]);
-    case ALLOC:
-    case DUPLICATE:
-        return rm_has_object (tenant->rm, words[0], words[2]);
+    case NV_ESC_RM_FREE:
+        return !rm_has_object (tenant->rm, freed->hRoot, freed->hObjectOld);
+    case NV_ESC_RM_ALLOC:
+        return rm_has_object (tenant->rm, made->hRoot, made->hObjectNew);
+    case NV_ESC_RM_DUP_OBJECT:
+        return rm_has_object (tenant->rm, duplicate->hClient, duplicate->hObject);
     default:
         return false;
     }

@@ -1,9 +1,15 @@
 /*
- * A tenant's channels on one GPU, as they should be: off when the scheduler or the quota says so, with the share's slice.
+ * A tenant's channels on one GPU, as they should be: off when the scheduler or the quota says so, with the share's timeslice.
  *
  * The tenant's thread has its lock while the driver makes a call for it, which can take seconds. Stops and starts do not need that
- * lock (edges.c); a slice is written down, and whoever has the lock puts it into force before giving it back.
+ * lock (edges.c); a slice is written down, and the thread that has the lock puts it into force before it releases the lock.
+ *
+ * guard_tenant_slice and guard_tenant_freeze run in the supervisor's main thread and the phase threads; the rest under the tenant's lock.
  */
+#include "edges.h"
+#include "guard.h"
+#include "guard_private.h"
+#include "schedule.h"
 #include "tenant.h"
 
 #include <errno.h>
@@ -14,8 +20,8 @@
 
 bool schedule_is_off (const struct tenant *tenant, uint32_t gpu)
 {
-    return !atomic_load (&tenant->stop) && (atomic_load (&tenant->wished_frozen[gpu]) || atomic_load (&tenant->over[gpu]) ||
-                                            atomic_load (&tenant->is_stuck) || atomic_load (&tenant->is_paused));
+    return !atomic_load (&tenant->stop) && (atomic_load (&tenant->planned_frozen[gpu]) || atomic_load (&tenant->over[gpu]) ||
+                                            atomic_load (&tenant->is_unresponsive) || atomic_load (&tenant->is_paused));
 }
 
 void schedule_apply (struct tenant *tenant, uint32_t gpu)
@@ -36,8 +42,8 @@ void tenant_unlock (struct tenant *tenant)
         tenant->are_edges_old = false;
         edges_publish (tenant);
     }
-    while (atomic_load (&tenant->has_wishes)) {
-        atomic_store (&tenant->has_wishes, false);
+    while (atomic_load (&tenant->has_changes)) {
+        atomic_store (&tenant->has_changes, false);
         for (uint32_t gpu = 0; tenant->rm != NULL && gpu < tenant->limits.gpu_count; gpu++)
             schedule_apply (tenant, gpu);
     }
@@ -52,8 +58,8 @@ int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t
     if (tenant == NULL)
         return -ENOENT;
     atomic_store (&tenant->slice[gpu], microseconds);
-    /* Before the lock is asked for: whoever has it either sees this, or gives it back at once. */
-    atomic_store (&tenant->has_wishes, true);
+    /* Before the lock is asked for: the thread that has it either sees this, or releases it at once. */
+    atomic_store (&tenant->has_changes, true);
     if (guard_lock (tenant, PATIENCE_NS))
         tenant_unlock (tenant);
     else if (write (tenant->wake, &one, sizeof (one)) < 0)
@@ -69,7 +75,7 @@ int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_
 
     if (tenant == NULL)
         return -ENOENT;
-    atomic_store (&tenant->wished_frozen[gpu], frozen != 0);
+    atomic_store (&tenant->planned_frozen[gpu], frozen != 0);
     calls = edges_apply (tenant, gpu);
     guard_let_go (tenant);
     return calls;

@@ -1,15 +1,23 @@
 /*
- * Address spaces that outlive the process that mapped managed memory there. A child can share its parent's (CLONE_VM, vfork):
- * what it maps stays when it ends or calls execve, with a process that may never have made a call, and nothing in /proc tells
- * who shares an address space. So the guard holds the address space itself of whoever announces such a mapping, by an open
- * file of /proc/PID/mem: the kernel keeps it apart from the process, and by it tells whether anybody uses it still
- * (mem_rw, mmget_not_zero, fs/proc/base.c). What was mapped in one that is used by others counts until nobody does.
+ * Orphaned address spaces: those that live on after the process that mapped managed memory there. A child can share its parent's (CLONE_VM,
+ * vfork): what it maps stays when it ends or calls execve, with a process that may never have made a call, and nothing in /proc tells
+ * which processes share an address space. So the guard holds the address space itself of each process that announces such a mapping,
+ * by an open file of /proc/PID/mem: the kernel keeps it apart from the process, and by it tells whether any process uses it still
+ * (mem_rw, mmget_not_zero, fs/proc/base.c). What was mapped in one that is used by others is charged until none does.
  *
  * An execve is not announced, because then no program could be executed while the agent is not there. The kernel tells of
  * it by a counter of the process's first thread that it switches on at execve (enable_on_exec of perf_event_open(2)), or that it closes
  * when another thread's execve takes the first one's place.
+ *
+ * Runs in the tenant's thread, under its lock.
  */
+#include "clock.h"
+#include "guard_private.h"
+#include "managed.h"
+#include "process.h"
+#include "space.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +31,7 @@
 #include <unistd.h>
 
 #define TRIES 4u
-/* Nobody has memory there: the first bit above a process's addresses (56 on x86, 52 on aarch64) that is not one of those
+/* No process has memory there: the first bit above a process's addresses (56 on x86, 52 on aarch64) that is not one of those
  * which the kernel takes for a tag and leaves out (57 to 62 with LAM; 56 to 63). */
 #if defined(__x86_64__)
 #define NOWHERE ((off_t) 1 << 56)
@@ -48,15 +56,15 @@ static void set_rights (bool are_on)
 
 static int open_watch (pid_t pid)
 {
-    struct perf_event_attr wish = { .type = PERF_TYPE_SOFTWARE,
-                                    .size = sizeof (wish),
-                                    .config = PERF_COUNT_SW_DUMMY,
-                                    .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED,
-                                    .disabled = 1,
-                                    .enable_on_exec = 1,
-                                    .exclude_kernel = 1,
-                                    .exclude_hv = 1 };
-    int watch = (int) syscall (SYS_perf_event_open, &wish, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+    struct perf_event_attr attributes = { .type = PERF_TYPE_SOFTWARE,
+                                          .size = sizeof (attributes),
+                                          .config = PERF_COUNT_SW_DUMMY,
+                                          .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED,
+                                          .disabled = 1,
+                                          .enable_on_exec = 1,
+                                          .exclude_kernel = 1,
+                                          .exclude_hv = 1 };
+    int watch = (int) syscall (SYS_perf_event_open, &attributes, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
 
     return watch < 0 ? -errno : watch;
 }
@@ -65,11 +73,11 @@ static int open_watch (pid_t pid)
 static bool has_executed (const struct space *space)
 {
     struct pollfd asked = { .fd = space->watch };
-    uint64_t said[2]; /* count, ns switched on */
+    uint64_t values[2]; /* count, ns switched on */
 
     if (space->page == NULL)
         return false;
-    return read (space->watch, said, sizeof (said)) != sizeof (said) || said[1] != 0 || poll (&asked, 1, 0) < 0 ||
+    return read (space->watch, values, sizeof (values)) != sizeof (values) || values[1] != 0 || poll (&asked, 1, 0) < 0 ||
            (asked.revents & POLLHUP) != 0;
 }
 
@@ -89,7 +97,7 @@ static void watch (struct space *space, pid_t pid)
         close (space->watch);
 }
 
-/* As a tenant's thread, on itself. */
+/* In a thread with a tenant's rights, on itself. */
 static void *try_watching (void *argument)
 {
     struct guard *guard = argument;
@@ -139,15 +147,15 @@ bool space_hold (struct tenant *tenant, struct process *process, pid_t thread)
 
     if (space_is_current (process))
         return true;
-    space_leave (tenant, process);
+    space_orphan (tenant, process);
     /* An execve of another of its threads holds this up. */
     current = wait_begin (tenant, process->pid);
     for (unsigned i = 0; i < TRIES && !space->is_held; i++) {
         /* The first thread has ended, or is about to be another one. */
-        pid_t who = i % 2 == 0 ? process->pid : thread;
+        pid_t target = i % 2 == 0 ? process->pid : thread;
 
-        watch (space, who);
-        snprintf (path, sizeof (path), "/proc/%d/task/%d/mem", (int) process->pid, (int) who);
+        watch (space, target);
+        snprintf (path, sizeof (path), "/proc/%d/task/%d/mem", (int) process->pid, (int) target);
         if (space->page != NULL || !tenant->guard->sees_exec)
             space->is_held = (space->memory = open (path, O_RDONLY | O_CLOEXEC)) >= 0;
         /* Watched before it was opened: what was executed between the two would not be known. */
@@ -183,50 +191,50 @@ void space_seen (struct process *process, uint64_t bytes, uint64_t now)
 /* Whether any process uses it. */
 static bool is_used (struct tenant *tenant, pid_t pid, int memory)
 {
-    /* Whoever asks last takes it down, if its processes ended meanwhile. */
+    /* The last user frees it, and that is this thread if its processes ended meanwhile. */
     struct process *current = wait_begin (tenant, pid);
     char byte;
-    bool used = pread (memory, &byte, sizeof (byte), NOWHERE) != 0; /* EIO: nothing lies there; 0: it is nobody's */
+    bool used = pread (memory, &byte, sizeof (byte), NOWHERE) != 0; /* EIO: nothing lies there; 0: it has no users */
 
     wait_end (tenant, current);
     return used;
 }
 
-void space_leave (struct tenant *tenant, struct process *process)
+void space_orphan (struct tenant *tenant, struct process *process)
 {
     struct space *space = &process->space;
     uint64_t announced = space->announced;
 
     if (space->is_held && process->managed + announced != 0 && is_used (tenant, process->pid, space->memory)) {
-        struct left_space *left = &tenant->left_for_good;
+        struct orphan_space *orphan = &tenant->orphan_overflow;
 
-        if (tenant->left_space_count < TENANT_SPACES) {
-            left = &tenant->left_spaces[tenant->left_space_count++];
-            *left = (struct left_space) { .memory = space->memory, .pid = process->pid };
+        if (tenant->orphan_space_count < TENANT_SPACES) {
+            orphan = &tenant->orphan_spaces[tenant->orphan_space_count++];
+            *orphan = (struct orphan_space) { .memory = space->memory, .pid = process->pid };
             space->is_held = false; /* the file is that one's now */
         }
-        left->bytes += process->managed; /* which is charged */
+        orphan->bytes += process->managed; /* which is charged */
         process->managed = 0;
-        announced += left->bytes;
+        announced += orphan->bytes;
         /* Any number of them can be left for good. */
-        managed_charge (tenant, &left->bytes, announced < SPACE_MOST ? announced : SPACE_MOST, process->pid);
-        managed_look_at_left (tenant);
+        managed_charge (tenant, &orphan->bytes, announced < SPACE_MOST ? announced : SPACE_MOST, process->pid);
+        managed_look_at_orphans (tenant);
     }
     space_close (process);
 }
 
 void space_check (struct tenant *tenant)
 {
-    for (unsigned i = 0; i < tenant->left_space_count;) {
-        struct left_space *left = &tenant->left_spaces[i];
+    for (unsigned i = 0; i < tenant->orphan_space_count;) {
+        struct orphan_space *orphan = &tenant->orphan_spaces[i];
 
-        if (is_used (tenant, left->pid, left->memory)) {
+        if (is_used (tenant, orphan->pid, orphan->memory)) {
             i++;
             continue;
         }
-        managed_charge (tenant, &left->bytes, 0, left->pid);
-        close (left->memory);
-        *left = tenant->left_spaces[--tenant->left_space_count];
+        managed_charge (tenant, &orphan->bytes, 0, orphan->pid);
+        close (orphan->memory);
+        *orphan = tenant->orphan_spaces[--tenant->orphan_space_count];
     }
 }
 
@@ -234,7 +242,7 @@ void space_release (struct tenant *tenant)
 {
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         space_close (&tenant->processes[i]);
-    for (unsigned i = 0; i < tenant->left_space_count; i++)
-        close (tenant->left_spaces[i].memory);
-    tenant->left_space_count = 0;
+    for (unsigned i = 0; i < tenant->orphan_space_count; i++)
+        close (tenant->orphan_spaces[i].memory);
+    tenant->orphan_space_count = 0;
 }

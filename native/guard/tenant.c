@@ -1,4 +1,19 @@
-/* A tenant's thread: answers its listeners, hears of its processes' ends, looks at what can only be seen afterwards. */
+/* A tenant's thread ("nvc-guard"): answers its listeners, is told of its processes' ends, looks at what can only be seen afterwards.
+ * tenant_create, tenant_stop, tenant_destroy and tenant_listen run in the supervisor's main thread. */
+#include "clock.h"
+#include "edges.h"
+#include "fair.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "host.h"
+#include "managed.h"
+#include "notify.h"
+#include "process.h"
+#include "reach.h"
+#include "reconcile.h"
+#include "retained.h"
+#include "schedule.h"
+#include "space.h"
 #include "tenant.h"
 
 #include <errno.h>
@@ -19,7 +34,7 @@
 
 /* Between two looks whether calls about a tenant that was removed are still in progress. */
 #define USERS_NS 1000000
-/* What its lock is waited for by who removes it. */
+/* What its removal waits for its lock. */
 #define REMOVE_LOCK_NS 5000000u
 #define WAKE_TAG ((uint64_t) 1 << 61)
 /* include/uapi/linux/seccomp.h since 6.6; older headers do not have it. */
@@ -28,19 +43,19 @@
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
 #endif
 
-/* The driver takes privilege from whoever makes the call. This thread makes the container's calls, so it keeps only
+/* The driver takes privilege from the calling thread. This thread makes the container's calls, so it has only
  * what it needs to reach the container's memory and descriptors. Capabilities are a thread's own. Two are only permitted,
  * and in force while space.c needs them: one is a privilege to the driver (os_check_access, RS_ACCESS_PERFMON). */
 bool tenant_drop_rights (void)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
     struct __user_cap_data_struct data[2] = { { 0 }, { 0 } };
-    uint32_t kept = 1u << CAP_SYS_PTRACE | 1u << CAP_KILL | 1u << CAP_DAC_READ_SEARCH;
+    uint32_t needed = 1u << CAP_SYS_PTRACE | 1u << CAP_KILL | 1u << CAP_DAC_READ_SEARCH;
 
     if (syscall (SYS_capget, &header, data) != 0)
         return false;
-    data[0].permitted &= kept | tenant_seldom[0];
-    data[0].effective = data[0].permitted & kept;
+    data[0].permitted &= needed | tenant_seldom[0];
+    data[0].effective = data[0].permitted & needed;
     data[1].permitted &= tenant_seldom[1];
     data[0].inheritable = data[1].effective = data[1].inheritable = 0;
     return syscall (SYS_capset, &header, data) == 0;
@@ -69,10 +84,10 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
         process->dead = true;
         tenant->ended_at = guard_now ();
         process->look_at = 0;
-        space_leave (tenant, process);
-        truth_ask_at (tenant, process, guard_now ());
-        keep_ended (tenant, serial);
-        keep_soon (tenant);
+        space_orphan (tenant, process);
+        reconcile_at (tenant, process, guard_now ());
+        held_files_process_ended (tenant, serial);
+        retained_check_soon (tenant);
         if (process->client_count == 0 && process->managed == 0)
             process_forget (tenant, process);
     }
@@ -85,11 +100,11 @@ static int sleep_for (struct tenant *tenant)
 
     pthread_mutex_lock (&tenant->lock);
     managed_refresh (tenant, now);
-    truth_check (tenant, now);
+    reconcile_due (tenant, now);
     again = reach_check (tenant, now);
-    keep_look (tenant, now);
-    if (tenant->keep.look_at != 0 && (again == 0 || tenant->keep.look_at < again))
-        again = tenant->keep.look_at;
+    retained_check (tenant, now);
+    if (tenant->retained.look_at != 0 && (again == 0 || tenant->retained.look_at < again))
+        again = tenant->retained.look_at;
     next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at
                                                                                             : tenant->look_at;
     tenant_unlock (tenant);
@@ -100,7 +115,7 @@ static int sleep_for (struct tenant *tenant)
     return next <= now ? 0 : (int) ((next - now + 999999) / 1000000);
 }
 
-/* What is not a notification: processes that ended, and wishes of other threads. */
+/* What is not a notification: processes that ended, and changes by other threads. */
 static void handle_events (struct tenant *tenant)
 {
     struct epoll_event events[32];
@@ -141,7 +156,7 @@ static void tenant_free (struct tenant *tenant)
         close (tenant->listeners[i]);
     if (tenant->rm != NULL)
         rm_destroy (tenant->rm);
-    keep_release (tenant);
+    retained_release (tenant);
     space_release (tenant);
     edges_end (&tenant->edges);
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
@@ -158,7 +173,7 @@ static void tenant_free (struct tenant *tenant)
     free (tenant);
 }
 
-/* Nobody stops it any more (schedule.c). */
+/* After tenant_stop: no channels are off any more (schedule.c). */
 static void thaw (struct tenant *tenant)
 {
     for (uint32_t gpu = 0; tenant->rm != NULL && gpu < tenant->limits.gpu_count; gpu++)
@@ -255,7 +270,7 @@ void tenant_stop (struct tenant *tenant)
 
     atomic_fetch_add (&tenant->users, 1); /* until tenant_destroy */
     atomic_store (&tenant->stop, true);
-    atomic_store (&tenant->has_wishes, true); /* whoever has its lock starts what is stopped */
+    atomic_store (&tenant->has_changes, true); /* the thread that has its lock thaws what is frozen */
     if (write (tenant->wake, &one, sizeof (one)) < 0)
         return; /* it is awake */
 }
@@ -269,7 +284,7 @@ bool tenant_destroy (struct tenant *tenant, const struct timespec *until)
         continue;
     if (!has_ended && guard_lock (tenant, REMOVE_LOCK_NS)) {
         thaw (tenant);
-        keep_release (tenant);
+        retained_release (tenant);
         tenant_unlock (tenant);
     }
     guard_let_go (tenant);

@@ -1,11 +1,17 @@
 /*
- * Waiting for what a process of the container can make last as long as it likes: its memory can be a file's that does not
- * answer, a fork or an exec of a large one holds its locks for seconds, and the last close of a file of its can linger. The
- * tenant's thread waits without the tenant's lock, so that whoever schedules, or asks what the tenant has, does not wait with
- * it. That nobody looks at the tenant meanwhile shall be no gain: after PATIENCE_NS its channels are off, until its thread
- * goes on.
+ * Waits for what a process of the container can make last as long as it likes: its memory can be a file's that does not answer, a
+ * fork or an exec of a large one holds its locks for seconds, and the last close of a file of its can last. The tenant's thread waits
+ * without the tenant's lock, so that the scheduler and queries of the tenant's status do not wait with it. A tenant must gain nothing
+ * by not being watched meanwhile: after PATIENCE_NS its channels are off, until its thread goes on.
+ *
+ * wait_begin, wait_end and wait_close run in the tenant's thread; wait_check in the supervisor's main thread.
  */
+#include "clock.h"
+#include "guard_private.h"
+#include "process.h"
+#include "schedule.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <time.h>
 #include <unistd.h>
@@ -25,7 +31,7 @@ struct process *wait_begin (struct tenant *tenant, pid_t pid)
 {
     struct process *current = tenant->current;
 
-    /* Whoever has the lock now makes calls of its own, not those of the call in hand. */
+    /* A thread that has the lock meanwhile makes calls of its own, not those of the current notification. */
     tenant->current = NULL;
     tenant->waits_for = pid;
     tenant->waits_since = now_about ();
@@ -44,8 +50,8 @@ void wait_end (struct tenant *tenant, struct process *current)
     pthread_mutex_lock (&tenant->lock);
     tenant->waits_since = 0;
     tenant->current = current;
-    if (tenant->is_stuck) {
-        tenant->is_stuck = false;
+    if (tenant->is_unresponsive) {
+        tenant->is_unresponsive = false;
         apply (tenant);
     }
 }
@@ -60,9 +66,9 @@ void wait_close (struct tenant *tenant, pid_t pid, int file)
 
 void wait_check (struct tenant *tenant, uint64_t now)
 {
-    if (tenant->is_stuck || tenant->waits_since == 0 || now < tenant->waits_since + PATIENCE_NS)
+    if (tenant->is_unresponsive || tenant->waits_since == 0 || now < tenant->waits_since + PATIENCE_NS)
         return;
-    tenant->is_stuck = true;
+    tenant->is_unresponsive = true;
     guard_note (tenant, RM_UNRESPONSIVE, 0, tenant->waits_for);
     apply (tenant);
 }

@@ -3,7 +3,7 @@
  * makes the tenant's driver calls (native/guard), keeps the tenant's on and off phases, and publishes its counters.
  *
  * Threads: main (this file) reads the plan and publishes; "nvc-guard" (tenant.c) answers notifications; "nvc-phases"
- * (phase_keeper.c), one a GPU with a cap; "nvc-guard-close" (keep_files.c) closes files of the driver.
+ * (phase_thread.c), one a GPU with a cap; "nvc-guard-close" (held_files.c) closes files of the driver.
  *
  * usage: nvc-supervisor SOCKET       a descriptor: the other end is the monitor's
  */

@@ -2,19 +2,22 @@
 #ifndef NVC_TEST_BARE_TENANT_H
 #define NVC_TEST_BARE_TENANT_H
 
+#include "guard/edges.h"
+#include "guard/guard_private.h"
+#include "guard/host.h"
 #include "guard/tenant.h"
 
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* tenant, guard: all zero; guard may be NULL. Whoever calls what is about the tenant takes its lock first. */
+/* tenant, guard: all zero; guard may be NULL. The caller of a function about the tenant takes its lock first. */
 static inline void bare_begin (struct tenant *tenant, struct guard *guard)
 {
     if (guard != NULL) {
         pthread_mutex_init (&guard->lock, NULL);
-        pthread_mutex_init (&guard->truth_lock, NULL);
-        pthread_mutex_init (&guard->witness_lock, NULL);
+        pthread_mutex_init (&guard->driver_usage_lock, NULL);
+        pthread_mutex_init (&guard->probe_lock, NULL);
         guard->event_descriptor = -1;
     }
     pthread_mutex_init (&tenant->lock, NULL);

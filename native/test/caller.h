@@ -24,7 +24,7 @@ static inline void *caller_page (void)
     return mmap (NULL, CALLER_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* From now on nobody brings this page of the calling process. false: this kernel lets nobody do so. */
+/* From now on a fault on this page of the calling process is never answered. false: this kernel does not permit that. */
 static inline bool caller_hide (void *page)
 {
     struct uffdio_api api = { .api = UFFD_API };

@@ -1,4 +1,7 @@
 #include "guard_model.h"
+#include "guard/call.h"
+#include "guard/process.h"
+#include "guard/retained.h"
 
 #include "bare_tenant.h"
 #include "rm/abi.h"
@@ -268,7 +271,7 @@ void model_begin (void)
 void model_end (void)
 {
     pthread_mutex_unlock (&model.tenant->lock);
-    keep_release (model.tenant);
+    retained_release (model.tenant);
     process_forget (model.tenant, model.process);
     bare_release (model.tenant);
     model.tenant = NULL;

@@ -8,6 +8,9 @@
 #define NVC_TEST_GUARD_MODEL_H
 
 #include "driver_facts.h"
+#include "guard/call.h"
+#include "guard/guard_private.h"
+#include "guard/process.h"
 #include "guard/tenant.h"
 
 #define MODEL_BRANCH 580u

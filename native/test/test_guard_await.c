@@ -1,6 +1,13 @@
-/* Memory of a process that has just ended is waited for before it is held against another one (guard/verdict.c, host.c), with a
+/* Memory of a process that has just ended is waited for before it is held against another one (guard/reconcile.c, host.c), with a
  * driver of the test's own that lets go when it likes. */
 #include "bare_tenant.h"
+#include "guard/clock.h"
+#include "guard/driver_usage.h"
+#include "guard/guard_private.h"
+#include "guard/host.h"
+#include "guard/process.h"
+#include "guard/reconcile.h"
+#include "guard/retained.h"
 #include "tap.h"
 
 #define MILLISECOND UINT64_C (1000000)
@@ -10,17 +17,17 @@
 /* How often it says that the dead still hold something, and how often it was asked. */
 static unsigned holds, asked;
 
-struct truth *truth_open (const char *device_directory)
+struct driver_usage *driver_usage_open (const char *device_directory)
 {
     (void) device_directory;
     return NULL;
 }
 
-void truth_close (struct truth *truth) { (void) truth; }
+void driver_usage_close (struct driver_usage *usage) { (void) usage; }
 
-long truth_of_process (struct truth *truth, const uint8_t uuid[16], pid_t pid, uint64_t *bytes)
+long driver_usage_of_process (struct driver_usage *usage, const uint8_t uuid[16], pid_t pid, uint64_t *bytes)
 {
-    (void) truth, (void) uuid, (void) pid;
+    (void) usage, (void) uuid, (void) pid;
     asked++;
     *bytes = asked <= holds ? MIB : 0;
     return 0;
@@ -59,8 +66,8 @@ int main (void)
     uint64_t begun;
 
     tenant = bare_tenant (&guard);
-    guard.truth = (struct truth *) &guard;
-    guard.has_truth = true;
+    guard.driver_usage = (struct driver_usage *) &guard;
+    guard.has_driver_usage = true;
     pthread_mutex_lock (&tenant->lock);
     tenant->limits.gpu_count = 1;
     tenant->limits.gpus[0].memory = 10 * MIB;
@@ -70,48 +77,48 @@ int main (void)
     tenant->current = caller;
     tenant->status.notifications = 1;
 
-    tap_ok (!truth_awaits_end (tenant) && !host_may_look (tenant), "nobody has ended: nothing is waited for");
-    tap_ok (!guard_host.reserve (tenant, 0, MIB) && !tenant->wants_look, "and what is too much is refused at once");
+    tap_ok (!reconcile_expects_refund (tenant) && !host_can_refresh (tenant), "no process has ended: nothing is waited for");
+    tap_ok (!guard_host.reserve (tenant, 0, MIB) && !tenant->wants_refresh, "and what is too much is refused at once");
 
     process = dead_process ();
     holds = 3;
-    tap_ok (!guard_host.reserve (tenant, 0, MIB) && tenant->wants_look, "one has: what is too much may not be, a moment later");
+    tap_ok (!guard_host.reserve (tenant, 0, MIB) && tenant->wants_refresh, "one has: what is too much may not be, a moment later");
     begun = guard_now ();
-    host_look (tenant);
+    host_refresh (tenant);
     tap_ok (process->serial == 0 && asked > 3 && guard_now () - begun < 400 * MILLISECOND, "what it had is asked for until it is back");
-    tap_ok (tenant->ended_at == 0 && !truth_awaits_end (tenant), "and then nothing is waited for any more");
-    tap_ok (tenant->current == caller, "the call in hand is its caller's, as before");
+    tap_ok (tenant->ended_at == 0 && !reconcile_expects_refund (tenant), "and then nothing is waited for any more");
+    tap_ok (tenant->current == caller, "the current call is its caller's, as before");
 
     process = dead_process ();
     holds = ~0u;
     tenant->status.notifications = 2;
-    tap_ok (host_may_look (tenant), "another one has ended");
+    tap_ok (host_can_refresh (tenant), "another one has ended");
     pthread_create (&other, NULL, want_lock, NULL);
     begun = guard_now ();
-    host_look (tenant);
+    host_refresh (tenant);
     begun = guard_now () - begun;
     tap_ok (process->serial != 0 && begun >= 500 * MILLISECOND && begun < 10 * SECOND, "what does not come back is waited for half a second");
     pthread_mutex_unlock (&tenant->lock);
     pthread_join (other, NULL);
     pthread_mutex_lock (&tenant->lock);
     tap_ok (got_lock_after < begun - 100 * MILLISECOND, "in which others can have the tenant");
-    tap_ok (!host_may_look (tenant), "once a call");
-    tap_ok (!tenant->is_stuck && tenant->waits_since == 0, "and for nothing that looks like hiding");
+    tap_ok (!host_can_refresh (tenant), "once a call");
+    tap_ok (!tenant->is_unresponsive && tenant->waits_since == 0, "and for nothing that looks like hiding");
     tenant->status.notifications = 3;
     tenant->ended_at = guard_now () - 2 * SECOND;
-    tap_ok (!truth_awaits_end (tenant), "nor is it waited for what somebody else may hold for ever");
+    tap_ok (!reconcile_expects_refund (tenant), "nor is it waited for what another process may hold for ever");
 
     holds = 0;
     tenant->ended_at = guard_now ();
-    host_look (tenant);
+    host_refresh (tenant);
     tap_ok (process->serial == 0, "what is back is refunded");
 
-    struct kept own = { .serial = 0 }, left = { .next = &own, .serial = TENANT_PROCESSES };
-    struct keep keep = { .pieces = &own };
+    struct retained_piece own = { .serial = 0 }, left = { .next = &own, .serial = TENANT_PROCESSES };
+    struct retained retained = { .pieces = &own };
 
-    tap_ok (!keep_is_inherited (&keep), "what UVM has of a living process is not waited for");
-    keep.pieces = &left;
-    tap_ok (keep_is_inherited (&keep), "what it has of one that ended is");
+    tap_ok (!retained_is_inherited (&retained), "what UVM has of a living process is not waited for");
+    retained.pieces = &left;
+    tap_ok (retained_is_inherited (&retained), "what it has of one that ended is");
     close (caller->pidfd);
     *caller = (struct process) { 0 };
     bare_end (tenant);

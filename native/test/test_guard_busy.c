@@ -1,4 +1,8 @@
-/* A tenant whose thread is in a call of the driver that does not come back: nobody else waits (guard/schedule.c, guard/guard.c). */
+/* A tenant whose thread is in a call of the driver that does not come back: no other thread waits (guard/schedule.c, guard/guard.c). */
+#include "guard/clock.h"
+#include "guard/guard.h"
+#include "guard/guard_private.h"
+#include "guard/schedule.h"
 #include "guard/tenant.h"
 #include "tap.h"
 
@@ -8,14 +12,14 @@
 
 #define MILLISECOND UINT64_C (1000000)
 #define SECOND (1000 * MILLISECOND)
-/* Far more than anybody waits for, and far less than the call takes. */
+/* Far more than any caller waits, and far less than the call takes. */
 #define SOON (200 * MILLISECOND)
 #define PERIOD 20000u
 
 static const uint8_t uuid[16] = { 7 };
 static struct guard *guard;
 
-static struct limits wish (void)
+static struct limits limits_of_test (void)
 {
     struct limits limits = { .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .driver = "580.159.04", .gpu_count = 1 };
 
@@ -42,7 +46,7 @@ static bool is_frozen (uint32_t id)
 int main (void)
 {
     struct guard_phase two[] = { { .tenant = 1, .until = PERIOD / 2 }, { .tenant = 2, .since = PERIOD / 2, .until = PERIOD } };
-    struct limits limits = wish ();
+    struct limits limits = limits_of_test ();
     struct guard_status status;
     struct guard_phases *phases;
     struct tenant *busy;
@@ -60,11 +64,11 @@ int main (void)
     alarm (60);
     begun = guard_now ();
     result = guard_tenant_status (guard, 1, &status);
-    tap_ok (result == -EBUSY && guard_now () - begun < SOON, "who asks about one that is busy is told so");
+    tap_ok (result == -EBUSY && guard_now () - begun < SOON, "a query of a busy tenant answers -EBUSY");
     begun = guard_now ();
     tap_ok (guard_tenant_gone (guard, 1) == -EBUSY && guard_tenant_update (guard, 1, &limits) == -EBUSY &&
                 guard_now () - begun < SOON,
-            "whatever he asks");
+            "whatever the query is");
     begun = guard_now ();
     tap_ok (guard_tenant_slice (guard, 1, 0, 3000) == 0 && guard_now () - begun < SOON, "a slice is written down");
     before = frozen_ns (2);

@@ -1,5 +1,7 @@
-/* A guard that ends while files of ended processes wait to be closed, and a tenant that does not begin (guard/guard.c, keep.c,
- * keep_files.c). */
+/* A guard that ends while files of ended processes wait to be closed, and a tenant that does not begin (guard/guard.c, retained.c,
+ * held_files.c). */
+#include "guard/guard.h"
+#include "guard/guard_private.h"
 #include "guard/tenant.h"
 #include "tap.h"
 
@@ -12,7 +14,7 @@
 #define FILES 200
 #define SIZE ((size_t) 4 << 20)
 
-/* What keep_files.c writes into guard->closing. */
+/* What held_files.c writes into guard->closing. */
 struct closing {
     int file;
     uint32_t tenant, client;
@@ -39,13 +41,13 @@ int main (void)
     bool is_written = true;
 
     tap_ok (guard != NULL && guard_tenant_add (guard, 1, &limits) == 0, "a guard with a tenant");
-    /* Whoever has it may wait for guard->lock, to tell something. */
-    pthread_mutex_lock (&guard->witness_lock);
+    /* A thread that has it may wait for guard->lock, to note an event. */
+    pthread_mutex_lock (&guard->probe_lock);
     memcpy (limits.driver, "1.2", 4);
     alarm (60);
     tap_ok (guard_tenant_add (guard, 2, &limits) == -EOPNOTSUPP, "a tenant that cannot be waits for no other one");
     alarm (0);
-    pthread_mutex_unlock (&guard->witness_lock);
+    pthread_mutex_unlock (&guard->probe_lock);
     for (unsigned i = 0; i < FILES; i++) {
         closing[i] = (struct closing) { large_file (), 1, 0 };
         is_written &= closing[i].file >= 0;
@@ -53,6 +55,6 @@ int main (void)
     is_written &= write (guard->closing[1], closing, sizeof (closing)) == sizeof (closing);
     tap_ok (is_written, "files that wait to be closed");
     guard_destroy (guard);
-    tap_ok (fcntl (3, F_GETFD) < 0, "all are closed, and nobody looks for a tenant that is gone");
+    tap_ok (fcntl (3, F_GETFD) < 0, "all are closed, and a tenant that is gone is not looked for");
     return tap_done ();
 }

@@ -1,4 +1,6 @@
 /* What a guard tells of its tenants (guard/guard.c). */
+#include "guard/guard.h"
+#include "guard/guard_private.h"
 #include "guard/tenant.h"
 #include "tap.h"
 

@@ -1,4 +1,8 @@
 /* A tenant's allowance of the driver's time (guard/fair.c), with a clock of the test's own. */
+#include "guard/clock.h"
+#include "guard/fair.h"
+#include "guard/guard.h"
+#include "guard/guard_private.h"
 #include "guard/tenant.h"
 #include "tap.h"
 
@@ -80,7 +84,7 @@ int main (void)
     told (clock_now);
     fair_closed (&guard, 8, 160 * MILLISECOND);
     tap_ok (fair_wait (&storm, clock_now) == 0 && fair_wait (&neighbour, clock_now) == 0,
-            "and at nobody's if the tenant is gone");
+            "and counted for none if the tenant is gone");
 
     again ();
     for (uint64_t end = clock_now + UINT64_C (10000) * MILLISECOND; clock_now < end; clock_now += 1 * MILLISECOND) {

@@ -1,4 +1,5 @@
 /* The struct of a call and what it points at, read in one system call where that was foreseen (guard/memory.c). */
+#include "guard/memory.h"
 #include "guard/tenant.h"
 #include "tap.h"
 
@@ -75,7 +76,7 @@ int main (void)
     tap_ok (is_right (REQUEST, other - 8, PARAMS), "params across the end of a page");
     mprotect (other, PAGE, PROT_NONE);
     tap_ok (!read_call (REQUEST, other - 8, PARAMS), "half of them is gone: that is not the whole");
-    tap_ok (is_right (REQUEST, other - 8, 8), "the half that is there is enough for who says so");
+    tap_ok (is_right (REQUEST, other - 8, 8), "the half that is there is enough where the call says so");
     mprotect (other, PAGE, PROT_READ | PROT_WRITE);
     tap_ok (!memory_read_head (tenant, getpid (), 8, REQUEST, HEAD), "a struct that is not readable");
     tap_ok (is_right (REQUEST, one, PARAMS), "does no harm to the next call");

@@ -11,7 +11,7 @@
 static uint64_t state = 88172645463325252u;
 static struct phase_plan plan;
 static uint64_t now, on_ns[TENANTS], on_since[TENANTS], off_since[TENANTS], longest_off[TENANTS];
-static uint64_t nobody_ns, together_ns, nobody_since, together_since, late;
+static uint64_t idle_ns, together_ns, nobody_since, together_since, late;
 static bool off[TENANTS];
 static unsigned running, present, calls = 1;
 
@@ -33,14 +33,14 @@ static void begin (unsigned tenants)
         on_since[i] = off_since[i] = now;
         off[i] = false;
     }
-    nobody_ns = together_ns = 0;
+    idle_ns = together_ns = 0;
     nobody_since = together_since = now;
 }
 
 static void count_time (uint64_t at)
 {
     if (running == 0)
-        nobody_ns += at - nobody_since;
+        idle_ns += at - nobody_since;
     if (running > 1)
         together_ns += at - together_since;
     nobody_since = together_since = at;
@@ -160,13 +160,13 @@ static void handing_over (void)
     run_until (now + 200 * MILLISECOND);
     for (unsigned i = 0; i < 3; i++)
         on_ns[i] = 0;
-    nobody_ns = together_ns = 0;
+    idle_ns = together_ns = 0;
     run_until (now + 10000 * MILLISECOND);
     tap_ok (near (part_of (0, 10000 * MILLISECOND), 0.5, 0.01) && near (part_of (1, 10000 * MILLISECOND), 0.3, 0.01) &&
                 near (part_of (2, 10000 * MILLISECOND), 0.2, 0.01),
             "three tenants one after the other have their parts");
-    tap_ok (nobody_ns < 10 * MILLISECOND, "and the GPU is hardly ever left to nobody");
-    printf ("# to nobody: %.3f ms of 10 s\n", (double) nobody_ns / 1e6);
+    tap_ok (idle_ns < 10 * MILLISECOND, "and the GPU is hardly ever idle");
+    printf ("# idle: %.3f ms of 10 s\n", (double) idle_ns / 1e6);
     tap_ok (together_ns / 600 < 650000, "nor to two for longer than a call, where one part ends and the next begins");
 }
 
@@ -190,8 +190,8 @@ static void moving (void)
         bounded &= longest_off[i] < (PERIOD + 3000) * UINT64_C (1000);
         exact &= near (part_of (i, now - 12345678901u), 0.2, 0.01);
     }
-    tap_ok (bounded, "nobody is off for longer than a period while plans change");
-    tap_ok (exact, "and everybody keeps the part that it has in all of them");
+    tap_ok (bounded, "no tenant is off for longer than a period while plans change");
+    tap_ok (exact, "and each keeps the part that it has in all of them");
 }
 
 static void ending (void)
@@ -207,11 +207,11 @@ static void ending (void)
     phase_set (&plan, PERIOD, two, 1, now);
     step = phase_next (&plan);
     tap_ok (step.at == 0 && !step.freeze && plan.entries[step.entry].tenant == 1,
-            "who leaves the plan while it is off is thawed first");
+            "a tenant that leaves the plan while it is off is thawed first");
     phase_set (&plan, 0, NULL, 0, now);
     run_until (now + MILLISECOND);
     tap_ok (!off[0] && !off[1] && plan.count == 0 && phase_next (&plan).entry == PHASE_NONE,
-            "without a plan everybody is thawed, and nothing is left to do");
+            "without a plan all are thawed, and nothing is left to do");
     phase_set (&plan, PERIOD, two, 2, now);
     run_until (now + 100 * MILLISECOND);
     while (plan.count > 0) {
@@ -221,7 +221,7 @@ static void ending (void)
     tap_ok (phase_next (&plan).entry == PHASE_NONE, "tenants that are not there any more are forgotten");
 }
 
-/* As many tenants as nobody counted on, in periods as nvc/guard/scheduling.py makes them: none of them loses its cap. */
+/* More tenants than any node has, in periods as nvc/guard/scheduling.py makes them: none of them loses its cap. */
 static void many (void)
 {
     static const struct {
@@ -257,7 +257,7 @@ static void many (void)
     phase_free (&plan);
 }
 
-/* The driver makes a call for a tenant when its time comes: that is waited for by nobody else. */
+/* The driver makes a call for a tenant when its time comes: the others do not wait for that. */
 static void busy (void)
 {
     struct guard_phase two[] = { { .tenant = 0, .until = 25000 }, { .tenant = 1, .since = 25000, .until = 50000 } };

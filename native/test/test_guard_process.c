@@ -1,5 +1,9 @@
-/* Whom a guard forgets when its table of processes is full, and a process whose first thread has ended (guard/process.c). */
+/* Which process the guard forgets when its table of processes is full, and a process whose first thread has ended (guard/process.c). */
 #include "bare_tenant.h"
+#include "guard/descriptors.h"
+#include "guard/guard_private.h"
+#include "guard/managed.h"
+#include "guard/process.h"
 #include "rm/state.h"
 #include "tap.h"
 
@@ -79,7 +83,7 @@ static void without_first_thread (void)
         close (process->pidfd);
 }
 
-/* Whoever could make the guard forget a client by having others, or naming them, would have to be looked for at every stop. */
+/* A process that could make the guard forget a client by having others, or naming them, would have to be searched at every stop. */
 static void clients (void)
 {
     struct process *process = &tenant->processes[0];
@@ -161,7 +165,7 @@ int main (void)
 
     free_one = fill ();
     free_one->is_suspect = true;
-    tap_ok (process_of_thread (tenant, child) == NULL, "nor one whose calls were left to it");
+    tap_ok (process_of_thread (tenant, child) == NULL, "nor one with continued calls");
 
     kill (child, SIGKILL);
     waitpid (child, NULL, 0);

@@ -1,4 +1,8 @@
-/* Address spaces that are left by those who mapped managed memory there (guard/space.c). */
+/* Address spaces that the process which mapped managed memory there has left (guard/space.c). */
+#include "guard/guard_private.h"
+#include "guard/managed.h"
+#include "guard/process.h"
+#include "guard/space.h"
 #include "guard/tenant.h"
 #include "tap.h"
 
@@ -99,7 +103,7 @@ static bool is_over (const struct process *process)
 {
     (void) process;
     space_check (tenant);
-    return tenant->left_space_count == 0;
+    return tenant->orphan_space_count == 0;
 }
 
 static void end (struct process *process)
@@ -133,14 +137,14 @@ static void left (enum deed deed, bool is_shared, const char *how)
         return;
     }
     is_left = is_true (deed == ENDS ? has_ended : has_left, process);
-    space_leave (tenant, process);
+    space_orphan (tenant, process);
     if (is_shared)
-        claim (is_left && tenant->left_space_count == 1 && process->managed == 0, how, "left to another one");
+        claim (is_left && tenant->orphan_space_count == 1 && process->managed == 0, how, "left to another one");
     else /* the threads of a process that executes something end before it has another address space */
-        claim (is_left && is_true (is_over, process), how, "left to nobody");
+        claim (is_left && is_true (is_over, process), how, "left without users");
     claim (tenant->managed[0] == (is_shared ? SEEN + ANNOUNCED : process->managed), how, "charged once");
     end (process);
-    claim (is_true (is_over, process) && tenant->managed[0] == 0, how, "until nobody uses it");
+    claim (is_true (is_over, process) && tenant->managed[0] == 0, how, "until no process uses it");
 }
 
 static void failed (void)
@@ -151,7 +155,7 @@ static void failed (void)
     tap_ok (process != NULL && read (back[0], &byte, 1) == 1, "held");
     if (process == NULL)
         return;
-    tap_ok (space_is_current (process) && space_hold (tenant, process, process->pid) && tenant->left_space_count == 0,
+    tap_ok (space_is_current (process) && space_hold (tenant, process, process->pid) && tenant->orphan_space_count == 0,
             "an execve that fails leaves nothing");
     end (process);
     tap_ok (tenant->managed[0] == 0, "and is charged nothing more");
@@ -185,19 +189,19 @@ static unsigned descriptors (void)
 static void many (void)
 {
     struct process *process = begin (EXECUTES, true);
-    struct left_space kept[TENANT_SPACES];
+    struct orphan_space kept[TENANT_SPACES];
 
     tap_ok (process != NULL && is_true (has_left, process), "left");
     if (process == NULL)
         return;
-    memcpy (kept, tenant->left_spaces, sizeof (kept));
-    tenant->left_space_count = TENANT_SPACES;
-    space_leave (tenant, process);
-    tap_ok (tenant->left_for_good.bytes == SEEN + ANNOUNCED && tenant->managed[0] == SEEN + ANNOUNCED,
+    memcpy (kept, tenant->orphan_spaces, sizeof (kept));
+    tenant->orphan_space_count = TENANT_SPACES;
+    space_orphan (tenant, process);
+    tap_ok (tenant->orphan_overflow.bytes == SEEN + ANNOUNCED && tenant->managed[0] == SEEN + ANNOUNCED,
             "what there is no room for is charged for good");
-    memcpy (tenant->left_spaces, kept, sizeof (kept));
-    tenant->left_space_count = 0;
-    managed_charge (tenant, &tenant->left_for_good.bytes, 0, 0);
+    memcpy (tenant->orphan_spaces, kept, sizeof (kept));
+    tenant->orphan_space_count = 0;
+    managed_charge (tenant, &tenant->orphan_overflow.bytes, 0, 0);
     end (process);
 }
 
@@ -218,7 +222,7 @@ static void announced (void)
     tap_ok (process.space.announced == 0, "but not a second");
 }
 
-/* The driver gives more to who has this right (os_check_access). */
+/* The driver gives more to a caller with this right (os_check_access). */
 static void rights (void)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
@@ -243,7 +247,7 @@ int main (int argc, char **argv)
         stay (NULL);
     space_begin (&guard);
     if (!guard.sees_exec || geteuid () != 0) {
-        puts ("1..0 # SKIP the kernel lets nobody watch for an execve, or this is not root");
+        puts ("1..0 # SKIP the kernel does not tell of an execve, or this is not root");
         return 0;
     }
     guard.event_descriptor = -1;

@@ -1,5 +1,12 @@
-/* A tenant's thread that waits for a process's memory keeps nobody else waiting, and gains its tenant nothing (guard/wait.c). */
+/* A tenant's thread that waits for a process's memory keeps no other thread waiting, and gains its tenant nothing (guard/wait.c). */
 #include "bare_tenant.h"
+#include "guard/clock.h"
+#include "guard/guard.h"
+#include "guard/guard_private.h"
+#include "guard/memory.h"
+#include "guard/process.h"
+#include "guard/schedule.h"
+#include "guard/wait.h"
 #include "caller.h"
 #include "tap.h"
 
@@ -12,7 +19,7 @@ static pid_t child;
 static uintptr_t address;
 static bool was_read;
 
-/* A process with a page that nobody brings. false: this kernel lets nobody make one. */
+/* A process with a page whose fault is never answered. false: this kernel does not permit one. */
 static bool begin (void)
 {
     int pipes[2];
@@ -87,16 +94,16 @@ int main (void)
     tenant->limits.gpu_count = 1;
     tenant->processes[0] = (struct process) { .pid = child, .pidfd = (int) syscall (SYS_pidfd_open, child, 0) };
     pthread_create (&reader, NULL, read_it, NULL);
-    tap_ok (is_waiting (), "who asks about the tenant does not wait with its thread, and sees no call in hand");
+    tap_ok (is_waiting (), "a query of the tenant does not wait with its thread, and sees no current call");
 
     pthread_mutex_lock (&tenant->lock);
     wait_check (tenant, tenant->waits_since + SECOND);
-    tap_ok (!tenant->is_stuck && !tenant->edges.frozen[0], "a second is nothing");
+    tap_ok (!tenant->is_unresponsive && !tenant->edges.frozen[0], "a second is nothing");
     wait_check (tenant, tenant->waits_since + 2 * SECOND);
     wait_check (tenant, tenant->waits_since + 3 * SECOND);
-    tap_ok (tenant->is_stuck && tenant->edges.frozen[0], "after two its channels are off");
+    tap_ok (tenant->is_unresponsive && tenant->edges.frozen[0], "after two its channels are off");
     schedule_apply (tenant, 0);
-    tap_ok (tenant->edges.frozen[0], "whatever the scheduler wishes");
+    tap_ok (tenant->edges.frozen[0], "whatever the scheduler sets");
     pthread_mutex_unlock (&tenant->lock);
     guard_events (&guard, &event, 1);
     tap_ok (event.reason == RM_UNRESPONSIVE && event.pid == (uint32_t) child && event.repeated == 0, "which is told once, with the process");
@@ -104,10 +111,10 @@ int main (void)
     kill (child, SIGKILL);
     pthread_join (reader, NULL);
     tap_ok (was_read, "when the process is gone the thread goes on with its call");
-    tap_ok (!tenant->is_stuck && !tenant->edges.frozen[0] && tenant->waits_since == 0, "and its channels are on");
+    tap_ok (!tenant->is_unresponsive && !tenant->edges.frozen[0] && tenant->waits_since == 0, "and its channels are on");
     pthread_mutex_lock (&tenant->lock);
     wait_check (tenant, guard_now () + 10 * SECOND);
-    tap_ok (!tenant->is_stuck, "who does not wait is never stuck");
+    tap_ok (!tenant->is_unresponsive, "a thread that does not wait is never unresponsive");
     pthread_mutex_unlock (&tenant->lock);
 
     waitpid (child, NULL, 0);

@@ -1,6 +1,6 @@
 """The schedule of every GPU: from tenants' limits and groups to timeslices and phases, in the tenants' plans.
 
-``nvc.guard.scheduling`` decides, supervisors write slices and keep phases (native/guard/phase_keeper.c); here is what
+``nvc.guard.scheduling`` decides, supervisors write slices and keep phases (native/guard/phase_thread.c); here is what
 is between them: what was decided last, what has to be written, and when to look again. A plan stays in force without
 the agent.
 """

@@ -1,4 +1,7 @@
-/* A tenant's thread that a container's memory keeps waiting (guard/tenant.c, guard/guard.c): nobody else waits for it. */
+/* A tenant's thread that a container's memory keeps waiting (guard/tenant.c, guard/guard.c): no other thread waits for it. */
+#include "guard/clock.h"
+#include "guard/guard.h"
+#include "guard/guard_private.h"
 #include "guard/tenant.h"
 #include "caller.h"
 #include "tap.h"

@@ -1,5 +1,9 @@
-/* Keeps the time of phase plans: one thread a GPU. See guard.h, and phase.h for what it does when. */
+/* Carries phase plans out: one thread a GPU ("nvc-phases"), which makes the call at each edge. See guard.h for the plans, and phase.h
+ * for what is done when. Other functions run in the thread of their caller. */
 #include "attached.h"
+#include "clock.h"
+#include "guard.h"
+#include "guard_private.h"
 #include "phase.h"
 #include "tenant.h"
 
@@ -19,7 +23,7 @@
 /* A tenant for which the driver makes a call is stopped, or started, when that is over: it is looked again so soon. */
 #define AGAIN_NS 500000u
 
-struct keeper {
+struct phase_thread {
     struct guard *guard;
     struct attached_list *attached;
     uint8_t uuid[16];
@@ -34,30 +38,31 @@ struct keeper {
 struct guard_phases {
     struct guard *guard;
     struct attached_list *attached;
-    pthread_mutex_t lock; /* keepers[] */
-    struct keeper *keepers[SHARE_MAX_GPUS];
+    pthread_mutex_t lock; /* threads[] */
+    struct phase_thread *threads[SHARE_MAX_GPUS];
     unsigned count;
 };
 
-static void make (struct keeper *keeper, const struct phase_step *step)
+static void make (struct phase_thread *thread, const struct phase_step *step)
 {
-    const struct phase_entry *entry = &keeper->plan.entries[step->entry];
+    const struct phase_entry *entry = &thread->plan.entries[step->entry];
     uint64_t began = guard_now ();
     int result = (entry->tenant & GUARD_ATTACHED) != 0
-                     ? attached_freeze (keeper->attached, entry->tenant, step->freeze)
-                     : guard_tenant_freeze (keeper->guard, entry->tenant, entry->gpu, step->freeze);
+                     ? attached_freeze (thread->attached, entry->tenant, step->freeze)
+                     : guard_tenant_freeze (thread->guard, entry->tenant, entry->gpu, step->freeze);
 
-    if (result == -EBUSY && !keeper->stop) {
-        phase_busy (&keeper->plan, step, guard_now () + AGAIN_NS);
+    if (result == -EBUSY && !thread->stop) {
+        phase_busy (&thread->plan, step, guard_now () + AGAIN_NS);
         return;
     }
-    /* One that has no channels at the moment took no call, and exists. At the end nobody waits for one that is busy. */
-    phase_done (&keeper->plan, step, began, guard_now (), result == -ENOENT || result == -EBUSY ? 0 : result > 0 ? (unsigned) result : 1);
+    /* One that has no channels at the moment took no call, and exists. At the end a busy one is not waited for. */
+    phase_done (&thread->plan, step, began, guard_now (),
+                result == -ENOENT || result == -EBUSY ? 0 : result > 0 ? (unsigned) result : 1);
 }
 
 static void *run (void *argument)
 {
-    struct keeper *keeper = argument;
+    struct phase_thread *thread = argument;
 
     prctl (PR_SET_NAME, "nvc-phases");
     /* Edges are kept to some microseconds also where many processes want the processor; not being allowed to is no
@@ -66,70 +71,70 @@ static void *run (void *argument)
     setpriority (PRIO_PROCESS, (id_t) syscall (SYS_gettid), NICE);
     /* As the tenants' threads: calls are made in a container's place. */
     if (!tenant_drop_rights ())
-        return NULL; /* the plan is never begun: nobody is frozen */
-    pthread_mutex_lock (&keeper->lock);
-    while (!keeper->stop || keeper->plan.count > 0) {
+        return NULL; /* the plan is never begun: nothing is frozen */
+    pthread_mutex_lock (&thread->lock);
+    while (!thread->stop || thread->plan.count > 0) {
         uint64_t now = guard_now (), at;
         struct phase_step step;
 
-        if (keeper->plan.period != 0 && (keeper->stop || now >= keeper->ends)) {
-            keeper->stale = !keeper->stop;
-            (void) phase_set (&keeper->plan, 0, NULL, 0, now); /* which needs no room */
+        if (thread->plan.period != 0 && (thread->stop || now >= thread->ends)) {
+            thread->stale = !thread->stop;
+            (void) phase_set (&thread->plan, 0, NULL, 0, now); /* which needs no room */
         }
-        step = phase_next (&keeper->plan);
+        step = phase_next (&thread->plan);
         if (step.entry != PHASE_NONE && step.at <= now) {
-            make (keeper, &step);
+            make (thread, &step);
             continue;
         }
-        if (step.entry == PHASE_NONE && keeper->stop)
+        if (step.entry == PHASE_NONE && thread->stop)
             break;
-        at = keeper->plan.period != 0 && keeper->ends < step.at ? keeper->ends : step.at;
+        at = thread->plan.period != 0 && thread->ends < step.at ? thread->ends : step.at;
         if (at == UINT64_MAX) {
-            pthread_cond_wait (&keeper->changed, &keeper->lock);
+            pthread_cond_wait (&thread->changed, &thread->lock);
         } else {
             struct timespec until = { .tv_sec = (time_t) (at / SECOND), .tv_nsec = (long) (at % SECOND) };
 
-            pthread_cond_timedwait (&keeper->changed, &keeper->lock, &until);
+            pthread_cond_timedwait (&thread->changed, &thread->lock, &until);
         }
     }
-    pthread_mutex_unlock (&keeper->lock);
+    pthread_mutex_unlock (&thread->lock);
     return NULL;
 }
 
-static struct keeper *keeper_create (struct guard_phases *phases, const uint8_t uuid[16])
+static struct phase_thread *phase_thread_create (struct guard_phases *phases, const uint8_t uuid[16])
 {
-    struct keeper *keeper = calloc (1, sizeof (*keeper));
+    struct phase_thread *thread = calloc (1, sizeof (*thread));
     pthread_condattr_t attributes;
 
-    if (keeper == NULL)
+    if (thread == NULL)
         return NULL;
-    keeper->guard = phases->guard;
-    keeper->attached = phases->attached;
-    memcpy (keeper->uuid, uuid, sizeof (keeper->uuid));
-    pthread_mutex_init (&keeper->lock, NULL);
+    thread->guard = phases->guard;
+    thread->attached = phases->attached;
+    memcpy (thread->uuid, uuid, sizeof (thread->uuid));
+    pthread_mutex_init (&thread->lock, NULL);
     pthread_condattr_init (&attributes);
     pthread_condattr_setclock (&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init (&keeper->changed, &attributes);
+    pthread_cond_init (&thread->changed, &attributes);
     pthread_condattr_destroy (&attributes);
-    if (pthread_create (&keeper->runner, NULL, run, keeper) == 0)
-        return keeper;
-    pthread_cond_destroy (&keeper->changed);
-    pthread_mutex_destroy (&keeper->lock);
-    free (keeper);
+    if (pthread_create (&thread->runner, NULL, run, thread) == 0)
+        return thread;
+    pthread_cond_destroy (&thread->changed);
+    pthread_mutex_destroy (&thread->lock);
+    free (thread);
     return NULL;
 }
 
-static void keeper_destroy (struct keeper *keeper)
+static void phase_thread_destroy (struct phase_thread *thread)
 {
-    pthread_mutex_lock (&keeper->lock);
-    keeper->stop = true;
-    pthread_cond_signal (&keeper->changed);
-    pthread_mutex_unlock (&keeper->lock);
-    pthread_join (keeper->runner, NULL);
-    phase_free (&keeper->plan);
-    pthread_cond_destroy (&keeper->changed);
-    pthread_mutex_destroy (&keeper->lock);
-    free (keeper);
+    pthread_mutex_lock (&thread->lock);
+    thread->stop = true;
+    pthread_cond_signal (&thread->changed);
+    pthread_mutex_unlock (&thread->lock);
+    pthread_join (thread->runner, NULL);
+    phase_free (&thread->plan);
+    pthread_cond_destroy (&thread->changed);
+    pthread_mutex_destroy (&thread->lock);
+    free (thread);
 }
 
 struct guard_phases *guard_phases_create (struct guard *guard)
@@ -151,17 +156,17 @@ struct guard_phases *guard_phases_create (struct guard *guard)
 void guard_phases_destroy (struct guard_phases *phases)
 {
     for (unsigned i = 0; i < phases->count; i++)
-        keeper_destroy (phases->keepers[i]);
+        phase_thread_destroy (phases->threads[i]);
     attached_destroy (phases->attached);
     pthread_mutex_destroy (&phases->lock);
     free (phases);
 }
 
-static struct keeper *find (struct guard_phases *phases, const uint8_t uuid[16])
+static struct phase_thread *find (struct guard_phases *phases, const uint8_t uuid[16])
 {
     for (unsigned i = 0; i < phases->count; i++)
-        if (memcmp (phases->keepers[i]->uuid, uuid, 16) == 0)
-            return phases->keepers[i];
+        if (memcmp (phases->threads[i]->uuid, uuid, 16) == 0)
+            return phases->threads[i];
     return NULL;
 }
 
@@ -169,29 +174,29 @@ int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint3
                       uint32_t count, uint32_t valid)
 {
     int result = phase_check (period, plan, count);
-    struct keeper *keeper;
+    struct phase_thread *thread;
 
     if (result != 0)
         return result;
     pthread_mutex_lock (&phases->lock);
-    keeper = find (phases, uuid);
-    if (keeper == NULL && count > 0) {
+    thread = find (phases, uuid);
+    if (thread == NULL && count > 0) {
         if (phases->count == SHARE_MAX_GPUS)
             result = -ENOSPC;
-        else if ((keeper = keeper_create (phases, uuid)) == NULL)
+        else if ((thread = phase_thread_create (phases, uuid)) == NULL)
             result = -EAGAIN;
         else
-            phases->keepers[phases->count++] = keeper;
+            phases->threads[phases->count++] = thread;
     }
-    if (keeper != NULL) {
-        pthread_mutex_lock (&keeper->lock);
-        result = phase_set (&keeper->plan, period, plan, count, guard_now ());
+    if (thread != NULL) {
+        pthread_mutex_lock (&thread->lock);
+        result = phase_set (&thread->plan, period, plan, count, guard_now ());
         if (result == 0) {
-            keeper->ends = guard_now () + (uint64_t) valid * MILLISECOND;
-            keeper->stale = false;
+            thread->ends = guard_now () + (uint64_t) valid * MILLISECOND;
+            thread->stale = false;
         }
-        pthread_cond_signal (&keeper->changed);
-        pthread_mutex_unlock (&keeper->lock);
+        pthread_cond_signal (&thread->changed);
+        pthread_mutex_unlock (&thread->lock);
     }
     pthread_mutex_unlock (&phases->lock);
     return result;
@@ -203,13 +208,13 @@ int guard_phases_renew (struct guard_phases *phases, uint32_t valid)
 
     pthread_mutex_lock (&phases->lock);
     for (unsigned i = 0; i < phases->count; i++) {
-        struct keeper *keeper = phases->keepers[i];
+        struct phase_thread *thread = phases->threads[i];
 
-        pthread_mutex_lock (&keeper->lock);
-        if (keeper->stale)
+        pthread_mutex_lock (&thread->lock);
+        if (thread->stale)
             result = -ESTALE;
-        keeper->ends = guard_now () + (uint64_t) valid * MILLISECOND;
-        pthread_mutex_unlock (&keeper->lock);
+        thread->ends = guard_now () + (uint64_t) valid * MILLISECOND;
+        pthread_mutex_unlock (&thread->lock);
     }
     pthread_mutex_unlock (&phases->lock);
     return result;

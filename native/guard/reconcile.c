@@ -1,12 +1,25 @@
 /*
- * What the driver says that processes hold (truth.c), beside what the books say: what is held beyond the books is
- * charged, dead processes are refunded when the driver has let go of them, and whoever won a race is ended.
+ * Reconciles the ledger with driver-reported usage (driver_usage.c): memory beyond the ledger is charged, dead processes are refunded
+ * when the driver has released what they had, and a process that won a race against the check of a continued call is ended.
  *
- * The driver counts memory to the process that made its client, also when another one made the call: a child on a
- * descriptor that it has from its parent. So when calls that were left to anybody may have become others, it is asked
- * about all.
+ * The driver counts memory for the process that made its client, also when another one made the call: a child on a descriptor that
+ * it has from its parent. So while continued calls of any process may have become others, all processes are queried.
+ *
+ * Runs in the tenant's thread, under the tenant's lock.
  */
+#include "clock.h"
+#include "driver_usage.h"
+#include "fair.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "inflight.h"
+#include "managed.h"
+#include "process.h"
+#include "reconcile.h"
+#include "retained.h"
+#include "schedule.h"
 #include "tenant.h"
+#include "wait.h"
 
 #include <string.h>
 #include <time.h>
@@ -20,24 +33,24 @@
 #define RECENT_NS 100000000u
 /* No more than this part of the time (1 / PART) goes into asking. */
 #define PART 8u
-/* What a process had is mostly back some milliseconds after its end. Who asks for memory, or how much there is, within
+/* What a process had is mostly back some milliseconds after its end. A call that needs memory, or asks how much there is, within
  * LATELY_NS of it waits for that, END_NS at the longest. */
 #define LATELY_NS 1000000000u
 #define END_NS 500000000u
 #define END_ASK_NS 1000000u
 #define END_ASK_MOST_NS 16000000u
 
-/* What the driver says of one process, into process->truth; the tenant's burden. */
-static bool look (struct tenant *tenant, struct process *process)
+/* What the driver says of one process, into process->driver_usage; the tenant's burden. */
+static bool query (struct tenant *tenant, struct process *process)
 {
     uint64_t begun = fair_cpu ();
     bool known = false;
 
-    pthread_mutex_lock (&tenant->guard->truth_lock);
-    for (uint32_t gpu = 0; guard_truth (tenant->guard) != NULL && gpu < tenant->limits.gpu_count; gpu++)
-        known |= truth_of_process (tenant->guard->truth, tenant->limits.gpus[gpu].uuid, process->pid,
-                                   &process->truth[gpu]) == 0;
-    pthread_mutex_unlock (&tenant->guard->truth_lock);
+    pthread_mutex_lock (&tenant->guard->driver_usage_lock);
+    for (uint32_t gpu = 0; guard_driver_usage (tenant->guard) != NULL && gpu < tenant->limits.gpu_count; gpu++)
+        known |= driver_usage_of_process (tenant->guard->driver_usage, tenant->limits.gpus[gpu].uuid, process->pid,
+                                   &process->driver_usage[gpu]) == 0;
+    pthread_mutex_unlock (&tenant->guard->driver_usage_lock);
     process->asked_at = guard_now ();
     fair_spent (tenant, fair_cpu () - begun);
     return known;
@@ -46,22 +59,22 @@ static bool look (struct tenant *tenant, struct process *process)
 static bool holds_nothing (const struct tenant *tenant, const struct process *process)
 {
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
-        if (process->truth[gpu] != 0)
+        if (process->driver_usage[gpu] != 0)
             return false;
     return true;
 }
 
-/* Who never had a client holds nothing. */
+/* A process that never had a client holds nothing. */
 static bool may_hold (const struct tenant *tenant, const struct process *process)
 {
     return process->serial != 0 && !process->dead && (process->client_count != 0 || !holds_nothing (tenant, process));
 }
 
-static void look_at_all (struct tenant *tenant)
+static void query_all (struct tenant *tenant)
 {
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (may_hold (tenant, &tenant->processes[i]))
-            look (tenant, &tenant->processes[i]);
+            query (tenant, &tenant->processes[i]);
 }
 
 static bool is_over (const struct tenant *tenant, uint32_t gpu)
@@ -71,8 +84,8 @@ static bool is_over (const struct tenant *tenant, uint32_t gpu)
     return limit != 0 && tenant_used (tenant, gpu) > limit && (tenant->excess[gpu] != 0 || tenant->over[gpu]);
 }
 
-/* What the processes hold beyond what the books say. Whether that is above a quota that was kept before. */
-static bool sum_up (struct tenant *tenant)
+/* What the processes hold beyond the ledger. Whether that is above a quota that was kept before. */
+static bool sum_usage (struct tenant *tenant)
 {
     bool any = false;
 
@@ -80,47 +93,47 @@ static bool sum_up (struct tenant *tenant)
         uint64_t sum = 0;
 
         for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-            sum += tenant->processes[i].serial ? tenant->processes[i].truth[gpu] : 0;
-        tenant->status.truth[gpu] = sum;
+            sum += tenant->processes[i].serial ? tenant->processes[i].driver_usage[gpu] : 0;
+        tenant->status.driver_usage[gpu] = sum;
         tenant->excess[gpu] = sum > tenant->used[gpu] ? sum - tenant->used[gpu] : 0;
         any |= is_over (tenant, gpu) && !tenant->over[gpu];
     }
     return any;
 }
 
-enum guilt { SUSPECT_THAT_GREW, WHO_GREW, SUSPECT };
+enum offender_rank { RANK_SUSPECT_THAT_GREW, RANK_GREW, RANK_SUSPECT };
 
-static bool is_guilty (const struct process *process, uint32_t gpu, enum guilt of)
+static bool has_rank (const struct process *process, uint32_t gpu, enum offender_rank rank)
 {
-    bool grew = process->truth[gpu] > process->truth_before[gpu];
+    bool grew = process->driver_usage[gpu] > process->usage_before[gpu];
 
-    return process->serial != 0 && !process->dead && (of == WHO_GREW || process->is_suspect) && (of == SUSPECT || grew);
+    return process->serial != 0 && !process->dead && (rank == RANK_GREW || process->is_suspect) && (rank == RANK_SUSPECT || grew);
 }
 
-/* Calls were left to processes of the tenant, and it holds more by now than anybody granted. Ended are those of them that
- * hold more than before; if none does, whoever else does, for whom they made it; and if nobody does, the numbers are old,
- * and it was a call of theirs all the same. */
-static void judge (struct tenant *tenant, uint32_t gpu)
+/* The tenant holds more than was granted, and calls of some processes were continued (suspects). Ended are the suspects that hold
+ * more than before; if none does, the other processes that do, for which the calls may have been made; and if none does either,
+ * the numbers are old, and the suspects are ended all the same. */
+static void select_offender (struct tenant *tenant, uint32_t gpu)
 {
     bool is_suspected = false, is_found = false;
 
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         is_suspected |= tenant->processes[i].is_suspect && tenant->excess[gpu] > tenant->processes[i].excess_before[gpu];
-    for (enum guilt of = SUSPECT_THAT_GREW; is_suspected && !is_found && of <= SUSPECT; of++)
+    for (enum offender_rank rank = RANK_SUSPECT_THAT_GREW; is_suspected && !is_found && rank <= RANK_SUSPECT; rank++)
         for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-            if (is_guilty (&tenant->processes[i], gpu, of)) {
-                race_lost (tenant, &tenant->processes[i]);
+            if (has_rank (&tenant->processes[i], gpu, rank)) {
+                kill_offender (tenant, &tenant->processes[i]);
                 is_found = true;
             }
 }
 
-/* What is held beyond the books counts too. */
+/* Charges what is held beyond the ledger, and freezes or thaws the tenant by it. */
 static void compare (struct tenant *tenant)
 {
-    /* Who was not asked lately may have given back what it had: before that is held against anybody all are asked. */
-    if (sum_up (tenant)) {
-        look_at_all (tenant);
-        sum_up (tenant);
+    /* A process that was not asked about lately may have given back what it had: before a quota is enforced by it all are queried. */
+    if (sum_usage (tenant)) {
+        query_all (tenant);
+        sum_usage (tenant);
     }
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         bool over = is_over (tenant, gpu);
@@ -128,7 +141,7 @@ static void compare (struct tenant *tenant)
         if (over && !tenant->over[gpu])
             guard_note (tenant, RM_OVER_QUOTA, 0, 0);
         if (over)
-            judge (tenant, gpu);
+            select_offender (tenant, gpu);
         if (over != tenant->over[gpu]) {
             tenant->over[gpu] = over;
             schedule_apply (tenant, gpu);
@@ -136,9 +149,9 @@ static void compare (struct tenant *tenant)
     }
 }
 
-void truth_ask_at (struct tenant *tenant, struct process *process, uint64_t at)
+void reconcile_at (struct tenant *tenant, struct process *process, uint64_t at)
 {
-    /* Whoever makes such calls without end puts nothing off. */
+    /* A process that makes such calls without end puts nothing off. */
     if (process->ask_at == 0 || at < process->ask_at)
         process->ask_at = at;
     process->ask_delay = 0;
@@ -154,16 +167,16 @@ static bool is_stopped (const struct tenant *tenant)
     return false;
 }
 
-/* When to ask about a process again: soon while calls of its are under way, ever more rarely while its memory is waited
+/* When to ask about a process again: soon while calls of its are in flight, ever more rarely while its memory is waited
  * for, and otherwise to be sure. spent: ns of the questions that were asked now. */
-static void ask_again (const struct tenant *tenant, struct process *process, uint64_t now, uint64_t seldom, uint64_t spent)
+static void query_again (const struct tenant *tenant, struct process *process, uint64_t now, uint64_t seldom, uint64_t spent)
 {
     uint64_t delay = seldom;
 
-    if (!process->is_on && !process->dead && !is_stopped (tenant))
+    if (!process->has_inflight && !process->dead && !is_stopped (tenant))
         process->ask_delay = 0;
     else {
-        if (process->is_on || process->ask_delay == 0)
+        if (process->has_inflight || process->ask_delay == 0)
             delay = FIRST_ASK_NS;
         else
             delay = process->ask_delay > LAST_ASK_NS / 2 ? LAST_ASK_NS : process->ask_delay * 2;
@@ -172,7 +185,7 @@ static void ask_again (const struct tenant *tenant, struct process *process, uin
     process->ask_at = now + (delay < spent * PART ? spent * PART : delay);
 }
 
-static uint64_t how_seldom (const struct tenant *tenant)
+static uint64_t idle_interval (const struct tenant *tenant)
 {
     uint64_t count = 0, seldom = LAST_ASK_NS;
 
@@ -183,8 +196,8 @@ static uint64_t how_seldom (const struct tenant *tenant)
     return seldom < SELDOM_NS ? seldom : SELDOM_NS;
 }
 
-/* Asks about those whose time has come. Whether anybody's calls that were left to it are over. */
-static bool ask_due (struct tenant *tenant, uint64_t now)
+/* Queries the processes whose time has come. Whether in-flight calls of any of them are over. */
+static bool query_due (struct tenant *tenant, uint64_t now)
 {
     bool any_cleared = false;
 
@@ -196,12 +209,12 @@ static bool ask_due (struct tenant *tenant, uint64_t now)
         if (!process->is_due)
             continue;
         /* Before it is asked about: what came back by then is in the answer. */
-        process->is_on = process->is_suspect && race_is_on (tenant, process, now);
-        process->is_cleared = process->is_suspect && !process->is_on;
+        process->has_inflight = process->is_suspect && inflight_is_pending (tenant, process, now);
+        process->is_cleared = process->is_suspect && !process->has_inflight;
         any_cleared |= process->is_suspect;
-        known = look (tenant, process);
+        known = query (tenant, process);
         if (process->dead && (!known || holds_nothing (tenant, process))) {
-            keep_finish (tenant, process->serial);
+            held_files_process_released (tenant, process->serial);
             rm_close_file (tenant->rm, process->serial);
             managed_forget (tenant, process);
             process_forget (tenant, process);
@@ -210,17 +223,17 @@ static bool ask_due (struct tenant *tenant, uint64_t now)
     return any_cleared;
 }
 
-void truth_check (struct tenant *tenant, uint64_t now)
+void reconcile_due (struct tenant *tenant, uint64_t now)
 {
     uint64_t begun = guard_now (), seldom, spent;
 
     if (tenant->ask_at == 0 || tenant->ask_at > now)
         return;
     /* A number that is too low would hide what was won, and one that is too high keep the tenant stopped. */
-    if (ask_due (tenant, now) || is_stopped (tenant))
-        look_at_all (tenant);
+    if (query_due (tenant, now) || is_stopped (tenant))
+        query_all (tenant);
     compare (tenant);
-    seldom = how_seldom (tenant);
+    seldom = idle_interval (tenant);
     spent = guard_now () - begun;
     tenant->ask_at = 0;
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
@@ -229,7 +242,7 @@ void truth_check (struct tenant *tenant, uint64_t now)
         if (process->serial == 0 || process->ask_at == 0)
             continue;
         if (process->is_due) {
-            ask_again (tenant, process, now, seldom, spent);
+            query_again (tenant, process, now, seldom, spent);
             if (process->is_cleared)
                 process->is_suspect = process->is_cleared = false;
             process->is_due = false;
@@ -239,7 +252,7 @@ void truth_check (struct tenant *tenant, uint64_t now)
     }
 }
 
-bool truth_awaits_end (const struct tenant *tenant)
+bool reconcile_expects_refund (const struct tenant *tenant)
 {
     return tenant->ended_at != 0 && guard_now () - tenant->ended_at < LATELY_NS;
 }
@@ -249,16 +262,16 @@ static bool is_pending (struct tenant *tenant)
 {
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0 && tenant->processes[i].dead)
-            truth_ask_at (tenant, &tenant->processes[i], guard_now ());
-    truth_check (tenant, guard_now ());
+            reconcile_at (tenant, &tenant->processes[i], guard_now ());
+    reconcile_due (tenant, guard_now ());
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0 && tenant->processes[i].dead)
             return true;
-    keep_look (tenant, 0);
-    return keep_is_inherited (&tenant->keep);
+    retained_check (tenant, 0);
+    return retained_is_inherited (&tenant->retained);
 }
 
-void truth_await_end (struct tenant *tenant)
+void reconcile_await_refund (struct tenant *tenant)
 {
     uint64_t until = guard_now () + END_NS;
     struct timespec delay = { .tv_nsec = END_ASK_NS };
@@ -275,29 +288,29 @@ void truth_await_end (struct tenant *tenant)
         tenant->ended_at = 0;
 }
 
-void truth_now (struct tenant *tenant)
+void reconcile_all (struct tenant *tenant)
 {
-    look_at_all (tenant);
+    query_all (tenant);
     compare (tenant);
 }
 
-void truth_begin (struct tenant *tenant, struct process *process)
+void reconcile_baseline (struct tenant *tenant, struct process *process)
 {
     bool is_first = true;
 
     for (unsigned i = 0; i < TENANT_PROCESSES && is_first; i++)
         is_first = !tenant->processes[i].is_suspect;
     if (process->asked_at == 0)
-        look (tenant, process);
+        query (tenant, process);
     /* Others may be made to hold what it wins, and what they hold already is not to be taken for that. */
     for (unsigned i = 0; i < TENANT_PROCESSES && is_first; i++) {
         struct process *other = &tenant->processes[i];
 
         if (may_hold (tenant, other) && other->asked_at + RECENT_NS < guard_now ())
-            look (tenant, other);
-        memcpy (other->truth_before, other->truth, sizeof (other->truth));
+            query (tenant, other);
+        memcpy (other->usage_before, other->driver_usage, sizeof (other->driver_usage));
     }
-    sum_up (tenant);
+    sum_usage (tenant);
     memcpy (process->excess_before, tenant->excess, sizeof (process->excess_before));
-    memcpy (process->truth_before, process->truth, sizeof (process->truth));
+    memcpy (process->usage_before, process->driver_usage, sizeof (process->driver_usage));
 }

@@ -1,5 +1,9 @@
-/* When the driver is asked what a process holds (guard/verdict.c), with a driver that says nothing and a clock of the test's own. */
+/* When the driver is asked what a process holds (guard/reconcile.c), with a driver that says nothing and a clock of the test's own. */
 #include "bare_tenant.h"
+#include "guard/clock.h"
+#include "guard/guard_private.h"
+#include "guard/process.h"
+#include "guard/reconcile.h"
 #include "tap.h"
 
 #define MILLISECOND UINT64_C (1000000)
@@ -30,47 +34,47 @@ int main (void)
     tenant->limits.gpu_count = 1;
     process = process_at (0);
 
-    truth_ask_at (tenant, process, now + MILLISECOND);
-    truth_ask_at (tenant, process, now + 2 * MILLISECOND);
+    reconcile_at (tenant, process, now + MILLISECOND);
+    reconcile_at (tenant, process, now + 2 * MILLISECOND);
     tap_ok (process->ask_at == now + MILLISECOND && tenant->ask_at == process->ask_at,
-            "who gives a reason again and again puts nothing off");
-    truth_ask_at (tenant, process, now);
+            "a process that gives a reason again and again puts nothing off");
+    reconcile_at (tenant, process, now);
     tap_ok (process->ask_at == now && tenant->ask_at == now, "a reason to ask sooner counts");
 
-    truth_check (tenant, now);
+    reconcile_due (tenant, now);
     tap_ok (process->ask_at == now + SECOND && tenant->ask_at == process->ask_at,
             "when nothing of its is under way, it is asked about a second later");
-    truth_check (tenant, now + MILLISECOND);
+    reconcile_due (tenant, now + MILLISECOND);
     tap_ok (process->ask_at == now + SECOND, "and not before");
 
     for (unsigned i = 1; i < 16; i++)
         process_at (i)->ask_at = now + SECOND;
-    truth_check (tenant, now + SECOND);
+    reconcile_due (tenant, now + SECOND);
     tap_ok (process->ask_at == now + 5 * SECOND, "of sixteen processes each is asked about every four seconds");
-    truth_ask_at (tenant, process, now + SECOND);
+    reconcile_at (tenant, process, now + SECOND);
     tap_ok (process->ask_at == now + SECOND, "and at once where there is a reason");
     for (unsigned i = 16; i < TENANT_PROCESSES; i++)
         process_at (i)->client_count = i < 64;
-    truth_check (tenant, now + SECOND);
+    reconcile_due (tenant, now + SECOND);
     tap_ok (process->ask_at == now + 9 * SECOND, "of any number, every eight seconds");
     for (unsigned i = 4; i < TENANT_PROCESSES; i++)
         tenant->processes[i].client_count = 0;
-    truth_check (tenant, now + 9 * SECOND);
+    reconcile_due (tenant, now + 9 * SECOND);
     tap_ok (process->ask_at == now + 10 * SECOND, "those that have no client do not count");
     now += 9 * SECOND;
     for (unsigned i = 16; i < TENANT_PROCESSES; i++)
         tenant->processes[i] = (struct process) { 0 };
-    truth_ask_at (tenant, process, now);
+    reconcile_at (tenant, process, now);
 
     tenant->limits.gpus[0].memory = 1;
     tenant->used[0] = 2;
     tenant->over[0] = true;
-    truth_check (tenant, now);
+    reconcile_due (tenant, now);
     tap_ok (process->ask_at == now + 5 * MILLISECOND, "a tenant that is stopped is asked about soon");
-    truth_check (tenant, process->ask_at);
+    reconcile_due (tenant, process->ask_at);
     tap_ok (process->ask_delay == 10 * MILLISECOND, "and less and less");
     for (unsigned i = 0; i < 20; i++)
-        truth_check (tenant, process->ask_at);
+        reconcile_due (tenant, process->ask_at);
     tap_ok (process->ask_delay == SECOND, "down to once a second");
 
     for (unsigned i = 0; i < 16; i++)

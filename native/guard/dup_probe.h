@@ -1,0 +1,39 @@
+/*
+ * The duplicate probe: whether a piece of memory has holders beside the guard. The driver says of a process how much of its clients'
+ * memory is private (held once) and how much is not (GET_PID_INFO; DupCount in _gpuCollectMemInfo), never of a single piece. So a
+ * duplicate of the piece is put, alone, into a client of this process (PROBE_CLIENT), and the process asks about itself. Pieces that
+ * are retained elsewhere wait in a second client (QUARANTINE_CLIENT), which belongs to another process.
+ *
+ * Called by tenants' threads; the caller serialises (guard->probe_lock).
+ */
+#ifndef NVC_GUARD_DUP_PROBE_H
+#define NVC_GUARD_DUP_PROBE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dup_probe;
+
+enum probe_client { PROBE_CLIENT, QUARANTINE_CLIENT };
+struct probe_piece {
+    uint64_t bytes;
+    uint32_t handle; /* the same in both clients */
+    int32_t gpu;     /* probe_gpu */
+    bool is_below_subdevice;
+};
+
+/* device_directory: where the driver's nodes are. NULL: no node can be opened, or no process started. */
+struct dup_probe *probe_open (const char *device_directory);
+void probe_close (struct dup_probe *probe);
+/* -1: not one of the driver's. */
+int probe_gpu (const struct dup_probe *probe, const uint8_t uuid[16]);
+/* Makes a duplicate of a piece and gives it a handle. file: a descriptor of the open file of its client. From now on
+ * no other client can duplicate it. false: it cannot be duplicated. */
+bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
+                      struct probe_piece *piece);
+bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client to);
+void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from);
+/* Bytes that only this client holds, and bytes that others hold too. false: the driver does not say. */
+bool probe_query (struct dup_probe *probe, int gpu, enum probe_client which, uint64_t *private_bytes, uint64_t *shared_bytes);
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * The guard as the files of native/guard see it.
+ *
+ * Locks, each taken only after those before it: guard_phases.lock; that of a phase thread; that of the attached processes, or a
+ * tenant's; probe_lock or driver_usage_lock; guard->lock or edges.lock; listeners_lock. Of two named with "or" a thread has one at a time.
+ */
+#ifndef NVC_GUARD_GUARD_PRIVATE_H
+#define NVC_GUARD_GUARD_PRIVATE_H
+
+#include "guard.h"
+
+#include "rm/rm.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct driver_usage;
+struct dup_probe;
+struct tenant;
+
+#define GUARD_TENANTS 4096
+#define GUARD_EVENTS 1024
+
+struct guard {
+    pthread_mutex_t lock; /* tenants[] and events */
+    struct tenant *tenants[GUARD_TENANTS];
+    unsigned tenant_count;
+    int event_descriptor, changed_descriptor;
+    atomic_bool is_changed; /* changed_descriptor is readable */
+    struct guard_event events[GUARD_EVENTS];
+    unsigned event_count;
+    char devices[256]; /* the directory of the driver's nodes */
+    int contention;    /* a file of struct guard_contention; -1: none */
+    /* Clients of the driver take milliseconds to be made, so they are made when they are needed first. */
+    pthread_mutex_t driver_usage_lock;
+    struct driver_usage *driver_usage; /* NULL: no device node could be opened */
+    pthread_mutex_t probe_lock; /* after a tenant's lock */
+    struct dup_probe *dup_probe; /* NULL as well */
+    bool has_driver_usage, has_dup_probe; /* opening it was tried */
+    int exec_watch; /* a counter as those of space.c, on this process: the first one of a machine takes 10 ms */
+    bool sees_exec;
+    bool has_detached_threads; /* the thread of a tenant that was removed did not end in time, and uses the guard */
+    pthread_t closer;
+    int closing[2]; /* descriptors for it; -1: none */
+};
+
+/* The guard's clients of the driver; NULL: there are none. With driver_usage_lock, and without probe_lock. */
+struct driver_usage *guard_driver_usage (struct guard *guard);
+struct dup_probe *guard_dup_probe (struct guard *guard);
+/* A tenant that cannot go away until guard_let_go; NULL: there is none of this number. */
+struct tenant *guard_find (struct guard *guard, uint32_t id);
+void guard_let_go (struct tenant *tenant);
+/* Takes its lock, unless another thread has it for longer than so many ns. */
+bool guard_lock (struct tenant *tenant, uint64_t patience);
+/* Both: 0, -ENOENT, or -EBUSY. guard_release gives both back, and returns the result. */
+int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant);
+int guard_release (struct tenant *tenant, int result);
+/* The patience of a caller that cannot try again. */
+#define GUARD_TELL_NS UINT64_C (1000000000)
+/* The result of guard_tenant_status may be different now. */
+void guard_changed (struct guard *guard);
+void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
+
+#endif

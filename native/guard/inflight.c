@@ -1,0 +1,105 @@
+/*
+ * In-flight calls: a continued call is read again by the kernel after the guard has checked it, and can have become another one
+ * (TOCTOU): an OS descriptor can have become video memory, of any size. The calls whose outcome is not known yet are recorded here,
+ * so that the driver is asked often enough meanwhile (reconcile.c), and with the processes that made them.
+ *
+ * A thread has come back from such a call when it makes another one, or is seen outside of it. It can be held in the
+ * call by a page fault for as long as it likes.
+ *
+ * Runs in the tenant's thread, under its lock.
+ */
+#include "clock.h"
+#include "guard_private.h"
+#include "inflight.h"
+#include "process.h"
+#include "reconcile.h"
+#include "tenant.h"
+#include "wait.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A thread that runs, in the kernel or outside, is not seen, nor one that has yet to be given a processor: a program
+ * can see to it that this takes long. */
+#define RUNNING_NS 2000000000u
+
+static bool is_inflight (struct tenant *tenant, const struct inflight_call *call, uint64_t now)
+{
+    struct process *current;
+    unsigned long long number, arguments[3];
+    char path[64], text[256];
+    int file;
+    ssize_t size;
+
+    snprintf (path, sizeof (path), "/proc/%d/syscall", call->thread);
+    file = open (path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) /* it ended; what cannot be looked at for another reason is as good as running */
+        return errno != ENOENT && errno != ESRCH && now - call->at < RUNNING_NS;
+    current = wait_begin (tenant, call->thread);
+    size = read (file, text, sizeof (text) - 1);
+    wait_end (tenant, current);
+    close (file);
+    text[size > 0 ? size : 0] = '\0';
+    if (strncmp (text, "running", 7) == 0)
+        return now - call->at < RUNNING_NS;
+    return sscanf (text, "%llu 0x%llx 0x%llx 0x%llx", &number, &arguments[0], &arguments[1], &arguments[2]) == 4 &&
+           number == SYS_ioctl && arguments[0] == call->arguments[0] && arguments[1] == call->arguments[1] &&
+           arguments[2] == call->arguments[2];
+}
+
+static void drop (struct tenant *tenant, unsigned place) { tenant->inflight[place] = tenant->inflight[--tenant->inflight_count]; }
+
+bool inflight_add (struct tenant *tenant, struct process *process, const struct seccomp_notif *notification)
+{
+    uint64_t now = guard_now ();
+
+    if (tenant->inflight_count == TENANT_INFLIGHT)
+        for (unsigned i = tenant->inflight_count; i-- > 0;)
+            if (!is_inflight (tenant, &tenant->inflight[i], now))
+                drop (tenant, i);
+    if (tenant->inflight_count == TENANT_INFLIGHT)
+        return false;
+    if (!process->is_suspect) {
+        reconcile_baseline (tenant, process);
+        process->is_suspect = true;
+    }
+    tenant->inflight[tenant->inflight_count] =
+        (struct inflight_call) { .thread = (int32_t) notification->pid, .serial = process->serial, .at = now };
+    memcpy (tenant->inflight[tenant->inflight_count++].arguments, notification->data.args, sizeof (tenant->inflight[0].arguments));
+    return true;
+}
+
+void inflight_remove (struct tenant *tenant, pid_t thread)
+{
+    for (unsigned i = tenant->inflight_count; i-- > 0;)
+        if (tenant->inflight[i].thread == thread)
+            drop (tenant, i);
+}
+
+bool inflight_is_pending (struct tenant *tenant, const struct process *process, uint64_t now)
+{
+    bool has_inflight = false;
+
+    for (unsigned i = tenant->inflight_count; i-- > 0;) {
+        if (tenant->inflight[i].serial != process->serial)
+            continue;
+        if (is_inflight (tenant, &tenant->inflight[i], now))
+            has_inflight = true;
+        else
+            drop (tenant, i);
+    }
+    return has_inflight;
+}
+
+void kill_offender (struct tenant *tenant, struct process *process)
+{
+    guard_note (tenant, RM_TOCTOU_KILLED, 0, process->pid);
+    syscall (SYS_pidfd_send_signal, process->pidfd, SIGKILL, NULL, 0);
+}

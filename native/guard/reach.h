@@ -1,0 +1,17 @@
+/* Ioctls of rm's own, on the files of clients. */
+#ifndef NVC_GUARD_REACH_H
+#define NVC_GUARD_REACH_H
+
+#include <stdint.h>
+
+struct process;
+struct tenant;
+
+/* An ioctl of rm's own on the file of a client, whose handle the struct begins with. 0 or -errno. */
+long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t request, void *argument);
+/* No file of the client is held: its process's descriptors are looked through soon. */
+void reach_missing (struct tenant *tenant, struct process *process, uint32_t client);
+/* Looks for the files of clients that were not reached; when to do so again (CLOCK_MONOTONIC ns), 0: no need. */
+uint64_t reach_check (struct tenant *tenant, uint64_t now);
+
+#endif

@@ -1,0 +1,379 @@
+/*
+ * See retained.h. UVM's MAP_EXTERNAL_ALLOCATION duplicates memory into a client of the kernel's own, which no query shows; a call that
+ * only its own process can make, at any moment. So a piece is probed at its FREE: no process without a duplicate by then can ever
+ * have one.
+ *
+ * A probe costs some calls of the driver, so small pieces are probed with a probability that grows with their size: a program that
+ * retains pieces, of whatever size, has retained CERTAIN_BYTES on the average when the first of them is found, and then all are
+ * probed. The sampling decision is made when the piece is being freed, so a program cannot know it before.
+ *
+ * Runs in the tenant's thread.
+ */
+#include "clock.h"
+#include "dup_probe.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "process.h"
+#include "retained.h"
+#include "tenant.h"
+
+#include "rm/abi.h"
+#include "rm/nv_numbers.h"
+#include "rm/nvos.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define CERTAIN_BYTES ((uint64_t) 32 << 20)
+#define FIRST_LOOK_NS 5000000u
+#define LAST_LOOK_NS 1000000000u
+/* Pieces that are probed at once, under the lock. */
+#define LOOK_MOST 256u
+
+/* xorshift64*, from a secret seed. */
+static uint64_t prng_next (struct retained *retained)
+{
+    while (retained->prng_state == 0)
+        if (getrandom (&retained->prng_state, sizeof (retained->prng_state), 0) != sizeof (retained->prng_state))
+            retained->prng_state = guard_now ();
+    retained->prng_state ^= retained->prng_state >> 12;
+    retained->prng_state ^= retained->prng_state << 25;
+    retained->prng_state ^= retained->prng_state >> 27;
+    return retained->prng_state * 0x2545f4914f6cdd1du >> 20;
+}
+
+bool retained_is_sampled (struct retained *retained, uint64_t bytes)
+{
+    return retained->sample_all || bytes >= CERTAIN_BYTES || prng_next (retained) % CERTAIN_BYTES < bytes;
+}
+
+struct retained_piece *retained_duplicate (struct tenant *tenant, const struct rm_piece *piece, int file, enum probe_client to)
+{
+    struct dup_probe *probe = tenant->guard->dup_probe;
+    struct retained_piece *entry = calloc (1, sizeof (*entry));
+
+    if (entry == NULL)
+        return NULL;
+    entry->gpu = (uint32_t) piece->gpu;
+    entry->client = piece->client;
+    entry->handle = piece->handle;
+    entry->piece = (struct probe_piece) { .bytes = piece->bytes,
+                                           .gpu = probe_gpu (probe, tenant->limits.gpus[piece->gpu].uuid),
+                                           .is_below_subdevice = piece->is_below_subdevice };
+    if (entry->piece.gpu >= 0 && probe_duplicate (probe, file, piece->client, piece->handle, to, &entry->piece))
+        return entry;
+    /* What the guard cannot duplicate UVM cannot either. */
+    free (entry);
+    return NULL;
+}
+
+/* Its process ended, others use its file, and now they free it: it is probed like everything else. Whether it was there. */
+static bool forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
+{
+    for (struct retained_piece **at = &tenant->retained.dormant; *at != NULL; at = &(*at)->next) {
+        struct retained_piece *entry = *at;
+
+        if (entry->client != piece->client || entry->handle != piece->handle)
+            continue;
+        *at = entry->next;
+        probe_free (tenant->guard->dup_probe, &entry->piece, QUARANTINE_CLIENT);
+        free (entry);
+        return true;
+    }
+    return false;
+}
+
+/* Into PROBE_CLIENT with the lock held, or into QUARANTINE_CLIENT. */
+static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, enum probe_client to)
+{
+    struct retained *retained = &tenant->retained;
+    bool is_locked = false;
+
+    for (size_t i = 0; i < count; i++) {
+        bool is_sampled = retained_is_sampled (retained, pieces[i].bytes);
+        struct retained_piece *entry;
+
+        if (!is_sampled && retained->dormant == NULL)
+            continue;
+        if (!is_locked)
+            pthread_mutex_lock (&tenant->guard->probe_lock);
+        is_locked = true;
+        if (!forget_dormant (tenant, pieces + i) && !is_sampled)
+            continue;
+        entry = retained_duplicate (tenant, pieces + i, tenant->copy, to);
+        if (entry != NULL) {
+            entry->next = retained->freeing;
+            retained->freeing = entry;
+        }
+    }
+    if (is_locked && (to == QUARANTINE_CLIENT || retained->freeing == NULL))
+        pthread_mutex_unlock (&tenant->guard->probe_lock);
+}
+
+void retained_before_call (struct tenant *tenant, const struct rm_call *call)
+{
+    const NVOS00_PARAMETERS *freed = (const void *) tenant->head;
+    const NVOS32_PARAMETERS *heap = (const void *) tenant->head;
+    bool is_heap = rm_request_number (call->request) == NV_ESC_RM_VID_HEAP_CONTROL;
+    uint32_t client = is_heap ? heap->hRoot : freed->hRoot, handle = is_heap ? heap->data.Free.hMemory : freed->hObjectOld;
+    struct rm_piece one, *pieces = &one;
+    size_t count;
+
+    tenant->retained.is_client = false;
+    if (is_heap ? heap->function != NVOS32_FUNCTION_FREE : rm_request_number (call->request) != NV_ESC_RM_FREE)
+        return;
+    tenant->retained.is_heap = is_heap;
+    if (client == 0)
+        client = handle; /* a client that frees itself */
+    tenant->retained.is_client = client == handle;
+    count = rm_pieces (tenant->rm, client, handle, &one, 1);
+    if (count == 0 || guard_dup_probe (tenant->guard) == NULL)
+        return;
+    if (count > 1) {
+        pieces = calloc (count, sizeof (*pieces));
+        if (pieces == NULL)
+            return;
+        count = rm_pieces (tenant->rm, client, handle, pieces, count);
+    }
+    /* Giving a whole client back takes long, and other tenants need the probe. */
+    tenant->retained.is_quarantined = count > 1 || (count == 1 && one.handle != handle);
+    duplicate_all (tenant, pieces, count, tenant->retained.is_quarantined ? QUARANTINE_CLIENT : PROBE_CLIENT);
+    if (pieces != &one)
+        free (pieces);
+}
+
+/* Whether anything of PROBE_CLIENT has other holders. What the driver does not say is taken to be held. */
+static bool is_shared (struct tenant *tenant, const struct retained_piece *first)
+{
+    struct dup_probe *probe = tenant->guard->dup_probe;
+    uint32_t asked = 0;
+
+    for (const struct retained_piece *entry = first; entry != NULL; entry = entry->next) {
+        uint64_t own, others;
+
+        if ((asked >> entry->gpu & 1) != 0)
+            continue;
+        asked |= 1u << entry->gpu;
+        if (!probe_query (probe, entry->piece.gpu, PROBE_CLIENT, &own, &others) || others != 0)
+            return true;
+    }
+    return false;
+}
+
+static void free_all (struct tenant *tenant, struct retained_piece *entry, enum probe_client from)
+{
+    while (entry != NULL) {
+        struct retained_piece *next = entry->next;
+
+        if (entry->piece.handle != 0)
+            probe_free (tenant->guard->dup_probe, &entry->piece, from);
+        free (entry);
+        entry = next;
+    }
+}
+
+/* Out of PROBE_CLIENT, where it would be taken for another one. What cannot be quarantined is lost sight of and stays charged. */
+static void quarantine (struct tenant *tenant, struct retained_piece *entry)
+{
+    if (probe_move (tenant->guard->dup_probe, &entry->piece, QUARANTINE_CLIENT))
+        return;
+    probe_free (tenant->guard->dup_probe, &entry->piece, PROBE_CLIENT);
+    entry->piece.handle = 0;
+}
+
+/* Probes a quarantined piece alone: it is freed without other holders, and goes back otherwise. Whether it was freed. */
+static bool examine (struct tenant *tenant, struct retained_piece *entry)
+{
+    struct dup_probe *probe = tenant->guard->dup_probe;
+
+    if (entry->piece.handle == 0 || !probe_move (probe, &entry->piece, PROBE_CLIENT))
+        return false;
+    entry->next = NULL;
+    if (is_shared (tenant, entry)) {
+        quarantine (tenant, entry);
+        return false;
+    }
+    probe_free (probe, &entry->piece, PROBE_CLIENT);
+    return true;
+}
+
+void retained_check_soon (struct tenant *tenant)
+{
+    struct retained *retained = &tenant->retained;
+
+    if (retained->pieces == NULL)
+        return;
+    retained->look_delay = FIRST_LOOK_NS;
+    retained->look_at = guard_now () + retained->look_delay;
+}
+
+static void charge (struct tenant *tenant, struct retained_piece *entry)
+{
+    struct retained *retained = &tenant->retained;
+
+    entry->next = retained->pieces;
+    retained->pieces = entry;
+    retained->bytes[entry->gpu] += entry->piece.bytes;
+    retained->sample_all = true;
+    retained_check_soon (tenant);
+}
+
+static bool probe_all (struct tenant *tenant, struct retained_piece *quarantined)
+{
+    for (struct retained_piece *at = quarantined; at != NULL; at = at->next) {
+        if (at->piece.handle != 0 && probe_move (tenant->guard->dup_probe, &at->piece, PROBE_CLIENT))
+            continue;
+        for (; quarantined != at; quarantined = quarantined->next)
+            quarantine (tenant, quarantined);
+        return false;
+    }
+    return true;
+}
+
+void retained_examine_all (struct tenant *tenant, struct retained_piece *quarantined)
+{
+    /* Mostly none has another holder, and one query tells. Otherwise each is probed alone. */
+    if (quarantined != NULL && quarantined->next != NULL && probe_all (tenant, quarantined)) {
+        if (!is_shared (tenant, quarantined)) {
+            free_all (tenant, quarantined, PROBE_CLIENT);
+            return;
+        }
+        for (struct retained_piece *at = quarantined; at != NULL; at = at->next)
+            quarantine (tenant, at);
+    }
+    while (quarantined != NULL) {
+        struct retained_piece *next = quarantined->next;
+
+        if (examine (tenant, quarantined))
+            free (quarantined);
+        else
+            charge (tenant, quarantined);
+        quarantined = next;
+    }
+}
+
+void retained_after_call (struct tenant *tenant, bool is_made)
+{
+    struct retained *retained = &tenant->retained;
+    struct retained_piece *freeing = retained->freeing;
+    const NVOS00_PARAMETERS *freed = (const void *) tenant->head;
+    const NVOS32_PARAMETERS *heap = (const void *) tenant->head;
+    bool is_freed = is_made && (retained->is_heap ? heap->status : freed->status) == 0;
+
+    if (retained->is_client && is_freed)
+        held_file_release (tenant, freed->hObjectOld);
+    if (freeing == NULL)
+        return;
+    retained->freeing = NULL;
+    if (retained->is_quarantined)
+        pthread_mutex_lock (&tenant->guard->probe_lock);
+    if (!is_freed)
+        free_all (tenant, freeing, retained->is_quarantined ? QUARANTINE_CLIENT : PROBE_CLIENT);
+    else if (retained->is_quarantined)
+        retained_examine_all (tenant, freeing);
+    else if (!is_shared (tenant, freeing))
+        free_all (tenant, freeing, PROBE_CLIENT);
+    else {
+        quarantine (tenant, freeing);
+        charge (tenant, freeing);
+    }
+    pthread_mutex_unlock (&tenant->guard->probe_lock);
+}
+
+bool retained_is_inherited (const struct retained *retained)
+{
+    for (const struct retained_piece *entry = retained->pieces; entry != NULL; entry = entry->next)
+        if (entry->serial != 0)
+            return true;
+    return false;
+}
+
+/* Whether any piece of the quarantine, of whichever tenant, has no other holder any more: otherwise there is nothing to do. */
+static bool is_released (struct tenant *tenant)
+{
+    uint32_t asked = 0;
+
+    for (const struct retained_piece *entry = tenant->retained.pieces; entry != NULL; entry = entry->next) {
+        uint64_t own, others;
+
+        if ((asked >> entry->gpu & 1) != 0)
+            continue;
+        asked |= 1u << entry->gpu;
+        if (probe_query (tenant->guard->dup_probe, entry->piece.gpu, QUARANTINE_CLIENT, &own, &others) && own != 0)
+            return true;
+    }
+    return false;
+}
+
+/* Pieces that could not be quarantined: without a process of the tenant they have no holder for long. */
+static void drop_lost (struct tenant *tenant)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0)
+            return;
+    for (struct retained_piece **at = &tenant->retained.pieces; *at != NULL;) {
+        struct retained_piece *entry = *at;
+
+        if (entry->piece.handle != 0) {
+            at = &entry->next;
+            continue;
+        }
+        tenant->retained.bytes[entry->gpu] -= entry->piece.bytes;
+        *at = entry->next;
+        free (entry);
+    }
+}
+
+void retained_check (struct tenant *tenant, uint64_t now)
+{
+    struct retained *retained = &tenant->retained;
+    struct retained_piece *entry, *rest = NULL, **end = &rest;
+    unsigned looked = 0;
+
+    if (retained->pieces == NULL || (now != 0 && now < retained->look_at))
+        return;
+    drop_lost (tenant);
+    pthread_mutex_lock (&tenant->guard->probe_lock);
+    if (is_released (tenant)) {
+        /* Those that were probed go to the end. */
+        while ((entry = retained->pieces) != NULL && (now == 0 || looked++ < LOOK_MOST)) {
+            retained->pieces = entry->next;
+            if (examine (tenant, entry)) {
+                retained->bytes[entry->gpu] -= entry->piece.bytes;
+                free (entry);
+                continue;
+            }
+            entry->next = NULL;
+            *end = entry;
+            end = &entry->next;
+        }
+        for (end = &retained->pieces; *end != NULL; end = &(*end)->next)
+            continue;
+        *end = rest;
+        retained->look_delay = FIRST_LOOK_NS;
+    }
+    pthread_mutex_unlock (&tenant->guard->probe_lock);
+    now = guard_now ();
+    retained->look_at = retained->pieces != NULL ? now + retained->look_delay : 0;
+    retained->look_delay = retained->look_delay > LAST_LOOK_NS / 2 ? LAST_LOOK_NS : retained->look_delay * 2;
+}
+
+void retained_release (struct tenant *tenant)
+{
+    struct retained_piece *entry;
+
+    while (tenant->retained.file_count > 0)
+        held_file_release (tenant, tenant->retained.files[0].client);
+    /* A tenant that never began goes under guard->lock. */
+    if (tenant->retained.pieces == NULL && tenant->retained.dormant == NULL)
+        return;
+    pthread_mutex_lock (&tenant->guard->probe_lock);
+    while ((entry = tenant->retained.pieces) != NULL || (entry = tenant->retained.dormant) != NULL) {
+        *(tenant->retained.pieces != NULL ? &tenant->retained.pieces : &tenant->retained.dormant) = entry->next;
+        if (entry->piece.handle != 0)
+            probe_free (tenant->guard->dup_probe, &entry->piece, QUARANTINE_CLIENT);
+        free (entry);
+    }
+    pthread_mutex_unlock (&tenant->guard->probe_lock);
+}

@@ -1,0 +1,17 @@
+/* A tenant's channels and timeslice as they are to be. */
+#ifndef NVC_GUARD_SCHEDULE_H
+#define NVC_GUARD_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tenant;
+
+/* Whether the tenant's channels on the GPU are to be off; without a lock. */
+bool schedule_is_off (const struct tenant *tenant, uint32_t gpu);
+/* Under the tenant's lock. */
+void schedule_apply (struct tenant *tenant, uint32_t gpu);
+/* Unlocks it. What the scheduler has set meanwhile is in force before other threads have the lock. */
+void tenant_unlock (struct tenant *tenant);
+
+#endif
