@@ -44,19 +44,33 @@ static long switch_some (const struct edge_channel *by, struct edge_channel *con
         params.hChannelList[i] = channels[i]->channel;
     }
     result = ioctl (by->file, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (control)), &control) != 0 ? -errno : (long) control.status;
-    /* A stop that failed may have stopped some; one that did not reach the driver stopped none. */
-    if (frozen ? result >= 0 : result == 0)
-        for (uint32_t i = 0; i < count; i++)
-            channels[i]->is_stopped = frozen;
+    for (uint32_t i = 0; result == 0 && i < count; i++)
+        channels[i]->is_stopped = frozen;
     return result;
 }
 
-/* All of them at once; where that fails, each client's by itself: one may be ending. What a failed stop did is undone first. How many
- * calls it took. */
+/* After a call that failed: one handle that the driver does not know, of a channel that is being freed, makes it switch none, or some. What
+ * a failed stop did is undone first, for the driver counts. How many calls it took. */
+static int switch_again (const struct edge_channel *by, struct edge_channel *const *channels, uint32_t count, bool frozen)
+{
+    int calls = 0;
+
+    if (frozen) {
+        switch_some (by, channels, count, false);
+        calls++;
+    }
+    calls++;
+    if (switch_some (by, channels, count, frozen) == 0 || count == 1)
+        return calls;
+    for (uint32_t i = 0; i < count; i++)
+        calls += switch_again (by, channels + i, 1, frozen);
+    return calls;
+}
+
+/* All of them at once; where that fails, each client's by itself, and then each channel. How many calls it took. */
 static int switch_batch (struct edge_channel *const *channels, uint32_t count, bool frozen)
 {
     const struct edge_channel *by = NULL;
-    long result;
     int calls = 1;
 
     for (uint32_t i = 0; i < count && by == NULL; i++)
@@ -64,20 +78,14 @@ static int switch_batch (struct edge_channel *const *channels, uint32_t count, b
             by = channels[i];
     if (by == NULL)
         return 0;
-    result = switch_some (by, channels, count, frozen);
-    if (result == 0)
+    if (switch_some (by, channels, count, frozen) == 0)
         return calls;
     for (uint32_t first = 0, next; first < count; first = next) {
         for (next = first + 1; next < count && channels[next]->client == channels[first]->client;)
             next++;
         if (channels[first]->file >= 0 && channels[first]->subdevice != 0)
             by = channels[first];
-        if (frozen && result > 0) {
-            switch_some (by, channels + first, next - first, false);
-            calls++;
-        }
-        switch_some (by, channels + first, next - first, frozen);
-        calls++;
+        calls += switch_again (by, channels + first, next - first, frozen);
     }
     return calls;
 }
@@ -111,7 +119,9 @@ int edges_apply (struct tenant *tenant, uint32_t gpu)
 
     pthread_mutex_lock (&edges->lock);
     frozen = schedule_is_off (tenant, gpu);
-    if (edges->frozen[gpu] != frozen) {
+    if (edges->frozen[gpu] == frozen)
+        calls = switch_gpu (edges, gpu, frozen); /* what could not be switched the last time */
+    else {
         uint64_t now;
 
         calls = switch_gpu (edges, gpu, frozen);

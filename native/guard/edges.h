@@ -18,7 +18,7 @@ struct edge_channel {
     uint32_t client, subdevice, channel; /* subdevice 0: the client has none of this GPU */
     int gpu;                             /* of the tenant's limits */
     int file;                            /* of its client, held by held_files.c; -1: none is */
-    bool is_stopped; /* the driver counts: a channel is stopped once, and is so until a start has succeeded */
+    bool is_stopped; /* a stop has succeeded, and no start since: the driver counts */
 };
 
 struct edges {

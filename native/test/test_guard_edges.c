@@ -1,0 +1,100 @@
+/* Stops and starts of channels (guard/edges.c), with a driver that refuses a call with any handle that it does not know. */
+#include "bare_tenant.h"
+#include "guard/edges.h"
+#include "rm/nv_numbers.h"
+#include "rm/nv_params.h"
+#include "rm/nvos.h"
+#include "tap.h"
+
+#include <stdarg.h>
+#include <sys/ioctl.h>
+
+#define CHANNELS 100u
+#define CLIENT 0xc1d00001u
+
+static unsigned stops[CHANNELS]; /* the driver counts them */
+static uint32_t unknown = CHANNELS, partly_before = CHANNELS;
+static unsigned calls;
+
+/* As subdeviceCtrlCmdFifoDisableChannels: the first unknown handle ends it, with an error; what came before may be done. */
+int ioctl (int file, unsigned long request, ...)
+{
+    va_list rest;
+    NVOS54_PARAMETERS *control;
+    NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS *params;
+
+    (void) file, (void) request;
+    va_start (rest, request);
+    control = va_arg (rest, void *);
+    va_end (rest);
+    params = (void *) (uintptr_t) control->params;
+    calls++;
+    control->status = 0;
+    for (uint32_t i = 0; i < params->numChannels; i++)
+        if (params->hChannelList[i] == unknown)
+            control->status = 0x57;
+    for (uint32_t i = 0; i < params->numChannels; i++) {
+        uint32_t channel = params->hChannelList[i];
+
+        if (control->status != 0 && (channel >= partly_before || channel == unknown))
+            continue;
+        stops[channel] = params->bDisable ? stops[channel] + 1 : stops[channel] > 0 ? stops[channel] - 1 : 0;
+    }
+    return 0;
+}
+
+static struct tenant *tenant;
+
+static void with (uint32_t count)
+{
+    tenant->edges.channels = calloc (count, sizeof (struct edge_channel));
+    tenant->edges.count = count;
+    for (uint32_t i = 0; i < count; i++)
+        tenant->edges.channels[i] =
+            (struct edge_channel) { .client = CLIENT + i / 50, .subdevice = 7, .channel = i, .gpu = 0, .file = 0 };
+}
+
+static unsigned stopped (void)
+{
+    unsigned count = 0;
+
+    for (uint32_t i = 0; i < CHANNELS; i++)
+        count += stops[i] == 1;
+    return count;
+}
+
+int main (void)
+{
+    static struct guard guard;
+
+    tenant = bare_tenant (&guard);
+    tenant->limits.gpu_count = 1;
+    with (CHANNELS);
+    atomic_store (&tenant->planned_frozen[0], true);
+    tap_ok (edges_apply (tenant, 0) == 2 && stopped () == CHANNELS, "a hundred channels are stopped by two calls");
+    atomic_store (&tenant->planned_frozen[0], false);
+    tap_ok (edges_apply (tenant, 0) == 2 && stopped () == 0, "and started by two");
+
+    unknown = 2;
+    atomic_store (&tenant->planned_frozen[0], true);
+    edges_apply (tenant, 0);
+    tap_ok (stopped () == CHANNELS - 1, "one that is being freed lets no other one run on");
+    atomic_store (&tenant->planned_frozen[0], false);
+    edges_apply (tenant, 0);
+    tap_ok (stopped () == 0, "and all are started again");
+
+    partly_before = 2;
+    atomic_store (&tenant->planned_frozen[0], true);
+    edges_apply (tenant, 0);
+    tap_ok (stopped () == CHANNELS - 1, "also where the driver stopped some before it failed: each once");
+    unknown = CHANNELS;
+    edges_apply (tenant, 0);
+    tap_ok (stopped () == CHANNELS, "what failed is tried again");
+    atomic_store (&tenant->planned_frozen[0], false);
+    edges_apply (tenant, 0);
+    tap_ok (stopped () == 0, "and nothing stays stopped");
+    calls = 0;
+    edges_apply (tenant, 0);
+    tap_ok (calls == 0, "where nothing is to be done no call is made");
+    return tap_done ();
+}
