@@ -5,6 +5,7 @@
  * without the agent.
  */
 #include "container_state.h"
+#include "drain.h"
 #include "monitor.h"
 
 #include <errno.h>
@@ -28,6 +29,8 @@
 #define MESSAGE_MS 5000
 #define ADMIT_MS 60000
 #define RETRY_MS 20
+/* For the lock of the acceptor before. */
+#define LOCK_MS 2000
 /* For a monitor's answer, before the next acceptor is started. */
 #define ROUTE_MS 50
 /* Between two looks whether the socket still has its name. */
@@ -134,22 +137,27 @@ static int connect_to (const char *directory, const char *name)
 /* The next acceptor: no child of this process, so that neither waits for the other. */
 static void start_next (struct accepting *accepting)
 {
+    int status = 0;
     pid_t child;
 
     if (accepting->socket < 0)
         return; /* it was started */
     child = fork ();
-
     if (child == 0) {
-        if (fork () != 0)
-            _exit (0);
+        pid_t second = fork ();
+
+        if (second != 0)
+            _exit (second < 0);
         setsid ();
         fcntl (accepting->socket, F_SETFD, 0);
-        execv ("/proc/self/exe", accepting->argv);
+        execv (accepting->argv[0], accepting->argv);
         _exit (127);
     }
-    while (child > 0 && waitpid (child, NULL, 0) < 0 && errno == EINTR)
+    while (child > 0 && waitpid (child, &status, 0) < 0 && errno == EINTR)
         continue;
+    /* What waits at the socket is lost with its last copy: where no process can be started now, it is tried again. */
+    if (child < 0 || status != 0)
+        return;
     close (accepting->lock);
     close (accepting->socket);
     accepting->socket = -1;
@@ -201,7 +209,7 @@ static int request_admission (const struct monitor *self, const struct arrival *
     return -1;
 }
 
-enum admission { ADMISSION_START, ADMISSION_DONE, ADMISSION_LATE };
+enum admission { ADMISSION_START, ADMISSION_DONE, ADMISSION_REFUSED, ADMISSION_LATE };
 
 /* Until an agent has decided. start, files, connection: for ADMISSION_START. */
 static enum admission admit (const struct monitor *self, const struct arrival *arrival, struct accepting *accepting,
@@ -226,13 +234,15 @@ static enum admission admit (const struct monitor *self, const struct arrival *a
             close (*connection);
         if (size >= (ssize_t) sizeof (start->head) && start->head.operation == CHANNEL_DONE)
             return ADMISSION_DONE;
+        if (size >= (ssize_t) sizeof (start->head) && start->head.operation == CHANNEL_REFUSED)
+            return ADMISSION_REFUSED;
         if ((waited[1].revents & POLLHUP) != 0 || (poll (waited + 1, 1, RETRY_MS) == 1 && (waited[1].revents & POLLHUP) != 0))
             return ADMISSION_DONE; /* every process that had the filter has ended */
     }
     return ADMISSION_LATE;
 }
 
-/* Without its listener it would run on with a GPU that answers ENOSYS. */
+/* The listener is kept until no process is left that could be answered ENOSYS. */
 static void refuse (const struct monitor *self, const struct arrival *arrival, const char *why)
 {
     char more[CONTAINER_STATE_ID + 128];
@@ -242,6 +252,15 @@ static void refuse (const struct monitor *self, const struct arrival *arrival, c
     snprintf (more, sizeof (more), "\"container\": \"%s\", \"ended\": %d, \"message\": \"%s\"", arrival->state.id,
               (int) arrival->state.pid, why);
     monitor_log (self, "refused", more);
+    drain_apart (arrival->listener);
+}
+
+/* A message that is none can have had listeners. */
+static void drain_all (const struct arrival *arrival)
+{
+    for (unsigned i = 0; i < arrival->count; i++)
+        if (is_listener (arrival->files[i]))
+            drain_apart (arrival->files[i]);
 }
 
 /* A container's first listener, or one that no monitor took. The exit status. */
@@ -252,6 +271,11 @@ static int become_monitor (struct monitor *self, struct arrival *arrival, struct
 
     switch (admit (self, arrival, accepting, &start, files, &connection)) {
     case ADMISSION_DONE:
+        return 0;
+    case ADMISSION_REFUSED:
+        if (self->supervisor >= 0)
+            close (self->supervisor); /* which then ends */
+        drain (arrival->listener);
         return 0;
     case ADMISSION_LATE:
         refuse (self, arrival, "no agent admitted it within a minute");
@@ -267,12 +291,17 @@ static int become_monitor (struct monitor *self, struct arrival *arrival, struct
     if (files[1] >= 0)
         close (files[1]);
     free (arrival->text);
-    if (error == 0)
+    if (error == 0) {
+        start_next (accepting);
+        /* The agent starts one; this process keeps what waits at the socket. */
+        if (accepting->socket >= 0)
+            close (accepting->lock);
         return monitor_run (self, connection);
+    }
     /* The agent ends the process, and says why. If it cannot any more, this process does. */
     channel_reply (connection, error);
-    if (arrival->pidfd >= 0)
-        syscall (SYS_pidfd_send_signal, arrival->pidfd, SIGKILL, NULL, 0);
+    close (connection);
+    refuse (self, arrival, "its supervisor did not start");
     return 1;
 }
 
@@ -302,8 +331,8 @@ static int wait_for_connection (const struct monitor *self, int socket)
     sigset_t none;
 
     sigemptyset (&none);
-    if (is_stopped)
-        return poll (&waited, 1, 0) == 1 ? accept4 (socket, NULL, NULL, SOCK_CLOEXEC) : -1;
+    if (is_stopped) /* where the socket still has its name another acceptor serves it */
+        return !has_name (self) && poll (&waited, 1, 0) == 1 ? accept4 (socket, NULL, NULL, SOCK_CLOEXEC) : -1;
     while (ppoll (&waited, 1, &look, &none) != 1 && !is_stopped)
         is_stopped = !has_name (self);
     return is_stopped ? wait_for_connection (self, socket) : accept4 (socket, NULL, NULL, SOCK_CLOEXEC);
@@ -320,9 +349,12 @@ static int take_lock (const struct monitor *self, int socket)
     lock = open (path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (lock < 0 || fstat (socket, &found) != 0)
         return -1;
-    while (flock (lock, LOCK_EX) != 0)
-        if (errno != EINTR || is_stopped)
+    /* The one before lets go of it at once; behind any other one there is nothing to do. */
+    for (unsigned i = 0; flock (lock, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (is_stopped || i == LOCK_MS / RETRY_MS)
             return -1;
+        poll (NULL, 0, RETRY_MS);
+    }
     if (!has_name (self))
         is_stopped = 1;
     size = snprintf (text, sizeof (text), "%-10d %-20llu\n", (int) getpid (), (unsigned long long) found.st_ino);
@@ -362,6 +394,7 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
             snprintf (more, sizeof (more), "\"socket\": \"listen\", \"message\": \"%s\"", problem);
             if (*problem != '\0')
                 monitor_log (self, "refused", more);
+            drain_all (&arrival);
         } else if (route (self, &arrival, &accepting)) {
             if (accepting.socket < 0)
                 return 0; /* the next one accepts by now */

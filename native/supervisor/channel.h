@@ -16,9 +16,10 @@ enum channel_operation {
     CHANNEL_ATTACH = 4, /* struct channel_attach; descriptors: pidfd, then those of the channels */
     CHANNEL_REMOVE = 5, /* the tenant is over: its channels are started, supervisor and monitor end */
     CHANNEL_END = 6,    /* the container is to end */
-    CHANNEL_DONE = 7,   /* agent to acceptor: the listener is another monitor's, or its process was ended */
+    CHANNEL_DONE = 7,   /* agent to acceptor: the listener is another monitor's */
     CHANNEL_ADMIT = 8,  /* acceptor to agent: struct channel_admit; descriptors: the runtime's message (a memfd), a listener */
     CHANNEL_PUBLISH = 9, /* monitor to supervisor: counters are of now */
+    CHANNEL_REFUSED = 10, /* agent to acceptor: what has the filter is to end (drain.h) */
 };
 
 #define CHANNEL_PATH 256u

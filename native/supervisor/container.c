@@ -78,9 +78,14 @@ static bool is_own (const char *directory, const char *path, const char *caller,
 {
     char name[2 * PATH_SIZE], text[4096], *rest = text, *line;
     size_t length = strlen (path);
+    struct stat found;
 
     /* The caller's own, one above it, or the root. */
     if (length <= 1 || (strncmp (caller, path, length) == 0 && (caller[length] == '/' || caller[length] == '\0')))
+        return false;
+    /* With a cgroup below it, others may be there: kernfs counts directories as links (kernfs_refresh_inode). */
+    snprintf (name, sizeof (name), "%s%s", directory, path);
+    if (stat (name, &found) != 0 || found.st_nlink != 2)
         return false;
     snprintf (name, sizeof (name), "%s%s/cgroup.procs", directory, path);
     if (!read_text (name, text, sizeof (text)) || text[0] == '\0')
@@ -142,7 +147,7 @@ static uint64_t pid_namespace_of (pid_t pid)
 /* Whether it is pid 1 of a pid namespace that is not the caller's. */
 static bool is_init (pid_t pid)
 {
-    char path[64], text[4096];
+    char path[64], text[16384]; /* groups come before */
     const char *line, *last;
 
     if (pid_namespace_of (pid) == 0)

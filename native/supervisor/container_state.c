@@ -9,6 +9,9 @@
 struct reader {
     const char *at, *end;
     bool is_invalid; /* otherwise, where reading stops: partial */
+    bool has_escape; /* the last string */
+    unsigned ids, statuses; /* so many members of these names in state */
+    bool is_doubtful;       /* another reader could take another value: the agent decides, with its own */
 };
 
 static void skip_blanks (struct reader *reader)
@@ -24,6 +27,7 @@ static bool take_string (struct reader *reader, char *text, size_t room)
     size_t used = 0;
 
     text[0] = '\0';
+    reader->has_escape = false;
     for (reader->at++; reader->at < reader->end; reader->at++) {
         unsigned char one = (unsigned char) *reader->at;
 
@@ -36,6 +40,7 @@ static bool take_string (struct reader *reader, char *text, size_t room)
             break;
         if (one == '\\') {
             is_plain = false;
+            reader->has_escape = true;
             if (++reader->at == reader->end)
                 return false;
         }
@@ -82,6 +87,8 @@ static void take_value (struct reader *reader, const char *object, const char *k
     if (*reader->at == '"') {
         if (!take_string (reader, text, sizeof (text)) || strcmp (object, "state") != 0)
             return;
+        reader->ids += strcmp (key, "id") == 0;
+        reader->statuses += strcmp (key, "status") == 0;
         if (strcmp (key, "id") == 0 && is_name (text))
             memcpy (state->id, text, sizeof (text));
         if (strcmp (key, "status") == 0)
@@ -102,7 +109,7 @@ enum container_state_result container_state_parse (const char *text, size_t size
     struct reader reader = { .at = text, .end = text + size };
     char key[KEY_SIZE] = "", outer[KEY_SIZE] = "";
     bool is_object[DEPTH_MOST + 1] = { false }, needs_value = true, may_close = false;
-    unsigned depth = 0;
+    unsigned depth = 0, states = 0;
 
     *state = (struct container_state) { .id = "" };
     for (;;) {
@@ -111,8 +118,10 @@ enum container_state_result container_state_parse (const char *text, size_t size
             break;
         if (depth != 0 && may_close && *reader.at == (is_object[depth] ? '}' : ']')) {
             reader.at++;
-            if (--depth == 0)
+            if (--depth == 0) {
+                state->is_running &= !reader.is_doubtful && reader.ids == 1 && reader.statuses == 1;
                 return STATE_COMPLETE;
+            }
             needs_value = false;
             may_close = true;
             continue;
@@ -131,6 +140,10 @@ enum container_state_result container_state_parse (const char *text, size_t size
                 return STATE_INVALID;
             if (!take_string (&reader, depth <= 2 ? name : unused, KEY_SIZE))
                 break;
+            if (depth <= 2 && reader.has_escape)
+                reader.is_doubtful = true;
+            if (depth == 1 && strcmp (outer, "state") == 0 && states++ != 0)
+                reader.is_doubtful = true;
             skip_blanks (&reader);
             if (reader.at == reader.end)
                 break;

@@ -143,7 +143,7 @@ static int listen_at (const char *directory)
     struct sockaddr_un address;
     int place = channel_address (directory, "monitor", &address), made = socket (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     mode_t before = umask (0177);
-    bool is_good = place >= 0 && made >= 0 && bind (made, (struct sockaddr *) &address, sizeof (address)) == 0 && listen (made, 64) == 0;
+    bool is_good = place >= 0 && (unlinkat (place, "monitor", 0) == 0 || errno == ENOENT) && made >= 0 && bind (made, (struct sockaddr *) &address, sizeof (address)) == 0 && listen (made, 64) == 0;
 
     umask (before);
     if (place >= 0)
@@ -259,9 +259,12 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
         monitor_log (self, "monitor", more);
         write_cgroup (self);
         trim_stack ();
-    } else
+    } else {
+        /* It may wait for this process, or not answer at all. */
+        (void) kill (self->pid, SIGKILL);
         while (waitpid (self->pid, NULL, 0) < 0 && errno == EINTR)
             continue;
+    }
     return error;
 }
 

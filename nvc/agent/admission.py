@@ -20,7 +20,7 @@ from nvc.agent import peer
 from nvc.agent.container_state import LIMIT, parse
 from nvc.agent.state import records
 from nvc.base.errors import AgentError, NvcError, PrivilegeError, reason
-from nvc.guard.supervisors import ADMISSION, ADMIT, DONE, HEAD, MONITOR, SUPERVISOR, Connection, find, receive
+from nvc.guard.supervisors import ADMISSION, ADMIT, HEAD, MONITOR, START, SUPERVISOR, Connection, find, receive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nvc.agent.container_state import ContainerProcess
     from nvc.agent.journal import Journal
 
-    Admit = Callable[[ContainerProcess, int, Connection], Awaitable[bool]]
+    Admit = Callable[[ContainerProcess, int, Connection], Awaitable[int]]
 
 #: Seconds for an acceptor's request; connections at a time, others wait in the socket's queue.
 SECONDS, CONNECTIONS = 5.0, 64
@@ -181,7 +181,8 @@ class AdmissionSocket:
     """Answers acceptors' requests for ever. What is wrong with one is told to the journal and ends it only."""
 
     def __init__(self, server: socket.socket, admit: Admit, journal: Journal, seconds: float = SECONDS) -> None:
-        """admit: (process, listener, connection) -> whether the connection is the tenant's now; owns the listener."""
+        """admit: (process, listener, connection) -> START: the connection is the tenant's now; DONE, REFUSED: what the
+        acceptor is told. It owns the listener."""
         self._server = server
         self._admit = admit
         self._journal = journal
@@ -223,10 +224,11 @@ class AdmissionSocket:
             async with asyncio.timeout(self._seconds):
                 process, listener = await _request(connection)
             acceptor = Connection(connection)
-            is_taken = await self._admit(process, listener, acceptor)
+            decision = await self._admit(process, listener, acceptor)
+            is_taken = decision == START
             if not is_taken:
                 with contextlib.suppress(OSError):  # its process has ended, and the acceptor with it
-                    acceptor.send(HEAD.pack(DONE, 0))
+                    acceptor.send(HEAD.pack(decision, 0))
         except TimeoutError:
             self._journal.write("refused", socket="admit", message=f"no whole request within {self._seconds:g} s")
         except (NvcError, OSError) as error:

@@ -29,8 +29,8 @@ def _end_cgroup(place: str) -> bool:
             inode, _, path = file.read(8192).rstrip("\n").partition(" ")
         if os.stat(path).st_ino != int(inode):
             return False
-        with open(f"{os.path.dirname(path)}/cgroup.procs", "rb") as file:
-            if not file.read(1):
+        with open(f"{os.path.dirname(path)}/cgroup.events", "rb") as file:  # of cgroups below it, too
+            if b"populated 1" not in file.read(256):
                 return False
         with open(path, "wb") as file:
             file.write(b"1")

@@ -18,6 +18,7 @@ from nvc.agent.state import records as tenant_files
 from nvc.agent.state.records import TenantRecord
 from nvc.agent.tenant import Tenant
 from nvc.base.errors import AgentError, ContainerError, InputError, NvcError, reason
+from nvc.guard.supervisors import DONE, REFUSED, START
 from nvc.share import limits as limits_file
 from nvc.share import store
 
@@ -84,11 +85,11 @@ class Tenants:
 
     # Coming.
 
-    async def admit(self, process: ContainerProcess, listener: int, connection: Connection) -> bool:
+    async def admit(self, process: ContainerProcess, listener: int, connection: Connection) -> int:
         """An acceptor asks for a container whose listener it holds; ``listener`` is a copy, ours.
 
-        Returns whether the connection's other end is the tenant's monitor now. Raises nothing: a container that cannot
-        be guarded is ended.
+        Returns START: the connection's other end is the tenant's monitor now; DONE: a monitor that is there has it;
+        REFUSED: the container cannot be guarded, and is ended. Raises nothing.
         """
         pinned = _pin(process.pid)  # before anything is waited for: its number can come to mean another one
         try:
@@ -100,12 +101,12 @@ class Tenants:
                         self._register(entry, process, connection)
                     else:
                         await asyncio.to_thread(self._listen, tenant, listener)
-                    return tenant is None
+                    return START if tenant is None else DONE
             except OSError as error:
                 raise AgentError(f"container {process.container}: {error.strerror or error}") from error
         except NvcError as error:
             self._refuse(process, pinned, error)
-            return False
+            return REFUSED
         finally:
             os.close(listener)
             if pinned >= 0:
@@ -221,10 +222,13 @@ class Tenants:
             try:
                 self._added(Tenant(record, limits_file.decode(self._supervisors.find_again(record.number))))
             except OSError as error:
-                if error.errno in _GONE:
+                if error.errno not in _GONE:
+                    self._left_alone(record, str(error))
+                elif os.path.exists(f"{tenant_files.path(self._directory, record.number)}/plan"):
                     self._lost(record, str(error))
                 else:
-                    self._left_alone(record, str(error))
+                    # The agent before this one ended before it began: its acceptor asks again.
+                    tenant_files.remove(self._directory, record.number)
             except (NvcError, ValueError) as error:
                 self._left_alone(record, str(error))
 

@@ -28,7 +28,7 @@ MONITOR, SUPERVISOR = "nvc-monitor", "nvc-supervisor"
 #: Bit of a tenant's number: processes that ran already, which are scheduled and not guarded. guard.h: GUARD_ATTACHED.
 ATTACHED = 1 << 31
 #: channel.h: enum channel_operation, and its structs.
-REPLY, START, OPEN, LISTEN, ATTACH, REMOVE, END, DONE, ADMIT = range(9)
+REPLY, START, OPEN, LISTEN, ATTACH, REMOVE, END, DONE, ADMIT, PUBLISH, REFUSED = range(11)
 _PATH, _CHANNELS, _DESCRIPTORS = 256, 1024, 16
 HEAD = struct.Struct("=Ii")
 _START = struct.Struct(f"=IiIiQ{_PATH}s{_PATH}s")
@@ -39,10 +39,14 @@ _ATTACH = struct.Struct("=IiIIQQ")
 _CHANNEL = struct.Struct("=IIII")
 #: guard.h: struct guard_contention.
 CONTENTION, CONTENTION_MAGIC = struct.Struct("=6Q"), 0x4F434E564E
+#: include/linux/err.h: MAX_ERRNO.
+_ERRNO_MOST = 4095
 #: share.h: limits.gpu_count.
 GPU_COUNT, GPU_COUNT_AT = struct.Struct("<I"), 68
 #: Seconds for a monitor's answer: most take less than 5 ms; the start of one, longer.
 _SECONDS = 6.0
+#: Seconds for a monitor to make its socket.
+_BEGINS_S = 0.5
 
 
 def find(program: str) -> str:
@@ -80,7 +84,9 @@ class Connection:
             raise OSError(errno.ETIMEDOUT, "the monitor does not answer") from None
         if len(data) < HEAD.size:
             raise OSError(errno.EPIPE, "the monitor is gone")
-        return HEAD.unpack_from(data)[1], data, found
+        result = HEAD.unpack_from(data)[1]
+        # What a supervisor says may be anything.
+        return (result if -_ERRNO_MOST <= result <= 0 else -errno.EPROTO), data, found
 
     def send(self, packet: bytes, descriptors: Sequence[int] = ()) -> None:
         socket.send_fds(self._socket, [packet], list(descriptors))
@@ -198,18 +204,18 @@ class Supervisors:
     def find_again(self, number: int) -> bytes:
         """Find a tenant again that an earlier process started; its limits. Raises OSError, ValueError."""
         place = self._place(number)
-        plan = Plan(os.open(f"{place}/plan", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+        connection = Connection(_connect_soon(f"{place}/monitor"))  # first: whether it is gone needs no plan
         try:
-            connection = Connection(connect(f"{place}/monitor"))
+            _, data, found = connection.ask(HEAD.pack(OPEN, 0))
+            if len(found) != 1 or len(data) != _STATE.size:
+                raise OSError(errno.EPROTO, "the monitor speaks another protocol")
             try:
-                _, data, found = connection.ask(HEAD.pack(OPEN, 0))
-                if len(found) != 1 or len(data) != _STATE.size:
-                    raise OSError(errno.EPROTO, "the monitor speaks another protocol")
+                plan = Plan(os.open(f"{place}/plan", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
             except BaseException:
-                connection.close()
+                os.close(found[0])
                 raise
         except BaseException:
-            plan.close()
+            connection.close()
             raise
         _, _, _, _, monitor, supervisor = _STATE.unpack(data)
         gpus = GPU_COUNT.unpack_from(plan.limits, GPU_COUNT_AT)[0]
@@ -342,10 +348,10 @@ class Supervisors:
 
         To be called some times a second; while it is not, each supervisor assumes that others call the driver.
         """
-        calls = []
+        calls, now = [], time.monotonic_ns()
         for number, tenant in tuple(self._tenants.items()):
             with contextlib.suppress(OSError):
-                calls.append((tenant.counters.called_ns, number))
+                calls.append((min(tenant.counters.called_ns, now), number))
         last = [*sorted(calls, reverse=True)[:2], (0, 0), (0, 0)]
         rows = [word for called, number in last[:2] for word in (number, called)]
         os.pwrite(self._contention, CONTENTION.pack(CONTENTION_MAGIC, time.monotonic_ns(), *rows), 0)
@@ -399,6 +405,18 @@ class Supervisors:
                 start_new_session=True,
             )
         return Connection(own), process
+
+
+def _connect_soon(path: str) -> socket.socket:
+    """As ``connect``; a monitor that was started just now makes its socket in some milliseconds. Raises OSError."""
+    until = time.monotonic() + _BEGINS_S
+    while True:
+        try:
+            return connect(path)
+        except FileNotFoundError:
+            if time.monotonic() > until or not os.path.exists(os.path.dirname(path)):
+                raise
+        time.sleep(0.01)
 
 
 def connect(path: str) -> socket.socket:

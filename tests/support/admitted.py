@@ -12,7 +12,7 @@ from nvc.agent.container_state import ContainerProcess
 from nvc.agent.journal import Journal
 from nvc.agent.state.records import prepare
 from nvc.agent.tenants import Tenants
-from nvc.guard.supervisors import Supervisors
+from nvc.guard.supervisors import START, Supervisors
 from nvc.share import limits as limits_file
 from nvc.share import store
 from nvc.share.entry import StoredShare
@@ -71,7 +71,7 @@ class AdmittedContainers:
     def admit(self, listener: int, **changes: object) -> bool:
         """As an acceptor: whether it is a new container's. listener: ours; its copy is the agent's."""
         connection, monitor = self.supervisors._spawn()
-        taken = asyncio.run(self.tenants.admit(self.process.replace(**changes), os.dup(listener), connection))
+        taken = asyncio.run(self.tenants.admit(self.process.replace(**changes), os.dup(listener), connection)) == START
         if taken:
             self._monitors.append(monitor)
             # An acceptor has it already.

@@ -113,7 +113,7 @@ def test_what_is_no_listener_is_refused_and_nothing_stays_open(
             assert leftovers.until(lambda: len(alone.events()) > number, seconds=20)  # noqa: B023
     assert len(alone.events()) == (2 if said else 0)
     assert all(said in one["message"] and one["event"] == "refused" for one in alone.events())
-    assert alone.files() == before
+    assert leftovers.until(lambda: alone.files() == before, seconds=20), alone.files()
     assert acceptor(alone.directory)[0] == alone.process.pid, "the same goes on"
 
 
@@ -153,10 +153,26 @@ def test_a_listener_whose_processes_ended_is_not_held(alone: Alone, contained: C
     assert (alone.process.returncode, alone.events()) == (0, [])
 
 
+def test_a_process_whose_message_is_none_is_ended_at_its_first_call(
+    alone: Alone, contained: Callable[..., Contained]
+) -> None:
+    """Its listener was closed: its calls were answered ENOSYS, and it ran on unguarded."""
+    nested: list[object] = []
+    for _ in range(100):
+        nested = [nested]
+    one = contained(annotations=nested)
+    assert leftovers.until(lambda: bool(alone.events()), seconds=20)
+    assert one.process.poll() is None
+    one.say()
+    assert one.process.wait(20) == -signal.SIGKILL
+    assert leftovers.until(lambda: processes("nvc-monitor", str(alone.directory)) == [alone.process.pid], seconds=20)
+
+
 def test_what_waits_at_a_socket_that_goes_is_ended(alone: Alone, contained: Callable[..., Contained]) -> None:
     alone.process.send_signal(signal.SIGSTOP)
     waiting = contained()
     assert leftovers.until(lambda: select.select([alone.socket], [], [], 0)[0] != [], seconds=20)
+    os.unlink(alone.directory / "listen")  # with a name, another acceptor serves what waits
     alone.process.send_signal(signal.SIGTERM)
     alone.process.send_signal(signal.SIGCONT)
     assert waiting.process.wait(20) == -signal.SIGKILL

@@ -216,19 +216,19 @@ MESSAGE = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": {"id": KEY, "stat
 class Admitting:
     """An AdmissionSocket with a short patience."""
 
-    def __init__(self, path: Path, answer: bool | NvcError) -> None:
+    def __init__(self, path: Path, answer: int | NvcError) -> None:
         self.path, self.answer = path, answer
         self.admitted: list[ContainerProcess] = []
         self.told: list[dict[str, Any]] = []
         self.journal = Journal(-1)
         self.journal.listen(self.told.append)
 
-    async def admit(self, process: ContainerProcess, listener: int, connection: Connection) -> bool:
+    async def admit(self, process: ContainerProcess, listener: int, connection: Connection) -> int:
         os.close(listener)
         self.admitted.append(process)
         if isinstance(self.answer, NvcError):
             raise self.answer
-        if self.answer:
+        if self.answer == supervisors.START:
             connection.close()
         return self.answer
 
@@ -276,7 +276,7 @@ REQUEST = ADMISSION.pack(ADMIT, 0, 1, 0)
 def test_a_wrong_request_is_told_and_nothing_stays_open(
     tmp_path: Path, packet: bytes, descriptors: int, text: bytes, said: str
 ) -> None:
-    admitting = Admitting(tmp_path / "admit", answer=False)
+    admitting = Admitting(tmp_path / "admit", answer=supervisors.REFUSED)
 
     async def act() -> None:
         await admitting.ask(REQUEST, 2)
@@ -295,7 +295,7 @@ def test_a_wrong_request_is_told_and_nothing_stays_open(
 
 
 def test_an_acceptor_whose_connection_is_not_kept_is_done(tmp_path: Path) -> None:
-    admitting = Admitting(tmp_path / "admit", answer=False)
+    admitting = Admitting(tmp_path / "admit", answer=supervisors.DONE)
 
     async def act() -> None:
         assert await admitting.ask(REQUEST, 2) == HEAD.pack(supervisors.DONE, 0)
@@ -307,13 +307,13 @@ def test_an_acceptor_whose_connection_is_not_kept_is_done(tmp_path: Path) -> Non
 
 def test_an_agent_that_ends_leaves_requests_to_the_next(tmp_path: Path) -> None:
     """DONE would say that the container was ended."""
-    admitting = Admitting(tmp_path / "admit", answer=True)
+    admitting = Admitting(tmp_path / "admit", answer=supervisors.START)
     answers: list[bytes] = []
 
-    async def never(process: ContainerProcess, listener: int, connection: Connection) -> bool:
+    async def never(process: ContainerProcess, listener: int, connection: Connection) -> int:
         os.close(listener)
         await asyncio.sleep(60)
-        return False
+        return supervisors.DONE
 
     admitting.admit = never  # type: ignore[method-assign]
     tasks: list[asyncio.Task[bytes]] = []

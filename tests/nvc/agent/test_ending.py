@@ -34,10 +34,10 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def kill(tmp_path: Path) -> Path:
-    """A cgroup.kill beside a cgroup.procs with a process."""
+    """A cgroup.kill of a cgroup that has a process."""
     made = tmp_path / "cgroup"
     made.mkdir()
-    (made / "cgroup.procs").write_text("7\n")
+    (made / "cgroup.events").write_text("populated 1\nfrozen 0\n")
     (made / "cgroup.kill").touch()
     return made / "cgroup.kill"
 
@@ -73,5 +73,5 @@ def test_another_cgroup_is_not(directory: Path, kill: Path, written: str) -> Non
 
 def test_a_cgroup_without_processes_was_none_that_had_to_be_ended(directory: Path, kill: Path) -> None:
     (directory / "tenants/1/cgroup").write_text(f"{kill.stat().st_ino} {kill}\n")
-    kill.with_name("cgroup.procs").write_text("")
+    kill.with_name("cgroup.events").write_text("populated 0\nfrozen 0\n")
     assert not ending.end(str(directory), GONE)

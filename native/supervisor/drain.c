@@ -1,0 +1,87 @@
+/* See drain.h. Runs in what was an acceptor, or in a process that an acceptor started for it. */
+#include "drain.h"
+
+#include <errno.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A call that could not be received is tried again so soon. */
+#define RETRY_MS 10
+
+/* The process of a thread; 0: it has ended. */
+static pid_t process_of (pid_t thread)
+{
+    char path[64], line[256];
+    pid_t found = 0;
+    FILE *file;
+
+    snprintf (path, sizeof (path), "/proc/%d/status", (int) thread);
+    file = fopen (path, "re");
+    while (file != NULL && fgets (line, sizeof (line), file) != NULL)
+        if (sscanf (line, "Tgid: %d", &found) == 1)
+            break;
+    if (file != NULL)
+        fclose (file);
+    return found;
+}
+
+/* The thread waits for its answer as long as the notification is valid: until then its number is its own. */
+static void end_caller (int listener, const struct seccomp_notif *notification)
+{
+    uint64_t id = notification->id;
+    pid_t process = process_of ((pid_t) notification->pid);
+    int pidfd = process > 0 ? (int) syscall (SYS_pidfd_open, process, 0) : -1;
+
+    if (pidfd < 0)
+        return;
+    if (ioctl (listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0)
+        syscall (SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    close (pidfd);
+}
+
+void drain (int listener)
+{
+    for (;;) {
+        struct pollfd waited = { .fd = listener, .events = POLLIN };
+        struct seccomp_notif notification;
+
+        if (poll (&waited, 1, -1) < 0)
+            continue;
+        if ((waited.revents & POLLIN) == 0)
+            return;
+        memset (&notification, 0, sizeof (notification));
+        if (ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, &notification) == 0)
+            end_caller (listener, &notification);
+        else
+            poll (NULL, 0, RETRY_MS);
+    }
+}
+
+void drain_apart (int listener)
+{
+    pid_t child = fork ();
+    int status = 0;
+
+    if (child == 0) {
+        pid_t second = fork ();
+
+        if (second != 0)
+            _exit (second < 0);
+        setsid ();
+        drain (listener);
+        _exit (0);
+    }
+    while (child > 0 && waitpid (child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (child < 0 || status != 0)
+        drain (listener);
+}
