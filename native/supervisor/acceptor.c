@@ -209,6 +209,25 @@ static int request_admission (const struct monitor *self, const struct arrival *
     return -1;
 }
 
+/* For an agent that finds this process gone, and the listener with it (nvc/agent/admission.py): DIRECTORY/pending/PID says which process
+ * is to be ended. */
+static void note_pending (const struct monitor *self, const struct arrival *arrival)
+{
+    char path[2 * CHANNEL_PATH];
+    int file;
+
+    snprintf (path, sizeof (path), "%s/pending/%d", self->directory, (int) getpid ());
+    if (arrival == NULL) {
+        (void) unlink (path);
+        return;
+    }
+    file = open (path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0)
+        return; /* a full /run: the container is admitted, or refused, all the same */
+    dprintf (file, "%d %llu\n", (int) arrival->state.pid, (unsigned long long) container_start_time (arrival->state.pid));
+    close (file);
+}
+
 enum admission { ADMISSION_START, ADMISSION_DONE, ADMISSION_REFUSED, ADMISSION_LATE };
 
 /* Until an agent has decided. start, files, connection: for ADMISSION_START. */
@@ -271,14 +290,17 @@ static int become_monitor (struct monitor *self, struct arrival *arrival, struct
 
     switch (admit (self, arrival, accepting, &start, files, &connection)) {
     case ADMISSION_DONE:
+        note_pending (self, NULL);
         return 0;
     case ADMISSION_REFUSED:
+        note_pending (self, NULL);
         if (self->supervisor >= 0)
             close (self->supervisor); /* which then ends */
         drain (arrival->listener);
         return 0;
     case ADMISSION_LATE:
         refuse (self, arrival, "no agent admitted it within a minute");
+        note_pending (self, NULL);
         return 1;
     case ADMISSION_START:
         break;
@@ -291,6 +313,7 @@ static int become_monitor (struct monitor *self, struct arrival *arrival, struct
     if (files[1] >= 0)
         close (files[1]);
     free (arrival->text);
+    note_pending (self, NULL);
     if (error == 0) {
         start_next (accepting);
         /* The agent starts one; this process keeps what waits at the socket. */
@@ -395,7 +418,12 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
             if (*problem != '\0')
                 monitor_log (self, "refused", more);
             drain_all (&arrival);
-        } else if (route (self, &arrival, &accepting)) {
+            let_go (&arrival);
+            continue;
+        }
+        note_pending (self, &arrival);
+        if (route (self, &arrival, &accepting)) {
+            note_pending (self, NULL);
             if (accepting.socket < 0)
                 return 0; /* the next one accepts by now */
         } else {
@@ -406,6 +434,7 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
                 return become_monitor (self, &arrival, &accepting);
             }
             refuse (self, &arrival, "the agent was stopped");
+            note_pending (self, NULL);
         }
         let_go (&arrival);
     }

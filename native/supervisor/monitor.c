@@ -8,6 +8,7 @@
  *        first container that the agent admits. Otherwise the agent's end of a connection, by which CHANNEL_START comes.
  *        DIRECTORY: the agent's. SUPERVISOR: path of the other program.
  */
+#include "drain.h"
 #include "monitor.h"
 
 #include <errno.h>
@@ -417,6 +418,13 @@ int monitor_run (struct monitor *self, int connection)
             copies_start (&self->copies);
             monitor_log (self, "supervisor-died", "");
         }
+    }
+    /* The agent says that the tenant is over, by counters that its supervisor wrote. */
+    for (unsigned i = 0; self->is_over && self->server >= 0 && i < self->listener_count; i++) {
+        struct pollfd asked = { .fd = self->listeners[i] };
+
+        if (poll (&asked, 1, 0) == 0 || (asked.revents & POLLHUP) == 0)
+            drain_apart (self->listeners[i]);
     }
     unlink_socket (self);
     while (waitpid (self->pid, NULL, self->is_over ? 0 : WNOHANG) < 0 && errno == EINTR)

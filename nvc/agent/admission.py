@@ -16,7 +16,7 @@ import socket
 import subprocess
 import time
 
-from nvc.agent import peer
+from nvc.agent import ending, peer
 from nvc.agent.container_state import LIMIT, parse
 from nvc.agent.state import records
 from nvc.base.errors import AgentError, NvcError, PrivilegeError, reason
@@ -86,6 +86,7 @@ class Acceptors:
     def look(self) -> None:
         """Start one if there is none. Raises AgentError."""
         self._started = [one for one in self._started if one.poll() is None]
+        self._end_pending()
         if time.monotonic() - self._at < _RESTART_S:
             return
         pid, inode = self._holder()
@@ -117,6 +118,21 @@ class Acceptors:
             self._socket.close()
         for one in self._started:
             one.poll()
+
+    def _end_pending(self) -> None:
+        """End the processes of listeners that acceptors had when they were killed."""
+        place = f"{self._directory}/{records.PENDING}"
+        try:
+            for name in os.listdir(place):
+                if name.isdigit() and not _is_acceptor(int(name)):
+                    with open(f"{place}/{name}", "rb") as file:
+                        words = file.read(64).split()
+                    os.unlink(f"{place}/{name}")
+                    if len(words) == 2 and ending.end_process(int(words[0]), int(words[1])):
+                        message = "the acceptor that had its listener was killed"
+                        self._journal.write("refused", pid=int(words[0]), ended=True, message=message)
+        except (OSError, ValueError):
+            return  # with the next look
 
     def _start(self, listening: socket.socket) -> None:
         words = [self._programs[0], str(listening.fileno()), self._directory, self._programs[1]]
@@ -167,14 +183,19 @@ def inode_of(path: str) -> int:
     return found.pop() if len(found) == 1 else 0
 
 
-def _terminate(pid: int) -> None:
-    """SIGTERM to an acceptor; what the lock's file says may be older than its holder."""
+def _is_acceptor(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/comm", "rb") as file:
-            if file.read() == b"nvc-monitor\n":
-                os.kill(pid, signal.SIGTERM)
+            return file.read() == b"nvc-monitor\n"
     except OSError:
-        pass  # it has ended
+        return False
+
+
+def _terminate(pid: int) -> None:
+    """SIGTERM to an acceptor; what the lock's file says may be older than its holder."""
+    if _is_acceptor(pid):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
 
 
 class AdmissionSocket:

@@ -19,7 +19,7 @@ CGROUP = "cgroup"
 def end(directory: str, record: TenantRecord) -> bool:
     """SIGKILL to every process of the container; False: none was left. Raises nothing."""
     in_cgroup = _end_cgroup(f"{records.path(directory, record.number)}/{CGROUP}")
-    return _end_process(record.pid, record.start_time) or in_cgroup
+    return end_process(record.pid, record.start_time) or in_cgroup
 
 
 def _end_cgroup(place: str) -> bool:
@@ -39,7 +39,8 @@ def _end_cgroup(place: str) -> bool:
     return True
 
 
-def _end_process(pid: int, started: int) -> bool:
+def end_process(pid: int, started: int) -> bool:
+    """SIGKILL to a process by its pid and start time; False: it has ended. Raises nothing."""
     if not pid:
         return False
     try:

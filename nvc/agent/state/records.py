@@ -14,7 +14,7 @@ from nvc.base.errors import AgentError, reason
 from nvc.base.record import Record
 from rpc.codec import dumps, loads
 
-TENANTS, CONTAINERS = "tenants", "containers"
+TENANTS, CONTAINERS, PENDING = "tenants", "containers", "pending"
 #: What names of files begin with that were no record of a tenant; they stay for an administrator to look at.
 DAMAGED = "damaged-"
 _SUFFIX = ".json"
@@ -48,7 +48,7 @@ def prepare(directory: str) -> None:
     """Make the directories. Raises AgentError."""
     try:
         made = (os.path.dirname(directory), 0o755), (directory, 0o711)
-        for path, mode in (*made, *((f"{directory}/{name}", 0o700) for name in (TENANTS, CONTAINERS))):
+        for path, mode in (*made, *((f"{directory}/{name}", 0o700) for name in (TENANTS, CONTAINERS, PENDING))):
             try:
                 os.mkdir(path, mode)
             except FileExistsError:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from nvc.agent.admission import bind
+from nvc.agent.admission import Acceptors, bind
+from nvc.agent.journal import Journal
 from nvc.agent.state.records import prepare
 from tests.support import leftovers
 from tests.support.acceptors import acceptor, processes
@@ -166,6 +167,27 @@ def test_a_process_whose_message_is_none_is_ended_at_its_first_call(
     one.say()
     assert one.process.wait(20) == -signal.SIGKILL
     assert leftovers.until(lambda: processes("nvc-monitor", str(alone.directory)) == [alone.process.pid], seconds=20)
+
+
+def test_what_a_killed_acceptor_had_is_ended_by_the_next_agent(
+    alone: Alone, contained: Callable[..., Contained]
+) -> None:
+    """Its listener went with it: no call of the process would ever be answered by a supervisor."""
+    one, told = contained(), list[dict[str, object]]()
+    pending = alone.directory / "pending" / str(alone.process.pid)
+    assert leftovers.until(pending.exists, seconds=20)
+    journal = Journal(-1)
+    journal.listen(told.append)
+    acceptors = Acceptors(str(alone.directory), journal)
+    acceptors.look()
+    assert one.process.poll() is None, "the acceptor has it"
+    alone.process.kill()
+    alone.process.wait(20)
+    acceptors.look()
+    assert one.process.wait(20) == -signal.SIGKILL
+    assert [event["pid"] for event in told if event["event"] == "refused"] == [one.pid]
+    assert not pending.exists()
+    acceptors.close()
 
 
 def test_what_waits_at_a_socket_that_goes_is_ended(alone: Alone, contained: Callable[..., Contained]) -> None:
