@@ -147,8 +147,8 @@ def started(place: Path) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("inodes", "missing"),
     [
-        *((1, "tenants"), (2, "containers"), (3, "lock"), (4, "contention"), (5, "control"), (6, "admit")),
-        *((7, "registrations"), (8, "accept.lock"), (9, "listen")),
+        *((1, "tenants"), (2, "containers"), (3, "pending"), (4, "lock"), (5, "contention"), (6, "control")),
+        *((7, "admit"), (8, "registrations"), (9, "accept.lock"), (10, "listen")),
     ],
 )
 def test_an_agent_that_cannot_make_its_files_says_which(tmp_path: Path, inodes: int, missing: str) -> None:
