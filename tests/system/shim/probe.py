@@ -183,8 +183,11 @@ class Probe:
     def threads(self) -> list[str]:
         names = []
         for thread in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{thread}/comm") as file:
-                names.append(file.read().strip())
+            try:
+                with open(f"/proc/self/task/{thread}/comm") as file:
+                    names.append(file.read().strip())
+            except OSError:
+                continue  # it has ended since it was listed
         return sorted(names)
 
     def fork(self, command: str = "none") -> list[int]:
