@@ -77,7 +77,6 @@ static bool is_name (const char *text)
     return length != 0 && text[length] == '\0' && text[0] != '.';
 }
 
-
 /* One value that is no object and no array, of this key in `object` ("" : the outermost one). */
 static void take_value (struct reader *reader, const char *object, const char *key, struct container_state *state)
 {

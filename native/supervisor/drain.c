@@ -66,6 +66,14 @@ void drain (int listener)
     }
 }
 
+/* The acceptor's lock and socket, above all: a copy would keep every later acceptor from its work. */
+static void close_others (int file)
+{
+    if (file > 3)
+        (void) syscall (SYS_close_range, 3, file - 1, 0);
+    (void) syscall (SYS_close_range, file + 1, ~0u, 0);
+}
+
 void drain_apart (int listener)
 {
     pid_t child = fork ();
@@ -77,6 +85,7 @@ void drain_apart (int listener)
         if (second != 0)
             _exit (second < 0);
         setsid ();
+        close_others (listener);
         drain (listener);
         _exit (0);
     }
