@@ -14,7 +14,7 @@ USERLAND ?= $(HOME)/.cache/nvc-py/trixie
 MEASURED ?=
 comma := ,
 
-.PHONY: all help demo test test-engines check fmt build install uninstall bench clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize wheel deb man
+.PHONY: all help demo test test-engines check fmt build install uninstall bench clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb man
 
 all: build
 
@@ -30,6 +30,20 @@ test: bootstrap native
 	@$(MAKE) -s -q -C native tests PYTHON='$(PYTHON)' 2>/dev/null || echo "building the native tests (native/test, half a minute)" >&2
 	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
 	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) --ignore=tests/engines tests
+
+## soak-sequences random sequences of hostile calls on the simulated manager: SEQUENCES= of them (default 10000), from SEED= on
+soak-sequences: bootstrap native
+	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
+	NVC_SEQUENCES=$(or $(SEQUENCES),10000) NVC_SEQUENCES_SEED=$(or $(SEED),1) $(VENV)/pytest -q tests/native/test_sequences.py
+
+## soak           all ways to a GPU beside a hostile neighbour, faults, kills at each system call; SECONDS= of each way (default 600)
+soak: bootstrap native
+	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
+	NVC_MUST_RUN=root,system NVC_SOAK_SECONDS=$(or $(SECONDS),600) NVC_SOAK_EVERY=1 $(VENV)/pytest -q -s tests/soak
+
+## fuzz           every parser on mutated samples: EXAMPLES= inputs each (default 20000); libFuzzer for native code: make -C native fuzz
+fuzz: bootstrap
+	NVC_FUZZ_EXAMPLES=$(or $(EXAMPLES),20000) $(VENV)/pytest -q --timeout=0 -n $(JOBS) tests/fuzz
 
 ## test-engines   Docker, containerd (CRI too), Podman, LXC, Incus, Slurm with the installed commands (as root; installs packages).
 ##                USERLAND= leaves the newer engines out, MEASURED=docs/measured/engines.md writes that page

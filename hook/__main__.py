@@ -86,7 +86,8 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program:
     if arguments.stage in state.IDLE:
         return None
     current = state.decode(state.read(stdin, arguments.timeout), directory)
-    config = bundle.decode(bundle.read(current.bundle), current.bundle)
+    content = bundle.parse(bundle.read(current.bundle), current.bundle)
+    config = bundle.look(content, current.bundle)
     env = environment.parse(config.env)
     settings = _named(arguments.config, directory, "--config")
     if not swarm.asked(env, config.device_mounts, settings, os.environ):
@@ -112,6 +113,8 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program:
         current.bundle,
         config.seccomp,
         config.guard_off,
+        bundle.fixed(content, arguments.share_fixed, current.bundle),
+        config.name,
     )
 
 

@@ -7,6 +7,7 @@ Called as nvidia-container-runtime-hook it takes that program's options, written
 from __future__ import annotations
 
 from hook.state import IDLE, INSIDE, OUTSIDE
+from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import UsageError
 from nvc.base.record import Record
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STAGES = OUTSIDE + INSIDE + IDLE
-DEFAULT_TIMEOUT = 10.0
+DEFAULT_TIMEOUT = TIMEOUT_S
 #: Other names of this program, where ``--debug`` is a switch.
 ALIASES = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 #: name, value shown in the help ("" for a switch), what it does
@@ -23,6 +24,7 @@ OPTIONS = (
     ("debug", "FILE", "write what is done to FILE"),
     ("config", "PATH", "configuration file, in place of /etc/nvidia-container-runtime/config.toml"),
     ("sim", "DIR", "use the simulated machine in DIR (see nvc-py sim)"),
+    ("share-fixed", "SPEC", "the container's share, whatever it asks for itself"),
     ("timeout", "SECONDS", f"limit of every wait, {DEFAULT_TIMEOUT:g} when not given"),
     ("version", "", "print the version and exit"),
     ("help", "", "print this text and exit"),
@@ -39,6 +41,7 @@ class Arguments(Record):
     timeout: float = DEFAULT_TIMEOUT
     version: bool = False
     help: bool = False
+    share_fixed: str = ""
 
 
 def parse(argv: Sequence[str], program: str) -> Arguments:
@@ -50,7 +53,7 @@ def parse(argv: Sequence[str], program: str) -> Arguments:
         word = rest.pop(0)
         if word.startswith("-") and word != "-":
             name, value = _option(word, rest, program)
-            given[name] = value
+            given[name.replace("-", "_")] = value
         else:
             words.append(word)
     if given.get("help") or given.get("version"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from hook import files
+from nvc.base.budgets import CONFIG_BYTES
 from nvc.base.errors import InputError
 from nvc.base.record import Record
 from rpc.codec import loads
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: Large images and Kubernetes pods stay below 1 MiB; what is larger is not read into a root process.
-CONFIG_LIMIT = 16 << 20
+CONFIG_LIMIT = CONFIG_BYTES
 #: The one Linux capability that makes a container "privileged" here.
 SYS_ADMIN = "CAP_SYS_ADMIN"
 #: Mounts of /dev/null below it are requests (``hook.mount_requests``).
@@ -29,8 +30,22 @@ SHARE = "nvc.share"
 GUARD = "nvc.guard"
 #: The hooks of nvc-cdi-hook that give shares: ours, and NVIDIA's that limits memory (``nvc.cdi.memory_limits``).
 SHARE_HOOK, MEMORY_HOOK = "share", "apply-cuda-memory-limits"
+#: Option of nvc-hook and of the hook ``share``: settings that are final.
+FIXED = "share-fixed"
 #: Word that nvidia-ctk has before the name of a hook.
 CTK_HOOK = "hook"
+
+
+#: Annotations with which engines name a container: its namespace, its pod, itself ("": the engine has none).
+#: containerd's CRI plugin (pkg/cri/annotations), CRI-O (pkg/annotations), nerdctl (pkg/labels); Docker, Podman: none.
+NAMES = (
+    ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.cri.sandbox-name", "io.kubernetes.cri.container-name"),
+    ("io.kubernetes.pod.namespace", "io.kubernetes.pod.name", "io.kubernetes.container.name"),
+    ("nerdctl/namespace", "", "nerdctl/name"),
+)
+#: Kubernetes' names have no other characters, and no more of them (RFC 1123 subdomains).
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+_NAME_LENGTH = 253
 
 
 class Bundle(Record):
@@ -39,6 +54,8 @@ class Bundle(Record):
     privileged: CAP_SYS_ADMIN is in the bounding set, so ``docker run --cap-add SYS_ADMIN`` counts as well.
     device_mounts: what is asked for by mounts below DEVICE_MOUNTS, in order. annotations: those that can be requests.
     seccomp: linux.seccomp where it names a listener, unchecked: users write it (``nvc.guard.registered``).
+    name: "NAMESPACE/POD/CONTAINER" by its engine, parts that it has not empty; "": it names none. For people only: some
+    engines let users write such annotations.
     """
 
     path: str
@@ -48,6 +65,7 @@ class Bundle(Record):
     device_mounts: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     seccomp: dict[str, Any] = {}
+    name: str = ""
 
     @property
     def guard_off(self) -> bool:
@@ -97,7 +115,21 @@ def look(config: dict[str, Any], path: str) -> Bundle:
         _device_mounts(config.get("mounts"), name),
         _annotations(config.get("annotations"), name),
         _seccomp(config.get("linux")),
+        _name(config.get("annotations")),
     )
+
+
+def fixed(config: dict[str, Any], own: str, path: str) -> tuple[str, ...]:
+    """The fixed settings of a container: those of this hook, ``own`` or "", and those of its other hooks.
+
+    config: its config.json, {} where that is not to be read. Raises InputError.
+    """
+    found = (own,) if own else ()
+    if FIXED not in repr(config.get("hooks")):
+        return found
+    from hook.runtime import shares
+
+    return tuple(dict.fromkeys((*found, *shares.fixed(config, path))))
 
 
 def rootfs(bundle: Bundle, reported: str) -> str:
@@ -155,6 +187,14 @@ def _annotations(annotations: object, name: str) -> tuple[tuple[str, str], ...]:
         raise InputError(f"{name}: annotations is not an object of strings")
     # A request by annotation names CDI devices, VENDOR/CLASS=NAME, a share, or no guard.
     return tuple(sorted(item for item in annotations.items() if "=" in item[1] or item[0] in (SHARE, GUARD)))
+
+
+def _name(annotations: Any) -> str:
+    for keys in NAMES if annotations else ():
+        parts = [annotations.get(key, "") for key in keys]
+        if parts[-1]:
+            return "/".join(part if len(part) <= _NAME_LENGTH and _NAME.issuperset(part) else "" for part in parts)
+    return ""
 
 
 def _seccomp(linux: object) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import sys
 
 from hook import bundle, environment, process, state
 from hook.arguments import seconds
+from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import ContainerError, InputError, NvcError, UsageError
 
 TYPE_CHECKING = False
@@ -27,7 +28,7 @@ THEN = "then"
 MEMORY = bundle.MEMORY_HOOK
 #: How the names of hooks begin that must not be left out: what they apply to the container would be missing.
 _APPLY = "apply-"
-_TIMEOUT = 10.0
+_TIMEOUT = TIMEOUT_S
 _COMPAT = "/usr/local/cuda/compat"
 COMMON = (
     ("debug", "FILE", "write what is done to FILE"),
@@ -59,7 +60,8 @@ HOOKS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
     "share": (
         "limit the container to a share of its GPUs, as its annotation nvc.share, its variables or the node say",
         (
-            ("share", "WORDS", "what the container gets, whatever it asks for itself, such as mem=10Gi,cap=50%"),
+            ("share", "SPEC", "what the container gets, such as mem=10Gi,cap=50%, before what it asks for itself"),
+            ("share-fixed", "SPEC", "the same, and final: each hook of a container may name its own GPU by UUID"),
             ("config", "FILE", "the node's rules, in place of /etc/nvc/config.toml"),
             ("sim", "DIR", "use the simulated machine in DIR"),
             ("root", "PATH", "the driver is below PATH"),
@@ -201,7 +203,9 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     current = state.decode(state.read(stdin, timeout))
     _require_inside(current.pid)
     rootfs = _rootfs(current)
-    fields, spec = _share_fields(current) if "share" in (name for name, _ in steps) else ((), "")
+    shared = [values for name, values in steps if name == bundle.SHARE_HOOK]
+    final = tuple(text for values in shared for text in values.get(bundle.FIXED, ()))
+    fields, spec = _share_fields(current, final) if shared else ((), "")
     from nvc.base.log import open_log
     from nvc.cdi import hooks
 
@@ -209,7 +213,7 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     target = hooks.HookTarget(rootfs, timeout, current.id, *fields)
     hooks.prepare()
     for function, given in calls:
-        arguments = (spec, *given[1:]) if function == "share" and not given[0] else given
+        arguments = (given[0] or spec, *given[1:]) if function == bundle.SHARE_HOOK else given
         getattr(hooks, function)(target, *arguments, log)
 
 
@@ -222,6 +226,9 @@ def _limit_memory(arguments: tuple[object, ...], current: state.State, timeout: 
     from nvc.cdi import memory_limits
 
     log = open_log(debug)
+    if bundle.fixed(config, "", current.bundle):
+        log.info(f"{MEMORY}: the container's settings are fixed, and its variables do not count")
+        return
     if not memory_limits.limit(variables, log):
         return
     from nvc.cdi.hooks import HookTarget
@@ -230,7 +237,8 @@ def _limit_memory(arguments: tuple[object, ...], current: state.State, timeout: 
     assert isinstance(own, list)
     share = dict(found.annotations).get(bundle.SHARE, current.share)
     rootfs = bundle.rootfs(found, current.root)
-    target = HookTarget(rootfs, timeout, current.id, share, variables, current.bundle, found.seccomp, found.guard_off)
+    about = share, variables, current.bundle, found.seccomp, found.guard_off
+    target = HookTarget(rootfs, timeout, current.id, *about, name=found.name)
     uuids = [*own, *_gpus(config)]
     where = str(simulated), str(driver_root), str(rules)
     memory_limits.apply(target, state.require_pid(current), uuids, *where, log)
@@ -245,20 +253,22 @@ def _gpus(config: dict[str, Any]) -> list[str]:
     return [uuid for args in after for uuid in _read(args)[1].get("gpu-id", [])]
 
 
-def _share_fields(current: state.State) -> tuple[tuple[Any, ...], str]:
+def _share_fields(current: state.State, final: tuple[str, ...]) -> tuple[tuple[Any, ...], str]:
     """What ``nvc.cdi.hooks.HookTarget`` has for a share, from its annotation on, and a share spec.
 
+    final: the fixed settings of this start; those of the container's other hooks are added.
     The spec is of the hook that limits memory, where the container has that too: it came first, and what is decided
     now may only be tighter. Raises InputError. Where the bundle is not to be read (that of a rootless container may not
     be), the annotations of the state count.
     """
     if current.share and not os.access(f"{current.bundle}/config.json", os.R_OK):
-        return (current.share,), ""
+        return (current.share, {}, "", {}, False, {}, final), ""
     content = bundle.parse(bundle.read(current.bundle), current.bundle)
     config = bundle.look(content, current.bundle)
     share, variables = dict(config.annotations).get(bundle.SHARE, current.share), environment.parse(config.env)
-    fields = share, variables, current.bundle, config.seccomp, config.guard_off, content
-    if not _gpus(content):
+    final = tuple(dict.fromkeys((*final, *bundle.fixed(content, "", current.bundle))))
+    fields = share, variables, current.bundle, config.seccomp, config.guard_off, content, final, config.name
+    if final or not _gpus(content):
         return fields, ""
     from nvc.base.log import Log
     from nvc.cdi.memory_limits import limit
@@ -325,6 +335,8 @@ def _memory_arguments(values: Values) -> tuple[object, ...]:
 
 
 def _share_arguments(values: Values) -> tuple[object, ...]:
+    if not all(values.get(bundle.FIXED, ["-"])):
+        raise UsageError(f"share: --{bundle.FIXED} needs settings such as mem=10Gi")
     return _last(values, "share"), _config(values, "share"), _last(values, "sim"), _last(values, "root")
 
 

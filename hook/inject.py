@@ -141,6 +141,8 @@ def _share_request(target: Target) -> ShareRequest:
         target.bundle,
         target.seccomp,
         target.guard_off,
+        target.fixed,
+        target.name,
     )
 
 

@@ -11,6 +11,7 @@ import select
 import time
 
 from hook import files
+from nvc.base.budgets import STATE_BYTES
 from nvc.base.errors import ContainerError, InputError
 from nvc.base.record import Record
 from rpc.codec import loads
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: A state is a few hundred bytes plus the container's annotations; Kubernetes limits those to 256 KiB.
-STATE_LIMIT = 1 << 20
+STATE_LIMIT = STATE_BYTES
 #: Linux's PID_MAX_LIMIT on 64-bit machines.
 PID_LIMIT = 1 << 22
 

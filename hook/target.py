@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nvc.base.budgets import TIMEOUT_S
 from nvc.base.record import Record
 
 TYPE_CHECKING = False
@@ -16,7 +17,7 @@ class Target(Record):
     rootfs: absolute. env: the container's environment. config, debug, sim: absolute paths or "". timeout: seconds.
     program: the name in messages. device_mounts: requests of ``bundle.Bundle``. identifier: the runtime's id of the
     container, or "". share: the annotation that asks for a share, or "". bundle: its path. seccomp, guard_off: as in
-    ``bundle.Bundle``.
+    ``bundle.Bundle``. fixed, name: as in ``nvc.request.injection.ShareRequest``.
     """
 
     pid: int | None
@@ -26,7 +27,7 @@ class Target(Record):
     config: str = ""
     debug: str = ""
     sim: str = ""
-    timeout: float = 10.0
+    timeout: float = TIMEOUT_S
     program: str = "nvc-hook"
     device_mounts: tuple[str, ...] = ()
     identifier: str = ""
@@ -34,3 +35,5 @@ class Target(Record):
     bundle: str = ""
     seccomp: dict[str, Any] = {}
     guard_off: bool = False
+    fixed: tuple[str, ...] = ()
+    name: str = ""

@@ -31,7 +31,7 @@ BUILT = {
     **dict.fromkeys(("libnvidia-ml.so", "libcuda.so", "libdxcore.so", "nvidia-smi", "driver-tool"), "nvc/sim/native"),
     "nvc-sim-manager": "nvc/sim/native",
     "_raw.abi3.so": "nvc/linux",
-    **dict.fromkeys(("nvc-monitor", "nvc-supervisor"), "nvc/native"),
+    **dict.fromkeys(("nvc-monitor", "nvc-supervisor", "nvc-prober"), "nvc/native"),
 }
 #: The preloaded libraries of a share, by platform, as ``nvc.share.preload.directory`` looks for them.
 PRELOAD = "nvc/native/preload"

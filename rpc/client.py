@@ -7,6 +7,7 @@ import time
 
 from rpc import channel, codec
 from rpc.errors import NOT_PROCESSED, TIMED_OUT, ChannelError, RemoteError
+from rpc.stop import CHANGE_TIMEOUT_S, UNWIND_LIMIT_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Seconds until a helper must have exited after end of file.
 EXIT_TIMEOUT_S = 1.0
-#: Seconds until a service that unwinds must have undone its changes after SIGTERM.
-UNWIND_TIMEOUT_S = 5.0
+#: Seconds until a service that unwinds must have undone its changes after SIGTERM: the change under way, and undo.
+UNWIND_TIMEOUT_S = CHANGE_TIMEOUT_S + UNWIND_LIMIT_S
 
 
 class ProtocolError(Exception):

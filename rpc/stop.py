@@ -6,7 +6,8 @@ leave the rest. So a handler marks its critical sections:
     with Deferred():            a change and its undo entry: Stop waits for its end, at most CHANGE_TIMEOUT_S
     with Deferred(firm=True):   undo: Stop waits for its end
 
-UNWIND_LIMIT_S after Stop an alarm kills the process, because the caller that would kill it may have died.
+UNWIND_LIMIT_S after Stop an alarm kills the process, because the caller that would kill it may have died. The same
+holds for an undo that nothing stopped (``limit_undo``): a file system may not answer.
 Works in the main thread of a process with one thread; without ``install`` (in a test, in the caller) it does nothing.
 """
 
@@ -24,11 +25,12 @@ else:
 #: Seconds that a change may take to finish: it is a few system calls, unless a file system does not answer.
 CHANGE_TIMEOUT_S = 0.5
 #: Seconds that everything after Stop may take.
-UNWIND_LIMIT_S = 10
+UNWIND_LIMIT_S = 2
 
 _deferred = 0
 _firm = 0
 _wanted = False
+_installed = False
 
 
 class Deferred:
@@ -54,10 +56,22 @@ class Deferred:
 
 def install() -> None:
     """Make SIGTERM mean Stop in this process."""
-    global _deferred, _firm, _wanted
+    global _deferred, _firm, _wanted, _installed
     # A helper forked inside a block of its caller's does not inherit the block.
-    _deferred, _firm, _wanted = 0, 0, False
+    _deferred, _firm, _wanted, _installed = 0, 0, False, True
     _signal.signal(_signal.SIGTERM, _on_term)
+
+
+def limit_undo() -> None:
+    """Undo begins: from here on it has UNWIND_LIMIT_S, until ``undone``."""
+    if _installed:
+        _limit()
+
+
+def undone() -> None:
+    """The limit is over, unless the process was told to stop."""
+    if _installed and not _wanted and _signal.getsignal(_signal.SIGTERM) is _on_term:
+        _signal.alarm(0)
 
 
 def _on_term(*_: object) -> None:

@@ -13,8 +13,8 @@ from hook.runtime import hooks
 from hook.swarm import DEVICES
 from nvc.base.errors import NvcError
 from nvc.cdi.given import Given, given
-from nvc.share.policy import DEFAULT
 from nvc.share.preview import preview
+from nvc.share.sources import DEFAULT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from nvc.model import Selection
     from nvc.request.injection import ShareRequest
     from nvc.share.policy import Policy
+
+
+#: More than the first line has.
+_VERSION_LIMIT = 4096
 
 
 def granted(
@@ -64,7 +68,7 @@ def granted(
             return bool(ways)
         for way, told in ways:
             with _context(config, told) as context:
-                if preview(policy, asked, _selection(context, way), context.driver_info().platform) is not None:
+                if preview(policy, asked, _selection(context, way), context.driver_info()) is not None:
                     return True
         return False
     except NvcError as error:
@@ -99,6 +103,20 @@ def _selection(context: Context, way: HookRequest | Given) -> Selection:
     from nvc.model import Selection
 
     return Selection(gpus=way.select(context.device_info()))
+
+
+def driver_version(config: HookConfig, step: ShareStep | None) -> str:
+    """Of the loaded kernel module; "" where it cannot be read: the agent then decides by the share's own."""
+    from nvc.driver.locate import host_path
+    from nvc.driver.places import DRIVER
+    from nvc.formats.procfs import nvrm_version
+
+    root = (step.sim if step else "") or os.environ.get("NVC_SIM", "") or "/"
+    try:
+        with open(host_path(root, f"{DRIVER}/version"), encoding="utf-8", errors="replace") as file:
+            return nvrm_version(file.read(_VERSION_LIMIT))
+    except OSError:
+        return ""
 
 
 def _context(config: HookConfig, step: ShareStep | None) -> Context:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hook.bundle import GUARD, SHARE
+from hook.bundle import GUARD, SHARE, fixed
 from hook.runtime import hooks, shares, spec
 from hook.swarm import own
 from nvc.base.errors import InputError, PrivilegeError
@@ -44,13 +44,20 @@ def add(
     not answer.
     """
     step = shares.step(content, env, found.path)
+    annotation, final = dict(found.annotations).get(SHARE, ""), fixed(content, "", found.path)
     # Each hook's own file decides which containers get a share of it; several hooks mostly have one.
     ways: dict[str, ShareStep | None] = {}
     if hooks.present(content, found.path):
         ways[hooks.rules(content, found.path) or own("", os.environ)] = None
     if step is not None:
         ways[step.config or own("", os.environ)] = step
-    return any(_add(content, found, env, config, identifier, rules, ways[rules], journal) for rules in ways)
+    for rules, told in ways.items():
+        asked = ShareRequest(
+            annotation, told.share if told else "", dict(env), rules, guard_off=found.guard_off, fixed=final
+        )
+        if _add(content, found, env, config, identifier, asked, told, journal):
+            return True
+    return False
 
 
 def _add(
@@ -59,36 +66,35 @@ def _add(
     env: Mapping[str, str],
     config: HookConfig,
     identifier: str,
-    rules: str,
+    asked: ShareRequest,
     step: ShareStep | None,
     journal: Journal,
 ) -> bool:
     """``add``, by the rules in one file, and for one hook where not all read that. Raises as ``add`` does."""
-    asked = ShareRequest(dict(found.annotations).get(SHARE, ""), step.share if step else "", dict(env), rules)
     if not asked.may_matter():
         return False
+    from hook.runtime.granted import driver_version, granted
     from nvc.share import policyfile
     from nvc.share.preview import preview
 
-    policy, directory = policyfile.load_node(rules)
+    policy, directory = policyfile.load_node(asked.config)
     expected = preview(policy, asked)
     if expected is None:
         return False
-    if policy.guard == "off" or _is_off(found, policy, journal):
+    if policy.guard == "off" or _is_off(asked, policy, journal):
         return False
-    client, why = _connect(directory)
+    client, why = _connect(directory, driver_version(config, step))
     try:
         if why and policy.guard != "require":
             journal.info(f"no guard: {why}")
             return False
-        from hook.runtime.granted import granted
-
         if not granted(content, found, env, config, policy, asked, expected.source, step, journal):
             journal.info("no guard: the container gets no share")
             return False
         if client is None:
             raise PrivilegeError(
-                f"this node requires a guard for shares, and {why}", hint="systemctl start nvc-agent; nvc-py agent"
+                f"this node requires a guard for shares, and {why}",
+                hint="systemctl start nvc-agent; nvc-py doctor looks for what is wrong",
             )
         _announce(content, found, directory)
         if not identifier:
@@ -103,24 +109,30 @@ def _add(
     return True
 
 
-def _is_off(found: Bundle, policy: Policy, journal: Journal) -> bool:
+def _is_off(asked: ShareRequest, policy: Policy, journal: Journal) -> bool:
     """Whether the container keeps itself out. Raises InputError where the node does not let it."""
-    if not found.guard_off:
+    from nvc.share.sources import leaves_guard
+
+    if not asked.guard_off:
         return False
-    if policy.allow_guard_off:
+    if leaves_guard(policy, asked):
         journal.info(f"{GUARD}=off: no guard")
         return True
     if policy.guard == "require":
         raise InputError(f"{GUARD}=off is not allowed on this node", hint="[share] guard is require in its config.toml")
-    journal.warn(f"{GUARD}=off is ignored: [share] allow-guard-off is not set on this node")
+    why = "the container's settings are fixed" if asked.fixed else "[share] allow-guard-off is not set on this node"
+    journal.warn(f"{GUARD}=off is ignored: {why}")
     return False
 
 
-def _connect(directory: str) -> tuple[Client | None, str]:
+def _connect(directory: str, driver: str) -> tuple[Client | None, str]:
     """A connection to the agent, or why there is none. Raises AgentError for an agent that hangs or was killed."""
     from nvc.guard.protocol import Client, NoAgent
     from nvc.guard.registered import SECONDS, control
+    from nvc.share import abi
 
+    if driver and not abi.knows(driver):
+        return None, f"driver {driver} is not known to the guard ({abi.FIRST} to {abi.BEYOND - 1} are)"
     if os.uname().machine not in _NATIVE:
         return None, f"no filter is known for {os.uname().machine}"
     try:

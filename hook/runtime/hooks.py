@@ -87,13 +87,22 @@ def rules(config: dict[str, Any], directory: str) -> str:
     Raises InputError.
     """
     for entry in _ours(config, directory):
-        words = programs.words(entry)[1]
-        for at, word in enumerate(words):
-            option, equals, value = word.partition("=")
-            if word.startswith("-") and option.lstrip("-") == "config":
-                return value if equals else "".join(words[at + 1 : at + 2])
-        return own("", _environment(entry))
+        return next(iter(_values(entry, "config")), "") or own("", _environment(entry))
     return ""
+
+
+def options(config: dict[str, Any], name: str, directory: str) -> list[str]:
+    """The values of an option of every hook that gives GPUs. Raises InputError."""
+    return [value for entry in _ours(config, directory) for value in _values(entry, name)]
+
+
+def _values(entry: dict[str, Any], name: str) -> list[str]:
+    words, found = programs.words(entry)[1], []
+    for at, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if word.startswith("-") and option.lstrip("-") == name:
+            found.append(value if equals else "".join(words[at + 1 : at + 2]))
+    return found
 
 
 def _environment(entry: dict[str, Any]) -> dict[str, str]:

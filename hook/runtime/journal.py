@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 
+from nvc.base.logfile import open_append
 from rpc.codec import dumps
 
 LEVELS = ("trace", "debug", "info", "warning", "error", "fatal", "panic")
@@ -53,14 +54,11 @@ class Journal:
 
 def _append(path: str, data: bytes) -> None:
     """A log that cannot be written stops no container."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        if not os.path.lexists(path):
-            os.makedirs(os.path.dirname(path) or ".", 0o755, exist_ok=True)
-        descriptor = os.open(path, flags, 0o644)
+        descriptor = open_append(path, make=True)
         try:
             os.write(descriptor, data)
         finally:
             os.close(descriptor)
-    except OSError:
+    except (OSError, ValueError):
         pass

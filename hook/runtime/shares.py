@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hook.bundle import CTK_HOOK, MEMORY_HOOK, SHARE, SHARE_HOOK
+from hook.bundle import CTK_HOOK, FIXED, MEMORY_HOOK, SHARE, SHARE_HOOK
 from hook.process import DEFAULT_PATH
 from hook.runtime import hooks, programs, spec
 from hook.swarm import own as own_config
@@ -35,13 +35,14 @@ _FOREIGN = frozenset(("nvidia-cdi-hook", "nvidia-ctk"))
 class ShareStep(Record):
     """Options of ``nvc-cdi-hook share``, "" for those not given.
 
-    share: spec for the container. config: file with the node's rules. sim, root: of the driver.
+    share, fixed: specs for the container. config: file with the node's rules. sim, root: of the driver.
     """
 
     share: str = ""
     config: str = ""
     sim: str = ""
     root: str = ""
+    fixed: str = ""
 
 
 def add(
@@ -89,6 +90,18 @@ def step(content: dict[str, Any], env: Mapping[str, str], directory: str) -> Sha
     if found is None or limited is None or found.share:
         return found or limited
     return found.replace(share=limited.share)
+
+
+def fixed(content: dict[str, Any], directory: str) -> tuple[str, ...]:
+    """The fixed settings of all hooks of the container: each hook of a start decides by all of them.
+
+    Hooks of other programs do not count, unless the program cannot be identified. Raises InputError.
+    """
+    inside = _steps(content, _INSIDE, directory, sure=False)
+    found = [
+        value for words in inside if words[0] == SHARE_HOOK for name, value in _options(words[1:]) if name == FIXED
+    ]
+    return tuple(dict.fromkeys([*hooks.options(content, FIXED, directory), *found]))
 
 
 def _limited(words: list[str], env: Mapping[str, str]) -> ShareStep | None:
@@ -156,13 +169,16 @@ def _split(words: Sequence[str]) -> list[list[str]]:
 
 def _decode(words: list[str]) -> ShareStep:
     """The options, written with their value behind "=" or in the next word."""
-    given: dict[str, str] = {}
-    rest = list(words)
+    # apply-cuda-memory-limits says --driver-root.
+    names = {"share": "share", FIXED: "fixed", "config": "config", "sim": "sim", "root": "root", "driver-root": "root"}
+    return ShareStep(**{names[name]: value for name, value in _options(words) if name in names})
+
+
+def _options(words: list[str]) -> list[tuple[str, str]]:
+    rest, found = list(words), []
     while rest:
         name, equals, value = rest.pop(0).lstrip("-").partition("=")
         if not equals and rest:
             value = rest.pop(0)
-        name = name.removeprefix("driver-")  # as apply-cuda-memory-limits has it
-        if name in ("share", "config", "sim", "root"):
-            given[name] = value
-    return ShareStep(**given)
+        found.append((name, value))
+    return found

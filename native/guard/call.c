@@ -5,9 +5,10 @@
  *
  * Runs in the tenant's thread, under its lock.
  */
+#include "arguments.h"
 #include "call.h"
+#include "client_files.h"
 #include "clock.h"
-#include "descriptors.h"
 #include "edges.h"
 #include "fair.h"
 #include "guard_private.h"
@@ -15,6 +16,7 @@
 #include "host.h"
 #include "inflight.h"
 #include "memory.h"
+#include "privsep.h"
 #include "process.h"
 #include "reconcile.h"
 #include "replay.h"
@@ -33,144 +35,18 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Where structs of the resource manager hold pointers: NVOS21 and NVOS64 pAllocParms, at the place of NVOS54 params, and, in the
- * long form of ALLOC, pRightsRequested. */
-#define POINTER_AT offsetof (NVOS54_PARAMETERS, params)
-#define RIGHTS_AT offsetof (NVOS64_PARAMETERS, pRightsRequested)
-#define RIGHTS_SIZE 4u /* RS_ACCESS_MASK */
-_Static_assert (POINTER_AT == offsetof (NVOS64_PARAMETERS, pAllocParms), "NVOS54, NVOS64");
-_Static_assert (POINTER_AT == offsetof (NVOS21_PARAMETERS, pAllocParms), "NVOS54, NVOS21");
 /* What making a device and, later, giving it back costs the driver at the least (H200, 580.159.04). */
 #define DEVICE_NS 3000000u
 #define OWN_TYPE 'F'
 
-/* To find out whether longer params were changed costs more than to write them. */
-#define COMPARED_MOST 4096u
-
 /* The driver is asked about the process of a continued call this much later. */
 #define LOOK_AFTER_NS 1000000u
 
-/* Where the container's own pointers lead. Every one of them is replaced before the driver sees the call, also one that leads
- * nowhere: the driver would follow it in this process. */
-struct pointers {
-    uint64_t params, rights;
-    uint32_t params_size;
-    struct rm_embedded embedded;
-    uint8_t *pieces[RM_EMBEDDED_MAX];
-    int descriptor; /* the container's, that a copy in this process stands for */
-    int descriptor_copy;
-};
-
-static void set_pointer (uint8_t *head, size_t at, const void *pointer) { set64 (head, at, (uint64_t) (uintptr_t) pointer); }
-
 static struct answer failed (int error) { return (struct answer) { .value = 0, .error = -error }; }
 
-/* What the params of a control lead to: lists, and a descriptor. 0 or errno. */
-static int gather_embedded (struct tenant *tenant, struct rm_call *call, pid_t thread, struct pointers *pointers)
+static struct answer written (bool is_written, long result)
 {
-    const NVOS54_PARAMETERS *control = (const void *) tenant->head;
-    struct rm_embedded *embedded = &pointers->embedded;
-    uint8_t *place = tenant->list;
-    enum rm_node node;
-
-    if (!rm_embedded (tenant->abi, control->cmd, call->params, call->params_size, embedded)) {
-        guard_note (tenant, RM_BAD_POINTER, rm_request_number (call->request), tenant->current->pid);
-        return EINVAL;
-    }
-    for (unsigned i = 0; i < embedded->count; i++) {
-        const struct rm_wanted *wanted = &embedded->pieces[i].wanted;
-
-        if (!memory_read (tenant, thread, wanted->address, place, wanted->size))
-            return EFAULT;
-        pointers->pieces[i] = place;
-        place += (wanted->size + 15u) & ~15u;
-    }
-    if (embedded->count != 0) {
-        call->list = pointers->pieces[0];
-        call->list_size = embedded->pieces[0].wanted.size;
-    }
-    if (embedded->descriptor_at == RM_NO_DESCRIPTOR)
-        return 0;
-    memcpy (&pointers->descriptor, tenant->params + embedded->descriptor_at, sizeof (int));
-    pointers->descriptor_copy = process_copy (tenant, tenant->current, pointers->descriptor, &node);
-    return pointers->descriptor_copy < 0 ? EBADF : 0;
-}
-
-/* Copies what head points at: what the driver reads of it, or, where that cannot be told, nothing. 0 or errno. */
-static int gather (struct tenant *tenant, struct rm_call *call, pid_t thread, struct pointers *pointers)
-{
-    uint32_t number = rm_request_number (call->request);
-    struct rm_wanted wanted = rm_params_wanted (tenant->abi, call->node, call->request, call->head);
-    bool fits = number != NV_ESC_RM_CONTROL || rm_params_fit (tenant->abi, call->head);
-
-    *pointers = (struct pointers) { .params_size = fits ? wanted.size : 0, .descriptor_copy = -1 };
-    if (number == NV_ESC_RM_ALLOC || number == NV_ESC_RM_CONTROL)
-        pointers->params = get64 (tenant->head, POINTER_AT);
-    if (pointers->params_size > SCRATCH_SIZE)
-        return EFAULT;
-    if (!memory_read_params (tenant, thread, pointers->params, pointers->params_size))
-        return EFAULT;
-    call->params = pointers->params_size ? tenant->params : NULL;
-    call->params_size = pointers->params_size;
-    if (number == NV_ESC_RM_ALLOC && call->head_size == sizeof (NVOS64_PARAMETERS)) {
-        pointers->rights = get64 (tenant->head, RIGHTS_AT);
-        if (pointers->rights && !memory_read (tenant, thread, pointers->rights, tenant->rights, RIGHTS_SIZE))
-            return EFAULT;
-    }
-    return number == NV_ESC_RM_CONTROL ? gather_embedded (tenant, call, thread, pointers) : 0;
-}
-
-/* Makes the call on the copy, with every pointer leading here, and puts the container's own pointers back. */
-static long perform (struct tenant *tenant, const struct rm_call *call, const struct pointers *pointers)
-{
-    const struct rm_embedded *embedded = &pointers->embedded;
-    uint8_t *descriptor = pointers->descriptor_copy >= 0 ? tenant->params + embedded->descriptor_at : NULL;
-    long result;
-
-    /* Where nothing was copied there are no params: the driver may read them whatever their size is said to be. */
-    if (pointers->params)
-        set_pointer (tenant->head, POINTER_AT, pointers->params_size != 0 ? tenant->params : NULL);
-    if (pointers->rights)
-        set_pointer (tenant->head, RIGHTS_AT, tenant->rights);
-    for (unsigned i = 0; i < embedded->count; i++)
-        set_pointer (tenant->params, embedded->pieces[i].at, pointers->pieces[i]);
-    if (descriptor)
-        memcpy (descriptor, &pointers->descriptor_copy, sizeof (int));
-    result = ioctl (tenant->copy, call->request, tenant->head) < 0 ? -errno : 0;
-    if (pointers->params)
-        set64 (tenant->head, POINTER_AT, pointers->params);
-    if (pointers->rights)
-        set64 (tenant->head, RIGHTS_AT, pointers->rights);
-    for (unsigned i = 0; i < embedded->count; i++)
-        set64 (tenant->params, embedded->pieces[i].at, embedded->pieces[i].wanted.address);
-    if (descriptor)
-        memcpy (descriptor, &pointers->descriptor, sizeof (int));
-    return result;
-}
-
-/* What is not changed need not be written: about half of those that make or free objects. */
-static bool is_changed (const void *now, const void *before, size_t size)
-{
-    return size > COMPARED_MOST || memcmp (now, before, size) != 0;
-}
-
-static struct answer write_back (struct tenant *tenant, const struct rm_call *call, const struct pointers *pointers,
-                                 pid_t thread, uint64_t address, long result)
-{
-    struct memory_piece pieces[RM_EMBEDDED_MAX + 2];
-    unsigned count = 0;
-
-    for (unsigned i = 0; i < pointers->embedded.count; i++) {
-        const struct rm_wanted *wanted = &pointers->embedded.pieces[i].wanted;
-
-        pieces[count++] = (struct memory_piece) { wanted->address, pointers->pieces[i], wanted->size };
-    }
-    if (is_changed (tenant->params, tenant->params_before, pointers->params_size))
-        pieces[count++] = (struct memory_piece) { pointers->params, tenant->params, pointers->params_size };
-    if (is_changed (tenant->head, tenant->head_before, call->head_size))
-        pieces[count++] = (struct memory_piece) { address, tenant->head, call->head_size };
-    return memory_write_all (tenant, thread, pieces, count) ? (struct answer) { .value = 0, .error = (int32_t) result }
-                                                            : failed (EFAULT);
+    return is_written ? (struct answer) { .value = 0, .error = (int32_t) result } : failed (EFAULT);
 }
 
 /* Whether a call of this number, which the caller cannot change, could become one that takes video memory. Of whatever
@@ -186,8 +62,21 @@ static struct answer answer_continue (struct tenant *tenant)
     return (struct answer) { .continue_syscall = true };
 }
 
+/* The client of a process that has ended is the next user's: its memory is looked at when that process ends. */
+static void inherit (struct tenant *tenant, const struct rm_call *call)
+{
+    uint32_t client = get32 (tenant->head, 0);
+    uint64_t file = rm_file_of (tenant->rm, client);
+    const struct process *owner = file != tenant->current->serial ? process_by_serial (tenant, file) : NULL;
+
+    if (owner != NULL && owner->dead && call->node == RM_NODE_CONTROL)
+        rm_move_client (tenant->rm, client, tenant->current->serial);
+}
+
 static void end (struct tenant *tenant, struct rm_call *call, long result)
 {
+    if (result == 0)
+        inherit (tenant, call);
     rm_end (tenant->rm, call, result);
     retained_after_call (tenant, result == 0);
     if (result == 0)
@@ -224,20 +113,25 @@ static enum rm_verdict begin (struct tenant *tenant, struct rm_call *call)
     return decision;
 }
 
-static struct answer decide (struct tenant *tenant, struct rm_call *call, struct pointers *pointers,
+static struct answer decide (struct tenant *tenant, struct rm_call *call, struct call_pointers *pointers,
                              const struct seccomp_notif *notification)
 {
     pid_t thread = (pid_t) notification->pid;
     uint64_t address = notification->data.args[2];
     const NVOS64_PARAMETERS *alloc = (const void *) tenant->head; /* the short form begins as the long one */
-    enum rm_verdict decision = begin (tenant, call);
+    uint32_t number = rm_request_number (call->request);
+    enum rm_verdict decision;
     struct answer answer;
     long result;
 
+    /* Before what is freed is asked about, and so enters the ledger: won by a race it is more than its size. */
+    if (number == NV_ESC_RM_FREE || number == NV_ESC_RM_VID_HEAP_CONTROL)
+        reconcile_unconfirmed (tenant);
+    decision = begin (tenant, call);
     switch (decision) {
     case RM_CONTINUE:
         if (can_become_memory (call->request)) {
-            if (!inflight_add (tenant, tenant->current, notification)) {
+            if (!unconfirmed_hold (tenant, thread, alloc->hRoot) || !inflight_add (tenant, tenant->current, notification)) {
                 rm_end (tenant->rm, call, -EAGAIN);
                 return failed (EAGAIN);
             }
@@ -250,7 +144,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     case RM_ANSWERED:
     case RM_REFUSED:
         tenant->status.refused += decision == RM_REFUSED;
-        return write_back (tenant, call, pointers, thread, address, 0);
+        return written (arguments_write_back (tenant, call, pointers, thread, address), 0);
     case RM_UNKNOWN:
         tenant->status.refused++;
         return failed (EINVAL);
@@ -263,78 +157,152 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     if (decision == RM_PERFORM)
         retained_before_call (tenant, call);
     fair_begin (tenant);
-    result = perform (tenant, call, pointers);
+    result = arguments_perform (tenant, call, pointers);
     if (decision == RM_PERFORM)
         end (tenant, call, result);
     fair_end (tenant);
-    answer = write_back (tenant, call, pointers, thread, address, result);
+    answer = written (arguments_write_back (tenant, call, pointers, thread, address), result);
     answer.head_size = call->head_size;
     return answer;
 }
 
-static struct answer handle (struct tenant *tenant, struct rm_call *call, struct process *process,
-                             const struct seccomp_notif *notification)
+static struct answer handle (struct tenant *tenant, struct rm_call *call, const struct seccomp_notif *notification)
 {
     pid_t thread = (pid_t) notification->pid;
-    struct pointers pointers;
+    struct process *process = tenant->current;
+    struct call_pointers pointers;
     struct answer answer;
-    int error;
+    int error = arguments_gather (tenant, call, thread, &pointers);
 
-    tenant->current = process;
-    error = gather (tenant, call, thread, &pointers);
     if (error != 0)
         answer = failed (error);
     else {
-        uint32_t client = get32 (tenant->head, 0); /* the first field of every such struct */
-
-        /* CUDA makes some calls on a GPU's node, of the same client. And what the call says is not known to be true: a
-         * descriptor that is known already is given up only when the scheduler finds that it is wrong (reach.c). */
-        if (call->node == RM_NODE_CONTROL && process_descriptor_of (process, client) < 0)
-            process_remember_client (tenant, process, client, (int) notification->data.args[0]);
+        process->has_clients |= call->node == RM_NODE_CONTROL;
         answer = decide (tenant, call, &pointers, notification);
     }
     if (pointers.descriptor_copy >= 0)
         wait_close (tenant, process->pid, pointers.descriptor_copy);
-    tenant->current = NULL;
     return answer;
+}
+
+/* On a file that is what the descriptor stands for, or was when its client was first used. */
+static struct answer call_on (struct tenant *tenant, int listener, struct rm_call *call, const struct seccomp_notif *notification)
+{
+    uint64_t id = notification->id;
+    struct answer answer;
+
+    if (ioctl (listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) != 0)
+        return failed (EINTR); /* the thread does not wait any more */
+    if (call->node != RM_NODE_CONTROL && call->node != RM_NODE_GPU)
+        return failed (ENOTTY);
+    if (((call->request >> 8) & 0xff) != OWN_TYPE) {
+        guard_note (tenant, RM_FORBIDDEN_ESCAPE, rm_request_number (call->request), tenant->current->pid);
+        tenant->status.refused++;
+        return failed (EINVAL);
+    }
+    if (rm_is_answered (tenant->abi, call->request))
+        return (struct answer) { 0 };
+    if (rm_head_size (tenant->abi, call->node, call->request) == 0)
+        return failed (EINVAL);
+    return replay_find (tenant, notification, &answer) ? answer : handle (tenant, call, notification);
+}
+
+/* What the driver said to a call that was made; NV_OK where it says nothing. */
+static uint32_t status_of (const struct tenant *tenant, const struct rm_call *call)
+{
+    switch (rm_request_number (call->request)) {
+    case NV_ESC_RM_FREE:
+        return get32 (tenant->head, offsetof (NVOS00_PARAMETERS, status));
+    case NV_ESC_RM_CONTROL:
+        return get32 (tenant->head, offsetof (NVOS54_PARAMETERS, status));
+    case NV_ESC_RM_ALLOC:
+        return get32 (tenant->head, call->head_size == sizeof (NVOS64_PARAMETERS) ? offsetof (NVOS64_PARAMETERS, status)
+                                                                                  : offsetof (NVOS21_PARAMETERS, status));
+    default:
+        return NV_OK;
+    }
+}
+
+/* A client that was freed needs no file, and one that the driver does not know by this file may have come by another. */
+static void release_files (struct tenant *tenant, struct process *process, const struct rm_call *call, int descriptor,
+                           uint32_t client)
+{
+    uint32_t status = status_of (tenant, call);
+
+    if (rm_request_number (call->request) == NV_ESC_RM_FREE && status == NV_OK &&
+        get32 (tenant->head, offsetof (NVOS00_PARAMETERS, hObjectOld)) == client)
+        client_files_forget (tenant, client);
+    else if (status == NV_ERR_INVALID_CLIENT)
+        client_file_drop (tenant, process, descriptor, client);
+}
+
+/* A request of UVM that a container's programs have no use for. Never continued, as below. */
+static struct answer answer_uvm (struct tenant *tenant, const struct seccomp_notif *notification, struct process *process,
+                                 enum rm_uvm_kind kind)
+{
+    uint32_t request = (uint32_t) notification->data.args[1], status = 0;
+    struct answer answer = { 0 };
+    enum rm_node node;
+    int copy = process_file (tenant, process, (int) notification->data.args[0], &node);
+
+    if (copy < 0)
+        return (struct answer) { .error = copy, .is_stale = copy == -ESRCH };
+    wait_close (tenant, process->pid, copy);
+    if (node != RM_NODE_UVM)
+        return failed (ENOTTY);
+    if (kind == UVM_KIND_ANSWERED) {
+        /* All that its struct has is the status. */
+        tenant->current = process;
+        if (!memory_write (tenant, (pid_t) notification->pid, notification->data.args[2], &status, sizeof (status)))
+            answer = failed (EFAULT);
+        tenant->current = NULL;
+        return answer;
+    }
+    guard_note (tenant, RM_UNKNOWN_ESCAPE, request, process->pid);
+    tenant->status.refused++;
+    return failed (EINVAL);
 }
 
 struct answer call_ioctl (struct tenant *tenant, int listener, const struct seccomp_notif *notification,
                           struct process *process)
 {
-    uint32_t request = (uint32_t) notification->data.args[1];
-    uint64_t address = notification->data.args[2];
-    pid_t thread = (pid_t) notification->pid;
-    struct rm_call call = { .file = process->serial, .request = request, .head = tenant->head };
+    uint32_t request = (uint32_t) notification->data.args[1], client;
+    int descriptor = (int) notification->data.args[0];
+    struct rm_call call = { .file = process->serial, .descriptor = (uint32_t) descriptor, .request = request, .head = tenant->head };
     struct answer answer;
-    uint64_t id = notification->id;
+    enum rm_uvm_kind uvm = rm_abi_uvm_kind (tenant->abi, request);
 
+    if (uvm != UVM_KIND_NONE)
+        return answer_uvm (tenant, notification, process, uvm);
     /* Another driver's call with this low byte, or none that the driver takes: whatever descriptor it is made on, NVIDIA's
      * driver refuses the size. */
-    if (rm_head_size (tenant->abi, RM_NODE_CONTROL, request) == 0 && rm_head_size (tenant->abi, RM_NODE_GPU, request) == 0)
+    call.head_size = rm_head_size (tenant->abi, RM_NODE_CONTROL, request);
+    if (call.head_size == 0)
+        call.head_size = rm_head_size (tenant->abi, RM_NODE_GPU, request);
+    if (call.head_size == 0)
         return answer_continue (tenant);
-    tenant->copy = process_copy (tenant, process, (int) notification->data.args[0], &call.node);
-    /* Never continued: the descriptor may be there a moment later. */
-    if (tenant->copy < 0)
-        return (struct answer) { .error = tenant->copy, .is_stale = tenant->copy == -ESRCH };
-    if (ioctl (listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) != 0)
-        answer = failed (EINTR); /* the thread does not wait any more */
-    else if (call.node != RM_NODE_CONTROL && call.node != RM_NODE_GPU)
-        answer = failed (ENOTTY);
-    else if (((request >> 8) & 0xff) != OWN_TYPE) {
-        guard_note (tenant, RM_FORBIDDEN_ESCAPE, rm_request_number (request), process->pid);
-        tenant->status.refused++;
+    tenant->current = process;
+    /* Only copied: that it is one of the driver's descriptors is not known yet. */
+    if (call.head_size > sizeof (tenant->head))
         answer = failed (EINVAL);
-    } else {
-        call.head_size = rm_head_size (tenant->abi, call.node, request);
-        if (call.head_size == 0 || call.head_size > sizeof (tenant->head))
-            answer = failed (EINVAL);
-        else if (!memory_read_head (tenant, thread, address, request, call.head_size))
-            answer = failed (EFAULT);
-        else if (!replay_find (tenant, notification, &answer))
-            answer = handle (tenant, &call, process, notification);
+    else if (!memory_read (tenant, (pid_t) notification->pid, notification->data.args[2], tenant->head, call.head_size))
+        answer = (struct answer) { .error = -EFAULT, .is_stale = !process_is_there (process) };
+    else {
+        client = get32 (tenant->head, 0); /* the first field of every such struct */
+        tenant->copy = client != 0 ? client_file (tenant, process, descriptor, client, &call.node)
+                                   : process_file (tenant, process, descriptor, &call.node);
+        tenant->copy_node = call.node;
+        /* Never continued: the descriptor may be there a moment later. */
+        if (tenant->copy < 0)
+            answer = (struct answer) { .error = tenant->copy, .is_stale = tenant->copy == -ESRCH };
+        else
+            answer = call_on (tenant, listener, &call, notification);
+        if (tenant->copy >= 0 && client == 0)
+            wait_close (tenant, process->pid, tenant->copy);
+        tenant->copy = -1;
+        if (client != 0 && answer.head_size != 0)
+            release_files (tenant, process, &call, descriptor, client);
     }
-    wait_close (tenant, process->pid, tenant->copy);
-    tenant->copy = -1;
+    tenant->current = NULL;
     return answer;
 }

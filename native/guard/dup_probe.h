@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct dup_probe;
+struct privsep;
 
 enum probe_client { PROBE_CLIENT, QUARANTINE_CLIENT };
 struct probe_piece {
@@ -22,8 +23,8 @@ struct probe_piece {
     bool is_below_subdevice;
 };
 
-/* device_directory: where the driver's nodes are. NULL: no node can be opened, or no process started. */
-struct dup_probe *probe_open (const char *device_directory);
+/* NULL: no node can be opened, or no process started. */
+struct dup_probe *probe_open (struct privsep *privsep);
 void probe_close (struct dup_probe *probe);
 /* -1: not one of the driver's. */
 int probe_gpu (const struct dup_probe *probe, const uint8_t uuid[16]);

@@ -19,6 +19,8 @@ struct edge_channel {
     int gpu;                             /* of the tenant's limits */
     int file;                            /* of its client, held by held_files.c; -1: none is */
     bool is_stopped; /* a stop has succeeded, and no start since: the driver counts */
+    uint32_t again;  /* stops beyond that one */
+    bool is_gone;    /* the driver did not know it when it was to be stopped: it is being freed */
 };
 
 struct edges {
@@ -26,6 +28,7 @@ struct edges {
     struct edge_channel *channels;
     uint32_t count;
     bool frozen[SHARE_MAX_GPUS];
+    uint64_t asserted_at;
     uint64_t frozen_since[SHARE_MAX_GPUS], frozen_ns[SHARE_MAX_GPUS]; /* CLOCK_MONOTONIC ns; up to frozen_since */
 };
 
@@ -35,8 +38,13 @@ void edges_end (struct edges *edges);
 void edges_publish (struct tenant *tenant);
 /* The client's file is about to be closed: its channels are not stopped or started any more. */
 void edges_forget (struct edges *edges, uint32_t client);
-/* The GPU's channels as they are to be (schedule_is_off); how many calls of the driver it took. */
+/* The GPU's channels as they are to be (schedule_is_off); how many calls of the driver it took. -EAGAIN: some that are to be off run
+ * on; the caller tries again, and after half a second the container is ended (late.h). */
 int edges_apply (struct tenant *tenant, uint32_t gpu);
+/* Channels that have to stay off, for the quota or a pause, are stopped once more: whoever else started them meanwhile has not for long. The
+ * driver counts stops and says of no channel whether it runs. Returns when to do so again (CLOCK_MONOTONIC ns); 0: nothing has to
+ * stay off. */
+uint64_t edges_assert (struct tenant *tenant, uint64_t now);
 /* Whether the GPU's channels are off, and for how many nanoseconds they have been in all. */
 bool edges_frozen (struct edges *edges, uint32_t gpu, uint64_t *nanoseconds);
 

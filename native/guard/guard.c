@@ -1,4 +1,4 @@
-/* The guard: its tenants by number, its events, and what the supervisor's main thread calls. */
+/* The guard: its tenants by number, and what the supervisor's main thread calls. */
 #include "clock.h"
 #include "driver_usage.h"
 #include "dup_probe.h"
@@ -6,6 +6,7 @@
 #include "guard.h"
 #include "guard_private.h"
 #include "held_files.h"
+#include "late.h"
 #include "process.h"
 #include "schedule.h"
 #include "space.h"
@@ -13,7 +14,6 @@
 #include "wait.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -24,10 +24,13 @@
 /* That the threads of all tenants may take to end, and that of one which is removed while others are served. */
 #define STOP_NS SECOND
 #define REMOVE_NS (SECOND / 5)
+/* UVM gives memory back some milliseconds after a process. What somebody else has by then, another tenant's process, would keep
+ * the tenant, and its supervisor, for as long as that lives. */
+#define LONELY_NS (5 * SECOND)
 /* What a query waits for a tenant's lock. */
 #define ASK_NS 1000000u
 
-struct guard *guard_create (const char *device_directory)
+struct guard *guard_create (int privsep)
 {
     struct guard *guard = calloc (1, sizeof (*guard));
 
@@ -43,20 +46,28 @@ struct guard *guard_create (const char *device_directory)
     pthread_mutex_init (&guard->driver_usage_lock, NULL);
     pthread_mutex_init (&guard->probe_lock, NULL);
     guard->contention = -1;
-    snprintf (guard->devices, sizeof (guard->devices), "%s", device_directory);
+    privsep_begin (&guard->privsep, privsep);
     space_begin (guard);
     closer_start (guard);
-    return guard;
+    if (late_begin (guard))
+        return guard;
+    guard_destroy (guard);
+    errno = EAGAIN;
+    return NULL;
+}
+
+void guard_on_failure (struct guard *guard, void (*act) (void *context), void *context)
+{
+    guard->late.context = context;
+    guard->late.act = act;
 }
 
 void guard_set_contention (struct guard *guard, int file) { guard->contention = file; }
 
-bool guard_drop_rights (void) { return tenant_drop_rights (); }
-
 struct driver_usage *guard_driver_usage (struct guard *guard)
 {
     if (!guard->has_driver_usage)
-        guard->driver_usage = driver_usage_open (guard->devices);
+        guard->driver_usage = driver_usage_open (&guard->privsep);
     guard->has_driver_usage = true;
     return guard->driver_usage;
 }
@@ -65,7 +76,7 @@ struct dup_probe *guard_dup_probe (struct guard *guard)
 {
     pthread_mutex_lock (&guard->probe_lock);
     if (!guard->has_dup_probe)
-        guard->dup_probe = probe_open (guard->devices);
+        guard->dup_probe = probe_open (&guard->privsep);
     guard->has_dup_probe = true;
     pthread_mutex_unlock (&guard->probe_lock);
     return guard->dup_probe;
@@ -96,12 +107,13 @@ void guard_destroy (struct guard *guard)
         tenant_stop (guard->tenants[i]);
     while ((tenant = take_last (guard)) != NULL)
         is_over &= tenant_destroy (tenant, &until);
+    late_end (guard);
     if (!is_over)
         return; /* a thread still needs it, which ends with this process */
     closer_stop (guard);
     driver_usage_close (guard->driver_usage);
     probe_close (guard->dup_probe);
-    space_end (guard);
+    privsep_end (&guard->privsep);
     close (guard->event_descriptor);
     close (guard->changed_descriptor);
     if (guard->contention >= 0)
@@ -112,80 +124,19 @@ void guard_destroy (struct guard *guard)
     free (guard);
 }
 
-int guard_event_descriptor (const struct guard *guard) { return guard->event_descriptor; }
-
-int guard_changed_descriptor (const struct guard *guard) { return guard->changed_descriptor; }
-
-void guard_changed (struct guard *guard)
+void guard_abandon (struct guard *guard)
 {
     uint64_t one = 1;
 
-    if (!atomic_exchange (&guard->is_changed, true) && write (guard->changed_descriptor, &one, sizeof (one)) < 0)
-        return; /* it is readable already */
-}
-
-void guard_take_changes (struct guard *guard)
-{
-    uint64_t value;
-
-    if (read (guard->changed_descriptor, &value, sizeof (value)) < 0)
-        value = 0; /* it was not readable */
-    atomic_store (&guard->is_changed, false);
-}
-
-/* Events of one tenant that wait to be read: the table is for all tenants. */
-#define EVENTS_OF_ONE 64u
-
-void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid)
-{
-    struct guard *guard = tenant->guard;
-    struct timespec now;
-    bool is_end = reason == RM_TOCTOU_KILLED || reason == RM_UNREACHABLE;
-    unsigned own = 0;
-    uint64_t one = 1;
-
-    if ((unsigned) reason < GUARD_REASONS)
-        tenant->status.reasons[reason]++;
-    clock_gettime (CLOCK_REALTIME, &now);
+    atomic_store (&guard->is_abandoned, true);
     pthread_mutex_lock (&guard->lock);
-    for (unsigned i = 0; i < guard->event_count; i++) {
-        struct guard_event *event = &guard->events[i];
-
-        /* A tenant that tries a thousand times makes one line. */
-        if (event->tenant == tenant->id && event->reason == (uint32_t) reason && event->number == number) {
-            event->repeated++;
-            pthread_mutex_unlock (&guard->lock);
-            return;
-        }
-        own += event->tenant == tenant->id;
+    for (unsigned i = 0; i < guard->tenant_count; i++) {
+        atomic_store (&guard->tenants[i]->is_paused, true);
+        atomic_store (&guard->tenants[i]->has_changes, true); /* applied when its lock is released */
+        if (write (guard->tenants[i]->wake, &one, sizeof (one)) < 0)
+            continue; /* it is awake */
     }
-    /* Each of these cost a process its life. */
-    if ((own < EVENTS_OF_ONE || is_end) && guard->event_count < GUARD_EVENTS)
-        guard->events[guard->event_count++] =
-            (struct guard_event) { .when_ns = (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec,
-                                   .tenant = tenant->id,
-                                   .reason = (uint32_t) reason,
-                                   .number = number,
-                                   .pid = (uint32_t) pid };
     pthread_mutex_unlock (&guard->lock);
-    if (write (guard->event_descriptor, &one, sizeof (one)) < 0)
-        return; /* full: it is readable already */
-}
-
-int guard_events (struct guard *guard, struct guard_event *events, uint32_t capacity)
-{
-    uint64_t value;
-    unsigned count;
-
-    pthread_mutex_lock (&guard->lock);
-    count = guard->event_count < capacity ? guard->event_count : capacity;
-    memcpy (events, guard->events, count * sizeof (*events));
-    guard->event_count -= count;
-    memmove (guard->events, guard->events + count, guard->event_count * sizeof (*events));
-    if (guard->event_count == 0 && read (guard->event_descriptor, &value, sizeof (value)) < 0)
-        value = 0; /* it was not readable */
-    pthread_mutex_unlock (&guard->lock);
-    return (int) count;
 }
 
 static struct tenant *find (struct guard *guard, uint32_t id)
@@ -337,7 +288,7 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
         status->waits_ns = guard_now () - tenant->waits_since;
     }
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        status->processes += tenant->processes[i].serial != 0;
+        status->processes += tenant->processes[i].serial != 0 && !tenant->processes[i].is_inherited;
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         status->memory[gpu] = tenant_used (tenant, gpu);
         status->managed[gpu] = tenant->managed[gpu];
@@ -375,11 +326,21 @@ int guard_tenant_gone (struct guard *guard, uint32_t id)
 {
     struct tenant *tenant;
     int error = guard_hold (guard, id, ASK_NS, &tenant), gone = 1;
+    bool is_inherited = false;
 
     if (error != 0)
         return error;
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        gone &= tenant->processes[i].serial == 0;
-    gone &= tenant->listener_count == 0 && tenant->retained.pieces == NULL && tenant->orphan_space_count == 0;
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        gone &= tenant->processes[i].serial == 0 || tenant->processes[i].is_inherited;
+        is_inherited |= tenant->processes[i].serial != 0;
+    }
+    gone &= tenant->listener_count == 0 && tenant->orphan_space_count == 0;
+    if (gone && (is_inherited || tenant->retained.pieces != NULL)) {
+        /* Others hold what it lent, for as long as they like. */
+        if (tenant->lonely_since == 0)
+            tenant->lonely_since = guard_now ();
+        gone = guard_now () - tenant->lonely_since > LONELY_NS;
+    } else
+        tenant->lonely_since = 0;
     return guard_release (tenant, gone);
 }

@@ -61,21 +61,21 @@ struct guard_process {
     uint64_t memory[SHARE_MAX_GPUS];
 };
 
-/* For good, of the calling thread and those that it starts: no capability but CAP_SYS_PTRACE, CAP_KILL and CAP_DAC_READ_SEARCH, and
- * CAP_PERFMON and CAP_IPC_LOCK while they are used. false: it could not. */
-bool guard_drop_rights (void);
-/* device_directory: where the driver's nodes are ("/dev"). NULL on failure, with errno. */
-struct guard *guard_create (const char *device_directory);
+/* privsep: a socket, which is the guard's from then on: what takes rights is asked for by it (privsep.h). NULL on failure, with errno. */
+struct guard *guard_create (int privsep);
 /* 1 when the guard has a client of the driver of its own; without one, memory of dead processes is refunded at once. */
 int guard_sees_driver (const struct guard *guard);
 /* 1 when the kernel tells of an execve of processes that map managed memory (perf_event_open(2)); without that, what such a
  * process mapped before an execve is not charged if others share its address space. */
 int guard_sees_exec (const struct guard *guard);
+/* No call is answered any more, and all channels are off, until the processes have ended. */
+void guard_abandon (struct guard *guard);
 /* Ends the threads; listeners that guard owns are closed, everything frozen is thawed first. */
 void guard_destroy (struct guard *guard);
 /*
- * A file that tells which tenants of the node called the driver last (struct guard_contention), written by the agent some times a
- * second. Without it, or while it is not written, others are taken to call the driver. The descriptor is the guard's from then on.
+ * The node's usage page (usage_page.h), which begins with which tenants called the driver last (struct guard_contention), written by the
+ * prober some times a second. Without it, or while it is not written, others are taken to call the driver, and the guard asks it about
+ * usage itself. The descriptor is the guard's from then on.
  */
 #define GUARD_CONTENTION_MAGIC 0x4f434e564eu
 struct guard_contention {
@@ -85,6 +85,10 @@ struct guard_contention {
     } last[2]; /* of two tenants: one of them is another one */
 };
 void guard_set_contention (struct guard *guard, int file);
+/* What is called when the guard holds a tenant no longer; the event is there, and the container is to be ended. By a thread of the guard's:
+ * when channels are to be off and could not be stopped for half a second (late.h), and again each 100 ms. By the thread that has no memory
+ * for a record (tenant_allocate): it may hold every lock of the tenant, and ends this process when it returns. */
+void guard_on_failure (struct guard *guard, void (*act) (void *context), void *context);
 /* Readable (eventfd) when events wait. */
 int guard_event_descriptor (const struct guard *guard);
 /* Readable (eventfd) when a tenant's status may have changed, until guard_take_changes; a change then makes it readable again. */
@@ -108,8 +112,8 @@ int guard_tenant_gone (struct guard *guard, uint32_t id);
 
 /* Scheduling: puts what was decided into force. */
 int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds);
-/* How many calls of the driver it took, one after the other; -errno. -EBUSY: it takes effect when the call in flight is over, and to
- * ask again says whether it did. */
+/* How many calls of the driver it took, one after the other; -errno. -EAGAIN: a channel could not be stopped, and it is to be asked
+ * again. */
 int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen);
 
 /*

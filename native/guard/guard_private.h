@@ -8,6 +8,8 @@
 #define NVC_GUARD_GUARD_PRIVATE_H
 
 #include "guard.h"
+#include "late.h"
+#include "privsep.h"
 
 #include "rm/rm.h"
 
@@ -32,17 +34,18 @@ struct guard {
     atomic_bool is_changed; /* changed_descriptor is readable */
     struct guard_event events[GUARD_EVENTS];
     unsigned event_count;
-    char devices[256]; /* the directory of the driver's nodes */
-    int contention;    /* a file of struct guard_contention; -1: none */
+    struct privsep privsep;
+    atomic_bool is_abandoned; /* its monitor is gone */
+    int contention;    /* the node's usage page (usage_page.h); -1: none */
     /* Clients of the driver take milliseconds to be made, so they are made when they are needed first. */
     pthread_mutex_t driver_usage_lock;
     struct driver_usage *driver_usage; /* NULL: no device node could be opened */
     pthread_mutex_t probe_lock; /* after a tenant's lock */
     struct dup_probe *dup_probe; /* NULL as well */
     bool has_driver_usage, has_dup_probe; /* opening it was tried */
-    int exec_watch; /* a counter as those of space.c, on this process: the first one of a machine takes 10 ms */
     bool sees_exec;
     bool has_detached_threads; /* the thread of a tenant that was removed did not end in time, and uses the guard */
+    struct late_watch late;
     pthread_t closer;
     int closing[2]; /* descriptors for it; -1: none */
 };

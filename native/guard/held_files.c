@@ -102,6 +102,8 @@ void closer_add (const struct guard *guard, int file)
         close (file);
 }
 
+void held_file_close (struct tenant *tenant, int file) { close_later (tenant, file, 0); }
+
 static void drop (struct tenant *tenant, unsigned place, uint32_t client)
 {
     struct retained *retained = &tenant->retained;
@@ -126,20 +128,19 @@ int held_file_of (const struct tenant *tenant, uint32_t client)
     return -1;
 }
 
-/* Duplicates what is in the list, as far as a file of its client is held and the sampling decision says so,
- * and it has not been already. */
+/* Duplicates what is in the list if the sampling decision says so, which is one for all, as far as files of its clients are held. */
 static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_piece *pieces, size_t count)
 {
     struct retained *retained = &tenant->retained;
 
-    if (count == 0 || guard_dup_probe (tenant->guard) == NULL)
+    if (count == 0 || !retained_is_sampled (retained, retained_weight (pieces, count)) || guard_dup_probe (tenant->guard) == NULL)
         return;
     pthread_mutex_lock (&tenant->guard->probe_lock);
     for (size_t i = 0; i < count; i++) {
         int file = held_file_of (tenant, pieces[i].client);
         struct retained_piece *entry;
 
-        if (file < 0 || !retained_is_sampled (retained, pieces[i].bytes))
+        if (file < 0)
             continue;
         entry = retained_duplicate (tenant, pieces + i, file, QUARANTINE_CLIENT);
         if (entry == NULL)
@@ -185,10 +186,9 @@ static void make_room (struct tenant *tenant)
         if (!is_scheduled (tenant, retained->files[i].client))
             place = i;
     count = rm_pieces (tenant->rm, retained->files[place].client, retained->files[place].client, NULL, 0);
-    pieces = calloc (count + 1, sizeof (*pieces));
-    if (pieces != NULL)
-        duplicate (tenant, retained->files[place].serial, pieces,
-                   rm_pieces (tenant->rm, retained->files[place].client, retained->files[place].client, pieces, count));
+    pieces = tenant_allocate (tenant, count + 1, sizeof (*pieces));
+    duplicate (tenant, retained->files[place].serial, pieces,
+               rm_pieces (tenant->rm, retained->files[place].client, retained->files[place].client, pieces, count));
     free (pieces);
     edges_forget (&tenant->edges, retained->files[place].client);
     close_later (tenant, retained->files[place].file, 0);
@@ -240,8 +240,8 @@ void held_files_process_ended (struct tenant *tenant, uint64_t serial)
     if (retained->file_count == 0)
         return;
     count = rm_file_pieces (tenant->rm, serial, NULL, 0);
-    pieces = calloc (count + 1, sizeof (*pieces));
-    if (pieces != NULL && count > 0)
+    pieces = tenant_allocate (tenant, count + 1, sizeof (*pieces));
+    if (count > 0)
         duplicate (tenant, serial, pieces, rm_file_pieces (tenant->rm, serial, pieces, count));
     free (pieces);
     /* Its channels would go on, and nothing could stop them, as long as a child of its has the file. */
@@ -250,10 +250,22 @@ void held_files_process_ended (struct tenant *tenant, uint64_t serial)
             drop (tenant, i, is_scheduled (tenant, retained->files[i].client) ? retained->files[i].client : 0);
 }
 
+/* Channels on its clients, that another process has made since it ended: rm forgets them with it. */
+static void end_channels (struct tenant *tenant, uint64_t serial)
+{
+    for (unsigned i = tenant->retained.file_count; i-- > 0;) {
+        uint32_t client = tenant->retained.files[i].client;
+
+        if (rm_file_of (tenant->rm, client) == serial && is_scheduled (tenant, client))
+            drop (tenant, i, client);
+    }
+}
+
 void held_files_process_released (struct tenant *tenant, uint64_t serial)
 {
     struct retained_piece *mine = NULL;
 
+    end_channels (tenant, serial);
     for (struct retained_piece **at = &tenant->retained.dormant; *at != NULL;) {
         struct retained_piece *entry = *at;
 

@@ -30,6 +30,8 @@ void held_file_release (struct tenant *tenant, uint32_t client);
 void held_files_process_ended (struct tenant *tenant, uint64_t serial);
 /* Its files are closed everywhere, and rm forgets it: what it had is probed for other holders. */
 void held_files_process_released (struct tenant *tenant, uint64_t serial);
+/* Closed by that thread: the driver may take long to give back what its clients have. */
+void held_file_close (struct tenant *tenant, int file);
 /* A thread that closes files: the driver takes long to give a process's context back. -1: they are closed at once. */
 bool closer_start (struct guard *guard);
 void closer_stop (struct guard *guard);

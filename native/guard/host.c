@@ -2,9 +2,11 @@
 #include "guard_private.h"
 #include "host.h"
 #include "managed.h"
+#include "pids.h"
 #include "process.h"
 #include "reach.h"
 #include "reconcile.h"
+#include "refund.h"
 #include "retained.h"
 #include "schedule.h"
 #include "tenant.h"
@@ -17,8 +19,7 @@
 
 static void *host_allocate (void *context, size_t size)
 {
-    (void) context;
-    return calloc (1, size);
+    return tenant_allocate (context, 1, size);
 }
 
 static void host_release (void *context, void *memory, size_t size)
@@ -35,7 +36,7 @@ static long host_ioctl (void *context, uint64_t file, uint32_t request, void *ar
     struct process *process = process_by_serial (tenant, file);
 
     /* hClient is the first field of every such struct. */
-    if (tenant->current != NULL && tenant->current == process && tenant->copy >= 0 &&
+    if (tenant->current != NULL && (tenant->current == process || (process != NULL && process->dead)) && tenant->copy >= 0 && tenant->copy_node == RM_NODE_CONTROL &&
         memcmp (argument, tenant->head, sizeof (uint32_t)) == 0)
         return ioctl (tenant->copy, request, argument) < 0 ? -errno : 0;
     if (process == NULL)
@@ -67,7 +68,7 @@ bool host_can_refresh (const struct tenant *tenant)
 {
     if (tenant->refreshed_at == tenant->status.notifications)
         return false;
-    if (reconcile_expects_refund (tenant))
+    if (refund_is_expected (tenant))
         return true;
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
         if (tenant->managed[gpu] != 0 || tenant->excess[gpu] != 0 || tenant->retained.bytes[gpu] != 0)
@@ -81,8 +82,8 @@ void host_refresh (struct tenant *tenant)
 
     tenant->refreshed_at = tenant->status.notifications;
     tenant->wants_refresh = false;
-    if (reconcile_expects_refund (tenant))
-        reconcile_await_refund (tenant);
+    if (refund_is_expected (tenant))
+        refund_await (tenant);
     managed_now (tenant);
     retained_check (tenant, 0);
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
@@ -131,17 +132,7 @@ static uint32_t host_timeslice (void *context, int gpu)
 {
     const struct tenant *tenant = context;
 
-    return tenant->slice[gpu];
-}
-
-static bool host_is_own_process (void *context, uint32_t pid)
-{
-    const struct tenant *tenant = context;
-
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0 && (uint32_t) tenant->processes[i].pid == pid)
-            return true;
-    return false;
+    return schedule_slice (tenant, (uint32_t) gpu);
 }
 
 static void host_groups_changed (void *context, int gpu)
@@ -172,7 +163,8 @@ const struct rm_host guard_host = {
     .charge = host_charge,
     .numbers = host_numbers,
     .timeslice = host_timeslice,
-    .is_own_process = host_is_own_process,
+    .shown_pid = pids_shown,
+    .driver_pid = pids_of_driver,
     .groups_changed = host_groups_changed,
     .note = host_note,
 };

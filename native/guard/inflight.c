@@ -11,20 +11,16 @@
 #include "clock.h"
 #include "guard_private.h"
 #include "inflight.h"
+#include "privsep.h"
 #include "process.h"
 #include "reconcile.h"
 #include "tenant.h"
 #include "wait.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/seccomp.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* A thread that runs, in the kernel or outside, is not seen, nor one that has yet to be given a processor: a program
  * can see to it that this takes long. */
@@ -32,26 +28,23 @@
 
 static bool is_inflight (struct tenant *tenant, const struct inflight_call *call, uint64_t now)
 {
+    const struct process *process = process_by_serial (tenant, call->serial);
+    enum privsep_thread_state state;
     struct process *current;
-    unsigned long long number, arguments[3];
-    char path[64], text[256];
-    int file;
-    ssize_t size;
+    uint64_t arguments[4];
+    int result;
 
-    snprintf (path, sizeof (path), "/proc/%d/syscall", call->thread);
-    file = open (path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) /* it ended; what cannot be looked at for another reason is as good as running */
-        return errno != ENOENT && errno != ESRCH && now - call->at < RUNNING_NS;
+    if (process == NULL)
+        return false;
     current = wait_begin (tenant, call->thread);
-    size = read (file, text, sizeof (text) - 1);
+    result = privsep_syscall (&tenant->guard->privsep, process, call->thread, &state, arguments);
     wait_end (tenant, current);
-    close (file);
-    text[size > 0 ? size : 0] = '\0';
-    if (strncmp (text, "running", 7) == 0)
+    if (result == -ESRCH || (result == 0 && state == THREAD_ENDED))
+        return false;
+    /* What cannot be looked at is as good as running. */
+    if (result != 0 || state == THREAD_RUNNING)
         return now - call->at < RUNNING_NS;
-    return sscanf (text, "%llu 0x%llx 0x%llx 0x%llx", &number, &arguments[0], &arguments[1], &arguments[2]) == 4 &&
-           number == SYS_ioctl && arguments[0] == call->arguments[0] && arguments[1] == call->arguments[1] &&
-           arguments[2] == call->arguments[2];
+    return arguments[0] == SYS_ioctl && memcmp (arguments + 1, call->arguments, sizeof (call->arguments)) == 0;
 }
 
 static void drop (struct tenant *tenant, unsigned place) { tenant->inflight[place] = tenant->inflight[--tenant->inflight_count]; }
@@ -70,6 +63,7 @@ bool inflight_add (struct tenant *tenant, struct process *process, const struct 
         reconcile_baseline (tenant, process);
         process->is_suspect = true;
     }
+    tenant->unconfirmed_calls++;
     tenant->inflight[tenant->inflight_count] =
         (struct inflight_call) { .thread = (int32_t) notification->pid, .serial = process->serial, .at = now };
     memcpy (tenant->inflight[tenant->inflight_count++].arguments, notification->data.args, sizeof (tenant->inflight[0].arguments));
@@ -101,5 +95,5 @@ bool inflight_is_pending (struct tenant *tenant, const struct process *process, 
 void kill_offender (struct tenant *tenant, struct process *process)
 {
     guard_note (tenant, RM_TOCTOU_KILLED, 0, process->pid);
-    syscall (SYS_pidfd_send_signal, process->pidfd, SIGKILL, NULL, 0);
+    process_kill (tenant, process);
 }

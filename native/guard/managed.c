@@ -14,6 +14,7 @@
 #include "guard_private.h"
 #include "managed.h"
 #include "maps.h"
+#include "privsep.h"
 #include "process.h"
 #include "schedule.h"
 #include "space.h"
@@ -21,8 +22,6 @@
 #include "wait.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -65,49 +64,23 @@ bool managed_was_seen (const struct process *process)
     return process->managed == 0 && (process->look_at == 0 || process->look_delay >= LAST_LOOK_NS);
 }
 
-struct mappings {
-    enum maps_result result;
-    uint64_t bytes;
-};
-
-/* Adds what a thread's process has mapped of the UVM node: such a mapping is shared, and its offset in the node is its
- * address, or UVM refuses it (uvm_mmap, kernel-open/nvidia-uvm/uvm.c). The node itself may have any name and number.
- * true: not by this thread; it has ended, or does so, and others may go on. */
-static bool add_mapped (const struct process *process, pid_t thread, void *context)
-{
-    struct mappings *found = context;
-    enum maps_result result;
-    uint64_t bytes = 0;
-    char path[64];
-    int file;
-
-    snprintf (path, sizeof (path), "/proc/%d/task/%d/maps", (int) process->pid, (int) thread);
-    file = open (path, O_RDONLY | O_CLOEXEC);
-    if (file >= 0) {
-        result = maps_sum (file, &bytes);
-        close (file);
-    } else
-        result = errno == ENOENT || errno == ESRCH ? MAPS_NONE : MAPS_UNKNOWN;
-    if (result != MAPS_NONE)
-        *found = (struct mappings) { result, bytes };
-    return result != MAPS_READ;
-}
-
 /* Bytes. false: the process ended, and nothing, or not everything, was there to be read; or that may be so. */
 static bool mapped (struct tenant *tenant, struct process *process, uint64_t *bytes)
 {
+    uint64_t found = 0; /* shared mappings whose offset is their address: UVM's (uvm_mmap, kernel-open/nvidia-uvm/uvm.c), of any name */
     struct process *current = wait_begin (tenant, process->pid);
-    struct mappings found = { .result = MAPS_NONE };
+    int file = privsep_maps (&tenant->guard->privsep, process);
+    enum maps_result result = file >= 0 ? maps_sum (file, &found) : file == -ESRCH ? MAPS_NONE : MAPS_UNKNOWN;
 
-    if (add_mapped (process, process->pid, &found) && !process_threads (process, add_mapped, &found))
-        found.result = MAPS_UNKNOWN;
+    if (file >= 0)
+        close (file);
     wait_end (tenant, current);
-    process->unread = found.result == MAPS_UNKNOWN ? process->unread + 1 : 0;
+    process->unread = result == MAPS_UNKNOWN ? process->unread + 1 : 0;
     /* Of a thread that ends just now the rest cannot be read. Twice in a row, and it is not known what is mapped. */
     if (process->unread == 1)
         look_in (tenant, process, FIRST_LOOK_NS);
-    *bytes = process->unread > 1 ? MANAGED_MOST : found.bytes < MANAGED_MOST ? found.bytes : MANAGED_MOST;
-    return (process->unread > 1 || found.result == MAPS_READ) && process_is_there (process);
+    *bytes = process->unread > 1 ? MANAGED_MOST : found < MANAGED_MOST ? found : MANAGED_MOST;
+    return (process->unread > 1 || result == MAPS_READ) && process_is_there (process);
 }
 
 void managed_charge (struct tenant *tenant, uint64_t *held, uint64_t bytes, pid_t pid)
@@ -131,6 +104,10 @@ void managed_charge (struct tenant *tenant, uint64_t *held, uint64_t bytes, pid_
 
 void managed_forget (struct tenant *tenant, struct process *process)
 {
+    if (tenant->shares_uvm) {
+        tenant->orphan_overflow.bytes += process->managed; /* which is charged */
+        process->managed = 0;
+    }
     if (process->managed != 0)
         managed_charge (tenant, &process->managed, 0, process->pid);
 }
@@ -190,7 +167,7 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
             continue;
         if (process->look_at <= now && !is_long) {
             /* A process without a client can have mapped only what it announced, on a file of another one's. */
-            bool is_routine = !process->has_mapped && process->client_count == 0 && process->managed == 0;
+            bool is_routine = !process->has_mapped && !process->has_clients && process->managed == 0;
             uint64_t begun = fair_cpu (), spent;
 
             if (!is_routine)

@@ -10,28 +10,20 @@
 #include "schedule.h"
 #include "space.h"
 #include "tenant.h"
+#include "uvm_file.h"
 
 #include <errno.h>
-#include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
-
-#if defined(__x86_64__)
-#define NATIVE AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define NATIVE AUDIT_ARCH_AARCH64
-#else
-#error "no architecture"
-#endif
 
 static struct answer decide (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
 {
     struct process *process;
     struct answer answer;
 
-    if (notification->data.arch != NATIVE) {
+    if (notification->data.arch != SECCOMP_ARCH_NATIVE) {
         /* The 32-bit entries reach the same driver, with other numbers. */
         guard_note (tenant, RM_FORBIDDEN_ESCAPE, notification->data.arch, (pid_t) notification->pid);
         tenant->status.refused++;
@@ -50,6 +42,7 @@ static struct answer decide (struct tenant *tenant, int listener, const struct s
             tenant->status.refused++;
             return (struct answer) { .error = -ENOMEM };
         }
+        uvm_file_mapped (tenant, process, (int) notification->data.args[4]);
         space_announced (process, notification->data.args[1]);
         managed_look (tenant, process);
         return (struct answer) { .continue_syscall = true };

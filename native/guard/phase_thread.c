@@ -5,7 +5,6 @@
 #include "guard.h"
 #include "guard_private.h"
 #include "phase.h"
-#include "tenant.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,6 +21,8 @@
 #define NICE (-15)
 /* A tenant for which the driver makes a call is stopped, or started, when that is over: it is looked again so soon. */
 #define AGAIN_NS 500000u
+/* What the driver did not stop. */
+#define FAILED_AGAIN_NS 10000000u
 
 struct phase_thread {
     struct guard *guard;
@@ -51,13 +52,13 @@ static void make (struct phase_thread *thread, const struct phase_step *step)
                      ? attached_freeze (thread->attached, entry->tenant, step->freeze)
                      : guard_tenant_freeze (thread->guard, entry->tenant, entry->gpu, step->freeze);
 
-    if (result == -EBUSY && !thread->stop) {
-        phase_busy (&thread->plan, step, guard_now () + AGAIN_NS);
+    if ((result == -EBUSY || result == -EAGAIN) && !thread->stop) {
+        phase_busy (&thread->plan, step, guard_now () + (result == -EBUSY ? AGAIN_NS : FAILED_AGAIN_NS));
         return;
     }
     /* One that has no channels at the moment took no call, and exists. At the end a busy one is not waited for. */
     phase_done (&thread->plan, step, began, guard_now (),
-                result == -ENOENT || result == -EBUSY ? 0 : result > 0 ? (unsigned) result : 1);
+                result == -ENOENT || result == -EBUSY || result == -EAGAIN ? 0 : result > 0 ? (unsigned) result : 1);
 }
 
 static void *run (void *argument)
@@ -69,9 +70,6 @@ static void *run (void *argument)
      * failure, only less exact. */
     prctl (PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     setpriority (PRIO_PROCESS, (id_t) syscall (SYS_gettid), NICE);
-    /* As the tenants' threads: calls are made in a container's place. */
-    if (!tenant_drop_rights ())
-        return NULL; /* the plan is never begun: nothing is frozen */
     pthread_mutex_lock (&thread->lock);
     while (!thread->stop || thread->plan.count > 0) {
         uint64_t now = guard_now (), at;

@@ -9,10 +9,10 @@
  * Under the tenant's lock; reach_check in the tenant's thread.
  */
 #include "clock.h"
-#include "descriptors.h"
 #include "edges.h"
 #include "guard_private.h"
 #include "held_files.h"
+#include "privsep.h"
 #include "process.h"
 #include "reach.h"
 #include "schedule.h"
@@ -22,19 +22,13 @@
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define REQUEST_CONTROL NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (NVOS54_PARAMETERS))
-/* What a process may have open before its file, and how long it may be unreachable. */
-#define MOST_LOOKED_AT 4096u
+/* How long a process's file may be out of reach. */
 #define PATIENCE_NS 200000000u
 #define AGAIN_NS 20000000u
 
@@ -80,9 +74,8 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
     return result;
 }
 
-/* A copy of the descriptor, if it is the client's file: it is asked for what no client has, and the driver looks at the
- * client first. -1: it is not. */
-static int copy_of (struct tenant *tenant, const struct process *process, int descriptor, uint32_t client)
+/* Whether it is the client's file: it is asked for what no client has, and the driver looks at the client first. */
+static bool is_file_of (int file, uint32_t client)
 {
     NVA06C_CTRL_TIMESLICE_PARAMS slice = { 0 };
     NVOS54_PARAMETERS control = { .hClient = client,
@@ -90,60 +83,35 @@ static int copy_of (struct tenant *tenant, const struct process *process, int de
                                   .cmd = NVA06C_CTRL_CMD_GET_TIMESLICE,
                                   .params = (NvP64) (uintptr_t) &slice,
                                   .paramsSize = sizeof (slice) };
-    enum rm_node node;
-    int copy = process_copy (tenant, process, descriptor, &node);
 
-    if (copy < 0)
-        return -1;
-    if (node == RM_NODE_CONTROL && through (copy, REQUEST_CONTROL, &control) == 0)
-        return copy;
-    wait_close (tenant, process->pid, copy);
+    return through (file, REQUEST_CONTROL, &control) == 0;
+}
+
+/* Without the tenant's lock. */
+static int find_without_lock (struct privsep *privsep, const struct process *process, uint32_t client)
+{
+    static int32_t numbers[PRIVSEP_NUMBERS]; /* the tenant's thread is the only one here */
+    int count = privsep_files (privsep, process, numbers);
+
+    for (int i = 0; i < count; i++) {
+        enum rm_node node;
+        int copy = privsep_file (privsep, process, numbers[i], &node);
+
+        if (copy >= 0 && node == RM_NODE_CONTROL && is_file_of (copy, client))
+            return copy;
+        if (copy >= 0)
+            close (copy);
+    }
     return -1;
 }
 
-struct search {
-    struct tenant *tenant;
-    uint32_t client;
-    unsigned looked;
-    int descriptor, copy;
-};
-
-/* true: not among the descriptors of this thread. */
-static bool find_of_thread (const struct process *process, pid_t thread, void *context)
+static int find (struct tenant *tenant, const struct process *process, uint32_t client)
 {
-    struct search *search = context;
-    struct dirent *entry;
-    char path[64];
-    DIR *directory;
+    struct process *current = wait_begin (tenant, process->pid);
+    int found = find_without_lock (&tenant->guard->privsep, process, client);
 
-    snprintf (path, sizeof (path), "/proc/%d/task/%d/fd", process->pid, thread);
-    directory = opendir (path);
-    if (directory == NULL)
-        return true;
-    while (search->copy < 0 && search->looked < MOST_LOOKED_AT && (entry = readdir (directory)) != NULL) {
-        if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
-            continue;
-        search->looked++;
-        search->descriptor = atoi (entry->d_name);
-        search->copy = copy_of (search->tenant, process, search->descriptor, search->client);
-    }
-    closedir (directory);
-    return search->copy < 0;
-}
-
-static int find (struct tenant *tenant, struct process *process, uint32_t client)
-{
-    struct search search = { .tenant = tenant, .client = client, .copy = -1 };
-
-    search.descriptor = process_descriptor_of (process, client);
-    if (search.descriptor >= 0)
-        search.copy = copy_of (tenant, process, search.descriptor, client);
-    /* A first thread that has ended has none. */
-    if (search.copy < 0 && find_of_thread (process, process->pid, &search) && search.looked == 0)
-        process_threads (process, find_of_thread, &search);
-    if (search.copy >= 0)
-        process_remember_client (tenant, process, client, search.descriptor);
-    return search.copy;
+    wait_end (tenant, current);
+    return found;
 }
 
 /* As if it had just come: what was not reached is written again. */
@@ -176,7 +144,7 @@ static bool look_for (struct tenant *tenant, struct process *process, uint64_t n
     if (now < process->unreached_since + PATIENCE_NS)
         return true;
     guard_note (tenant, RM_UNREACHABLE, client, process->pid);
-    syscall (SYS_pidfd_send_signal, process->pidfd, SIGKILL, NULL, 0);
+    process_kill (tenant, process);
     process->unreached_since = 0;
     return false;
 }

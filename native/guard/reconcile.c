@@ -5,6 +5,9 @@
  * The driver counts memory for the process that made its client, also when another one made the call: a child on a descriptor that
  * it has from its parent. So while continued calls of any process may have become others, all processes are queried.
  *
+ * Of a tenant about which nothing is unconfirmed the node's prober asks, once for all (usage_page.h). What it found is believed where it shows
+ * no more than is charged; otherwise the tenant's own client asks before anything is charged.
+ *
  * Runs in the tenant's thread, under the tenant's lock.
  */
 #include "clock.h"
@@ -16,13 +19,13 @@
 #include "managed.h"
 #include "process.h"
 #include "reconcile.h"
-#include "retained.h"
 #include "schedule.h"
 #include "tenant.h"
-#include "wait.h"
+#include "unconfirmed.h"
+#include "usage_page.h"
 
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define FIRST_ASK_NS 5000000u
 #define LAST_ASK_NS 1000000000u
@@ -33,33 +36,43 @@
 #define RECENT_NS 100000000u
 /* No more than this part of the time (1 / PART) goes into asking. */
 #define PART 8u
-/* What a process had is mostly back some milliseconds after its end. A call that needs memory, or asks how much there is, within
- * LATELY_NS of it waits for that, END_NS at the longest. */
-#define LATELY_NS 1000000000u
-#define END_NS 500000000u
-#define END_ASK_NS 1000000u
-#define END_ASK_MOST_NS 16000000u
 
 /* What the driver says of one process, into process->driver_usage; the tenant's burden. */
 static bool query (struct tenant *tenant, struct process *process)
 {
     uint64_t begun = fair_cpu ();
+    struct process_usage usage;
     bool known = false;
 
     pthread_mutex_lock (&tenant->guard->driver_usage_lock);
-    for (uint32_t gpu = 0; guard_driver_usage (tenant->guard) != NULL && gpu < tenant->limits.gpu_count; gpu++)
-        known |= driver_usage_of_process (tenant->guard->driver_usage, tenant->limits.gpus[gpu].uuid, process->pid,
-                                   &process->driver_usage[gpu]) == 0;
+    for (uint32_t gpu = 0; guard_driver_usage (tenant->guard) != NULL && gpu < tenant->limits.gpu_count; gpu++) {
+        if (driver_usage_of_process (tenant->guard->driver_usage, tenant->limits.gpus[gpu].uuid, process->pid, &usage) != 0)
+            continue;
+        known = true;
+        process->driver_usage[gpu] = usage.own;
+        process->driver_duplicated[gpu] = usage.duplicated;
+    }
     pthread_mutex_unlock (&tenant->guard->driver_usage_lock);
     process->asked_at = guard_now ();
+    process->asked_falls = rm_reported_falls (tenant->rm);
     fair_spent (tenant, fair_cpu () - begun);
     return known;
+}
+
+/* Whether what was found up to a second ago is enough: of a living process, of a tenant that has won nothing. */
+static bool is_quiet (const struct tenant *tenant, const struct process *process)
+{
+    bool is_quiet = !process->dead && !process->is_suspect;
+
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        is_quiet &= tenant->raced[gpu] == 0 && !tenant->over[gpu];
+    return is_quiet;
 }
 
 static bool holds_nothing (const struct tenant *tenant, const struct process *process)
 {
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
-        if (process->driver_usage[gpu] != 0)
+        if (process->driver_usage[gpu] != 0 || process->driver_duplicated[gpu] != 0)
             return false;
     return true;
 }
@@ -67,7 +80,7 @@ static bool holds_nothing (const struct tenant *tenant, const struct process *pr
 /* A process that never had a client holds nothing. */
 static bool may_hold (const struct tenant *tenant, const struct process *process)
 {
-    return process->serial != 0 && !process->dead && (process->client_count != 0 || !holds_nothing (tenant, process));
+    return process->serial != 0 && (!process->dead || process->is_inherited) && (process->has_clients || !holds_nothing (tenant, process));
 }
 
 static void query_all (struct tenant *tenant)
@@ -81,7 +94,8 @@ static bool is_over (const struct tenant *tenant, uint32_t gpu)
 {
     uint64_t limit = tenant->limits.gpus[gpu].memory;
 
-    return limit != 0 && tenant_used (tenant, gpu) > limit && (tenant->excess[gpu] != 0 || tenant->over[gpu]);
+    return limit != 0 && tenant_used (tenant, gpu) > limit &&
+           (tenant->excess[gpu] != 0 || tenant->raced[gpu] != 0 || tenant->over[gpu]);
 }
 
 /* What the processes hold beyond the ledger. Whether that is above a quota that was kept before. */
@@ -90,12 +104,26 @@ static bool sum_usage (struct tenant *tenant)
     bool any = false;
 
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
-        uint64_t sum = 0;
+        uint64_t sum = 0, duplicated = 0, known;
+        bool is_left = false;
 
-        for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
             sum += tenant->processes[i].serial ? tenant->processes[i].driver_usage[gpu] : 0;
+            duplicated += tenant->processes[i].serial ? tenant->processes[i].driver_duplicated[gpu] : 0;
+            is_left |= tenant->processes[i].serial != 0;
+        }
         tenant->status.driver_usage[gpu] = sum;
-        tenant->excess[gpu] = sum > tenant->used[gpu] ? sum - tenant->used[gpu] : 0;
+        if (!is_left) {
+            tenant->raced[gpu] = 0;
+            rm_forget_unconfirmed (tenant->rm);
+        }
+        /* Like with like: what is charged beside it, the driver reports for no process. */
+        known = rm_reported (tenant->rm, (int) gpu, duplicated);
+        sum = sum > known ? sum - known : 0;
+        /* What was won and is reported no more hides nothing that is won after it. */
+        if (tenant->raced_reported[gpu] > sum)
+            tenant->raced_reported[gpu] = sum;
+        tenant->excess[gpu] = sum - tenant->raced_reported[gpu];
         any |= is_over (tenant, gpu) && !tenant->over[gpu];
     }
     return any;
@@ -196,8 +224,39 @@ static uint64_t idle_interval (const struct tenant *tenant)
     return seldom < SELDOM_NS ? seldom : SELDOM_NS;
 }
 
-/* Queries the processes whose time has come. Whether in-flight calls of any of them are over. */
-static bool query_due (struct tenant *tenant, uint64_t now)
+/* Clients that it made are there when others have their files: a child that inherited them, another process that was sent them. */
+static bool has_heirs (struct tenant *tenant, const struct process *process)
+{
+    size_t count = rm_clients_of (tenant->rm, process->serial, NULL, 0);
+    uint32_t *clients = tenant_allocate (tenant, count + 1, sizeof (*clients));
+    bool has = false;
+
+    rm_clients_of (tenant->rm, process->serial, clients, count);
+    pthread_mutex_lock (&tenant->guard->driver_usage_lock);
+    for (size_t i = 0; !has && i < count && guard_driver_usage (tenant->guard) != NULL; i++)
+        has = driver_usage_has_client (tenant->guard->driver_usage, clients[i]);
+    pthread_mutex_unlock (&tenant->guard->driver_usage_lock);
+    free (clients);
+    return has;
+}
+
+/* It ended, and the driver says that it holds no memory. Its clients are known for as long as there are some. */
+static void release (struct tenant *tenant, struct process *process)
+{
+    held_files_process_released (tenant, process->serial);
+    unconfirmed_release (tenant, process->serial);
+    managed_forget (tenant, process);
+    process->is_inherited = has_heirs (tenant, process);
+    if (process->is_inherited) {
+        rm_drop_memory (tenant->rm, process->serial);
+        return;
+    }
+    rm_close_file (tenant->rm, process->serial);
+    process_forget (tenant, process);
+}
+
+/* Queries the processes that are due. Whether in-flight calls of any of them are over. any_published: the page had the answer for some. */
+static bool query_due (struct tenant *tenant, uint64_t now, bool *any_published)
 {
     bool any_cleared = false;
 
@@ -212,27 +271,44 @@ static bool query_due (struct tenant *tenant, uint64_t now)
         process->has_inflight = process->is_suspect && inflight_is_pending (tenant, process, now);
         process->is_cleared = process->is_suspect && !process->has_inflight;
         any_cleared |= process->is_suspect;
-        known = query (tenant, process);
-        if (process->dead && (!known || holds_nothing (tenant, process))) {
-            held_files_process_released (tenant, process->serial);
-            rm_close_file (tenant->rm, process->serial);
-            managed_forget (tenant, process);
-            process_forget (tenant, process);
-        }
+        known = is_quiet (tenant, process) && usage_page_take (tenant, process, now);
+        *any_published |= known;
+        known = known || query (tenant, process);
+        process->is_inherited = false;
+        if (process->dead && (!known || holds_nothing (tenant, process)))
+            release (tenant, process);
     }
     return any_cleared;
+}
+
+/* Whether more is held beyond the ledger than is charged. */
+static bool has_grown (struct tenant *tenant)
+{
+    uint64_t before[SHARE_MAX_GPUS];
+    bool has_grown = false;
+
+    memcpy (before, tenant->excess, sizeof (before));
+    (void) sum_usage (tenant);
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        has_grown |= tenant->excess[gpu] > before[gpu];
+    return has_grown;
 }
 
 void reconcile_due (struct tenant *tenant, uint64_t now)
 {
     uint64_t begun = guard_now (), seldom, spent;
+    bool are_all_asked, any_published = false;
 
     if (tenant->ask_at == 0 || tenant->ask_at > now)
         return;
-    /* A number that is too low would hide what was won, and one that is too high keep the tenant stopped. */
-    if (query_due (tenant, now) || is_stopped (tenant))
+    /* A number that is too low would hide what was won, and one that is too high keep the tenant stopped; one of the page's is older than
+     * the ledger. */
+    are_all_asked = query_due (tenant, now, &any_published) || is_stopped (tenant) || (any_published && has_grown (tenant));
+    if (are_all_asked)
         query_all (tenant);
     compare (tenant);
+    if (are_all_asked)
+        unconfirmed_settle (tenant);
     seldom = idle_interval (tenant);
     spent = guard_now () - begun;
     tenant->ask_at = 0;
@@ -243,8 +319,10 @@ void reconcile_due (struct tenant *tenant, uint64_t now)
             continue;
         if (process->is_due) {
             query_again (tenant, process, now, seldom, spent);
-            if (process->is_cleared)
+            if (process->is_cleared) {
                 process->is_suspect = process->is_cleared = false;
+                unconfirmed_release (tenant, process->serial);
+            }
             process->is_due = false;
         }
         if (tenant->ask_at == 0 || process->ask_at < tenant->ask_at)
@@ -252,46 +330,25 @@ void reconcile_due (struct tenant *tenant, uint64_t now)
     }
 }
 
-bool reconcile_expects_refund (const struct tenant *tenant)
-{
-    return tenant->ended_at != 0 && guard_now () - tenant->ended_at < LATELY_NS;
-}
-
-/* Asks about all that have ended and are not refunded. Whether there are some still, or UVM has what they had. */
-static bool is_pending (struct tenant *tenant)
-{
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0 && tenant->processes[i].dead)
-            reconcile_at (tenant, &tenant->processes[i], guard_now ());
-    reconcile_due (tenant, guard_now ());
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0 && tenant->processes[i].dead)
-            return true;
-    retained_check (tenant, 0);
-    return retained_is_inherited (&tenant->retained);
-}
-
-void reconcile_await_refund (struct tenant *tenant)
-{
-    uint64_t until = guard_now () + END_NS;
-    struct timespec delay = { .tv_nsec = END_ASK_NS };
-    bool pending;
-
-    while ((pending = is_pending (tenant)) && guard_now () < until) {
-        struct process *current = wait_begin (tenant, 0);
-
-        nanosleep (&delay, NULL);
-        wait_end (tenant, current);
-        delay.tv_nsec = delay.tv_nsec * 2 < END_ASK_MOST_NS ? delay.tv_nsec * 2 : END_ASK_MOST_NS;
-    }
-    if (!pending)
-        tenant->ended_at = 0;
-}
-
 void reconcile_all (struct tenant *tenant)
 {
     query_all (tenant);
     compare (tenant);
+}
+
+void reconcile_unconfirmed (struct tenant *tenant)
+{
+    if (!unconfirmed_is_open (tenant))
+        return;
+    query_all (tenant);
+    compare (tenant);
+    unconfirmed_settle (tenant);
+}
+
+/* A number from before a FREE is too high, and what is won next would be hidden by the difference. */
+static bool is_recent (const struct tenant *tenant, const struct process *process)
+{
+    return process->asked_at + RECENT_NS >= guard_now () && process->asked_falls == rm_reported_falls (tenant->rm);
 }
 
 void reconcile_baseline (struct tenant *tenant, struct process *process)
@@ -306,7 +363,7 @@ void reconcile_baseline (struct tenant *tenant, struct process *process)
     for (unsigned i = 0; i < TENANT_PROCESSES && is_first; i++) {
         struct process *other = &tenant->processes[i];
 
-        if (may_hold (tenant, other) && other->asked_at + RECENT_NS < guard_now ())
+        if (may_hold (tenant, other) && !is_recent (tenant, other))
             query (tenant, other);
         memcpy (other->usage_before, other->driver_usage, sizeof (other->driver_usage));
     }

@@ -51,10 +51,8 @@ bool retained_is_sampled (struct retained *retained, uint64_t bytes)
 struct retained_piece *retained_duplicate (struct tenant *tenant, const struct rm_piece *piece, int file, enum probe_client to)
 {
     struct dup_probe *probe = tenant->guard->dup_probe;
-    struct retained_piece *entry = calloc (1, sizeof (*entry));
+    struct retained_piece *entry = tenant_allocate (tenant, 1, sizeof (*entry));
 
-    if (entry == NULL)
-        return NULL;
     entry->gpu = (uint32_t) piece->gpu;
     entry->client = piece->client;
     entry->handle = piece->handle;
@@ -84,14 +82,24 @@ static bool forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
     return false;
 }
 
-/* Into PROBE_CLIENT with the lock held, or into QUARANTINE_CLIENT. */
+uint64_t retained_weight (const struct rm_piece *pieces, size_t count)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (pieces[i].is_exported || __builtin_add_overflow (sum, pieces[i].bytes, &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
+/* Into PROBE_CLIENT with the lock held, or into QUARANTINE_CLIENT. All of them, or none: thousands of small ones in one call
+ * would each have a small probability, decided before the first one that is found. */
 static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, enum probe_client to)
 {
     struct retained *retained = &tenant->retained;
-    bool is_locked = false;
+    bool is_locked = false, is_sampled = retained_is_sampled (retained, retained_weight (pieces, count));
 
     for (size_t i = 0; i < count; i++) {
-        bool is_sampled = retained_is_sampled (retained, pieces[i].bytes);
         struct retained_piece *entry;
 
         if (!is_sampled && retained->dormant == NULL)
@@ -131,9 +139,7 @@ void retained_before_call (struct tenant *tenant, const struct rm_call *call)
     if (count == 0 || guard_dup_probe (tenant->guard) == NULL)
         return;
     if (count > 1) {
-        pieces = calloc (count, sizeof (*pieces));
-        if (pieces == NULL)
-            return;
+        pieces = tenant_allocate (tenant, count, sizeof (*pieces));
         count = rm_pieces (tenant->rm, client, handle, pieces, count);
     }
     /* Giving a whole client back takes long, and other tenants need the probe. */

@@ -47,8 +47,10 @@ void retained_after_call (struct tenant *tenant, bool is_made);
 /* For held_files.c: the pieces of this list are in the quarantine; those without another holder are freed, the rest is
  * charged. */
 void retained_examine_all (struct tenant *tenant, struct retained_piece *quarantined);
-/* The sampling decision: whether a piece of this size is probed when it is freed. */
+/* The sampling decision: whether pieces of this weight are probed when they are freed at once. */
 bool retained_is_sampled (struct retained *retained, uint64_t bytes);
+/* Bytes of all of them; UINT64_MAX if one was exported, so that another holder is likely. */
+uint64_t retained_weight (const struct rm_piece *pieces, size_t count);
 struct retained_piece *retained_duplicate (struct tenant *tenant, const struct rm_piece *piece, int file, enum probe_client to);
 
 /* Whether pieces of a process that ended had another holder when they were last probed. */

@@ -6,9 +6,11 @@
  *
  * guard_tenant_slice and guard_tenant_freeze run in the supervisor's main thread and the phase threads; the rest under the tenant's lock.
  */
+#include "clock.h"
 #include "edges.h"
 #include "guard.h"
 #include "guard_private.h"
+#include "late.h"
 #include "schedule.h"
 #include "tenant.h"
 
@@ -17,6 +19,8 @@
 
 /* Most calls of the driver are over by then. */
 #define PATIENCE_NS 300000u
+/* The longest of a phase plan (phase_check): within it, what is started is to be stopped again. */
+#define PERIOD_NS UINT64_C (1000000000)
 
 bool schedule_is_off (const struct tenant *tenant, uint32_t gpu)
 {
@@ -24,9 +28,36 @@ bool schedule_is_off (const struct tenant *tenant, uint32_t gpu)
                                             atomic_load (&tenant->is_unresponsive) || atomic_load (&tenant->is_paused));
 }
 
+/* The scheduler's shortest (nvc/guard/scheduling.py). */
+#define SHORTEST_US 250u
+
+uint32_t schedule_slice (const struct tenant *tenant, uint32_t gpu)
+{
+    uint32_t slice = atomic_load (&tenant->slice[gpu]), groups = tenant->decided[gpu].groups, now = rm_groups (tenant->rm, (int) gpu);
+
+    if (slice == 0 || groups == 0 || now <= groups)
+        return slice;
+    slice = (uint32_t) ((uint64_t) slice * groups / now);
+    return slice > SHORTEST_US ? slice : SHORTEST_US;
+}
+
+static void take_decision (struct tenant *tenant, uint32_t gpu)
+{
+    uint32_t slice = atomic_load (&tenant->slice[gpu]), groups;
+
+    if (slice == tenant->decided[gpu].slice)
+        return;
+    groups = rm_groups (tenant->rm, (int) gpu);
+    tenant->decided[gpu].slice = slice;
+    tenant->decided[gpu].groups = groups != 0 ? groups : 1;
+}
+
 void schedule_apply (struct tenant *tenant, uint32_t gpu)
 {
-    uint32_t slice = atomic_load (&tenant->slice[gpu]);
+    uint32_t slice;
+
+    take_decision (tenant, gpu);
+    slice = schedule_slice (tenant, gpu);
 
     (void) edges_apply (tenant, gpu);
     if (slice != tenant->status.slice[gpu]) {
@@ -76,6 +107,8 @@ int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_
     if (tenant == NULL)
         return -ENOENT;
     atomic_store (&tenant->planned_frozen[gpu], frozen != 0);
+    if (!frozen)
+        late_due (tenant, gpu, guard_now () + PERIOD_NS);
     calls = edges_apply (tenant, gpu);
     guard_let_go (tenant);
     return calls;

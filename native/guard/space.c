@@ -14,20 +14,15 @@
 #include "clock.h"
 #include "guard_private.h"
 #include "managed.h"
+#include "privsep.h"
 #include "process.h"
 #include "space.h"
 #include "tenant.h"
 #include "wait.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/capability.h>
-#include <linux/perf_event.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define TRIES 4u
@@ -39,35 +34,6 @@
 #define NOWHERE ((off_t) 1 << 54)
 #endif
 #define SETTLED_NS 1000000000u
-
-static void set_rights (bool are_on)
-{
-    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
-    struct __user_cap_data_struct data[2] = { { 0 }, { 0 } };
-
-    if (syscall (SYS_capget, &header, data) != 0)
-        return;
-    for (unsigned i = 0; i < 2; i++) {
-        data[i].effective &= ~tenant_seldom[i];
-        data[i].effective |= are_on ? data[i].permitted & tenant_seldom[i] : 0;
-    }
-    (void) syscall (SYS_capset, &header, data);
-}
-
-static int open_watch (pid_t pid)
-{
-    struct perf_event_attr attributes = { .type = PERF_TYPE_SOFTWARE,
-                                          .size = sizeof (attributes),
-                                          .config = PERF_COUNT_SW_DUMMY,
-                                          .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED,
-                                          .disabled = 1,
-                                          .enable_on_exec = 1,
-                                          .exclude_kernel = 1,
-                                          .exclude_hv = 1 };
-    int watch = (int) syscall (SYS_perf_event_open, &attributes, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
-
-    return watch < 0 ? -errno : watch;
-}
 
 /* Whether the process has executed something since it is watched, or its first thread has ended. */
 static bool has_executed (const struct space *space)
@@ -81,49 +47,26 @@ static bool has_executed (const struct space *space)
            (asked.revents & POLLHUP) != 0;
 }
 
-static void watch (struct space *space, pid_t pid)
+/* files: of privsep_space. Without a page the kernel does not say that the thread has ended. */
+static void begin (struct space *space, const int files[2])
 {
-    void *page = MAP_FAILED;
+    void *page = mmap (NULL, (size_t) sysconf (_SC_PAGESIZE), PROT_READ, MAP_SHARED, files[0], 0);
 
-    set_rights (true);
-    space->watch = open_watch (pid);
-    /* Without it the kernel does not say that the thread has ended. */
-    if (space->watch >= 0)
-        page = mmap (NULL, (size_t) sysconf (_SC_PAGESIZE), PROT_READ, MAP_SHARED, space->watch, 0);
-    set_rights (false);
-    if (page != MAP_FAILED)
-        space->page = page;
-    else if (space->watch >= 0)
-        close (space->watch);
-}
-
-/* In a thread with a tenant's rights, on itself. */
-static void *try_watching (void *argument)
-{
-    struct guard *guard = argument;
-    struct process own = { 0 };
-
-    if (tenant_drop_rights ()) {
-        watch (&own.space, (pid_t) syscall (SYS_gettid));
-        guard->sees_exec = own.space.page != NULL;
-        space_close (&own);
-    }
-    return NULL;
+    *space = (struct space) { .is_held = true, .watch = files[0], .memory = files[1], .page = page != MAP_FAILED ? page : NULL };
+    if (space->page == NULL)
+        close (files[0]);
 }
 
 void space_begin (struct guard *guard)
 {
-    pthread_t thread;
+    struct process own = { 0 };
+    int files[2];
 
-    guard->exec_watch = open_watch (0);
-    if (guard->exec_watch >= 0 && pthread_create (&thread, NULL, try_watching, guard) == 0)
-        pthread_join (thread, NULL);
-}
-
-void space_end (struct guard *guard)
-{
-    if (guard->exec_watch >= 0)
-        close (guard->exec_watch);
+    if (privsep_space (&guard->privsep, NULL, 0, files) != 0)
+        return;
+    begin (&own.space, files);
+    guard->sees_exec = own.space.page != NULL;
+    space_close (&own);
 }
 
 void space_close (struct process *process)
@@ -143,7 +86,6 @@ bool space_hold (struct tenant *tenant, struct process *process, pid_t thread)
 {
     struct space *space = &process->space;
     struct process *current;
-    char path[64];
 
     if (space_is_current (process))
         return true;
@@ -151,15 +93,13 @@ bool space_hold (struct tenant *tenant, struct process *process, pid_t thread)
     /* An execve of another of its threads holds this up. */
     current = wait_begin (tenant, process->pid);
     for (unsigned i = 0; i < TRIES && !space->is_held; i++) {
-        /* The first thread has ended, or is about to be another one. */
-        pid_t target = i % 2 == 0 ? process->pid : thread;
+        int files[2];
 
-        watch (space, target);
-        snprintf (path, sizeof (path), "/proc/%d/task/%d/mem", (int) process->pid, (int) target);
-        if (space->page != NULL || !tenant->guard->sees_exec)
-            space->is_held = (space->memory = open (path, O_RDONLY | O_CLOEXEC)) >= 0;
-        /* Watched before it was opened: what was executed between the two would not be known. */
-        if (!space_is_current (process))
+        /* The first thread has ended, or is about to be another one. */
+        if (privsep_space (&tenant->guard->privsep, process, i % 2 == 0 ? process->pid : thread, files) != 0)
+            continue;
+        begin (space, files);
+        if ((space->page == NULL && tenant->guard->sees_exec) || !space_is_current (process))
             space_close (process);
     }
     wait_end (tenant, current);
@@ -204,11 +144,13 @@ void space_orphan (struct tenant *tenant, struct process *process)
 {
     struct space *space = &process->space;
     uint64_t announced = space->announced;
+    bool is_charged = space->is_held && process->managed + announced != 0;
+    bool is_shared = is_charged && is_used (tenant, process->pid, space->memory);
 
-    if (space->is_held && process->managed + announced != 0 && is_used (tenant, process->pid, space->memory)) {
+    if (is_shared || (is_charged && tenant->shares_uvm)) {
         struct orphan_space *orphan = &tenant->orphan_overflow;
 
-        if (tenant->orphan_space_count < TENANT_SPACES) {
+        if (is_shared && tenant->orphan_space_count < TENANT_SPACES) {
             orphan = &tenant->orphan_spaces[tenant->orphan_space_count++];
             *orphan = (struct orphan_space) { .memory = space->memory, .pid = process->pid };
             space->is_held = false; /* the file is that one's now */
@@ -232,7 +174,10 @@ void space_check (struct tenant *tenant)
             i++;
             continue;
         }
-        managed_charge (tenant, &orphan->bytes, 0, orphan->pid);
+        if (tenant->shares_uvm)
+            tenant->orphan_overflow.bytes += orphan->bytes; /* which is charged */
+        else
+            managed_charge (tenant, &orphan->bytes, 0, orphan->pid);
         close (orphan->memory);
         *orphan = tenant->orphan_spaces[--tenant->orphan_space_count];
     }

@@ -32,7 +32,6 @@ struct orphan_space {
 
 /* Finds out whether the kernel tells of an execve. */
 void space_begin (struct guard *guard);
-void space_end (struct guard *guard);
 /* A thread of the process is about to map something: its address space is held. false: it could not be, and a mapping might
  * be lost sight of. */
 bool space_hold (struct tenant *tenant, struct process *process, pid_t thread);

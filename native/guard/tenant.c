@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
@@ -42,24 +41,6 @@
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS _IOW ('!', 4, uint64_t)
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
 #endif
-
-/* The driver takes privilege from the calling thread. This thread makes the container's calls, so it has only
- * what it needs to reach the container's memory and descriptors. Capabilities are a thread's own. Two are only permitted,
- * and in force while space.c needs them: one is a privilege to the driver (os_check_access, RS_ACCESS_PERFMON). */
-bool tenant_drop_rights (void)
-{
-    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
-    struct __user_cap_data_struct data[2] = { { 0 }, { 0 } };
-    uint32_t needed = 1u << CAP_SYS_PTRACE | 1u << CAP_KILL | 1u << CAP_DAC_READ_SEARCH;
-
-    if (syscall (SYS_capget, &header, data) != 0)
-        return false;
-    data[0].permitted &= needed | tenant_seldom[0];
-    data[0].effective = data[0].permitted & needed;
-    data[1].permitted &= tenant_seldom[1];
-    data[0].inheritable = data[1].effective = data[1].inheritable = 0;
-    return syscall (SYS_capset, &header, data) == 0;
-}
 
 static void listener_done (struct tenant *tenant, int listener)
 {
@@ -86,9 +67,14 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
         process->look_at = 0;
         space_orphan (tenant, process);
         reconcile_at (tenant, process, guard_now ());
+        /* It makes no call any more. What it won shows as long as its file is held. */
+        if (process->is_suspect)
+            reconcile_unconfirmed (tenant);
+        unconfirmed_release (tenant, serial);
         held_files_process_ended (tenant, serial);
+        client_files_release (tenant, process);
         retained_check_soon (tenant);
-        if (process->client_count == 0 && process->managed == 0)
+        if (!process->has_clients && process->managed == 0)
             process_forget (tenant, process);
     }
     tenant_unlock (tenant);
@@ -103,6 +89,9 @@ static int sleep_for (struct tenant *tenant)
     reconcile_due (tenant, now);
     again = reach_check (tenant, now);
     retained_check (tenant, now);
+    next = edges_assert (tenant, now);
+    if (next != 0 && (again == 0 || next < again))
+        again = next;
     if (tenant->retained.look_at != 0 && (again == 0 || tenant->retained.look_at < again))
         again = tenant->retained.look_at;
     next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at
@@ -143,7 +132,8 @@ static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int *tim
     tenant_unlock (tenant);
     pthread_mutex_lock (&tenant->listeners_lock);
     for (unsigned i = 0; held == 0 && i < tenant->listener_count; i++)
-        waited[count++] = (struct pollfd) { .fd = tenant->listeners[i], .events = POLLIN };
+        /* POLLHUP is always told. */
+        waited[count++] = (struct pollfd) { .fd = tenant->listeners[i], .events = atomic_load (&tenant->guard->is_abandoned) ? 0 : POLLIN };
     pthread_mutex_unlock (&tenant->listeners_lock);
     if (held != 0 && (*timeout < 0 || held < *timeout))
         *timeout = held;
@@ -157,16 +147,16 @@ static void tenant_free (struct tenant *tenant)
     if (tenant->rm != NULL)
         rm_destroy (tenant->rm);
     retained_release (tenant);
+    unconfirmed_release (tenant, 0);
     space_release (tenant);
     edges_end (&tenant->edges);
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0)
-            close (tenant->processes[i].pidfd);
+            process_forget (tenant, &tenant->processes[i]);
     if (tenant->epoll >= 0)
         close (tenant->epoll);
     if (tenant->wake >= 0)
         close (tenant->wake);
-    sem_destroy (&tenant->ready);
     sem_destroy (&tenant->ended);
     pthread_mutex_destroy (&tenant->lock);
     pthread_mutex_destroy (&tenant->listeners_lock);
@@ -187,10 +177,6 @@ static void *run (void *argument)
     bool is_due = true; /* something beside notifications was looked at */
 
     prctl (PR_SET_NAME, "nvc-guard");
-    atomic_store (&tenant->start_error, tenant_drop_rights () ? 0 : -EPERM);
-    sem_post (&tenant->ready);
-    if (atomic_load (&tenant->start_error) != 0)
-        return NULL;
     while (!atomic_load (&tenant->stop)) {
         int timeout = sleep_for (tenant);
         nfds_t count = waited_for (tenant, waited, &timeout);
@@ -221,6 +207,18 @@ static void *run (void *argument)
     return NULL;
 }
 
+void *tenant_allocate (struct tenant *tenant, size_t count, size_t size)
+{
+    void *made = calloc (count, size);
+
+    if (made != NULL)
+        return made;
+    guard_note (tenant, RM_NO_MEMORY, 0, 0);
+    if (tenant->guard->late.act != NULL)
+        tenant->guard->late.act (tenant->guard->late.context);
+    _exit (1);
+}
+
 struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.u64 = WAKE_TAG };
@@ -239,7 +237,6 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     tenant->epoll = tenant->wake = -1;
     pthread_mutex_init (&tenant->lock, NULL);
     pthread_mutex_init (&tenant->listeners_lock, NULL);
-    sem_init (&tenant->ready, 0, 0);
     sem_init (&tenant->ended, 0, 0);
     memcpy (version, limits->driver, sizeof (limits->driver));
     tenant->abi = rm_abi_find (version);
@@ -251,14 +248,10 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
         if (tenant->epoll >= 0 && tenant->wake >= 0 &&
             epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, tenant->wake, &event) == 0 &&
             (errno = pthread_create (&tenant->runner, NULL, run, tenant)) == 0) {
-            while (sem_wait (&tenant->ready) != 0)
-                continue;
-            *error = atomic_load (&tenant->start_error);
-            if (*error == 0)
-                return tenant;
-            pthread_join (tenant->runner, NULL);
-        } else
-            *error = errno != 0 ? -errno : -EAGAIN;
+            *error = 0;
+            return tenant;
+        }
+        *error = errno != 0 ? -errno : -EAGAIN;
     }
     tenant_free (tenant);
     return NULL;

@@ -6,10 +6,12 @@
 #include "fair.h"
 #include "guard.h"
 #include "inflight.h"
+#include "late.h"
 #include "memory.h"
 #include "process.h"
 #include "retained.h"
 #include "space.h"
+#include "unconfirmed.h"
 
 #include "rm/rm.h"
 
@@ -20,7 +22,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-#define TENANT_LISTENERS 64 /* one a process that the runtime started in the container (run, exec) */
+#define TENANT_LISTENERS 256 /* one a process that the runtime started in the container (run, exec) */
 #define SCRATCH_SIZE (64u * 1024)
 
 struct tenant {
@@ -28,9 +30,8 @@ struct tenant {
     uint32_t id;
     pthread_t runner;
     atomic_bool stop; /* its channels are not stopped any more */
-    sem_t ready, ended; /* posted once each, by the thread: start_error is known; nothing of it runs any more */
+    sem_t ended; /* posted once, by the thread: nothing of it runs any more */
     atomic_uint users; /* calls about it that are in progress: it is freed, by its thread, when there are none */
-    atomic_int start_error;
     int epoll, wake;
 
     /* What the scheduler has set, without the lock: put into force when the lock is released (tenant_unlock), if has_changes. */
@@ -40,7 +41,12 @@ struct tenant {
     atomic_bool is_unresponsive;      /* its thread waits for too long */
     atomic_bool is_paused;            /* limits say so */
     struct edges edges;
+    struct late_stops late;
     _Atomic uint32_t slice[SHARE_MAX_GPUS];
+    /* Under the lock: the slice that is in force, and how many groups there were when it was put there. */
+    struct {
+        uint32_t slice, groups;
+    } decided[SHARE_MAX_GPUS];
 
     pthread_mutex_t listeners_lock; /* listeners; the last of all locks, and never held for long */
     int listeners[TENANT_LISTENERS];
@@ -65,10 +71,17 @@ struct tenant {
     bool are_edges_old; /* rm's channels changed since edges_publish */
     uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
     uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
-    struct orphan_space orphan_spaces[TENANT_SPACES], orphan_overflow; /* the last: all for which there was no room */
+    struct orphan_space orphan_spaces[TENANT_SPACES], orphan_overflow; /* the last: what stays charged for good */
     unsigned orphan_space_count;
+    bool shares_uvm; /* ranges of a UVM file that it mapped outlive a process */
     uint64_t spaces_at, spaces_delay; /* when to look at them (CLOCK_MONOTONIC ns) */
     uint64_t excess[SHARE_MAX_GPUS]; /* driver-reported usage above the ledger, charged too */
+    uint64_t raced[SHARE_MAX_GPUS];  /* won by continued calls: charged until there is no process any more */
+    uint64_t raced_reported[SHARE_MAX_GPUS]; /* of them, what the driver reports still */
+    unsigned unconfirmed_calls; /* continued calls that may have taken what is not charged yet, at the most */
+    struct unconfirmed_file unconfirmed[UNCONFIRMED_FILES];
+    unsigned unconfirmed_count;
+    uint64_t lonely_since; /* CLOCK_MONOTONIC ns: nothing of it is left but memory that others hold; 0: more is */
     struct fair fair;
     _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
     struct retained retained; /* what was freed and lives on, charged too */
@@ -77,7 +90,7 @@ struct tenant {
     /* The current call: rm's own ioctls on its file go through this copy. */
     struct process *current;
     int copy;
-    struct params_guess guesses[TENANT_GUESSES], guessed; /* guessed: what lies in params of the current call */
+    enum rm_node copy_node; /* of what the copy is: the other nodes take no controls */
     uint8_t head[4096], params[SCRATCH_SIZE], list[SCRATCH_SIZE], rights[16];
     uint32_t params_used; /* bytes of params; all behind them are 0 */
     uint8_t head_before[4096], params_before[SCRATCH_SIZE]; /* before rm began the call; long params only if it may begin again */
@@ -86,7 +99,9 @@ struct tenant {
 /* Bytes that count against the quota of a GPU. */
 static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
 {
-    uint64_t parts[] = { tenant->excess[gpu], tenant->managed[gpu], tenant->retained.bytes[gpu] }, sum = tenant->used[gpu];
+    uint64_t parts[] = { tenant->excess[gpu], tenant->raced[gpu], tenant->managed[gpu], tenant->retained.bytes[gpu],
+                         tenant->rm != NULL ? rm_unconfirmed (tenant->rm) * RM_CONTEXT_BYTES : 0 },
+             sum = tenant->used[gpu];
 
     for (unsigned i = 0; i < sizeof (parts) / sizeof (parts[0]); i++)
         if (__builtin_add_overflow (sum, parts[i], &sum))
@@ -94,10 +109,9 @@ static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
     return sum;
 }
 
-/* Rights that its thread has only while it uses them, by words: CAP_IPC_LOCK; CAP_PERFMON (linux/capability.h since 5.8). */
-static const uint32_t tenant_seldom[2] = { 1u << 14, 1u << (38 - 32) };
-/* For good, of the calling thread: what it does not need to reach a container's memory and descriptors. */
-bool tenant_drop_rights (void);
+/* Zeroed, for a record of what the driver did or may have done: without it something would not be counted, or not be stopped. So this
+ * process ends where there is no memory, and with it the container; never NULL. */
+void *tenant_allocate (struct tenant *tenant, size_t count, size_t size);
 struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error);
 /* Its thread is to end. Afterwards, tenant_destroy: waits for that, until this time (CLOCK_REALTIME) at the most. false: it has
  * not; it frees the tenant when it does, and the guard has to stay. The tenant is not on the table any more. */

@@ -45,22 +45,15 @@ const struct rm_class *rm_abi_class (const struct rm_abi *abi, uint32_t number)
     return NULL;
 }
 
-/* Controls of the old kind (bit 15, on a subdevice): no header tells their numbers, nvidia-smi and libcuda make them,
- * the kernel module hands them to the GPU's firmware as they are. */
-#define LEGACY_MASK 0xffff8000u
-#define LEGACY_SUBDEVICE 0x20808000u
-
 const struct rm_control *rm_abi_control (const struct rm_abi *abi, uint32_t number)
 {
-    static const struct rm_control legacy = {0, CONTROL_PLAIN, 0};
-
     for (; abi != NULL; abi = abi->parent) {
         const struct rm_control *row = find_row (abi->controls, abi->control_count, sizeof (*row), number);
 
         if (row != NULL)
             return row->kind != CONTROL_UNKNOWN ? row : NULL;
     }
-    return (number & LEGACY_MASK) == LEGACY_SUBDEVICE ? &legacy : NULL;
+    return NULL;
 }
 
 #define ROW(params) sizeof (params), offsetof (params, rmStatus)
@@ -77,10 +70,10 @@ const struct rm_uvm rm_abi_uvm_calls[UVM_LAST + 1][2] = {
 
 bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request)
 {
-    /* uvm_ioctl.h: what user space uses, without the tests, the tools' and the numbers that no driver serves any
-     * more. */
-    static const uint8_t known[] = {1,  2,  23, 24, 25, 26, 27, 28, 29, 30, 31, 33, 34, 37, 38, 39, 40, 41, 42,
-                                    43, 44, 45, 46, 47, 51, 53, 54, 55, 65, 66, 68, 69, 70, 71, 72, 73, 74, 75};
+    /* What uvm_ioctl and uvm_tools_ioctl route, without the driver's tests. */
+    static const uint8_t known[] = {23, 24, 25, 26, 27, 28, 29, 30, 31, 33, 34, 37, 38, 39, 40, 41, 42, 43,
+                                    44, 45, 46, 47, 51, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65,
+                                    66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77};
 
     if (request == UVM_INITIALIZE || request == UVM_DEINITIALIZE)
         return true;
@@ -89,6 +82,15 @@ bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request)
             return true;
     /* ALLOC_DEVICE_P2P, CLEAR_ALL_ACCESS_COUNTERS; DISCARD */
     return (abi->branch >= 570 && (request == 78 || request == 79)) || (abi->branch >= 580 && request == 80);
+}
+
+enum rm_uvm_kind rm_abi_uvm_kind (const struct rm_abi *abi, uint32_t request)
+{
+    if (request < UVM_ANNOUNCED_FIRST || request >= UVM_ANNOUNCED_END)
+        return UVM_KIND_NONE;
+    if (request == UVM_CLEAR_ALL_ACCESS_COUNTERS)
+        return UVM_KIND_ANSWERED;
+    return rm_abi_knows_uvm (abi, request) ? UVM_KIND_NONE : UVM_KIND_REFUSED;
 }
 
 /* A number of a version: digits only, and few of them. */

@@ -15,6 +15,7 @@ enum rm_escape_kind {
     ESCAPE_UNKNOWN,
     ESCAPE_PLAIN,      /* harmless whatever it holds */
     ESCAPE_DESCRIPTOR, /* names a descriptor or memory of the caller: only the caller can make it */
+    ESCAPE_ANSWERED,  /* success is said to a guard's tenant, and nothing is done */
     ESCAPE_FORBIDDEN, /* from here on rm has something to do */
     ESCAPE_ALLOC,
     ESCAPE_FREE,
@@ -49,6 +50,7 @@ enum rm_class_kind {
     CLASS_USERMODE,
     CLASS_COMPUTE, /* an object on the graphics engine: its channel computes */
     CLASS_ENGINE,  /* on another engine */
+    CLASS_DEBUGGER, /* about an object of a client that its params name */
     CLASS_FORBIDDEN
 };
 
@@ -65,9 +67,11 @@ enum rm_control_kind {
     CONTROL_POINTER,    /* params hold pointers, or */
     CONTROL_DESCRIPTOR, /* a descriptor: embedded.c says where */
     CONTROL_FORBIDDEN,
+    CONTROL_ANSWERED,   /* of the whole GPU; programs need its success, and not what it does */
     CONTROL_SCHEDULING, /* the tenant's own: not for tenants */
     CONTROL_SET_TIMESLICE,
     CONTROL_GET_TIMESLICE,
+    CONTROL_PREEMPTION, /* GR_SET_CTXSW_PREEMPTION_MODE: of the finest kind only */
     CONTROL_FB_INFO,      /* FB_GET_INFO_V2 */
     CONTROL_FB_INFO_LIST, /* FB_GET_INFO: the list is a second pointer */
     CONTROL_PIDS,
@@ -149,6 +153,12 @@ static inline const struct rm_uvm *rm_abi_uvm (const struct rm_abi *abi, uint32_
 /* FREE says where a range begins and not how long it is: CREATE_EXTERNAL_RANGE does. */
 static inline bool rm_abi_has_ranges (const struct rm_abi *abi) { return abi->branch >= 590; }
 bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request);
+/* What a guard does with requests of UVM that are announced: nvc/guard/requests.py, which has these numbers too. Below
+ * the first nothing is, nor from the second on. */
+enum rm_uvm_kind { UVM_KIND_NONE, UVM_KIND_ANSWERED, UVM_KIND_REFUSED };
+#define UVM_ANNOUNCED_FIRST 8u
+#define UVM_ANNOUNCED_END 512u
+enum rm_uvm_kind rm_abi_uvm_kind (const struct rm_abi *abi, uint32_t request);
 
 /* Short names that native/shim, native/guard and their tests still use. */
 #define ESCAPE_NUMBER_CONTROL NV_ESC_RM_CONTROL

@@ -2,7 +2,8 @@
  * Controls that programs make, and those that they shall not: what gVisor's list admits for compute and nvidia-smi,
  * what CUDA and nvidia-smi were seen to make, and scheduling. Numbers and sizes: src/common/sdk/nvidia/inc/ctrl of
  * the kernel modules. Those of branch 535; abi_branches.c has what differs later. Of those that lead elsewhere, and of
- * those that rm reads, the size is here: test_rm_pointers.c compares both with the driver's structs. FB_GET_INFO_V2 says
+ * those that rm reads, the size is here: test_rm_pointers.c compares both with the driver's structs. Those with bit 15 are
+ * of the old kind, which the kernel module hands to the GPU's firmware as they are: the few that were seen, of 32768. FB_GET_INFO_V2 says
  * itself how many entries it has. Included once, by abi_535.c.
  */
 static const struct rm_control controls[] = {
@@ -61,7 +62,7 @@ static const struct rm_control controls[] = {
     {0x00801713, CONTROL_PLAIN, 0}, /* NV0080 FIFO_GET_CAPS_V2 */
     {0x00801806, CONTROL_PLAIN, 0}, /* NV0080 DMA_ADV_SCHED_GET_VA_CAPS */
     {0x0080180d, CONTROL_PLAIN, 0}, /* NV0080 DMA_GET_CAPS */
-    {0x00801909, CONTROL_PLAIN, 0}, /* NV0080 PERF_CUDA_LIMIT_SET_CONTROL */
+    {0x00801909, CONTROL_ANSWERED, 0}, /* NV0080 PERF_CUDA_LIMIT_SET_CONTROL: clocks */
     {NV0080_CTRL_CMD_MSENC_GET_CAPS, CONTROL_POINTER, 16},
     {0x00801c02, CONTROL_PLAIN, 0}, /* NV0080 BSP_GET_CAPS_V2 */
     {0x00801f02, CONTROL_PLAIN, 0}, /* NV0080 NVJPG_GET_CAPS_V2 */
@@ -104,7 +105,7 @@ static const struct rm_control controls[] = {
     {0x20800301, CONTROL_PLAIN, 0}, /* NV2080 EVENT_SET_NOTIFICATION */
     {0x20800403, CONTROL_PLAIN, 0}, /* NV2080 TIMER_GET_TIME */
     {0x20800406, CONTROL_PLAIN, 0}, /* NV2080 TIMER_GET_GPU_CPU_TIME_CORRELATION_INFO */
-    {0x20800407, CONTROL_PLAIN, 0}, /* NV2080 TIMER_SET_GR_TICK_FREQ */
+    {0x20800407, CONTROL_ANSWERED, 0}, /* NV2080 TIMER_SET_GR_TICK_FREQ: of the whole GPU */
     {NV2080_CTRL_CMD_BIOS_GET_INFO, CONTROL_POINTER, 16},
     {NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, CONTROL_SCHEDULING, 0},
     {NV2080_CTRL_CMD_FIFO_CONFIG_CTXSW_TIMEOUT, CONTROL_FORBIDDEN, 0},
@@ -115,7 +116,7 @@ static const struct rm_control controls[] = {
     {0x20801206, CONTROL_PLAIN, 0}, /* NV2080 GR_GET_ZCULL_INFO */
     {0x20801208, CONTROL_PLAIN, 0}, /* NV2080 GR_CTXSW_ZCULL_BIND */
     {0x2080120f, CONTROL_PLAIN, 0}, /* NV2080 GR_GET_SM_TO_GPC_TPC_MAPPINGS */
-    {0x20801210, CONTROL_PLAIN, 0}, /* NV2080 GR_SET_CTXSW_PREEMPTION_MODE */
+    {NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, CONTROL_PREEMPTION, 32},
     {0x20801218, CONTROL_PLAIN, 0}, /* NV2080 GR_GET_CTX_BUFFER_SIZE */
     {0x2080121b, CONTROL_PLAIN, 0}, /* NV2080 GR_GET_GLOBAL_SM_ORDER */
     {0x20801227, CONTROL_PLAIN, 0}, /* NV2080 GR_GET_CAPS_V2 */
@@ -141,10 +142,11 @@ static const struct rm_control controls[] = {
     {0x20801829, CONTROL_PLAIN, 0}, /* NV2080 BUS_GET_PCIE_REQ_ATOMICS_CAPS */
     {0x2080182a, CONTROL_PLAIN, 0}, /* NV2080 BUS_GET_PCIE_SUPPORTED_GPU_ATOMICS */
     {0x2080182b, CONTROL_PLAIN, 0}, /* NV2080 BUS_GET_C2C_INFO */
-    {0x2080200a, CONTROL_PLAIN, 0}, /* NV2080 PERF_BOOST */
+    {0x2080200a, CONTROL_PLAIN, 0}, /* NV2080 PERF_BOOST: raises clocks for a while. Without it a GPU that is off in 100 ms of a cap's period
+                                     * lowers them, and the cap loses 2.5 points (H100, 580.159.04) */
     {0x20802209, CONTROL_PLAIN, 0}, /* NV2080 RC_GET_WATCHDOG_INFO */
-    {0x2080220c, CONTROL_PLAIN, 0}, /* NV2080 RC_RELEASE_WATCHDOG_REQUESTS */
-    {0x20802210, CONTROL_PLAIN, 0}, /* NV2080 RC_SOFT_DISABLE_WATCHDOG */
+    {0x2080220c, CONTROL_ANSWERED, 0}, /* NV2080 RC_RELEASE_WATCHDOG_REQUESTS */
+    {0x20802210, CONTROL_ANSWERED, 0}, /* NV2080 RC_SOFT_DISABLE_WATCHDOG: it is off, or an X server wants it */
     {NV2080_CTRL_CMD_CE_GET_CAPS, CONTROL_POINTER, 16},
     {0x20802a02, CONTROL_PLAIN, 0}, /* NV2080 CE_GET_CE_PCE_MASK */
     {0x20802a03, CONTROL_PLAIN, 0}, /* NV2080 CE_GET_CAPS_V2 */
@@ -155,7 +157,46 @@ static const struct rm_control controls[] = {
     {0x20803601, CONTROL_PLAIN, 0}, /* NV2080 GSP_GET_FEATURES */
     {0x20803801, CONTROL_PLAIN, 0}, /* NV2080 GRMGR_GET_GR_FS_INFO */
     {0x20803d07, CONTROL_PLAIN, 0}, /* NV2080 OS_UNIX_VIDMEM_PERSISTENCE_STATUS */
+    {0x20808159, CONTROL_PLAIN, 0}, /* seen, in no header, as those up to 0x2080a63c: what programs, nvidia-smi -q and NVML ask */
+    {0x20808162, CONTROL_PLAIN, 0},
+    {0x20808165, CONTROL_PLAIN, 0},
+    {0x2080852a, CONTROL_PLAIN, 0},
+    {0x2080852b, CONTROL_PLAIN, 0},
+    {0x2080852c, CONTROL_PLAIN, 0},
+    {0x2080852e, CONTROL_PLAIN, 0},
+    {0x2080852f, CONTROL_PLAIN, 0},
+    {0x20808536, CONTROL_PLAIN, 0},
+    {0x2080853a, CONTROL_PLAIN, 0},
+    {0x20808542, CONTROL_PLAIN, 0},
+    {0x20808546, CONTROL_PLAIN, 0},
+    {0x20809001, CONTROL_PLAIN, 0},
+    {0x20809009, CONTROL_PLAIN, 0},
+    {0x20809019, CONTROL_PLAIN, 0},
+    {0x20809038, CONTROL_PLAIN, 0},
+    {0x20809040, CONTROL_PLAIN, 0},
+    {0x20809064, CONTROL_PLAIN, 0},
+    {0x2080a026, CONTROL_PLAIN, 0},
+    {0x2080a028, CONTROL_PLAIN, 0},
+    {0x2080a054, CONTROL_PLAIN, 0},
+    {0x2080a060, CONTROL_PLAIN, 0},
+    {0x2080a06e, CONTROL_PLAIN, 0},
+    {0x2080a06f, CONTROL_PLAIN, 0},
+    {0x2080a080, CONTROL_PLAIN, 0},
+    {0x2080a081, CONTROL_PLAIN, 0},
     {0x2080a083, CONTROL_FORBIDDEN, 0}, /* NV2080 PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES: with a pointer, up to 550 */
+    {0x2080a084, CONTROL_PLAIN, 0},
+    {0x2080a097, CONTROL_PLAIN, 0},
+    {0x2080a0a4, CONTROL_PLAIN, 0},
+    {0x2080a0a6, CONTROL_PLAIN, 0},
+    {0x2080a0a7, CONTROL_PLAIN, 0},
+    {0x2080a0a8, CONTROL_PLAIN, 0},
+    {0x2080a0f2, CONTROL_PLAIN, 0},
+    {0x2080a60b, CONTROL_PLAIN, 0},
+    {0x2080a612, CONTROL_PLAIN, 0},
+    {0x2080a613, CONTROL_PLAIN, 0},
+    {0x2080a618, CONTROL_PLAIN, 0},
+    {0x2080a61d, CONTROL_PLAIN, 0},
+    {0x2080a63c, CONTROL_PLAIN, 0},
     {0x20810108, CONTROL_PLAIN, 0}, /* seen, in no header */
     {0x20810110, CONTROL_PLAIN, 0}, /* seen, in no header */
     {0x208f1105, CONTROL_PLAIN, 0}, /* NV208F GPU_VERIFY_INFOROM */

@@ -3,7 +3,6 @@
 #include "nv_params.h"
 #include "state.h"
 
-#define UUID_SIZE 16u
 #define MEMORY_STATUS offsetof (NVOS02_PARAMETERS, status)
 
 /* Where the status stands: NVOS21 and NVOS64 are the same only up to pAllocParms. */
@@ -33,28 +32,25 @@ static struct object *add (struct rm *rm, const struct rm_call *call, uint32_t h
     return tracker_add (rm, call->file, client, head->hObjectParent, handle, kind);
 }
 
-static bool is_full (const struct rm *rm)
+/* The driver takes the client for a parent of 0 (alloc_free.c). */
+static uint32_t parent_of (const NVOS21_PARAMETERS *head)
 {
-    return is_guard (rm) && rm->objects.count >= OBJECTS_MAX;
+    return head->hObjectParent != 0 ? head->hObjectParent : head->hRoot;
 }
 
-/* Which of the share's GPUs a subdevice is: the driver reports its UUID. */
-static void learn_gpu (struct rm *rm, uint64_t file, struct object *subdevice)
+/* What the driver refuses because the handle is taken. Continued, the call could be another one by then, and would free nothing. */
+static bool is_taken (const struct rm *rm, const NVOS21_PARAMETERS *head, const struct rm_class *class)
 {
-    _Alignas (uint64_t) NV2080_CTRL_GPU_GET_GID_INFO_PARAMS params = {
-        .flags = NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY,
-    };
-    struct object *device = subdevice->device;
-    int gpu;
+    uint32_t handle = head->hObjectNew, client = class->kind == CLASS_CLIENT ? handle : head->hRoot;
 
-    if (device == NULL || schedule_control (rm, file, (uint32_t) (subdevice->link.key >> 32),
-                                            (uint32_t) subdevice->link.key,
-                                            NV2080_CTRL_CMD_GPU_GET_GID_INFO, &params, sizeof (params)) != 0)
-        return;
-    if (params.length != UUID_SIZE)
-        return;
-    gpu = rm->host->find_gpu (rm->context, params.data);
-    tracker_set_device_gpu (rm, device, gpu >= 0 && gpu < RM_MAX_GPUS ? gpu : RM_NO_GPU);
+    return handle != 0 && tracker_find (rm, client, handle) != NULL;
+}
+
+/* What nothing could stop: channels are stopped by a subdevice of the GPU. libcuda makes one with each device. */
+static bool is_out_of_reach (const struct rm *rm, const NVOS21_PARAMETERS *head, const struct rm_class *class)
+{
+    return (class->kind == CLASS_GROUP || class->kind == CLASS_CHANNEL) &&
+           !schedule_reaches (rm, tracker_find (rm, head->hRoot, parent_of (head)));
 }
 
 /* A reference to existing memory, taken before the driver takes its own: it must not be refunded in between. */
@@ -81,7 +77,13 @@ static enum rm_verdict fabric_begin (struct rm *rm, struct rm_call *call)
 {
     uint32_t handle = ((const NV00F8_ALLOCATION_PARAMETERS *) call->params)->map.hVidMem;
 
-    return handle != 0 ? dup_source (rm, call, ((const NVOS21_PARAMETERS *) call->head)->hRoot, handle) : RM_PERFORM;
+    uint32_t client = ((const NVOS21_PARAMETERS *) call->head)->hRoot;
+
+    if (handle == 0)
+        return RM_PERFORM;
+    if (!evidence_has (rm, call, client, handle))
+        return refuse (rm, call, status_at (call), NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
+    return dup_source (rm, call, client, handle);
 }
 
 /* Classes whose params are NV_MEMORY_ALLOCATION_PARAMS: address is a pointer that the driver only writes (standard_mem.c). */
@@ -94,6 +96,39 @@ static bool has_address (uint32_t number)
 static bool is_serialized (const struct rm_call *call)
 {
     return call->head_size != sizeof (NVOS21_PARAMETERS) && ((const NVOS64_PARAMETERS *) call->head)->flags != 0;
+}
+
+/* Its context's buffers are charged to a guard's tenant: no object of its own stands for them. */
+static enum rm_verdict context_begin (struct rm *rm, struct rm_call *call)
+{
+    const NVOS21_PARAMETERS *head = call->head;
+    uint64_t bytes = schedule_context_bytes (rm, call->own.class->kind, tracker_find (rm, head->hRoot, parent_of (head)),
+                                             call->params, call->params != NULL ? call->params_size : 0);
+
+    call->own.gpu = tracker_gpu_of (rm, head->hRoot, parent_of (head));
+    if (bytes == 0 || call->own.gpu < 0)
+        return RM_PERFORM;
+    if (!memory_reserve (rm, call->own.gpu, bytes))
+        return refuse (rm, call, status_at (call), NV_ERR_NO_MEMORY, RM_OVER_QUOTA, head->hClass);
+    call->own.reserved = bytes;
+    return RM_PERFORM;
+}
+
+static bool is_continued (const struct rm_class *class, const NVOS21_PARAMETERS *head)
+{
+    return class->kind == CLASS_CLIENT || class->kind == CLASS_CALLER_BOUND ||
+           (class->kind == CLASS_DEVICE && head->hObjectNew != 0);
+}
+
+/* The driver lets a process debug what another process of the same user made: root's, in every container. */
+static bool is_about_other_client (const struct rm *rm, const struct rm_call *call, const struct rm_class *class)
+{
+    uint32_t client;
+
+    if (class->kind != CLASS_DEBUGGER || call->params == NULL)
+        return false;
+    client = ((const NV83DE_ALLOC_PARAMETERS *) call->params)->hAppClient;
+    return client != 0 && tracker_find (rm, client, client) == NULL;
 }
 
 enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
@@ -119,19 +154,34 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
         return refuse (rm, call, status, NV_ERR_INSUFFICIENT_PERMISSIONS, RM_FORBIDDEN_CLASS, number);
     if (is_full (rm))
         return refuse (rm, call, status, NV_ERR_INSUFFICIENT_RESOURCES, RM_TOO_MANY, rm_request_number (call->request));
+    /* OS descriptors are made by RM_ALLOC_MEMORY, which cannot become video memory: CUDA, graphics and video make none here
+     * (gVisor's list of what they do, nvproxy/version.go, has no such class). */
+    if (is_guard (rm) && number == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR)
+        return refuse (rm, call, status, NV_ERR_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
     /* The driver writes the client that it made into the caller's struct, and remembers the calling process. A device is
      * made only by the process that made its client (the driver asserts it on the way to the GPU's firmware); where
-     * the driver would pick the handle no other process could tell which. */
-    if (class->kind == CLASS_CLIENT || class->kind == CLASS_CALLER_BOUND)
+     * the driver would pick the handle no other process could tell which. Whatever a continued call is said to make enters the
+     * ledger when the driver was asked about it (evidence.c). */
+    if (is_guard (rm) && is_continued (class, head) && is_taken (rm, head, class)) {
+        set32 (call->head, status, NV_ERR_INSERT_DUPLICATE_NAME);
+        return RM_REFUSED;
+    }
+    if (class->kind == CLASS_CLIENT)
         return RM_CONTINUE;
-    if (class->kind == CLASS_DEVICE && is_guard (rm) && head->hObjectNew != 0)
+    if (is_guard (rm) && (!evidence_has (rm, call, head->hRoot, parent_of (head)) || is_out_of_reach (rm, head, class)))
+        return refuse (rm, call, status, NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
+    if (class->kind == CLASS_CALLER_BOUND || (is_guard (rm) && is_continued (class, head)))
         return RM_CONTINUE;
     if (has_params && class->size != 0 && (call->params == NULL || call->params_size < class->size)) {
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_UNKNOWN;
     }
+    if (is_guard (rm) && is_about_other_client (rm, call, class))
+        return refuse (rm, call, status, NV_ERR_INVALID_CLIENT, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && has_params && has_address (number))
         ((NV_MEMORY_ALLOCATION_PARAMS *) call->params)->address = 0;
+    if (class->kind == CLASS_GROUP || class->kind == CLASS_CHANNEL)
+        return context_begin (rm, call);
     if (class->kind != CLASS_VIDEO_MEMORY)
         return RM_PERFORM;
     if (!has_params) {
@@ -141,26 +191,12 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
     }
     if (number == NV_MEMORY_FABRIC)
         return fabric_begin (rm, call);
-    bytes = get64 (call->params, class->size_at);
+    bytes = memory_footprint (rm, get64 (call->params, class->size_at));
     call->own.gpu = tracker_gpu_of (rm, head->hRoot, head->hObjectParent);
     if (!memory_reserve (rm, call->own.gpu, bytes))
         return refuse (rm, call, status, NV_ERR_NO_MEMORY, RM_OVER_QUOTA, number);
     call->own.reserved = call->own.gpu >= 0 ? bytes : 0;
     return RM_PERFORM;
-}
-
-void alloc_continued (struct rm *rm, struct rm_call *call)
-{
-    const NVOS21_PARAMETERS *head = call->head;
-    const struct rm_class *class = call->own.class;
-    struct object *object;
-
-    /* Whether there is such a device shows when something is made below it: until then it is only a name. */
-    if (class == NULL || class->kind != CLASS_DEVICE)
-        return;
-    object = add (rm, call, head->hObjectNew, CLASS_DEVICE);
-    if (object != NULL && call->params != NULL && call->params_size >= class->size)
-        object->instance = ((const NV0080_ALLOC_PARAMETERS *) call->params)->deviceId;
 }
 
 void alloc_end (struct rm *rm, struct rm_call *call, bool done)
@@ -186,23 +222,28 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
     }
     object = add (rm, call, handle, kind);
     if (object == NULL && kind != CLASS_VIDEO_MEMORY)
-        return;
+        return; /* what was taken for it stays charged */
     switch (kind) {
     case CLASS_DEVICE:
         object->instance = has_params ? ((const NV0080_ALLOC_PARAMETERS *) call->params)->deviceId : 0;
         break;
     case CLASS_SUBDEVICE:
-        tracker_add_role (&object->client->subdevices, object);
-        learn_gpu (rm, call->file, object);
+        tracker_add_subdevice (rm, call->file, object);
         break;
     case CLASS_VIDEO_MEMORY:
         if (call->own.number == NV_MEMORY_FABRIC) {
             if (object != NULL)
-                object->memory = taken (call);
+                object->memory = taken (call); /* the driver counts the piece, and not this */
             break;
         }
         memory_commit (rm, object, call->own.gpu, call->own.reserved,
                        has_params ? get64 (call->params, class->size_at) : 0);
+        break;
+    case CLASS_GROUP:
+    case CLASS_CHANNEL:
+        object->context_bytes = call->own.reserved;
+        object->context_gpu = call->own.gpu;
+        schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);
         break;
     default:
         schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);
@@ -226,6 +267,8 @@ enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call)
     if (is_full (rm))
         return refuse (rm, call, MEMORY_STATUS, NV_ERR_INSUFFICIENT_RESOURCES, RM_TOO_MANY,
                        rm_request_number (call->request));
+    if (!evidence_has (rm, call, ((const NVOS21_PARAMETERS *) call->head)->hRoot, parent_of (call->head)))
+        return refuse (rm, call, MEMORY_STATUS, NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
     /* NV01_MEMORY_LOCAL_USER here allocates nothing: it is the old question of how much memory there is, less one byte (and for
      * root a window on all of it). */
     return class->kind == CLASS_VIDEO_MEMORY ? RM_PERFORM : RM_CONTINUE;
@@ -249,57 +292,4 @@ void alloc_memory_end (struct rm *rm, struct rm_call *call, bool done)
     numbers = rm->host->numbers (rm->context, gpu);
     if (numbers.limit != 0 && head->limit >= numbers.limit)
         head->limit = numbers.limit - 1;
-}
-
-/* Some programs leave hRoot out when a client frees itself. */
-static struct object *to_free (const struct rm *rm, const NVOS00_PARAMETERS *head)
-{
-    return tracker_find (rm, head->hRoot != 0 ? head->hRoot : head->hObjectOld, head->hObjectOld);
-}
-
-enum rm_verdict free_begin (struct rm *rm, struct rm_call *call)
-{
-    const struct object *object = to_free (rm, call->head);
-
-    if (object == NULL)
-        return is_guard (rm) ? RM_PERFORM : RM_PASS;
-    call->own.serial = object->serial;
-    return RM_PERFORM;
-}
-
-void free_end (struct rm *rm, struct rm_call *call, bool done)
-{
-    const NVOS00_PARAMETERS *head = call->head;
-    struct object *object;
-
-    if (!done || head->status != 0 || call->own.serial == 0)
-        return;
-    object = to_free (rm, head);
-    /* Between the driver's freeing and now another thread may have got the same handle for something new. */
-    if (object != NULL && object->serial == call->own.serial)
-        tracker_drop (rm, object);
-}
-
-enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
-{
-    const NVOS55_PARAMETERS *head = call->head;
-
-    if (is_full (rm))
-        return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_INSUFFICIENT_RESOURCES, RM_TOO_MANY,
-                       rm_request_number (call->request));
-    return dup_source (rm, call, head->hClientSrc, head->hObjectSrc);
-}
-
-void dup_end (struct rm *rm, struct rm_call *call, bool done)
-{
-    const NVOS55_PARAMETERS *head = call->head;
-    struct memory *memory = taken (call);
-    struct object *object = NULL;
-
-    if (done && head->status == 0)
-        object = add (rm, call, head->hObject, memory != NULL ? CLASS_VIDEO_MEMORY : CLASS_PLAIN);
-    if (object != NULL)
-        object->memory = memory;
-    else
-        memory_drop (rm, memory);
 }

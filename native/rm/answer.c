@@ -72,9 +72,9 @@ static void keep_own_pids (struct rm *rm, NV2080_CTRL_GPU_GET_PIDS_PARAMS *param
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t pid = params->pidTbl[i];
+        uint32_t pid = rm->host->shown_pid (rm->context, params->pidTbl[i]);
 
-        if (rm->host->is_own_process (rm->context, pid))
+        if (pid != 0)
             params->pidTbl[kept++] = pid;
     }
     for (uint32_t i = kept; i < count; i++)
@@ -82,16 +82,44 @@ static void keep_own_pids (struct rm *rm, NV2080_CTRL_GPU_GET_PIDS_PARAMS *param
     params->pidTblCount = kept;
 }
 
+/* What the driver is asked about in place of a process that is none of the tenant's: no process has such a number
+ * (PID_MAX_LIMIT is 2^22), and the caller's own can be told from it. */
+#define NO_PROCESS 0x80000000u
+
+static uint32_t infos_in (const NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *params, uint32_t size)
+{
+    return count_in (params->pidInfoListCount, size, offsetof (NV2080_CTRL_GPU_GET_PID_INFO_PARAMS, pidInfoList),
+                     sizeof (params->pidInfoList[0]));
+}
+
+void answer_ask_driver_pids (struct rm *rm, void *params, uint32_t size)
+{
+    NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *list = params;
+
+    for (uint32_t i = 0, count = infos_in (list, size); rm->host->driver_pid != NULL && i < count; i++) {
+        uint32_t pid = list->pidInfoList[i].pid, other = rm->host->driver_pid (rm->context, pid);
+
+        list->pidInfoList[i].pid = other != 0 ? other : pid | NO_PROCESS;
+    }
+}
+
+void answer_show_pids (struct rm *rm, void *params, uint32_t size)
+{
+    NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *list = params;
+
+    for (uint32_t i = 0, count = infos_in (list, size); rm->host->driver_pid != NULL && i < count; i++) {
+        uint32_t pid = list->pidInfoList[i].pid;
+
+        list->pidInfoList[i].pid = pid & NO_PROCESS ? pid & ~NO_PROCESS : rm->host->shown_pid (rm->context, pid);
+    }
+}
+
 static void hide_other_processes (struct rm *rm, NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *params, uint32_t size)
 {
-    uint32_t count = count_in (params->pidInfoListCount, size,
-                               offsetof (NV2080_CTRL_GPU_GET_PID_INFO_PARAMS, pidInfoList),
-                               sizeof (params->pidInfoList[0]));
-
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0, count = infos_in (params, size); i < count; i++) {
         NV2080_CTRL_GPU_PID_INFO *info = &params->pidInfoList[i];
 
-        if (!rm->host->is_own_process (rm->context, info->pid))
+        if (rm->host->shown_pid (rm->context, info->pid) == 0)
             __builtin_memset (&info->data, 0, sizeof (info->data));
     }
 }

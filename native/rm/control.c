@@ -8,9 +8,11 @@ static enum rm_verdict end_here (struct rm_call *call, uint32_t status, enum rm_
     return decision;
 }
 
-static bool is_import (const struct rm_control *control)
+/* Imports and exports. */
+static bool makes_records (const struct rm_control *control)
 {
-    return control->kind == CONTROL_IMPORT_OBJECT || control->kind == CONTROL_IMPORT_OBJECTS;
+    return control->kind == CONTROL_IMPORT_OBJECT || control->kind == CONTROL_IMPORT_OBJECTS || control->kind == CONTROL_EXPORT_OBJECT ||
+           control->kind == CONTROL_EXPORT_OBJECTS;
 }
 
 static struct object *compute_group (const struct rm *rm, const struct rm_call *call)
@@ -41,7 +43,7 @@ static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
     uint64_t asked = params->timesliceUs;
     uint32_t slice = gpu >= 0 ? rm->host->timeslice (rm->context, gpu) : 0;
 
-    if (group == NULL) {
+    if (group == NULL || (gpu < 0 && is_guard (rm))) {
         if (!is_guard (rm))
             return RM_PASS;
         note (rm, RM_SCHEDULING_CONTROL, call->own.number);
@@ -58,8 +60,9 @@ static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
     note (rm, RM_SCHEDULING_CONTROL, call->own.number);
     given.timesliceUs = slice;
     remember (rm, group, asked);
-    schedule_control (rm, group->client->file->link.key, head->hClient, head->hObject, call->own.number, &given,
-                      sizeof (given));
+    if (schedule_control (rm, group->client->file->link.key, head->hClient, head->hObject, call->own.number, &given,
+                          sizeof (given)) == 0)
+        group->slice = slice;
     return end_here (call, 0, RM_ANSWERED);
 }
 
@@ -71,6 +74,50 @@ static void timeslice_set (struct rm *rm, struct rm_call *call, bool is_good)
     ((NVA06C_CTRL_TIMESLICE_PARAMS *) call->params)->timesliceUs = call->own.reserved;
     if (is_good && group != NULL && group->serial == call->own.serial)
         remember (rm, group, call->own.reserved);
+}
+
+/* A client becomes known by the first control on it that succeeds. What else a control is about has to be known before. */
+static bool is_known (struct rm *rm, const struct rm_call *call, const struct rm_control *control)
+{
+    const NVOS54_PARAMETERS *head = call->head;
+
+    if (head->hObject != head->hClient && !evidence_has (rm, call, head->hClient, head->hObject))
+        return false;
+    if (call->params == NULL || call->params_size < control->size)
+        return true;
+    return !makes_records (control) || share_is_known (rm, control, call);
+}
+
+static bool is_start (uint32_t number)
+{
+    return number == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE || number == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
+}
+
+/* A group computes from now on: with the share's timeslice. */
+static bool may_start (struct rm *rm, const NVOS54_PARAMETERS *head)
+{
+    struct object *object = tracker_find (rm, head->hClient, head->hObject);
+
+    return object == NULL || (object->kind != CLASS_GROUP && object->kind != CLASS_CHANNEL) || schedule_before_run (rm, object);
+}
+
+/* Compute that stops later than at an instruction keeps the GPU beyond its slice, and beyond a cap. */
+static void set_preemption (struct rm *rm, struct rm_call *call)
+{
+    NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *params = call->params;
+
+    call->own.reserved = params->cilpPreemptMode;
+    if ((params->flags & NV2080_GR_PREEMPTION_FLAGS_CILP_SET) == 0 ||
+        params->cilpPreemptMode == NV2080_GR_PREEMPTION_COMPUTE_CILP)
+        return;
+    note (rm, RM_SCHEDULING_CONTROL, call->own.number);
+    params->cilpPreemptMode = NV2080_GR_PREEMPTION_COMPUTE_CILP;
+}
+
+static void preemption_set (struct rm_call *call)
+{
+    ((NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *) call->params)->cilpPreemptMode =
+        (uint32_t) call->own.reserved;
 }
 
 enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
@@ -96,20 +143,33 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_BAD_SIZE, number);
         return end_here (call, NV_ERR_INVALID_ARGUMENT, RM_REFUSED);
     }
-    if (is_guard (rm) && is_import (control) && rm->objects.count >= OBJECTS_MAX) {
+    if (is_full (rm) && makes_records (control)) {
         note (rm, RM_TOO_MANY, rm_request_number (call->request));
         return end_here (call, NV_ERR_INSUFFICIENT_RESOURCES, RM_REFUSED);
     }
+    if (is_guard (rm) && !is_known (rm, call, control)) {
+        note (rm, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
+        return end_here (call, NV_ERR_OBJECT_NOT_FOUND, RM_REFUSED);
+    }
+    if (is_guard (rm) && is_start (number) && !may_start (rm, head))
+        return end_here (call, NV_ERR_INSUFFICIENT_RESOURCES, RM_REFUSED);
     switch (control->kind) {
     case CONTROL_PLAIN:
     case CONTROL_POINTER:
     case CONTROL_DESCRIPTOR:
         break;
+    case CONTROL_ANSWERED:
     case CONTROL_SCHEDULING:
         if (!is_guard (rm))
             return RM_PASS;
-        note (rm, RM_SCHEDULING_CONTROL, number);
+        if (control->kind == CONTROL_SCHEDULING)
+            note (rm, RM_SCHEDULING_CONTROL, number);
         return end_here (call, 0, RM_ANSWERED);
+    case CONTROL_PREEMPTION:
+        if (!is_guard (rm))
+            return RM_PASS;
+        set_preemption (rm, call);
+        return RM_PERFORM;
     default:
         /* rm reads or writes these params: the size must be the driver's, which would refuse another one. */
         if (call->params == NULL || call->params_size < control->size || head->paramsSize < control->size) {
@@ -120,6 +180,8 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
             call->params_size = head->paramsSize;
         if (control->kind == CONTROL_SET_TIMESLICE)
             return set_timeslice (rm, call);
+        if (control->kind == CONTROL_PID_INFO)
+            answer_ask_driver_pids (rm, call->params, call->params_size);
         if (control->kind >= CONTROL_EXPORT_OBJECT && !is_guard (rm))
             return RM_CONTINUE;
         return RM_PERFORM;
@@ -143,9 +205,14 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
 
     if (control == NULL)
         return;
+    if (is_good && is_guard (rm) && call->node == RM_NODE_CONTROL)
+        tracker_client (rm, call->file, ((const NVOS54_PARAMETERS *) call->head)->hClient);
     switch (control->kind) {
     case CONTROL_SET_TIMESLICE:
         timeslice_set (rm, call, is_good);
+        break;
+    case CONTROL_PREEMPTION:
+        preemption_set (call);
         break;
     case CONTROL_GET_TIMESLICE:
         group = compute_group (rm, call);
@@ -158,6 +225,8 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
     case CONTROL_PID_INFO:
         if (is_good)
             answer_control (rm, control, call);
+        if (control->kind == CONTROL_PID_INFO)
+            answer_show_pids (rm, call->params, call->params_size);
         break;
     case CONTROL_EXPORT_OBJECT:
     case CONTROL_EXPORT_OBJECTS:

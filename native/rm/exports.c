@@ -1,30 +1,14 @@
 /* Memory that is handed on by a descriptor: the exporter pays until its handles are freed and the descriptor's file is
- * closed, as far as this tenant's files can be seen. An import is not charged. */
+ * closed, as far as this tenant's files can be seen; a guard's cannot. An import is not charged. */
 #include "nv_params.h"
 #include "state.h"
 
 #define COUNT(array) (sizeof (array) / sizeof ((array)[0]))
 
-/* More processes than export one piece. */
-#define EXPORTERS_MAX 4u
-
 /* 0: unknown. */
 static uint64_t file_behind (struct rm *rm, int descriptor)
 {
     return rm->host->file_of != NULL ? rm->host->file_of (rm->context, descriptor) : 0;
-}
-
-/* Where the descriptor's file is unknown the charge stays until the exporting file is closed: rather too long. For that
- * one record is enough, however often it is exported; a piece that more files export is charged for good. */
-static void export_to_unknown (struct rm *rm, const struct rm_call *call, struct memory *memory, uint32_t slot)
-{
-    if (memory->exporter == call->file || memory->exporters > EXPORTERS_MAX)
-        return;
-    memory->exporter = call->file;
-    if (memory->exporters++ < EXPORTERS_MAX)
-        tracker_export (rm, call->file, memory, slot);
-    else
-        memory->references++;
 }
 
 static void export_one (struct rm *rm, const struct rm_call *call, uint64_t file, uint32_t handle, uint32_t slot)
@@ -33,10 +17,34 @@ static void export_one (struct rm *rm, const struct rm_call *call, uint64_t file
 
     if (object == NULL || object->memory == NULL)
         return;
-    if (file != 0)
-        tracker_export (rm, file, object->memory, slot);
-    else
-        export_to_unknown (rm, call, object->memory, slot);
+    /* Where the descriptor's file is unknown the charge stays until the exporting file is closed: rather too long. A guard asks the
+     * driver for other holders when the last handle is freed, and when the process ends (guard/retained.c): such a file is one. */
+    object->memory->is_exported = true;
+    if (file != 0 || !is_guard (rm))
+        tracker_export (rm, file != 0 ? file : call->file, object->memory, slot);
+}
+
+bool share_is_known (struct rm *rm, const struct rm_control *control, const struct rm_call *call)
+{
+    const NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *import = call->params;
+    const NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *imports = call->params;
+    const NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS *one = call->params;
+    const NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS *many = call->params;
+    uint32_t client = ((const NVOS54_PARAMETERS *) call->head)->hClient;
+
+    switch (control->kind) {
+    case CONTROL_IMPORT_OBJECT:
+        return evidence_has (rm, call, client, import->object.data.rmObject.hParent);
+    case CONTROL_IMPORT_OBJECTS:
+        return evidence_has (rm, call, client, imports->hParent);
+    case CONTROL_EXPORT_OBJECT:
+        return evidence_has (rm, call, client, one->object.data.rmObject.hObject);
+    default:
+        for (uint32_t i = 0; i < many->numObjects && i < COUNT (many->objects); i++)
+            if (many->objects[i] != 0 && !evidence_has (rm, call, client, many->objects[i]))
+                return false;
+        return true;
+    }
 }
 
 void share_export (struct rm *rm, const struct rm_control *control, struct rm_call *call)
@@ -74,8 +82,8 @@ static void import_one (struct rm *rm, const struct rm_call *call, uint64_t name
     if (object == NULL || export == NULL)
         return;
     object->kind = CLASS_VIDEO_MEMORY;
-    object->memory = export->memory;
-    object->memory->references++;
+    export->memory->references++;
+    memory_join (rm, object, export->memory);
 }
 
 void share_import (struct rm *rm, const struct rm_control *control, struct rm_call *call)

@@ -55,6 +55,12 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
     uint64_t bytes;
 
     call->own.number = function;
+    if (!evidence_has (rm, call, head->hRoot, head->hObjectParent != 0 ? head->hObjectParent : head->hRoot) ||
+        (function == NVOS32_FUNCTION_FREE && is_guard (rm) &&
+         evidence_of (rm, call, head->hRoot, head->data.Free.hMemory) == EVIDENCE_UNUSABLE)) {
+        note (rm, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
+        return refuse (head, NV_ERR_OBJECT_NOT_FOUND);
+    }
     call->own.gpu = tracker_gpu_of (rm, head->hRoot, head->hObjectParent);
     if (function == NVOS32_FUNCTION_FREE) {
         const struct object *object = tracker_find (rm, head->hRoot, head->data.Free.hMemory);
@@ -70,7 +76,7 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_FORBIDDEN_ESCAPE, rm_request_number (call->request));
         return refuse (head, NV_ERR_NOT_SUPPORTED);
     }
-    if (is_guard (rm) && rm->objects.count >= OBJECTS_MAX) {
+    if (is_full (rm)) {
         note (rm, RM_TOO_MANY, rm_request_number (call->request));
         return refuse (head, NV_ERR_INSUFFICIENT_RESOURCES);
     }
@@ -80,7 +86,7 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
     call->own.serial = is_video_memory (head, function);
     if (call->own.serial == 0)
         return RM_PERFORM;
-    bytes = bytes_asked (head, function);
+    bytes = memory_footprint (rm, bytes_asked (head, function));
     if (!memory_reserve (rm, call->own.gpu, bytes)) {
         note (rm, RM_OVER_QUOTA, NV01_MEMORY_LOCAL_USER);
         return refuse (head, NV_ERR_NO_MEMORY);

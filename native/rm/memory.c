@@ -15,6 +15,11 @@ bool memory_reserve (struct rm *rm, int gpu, uint64_t bytes)
     return true;
 }
 
+uint64_t memory_footprint (const struct rm *rm, uint64_t bytes)
+{
+    return is_guard (rm) && bytes <= BYTES_MAX ? (bytes + RM_GRANULE - 1) & ~(RM_GRANULE - 1) : bytes;
+}
+
 /* Bytes that exist whatever we say: they are charged over the limit too, so that the next request is refused. */
 void memory_charge (struct rm *rm, int gpu, uint64_t bytes, uint64_t *charged)
 {
@@ -61,14 +66,69 @@ void memory_drop (struct rm *rm, struct memory *memory)
     pool_give (&rm->memory_pool, memory);
 }
 
+/* Of the numbers that are compared with what the driver reports. */
+static void report (struct rm *rm, const struct memory *memory, bool on)
+{
+    struct reported *of = &rm->reported[memory->gpu >= 0 ? memory->gpu : 0];
+    uint64_t sign = on ? 1 : UINT64_MAX;
+
+    if (memory->gpu < 0 || memory->handles == 0)
+        return;
+    of->bytes += sign * memory->reported;
+    of->duplicates += sign * memory->reported * (memory->handles - 1);
+    of->disowned += sign * (memory->is_disowned ? memory->reported : 0);
+}
+
+void memory_set_gpu (struct rm *rm, struct memory *memory, int gpu, uint64_t bytes)
+{
+    report (rm, memory, false);
+    memory->gpu = gpu;
+    memory->bytes = bytes;
+    report (rm, memory, true);
+}
+
+void memory_disown (struct rm *rm, struct memory *memory)
+{
+    report (rm, memory, false);
+    memory->is_disowned = true;
+    report (rm, memory, true);
+}
+
+/* The driver counts a handle for the GPU of the device that it is below (gpuFindClientInfoWithPidIterator). */
+void memory_join (struct rm *rm, struct object *object, struct memory *memory)
+{
+    object->memory = memory;
+    object->is_counted = tracker_gpu (rm, object) == memory->gpu;
+    report (rm, memory, false);
+    memory->handles += object->is_counted;
+    report (rm, memory, true);
+}
+
+void memory_leave (struct rm *rm, struct object *object)
+{
+    struct memory *memory = object->memory;
+
+    if (memory == NULL)
+        return;
+    report (rm, memory, false);
+    memory->handles -= object->is_counted;
+    memory->is_disowned |= object->is_owner;
+    report (rm, memory, true);
+    rm->reported_falls++;
+    memory_drop (rm, memory);
+}
+
 void memory_commit (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes)
 {
     /* The driver rounds up to pages, so it may have granted more than was taken: the rest is charged even over the
      * limit, for the memory is there. */
-    uint64_t charged = reserved, more = 0;
+    uint64_t charged = reserved, more = 0, granted;
+    struct memory *memory;
 
     if (bytes > BYTES_MAX)
         bytes = reserved;
+    granted = bytes;
+    bytes = memory_footprint (rm, bytes);
     if (gpu < 0) {
         /* The GPU may have become known since the call began; otherwise the bytes wait for it
          * (tracker_set_device_gpu). */
@@ -86,6 +146,10 @@ void memory_commit (struct rm *rm, struct object *object, int gpu, uint64_t rese
         bytes = charged;
     }
     /* Without memory for the record the charge stays until the tenant is gone: too much rather than too little. */
-    if (object != NULL)
-        object->memory = memory_create (rm, gpu, bytes);
+    memory = object != NULL ? memory_create (rm, gpu, bytes) : NULL;
+    if (memory == NULL)
+        return;
+    memory->reported = granted;
+    object->is_owner = true;
+    memory_join (rm, object, memory);
 }

@@ -43,6 +43,13 @@ typedef struct NV_PACKED {
 } NV2080_ALLOC_PARAMETERS;
 NV_SIZE (NV2080_ALLOC_PARAMETERS, 4);
 
+/* class/cl83de.h: GT200_DEBUGGER. hAppClient: whose object it is about; 0: the caller's own. */
+typedef struct NV_PACKED {
+    NvHandle hDebuggerClient_Obsolete, hAppClient, hClass3dObject;
+} NV83DE_ALLOC_PARAMETERS;
+NV_SIZE (NV83DE_ALLOC_PARAMETERS, 12);
+NV_AT (NV83DE_ALLOC_PARAMETERS, hAppClient, 4);
+
 /* class/cl00f8.h: NV_MEMORY_FABRIC */
 typedef struct NV_PACKED {
     uint64_t alignment, allocSize, pageSize;
@@ -78,6 +85,18 @@ typedef struct NV_PACKED {
 NV_AT (NV_CHANNEL_ALLOC_PARAMS, engineType, 128);
 
 /* --- controls ---------------------------------------------------------------------------------------------------- */
+
+/* ctrl/ctrl0000/ctrl0000client.h. hResult: the parent's handle, or the number of the class. */
+typedef struct NV_PACKED {
+    NvHandle hObject;
+    uint32_t index;
+    union NV_PACKED {
+        NvHandle hResult;
+        uint64_t iResult;
+    } data;
+} NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS;
+NV_SIZE (NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS, 16);
+NV_AT (NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS, data, 8);
 
 /* ctrl/ctrl0000/ctrl0000unix.h */
 typedef struct NV_PACKED {
@@ -141,6 +160,28 @@ NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, objects, 8);
 NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, numObjects, 648);
 NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, index, 650);
 
+/* ctrl/ctrl0041.h, ctrl/ctrlxxxx.h: entries lie elsewhere */
+typedef struct NV_PACKED {
+    uint32_t index, data;
+} NV0041_CTRL_SURFACE_INFO;
+NV_SIZE (NV0041_CTRL_SURFACE_INFO, 8);
+
+typedef struct NV_PACKED {
+    uint32_t surfaceInfoListSize, pad4;
+    NvP64 surfaceInfoList;
+} NV0041_CTRL_GET_SURFACE_INFO_PARAMS;
+NV_SIZE (NV0041_CTRL_GET_SURFACE_INFO_PARAMS, 16);
+NV_AT (NV0041_CTRL_GET_SURFACE_INFO_PARAMS, surfaceInfoList, 8);
+
+/* ctrl/ctrl0080/ctrl0080fifo.h */
+typedef struct NV_PACKED {
+    NvHandle hChannel;
+    uint32_t property;
+    uint64_t value;
+} NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS;
+NV_SIZE (NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS, 16);
+NV_AT (NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS, value, 8);
+
 /* ctrl/ctrl2080/ctrl2080fb.h: an entry; FB_GET_INFO, whose entries lie elsewhere, and FB_GET_INFO_V2, whose room for
  * them grows from branch to branch */
 typedef struct NV_PACKED {
@@ -160,6 +201,19 @@ typedef struct NV_PACKED {
     NV2080_CTRL_FB_INFO fbInfoList[];
 } NV2080_CTRL_FB_GET_INFO_V2_PARAMS;
 NV_AT (NV2080_CTRL_FB_GET_INFO_V2_PARAMS, fbInfoList, 4);
+
+/* ctrl/ctrl0000/ctrl0000gpu.h */
+typedef struct NV_PACKED {
+    uint32_t gpuIds[32]; /* NV0000_CTRL_GPU_INVALID_ID behind the last */
+} NV0000_CTRL_GPU_GET_ATTACHED_IDS_PARAMS;
+NV_SIZE (NV0000_CTRL_GPU_GET_ATTACHED_IDS_PARAMS, 128);
+
+typedef struct NV_PACKED {
+    uint32_t gpuId, gpuFlags, deviceInstance, subDeviceInstance, sliStatus, boardId, gpuInstance;
+    int32_t numaId;
+} NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS;
+NV_SIZE (NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS, 32);
+NV_AT (NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS, deviceInstance, 8);
 
 /* ctrl/ctrl2080/ctrl2080gpu.h */
 typedef struct NV_PACKED {
@@ -242,5 +296,17 @@ typedef struct NV_PACKED {
     uint64_t timesliceUs;
 } NVA06C_CTRL_TIMESLICE_PARAMS;
 NV_SIZE (NVA06C_CTRL_TIMESLICE_PARAMS, 8);
+
+/* ctrl/ctrl2080/ctrl2080gr.h: GR_SET_CTXSW_PREEMPTION_MODE; and where compute stops when its time is over. */
+#define NV2080_GR_PREEMPTION_FLAGS_CILP_SET 0x1u
+#define NV2080_GR_PREEMPTION_COMPUTE_CILP 0x2u /* at any instruction; 1: at the end of a block, 0: of the kernel */
+typedef struct NV_PACKED {
+    uint32_t flags;
+    NvHandle hChannel;
+    uint32_t gfxpPreemptMode, cilpPreemptMode;
+    uint64_t grRouteInfo[2];
+} NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS;
+NV_SIZE (NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS, 32);
+NV_AT (NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS, cilpPreemptMode, 12);
 
 #endif

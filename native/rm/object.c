@@ -94,6 +94,14 @@ static uint64_t *mark_of (const struct pool *pool, void *cell)
     return (uint64_t *) (void *) ((uint8_t *) cell + pool->cell) - 1;
 }
 
+static void put_back (struct pool *pool, void *cell)
+{
+    *mark_of (pool, cell) = 0;
+    IN_ORDER ();
+    __builtin_memcpy (cell, &pool->free, sizeof (pool->free));
+    pool->free = cell;
+}
+
 void *pool_take (struct rm *rm, struct pool *pool)
 {
     uint8_t *cell;
@@ -112,22 +120,21 @@ void *pool_take (struct rm *rm, struct pool *pool)
         pool->chunk = size < LAST_CHUNK ? size * 2 : LAST_CHUNK;
         cell = (uint8_t *) chunk + CHUNK_HEAD;
         for (; cell + pool->cell <= (uint8_t *) chunk + size; cell += pool->cell)
-            pool_give (pool, cell);
+            put_back (pool, cell);
     }
     cell = pool->free;
     __builtin_memcpy (&pool->free, cell, sizeof (pool->free));
     __builtin_memset (cell, 0, pool->cell);
     IN_ORDER ();
     *mark_of (pool, cell) = MARK + pool->kind;
+    pool->count++;
     return cell;
 }
 
 void pool_give (struct pool *pool, void *cell)
 {
-    *mark_of (pool, cell) = 0;
-    IN_ORDER ();
-    __builtin_memcpy (cell, &pool->free, sizeof (pool->free));
-    pool->free = cell;
+    put_back (pool, cell);
+    pool->count--;
 }
 
 void pool_release (struct rm *rm, struct pool *pool)

@@ -25,6 +25,7 @@ static void emit (const struct object *object, struct rm_piece *piece)
     piece->client = (uint32_t) (object->link.key >> 32);
     piece->handle = (uint32_t) object->link.key;
     piece->gpu = object->memory->gpu;
+    piece->is_exported = object->memory->is_exported;
     piece->is_below_subdevice = object->parent != NULL && object->parent->kind == CLASS_SUBDEVICE;
 }
 
@@ -54,6 +55,22 @@ static size_t find (struct object *top, struct rm_piece *pieces, size_t capacity
         count++;
     }
     return count;
+}
+
+void rm_drop_memory (struct rm *rm, uint64_t name)
+{
+    const struct file *file = (const struct file *) table_find (&rm->files, name);
+
+    for (const struct client *client = file != NULL ? file->clients : NULL; client != NULL; client = client->file_after) {
+        struct walk walk = { .top = client->object };
+        struct object *object;
+
+        while ((object = next_below (&walk)) != NULL) {
+            memory_leave (rm, object);
+            object->memory = NULL;
+            object->is_counted = object->is_owner = false;
+        }
+    }
 }
 
 size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct rm_piece *pieces, size_t capacity)

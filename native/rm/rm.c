@@ -16,6 +16,7 @@ static const struct handler handlers[CALL_KINDS] = {
     [CALL_MEMORY] = {alloc_memory_begin, alloc_memory_end},
     [CALL_HEAP] = {heap_begin, heap_end},
     [CALL_UVM] = {uvm_begin, uvm_end},
+    [CALL_SHARE] = {share_begin, NULL},
 };
 
 static enum call_kind call_kind_of (const struct rm_escape *escape)
@@ -65,6 +66,8 @@ static bool is_control_of_interest (const struct rm_abi *abi, uint32_t number)
     case CONTROL_PLAIN:
     case CONTROL_POINTER:
     case CONTROL_DESCRIPTOR:
+    case CONTROL_ANSWERED:
+    case CONTROL_PREEMPTION:
     case CONTROL_SCHEDULING:
         return false;
     default:
@@ -103,6 +106,13 @@ uint32_t rm_head_size (const struct rm_abi *abi, enum rm_node node, uint32_t req
         return row != NULL ? row->size : 0;
     }
     return sized_escape (abi, node, request) != NULL ? rm_request_size (request) : 0;
+}
+
+bool rm_is_answered (const struct rm_abi *abi, uint32_t request)
+{
+    const struct rm_escape *escape = sized_escape (abi, RM_NODE_CONTROL, request);
+
+    return escape != NULL && escape->kind == ESCAPE_ANSWERED;
 }
 
 /* The driver takes no params longer than this (RMAPI_PARAM_COPY_MAX_PARAMS_SIZE). */
@@ -185,13 +195,17 @@ enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call)
             return unknown (rm, RM_FORBIDDEN_ESCAPE, number);
         if (!rm_abi_takes_size (escape, rm_request_size (call->request)))
             return unknown (rm, RM_BAD_SIZE, number);
-        kind = call_kind_of (escape);
+        if (escape->kind == ESCAPE_ANSWERED && is_guard (rm))
+            return RM_ANSWERED;
+        kind = number == NV_ESC_RM_SHARE && is_guard (rm) ? CALL_SHARE : call_kind_of (escape);
         if (kind == CALL_NONE)
             return escape->kind == ESCAPE_DESCRIPTOR && is_guard (rm) ? RM_CONTINUE : RM_PASS;
         if (call->head == NULL || call->head_size < rm_request_size (call->request))
             return unknown (rm, RM_BAD_POINTER, number);
         call->head_size = rm_request_size (call->request);
     }
+    if (rm->unconfirmed != 0 && kind != CALL_UVM)
+        evidence_look (rm, call);
     call->own.decision = handlers[kind].begin (rm, call);
     if (call->own.decision == RM_CONTINUE || call->own.decision == RM_PERFORM)
         call->own.kind = kind;
@@ -223,8 +237,8 @@ void rm_forget_call (struct rm *rm, struct rm_call *call)
         share_export (rm, control, call);
     else if (call->own.kind == CALL_UVM && call->own.number == UVM_REGISTER_GPU)
         uvm_registered (rm, call->file, ((const UVM_REGISTER_GPU_PARAMS *) call->head)->gpu_uuid.uuid, true);
-    else if (call->own.kind == CALL_ALLOC)
-        alloc_continued (rm, call);
+    else if (call->own.kind == CALL_ALLOC && is_guard (rm))
+        evidence_expect (rm, call);
     call->own.kind = CALL_NONE;
     schedule_tell (rm);
 }
@@ -301,6 +315,24 @@ void rm_destroy (struct rm *rm)
     host->release (context, rm, sizeof (*rm));
 }
 
+uint64_t rm_reported (const struct rm *rm, int gpu, uint64_t duplicated)
+{
+    const struct reported *of = &rm->reported[gpu >= 0 && gpu < RM_MAX_GPUS ? gpu : 0];
+    uint64_t foreign;
+
+    if (gpu < 0 || gpu >= RM_MAX_GPUS)
+        return 0;
+    /* Owned by one of the tenant's handles a piece has one duplicate less than handles. */
+    foreign = duplicated > of->duplicates ? duplicated - of->duplicates : 0;
+    return of->bytes - (foreign < of->disowned ? foreign : of->disowned);
+}
+
+uint64_t rm_reported_falls (const struct rm *rm) { return rm->reported_falls; }
+
+uint64_t rm_unconfirmed (const struct rm *rm) { return rm->unconfirmed; }
+
+void rm_forget_unconfirmed (struct rm *rm) { rm->unconfirmed = 0; }
+
 void rm_totals (const struct rm *rm, struct rm_totals *totals)
 {
     totals->clients = rm->client_count;
@@ -315,7 +347,8 @@ const char *rm_reason_word (enum rm_reason reason)
     static const char words[RM_REASONS][20] = {
         "ok",          "over-quota",      "unknown-escape",  "unknown-class",     "unknown-control",
         "forbidden-escape", "forbidden-class", "forbidden-control", "scheduling-control", "bad-size",
-        "bad-pointer", "too-many", "unreachable", "toctou-killed", "unresponsive",
+        "bad-pointer", "too-many", "unreachable", "toctou-killed", "unresponsive", "foreign-process", "edge-late", "unknown-object",
+        "no-memory",
     };
 
     return reason < RM_REASONS ? words[reason] : "unknown-reason";

@@ -58,10 +58,14 @@ enum rm_reason {
     RM_SCHEDULING_CONTROL, /* the tenant's own timeslice, freeze, ...: answered, not performed; number: control */
     RM_BAD_SIZE,         /* a struct of a size that the driver has not; number: escape, or the control whose params */
     RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
-    RM_TOO_MANY,         /* more objects than rm keeps for a tenant; number: escape */
+    RM_TOO_MANY,         /* more records than rm keeps for a tenant; number: escape, or UVM's request */
     RM_UNREACHABLE,      /* a process hid its descriptors, so that nothing can stop its channels; number: client */
     RM_TOCTOU_KILLED,     /* a call its own thread had to make became memory beyond the quota; its process was ended */
     RM_UNRESPONSIVE,      /* what a process keeps from being read kept its tenant's guard waiting; frozen meanwhile */
+    RM_FOREIGN_PROCESS,   /* has the filter and is not in the container; its call was refused. number: 0 */
+    RM_EDGE_LATE,         /* channels that were to be off could not be stopped for half a second; the container was ended */
+    RM_UNKNOWN_OBJECT,    /* on or below an object that the ledger does not have, nor the driver reports; number: escape */
+    RM_NO_MEMORY,         /* the guard has no memory for a record of what the driver did; the container was ended. number: 0 */
     RM_REASONS
 };
 
@@ -74,6 +78,7 @@ enum rm_reason {
 struct rm_call {
     enum rm_node node;
     uint64_t file;    /* the open file, by the user's own naming; the same for duplicates of a descriptor */
+    uint32_t descriptor; /* a guard's: what the caller knows it by */
     uint32_t request; /* ioctl number: low byte the escape, bits 16-29 the size, the driver ignores the type byte */
     void *head;
     uint32_t head_size;
@@ -126,8 +131,11 @@ struct rm_host {
     uint64_t (*file_of) (void *context, int descriptor);
     /* The timeslice, in microseconds, that a compute group gets in place of the one its owner asks for; 0: its own. */
     uint32_t (*timeslice) (void *context, int gpu);
-    /* May this process (a pid as the driver says it to the caller) be shown to the tenant? */
-    bool (*is_own_process) (void *context, uint32_t pid);
+    /* What the calling process knows a process by, of which the driver says the pid to the user; 0: it is none of the
+     * tenant's, or not in the caller's pid namespace. */
+    uint32_t (*shown_pid) (void *context, uint32_t pid);
+    /* The reverse, of a pid that the calling process gave; 0: none. NULL: the driver takes the caller's own. */
+    uint32_t (*driver_pid) (void *context, uint32_t pid);
     /* A compute channel or group came or went, or a group wrote its first timeslice (the share must be applied
      * again). */
     void (*groups_changed) (void *context, int gpu);
@@ -159,6 +167,8 @@ bool rm_is_interesting (const struct rm_abi *abi, enum rm_node node, uint32_t re
 bool rm_shim_passes (const struct rm_abi *abi, uint32_t request, const void *head);
 /* Bytes of head that the driver reads for this request, 0 when it would refuse the size (or, UVM: no need of head). */
 uint32_t rm_head_size (const struct rm_abi *abi, enum rm_node node, uint32_t request);
+/* Whether a guard says success to this request, of a size that the driver takes, and does nothing. */
+bool rm_is_answered (const struct rm_abi *abi, uint32_t request);
 /* What head points at, once head is there; and what params point at, once params are. */
 struct rm_wanted rm_params_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head);
 struct rm_wanted rm_list_wanted (const struct rm_abi *abi, enum rm_node node, uint32_t request, const void *head,
@@ -217,6 +227,12 @@ bool rm_has_object (const struct rm *rm, uint32_t client, uint32_t handle);
 bool rm_is_scheduled (const struct rm *rm, uint64_t file, uint32_t client);
 /* The open file that the client was made on; 0: it is not known. */
 uint64_t rm_file_of (const struct rm *rm, uint32_t client);
+/* Clients that are, or were when they were entered, of this file: up to `capacity`; returns how many there are. */
+size_t rm_clients_of (const struct rm *rm, uint64_t file, uint32_t *clients, size_t capacity);
+/* Of the clients of this file the driver has no memory any more. */
+void rm_drop_memory (struct rm *rm, uint64_t file);
+/* It is another file's from now on: that of a process which has it from one that ended. */
+void rm_move_client (struct rm *rm, uint32_t client, uint64_t file);
 /* Compute groups with at least one channel that is set up. */
 unsigned rm_groups (const struct rm *rm, int gpu);
 
@@ -229,18 +245,35 @@ struct rm_channel {
 /* Up to `capacity` of the tenant's compute channels; returns how many there are. */
 unsigned rm_channels (const struct rm *rm, struct rm_channel *channels, unsigned capacity);
 
+/* The least that the physical allocator hands out, in bytes; the driver reports pages of 4 KiB (seen on an H100, 580.159.04: 16384
+ * pieces of 4 KiB took 1 GiB, and were reported as 64 MiB). */
+#define RM_GRANULE ((uint64_t) 64 << 10)
+#define RM_PAGE ((uint64_t) 4 << 10)
+
 /* A piece of video memory, by one of its handles. */
 struct rm_piece {
     uint64_t bytes;
     uint32_t client, handle;
     int32_t gpu;
     bool is_below_subdevice; /* otherwise below a device */
+    bool is_exported;        /* by a descriptor, which may be open */
 };
-/* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export. Up to
+/* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export to a known file. Up to
  * `capacity`; returns how many there are. */
 size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct rm_piece *pieces, size_t capacity);
 /* The same of all clients of a file. */
 size_t rm_file_pieces (const struct rm *rm, uint64_t file, struct rm_piece *pieces, size_t capacity);
+
+/* Bytes of a GPU that the driver should report for the tenant's clients as private or owned (GET_PID_INFO), if the ledger has all
+ * that they hold. duplicated: bytes that it reports as duplicates (memSharedDuped), each handle: among them is what others own. */
+uint64_t rm_reported (const struct rm *rm, int gpu, uint64_t duplicated);
+/* Continued allocations of which no object was found. Each may have become a channel group; the driver reports the buffers of its
+ * context (so many bytes of one GPU) for no process. */
+uint64_t rm_unconfirmed (const struct rm *rm);
+void rm_forget_unconfirmed (struct rm *rm);
+#define RM_CONTEXT_BYTES ((uint64_t) 9 << 19)
+/* How often that fell, of whichever GPU: what the driver said before is more than it says now. */
+uint64_t rm_reported_falls (const struct rm *rm);
 
 /* Totals for tests and status. */
 struct rm_totals {

@@ -44,18 +44,6 @@ void schedule_tell_changed (struct rm *rm)
             rm->host->groups_changed (rm->context, gpu);
 }
 
-static bool is_graphics (const struct rm *rm, uint32_t engine)
-{
-    return engine >= rm->abi->first_graphics && engine <= rm->abi->last_graphics;
-}
-
-static struct object *group_of (const struct object *channel)
-{
-    struct object *parent = channel->parent;
-
-    return parent != NULL && parent->kind == CLASS_GROUP ? parent : NULL;
-}
-
 static const struct object *subdevice_of (const struct rm *rm, const struct client *client, int gpu)
 {
     for (const struct object *at = client->subdevices; at != NULL; at = at->role_after)
@@ -152,25 +140,6 @@ long rm_freeze (struct rm *rm, int gpu, bool frozen)
     return switch_gpu (rm, gpu, frozen);
 }
 
-long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds)
-{
-    long problem = 0;
-
-    for (struct client *client = rm->clients; client != NULL; client = client->after)
-        for (struct object *at = client->groups; at != NULL; at = at->role_after) {
-            NVA06C_CTRL_TIMESLICE_PARAMS value = {.timesliceUs = microseconds};
-            long result;
-
-            if (!at->is_compute || tracker_gpu (rm, at) != gpu)
-                continue;
-            result = schedule_control (rm, client->file->link.key, (uint32_t) (at->link.key >> 32),
-                                       (uint32_t) at->link.key, NVA06C_CTRL_CMD_SET_TIMESLICE, &value, sizeof (value));
-            if (problem == 0)
-                problem = result;
-        }
-    return problem;
-}
-
 uint64_t rm_controls (const struct rm *rm) { return rm->controls; }
 
 bool rm_is_scheduled (const struct rm *rm, uint64_t file, uint32_t client)
@@ -192,9 +161,12 @@ unsigned rm_groups (const struct rm *rm, int gpu)
 {
     unsigned count = 0;
 
-    for (const struct client *client = rm->clients; client != NULL; client = client->after)
+    for (const struct client *client = rm->clients; client != NULL; client = client->after) {
         for (const struct object *at = client->groups; at != NULL; at = at->role_after)
             count += at->is_compute && at->channels > 0 && tracker_gpu (rm, at) == gpu;
+        for (const struct object *at = client->channels; at != NULL; at = at->role_after)
+            count += schedule_is_lone (rm, at) && tracker_gpu (rm, at) == gpu;
+    }
     return count;
 }
 
@@ -204,7 +176,7 @@ unsigned rm_channels (const struct rm *rm, struct rm_channel *channels, unsigned
 
     for (const struct client *client = rm->clients; client != NULL; client = client->after)
         for (struct object *at = client->channels; at != NULL; at = at->role_after, count++) {
-            const struct object *group = group_of (at), *subdevice;
+            const struct object *group = schedule_group_of (at), *subdevice;
             struct rm_channel *to = channels + count;
             int gpu = tracker_gpu (rm, at);
 
@@ -224,7 +196,7 @@ unsigned rm_channels (const struct rm *rm, struct rm_channel *channels, unsigned
 /* A channel of the graphics engine: in the lists, counted, and stopped where its GPU is. */
 static void compute_channel (struct rm *rm, struct object *channel)
 {
-    struct object *group = group_of (channel);
+    struct object *group = schedule_group_of (channel);
     int gpu = tracker_gpu (rm, channel);
 
     if (channel->is_compute)
@@ -236,6 +208,87 @@ static void compute_channel (struct rm *rm, struct object *channel)
     changed (rm, channel);
     if (gpu >= 0 && (rm->frozen & 1u << gpu) != 0)
         switch_channels (rm, channel->client, &channel, 1, gpu, true);
+    /* Groups come and go between two decisions of the scheduler. */
+    if (is_guard (rm))
+        (void) schedule_before_run (rm, channel);
+}
+
+void schedule_found (struct rm *rm, struct object *object)
+{
+    int gpu = tracker_gpu (rm, object);
+
+    if (object->kind != CLASS_GROUP && object->kind != CLASS_CHANNEL) {
+        schedule_added (rm, object, NULL, 0);
+        return;
+    }
+    if (object->kind == CLASS_CHANNEL && schedule_group_of (object) != NULL) {
+        schedule_added (rm, object, NULL, 0);
+        return;
+    }
+    object->engine = rm->abi->first_graphics;
+    memory_charge (rm, gpu, SCHEDULE_CONTEXT_BYTES, &object->context_bytes);
+    object->context_gpu = gpu;
+    if (object->kind == CLASS_CHANNEL) {
+        compute_channel (rm, object);
+        return;
+    }
+    object->is_compute = object->is_found = true;
+    tracker_add_role (&object->client->groups, object);
+}
+
+void schedule_duplicated (struct rm *rm, struct object *object, struct object *source)
+{
+    (void) rm;
+    if (source->same_after == NULL)
+        source->same_after = source->same_before = source;
+    object->same_after = source->same_after;
+    object->same_before = source;
+    source->same_after->same_before = object;
+    source->same_after = object;
+    object->engine = source->engine;
+    object->is_compute = source->is_compute;
+    object->is_found = source->is_found;
+    object->slice = source->slice;
+    tracker_add_role (&object->client->groups, object);
+}
+
+/* The context lives as long as the group's last handle. */
+static void leave_same (struct object *object)
+{
+    struct object *heir = object->same_after;
+
+    if (heir == NULL || heir == object)
+        return;
+    heir->same_before = object->same_before;
+    object->same_before->same_after = heir;
+    if (heir->context_bytes != 0)
+        return;
+    heir->context_bytes = object->context_bytes;
+    heir->context_gpu = object->context_gpu;
+    object->context_bytes = 0;
+}
+
+bool schedule_reaches (const struct rm *rm, const struct object *object)
+{
+    int gpu = object != NULL ? tracker_gpu (rm, object) : GPU_UNKNOWN;
+
+    return gpu == RM_NO_GPU || (gpu >= 0 && subdevice_of (rm, object->client, gpu) != NULL);
+}
+
+static bool is_at_or_below (const struct object *object, const struct object *top) { return object == top || object->device == top; }
+
+bool schedule_needs (const struct rm *rm, const struct object *object)
+{
+    int gpu = object->kind == CLASS_SUBDEVICE || object->kind == CLASS_DEVICE ? tracker_gpu (rm, object) : GPU_UNKNOWN;
+    bool remains = false;
+
+    if (gpu < 0)
+        return false;
+    for (const struct object *at = object->client->channels; at != NULL && !remains; at = at->role_after)
+        remains = tracker_gpu (rm, at) == gpu && !is_at_or_below (at, object);
+    for (const struct object *at = object->client->subdevices; at != NULL && remains; at = at->role_after)
+        remains = tracker_gpu (rm, at) != gpu || is_at_or_below (at, object);
+    return remains;
 }
 
 void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size)
@@ -247,19 +300,19 @@ void schedule_added (struct rm *rm, struct object *object, const void *params, u
     /* Channel groups say their engine, and channels that have no group of their own. */
     if (object->kind == CLASS_GROUP) {
         object->engine = params_size >= sizeof (*of_group) ? of_group->engineType : 0;
-        object->is_compute = is_graphics (rm, object->engine);
+        object->is_compute = schedule_is_graphics (rm, object->engine);
         tracker_add_role (&object->client->groups, object);
     } else if (object->kind == CLASS_CHANNEL) {
-        group = group_of (object);
+        group = schedule_group_of (object);
         if (group != NULL)
             object->engine = group->engine;
         else if (params_size >= sizeof (*of_channel))
             object->engine = of_channel->engineType;
-        if (group != NULL ? group->is_compute : is_graphics (rm, object->engine))
+        if (group != NULL ? group->is_compute : schedule_is_graphics (rm, object->engine))
             compute_channel (rm, object);
     } else if (object->kind == CLASS_COMPUTE && object->parent->kind == CLASS_CHANNEL && object->parent->engine == 0) {
         /* Before Ampere a group need not say its engine: what is allocated on its channels does. */
-        group = group_of (object->parent);
+        group = schedule_group_of (object->parent);
         if (group != NULL)
             group->is_compute = true;
         compute_channel (rm, object->parent);
@@ -272,11 +325,12 @@ void schedule_removed (struct rm *rm, struct object *object)
 
     if (object->kind == CLASS_GROUP) {
         tracker_remove_role (&object->client->groups, object);
+        leave_same (object);
         if (object->is_compute)
             changed (rm, object);
     } else if (object->kind == CLASS_CHANNEL && object->is_compute) {
         tracker_remove_role (&object->client->channels, object);
-        group = group_of (object);
+        group = schedule_group_of (object);
         if (group != NULL)
             group->channels--;
         changed (rm, object);

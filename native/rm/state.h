@@ -8,8 +8,8 @@
 
 /* Of a GPU that is not known yet; RM_NO_GPU is one that the share does not name. */
 #define GPU_UNKNOWN (-2)
-/* A guard's tenant has no more objects than this. */
-#define OBJECTS_MAX (1u << 20)
+/* A guard's tenant has no more records than this: objects, pieces, clients, files and exports. An object's is the largest, some 220 bytes. */
+#define RECORDS_MAX (1u << 19)
 /* More than any GPU has: such a size is refused before sums could wrap. */
 #define BYTES_MAX ((uint64_t) 1 << 60)
 
@@ -44,6 +44,7 @@ struct pool {
     size_t chunk; /* bytes of the next one */
     struct chunk *chunks;
     void *free;
+    size_t count; /* cells in use */
 };
 
 /* A piece of video memory: lives until its last handle is freed, the last file that it was exported to is closed, and
@@ -53,8 +54,10 @@ struct memory {
     int32_t gpu; /* the GPU charged; GPU_UNKNOWN: none yet, bytes wait */
     uint32_t references;
     uint32_t seen; /* by rm_pieces */
-    uint32_t exporters; /* files that exported it to an unknown file, one after the other, */
-    uint64_t exporter;  /* and the last of them */
+    uint32_t handles; /* objects of which the driver says that they have it: GET_PID_INFO */
+    uint64_t reported; /* bytes, as it does; less than what is charged where it hands out more */
+    bool is_exported;
+    bool is_disowned; /* what made it is freed, or not this tenant's */
 };
 
 struct object {
@@ -66,6 +69,10 @@ struct object {
     struct memory *memory;
     uint64_t serial;
     uint64_t asked; /* group: the timeslice that its owner asked for */
+    struct object *same_before, *same_after; /* group: other handles of it, in a ring; NULL: none were made */
+    uint64_t context_bytes; /* group, channel without one: charged for its context's buffers, to context_gpu */
+    int32_t context_gpu;
+    uint32_t slice; /* group, channel without one: the share's timeslice that was written last; 0: none */
     uint32_t engine;   /* group, channel */
     uint32_t instance; /* device */
     uint32_t channels; /* group: compute channels in it */
@@ -74,12 +81,16 @@ struct object {
     bool is_compute;   /* group, channel */
     bool is_stopped;   /* channel: by rm_freeze */
     bool has_asked;    /* group */
+    bool is_found;     /* group: it was not seen to be made */
+    bool is_counted;   /* one of its memory's `handles` */
+    bool is_owner;     /* its memory was made with it */
 };
 
 struct client {
     struct client *before, *after; /* of the tenant */
     struct client *file_before, *file_after;
     struct file *file;
+    uint64_t maker; /* the name of the file that it was entered with */
     struct object *object;
     struct object *subdevices, *groups, *channels;
 };
@@ -114,6 +125,23 @@ struct external {
     uint32_t weight; /* not below its children's */
 };
 
+/* Of a GPU's pieces with handles that the driver counts: their bytes, as it reports them; the same for every handle but one; and of
+ * those whose owner may be a handle that the ledger does not have, UVM's or another tenant's. */
+struct reported {
+    uint64_t bytes, duplicates, disowned;
+};
+
+/* What a continued allocation was said to make: an object, which is asked about at the next calls of its client; or a client, which is
+ * known by the first call on it through the same descriptor. */
+#define NAMED_MAX 64u
+struct named {
+    uint64_t file;           /* of a client; 0: it is an object */
+    uint32_t client, handle; /* of a client: 0, the descriptor */
+    uint32_t class;          /* of a client: 0 */
+    uint32_t tries;          /* that are left */
+    bool is_open;            /* it was not found yet */
+};
+
 struct rm {
     const struct rm_abi *abi;
     const struct rm_host *host;
@@ -124,6 +152,11 @@ struct rm {
     struct client *clients;
     uint64_t client_count, memory_count, serial;
     uint64_t bytes[RM_MAX_GPUS];
+    struct reported reported[RM_MAX_GPUS];
+    uint64_t reported_falls; /* how often one of reported[] may have fallen */
+    uint64_t unconfirmed; /* continued allocations of which no object was found */
+    struct named named[NAMED_MAX];
+    uint32_t named_next;
     uint32_t changed; /* GPUs whose groups changed: to be told at the end of the call */
     uint32_t frozen;  /* GPUs that rm_freeze stopped */
     uint64_t controls; /* rm's own, ever made */
@@ -152,6 +185,15 @@ void memory_charge (struct rm *rm, int gpu, uint64_t bytes, uint64_t *charged);
 void memory_refund (struct rm *rm, int gpu, uint64_t bytes);
 struct memory *memory_create (struct rm *rm, int gpu, uint64_t bytes);
 void memory_drop (struct rm *rm, struct memory *memory);
+/* What the physical allocator takes for a piece of this size: a guard's tenant is charged for it. */
+uint64_t memory_footprint (const struct rm *rm, uint64_t bytes);
+/* A handle that the driver counts, for which a reference was taken; and its end, which drops the reference. */
+void memory_join (struct rm *rm, struct object *object, struct memory *memory);
+void memory_leave (struct rm *rm, struct object *object);
+/* Its GPU, which was not known; it is charged so many bytes. */
+void memory_set_gpu (struct rm *rm, struct memory *memory, int gpu, uint64_t bytes);
+/* Found, not made: another handle, of whichever client, may own it. */
+void memory_disown (struct rm *rm, struct memory *memory);
 /* The driver granted `bytes` where `reserved` were taken from `gpu`'s quota: makes the charge right. */
 void memory_commit (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes);
 
@@ -167,6 +209,7 @@ void tracker_drop_client (struct rm *rm, struct client *client);
 int tracker_gpu (const struct rm *rm, const struct object *object);
 int tracker_gpu_of (const struct rm *rm, uint32_t client, uint32_t handle);
 void tracker_set_device_gpu (struct rm *rm, struct object *device, int gpu);
+void tracker_add_subdevice (struct rm *rm, uint64_t file, struct object *subdevice);
 void tracker_add_role (struct object **list, struct object *object);
 void tracker_remove_role (struct object **list, struct object *object);
 void tracker_export (struct rm *rm, uint64_t file, struct memory *memory, uint32_t slot);
@@ -176,7 +219,35 @@ struct object *tracker_new (struct rm *rm, uint32_t client, uint32_t handle, uin
 /* schedule.c */
 long schedule_control (struct rm *rm, uint64_t file, uint32_t client, uint32_t object, uint32_t command, void *params,
                        uint32_t size);
+/* What the buffers of a context on the graphics engine take beside the program's own memory: the driver reports it for no
+ * process. 128 groups took 552 MiB of an H100 (580.159.04). */
+#define SCHEDULE_CONTEXT_BYTES RM_CONTEXT_BYTES
+static inline bool schedule_is_graphics (const struct rm *rm, uint32_t engine)
+{
+    return engine >= rm->abi->first_graphics && engine <= rm->abi->last_graphics;
+}
+static inline struct object *schedule_group_of (const struct object *channel)
+{
+    struct object *parent = channel->parent;
+
+    return parent != NULL && parent->kind == CLASS_GROUP ? parent : NULL;
+}
+/* A guard's channel that has no group of its own: the driver makes one for it, which no handle names. */
+bool schedule_is_lone (const struct rm *rm, const struct object *object);
 void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size);
+/* Bytes that the buffers of the context take which this group, or channel without one, would make; 0: it makes none. */
+uint64_t schedule_context_bytes (const struct rm *rm, uint8_t kind, const struct object *parent, const void *params,
+                                 uint32_t params_size);
+/* Another handle of a group. */
+void schedule_duplicated (struct rm *rm, struct object *object, struct object *source);
+/* Whether channels that compute could not be stopped any more without this subdevice. */
+bool schedule_needs (const struct rm *rm, const struct object *object);
+/* Before a group, or a channel, is let through to compute: it has the share's timeslice. false: it could not be written. */
+bool schedule_before_run (struct rm *rm, struct object *object);
+/* Whether its GPU is known and its client has a subdevice of it, by which channels are stopped. */
+bool schedule_reaches (const struct rm *rm, const struct object *object);
+/* One whose params are not known: it may compute. */
+void schedule_found (struct rm *rm, struct object *object);
 void schedule_removed (struct rm *rm, struct object *object);
 void schedule_tell_changed (struct rm *rm);
 static inline void schedule_tell (struct rm *rm)
@@ -195,6 +266,19 @@ void external_begin (struct rm *rm, struct rm_call *call);
 void external_end (struct rm *rm, struct rm_call *call, bool is_good);
 void external_file_closed (struct rm *rm, uint64_t file);
 
+/* evidence.c: objects of a guard's tenant that the ledger does not have, asked about, and entered as the driver reports them.
+ * UNUSABLE: there is one, and no record of it could be made. */
+enum evidence { EVIDENCE_NONE, EVIDENCE_OBJECT, EVIDENCE_UNUSABLE };
+/* The same of a handle that was just made over memory of another tenant's or the host's: charged, if the quota has room for it. */
+enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
+enum evidence evidence_of (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
+/* A continued allocation: its outcome is not seen. */
+void evidence_expect (struct rm *rm, const struct rm_call *call);
+/* Before a call on this client: what was said to be made on it is asked about. */
+void evidence_look (struct rm *rm, const struct rm_call *call);
+/* Whether the ledger has it by now; of no concern where the posture is the shim's. */
+bool evidence_has (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
+
 /* Handlers of calls: begin.. and end.. halves. */
 enum call_kind {
     CALL_NONE,
@@ -205,17 +289,18 @@ enum call_kind {
     CALL_MEMORY,
     CALL_HEAP,
     CALL_UVM,
+    CALL_SHARE,
     CALL_KINDS
 };
 enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call);
 void alloc_end (struct rm *rm, struct rm_call *call, bool done);
-void alloc_continued (struct rm *rm, struct rm_call *call);
 enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call);
 void alloc_memory_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict free_begin (struct rm *rm, struct rm_call *call);
 void free_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call);
 void dup_end (struct rm *rm, struct rm_call *call, bool done);
+enum rm_verdict share_begin (struct rm *rm, struct rm_call *call);
 enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call);
 void heap_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict control_begin (struct rm *rm, struct rm_call *call);
@@ -225,11 +310,22 @@ void uvm_end (struct rm *rm, struct rm_call *call, bool done);
 
 /* answer.c */
 void answer_control (struct rm *rm, const struct rm_control *control, struct rm_call *call);
+/* Pids of GET_PID_INFO, before the driver is asked in another pid namespace than the caller's, and afterwards. */
+void answer_ask_driver_pids (struct rm *rm, void *params, uint32_t size);
+void answer_show_pids (struct rm *rm, void *params, uint32_t size);
 void answer_heap (struct rm *rm, int gpu, NVOS32_PARAMETERS *head, bool is_info);
+/* Whether the ledger has all that an export or an import names. */
+bool share_is_known (struct rm *rm, const struct rm_control *control, const struct rm_call *call);
 void share_export (struct rm *rm, const struct rm_control *control, struct rm_call *call);
 void share_import (struct rm *rm, const struct rm_control *control, struct rm_call *call);
 
 static inline bool is_guard (const struct rm *rm) { return rm->posture == RM_POSTURE_GUARD; }
+static inline size_t record_count (const struct rm *rm)
+{
+    return rm->object_pool.count + rm->memory_pool.count + rm->client_pool.count + rm->file_pool.count + rm->export_pool.count +
+           rm->external_pool.count;
+}
+static inline bool is_full (const struct rm *rm) { return is_guard (rm) && record_count (rm) >= RECORDS_MAX; }
 static inline void note (const struct rm *rm, enum rm_reason reason, uint32_t number)
 {
     rm->host->note (rm->context, reason, number);

@@ -1,5 +1,8 @@
 /* The tenant's objects: files have clients, clients have trees of objects, objects may refer to memory. */
+#include "nv_params.h"
 #include "state.h"
+
+#define UUID_SIZE 16u
 
 struct object *tracker_find (const struct rm *rm, uint32_t client, uint32_t handle)
 {
@@ -45,6 +48,26 @@ struct object *tracker_new (struct rm *rm, uint32_t client, uint32_t handle, uin
     return object;
 }
 
+static void leave_file (struct client *client)
+{
+    if (client->file_before != NULL)
+        client->file_before->file_after = client->file_after;
+    else
+        client->file->clients = client->file_after;
+    if (client->file_after != NULL)
+        client->file_after->file_before = client->file_before;
+    client->file_before = client->file_after = NULL;
+}
+
+static void join_file (struct client *client, struct file *file)
+{
+    client->file = file;
+    client->file_after = file->clients;
+    if (file->clients != NULL)
+        file->clients->file_before = client;
+    file->clients = client;
+}
+
 /* A client is a handle that was seen to work on a file: its allocation need not have been seen. */
 struct client *tracker_client (struct rm *rm, uint64_t name, uint32_t handle)
 {
@@ -65,15 +88,12 @@ struct client *tracker_client (struct rm *rm, uint64_t name, uint32_t handle)
     }
     object->client = client;
     client->object = object;
-    client->file = file;
+    client->maker = name;
     client->after = rm->clients;
     if (rm->clients != NULL)
         rm->clients->before = client;
     rm->clients = client;
-    client->file_after = file->clients;
-    if (file->clients != NULL)
-        file->clients->file_before = client;
-    file->clients = client;
+    join_file (client, file);
     rm->client_count++;
     return client;
 }
@@ -122,7 +142,8 @@ static void drop_leaf (struct rm *rm, struct object *object)
         if (object->after != NULL)
             object->after->before = object->before;
     }
-    memory_drop (rm, object->memory);
+    memory_leave (rm, object);
+    memory_refund (rm, object->context_gpu, object->context_bytes);
     table_remove (&rm->objects, &object->link);
     pool_give (&rm->object_pool, object);
 }
@@ -160,14 +181,34 @@ void tracker_drop_client (struct rm *rm, struct client *client)
         rm->clients = client->after;
     if (client->after != NULL)
         client->after->before = client->before;
-    if (client->file_before != NULL)
-        client->file_before->file_after = client->file_after;
-    else
-        client->file->clients = client->file_after;
-    if (client->file_after != NULL)
-        client->file_after->file_before = client->file_before;
+    leave_file (client);
     rm->client_count--;
     pool_give (&rm->client_pool, client);
+}
+
+void rm_move_client (struct rm *rm, uint32_t handle, uint64_t name)
+{
+    struct object *object = tracker_find (rm, handle, handle);
+    struct file *file = object != NULL && object->kind == CLASS_CLIENT ? tracker_file (rm, name, true) : NULL;
+
+    if (file == NULL || file == object->client->file)
+        return;
+    leave_file (object->client);
+    join_file (object->client, file);
+}
+
+size_t rm_clients_of (const struct rm *rm, uint64_t file, uint32_t *clients, size_t capacity)
+{
+    size_t count = 0;
+
+    for (const struct client *client = rm->clients; client != NULL; client = client->after) {
+        if (client->maker != file && client->file->link.key != file)
+            continue;
+        if (count < capacity)
+            clients[count] = (uint32_t) client->object->link.key;
+        count++;
+    }
+    return count;
 }
 
 int tracker_gpu (const struct rm *rm, const struct object *object)
@@ -199,8 +240,7 @@ static void charge_waiting (struct rm *rm, struct object *device, int gpu)
             uint64_t charged;
 
             memory_charge (rm, gpu, at->memory->bytes, &charged);
-            at->memory->gpu = gpu;
-            at->memory->bytes = charged;
+            memory_set_gpu (rm, at->memory, gpu, charged);
         }
         if (at->child != NULL) {
             at = at->child;
@@ -229,6 +269,26 @@ void tracker_set_device_gpu (struct rm *rm, struct object *device, int gpu)
         for (struct object *at = client->object->child; at != NULL; at = at->after)
             if (at->kind == CLASS_DEVICE && at->instance == device->instance && at->gpu == GPU_UNKNOWN)
                 charge_waiting (rm, at, gpu);
+}
+
+/* Which of the share's GPUs a subdevice is: the driver reports its UUID. */
+void tracker_add_subdevice (struct rm *rm, uint64_t file, struct object *subdevice)
+{
+    _Alignas (uint64_t) NV2080_CTRL_GPU_GET_GID_INFO_PARAMS params = {
+        .flags = NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY,
+    };
+    struct object *device = subdevice->device;
+    int gpu;
+
+    tracker_add_role (&subdevice->client->subdevices, subdevice);
+    if (device == NULL || schedule_control (rm, file, (uint32_t) (subdevice->link.key >> 32),
+                                            (uint32_t) subdevice->link.key,
+                                            NV2080_CTRL_CMD_GPU_GET_GID_INFO, &params, sizeof (params)) != 0)
+        return;
+    if (params.length != UUID_SIZE)
+        return;
+    gpu = rm->host->find_gpu (rm->context, params.data);
+    tracker_set_device_gpu (rm, device, gpu >= 0 && gpu < RM_MAX_GPUS ? gpu : RM_NO_GPU);
 }
 
 void tracker_add_role (struct object **list, struct object *object)

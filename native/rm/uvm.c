@@ -311,6 +311,11 @@ enum rm_verdict uvm_begin (struct rm *rm, struct rm_call *call)
     }
     call->own.number = call->request;
     call->head_size = size;
+    if (is_full (rm) && call->request == UVM_REGISTER_GPU) {
+        set32 (call->head, row->status, NV_ERR_INSUFFICIENT_RESOURCES);
+        note (rm, RM_TOO_MANY, call->request);
+        return RM_REFUSED;
+    }
     if (!is_guard (rm))
         external_begin (rm, call);
     return RM_CONTINUE; /* it names a descriptor of the caller, and the driver takes hold of the caller's memory */

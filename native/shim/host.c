@@ -114,9 +114,9 @@ static uint32_t timeslice (void *context, int gpu)
     return process->known && gpu >= 0 && gpu < SHARE_MAX_GPUS ? process_timeslice (process, gpu) : 0;
 }
 
-static bool is_own_process (void *context, uint32_t pid)
+static uint32_t shown_pid (void *context, uint32_t pid)
 {
-    return region_has_process (&((struct process *) context)->region, pid);
+    return region_has_process (&((struct process *) context)->region, pid) ? pid : 0;
 }
 
 static void groups_changed (void *context, int gpu)
@@ -147,7 +147,7 @@ void host_set (struct rm_host *host)
     host->numbers = numbers;
     host->file_of = file_of;
     host->timeslice = timeslice;
-    host->is_own_process = is_own_process;
+    host->shown_pid = shown_pid;
     host->groups_changed = groups_changed;
     host->note = note;
 }

@@ -67,6 +67,17 @@ struct sim_parameters {
     uint8_t tail[8];
 };
 
+/* How often processes were asked about since the manager's start, for tests: GET_PIDS, GET_PID_INFO. */
+struct sim_questions {
+    uint64_t pids, pid_info;
+};
+
+/* Whether video memory counts that no handle is to, as on a real GPU: contexts of graphics groups, page tables. For tests; before there are
+ * any. */
+struct sim_overhead {
+    uint32_t is_counted, spare;
+};
+
 #define SIM_SUBMIT _IOWR ('S', 0xe0, struct sim_submit)
 #define SIM_PROGRESS _IOWR ('S', 0xe1, struct sim_progress)
 #define SIM_CLOCK _IOWR ('S', 0xe2, struct sim_clock)
@@ -74,5 +85,7 @@ struct sim_parameters {
 #define SIM_TOTALS _IOWR ('S', 0xe4, struct sim_totals)
 #define SIM_FAULT _IOWR ('S', 0xe5, struct sim_fault)
 #define SIM_PARAMETERS _IOWR ('S', 0xe6, struct sim_parameters)
+#define SIM_OVERHEAD _IOWR ('S', 0xe8, struct sim_overhead)
+#define SIM_QUESTIONS _IOWR ('S', 0xe7, struct sim_questions)
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-enum { ESCAPE_ALLOC_MEMORY = 0x27, ESCAPE_FREE = 0x29, ESCAPE_CONTROL = 0x2A, ESCAPE_ALLOC = 0x2B };
+enum { ESCAPE_ALLOC_MEMORY = 0x27, ESCAPE_ALLOC_OBJECT, ESCAPE_FREE = 0x29, ESCAPE_CONTROL = 0x2A, ESCAPE_ALLOC = 0x2B };
 #define HEAD_MAX 16384
 #define SIM_LAST _IOC_NR (SIM_PARAMETERS)
 
@@ -146,7 +146,7 @@ static uint32_t ordered_fault (struct request *request, uint32_t number)
     return 0;
 }
 
-/* The head's size of the four escapes that this file serves; manager_escape.c checks the others. 0: another size, or
+/* The head's size of the five escapes that this file serves; manager_escape.c checks the others. 0: another size, or
  * the wrong kind of node (escape.c of the driver): ALLOC_MEMORY needs a GPU's, events take either, the rest needs
  * nvidiactl. */
 static size_t status_offset (const struct request *request)
@@ -159,6 +159,8 @@ static size_t status_offset (const struct request *request)
     switch (request->escape) {
     case ESCAPE_ALLOC_MEMORY:
         return request->head_size == 56 ? 40 : 0;
+    case ESCAPE_ALLOC_OBJECT: /* NVOS05: ALLOC without params (RmDeprecatedAllocObject) */
+        return request->head_size == 20 ? 16 : 0;
     case ESCAPE_FREE:
         return request->head_size == 16 ? 12 : 0;
     case ESCAPE_CONTROL:
@@ -172,7 +174,7 @@ static size_t status_offset (const struct request *request)
 
 static bool is_manager_escape (uint32_t escape)
 {
-    return escape == ESCAPE_ALLOC_MEMORY || (escape >= ESCAPE_FREE && escape <= ESCAPE_ALLOC);
+    return escape >= ESCAPE_ALLOC_MEMORY && escape <= ESCAPE_ALLOC;
 }
 
 /* Copies in params. False: they are not readable (the status is set). */

@@ -26,7 +26,7 @@ static const struct class_row rows[] = {
     { 0x80, KIND_DEVICE, KIND_CLIENT, 56, 0, 0 },
     { 0x2080, KIND_SUBDEVICE, KIND_DEVICE, 4, 0, 0 },
     { 0x40, KIND_MEMORY, BELOW_GPU, 0, VERSION_MEMORY, CLASS_NEEDS_PARAMS },   /* video memory */
-    { 0x3E, KIND_MEMORY, BELOW_GPU, 0, VERSION_MEMORY, CLASS_NEEDS_PARAMS },   /* system memory */
+    { 0x3E, KIND_MEMORY, KIND_DEVICE, 0, VERSION_MEMORY, CLASS_NEEDS_PARAMS },   /* system memory */
     { 0x3F, KIND_OTHER, BELOW_GPU, 0, 0, 0 },                       /* registers */
     { 0x50A0, KIND_OTHER, BELOW_GPU, 0, VERSION_MEMORY, CLASS_NEEDS_PARAMS },  /* a range of addresses */
     { 0x70, KIND_OTHER, BELOW_GPU, 0, 0, 0 },                       /* the same, another way */
@@ -121,11 +121,11 @@ static enum status set_up (struct request *request, struct object *object, uint8
     }
 }
 
-/* NV_ESC_RM_ALLOC: NVOS21 (32 bytes) or NVOS64 (48). The caller writes the returned status. */
-enum status class_allocate (struct request *request)
+/* given: the size that the call says its params have. */
+static enum status allocate (struct request *request, uint32_t given)
 {
     uint8_t *head = request->head;
-    uint32_t number = get32 (head, 12), given = get32 (head, request->head_size == 48 ? 32 : 24);
+    uint32_t number = get32 (head, 12);
     const struct class_row *row = row_of (number);
     struct client *client;
     struct object *parent, *object;
@@ -156,8 +156,11 @@ enum status class_allocate (struct request *request)
         return STATUS_INVALID_PARAM_STRUCT;
     if ((row->flags & CLASS_NEEDS_PARAMS) && request->params == NULL)
         return STATUS_INVALID_ARGUMENT;
-    parent = object_find (client, get32 (head, 4));
-    if (parent == NULL || !(parent->kind & row->parents))
+    /* serverAllocResourceUnderLock: 0 is the client; a parent that is not there is another error than a wrong one. */
+    parent = object_find (client, get32 (head, 4) != 0 ? get32 (head, 4) : client->root.handle);
+    if (parent == NULL)
+        return STATUS_OBJECT_NOT_FOUND;
+    if (!(parent->kind & row->parents))
         return STATUS_INVALID_OBJECT_PARENT;
     status = object_create (client, parent, get32 (head, 8), row->kind, &object);
     if (status != STATUS_OK)
@@ -176,6 +179,15 @@ enum status class_allocate (struct request *request)
     put32 (head, 8, object->handle);
     return STATUS_OK;
 }
+
+/* NV_ESC_RM_ALLOC: NVOS21 (32 bytes) or NVOS64 (48). The caller writes the returned status. */
+enum status class_allocate (struct request *request)
+{
+    return allocate (request, get32 (request->head, request->head_size == 48 ? 32 : 24));
+}
+
+/* NV_ESC_RM_ALLOC_OBJECT: NVOS05 (20 bytes), the same without params (rmapi_deprecated_misc.c). */
+enum status class_allocate_object (struct request *request) { return allocate (request, 0); }
 
 /* NV_ESC_RM_ALLOC_MEMORY: NVOS02 and a descriptor (56 bytes). */
 enum status class_allocate_memory (struct request *request)

@@ -208,15 +208,18 @@ bool simulator_call (struct request *request)
         struct sim_totals totals;
         struct sim_fault fault;
         struct sim_parameters parameters;
+        struct sim_questions questions;
+        struct sim_overhead overhead;
     } head = { .totals = { 0 } };
     static const struct {
         uint32_t escape;
         size_t size;
     } calls[] = { { 0xe0, sizeof (head.submit) },   { 0xe1, sizeof (head.progress) }, { 0xe2, sizeof (head.clock) },
                   { 0xe3, sizeof (head.resident) }, { 0xe4, sizeof (head.totals) },   { 0xe5, sizeof (head.fault) },
-                  { 0xe6, sizeof (head.parameters) } };
+                  { 0xe6, sizeof (head.parameters) }, { 0xe7, sizeof (head.questions) },
+                  { 0xe8, sizeof (head.overhead) } };
 
-    if (request->escape < 0xe0 || request->escape > 0xe6)
+    if (request->escape < 0xe0 || request->escape > 0xe8)
         return false;
     if (request->head_size != calls[request->escape - 0xe0].size) {
         request->error = -EINVAL;
@@ -237,6 +240,10 @@ bool simulator_call (struct request *request)
         totals_fill (request->manager, &head.totals);
     } else if (request->escape == 0xe6) {
         parameters (request, &head.parameters);
+    } else if (request->escape == 0xe7) {
+        head.questions = request->manager->questions;
+    } else if (request->escape == 0xe8) {
+        request->manager->counts_overhead = head.overhead.is_counted != 0;
     } else {
         fault (request, &head.fault);
     }

@@ -20,10 +20,13 @@ static const struct control_row rows[] = {
     { 0x00000216, KIND_CLIENT, 128, 0, NULL }, /* detach */
     { 0x0000021b, KIND_CLIENT, 12, 0, control_pci_info },
     { 0x00000d01, KIND_CLIENT, 12, 0, control_address_space },
+    { 0x00000d02, KIND_CLIENT, 16, 0, control_handle_info },
     { 0x00000d04, KIND_CLIENT, 12, 0, control_inherited_share },
     { 0x00003d08, KIND_CLIENT, 0, VERSION_EXPORT_INFO, memory_export_info },
     { 0x00003d0b, KIND_CLIENT, 2128, 0, memory_export },
     { 0x00003d0c, KIND_CLIENT, 652, 0, memory_import },
+    { 0x00410110, KIND_MEMORY | KIND_OTHER, 16, 0, control_surface_info },
+    { 0x0080170f, KIND_DEVICE, 16, 0, control_channel_property },
     { 0x00801b01, KIND_DEVICE, 16, 0, control_encoder_caps },
     { 0x2080014a, KIND_SUBDEVICE, 268, 0, control_gid },
     { 0x2080018d, KIND_SUBDEVICE, 3812, 0, control_pids },
@@ -51,14 +54,13 @@ static const struct control_row rows[] = {
 /* Further controls of libcuda 580 and nvidia-smi 580 at their start, whose results have no effect on a program:
  * accepted, without a change of the parameters. */
 static const uint32_t taken[] = {
-    0x13a,      0x1f0,      0x279,      0x27b,      0x288,      0x289,      0xa04,      0x410110,   0x800280,
+    0x13a,      0x1f0,      0x279,      0x27b,      0x288,      0x289,      0xa04,      0x800280,
     0x800288,   0x800289,   0x800292,   0x801307,   0x801402,   0x80170d,   0x801909,   0x83de0309, 0x906f0101,
     0x90e60102, 0xcb330101, 0xde0001,   0x20800102, 0x20800110, 0x20800111, 0x20800119, 0x2080012f, 0x20800131,
     0x20800133, 0x20800145, 0x20800146, 0x2080014b, 0x20800157, 0x20800170, 0x20800195, 0x208001a3, 0x20800406,
     0x20801201, 0x20801210, 0x20801218, 0x2080121b, 0x20801227, 0x2080122a, 0x2080122b, 0x20801230, 0x20801701,
     0x20801801, 0x20801803, 0x20801823, 0x2080182a, 0x2080182b, 0x2080200a, 0x2080220c, 0x20802210,
-    0x20802a0a, 0x20803002, 0x20803601, 0x20803801, 0x20808159, 0x20808162, 0x2080852e, 0x20809009, 0x20809038,
-    0x20809064, 0x2080a612, 0x2080a618, 0x20810108, 0x20810110, 0x208f1105,
+    0x20802a0a, 0x20803002, 0x20803601, 0x20803801, 0x20810108, 0x20810110, 0x208f1105,
 };
 
 /* Controls that need CAP_SYS_ADMIN, among those that are not served otherwise. */
@@ -99,12 +101,18 @@ enum status control (struct request *request)
         return STATUS_INVALID_CLIENT;
     object = object_find (client, get32 (request->head, 4));
     if (object == NULL)
-        return STATUS_INVALID_OBJECT_HANDLE;
+        return STATUS_OBJECT_NOT_FOUND; /* seen on an H100, 580.159.04 */
     for (size_t i = 0; i < sizeof (rows) / sizeof (rows[0]); i++) {
         if (rows[i].number == number)
             return perform (request, object, &rows[i]);
     }
     if (AMONG (privileged, number) && !request->caller->privileged (request->caller->context))
         return STATUS_INSUFFICIENT_PERMISSIONS;
+    /* Of the old kind: the kernel module hands them to the GPU's firmware unseen, but for those with bit 14, which need
+     * CAP_SYS_ADMIN (RM_GSS_LEGACY_MASK, RM_GSS_LEGACY_MASK_PRIVILEGED). */
+    if ((object->kind & KIND_SUBDEVICE) && (number & 0xffff8000) == 0x20808000)
+        return !(number & 0x4000) || request->caller->privileged (request->caller->context)
+                   ? STATUS_OK
+                   : STATUS_INSUFFICIENT_PERMISSIONS;
     return AMONG (taken, number) ? STATUS_OK : STATUS_NOT_SUPPORTED;
 }

@@ -36,6 +36,7 @@ struct engine_channel {
     uint64_t change_at; /* when `change_to` takes effect; ENGINE_NEVER */
     bool frozen, change_to;
     uint32_t stops; /* disables minus enables: an H200 counts them, and a channel runs at 0 */
+    bool scheduled; /* GPFIFO_SCHEDULE was called for it: for tests, work of the simulated libcuda runs without it */
 };
 
 struct engine_group {
@@ -46,6 +47,8 @@ struct engine_group {
     uint32_t works;
     uint64_t slice; /* nanoseconds, not 0 */
     uint64_t busy;  /* nanoseconds on the engine */
+    uint32_t objects; /* of clients, that are this group: duplicates share it */
+    uint64_t context; /* bytes of video memory */
 };
 
 /* One runlist of a GPU. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum escape {
+    ESCAPE_ALLOC_OBJECT = 0x28,
     ESCAPE_DUPLICATE = 0x34,
     ESCAPE_SHARE = 0x35,
     ESCAPE_VID_HEAP = 0x4A,
@@ -36,6 +37,7 @@ struct escape_row {
 };
 
 static const struct escape_row rows[] = {
+    { ESCAPE_ALLOC_OBJECT, 20, VERSION_NONE, ONE, CONTROL_NODE },
     { ESCAPE_DUPLICATE, 28, VERSION_NONE, ONE, CONTROL_NODE },
     { ESCAPE_SHARE, 24, VERSION_NONE, ONE, CONTROL_NODE },
     { ESCAPE_VID_HEAP, 184, VERSION_NONE, ONE, CONTROL_NODE },
@@ -158,6 +160,8 @@ bool escape_other (struct request *request)
     if (!is_good (request))
         return false;
     switch (request->escape) {
+    case ESCAPE_ALLOC_OBJECT:
+        return ANSWER (16, class_allocate_object (request));
     case ESCAPE_DUPLICATE:
         return ANSWER (24, memory_duplicate (request));
     case ESCAPE_SHARE:

@@ -18,12 +18,15 @@
 struct duplicate {
     uint32_t references;
     struct holder holder;
+    int gpu;
+    uint64_t tables; /* bytes of page tables, where they count */
 };
 
 struct external_map {
     struct external_map *next;
     uint64_t base, end;
     int gpu; /* with access to it; the memory may be on another */
+    uint32_t process; /* that made it */
     struct duplicate *duplicate;
 };
 
@@ -51,6 +54,7 @@ static void map_destroy (struct manager *manager, struct external_map *map)
 {
     if (--map->duplicate->references == 0) {
         piece_drop (manager, &map->duplicate->holder);
+        manager->used[map->duplicate->gpu] -= map->duplicate->tables;
         free (map->duplicate);
     }
     free (map);
@@ -148,9 +152,14 @@ static enum status map_one (struct request *request, struct external_range *rang
         free (duplicate);
         return status;
     }
-    duplicate->references = 1;
+    *duplicate = (struct duplicate){ .references = 1, .gpu = gpu };
+    /* 8 bytes for each page: 4 KiB of system memory, 64 KiB of video memory. */
+    if (request->manager->counts_overhead)
+        duplicate->tables = (length / (source->memory.piece->video ? 65536 : PAGE) * 8 + PAGE - 1) / PAGE * PAGE;
+    request->manager->used[gpu] += duplicate->tables;
     piece_hold (&duplicate->holder, &source->memory);
-    *map = (struct external_map){ range->maps, base, base + length, gpu, duplicate };
+    *map = (struct external_map){ range->maps, base, base + length, gpu,
+                                  request->caller->process (request->caller->context), duplicate };
     range->maps = map;
     return STATUS_OK;
 }
@@ -232,4 +241,13 @@ void external_forget (struct manager_file *file, int gpu)
     }
     if (gpu < 0)
         file->ranges = NULL;
+}
+
+void external_each (const struct manager_file *file,
+                    void (*each) (void *context, const struct holder *holder, uint64_t bytes, uint32_t process), void *context)
+{
+    for (const struct external_range *range = file->ranges; range != NULL; range = range->next) {
+        for (const struct external_map *map = range->maps; map != NULL; map = map->next)
+            each (context, &map->duplicate->holder, map->end - map->base, map->process);
+    }
 }

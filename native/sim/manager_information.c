@@ -98,7 +98,7 @@ enum status control_address_space (struct request *request, struct object *objec
     struct object *named = object_find (object->client, get32 (request->params, 0));
 
     if (named == NULL)
-        return STATUS_INVALID_OBJECT_HANDLE;
+        return STATUS_OBJECT_NOT_FOUND;
     uint32_t type = 3; /* registers */
     if (named->memory.piece != NULL)
         type = named->memory.piece->video ? 2 : 1;
@@ -106,6 +106,39 @@ enum status control_address_space (struct request *request, struct object *objec
         type = 1;
     put32 (request->params, 8, type);
     request->params_changed = true;
+    return STATUS_OK;
+}
+
+/* NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS: 0 object, 4 what is asked (1 its parent, 2 its class), 8 the answer. */
+enum status control_handle_info (struct request *request, struct object *object)
+{
+    const struct object *named = object_find (object->client, get32 (request->params, 0));
+
+    if (named == NULL)
+        return STATUS_OBJECT_NOT_FOUND;
+    switch (get32 (request->params, 4)) {
+    case 1:
+        put32 (request->params, 8, named->parent != NULL ? named->parent->handle : 0);
+        break;
+    case 2:
+        put32 (request->params, 8, named->class_number);
+        break;
+    default:
+        return STATUS_INVALID_ARGUMENT;
+    }
+    request->params_changed = true;
+    return STATUS_OK;
+}
+
+#define SURFACE_PHYS_SIZE 7 /* in 4 KiB */
+
+enum status control_surface_info (struct request *request, struct object *object)
+{
+    const struct piece *piece = object->memory.piece;
+
+    for (uint32_t at = 0; at + 8 <= request->list_size; at += 8)
+        if (get32 (request->list, at) == SURFACE_PHYS_SIZE)
+            put32 (request->list, at + 4, piece != NULL ? (uint32_t) (piece->reported >> 12) : 0);
     return STATUS_OK;
 }
 

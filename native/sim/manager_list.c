@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+#define SIZED 9999 /* every release checks the size */
+
 struct list_row {
     uint32_t number;
     int unsized;       /* the first release that ignores the size */
@@ -18,6 +20,7 @@ struct list_row {
 /* A count at 0, and the pointer at 8. */
 static const struct list_row rows[] = {
     { 0x00000101, 0, 40, 0 },   /* SYSTEM_GET_BUILD_VERSION: three strings, which control_build_version writes */
+    { 0x00410110, SIZED, 16, 8 }, /* GET_SURFACE_INFO */
     { 0x00801b01, 550, 16, 1 }, /* MSENC_GET_CAPS */
     { 0x20800802, 0, 16, 8 },   /* BIOS_GET_INFO */
     { 0x20801301, 550, 16, 8 }, /* FB_GET_INFO */

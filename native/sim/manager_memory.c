@@ -10,6 +10,9 @@
 #define MAX_SIZE (UINT64_C (1) << 50)
 /* NVOS32_ATTR_LOCATION and its VIDMEM; NVOS32_ALLOC_FLAGS_VIRTUAL. */
 #define LOCATION(attributes) ((attributes) >> 25 & 3)
+/* NVOS32_ATTR_PAGE_SIZE: small pages are reported, and 64 KiB are taken for each piece all the same (seen on an H100). */
+#define PAGE_SIZE(attributes) ((attributes) >> 23 & 3)
+#define PAGE_SIZE_4KB 1
 #define FLAG_VIRTUAL UINT32_C (0x00080000)
 
 enum classes { CLASS_SYSTEM = 0x3E, CLASS_VIDEO = 0x40 };
@@ -36,7 +39,7 @@ enum status piece_create (struct manager *manager, uint32_t gpu, bool video, uin
     piece = calloc (1, sizeof (*piece));
     if (piece == NULL)
         return STATUS_INSUFFICIENT_RESOURCES;
-    *piece = (struct piece){ .bytes = bytes, .holders = 1, .gpu = gpu, .video = video };
+    *piece = (struct piece){ .bytes = bytes, .reported = bytes, .holders = 1, .gpu = gpu, .video = video };
     if (video)
         manager->used[gpu] += bytes;
     *holder = (struct holder){ .piece = piece, .previous = holder, .next = holder, .owner = true };
@@ -70,7 +73,7 @@ void piece_drop (struct manager *manager, struct holder *holder)
 enum status memory_allocate (struct request *request, struct object *object, uint8_t *params)
 {
     bool video = object->class_number == CLASS_VIDEO;
-    uint64_t size = get64 (params, 64);
+    uint64_t size = get64 (params, 64), reported;
     enum status status;
 
     /* The location in the attributes must fit the class. */
@@ -78,12 +81,17 @@ enum status memory_allocate (struct request *request, struct object *object, uin
         return STATUS_INVALID_ARGUMENT;
     if (size > MAX_SIZE)
         return STATUS_NO_MEMORY;
-    size = video ? memory_rounded (size) : (size + 4095) & ~UINT64_C (4095);
+    reported = size = (size + 4095) & ~UINT64_C (4095);
+    if (video && PAGE_SIZE (get32 (params, 24)) != PAGE_SIZE_4KB)
+        reported = memory_rounded (size);
+    if (video)
+        size = memory_rounded (size);
     status = piece_create (request->manager, object->gpu, video, size, &object->memory);
     if (status != STATUS_OK)
         return status;
-    put64 (params, 64, size);
-    put64 (params, 88, size - 1);
+    object->memory.piece->reported = reported;
+    put64 (params, 64, reported);
+    put64 (params, 88, reported - 1);
     return STATUS_OK;
 }
 

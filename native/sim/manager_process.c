@@ -39,6 +39,7 @@ enum status control_pids (struct request *request, struct object *object)
     struct wanted wanted = { .class_number = get32 (params, 4), .gpu = object->gpu };
     uint32_t count = 0;
 
+    request->manager->questions.pids++;
     if (get32 (params, 0) > 1)
         return STATUS_INVALID_ARGUMENT;
     for (struct client *client = request->manager->clients; client != NULL && count < PIDS_MAX; client = client->next) {
@@ -74,11 +75,11 @@ static void count (const struct client *client, uint32_t gpu, struct usage *usag
             if (piece == NULL || !piece->video || piece->gpu != gpu)
                 continue;
             if (piece->holders == 1)
-                usage->private += piece->bytes;
+                usage->private += piece->reported;
             else if (object->memory.owner)
-                usage->owned += piece->bytes;
+                usage->owned += piece->reported;
             else
-                usage->duplicated += piece->bytes;
+                usage->duplicated += piece->reported;
         }
     }
 }
@@ -88,6 +89,7 @@ enum status control_pid_info (struct request *request, struct object *object)
     uint8_t *params = request->params;
     uint32_t entries = get32 (params, 0);
 
+    request->manager->questions.pid_info++;
     if (entries == 0 || entries > INFO_MAX)
         return STATUS_INVALID_ARGUMENT;
     for (uint32_t i = 0; i < entries; i++) {

@@ -23,7 +23,7 @@ enum status memory_share (struct request *request)
         return STATUS_INVALID_CLIENT;
     object = object_find (client, get32 (head, 4));
     if (object == NULL)
-        return STATUS_INVALID_OBJECT_HANDLE;
+        return STATUS_OBJECT_NOT_FOUND;
     if (head[18] & SHARE_REVOKE) {
         object->share_type = SHARE_NONE;
         return STATUS_OK;
@@ -54,20 +54,23 @@ enum status memory_duplicate (struct request *request)
         return STATUS_INVALID_CLIENT;
     parent = object_find (client, get32 (head, 4));
     source = object_find (owner, get32 (head, 16));
-    if (parent == NULL)
-        return STATUS_INVALID_OBJECT_PARENT;
-    if (source == NULL)
-        return STATUS_INVALID_OBJECT_HANDLE;
-    if (source->kind != KIND_MEMORY)
-        return STATUS_NOT_SUPPORTED;
-    if (!(parent->kind & (KIND_DEVICE | KIND_SUBDEVICE)))
+    /* In the order of serverCopyResource. */
+    if (source == NULL || parent == NULL)
+        return STATUS_OBJECT_NOT_FOUND;
+    if (source->kind != KIND_MEMORY && source->kind != KIND_GROUP)
+        return STATUS_INVALID_ARGUMENT;
+    if (get32 (head, 8) != 0 && object_find (client, get32 (head, 8)) != NULL)
+        return STATUS_INSERT_DUPLICATE_NAME;
+    if (!(parent->kind & (source->kind == KIND_GROUP ? KIND_DEVICE : KIND_DEVICE | KIND_SUBDEVICE)))
         return STATUS_INVALID_OBJECT_PARENT;
     if (!may_duplicate (source, client, client->process))
         return STATUS_INSUFFICIENT_PERMISSIONS;
-    status = object_create (client, parent, get32 (head, 8), KIND_MEMORY, &object);
+    status = object_create (client, parent, get32 (head, 8), source->kind, &object);
     if (status != STATUS_OK)
         return status;
     object->class_number = source->class_number;
+    if (source->kind == KIND_GROUP)
+        group_duplicate (object, source);
     if (source->memory.piece != NULL)
         piece_hold (&object->memory, &source->memory);
     put32 (head, 8, object->handle);

@@ -46,6 +46,7 @@ enum kind {
 /* Memory, however many handles, exports and mappings of UVM hold it. */
 struct piece {
     uint64_t bytes;
+    uint64_t reported; /* by GET_PID_INFO and the allocation; less where the physical allocator hands out more */
     uint32_t holders; /* DupCount of the real driver */
     uint32_t gpu;     /* of video memory */
     bool video;
@@ -121,6 +122,8 @@ struct manager {
     struct engine *engines;
     uint32_t next_client, next_number;
     struct manager_fault faults[MANAGER_MAX_FAULTS];
+    struct sim_questions questions;
+    bool counts_overhead; /* SIM_OVERHEAD */
     uint32_t lost; /* status of every call once the GPUs are lost */
     bool manual;   /* the clock */
     uint64_t manual_now;
@@ -199,6 +202,7 @@ bool may_duplicate (const struct object *source, const struct client *client, ui
 
 /* manager_memory.c */
 uint64_t memory_capacity (const struct manager *manager, uint32_t gpu);
+/* What the physical allocator takes: 64 KiB at least. */
 uint64_t memory_rounded (uint64_t bytes);
 /* bytes: rounded up already. `holder` owns the new piece. */
 enum status piece_create (struct manager *manager, uint32_t gpu, bool video, uint64_t bytes, struct holder *holder);
@@ -219,6 +223,7 @@ enum status memory_export_info (struct request *request, struct object *object);
 uint32_t class_params_size (const struct manager *manager, uint32_t class_number);
 enum status class_allocate (struct request *request);
 enum status class_allocate_memory (struct request *request);
+enum status class_allocate_object (struct request *request);
 enum status class_free (struct request *request);
 
 /* manager_control.c */
@@ -231,12 +236,14 @@ bool control_take_list (struct request *request);
  * manager_control.c. */
 typedef enum status control_function (struct request *request, struct object *object);
 control_function control_build_version, control_ids, control_id_info, control_pci_info, control_address_space,
-    control_inherited_share, control_gid, control_fb_info, control_fb_info_list, control_pids, control_pid_info,
+    control_inherited_share, control_handle_info, control_surface_info, control_channel_property, control_gid, control_fb_info, control_fb_info_list, control_pids, control_pid_info,
     control_schedule, control_set_slice, control_get_slice, control_preempt, control_number, control_token,
     control_disable, control_register_space, control_register_memory, control_unregister, control_encoder_caps;
 /* Creates the engine's part of a group or channel. */
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
 enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type);
+/* A duplicate of a group is the same group (kchangrpapiCopyConstruct). */
+void group_duplicate (struct object *object, const struct object *source);
 void schedule_destroy (struct object *object);
 
 /* manager_peer.c: before an object's end: removes the registrations with it, and its own with others. */
@@ -257,6 +264,9 @@ enum status external_unmap (struct request *request);
 enum status external_free (struct request *request, uint64_t length);
 /* gpu -1: every range of the file; otherwise the mappings for one GPU. */
 void external_forget (struct manager_file *file, int gpu);
+/* For tests: every mapping of the file's ranges, with the memory that it holds and the process that made it. */
+void external_each (const struct manager_file *file,
+                    void (*each) (void *context, const struct holder *holder, uint64_t bytes, uint32_t process), void *context);
 
 /* manager_clock.c */
 uint64_t clock_now (struct manager *manager);

@@ -89,3 +89,17 @@ int channel_address (const char *directory, const char *name, struct sockaddr_un
         snprintf (address->sun_path, sizeof (address->sun_path), "/proc/self/fd/%d/%s", place, name);
     return place;
 }
+
+int channel_connect (const char *directory, const char *name)
+{
+    struct sockaddr_un address;
+    int place = channel_address (directory, name, &address), made = socket (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (place >= 0 && made >= 0 && connect (made, (struct sockaddr *) &address, sizeof (address)) != 0) {
+        close (made);
+        made = -1;
+    }
+    if (place >= 0)
+        close (place);
+    return made;
+}

@@ -1,12 +1,16 @@
 /* See container.h. cgroups: Documentation/admin-guide/cgroup-v2.rst (cgroup.kill), cgroup-v1/freezer-subsystem.rst. */
 #include "container.h"
+#include "proc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/nsfs.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -16,43 +20,13 @@
 /* cgroup.procs is read and its processes ended that often: a fork bomb may be faster than one reading. */
 #define ROUNDS 1000u
 
-/* The first bytes of a file of /proc or of a cgroup, with a NUL. false: it cannot be read. */
-static bool read_text (const char *path, char *text, size_t size)
-{
-    int file = open (path, O_RDONLY | O_CLOEXEC);
-    size_t used = 0;
-    ssize_t done = 0;
-
-    if (file < 0)
-        return false;
-    while (used < size - 1 && (done = read (file, text + used, size - 1 - used)) > 0)
-        used += (size_t) done;
-    close (file);
-    text[used] = '\0';
-    return done >= 0;
-}
-
-uint64_t container_start_time (pid_t pid)
-{
-    char path[64], text[1024];
-    const char *word;
-
-    snprintf (path, sizeof (path), "/proc/%d/stat", (int) pid);
-    if (!read_text (path, text, sizeof (text)))
-        return 0;
-    word = strrchr (text, ')'); /* the name before it may be anything */
-    for (int field = 2; word != NULL && field < 22; field++)
-        word = strchr (word + 1, ' ');
-    return word != NULL ? strtoull (word + 1, NULL, 10) : 0;
-}
-
 /* The path of a process's cgroup: of version 2 (controller ""), or of a controller of version 1. false: there is none. */
 static bool cgroup_of (const char *process, const char *controller, char *path, size_t size)
 {
     char name[64], text[PATH_SIZE], *rest = text, *line;
 
     snprintf (name, sizeof (name), "/proc/%s/cgroup", process);
-    if (!read_text (name, text, sizeof (text)))
+    if (!proc_text (name, text, sizeof (text)))
         return false;
     while ((line = strsep (&rest, "\n")) != NULL) {
         char *controllers = strchr (line, ':'), *where = controllers != NULL ? strchr (controllers + 1, ':') : NULL, *one;
@@ -88,7 +62,7 @@ static bool is_own (const char *directory, const char *path, const char *caller,
     if (stat (name, &found) != 0 || found.st_nlink != 2)
         return false;
     snprintf (name, sizeof (name), "%s%s/cgroup.procs", directory, path);
-    if (!read_text (name, text, sizeof (text)) || text[0] == '\0')
+    if (!proc_text (name, text, sizeof (text)) || text[0] == '\0')
         return false;
     while ((line = strsep (&rest, "\n")) != NULL)
         if (*line != '\0' && strtol (line, NULL, 10) != pid)
@@ -127,6 +101,8 @@ static void open_cgroups (struct container *container)
         }
         if (container->kill < 0 && *places[i].controller == '\0')
             container->kill = open_of (places[i].directory, path, "cgroup.kill", O_WRONLY);
+        if (container->events < 0 && *places[i].controller == '\0')
+            container->events = open_of (places[i].directory, path, "cgroup.events", O_RDONLY);
         if (container->procs < 0)
             container->procs = open_of (places[i].directory, path, "cgroup.procs", O_RDONLY);
         if (strcmp (places[i].controller, "freezer") == 0)
@@ -134,32 +110,56 @@ static void open_cgroups (struct container *container)
     }
 }
 
-/* 0: the caller's, or the process has ended. */
-static uint64_t pid_namespace_of (pid_t pid)
+/* Inode of its namespace; 0: the caller's, or the process has ended. */
+static uint64_t namespace_of (pid_t pid, const char *name)
 {
-    char path[64];
+    char path[64], own_path[64];
     struct stat own, other;
 
+    snprintf (path, sizeof (path), "/proc/%d/ns/%s", (int) pid, name);
+    snprintf (own_path, sizeof (own_path), "/proc/self/ns/%s", name);
+    return stat (path, &other) == 0 && stat (own_path, &own) == 0 && own.st_ino != other.st_ino ? other.st_ino : 0;
+}
+
+/* As long as it is open its number means no other one. */
+static int open_namespace (pid_t pid, const char *name)
+{
+    char path[64];
+
+    snprintf (path, sizeof (path), "/proc/%d/ns/%s", (int) pid, name);
+    return open (path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Whether its pid namespace is this one, or below it (NS_GET_PARENT, ioctl_ns(2)). */
+static bool is_below (pid_t pid, uint64_t pid_namespace)
+{
+    char path[64];
+    struct stat found;
+    bool is_found = false;
+    int file, parent;
+
     snprintf (path, sizeof (path), "/proc/%d/ns/pid", (int) pid);
-    return stat (path, &other) == 0 && stat ("/proc/self/ns/pid", &own) == 0 && own.st_ino != other.st_ino ? other.st_ino : 0;
+    file = open (path, O_RDONLY | O_CLOEXEC);
+    while (file >= 0 && fstat (file, &found) == 0 && !(is_found = found.st_ino == pid_namespace)) {
+        parent = ioctl (file, NS_GET_PARENT);
+        close (file);
+        file = parent;
+    }
+    if (file >= 0)
+        close (file);
+    return is_found;
 }
 
 /* Whether it is pid 1 of a pid namespace that is not the caller's. */
 static bool is_init (pid_t pid)
 {
-    char path[64], text[16384]; /* groups come before */
-    const char *line, *last;
+    char value[1024];
+    const char *last;
 
-    if (pid_namespace_of (pid) == 0)
+    if (namespace_of (pid, "pid") == 0 || !proc_status (pid, "NSpid", value, sizeof (value)))
         return false;
-    snprintf (path, sizeof (path), "/proc/%d/status", (int) pid);
-    if (!read_text (path, text, sizeof (text)) || (line = strstr (text, "\nNSpid:")) == NULL)
-        return false;
-    line += strlen ("\nNSpid:");
-    for (last = line; *line != '\n' && *line != '\0'; line++)
-        if (*line == '\t' || *line == ' ')
-            last = line + 1;
-    return strtol (last, NULL, 10) == 1;
+    last = strrchr (value, '\t');
+    return strtol (last != NULL ? last + 1 : value, NULL, 10) == 1;
 }
 
 int container_open (struct container *container, pid_t pid, uint64_t start_time)
@@ -170,40 +170,72 @@ int container_open (struct container *container, pid_t pid, uint64_t start_time)
     container->pid = pid;
     container->start_time = start_time;
     container->pidfd = (int) syscall (SYS_pidfd_open, pid, 0);
-    if (container->pidfd < 0 || container_start_time (pid) != start_time) {
+    if (container->pidfd < 0 || proc_start_time (pid) != start_time) {
         container_close (container);
         return -ESRCH;
     }
     container->is_namespace_init = is_init (pid);
-    container->pid_namespace = pid_namespace_of (pid);
+    container->pid_namespace = namespace_of (pid, "pid");
+    container->mount_namespace = namespace_of (pid, "mnt");
+    container->mounts = open_namespace (pid, "mnt");
     open_cgroups (container);
     return 0;
 }
 
-static bool has_filter (pid_t pid)
-{
-    char path[64], text[4096];
+/* SECCOMP_MODE_FILTER (linux/seccomp.h). */
+static bool has_filter (pid_t pid) { return proc_status_number (pid, "Seccomp") == 2; }
 
-    snprintf (path, sizeof (path), "/proc/%d/status", (int) pid);
-    return read_text (path, text, sizeof (text)) && strstr (text, "\nSeccomp:\t2\n") != NULL;
+/* A first thread that has ended says nothing of cgroups (version 1) and namespaces: another one does. */
+static pid_t living_thread (pid_t pid)
+{
+    char path[64];
+    struct dirent *entry;
+    struct stat found;
+    DIR *directory;
+    pid_t thread = pid;
+
+    snprintf (path, sizeof (path), "/proc/%d/ns/mnt", (int) pid);
+    if (stat (path, &found) == 0)
+        return pid;
+    snprintf (path, sizeof (path), "/proc/%d/task", (int) pid);
+    directory = opendir (path);
+    while (directory != NULL && thread == pid && (entry = readdir (directory)) != NULL) {
+        snprintf (path, sizeof (path), "/proc/%d/ns/mnt", atoi (entry->d_name));
+        if (atoi (entry->d_name) > 0 && stat (path, &found) == 0)
+            thread = atoi (entry->d_name);
+    }
+    if (directory != NULL)
+        closedir (directory);
+    return thread;
 }
 
-/* By its own cgroup; else by a pid namespace that it began (a pod's is that of several containers); where it has neither, as a plain
- * process of the host has, by a filter, which every process that calls the guard has. */
-static bool is_member (const struct container *container, pid_t pid)
+static bool is_in_cgroup (const struct container *container, pid_t pid)
 {
+    size_t length = strlen (container->cgroup);
     char process[16], path[PATH_SIZE];
-    size_t length;
 
-    if (container->cgroup != NULL) {
-        length = strlen (container->cgroup);
-        snprintf (process, sizeof (process), "%d", (int) pid);
-        return cgroup_of (process, container->controller, path, sizeof (path)) &&
-               strncmp (path, container->cgroup, length) == 0 && (path[length] == '/' || path[length] == '\0');
-    }
-    if (container->is_namespace_init)
-        return pid_namespace_of (pid) == container->pid_namespace;
-    return has_filter (pid);
+    snprintf (process, sizeof (process), "%d", (int) pid);
+    return cgroup_of (process, container->controller, path, sizeof (path)) && strncmp (path, container->cgroup, length) == 0 &&
+           (path[length] == '/' || path[length] == '\0');
+}
+
+/* A pod's pid namespace, which its first process did not begin, is that of several containers. A process of the host that joins the
+ * cgroup or the pid namespace (nsenter(1), a runtime's exec on its way) is in one of them and not in the other, or still in the host's mounts. */
+bool container_has (const void *of, pid_t pid)
+{
+    const struct container *container = of;
+    pid_t thread = living_thread (pid);
+    uint64_t mounts = namespace_of (thread, "mnt");
+
+    if (container->mount_namespace != 0 && mounts == 0)
+        return false;
+    if (container->cgroup != NULL && !is_in_cgroup (container, thread))
+        return false;
+    if (container->is_namespace_init && !is_below (thread, container->pid_namespace))
+        return false;
+    if (container->mount_namespace == 0)
+        return has_filter (pid);
+    return container->cgroup != NULL || container->is_namespace_init || mounts == container->mount_namespace;
 }
 
 /* container: of which the process must be; NULL: it is listed in the container's cgroup. */
@@ -213,7 +245,7 @@ static void end_one (const struct container *container, pid_t pid, uint64_t star
 
     if (pidfd < 0)
         return;
-    if ((start_time == 0 || container_start_time (pid) == start_time) && (container == NULL || is_member (container, pid)))
+    if ((start_time == 0 || proc_start_time (pid) == start_time) && (container == NULL || container_has (container, pid)))
         syscall (SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
     close (pidfd);
 }
@@ -262,23 +294,27 @@ const char *container_end (const struct container *container, const struct conta
 
 bool container_is_left (const struct container *container, const struct container_process *known, unsigned count)
 {
-    char byte;
+    char byte, text[256];
+    ssize_t size = container->events >= 0 ? pread (container->events, text, sizeof (text) - 1, 0) : 0;
 
+    text[size > 0 ? size : 0] = '\0';
+    if (strstr (text, "populated 1") != NULL)
+        return true;
     if (container->procs >= 0 && pread (container->procs, &byte, 1, 0) > 0)
         return true;
     if (container->pidfd >= 0 && syscall (SYS_pidfd_send_signal, container->pidfd, 0, NULL, 0) == 0 &&
-        container_start_time (container->pid) == container->start_time)
+        proc_start_time (container->pid) == container->start_time)
         return true;
     for (unsigned i = 0; i < count; i++)
-        if (known[i].pid != 0 && known[i].start_time != 0 && is_member (container, (pid_t) known[i].pid) &&
-            container_start_time ((pid_t) known[i].pid) == known[i].start_time)
+        if (known[i].pid != 0 && known[i].start_time != 0 && container_has (container, (pid_t) known[i].pid) &&
+            proc_start_time ((pid_t) known[i].pid) == known[i].start_time)
             return true;
     return false;
 }
 
 void container_close (struct container *container)
 {
-    int *files[] = { &container->pidfd, &container->kill, &container->procs, &container->freezer };
+    int *files[] = { &container->pidfd, &container->kill, &container->events, &container->procs, &container->freezer, &container->mounts };
 
     for (unsigned i = 0; i < sizeof (files) / sizeof (files[0]); i++) {
         if (*files[i] >= 0)

@@ -12,15 +12,17 @@ struct container {
     uint64_t start_time;
     int pidfd;
     int kill;    /* cgroup.kill of its own cgroup (v2, Linux 5.14) */
+    int events;  /* cgroup.events of its own cgroup (v2), which tells of those below it too */
     int procs;   /* cgroup.procs of its own cgroup, of version 2 or of the controller that holds it */
     int freezer; /* freezer.state of its own cgroup (v1) */
     bool is_namespace_init; /* pid 1 of a pid namespace of its own: with it the kernel ends all others */
-    uint64_t pid_namespace; /* inode of its pid namespace; 0: it is the caller's */
+    uint64_t pid_namespace, mount_namespace; /* inodes; 0: the caller's */
+    int mounts; /* its mount namespace, held so that its number means no other one */
     char *cgroup;           /* path of its own cgroup, of version 2 or of a controller; NULL: it has none of its own */
     const char *controller; /* of that; "": version 2 */
 };
 
-#define CONTAINER_NONE { .pidfd = -1, .kill = -1, .procs = -1, .freezer = -1 }
+#define CONTAINER_NONE { .pidfd = -1, .kill = -1, .events = -1, .procs = -1, .freezer = -1, .mounts = -1 }
 
 /* A process that called the driver. */
 struct container_process {
@@ -28,11 +30,13 @@ struct container_process {
     uint64_t start_time; /* field 22 of /proc/PID/stat */
 };
 
-/* Field 22 of /proc/PID/stat; 0: there is no such process. */
-uint64_t container_start_time (pid_t pid);
 /* 0, or -ESRCH: the process has ended, or the pid is another one's. A cgroup counts as the container's own if nothing but this
  * process is in it now, and neither the caller nor the root is. */
 int container_open (struct container *container, pid_t pid, uint64_t start_time);
+/* Whether the process is the container's: in its own cgroup or below, and in the pid namespace that its first process began, or below, as
+ * far as it has them; where it has neither, in its mount namespace; and never in the host's. Where the container has that of the
+ * host, a process of its has a filter. */
+bool container_has (const void *container, pid_t pid);
 /* SIGKILL to every process, by the first of these that there is: cgroup.kill; pid 1 of its pid namespace; the v1 freezer with
  * cgroup.procs; cgroup.procs until it is empty. And to each of `known` that is still the same process and the container's: in its cgroup
  * or its pid namespace, for the supervisor that names them may have been taken over by its tenant. Does not wait for their ends. Returns what was used, for the log. */

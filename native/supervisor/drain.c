@@ -1,5 +1,6 @@
 /* See drain.h. Runs in what was an acceptor, or in a process that an acceptor started for it. */
 #include "drain.h"
+#include "proc.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -17,28 +18,11 @@
 /* A call that could not be received is tried again so soon. */
 #define RETRY_MS 10
 
-/* The process of a thread; 0: it has ended. */
-static pid_t process_of (pid_t thread)
-{
-    char path[64], line[256];
-    pid_t found = 0;
-    FILE *file;
-
-    snprintf (path, sizeof (path), "/proc/%d/status", (int) thread);
-    file = fopen (path, "re");
-    while (file != NULL && fgets (line, sizeof (line), file) != NULL)
-        if (sscanf (line, "Tgid: %d", &found) == 1)
-            break;
-    if (file != NULL)
-        fclose (file);
-    return found;
-}
-
 /* The thread waits for its answer as long as the notification is valid: until then its number is its own. */
 static void end_caller (int listener, const struct seccomp_notif *notification)
 {
     uint64_t id = notification->id;
-    pid_t process = process_of ((pid_t) notification->pid);
+    pid_t process = (pid_t) proc_status_number ((pid_t) notification->pid, "Tgid");
     int pidfd = process > 0 ? (int) syscall (SYS_pidfd_open, process, 0) : -1;
 
     if (pidfd < 0)

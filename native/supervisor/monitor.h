@@ -3,21 +3,26 @@
 #define NVC_SUPERVISOR_MONITOR_H
 
 #include "channel.h"
-#include "container.h"
+#include "containers.h"
 #include "copies.h"
 #include "pages.h"
+#include "privileged.h"
 
 /* Of a tenant at a time: one a process that a runtime started in the container (run, exec). */
-#define MONITOR_LISTENERS 64u
+#define MONITOR_LISTENERS 256u
 #define MONITOR_CONNECTIONS 16u
 
 struct monitor {
     const char *directory; /* the agent's */
     const char *program;   /* the supervisor's path */
     struct channel_start start;
-    struct container container;
+    struct containers containers;
     pid_t pid; /* the supervisor's */
-    int supervisor, server, counters;
+    int pidfd; /* the same: a process that it made may keep its descriptors */
+    int supervisor, privsep, server, counters;
+    int watchdog; /* a pipe, of which the watchdog waits for the end; -1: there is none */
+    pid_t watchdog_pid;
+    struct privileged privileged;
     unsigned late_answers; /* of the supervisor, to requests that were given up */
     int listeners[MONITOR_LISTENERS];
     unsigned listener_count;
@@ -27,15 +32,35 @@ struct monitor {
     bool is_over; /* the tenant was removed: the supervisor ends because it was told to */
 };
 
-/* The supervisor's process, which waits for its tenant: a container's first call need not wait for an execve. false: with errno. */
+/* start.c: the supervisor's process, which waits for its tenant: a container's first call need not wait for an execve. false: with errno. */
 bool monitor_prepare (struct monitor *self);
-/* files: the plan, and the node's contention or -1; the caller closes them. The supervisor is there and has the plan and, where there
+/* files: the plan, and the node's usage page or -1; the caller closes them. The supervisor is there and has the plan and, where there
  * is one, the listener, which is the monitor's from then on. 0 or -errno. */
 int monitor_start (struct monitor *self, const struct channel_start *start, const int files[2], int listener);
+/* The supervisor, and what it made, is over when this returns; one that was told to end has a second for it. */
+void monitor_end_supervisor (const struct monitor *self);
 /* Until the tenant is over. connection: the agent's, which gets the state; -1: none. The process's exit status. */
 int monitor_run (struct monitor *self, int connection);
 /* Whether the process at the other end was root's when it connected. */
 bool monitor_is_root (int socket);
+/* One request to the supervisor, and its result; -ETIMEDOUT: it hangs. */
+int monitor_ask (struct monitor *self, const void *packet, size_t size, const int *files, unsigned count);
+/* One more listener, which is the monitor's then. 0 or -errno. */
+int monitor_hold (struct monitor *self, int listener);
+/* start.c: DIRECTORY/cgroup, for an agent that finds neither this process nor the supervisor. */
+void monitor_write_cgroups (const struct monitor *self);
+/* watchdog.c: whether nothing of the tenant is left, as its supervisor says. */
+bool monitor_is_gone (const struct monitor *self);
+/* Processes that called the driver, as its supervisor says: COUNTERS_PROCESSES at most; how many. */
+unsigned monitor_known (const struct monitor *self, struct container_process *known);
+/* SIGKILL to the containers; returns when no process is left that could be answered ENOSYS. event: for the log. */
+void monitor_end_container (const struct monitor *self, const char *event);
+/* A process that ends the containers when this one dies; another one in the place of one that was killed. */
+void watchdog_start (struct monitor *self);
+/* Another one, of the containers of now; there is one all the time. */
+void watchdog_renew (struct monitor *self);
+/* The tenant is over. */
+void watchdog_stop (struct monitor *self);
 /* One line of JSON on standard error: more are further members, or "". */
 void monitor_log (const struct monitor *self, const char *event, const char *more);
 /* acceptor.c: accepts runtimes' connections until one is a new container's, and is its monitor then. The exit status. */

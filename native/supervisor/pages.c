@@ -1,4 +1,4 @@
-/* See pages.h. plan_read runs in the supervisor, counters_create in the monitor. */
+/* See pages.h. counters_create runs in the monitor, the rest in the supervisor. */
 #include "pages.h"
 
 #include <errno.h>
@@ -50,4 +50,15 @@ int counters_create (void)
         return file;
     close (file);
     return -EIO;
+}
+
+int counters_name_build (int file)
+{
+    static const char build[COUNTERS_BUILD] = NVC_VERSION;
+
+    _Static_assert (sizeof (NVC_VERSION) <= sizeof (build), "a version and its NUL");
+    /* Inside of the file's size; without it the version is unknown, which is told as such. */
+    if (pwrite (file, build, sizeof (build), offsetof (struct counters_file, build)) < 0)
+        return file;
+    return file;
 }

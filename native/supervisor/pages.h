@@ -45,6 +45,7 @@ struct plan_file {
 
 #define COUNTERS_EVENTS 256u
 #define COUNTERS_PROCESSES 512u
+#define COUNTERS_BUILD 32u
 
 struct counters {
     uint64_t generation;   /* of the plan that is in force */
@@ -64,11 +65,14 @@ struct counters_file {
     uint64_t event_count; /* since the start; event n lies at n % COUNTERS_EVENTS */
     struct guard_event events[COUNTERS_EVENTS];
     struct counters counters[2];
+    char build[COUNTERS_BUILD]; /* the supervisor's version, with NULs behind; written once, at its start */
 };
 
 /* The valid plan. 0, or -errno; -EBADMSG: it is no plan file of this version. */
 int plan_read (int file, struct plan *plan);
 /* A new memfd of that size, sealed and without content. -errno. */
 int counters_create (void);
+/* Writes down the version of this program; the same descriptor. */
+int counters_name_build (int file);
 
 #endif

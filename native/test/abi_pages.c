@@ -1,5 +1,6 @@
-/* Prints "structure.member offset size" for what nvc/guard/pages.py and nvc/guard/supervisors.py repeat of supervisor/pages.h and
+/* Prints "structure.member offset size" for what nvc/guard/pages.py and nvc/guard/channel.py repeat of supervisor/pages.h and
  * supervisor/channel.h, a structure's size as member "*", and every constant as "NAME 0 value". */
+#include "guard/usage_page.h"
 #include "supervisor/container_state.h"
 #include "supervisor/monitor.h"
 
@@ -92,6 +93,7 @@ static void print_counters (void)
     MEMBER (counters_file, event_count)
     MEMBER (counters_file, events)
     MEMBER (counters_file, counters)
+    MEMBER (counters_file, build)
 }
 
 static void print_contention (void)
@@ -105,6 +107,39 @@ static void print_contention (void)
     MEMBER (guard_contention, last[1].called_ns)
 }
 
+static void print_usage (void)
+{
+    WHOLE (usage_row)
+    MEMBER (usage_row, pid)
+    MEMBER (usage_row, spare)
+    MEMBER (usage_row, own)
+    MEMBER (usage_row, duplicated)
+    WHOLE (usage_gpu)
+    MEMBER (usage_gpu, uuid)
+    MEMBER (usage_gpu, asked_ns)
+    MEMBER (usage_gpu, used)
+    MEMBER (usage_gpu, total)
+    MEMBER (usage_gpu, idle)
+    MEMBER (usage_gpu, first)
+    MEMBER (usage_gpu, count)
+    WHOLE (usage_head)
+    MEMBER (usage_head, sequence)
+    MEMBER (usage_head, questions)
+    MEMBER (usage_head, gpu_count)
+    MEMBER (usage_head, row_count)
+    MEMBER (usage_head, gpus)
+    WHOLE (usage)
+    MEMBER (usage, head)
+    MEMBER (usage, rows)
+    WHOLE (usage_page)
+    MEMBER (usage_page, contention)
+    MEMBER (usage_page, magic)
+    MEMBER (usage_page, version)
+    MEMBER (usage_page, index)
+    MEMBER (usage_page, prober)
+    MEMBER (usage_page, copies)
+}
+
 static void print_packets (void)
 {
     WHOLE (channel_head)
@@ -113,6 +148,8 @@ static void print_packets (void)
     WHOLE (channel_start)
     MEMBER (channel_start, tenant)
     MEMBER (channel_start, pid)
+    MEMBER (channel_start, user)
+    MEMBER (channel_start, spare)
     MEMBER (channel_start, start_time)
     MEMBER (channel_start, devices)
     MEMBER (channel_start, directory)
@@ -127,6 +164,14 @@ static void print_packets (void)
     MEMBER (channel_state, version)
     MEMBER (channel_state, monitor)
     MEMBER (channel_state, supervisor)
+    WHOLE (channel_probe)
+    MEMBER (channel_probe, tenant)
+    MEMBER (channel_probe, gpu_count)
+    MEMBER (channel_probe, uuids)
+    WHOLE (channel_pids)
+    MEMBER (channel_pids, count)
+    MEMBER (channel_pids, spare)
+    MEMBER (channel_pids, pids)
     WHOLE (channel_attach)
     MEMBER (channel_attach, count)
     MEMBER (channel_attach, spare)
@@ -146,6 +191,7 @@ int main (void)
     print_status ();
     print_counters ();
     print_contention ();
+    print_usage ();
     print_packets ();
     NUMBER (SHARE_MAX_GPUS)
     NUMBER (LIMITS_SIZE)
@@ -166,9 +212,17 @@ int main (void)
     NUMBER (CHANNEL_LISTEN)
     NUMBER (CHANNEL_ATTACH)
     NUMBER (CHANNEL_REMOVE)
-    NUMBER (CHANNEL_END)
     NUMBER (CHANNEL_DONE)
     NUMBER (CHANNEL_ADMIT)
+    NUMBER (CHANNEL_PUBLISH)
+    NUMBER (CHANNEL_REFUSED)
+    NUMBER (CHANNEL_PROBE)
+    NUMBER (CHANNEL_PIDS)
+    NUMBER (CHANNEL_PIDS_MOST)
+    NUMBER (USAGE_MAGIC)
+    NUMBER (USAGE_VERSION)
+    NUMBER (USAGE_ROWS)
+    NUMBER (USAGE_FRESH_NS)
     NUMBER (MONITOR_LISTENERS)
     NUMBER (CONTAINER_STATE_MOST)
     return 0;

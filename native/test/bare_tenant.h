@@ -18,7 +18,7 @@ static inline void bare_begin (struct tenant *tenant, struct guard *guard)
         pthread_mutex_init (&guard->lock, NULL);
         pthread_mutex_init (&guard->driver_usage_lock, NULL);
         pthread_mutex_init (&guard->probe_lock, NULL);
-        guard->event_descriptor = -1;
+        guard->contention = guard->event_descriptor = guard->closing[0] = guard->closing[1] = -1;
     }
     pthread_mutex_init (&tenant->lock, NULL);
     edges_begin (&tenant->edges);

@@ -1,15 +1,13 @@
-/* A process that makes an announced call, and memory of it that does not come when others read it (userfaultfd). */
+/* A process that makes an announced call. */
 #ifndef NVC_TEST_CALLER_H
 #define NVC_TEST_CALLER_H
 
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <linux/userfaultfd.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -17,26 +15,15 @@
 
 #define CALLER_PAGE 4096u
 #define CALLER_REQUEST 0xc0104629u /* FREE; the only call that is announced */
-#define CALLER_SKIP "1..0 # SKIP no userfaultfd, or no listener"
+#define CALLER_SKIP "1..0 # SKIP no listener"
 
 static inline void *caller_page (void)
 {
     return mmap (NULL, CALLER_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* From now on a fault on this page of the calling process is never answered. false: this kernel does not permit that. */
-static inline bool caller_hide (void *page)
-{
-    struct uffdio_api api = { .api = UFFD_API };
-    struct uffdio_register range = { { (uintptr_t) page, CALLER_PAGE }, UFFDIO_REGISTER_MODE_MISSING, 0 };
-    int faults = (int) syscall (SYS_userfaultfd, O_CLOEXEC);
-
-    prctl (PR_SET_PDEATHSIG, SIGKILL);
-    return faults >= 0 && ioctl (faults, UFFDIO_API, &api) == 0 && ioctl (faults, UFFDIO_REGISTER, &range) == 0;
-}
-
-/* In the child: its page is hidden, its calls are announced, and the pipe is told by which descriptor. */
-static inline void caller_begin (void *page, int told)
+/* In the child: its calls are announced, and the pipe is told by which descriptor. */
+static inline void caller_begin (int told)
 {
     struct sock_filter steps[] = {
         BPF_STMT (BPF_LD | BPF_W | BPF_ABS, 24), /* the low half of the second argument */
@@ -47,8 +34,7 @@ static inline void caller_begin (void *page, int told)
     struct sock_fprog program = { sizeof (steps) / sizeof (steps[0]), steps };
     int listener;
 
-    if (!caller_hide (page))
-        _exit (1);
+    prctl (PR_SET_PDEATHSIG, SIGKILL);
     prctl (PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     listener = (int) syscall (SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
     if (listener < 0 || write (told, &listener, sizeof (listener)) != sizeof (listener))

@@ -13,6 +13,10 @@
 
 static const uint8_t *input;
 static size_t left;
+static unsigned long calls_made;
+
+/* How many calls went without a crash is what a long run is for (docs/measured/supervisors.md). */
+__attribute__ ((destructor)) static void print_calls (void) { printf ("%lu calls\n", calls_made); }
 
 static uint32_t take (unsigned bytes)
 {
@@ -104,6 +108,7 @@ static void call (void)
         params = choice < 128 ? take (4) : MODEL_ADDRESS + MODEL_SIZE - take (1);
     fill_head (escape, model_at (address), params);
     fill (params);
+    calls_made++;
     model_call (choice == 11 ? 0 : MODEL_DESCRIPTOR, escape, size, choice == 12 ? take (4) : address);
 }
 

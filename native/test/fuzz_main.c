@@ -1,4 +1,5 @@
-/* Runs a fuzz target on generated inputs: [inputs [seed]]. The same numbers give the same inputs. */
+/* Runs a fuzz target on generated inputs: [inputs [seed [bytes]]]. The same numbers give the same inputs. bytes: of most inputs, at
+ * the most; one in 16 is up to 4096 long. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -10,9 +11,14 @@ int main (int argc, char **argv)
 {
     unsigned long inputs = argc > 1 ? strtoul (argv[1], NULL, 10) : 1000;
     uint64_t state = (argc > 2 ? strtoull (argv[2], NULL, 10) : 1) * 0x9e3779b97f4a7c15u + 1;
+    size_t most = argc > 3 ? strtoul (argv[3], NULL, 10) : 512;
 
+    if (most == 0 || most > LONGEST) {
+        fprintf (stderr, "bytes: 1 to %d\n", LONGEST);
+        return 2;
+    }
     for (unsigned long i = 0; i < inputs; i++) {
-        size_t size = (size_t) (state >> 20) % (i % 16 == 0 ? LONGEST : 512);
+        size_t size = (size_t) (state >> 20) % (i % 16 == 0 ? LONGEST : most);
         /* Exactly as long as it says, so that the address sanitizer sees a read behind the end. */
         uint8_t *data = malloc (size > 0 ? size : 1);
 

@@ -55,10 +55,25 @@ static long host_ioctl (void *context, uint64_t file, uint32_t request, void *ar
 {
     struct host *host = context;
     NVOS54_PARAMETERS *head = argument;
-    NV2080_CTRL_GPU_GET_GID_INFO_PARAMS *params = (void *) (uintptr_t) head->params;
+    NV2080_CTRL_GPU_GET_GID_INFO_PARAMS *params;
 
     (void) file;
-    (void) request;
+    if (rm_request_number (request) != NV_ESC_RM_CONTROL) {
+        ((NVOS00_PARAMETERS *) argument)->status = take (host->input, 1) % 4 == 3;
+        return 0;
+    }
+    params = (void *) (uintptr_t) head->params;
+    if (head->cmd == NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO) {
+        static const uint32_t found[] = {NV01_DEVICE_0, NV20_SUBDEVICE_0, NV01_MEMORY_LOCAL_USER, KEPLER_CHANNEL_GROUP_A,
+                                         HOPPER_CHANNEL_GPFIFO_A, NV_MEMORY_FABRIC, NV01_ROOT, 0x1234, 1, 2, 3, 4, 5};
+        NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS *info = (void *) (uintptr_t) head->params;
+
+        info->data.hResult = found[take (host->input, 1) % (sizeof (found) / sizeof (found[0]))];
+    } else if (head->cmd == NV0041_CTRL_CMD_GET_SURFACE_INFO) {
+        const NV0041_CTRL_GET_SURFACE_INFO_PARAMS *info = (void *) (uintptr_t) head->params;
+
+        ((NV0041_CTRL_SURFACE_INFO *) (uintptr_t) info->surfaceInfoList)->data = take (host->input, 2);
+    }
     if (head->cmd == NV2080_CTRL_CMD_GPU_GET_GID_INFO && head->paramsSize == sizeof (*params)) {
         params->length = 16;
         memset (params->data, (int) take (host->input, 1) % 3, 16);
@@ -114,10 +129,11 @@ static uint32_t host_timeslice (void *context, int gpu)
     return gpu == 0 ? 1000 : 0;
 }
 
-static bool host_is_own (void *context, uint32_t pid)
+/* Both ways: some are the tenant's, some are not. */
+static uint32_t host_other_pid (void *context, uint32_t pid)
 {
     (void) context;
-    return pid % 2 == 0;
+    return pid % 2 == 0 ? pid ^ 0x10 : 0;
 }
 
 static void host_changed (void *context, int gpu)
@@ -136,7 +152,7 @@ static void host_note (void *context, enum rm_reason reason, uint32_t number)
 
 static const struct rm_host fuzz_host = {
     host_allocate, host_release,   host_ioctl,     host_find_gpu, host_reserve, host_refund, host_charge,
-    host_numbers,  host_file_of,   host_timeslice, host_is_own,   host_changed, host_note,
+    host_numbers,  host_file_of,   host_timeslice, host_other_pid, host_other_pid, host_changed, host_note,
 };
 
 static const uint32_t classes[] = {

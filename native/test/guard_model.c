@@ -1,5 +1,7 @@
 #include "guard_model.h"
 #include "guard/call.h"
+#include "guard/guard_private.h"
+#include "guard/privsep.h"
 #include "guard/process.h"
 #include "guard/retained.h"
 
@@ -17,50 +19,117 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
+#include <unistd.h>
 
 struct model model;
 
 static uint32_t choose (void) { return model.choose != NULL ? model.choose () : 0; }
 
-static ssize_t move (const struct iovec *here, const struct iovec *there, unsigned long count, bool is_out)
+/* The process's /proc/PID/mem: how much of it lies there; 0: nothing. */
+static size_t room_at (uint64_t address, size_t size)
 {
-    ssize_t done = 0;
+    uint64_t room = address >= MODEL_ADDRESS && address - MODEL_ADDRESS < MODEL_SIZE ? MODEL_SIZE - (address - MODEL_ADDRESS) : 0;
 
-    for (unsigned long i = 0; i < count; i++) {
-        uint64_t address = (uint64_t) (uintptr_t) there[i].iov_base;
-        size_t size = there[i].iov_len, room;
-
-        if (address < MODEL_ADDRESS || address - MODEL_ADDRESS >= MODEL_SIZE)
-            return done > 0 ? done : (errno = EFAULT, -1);
-        room = MODEL_SIZE - (size_t) (address - MODEL_ADDRESS);
-        if (is_out)
-            memcpy (here[i].iov_base, model_at (address), size < room ? size : room);
-        else
-            memcpy (model_at (address), here[i].iov_base, size < room ? size : room);
-        done += (ssize_t) (size < room ? size : room);
-        if (room < size)
-            break;
-    }
-    return done;
+    return size < room ? size : (size_t) room;
 }
 
-ssize_t process_vm_readv (pid_t pid, const struct iovec *here, unsigned long count, const struct iovec *there,
-                          unsigned long there_count, unsigned long flags)
+ssize_t pread (int file, void *to, size_t size, off_t at)
 {
-    (void) pid;
-    (void) count;
-    (void) flags;
-    return move (here, there, there_count, true);
+    size_t room = room_at ((uint64_t) at, size);
+
+    if (file != MODEL_MEMORY)
+        return (ssize_t) syscall (SYS_pread64, file, to, size, at);
+    if (room == 0)
+        return errno = EIO, -1;
+    memcpy (to, model_at ((uint64_t) at), room);
+    return (ssize_t) room;
 }
 
-ssize_t process_vm_writev (pid_t pid, const struct iovec *here, unsigned long count, const struct iovec *there,
-                           unsigned long there_count, unsigned long flags)
+ssize_t __pread_chk (int file, void *to, size_t size, off_t at, size_t room);
+ssize_t __pread_chk (int file, void *to, size_t size, off_t at, size_t room)
 {
-    (void) pid;
-    (void) count;
-    (void) flags;
-    return move (here, there, there_count, false);
+    return size <= room ? pread (file, to, size, at) : (errno = EFAULT, -1);
+}
+
+ssize_t pwrite (int file, const void *from, size_t size, off_t at)
+{
+    size_t room = room_at ((uint64_t) at, size);
+
+    if (file != MODEL_MEMORY)
+        return (ssize_t) syscall (SYS_pwrite64, file, from, size, at);
+    if (room == 0)
+        return errno = EIO, -1;
+    memcpy (model_at ((uint64_t) at), from, room);
+    return (ssize_t) room;
+}
+
+/* The monitor, in place of guard/privsep.c: one process, and one descriptor of the driver's. */
+
+void privsep_begin (struct privsep *self, int socket) { self->socket = socket; }
+void privsep_end (struct privsep *self) { (void) self; }
+
+int privsep_process (struct privsep *self, pid_t thread, struct privsep_process *found)
+{
+    (void) self;
+    (void) found;
+    return thread == 0 ? -EPERM : -ESRCH;
+}
+
+int privsep_file (struct privsep *self, const struct process *process, int number, enum rm_node *node)
+{
+    (void) self;
+    (void) process;
+    *node = RM_NODE_CONTROL;
+    return number == MODEL_DESCRIPTOR ? fcntl (MODEL_DESCRIPTOR, F_DUPFD_CLOEXEC, 0) : number == STDIN_FILENO ? -ENOTTY : -EBADF;
+}
+
+int privsep_files (struct privsep *self, const struct process *process, int32_t *numbers)
+{
+    (void) self;
+    (void) process;
+    numbers[0] = MODEL_DESCRIPTOR;
+    return 1;
+}
+
+int privsep_maps (struct privsep *self, const struct process *process)
+{
+    (void) self;
+    (void) process;
+    return -ESRCH;
+}
+
+int privsep_syscall (struct privsep *self, const struct process *process, pid_t thread, enum privsep_thread_state *state,
+                     uint64_t arguments[4])
+{
+    (void) self;
+    (void) process;
+    (void) thread;
+    (void) arguments;
+    *state = THREAD_ENDED;
+    return 0;
+}
+
+int privsep_space (struct privsep *self, const struct process *process, pid_t thread, int files[2])
+{
+    (void) self;
+    (void) process;
+    (void) thread;
+    (void) files;
+    return -EOPNOTSUPP;
+}
+
+int privsep_kill (struct privsep *self, const struct process *process)
+{
+    (void) self;
+    (void) process;
+    return 0;
+}
+
+int privsep_device (struct privsep *self, int number)
+{
+    (void) self;
+    (void) number;
+    return -ENODEV;
 }
 
 static bool is_in (const uint8_t *memory, size_t memory_size, uint64_t address, uint64_t size)
@@ -260,11 +329,12 @@ void model_begin (void)
     model.process = &tenant->processes[0];
     model.calls = 0;
     *model.process = (struct process) { .serial = TENANT_PROCESSES, .pid = getpid (),
-                                        .pidfd = (int) syscall (SYS_pidfd_open, getpid (), 0) };
+                                        .pidfd = (int) syscall (SYS_pidfd_open, getpid (), 0), .memory = MODEL_MEMORY };
     tenant->copy = -1;
     tenant->limits.gpu_count = tenant->limits.node_count = 1;
     tenant->limits.gpus[0].memory = (uint64_t) 1 << 30;
     open_node (&tenant->limits.nodes[0]);
+    model.guard.closing[1] = -1;
     pthread_mutex_lock (&tenant->lock);
 }
 

@@ -19,6 +19,7 @@
 #define MODEL_SIZE (256u << 10)
 /* The container's descriptor of /dev/nvidiactl. */
 #define MODEL_DESCRIPTOR 100
+#define MODEL_MEMORY 900 /* stands for the process's /proc/PID/mem */
 
 struct model {
     struct guard guard;

@@ -1,4 +1,5 @@
 #include "rm_fake.h"
+#include "rm/state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -89,10 +90,15 @@ static uint32_t host_timeslice (void *context, int gpu)
     return ((const struct fake *) context)->slice[gpu];
 }
 
-static bool host_is_own (void *context, uint32_t pid)
+/* Even ones are the tenant's. */
+static uint32_t host_shown_pid (void *context, uint32_t pid)
 {
-    (void) context;
-    return pid % 2 == 0;
+    return pid % 2 == 0 ? pid - ((const struct fake *) context)->pids : 0;
+}
+
+static uint32_t host_driver_pid (void *context, uint32_t pid)
+{
+    return pid % 2 == 0 ? pid + ((const struct fake *) context)->pids : 0;
 }
 
 static void host_changed (void *context, int gpu)
@@ -119,7 +125,8 @@ const struct rm_host fake_host = {
     .numbers = host_numbers,
     .file_of = host_file_of,
     .timeslice = host_timeslice,
-    .is_own_process = host_is_own,
+    .shown_pid = host_shown_pid,
+    .driver_pid = host_driver_pid,
     .groups_changed = host_changed,
     .note = host_note,
 };
@@ -170,9 +177,29 @@ long fake_call (struct fake *fake, enum rm_node node, uint64_t file, uint32_t re
         return -ENOTTY;
     fake->performed++;
     result = node == RM_NODE_UVM ? 0 : fake_driver (fake, file, request, head, params, list);
-    if (fake->decision != RM_PASS)
+    if (fake->decision == RM_CONTINUE && is_guard (fake->rm))
+        rm_forget_call (fake->rm, &call); /* its outcome is not seen */
+    else if (fake->decision != RM_PASS)
         rm_end (fake->rm, &call, result);
     return result;
+}
+
+void fake_race (struct fake *fake, uint64_t file, NVOS64_PARAMETERS *seen, void *seen_params, uint32_t params_size,
+                NVOS64_PARAMETERS *made, void *made_params)
+{
+    struct rm_call call = {.node = RM_NODE_CONTROL,
+                           .file = file,
+                           .request = ALLOC_REQUEST,
+                           .head = seen,
+                           .head_size = sizeof (*seen),
+                           .params = seen_params,
+                           .params_size = params_size};
+
+    fake->decision = rm_begin (fake->rm, &call);
+    if (fake->decision != RM_CONTINUE)
+        return;
+    fake_driver (fake, file, ALLOC_REQUEST, made, made_params, NULL);
+    rm_forget_call (fake->rm, &call);
 }
 
 uint64_t fake_bytes (const struct fake *fake, uint32_t instance)

@@ -31,6 +31,7 @@ _Static_assert (sizeof (struct fake_memory_params) == 128, "params of memory fro
 #define FREE_REQUEST NV_REQUEST (NV_ESC_RM_FREE, sizeof (NVOS00_PARAMETERS))
 #define CONTROL_REQUEST NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (NVOS54_PARAMETERS))
 #define DUP_REQUEST NV_REQUEST (NV_ESC_RM_DUP_OBJECT, sizeof (NVOS55_PARAMETERS))
+#define SHARE_REQUEST NV_REQUEST (NV_ESC_RM_SHARE, sizeof (NVOS57_PARAMETERS))
 #define HEAP_REQUEST NV_REQUEST (NV_ESC_RM_VID_HEAP_CONTROL, sizeof (NVOS32_PARAMETERS))
 
 struct fake_object {
@@ -38,7 +39,8 @@ struct fake_object {
     unsigned frozen; /* how often more it was stopped than started */
     uint64_t file;
     uint32_t client, handle, parent, class, instance, engine;
-    uint64_t slice;
+    uint64_t slice, first_slice; /* first: when it was let through to compute */
+    bool is_started;
     int memory; /* index, -1: none */
 };
 
@@ -66,6 +68,7 @@ struct fake {
     uint64_t grant;       /* not 0: what the driver grants, whatever was asked for */
     uint32_t next_status; /* the next call of the tenant fails with it */
     bool no_gid;
+    unsigned handle_calls; /* GET_HANDLE_INFO */
     unsigned performed, own_calls, gid_calls, disable_calls, slice_calls;
     unsigned largest_batch;
     /* the host */
@@ -74,6 +77,8 @@ struct fake {
     unsigned changed[2], notes[RM_REASONS];
     uint32_t last_noted;
     bool no_charge;
+    uint32_t pids; /* what the driver's pids are above the tenant's */
+    uint32_t given[512]; /* params of the latest control, as the driver got them */
     long blocks;        /* of memory that rm holds */
     long allocate_fail; /* the n-th allocation from now fails; 0: none does */
     enum rm_verdict decision; /* of the latest call */
@@ -98,6 +103,14 @@ uint64_t fake_bytes (const struct fake *fake, uint32_t instance);
 uint64_t fake_charged (const struct fake *fake, int gpu);
 struct fake_object *fake_find (struct fake *fake, uint32_t client, uint32_t handle);
 
+/* Parts of the driver (rm_fake_driver.c, rm_fake_control.c). An object that is there, or else the fake driver itself is broken. */
+struct fake_object *fake_sure (struct fake *fake, uint32_t client, uint32_t handle);
+/* handle: what the caller wants, 0 for any; what it got. params: of a device, a group; bytes: of a piece of memory. */
+uint32_t fake_make (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t class,
+                    const void *params, uint64_t *bytes);
+void fake_refer (struct fake *fake, struct fake_object *object, int memory);
+uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS *head, void *params, void *list);
+
 static inline NVOS54_PARAMETERS fake_control_head (uint32_t client, uint32_t object, uint32_t number, const void *params,
                                                    uint32_t size)
 {
@@ -105,6 +118,10 @@ static inline NVOS54_PARAMETERS fake_control_head (uint32_t client, uint32_t obj
         .hClient = client, .hObject = object, .cmd = number, .params = (NvP64) (uintptr_t) params, .paramsSize = size,
     };
 }
+
+/* A call that the guard continues, and that the kernel reads as another one then: `seen` is what rm has of it. */
+void fake_race (struct fake *fake, uint64_t file, NVOS64_PARAMETERS *seen, void *seen_params, uint32_t params_size,
+                NVOS64_PARAMETERS *made, void *made_params);
 
 /* Calls in short. They return the status of the resource manager, and write handles back. */
 uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,

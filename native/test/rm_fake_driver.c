@@ -13,7 +13,7 @@ struct fake_object *fake_find (struct fake *fake, uint32_t client, uint32_t hand
 }
 
 /* An object that is there, or else the fake driver itself is broken. */
-static struct fake_object *sure (struct fake *fake, uint32_t client, uint32_t handle)
+struct fake_object *fake_sure (struct fake *fake, uint32_t client, uint32_t handle)
 {
     struct fake_object *object = fake_find (fake, client, handle);
 
@@ -75,7 +75,7 @@ void fake_close_file (struct fake *fake, uint64_t file)
 }
 
 /* handle: what the caller wants, 0 for any; what it got. params: of a device, a group; bytes: of a piece of memory. */
-static uint32_t alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent_handle, uint32_t *handle,
+uint32_t fake_make (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent_handle, uint32_t *handle,
                        uint32_t class, const void *params, uint64_t *bytes)
 {
     struct fake_object *parent = fake_find (fake, client, parent_handle), *object;
@@ -88,7 +88,7 @@ static uint32_t alloc (struct fake *fake, uint64_t file, uint32_t client, uint32
         *handle = object->handle;
         return 0;
     }
-    if (parent == NULL || sure (fake, client, client)->file != file)
+    if (parent == NULL || fake_sure (fake, client, client)->file != file)
         return NV_ERR_INVALID_OBJECT_HANDLE;
     if (*handle != 0 && fake_find (fake, client, *handle) != NULL)
         return NV_ERR_INSERT_DUPLICATE_NAME;
@@ -101,7 +101,7 @@ static uint32_t alloc (struct fake *fake, uint64_t file, uint32_t client, uint32
     object->instance = parent->instance;
     if (class == NV01_DEVICE_0 && params != NULL)
         object->instance = ((const NV0080_ALLOC_PARAMETERS *) params)->deviceId;
-    if (class == KEPLER_CHANNEL_GROUP_A)
+    if (class == KEPLER_CHANNEL_GROUP_A && params != NULL)
         object->engine = ((const NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS *) params)->engineType;
     if (bytes != NULL) {
         *bytes = (*bytes + fake->granule - 1) / fake->granule * fake->granule;
@@ -113,162 +113,10 @@ static uint32_t alloc (struct fake *fake, uint64_t file, uint32_t client, uint32
     return 0;
 }
 
-/* What FB_GET_INFO's entries are about. */
-static bool is_total (uint32_t index)
-{
-    return index == NV2080_CTRL_FB_INFO_INDEX_RAM_SIZE || index == NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE ||
-           index == NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE || index == NV2080_CTRL_FB_INFO_INDEX_USABLE_RAM_SIZE;
-}
-
-static bool is_free (uint32_t index)
-{
-    return index == NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE || index == NV2080_CTRL_FB_INFO_INDEX_LARGEST_FREE_REGION_SIZE_KB;
-}
-
-static uint32_t fb_info (const struct fake_object *subdevice, NV2080_CTRL_FB_INFO *list, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t index = list[i].index;
-
-        list[i].data = is_total (index) ? 1000 * 1024 : is_free (index) ? 900 * 1024 : 7000 + index + subdevice->instance;
-    }
-    return 0;
-}
-
-static void refer (struct fake *fake, struct fake_object *object, int memory)
+void fake_refer (struct fake *fake, struct fake_object *object, int memory)
 {
     object->memory = memory;
     fake->memories[memory].references++;
-}
-
-static uint32_t import_one (struct fake *fake, uint64_t by, uint64_t file, uint32_t client, uint32_t parent,
-                            uint32_t *handle, uint32_t slot)
-{
-    for (unsigned i = 0; i < fake->export_count; i++)
-        if (fake->exports[i].file == file && fake->exports[i].slot == slot && fake->exports[i].memory >= 0) {
-            uint32_t status = alloc (fake, by, client, parent, handle, NV01_MEMORY_LOCAL_USER, NULL, NULL);
-
-            if (status == 0)
-                refer (fake, sure (fake, client, *handle), fake->exports[i].memory);
-            return status;
-        }
-    return NV_ERR_OBJECT_NOT_FOUND;
-}
-
-static uint32_t disable_channels (struct fake *fake, const NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS *params)
-{
-    uint32_t count = params->numChannels;
-
-    fake->disable_calls++;
-    if (count > RM_FREEZE_MAX)
-        return NV_ERR_INVALID_ARGUMENT;
-    if (count > fake->largest_batch)
-        fake->largest_batch = count;
-    for (uint32_t i = 0; i < count; i++) {
-        struct fake_object *channel = fake_find (fake, params->hClientList[i], params->hChannelList[i]);
-
-        if (channel == NULL || channel->class != HOPPER_CHANNEL_GPFIFO_A)
-            return NV_ERR_INVALID_OBJECT_HANDLE;
-        if (params->bDisable)
-            channel->frozen++;
-        else if (channel->frozen != 0)
-            channel->frozen--;
-    }
-    return 0;
-}
-
-static uint32_t gid (struct fake *fake, const struct fake_object *object, NV2080_CTRL_GPU_GET_GID_INFO_PARAMS *params,
-                     uint32_t size)
-{
-    fake->gid_calls++;
-    if (fake->no_gid || params->flags != NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY || size != sizeof (*params))
-        return NV_ERR_NOT_SUPPORTED;
-    params->length = sizeof (fake_uuid[0]);
-    memcpy (params->data, fake_uuid[object->instance], sizeof (fake_uuid[0]));
-    return 0;
-}
-
-/* The file is named by its descriptor. */
-static uint32_t export (struct fake *fake, uint32_t client, uint32_t handle, int32_t descriptor, uint32_t slot)
-{
-    struct fake_object *object = fake_find (fake, client, handle);
-
-    if (object == NULL || object->memory < 0)
-        return NV_ERR_OBJECT_NOT_FOUND;
-    fake->memories[object->memory].references++;
-    fake->exports[fake->export_count++] = (struct fake_export) {(uint32_t) descriptor, object->memory, slot};
-    return 0;
-}
-
-static uint32_t export_all (struct fake *fake, uint32_t client,
-                            const NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS *params)
-{
-    for (uint32_t i = 0; i < params->numObjects; i++)
-        if (export (fake, client, params->objects[i], params->fd, params->index + i) != 0)
-            return NV_ERR_OBJECT_NOT_FOUND;
-    return 0;
-}
-
-static uint32_t import (struct fake *fake, uint64_t by, uint32_t client,
-                        NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *params)
-{
-    uint32_t handle = params->object.data.rmObject.hObject, status;
-
-    status = import_one (fake, by, (uint32_t) params->fd, client, params->object.data.rmObject.hParent, &handle, 0);
-    params->object.data.rmObject.hObject = handle;
-    return status;
-}
-
-static uint32_t import_all (struct fake *fake, uint64_t by, uint32_t client,
-                            NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *params)
-{
-    for (uint32_t i = 0; i < params->numObjects; i++) {
-        uint32_t handle = params->objects[i];
-
-        if (import_one (fake, by, (uint32_t) params->fd, client, params->hParent, &handle, params->index + i) != 0)
-            return NV_ERR_OBJECT_NOT_FOUND;
-        params->objects[i] = handle;
-    }
-    return 0;
-}
-
-static uint32_t control (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS *head, void *params, void *list)
-{
-    uint32_t client = head->hClient;
-    struct fake_object *object = fake_find (fake, client, head->hObject);
-    NV2080_CTRL_FB_GET_INFO_V2_PARAMS *info = params; /* FB_GET_INFO begins with the same number */
-    NVA06C_CTRL_TIMESLICE_PARAMS *timeslice = params;
-    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS *one = params;
-
-    if (object == NULL || sure (fake, client, client)->file != file)
-        return NV_ERR_INVALID_CLIENT;
-    switch (head->cmd) {
-    case NV2080_CTRL_CMD_GPU_GET_GID_INFO:
-        return gid (fake, object, params, head->paramsSize);
-    case NV2080_CTRL_CMD_FB_GET_INFO_V2:
-        return fb_info (object, info->fbInfoList, info->fbInfoListSize);
-    case NV2080_CTRL_CMD_FB_GET_INFO:
-        return fb_info (object, list, info->fbInfoListSize);
-    case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
-        return object->class == NV20_SUBDEVICE_0 ? disable_channels (fake, params) : NV_ERR_INVALID_OBJECT_HANDLE;
-    case NVA06C_CTRL_CMD_SET_TIMESLICE:
-        fake->slice_calls++;
-        object->slice = timeslice->timesliceUs;
-        return 0;
-    case NVA06C_CTRL_CMD_GET_TIMESLICE:
-        timeslice->timesliceUs = object->slice;
-        return 0;
-    case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
-        return export (fake, client, one->object.data.rmObject.hObject, one->fd, 0);
-    case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
-        return export_all (fake, client, params);
-    case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
-        return import (fake, file, client, params);
-    case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
-        return import_all (fake, file, client, params);
-    default:
-        return 0;
-    }
 }
 
 /* attr, NVOS32_ATTR_LOCATION */
@@ -286,7 +134,7 @@ static uint32_t heap_alloc (struct fake *fake, uint64_t file, NVOS32_PARAMETERS 
     } else if (head->function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE)
         bytes = head->data.AllocSizeRange.size;
     is_video = (head->data.AllocSize.flags & NVOS32_ALLOC_FLAGS_VIRTUAL) == 0 && (attribute & ATTRIBUTE_LOCATION) == 0;
-    status = alloc (fake, file, head->hRoot, head->hObjectParent, &handle, NV01_MEMORY_LOCAL_USER, NULL,
+    status = fake_make (fake, file, head->hRoot, head->hObjectParent, &handle, NV01_MEMORY_LOCAL_USER, NULL,
                     is_video ? &bytes : NULL);
     if (status != 0)
         return status;
@@ -330,10 +178,10 @@ static uint32_t duplicate (struct fake *fake, uint64_t file, NVOS55_PARAMETERS *
 
     if (source == NULL)
         return NV_ERR_OBJECT_NOT_FOUND;
-    status = alloc (fake, file, head->hClient, head->hParent, &handle, source->class, NULL, NULL);
+    status = fake_make (fake, file, head->hClient, head->hParent, &handle, source->class, NULL, NULL);
     head->hObject = handle;
     if (status == 0 && source->memory >= 0)
-        refer (fake, sure (fake, head->hClient, handle), source->memory);
+        fake_refer (fake, fake_sure (fake, head->hClient, handle), source->memory);
     return status;
 }
 
@@ -345,7 +193,7 @@ static uint32_t alloc_object (struct fake *fake, uint64_t file, NVOS21_PARAMETER
     uint32_t handle = head->hObjectNew, status;
     uint64_t bytes = memory != NULL ? memory->size : 0;
 
-    status = alloc (fake, file, head->hRoot, head->hObjectParent, &handle, head->hClass, params,
+    status = fake_make (fake, file, head->hRoot, head->hObjectParent, &handle, head->hClass, params,
                     head->hClass == NV01_MEMORY_LOCAL_USER ? &bytes : NULL);
     if (status != 0)
         return status;
@@ -353,7 +201,7 @@ static uint32_t alloc_object (struct fake *fake, uint64_t file, NVOS21_PARAMETER
     if (memory != NULL)
         memory->size = bytes;
     if (fabric != NULL && fabric->map.hVidMem != 0)
-        refer (fake, sure (fake, head->hRoot, handle), sure (fake, head->hRoot, fabric->map.hVidMem)->memory);
+        fake_refer (fake, fake_sure (fake, head->hRoot, handle), fake_sure (fake, head->hRoot, fabric->map.hVidMem)->memory);
     return 0;
 }
 
@@ -377,7 +225,7 @@ long fake_driver (struct fake *fake, uint64_t file, uint32_t request, void *head
         freed->status = status != 0 ? status : free_object (fake, freed->hRoot, freed->hObjectOld);
         return 0;
     case NV_ESC_RM_CONTROL:
-        ((NVOS54_PARAMETERS *) head)->status = status != 0 ? status : control (fake, file, head, params, list);
+        ((NVOS54_PARAMETERS *) head)->status = status != 0 ? status : fake_answer (fake, file, head, params, list);
         return 0;
     case NV_ESC_RM_DUP_OBJECT:
         ((NVOS55_PARAMETERS *) head)->status = status != 0 ? status : duplicate (fake, file, head);

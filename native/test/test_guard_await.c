@@ -1,4 +1,4 @@
-/* Memory of a process that has just ended is waited for before it is held against another one (guard/reconcile.c, host.c), with a
+/* Memory of a process that has just ended is waited for before it is held against another one (guard/refund.c, host.c), with a
  * driver of the test's own that lets go when it likes. */
 #include "bare_tenant.h"
 #include "guard/clock.h"
@@ -6,8 +6,9 @@
 #include "guard/guard_private.h"
 #include "guard/host.h"
 #include "guard/process.h"
-#include "guard/reconcile.h"
+#include "guard/refund.h"
 #include "guard/retained.h"
+#include "no_driver_usage.h"
 #include "tap.h"
 
 #define MILLISECOND UINT64_C (1000000)
@@ -17,19 +18,11 @@
 /* How often it says that the dead still hold something, and how often it was asked. */
 static unsigned holds, asked;
 
-struct driver_usage *driver_usage_open (const char *device_directory)
-{
-    (void) device_directory;
-    return NULL;
-}
-
-void driver_usage_close (struct driver_usage *usage) { (void) usage; }
-
-long driver_usage_of_process (struct driver_usage *usage, const uint8_t uuid[16], pid_t pid, uint64_t *bytes)
+long driver_usage_of_process (struct driver_usage *usage, const uint8_t uuid[16], pid_t pid, struct process_usage *found)
 {
     (void) usage, (void) uuid, (void) pid;
     asked++;
-    *bytes = asked <= holds ? MIB : 0;
+    *found = (struct process_usage) { .own = asked <= holds ? MIB : 0 };
     return 0;
 }
 
@@ -40,7 +33,7 @@ static struct process *dead_process (void)
 {
     struct process *process = &tenant->processes[3];
 
-    *process = (struct process) { .serial = TENANT_PROCESSES + 3, .pid = 1, .pidfd = dup (0), .client_count = 1, .dead = true };
+    *process = (struct process) { .serial = TENANT_PROCESSES + 3, .pid = 1, .pidfd = dup (0), .has_clients = true, .dead = true };
     tenant->ended_at = guard_now ();
     asked = 0;
     return process;
@@ -77,7 +70,7 @@ int main (void)
     tenant->current = caller;
     tenant->status.notifications = 1;
 
-    tap_ok (!reconcile_expects_refund (tenant) && !host_can_refresh (tenant), "no process has ended: nothing is waited for");
+    tap_ok (!refund_is_expected (tenant) && !host_can_refresh (tenant), "no process has ended: nothing is waited for");
     tap_ok (!guard_host.reserve (tenant, 0, MIB) && !tenant->wants_refresh, "and what is too much is refused at once");
 
     process = dead_process ();
@@ -86,7 +79,7 @@ int main (void)
     begun = guard_now ();
     host_refresh (tenant);
     tap_ok (process->serial == 0 && asked > 3 && guard_now () - begun < 400 * MILLISECOND, "what it had is asked for until it is back");
-    tap_ok (tenant->ended_at == 0 && !reconcile_expects_refund (tenant), "and then nothing is waited for any more");
+    tap_ok (tenant->ended_at == 0 && !refund_is_expected (tenant), "and then nothing is waited for any more");
     tap_ok (tenant->current == caller, "the current call is its caller's, as before");
 
     process = dead_process ();
@@ -106,7 +99,7 @@ int main (void)
     tap_ok (!tenant->is_unresponsive && tenant->waits_since == 0, "and for nothing that looks like hiding");
     tenant->status.notifications = 3;
     tenant->ended_at = guard_now () - 2 * SECOND;
-    tap_ok (!reconcile_expects_refund (tenant), "nor is it waited for what another process may hold for ever");
+    tap_ok (!refund_is_expected (tenant), "nor is it waited for what another process may hold for ever");
 
     holds = 0;
     tenant->ended_at = guard_now ();

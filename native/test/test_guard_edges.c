@@ -1,5 +1,6 @@
 /* Stops and starts of channels (guard/edges.c), with a driver that refuses a call with any handle that it does not know. */
 #include "bare_tenant.h"
+#include "guard/clock.h"
 #include "guard/edges.h"
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"
@@ -27,6 +28,8 @@ int ioctl (int file, unsigned long request, ...)
     va_start (rest, request);
     control = va_arg (rest, void *);
     va_end (rest);
+    if (control->cmd != NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS)
+        return 0; /* client and subdevice are there */
     params = (void *) (uintptr_t) control->params;
     calls++;
     control->status = 0;
@@ -63,9 +66,20 @@ static unsigned stopped (void)
     return count;
 }
 
+/* Whether the driver has no channel on. */
+static bool are_off (void)
+{
+    for (uint32_t i = 0; i < CHANNELS; i++)
+        if (stops[i] == 0)
+            return false;
+    return true;
+}
+
 int main (void)
 {
     static struct guard guard;
+    unsigned most = 0;
+    bool ran = false;
 
     tenant = bare_tenant (&guard);
     tenant->limits.gpu_count = 1;
@@ -96,5 +110,23 @@ int main (void)
     calls = 0;
     edges_apply (tenant, 0);
     tap_ok (calls == 0, "where nothing is to be done no call is made");
+
+    /* Another process of the host's starts what the quota keeps off: it is stopped again, and each channel once. */
+    atomic_store (&tenant->over[0], true);
+    edges_apply (tenant, 0);
+    stops[3] = stops[7] = 0;
+    tap_ok (edges_assert (tenant, guard_now ()) != 0 && stopped () == CHANNELS - 2, "not before it is time");
+    tap_ok (edges_assert (tenant, guard_now () + 90000000) <= guard_now () + 180000000 && are_off (),
+            "what was started from outside is stopped within 100 ms");
+    for (uint64_t i = 2; i < 40; i++) {
+        ran |= !are_off ();
+        edges_assert (tenant, guard_now () + i * 90000000);
+        most = stops[0] > most ? stops[0] : most;
+    }
+    tap_ok (!ran && are_off () && most <= 9, "what nobody starts never runs, and its stops do not add up");
+    atomic_store (&tenant->over[0], false);
+    edges_apply (tenant, 0);
+    tap_ok (stopped () == 0 && edges_assert (tenant, guard_now () + 1000000000) == 0 && stopped () == 0,
+            "a start by one call starts them, and nothing stops them then");
     return tap_done ();
 }

@@ -36,7 +36,7 @@ static int large_file (void)
 int main (void)
 {
     struct limits limits = { .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .driver = "580.159.04" };
-    struct guard *guard = guard_create ("/nowhere");
+    struct guard *guard = guard_create (-1);
     struct closing closing[FILES];
     bool is_written = true;
 

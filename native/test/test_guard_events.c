@@ -18,7 +18,7 @@ static const struct guard_event *found (uint32_t tenant, enum rm_reason reason)
 int main (void)
 {
     struct limits limits = { .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .driver = "580.159.04" };
-    struct guard *guard = guard_create ("/nowhere");
+    struct guard *guard = guard_create (-1);
     struct guard_status status;
 
     tap_ok (guard_tenant_add (guard, 1, &limits) == 0 && guard_tenant_add (guard, 2, &limits) == 0, "two tenants");

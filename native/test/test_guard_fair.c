@@ -33,7 +33,7 @@ static void again (void)
     neighbour.id = 2;
 }
 
-/* What the agent writes: the neighbour called the driver at this time. */
+/* What the prober writes: the neighbour called the driver at this time. */
 static void told (uint64_t called)
 {
     struct guard_contention page = { .magic = GUARD_CONTENTION_MAGIC, .written_ns = clock_now, .last = { { 2, called }, { 1, clock_now } } };

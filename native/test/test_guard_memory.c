@@ -1,88 +1,66 @@
-/* The struct of a call and what it points at, read in one system call where that was foreseen (guard/memory.c). */
+/* The container's memory, by /proc/PID/mem (guard/memory.c), and what lies behind a call's params. */
+#include "bare_tenant.h"
 #include "guard/memory.h"
 #include "guard/tenant.h"
 #include "tap.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#define REQUEST 0xc020462au
-#define OTHER_REQUEST 0xc0104629u
-#define HEAD 32u
 #define PARAMS 64u
 #define PAGE 4096u
 
 static struct tenant *tenant; /* its lock is held, as in a call */
-static uint8_t *head, *pages;
 
-/* As call.c does: the struct, then what it says. */
-static bool read_call (uint32_t request, const uint8_t *params, uint32_t size)
+static bool read_params (const uint8_t *params, uint32_t size)
 {
-    memset (tenant->head, 0xee, HEAD);
-    memset (tenant->params, 0xee, PAGE);
-    return memory_read_head (tenant, getpid (), (uintptr_t) head, request, HEAD) &&
-           memory_read_params (tenant, getpid (), (uintptr_t) params, size);
+    return memory_read_params (tenant, getpid (), (uintptr_t) params, size);
 }
 
-static bool is_read (const uint8_t *params, uint32_t size)
-{
-    return memcmp (tenant->head, head, HEAD) == 0 && memcmp (tenant->params, params, size) == 0;
-}
-
-static bool is_right (uint32_t request, const uint8_t *params, uint32_t size)
-{
-    return read_call (request, params, size) && is_read (params, size);
-}
-
-static void fill (uint8_t *at, uint8_t from, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        at[i] = (uint8_t) (from + i * 7);
-}
+static bool is_right (const uint8_t *params, uint32_t size) { return read_params (params, size) && memcmp (tenant->params, params, size) == 0; }
 
 int main (void)
 {
-    uint8_t *one, *other;
+    static struct guard guard;
+    static const uint8_t zeros[PAGE];
+    uint8_t *pages = mmap (NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *other = pages + PAGE;
+    uint8_t *shared = mmap (NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    tenant = calloc (1, sizeof (*tenant));
-    pthread_mutex_init (&tenant->lock, NULL);
+    tenant = bare_tenant (&guard);
+    guard.privsep.socket = -1;
+    tenant->current = &tenant->processes[0];
+    *tenant->current = (struct process) { .serial = TENANT_PROCESSES,
+                                          .pid = getpid (),
+                                          .pidfd = (int) syscall (SYS_pidfd_open, getpid (), 0),
+                                          .memory = open ("/proc/self/mem", O_RDWR | O_CLOEXEC) };
     pthread_mutex_lock (&tenant->lock);
-    head = calloc (1, HEAD);
-    pages = mmap (NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    one = pages + PAGE - 2 * PARAMS;
-    other = pages + PAGE;
-    fill (pages, 1, 3 * PAGE);
+    for (size_t i = 0; i < 3 * PAGE; i++)
+        pages[i] = (uint8_t) (1 + i * 7);
 
-    tap_ok (is_right (REQUEST, one, PARAMS), "the first call of its kind is read");
-    tap_ok (memory_read_head (tenant, getpid (), (uintptr_t) head, REQUEST, HEAD) && is_read (one, PARAMS),
-            "the second time the params come with the struct");
-    fill (one, 9, PARAMS);
-    fill (head, 5, HEAD);
-    tap_ok (is_right (REQUEST, one, PARAMS), "what changed meanwhile is seen");
-    tap_ok (is_right (REQUEST, other, PARAMS), "params that lie elsewhere are read there");
-    tap_ok (is_right (REQUEST, other, 2 * PARAMS), "params that became larger are read whole");
-    tap_ok (is_right (REQUEST, other, 8), "params that became smaller are read");
-    tap_ok (is_right (OTHER_REQUEST, one, PARAMS), "another call with the struct at the same place has its own params");
-    tap_ok (is_right (REQUEST, other, PARAMS), "which the first call's are not taken for");
-    tap_ok (read_call (REQUEST, NULL, 0), "a call without params is read");
+    tap_ok (is_right (pages, PARAMS), "params are read");
+    tap_ok (is_right (other, 2 * PARAMS), "longer ones are");
+    tap_ok (is_right (pages, 8) && memcmp (tenant->params + 8, zeros, PAGE) == 0, "and nothing of them lies behind shorter ones");
+    tap_ok (read_params (NULL, 0) && memcmp (tenant->params, zeros, PAGE) == 0, "nor where there are none");
+    tap_ok (!read_params ((const uint8_t *) 8, 8), "an address where nothing lies");
+    tap_ok (!memory_read (tenant, getpid (), UINT64_MAX - 7, tenant->head, 8), "an address of the kernel's");
+    tap_ok (!memory_read (tenant, getpid (), UINT64_C (1) << 63, tenant->head, 8), "or of nobody's");
+    munmap (other, PAGE);
+    tap_ok (!read_params (other - 8, PARAMS), "half of them is gone: that is not the whole");
+    tap_ok (is_right (other - 8, 8), "the half that is there is enough where the call says so");
+    tap_ok (memory_write (tenant, getpid (), (uintptr_t) pages, zeros, 16) && memcmp (pages, zeros, 16) == 0, "what is written is there");
+    tap_ok (!memory_write (tenant, getpid (), (uintptr_t) (other - 8), zeros, 16), "not beyond the end of a mapping");
+    /* What the kernel's own copy would refuse; said in memory.c. */
+    mprotect (pages, PAGE, PROT_READ);
+    tap_ok (memory_write (tenant, getpid (), (uintptr_t) pages, "x", 1) && pages[0] == 'x', "private memory that is read-only takes an answer");
+    tap_ok (!memory_write (tenant, getpid (), (uintptr_t) shared, "x", 1) && shared[0] == 0, "shared memory that is read-only does not");
 
-    tap_ok (is_right (REQUEST, other, 2 * PARAMS), "params on a page of their own");
-    mprotect (other, PAGE, PROT_NONE);
-    tap_ok (is_right (REQUEST, one, PARAMS), "that page is gone: params that lie elsewhere are read all the same");
-    tap_ok (!read_call (REQUEST, other, PARAMS), "params on it are not readable");
-    mprotect (other, PAGE, PROT_READ | PROT_WRITE);
-    tap_ok (is_right (REQUEST, other - 8, PARAMS), "params across the end of a page");
-    mprotect (other, PAGE, PROT_NONE);
-    tap_ok (!read_call (REQUEST, other - 8, PARAMS), "half of them is gone: that is not the whole");
-    tap_ok (is_right (REQUEST, other - 8, 8), "the half that is there is enough where the call says so");
-    mprotect (other, PAGE, PROT_READ | PROT_WRITE);
-    tap_ok (!memory_read_head (tenant, getpid (), 8, REQUEST, HEAD), "a struct that is not readable");
-    tap_ok (is_right (REQUEST, one, PARAMS), "does no harm to the next call");
-
-    munmap (pages, 3 * PAGE);
-    free (head);
-    free (tenant);
+    pthread_mutex_unlock (&tenant->lock);
+    close (tenant->current->memory);
+    close (tenant->current->pidfd);
+    bare_end (tenant);
     return tap_done ();
 }

@@ -1,28 +1,37 @@
 /* Which process the guard forgets when its table of processes is full, and a process whose first thread has ended (guard/process.c). */
 #include "bare_tenant.h"
-#include "guard/descriptors.h"
+#include "guard/client_files.h"
 #include "guard/guard_private.h"
 #include "guard/managed.h"
 #include "guard/process.h"
 #include "rm/state.h"
+#include "privsep_bed.h"
 #include "tap.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+/* A descriptor of the child's that stands for the driver's control node. */
+#define NODE 78
+
 static struct tenant *tenant;
+static int node_file;
 
 /* 511 processes with clients, and one without. */
 static struct process *fill (void)
 {
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        tenant->processes[i] = (struct process) { .serial = TENANT_PROCESSES + i, .pid = -1, .pidfd = -1, .client_count = 1 };
-    tenant->processes[7].client_count = 0;
+        tenant->processes[i] = (struct process) { .serial = TENANT_PROCESSES + i, .pid = -1, .pidfd = -1, .memory = -1, .has_clients = true };
+    tenant->processes[7].has_clients = false;
     memset (tenant->threads, 0, sizeof (tenant->threads));
     return &tenant->processes[7];
 }
@@ -32,6 +41,24 @@ static void *wait_for_ever (void *argument)
     for (;;)
         pause ();
     return argument;
+}
+
+/* Any but the first. */
+static pid_t other_thread (pid_t pid)
+{
+    char path[64];
+    struct dirent *entry;
+    DIR *directory;
+    pid_t found = 0;
+
+    snprintf (path, sizeof (path), "/proc/%d/task", (int) pid);
+    directory = opendir (path);
+    while (directory != NULL && (entry = readdir (directory)) != NULL)
+        if (atoi (entry->d_name) > 0 && atoi (entry->d_name) != pid)
+            found = atoi (entry->d_name);
+    if (directory != NULL)
+        closedir (directory);
+    return found;
 }
 
 static char state_of (pid_t pid)
@@ -49,17 +76,17 @@ static char state_of (pid_t pid)
 }
 
 /* A daemon that leaves the work to its threads, and one that would not be seen. */
-static void without_first_thread (void)
+static void without_first_thread (struct guard *guard)
 {
     struct process *process;
     pid_t child = fork ();
-    enum rm_node node;
-    struct stat status;
+    enum rm_node kind;
     pthread_t thread;
     int copy;
 
     if (child == 0) {
-        if (pthread_create (&thread, NULL, wait_for_ever, NULL) == 0)
+        dup2 (STDOUT_FILENO, 77);
+        if (dup2 (node_file, NODE) == NODE && pthread_create (&thread, NULL, wait_for_ever, NULL) == 0)
             syscall (SYS_exit, 0);
         _exit (1);
     }
@@ -67,70 +94,80 @@ static void without_first_thread (void)
     while (state_of (child) != 'Z' && state_of (child) != 0)
         usleep (1000);
     process = process_of_thread (tenant, child);
-    tap_ok (process != NULL && process_copy (tenant, process, STDOUT_FILENO, &node) == -ENOTTY,
-            "nothing is copied but the driver's nodes");
-    fstat (STDOUT_FILENO, &status);
-    tenant->limits.node_count = 1;
-    tenant->limits.nodes[0] = (struct limits_node) { .kind = RM_NODE_GPU, .device = status.st_dev, .inode = status.st_ino };
-    copy = process != NULL ? process_copy (tenant, process, STDOUT_FILENO, &node) : -1;
-    tap_ok (copy >= 0 && node == RM_NODE_GPU, "a process whose first thread has ended has its descriptors still");
+    tap_ok (process == NULL, "a first thread that has ended has no memory, and no call is made for it");
+    process = process_of_thread (tenant, other_thread (child));
+    tap_ok (process != NULL && process->pid == child, "its process is found by another one");
+    if (process == NULL)
+        return;
+    tap_ok (privsep_file (&guard->privsep, process, 77, &kind) == -ENOTTY, "nothing is copied but the driver's nodes");
+    copy = privsep_file (&guard->privsep, process, NODE, &kind);
+    tap_ok (copy >= 0 && kind == RM_NODE_CONTROL, "a process whose first thread has ended has its descriptors still");
     close (copy);
-    tap_ok (process != NULL && process_copy (tenant, process, 1000000, &node) == -EBADF, "and no others");
+    tap_ok (privsep_file (&guard->privsep, process, 1000000, &kind) == -EBADF, "and no others");
     kill (child, SIGKILL);
     waitpid (child, NULL, 0);
-    tap_ok (process != NULL && process_copy (tenant, process, STDOUT_FILENO, &node) == -ESRCH, "until it ends");
-    if (process != NULL)
-        close (process->pidfd);
+    tap_ok (privsep_file (&guard->privsep, process, NODE, &kind) == -ESRCH, "until it ends");
+    process_forget (tenant, process);
 }
 
-/* A process that could make the guard forget a client by having others, or naming them, would have to be searched at every stop. */
-static void clients (void)
+/* The file by which a client is known is asked for once. */
+static void client_files (pid_t child)
 {
-    struct process *process = &tenant->processes[0];
-    static struct object channel;
-    struct client *known[PROCESS_CLIENTS + 1];
+    struct process *process;
+    enum rm_node kind;
+    int first, second;
 
-    *process = (struct process) { .serial = TENANT_PROCESSES, .pid = -1, .pidfd = -1 };
-    for (uint32_t i = 0; i <= PROCESS_CLIENTS; i++)
-        known[i] = tracker_client (tenant->rm, process->serial, 0xc1d00000 + i);
-    process_remember_client (tenant, process, 0xc1d00000, 0);
-    known[0]->channels = &channel;
-    for (uint32_t i = 1; i < 100; i++)
-        process_remember_client (tenant, process, i <= PROCESS_CLIENTS ? 0xc1d00000 + i : 0xbad00000 + i, 77);
-    tap_ok (process_descriptor_of (process, 0xc1d00000) == 0 && process_descriptor_of (process, 0xc1d00002) < 0 &&
-                process_descriptor_of (process, 0xbad00000 + 99) == 77,
-            "a client that computes is not forgotten for others, nor for names of what is none");
-    for (uint32_t i = 0; i < PROCESS_CLIENTS; i++) {
-        process_remember_client (tenant, process, 0xc1d00000 + i, (int) i);
-        known[i]->channels = &channel;
+    memset (tenant->processes, 0, sizeof (tenant->processes));
+    process = process_of_thread (tenant, child);
+    if (process == NULL) {
+        tap_ok (false, "a process");
+        return;
     }
-    tap_ok (process_descriptor_of (process, 0xc1d00000) == 0 &&
-                process_descriptor_of (process, 0xc1d00000 + PROCESS_CLIENTS - 1) == PROCESS_CLIENTS - 1,
-            "they make room");
-    tap_ok (!process_remember_client (tenant, process, 0xbad00000, 77) && process_descriptor_of (process, 0xc1d00000) == 0,
-            "and get none");
-    known[PROCESS_CLIENTS]->channels = &channel;
-    tap_ok (process_remember_client (tenant, process, 0xc1d00000 + PROCESS_CLIENTS, 78) &&
-                process_descriptor_of (process, 0xc1d00000) < 0 && process_descriptor_of (process, 0xc1d00001) == 1,
-            "of more that compute than there is room for, the oldest goes");
-    for (uint32_t i = 0; i <= PROCESS_CLIENTS; i++)
-        known[i]->channels = NULL;
-    rm_close_file (tenant->rm, process->serial);
+    first = client_file (tenant, process, NODE, 0xc1d00001, &kind);
+    tap_ok (first >= 0 && kind == RM_NODE_CONTROL && client_file (tenant, process, NODE, 0xc1d00001, &kind) == first,
+            "a client's file is the same for every call");
+    second = process_file (tenant, process, NODE, &kind);
+    tap_ok (second >= 0 && second != first && process->client_count == 1, "that of a client which is to be made is not kept");
+    close (second);
+    tap_ok (client_file (tenant, process, 1000000, 0xc1d00002, &kind) == -EBADF && process->client_count == 1, "nor one that is none");
+    for (uint32_t i = 0; i < PROCESS_CLIENTS - 1; i++) {
+        tenant->status.notifications++;
+        (void) client_file (tenant, process, NODE, 0xbad00000 + i, &kind);
+    }
+    tenant->status.notifications++;
+    tap_ok (client_file (tenant, process, NODE, 0xc1d00001, &kind) == first && process->client_count == PROCESS_CLIENTS, "there is room for 32");
+    (void) client_file (tenant, process, NODE, 0xbad00000 + PROCESS_CLIENTS, &kind);
+    tap_ok (client_file (tenant, process, NODE, 0xc1d00001, &kind) == first && process->client_count == PROCESS_CLIENTS,
+            "the one that was not used for longest makes room");
+    client_files_forget (tenant, 0xc1d00001);
+    tap_ok (process->client_count == PROCESS_CLIENTS - 1 && fcntl (first, F_GETFD) < 0, "that of a client that is gone is closed");
+    client_files_release (tenant, process);
+    tap_ok (process->client_count == 0, "and all when the process ends");
+    process_forget (tenant, process);
 }
 
 int main (void)
 {
     static struct guard guard;
     struct process *free_one;
+    struct limits_node node;
+    struct stat status;
     pid_t child;
 
+    node_file = memfd_create ("nvidiactl", MFD_CLOEXEC);
+    fstat (node_file, &status);
+    node = (struct limits_node) { .kind = RM_NODE_CONTROL, .device = status.st_dev, .inode = status.st_ino };
     tenant = bare_tenant (&guard);
+    guard.closing[1] = -1;
+    privsep_begin (&guard.privsep, privsep_bed (&node, 1));
     pthread_mutex_lock (&tenant->lock);
     tenant->next_serial = 1000;
     child = fork ();
-    if (child == 0)
+    if (child == 0) {
+        dup2 (node_file, NODE);
         for (;;)
             pause ();
+    }
 
     free_one = fill ();
     tap_ok (process_of_thread (tenant, child) == free_one, "one that has no client and mapped nothing makes room");
@@ -151,7 +188,7 @@ int main (void)
     struct process *other = tenant->processes;
 
     memset (tenant->processes, 0, sizeof (tenant->processes));
-    *other = (struct process) { .serial = TENANT_PROCESSES, .pid = getpid (), .pidfd = -1 };
+    *other = (struct process) { .serial = TENANT_PROCESSES, .pid = getpid (), .pidfd = -1, .memory = -1 };
     *entry = (struct thread_entry) { .thread = child, .serial = other->serial, .called_at = 1 };
     free_one = process_of_thread (tenant, child);
     tap_ok (free_one != NULL && free_one != other && free_one->pid == child, "a thread's number can mean another one after a while");
@@ -167,10 +204,10 @@ int main (void)
     free_one->is_suspect = true;
     tap_ok (process_of_thread (tenant, child) == NULL, "nor one with continued calls");
 
+    client_files (child);
     kill (child, SIGKILL);
     waitpid (child, NULL, 0);
-    without_first_thread ();
-    clients ();
+    without_first_thread (&guard);
     memset (tenant->processes, 0, sizeof (tenant->processes));
     bare_end (tenant);
     return tap_done ();

@@ -19,7 +19,7 @@ static struct process *process_at (unsigned place)
 {
     struct process *process = &tenant->processes[place];
 
-    *process = (struct process) { .serial = TENANT_PROCESSES + place, .pid = getpid (), .pidfd = -1, .client_count = 1 };
+    *process = (struct process) { .serial = TENANT_PROCESSES + place, .pid = getpid (), .pidfd = -1, .has_clients = true };
     return process;
 }
 
@@ -54,11 +54,11 @@ int main (void)
     reconcile_at (tenant, process, now + SECOND);
     tap_ok (process->ask_at == now + SECOND, "and at once where there is a reason");
     for (unsigned i = 16; i < TENANT_PROCESSES; i++)
-        process_at (i)->client_count = i < 64;
+        process_at (i)->has_clients = i < 64;
     reconcile_due (tenant, now + SECOND);
     tap_ok (process->ask_at == now + 9 * SECOND, "of any number, every eight seconds");
     for (unsigned i = 4; i < TENANT_PROCESSES; i++)
-        tenant->processes[i].client_count = 0;
+        tenant->processes[i].has_clients = false;
     reconcile_due (tenant, now + 9 * SECOND);
     tap_ok (process->ask_at == now + 10 * SECOND, "those that have no client do not count");
     now += 9 * SECOND;

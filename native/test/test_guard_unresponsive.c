@@ -1,4 +1,4 @@
-/* A tenant's thread that a container's memory keeps waiting (guard/tenant.c, guard/guard.c): no other thread waits for it. */
+/* A tenant's thread that is kept waiting (guard/tenant.c, guard/guard.c): no other thread waits for it. */
 #include "guard/clock.h"
 #include "guard/guard.h"
 #include "guard/guard_private.h"
@@ -6,6 +6,8 @@
 #include "caller.h"
 #include "tap.h"
 
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -13,10 +15,10 @@
 
 static void *missing;
 
-/* Makes a FREE on what is said to be the driver's node, whose struct does not come. */
+/* Makes a FREE on what is said to be the driver's node. */
 static void child (int told, int node)
 {
-    caller_begin (missing, told);
+    caller_begin (told);
     ioctl (node, CALLER_REQUEST, missing);
     _exit (0);
 }
@@ -36,14 +38,13 @@ int main (void)
     struct limits limits = { .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .driver = "580.159.04", .node_count = 1 };
     static struct guard *guard; /* what is given up is no leak */
     struct guard_status state = { 0 };
-    int told[2], listener, node = open ("/dev/null", O_RDWR | O_CLOEXEC);
+    int told[2], pair[2], listener, node = open ("/dev/null", O_RDWR | O_CLOEXEC);
     struct stat status;
     uint64_t begun;
     pid_t pid;
 
-    guard = guard_create ("/nowhere");
     missing = caller_page ();
-    if (guard == NULL || fstat (node, &status) != 0 || pipe2 (told, O_CLOEXEC) != 0 || (pid = fork ()) < 0)
+    if (fstat (node, &status) != 0 || pipe2 (told, O_CLOEXEC) != 0 || (pid = fork ()) < 0)
         return 1;
     if (pid == 0)
         child (told[1], node);
@@ -54,6 +55,10 @@ int main (void)
     }
     limits.nodes[0].kind = RM_NODE_CONTROL;
     limits.nodes[0].device = status.st_rdev;
+    /* A monitor that does not answer. */
+    if (socketpair (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0 || (guard = guard_create (-1)) == NULL)
+        return 1;
+    privsep_begin (&guard->privsep, pair[1]);
     tap_ok (guard_tenant_add (guard, 1, &limits) == 0 && guard_tenant_listen (guard, 1, listener) == 0, "a tenant");
     alarm (90);
     while (!waits_long (guard->tenants[0]))
@@ -66,6 +71,7 @@ int main (void)
     tap_ok (guard_now () - begun < 30 * SECOND, "and the guard can end");
     kill (pid, SIGKILL);
     waitpid (pid, NULL, 0);
+    close (pair[0]);
     usleep (200000); /* its thread finds everything that it needs, and ends */
     tap_ok (fcntl (listener, F_GETFD) >= 0, "it does no harm later");
     return tap_done ();

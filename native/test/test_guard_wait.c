@@ -7,47 +7,27 @@
 #include "guard/process.h"
 #include "guard/schedule.h"
 #include "guard/wait.h"
-#include "caller.h"
 #include "tap.h"
 
+#include <fcntl.h>
+#include <stdio.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define SECOND UINT64_C (1000000000)
 
 static struct tenant *tenant;
 static pid_t child;
-static uintptr_t address;
-static bool was_read;
+static bool was_found;
 
-/* A process with a page whose fault is never answered. false: this kernel does not permit one. */
-static bool begin (void)
+static void *look_for_it (void *argument)
 {
-    int pipes[2];
-
-    if (pipe (pipes) != 0)
-        return false;
-    child = fork ();
-    if (child == 0) {
-        void *page = caller_page ();
-
-        if (!caller_hide (page) || write (pipes[1], &page, sizeof (page)) != sizeof (page))
-            _exit (1);
-        close (pipes[1]);
-        for (;;)
-            pause ();
-    }
-    close (pipes[1]);
-    return read (pipes[0], &address, sizeof (address)) == sizeof (address);
-}
-
-static void *read_it (void *argument)
-{
-    uint8_t byte;
-
     pthread_mutex_lock (&tenant->lock);
     tenant->current = &tenant->processes[0];
-    was_read = memory_read (tenant, child, address, &byte, 1);
-    was_read &= tenant->current == &tenant->processes[0];
+    was_found = process_of_thread (tenant, child) != NULL;
+    was_found |= tenant->current != &tenant->processes[0];
     tenant->current = NULL;
     pthread_mutex_unlock (&tenant->lock);
     return argument;
@@ -74,7 +54,7 @@ static bool read_late (void)
 
     pthread_mutex_lock (&tenant->lock);
     tenant->current = &tenant->processes[0];
-    is_read = memory_read (tenant, getpid (), (uintptr_t) &byte, &copy, 1);
+    is_read = memory_read (tenant, child, (uintptr_t) &byte, &copy, 1);
     tenant->current = NULL;
     pthread_mutex_unlock (&tenant->lock);
     return is_read;
@@ -85,15 +65,25 @@ int main (void)
     static struct guard guard;
     struct guard_event event = { 0 };
     pthread_t reader;
+    char path[32];
+    int pair[2];
 
-    if (!begin ()) {
-        puts (CALLER_SKIP);
-        return 0;
+    /* A monitor that a process keeps waiting. */
+    if (socketpair (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0 || (child = fork ()) < 0)
+        return 1;
+    if (child == 0) {
+        close (pair[0]);
+        for (;;)
+            pause ();
     }
     tenant = bare_tenant (&guard);
+    privsep_begin (&guard.privsep, pair[1]);
     tenant->limits.gpu_count = 1;
-    tenant->processes[0] = (struct process) { .pid = child, .pidfd = (int) syscall (SYS_pidfd_open, child, 0) };
-    pthread_create (&reader, NULL, read_it, NULL);
+    snprintf (path, sizeof (path), "/proc/%d/mem", (int) child);
+    tenant->processes[0] = (struct process) { .pid = child,
+                                              .pidfd = (int) syscall (SYS_pidfd_open, child, 0),
+                                              .memory = open (path, O_RDWR | O_CLOEXEC) };
+    pthread_create (&reader, NULL, look_for_it, NULL);
     tap_ok (is_waiting (), "a query of the tenant does not wait with its thread, and sees no current call");
 
     pthread_mutex_lock (&tenant->lock);
@@ -108,15 +98,16 @@ int main (void)
     guard_events (&guard, &event, 1);
     tap_ok (event.reason == RM_UNRESPONSIVE && event.pid == (uint32_t) child && event.repeated == 0, "which is told once, with the process");
 
-    kill (child, SIGKILL);
+    close (pair[0]);
     pthread_join (reader, NULL);
-    tap_ok (was_read, "when the process is gone the thread goes on with its call");
+    tap_ok (!was_found, "when the monitor is gone the thread goes on, without what it asked for");
     tap_ok (!tenant->is_unresponsive && !tenant->edges.frozen[0] && tenant->waits_since == 0, "and its channels are on");
     pthread_mutex_lock (&tenant->lock);
     wait_check (tenant, guard_now () + 10 * SECOND);
     tap_ok (!tenant->is_unresponsive, "a thread that does not wait is never unresponsive");
     pthread_mutex_unlock (&tenant->lock);
 
+    kill (child, SIGKILL);
     waitpid (child, NULL, 0);
     tap_ok (read_late () == false, "whose number may be a stranger's by now, long after its call, is not read");
     bare_end (tenant);

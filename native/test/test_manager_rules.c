@@ -23,14 +23,14 @@ static void objects (struct manager_file *file, uint32_t client)
 
     tap_ok (bed_take (file, client, SUBDEVICE, GIB) == 0x19, "a used handle is refused");
     tap_ok (bed_alloc (file, client, client, 9, 0x40, group) == 0x36, "a parent of the wrong kind is refused");
-    tap_ok (bed_alloc (file, client, 0xdead, 9, 0x90F1, NULL) == 0x36, "so is one that does not exist");
+    tap_ok (bed_alloc (file, client, 0xdead, 9, 0x90F1, NULL) == 0x57, "so is one that does not exist, with another status");
     tap_ok (bed_alloc (file, client, client, 9, 0x80, device) == 0x1F, "there is no eighth GPU");
     tap_ok (bed_ioctl (file, ALLOC, &call) == 0 && call.status == 0 && call.object != 0, "a handle of 0 is chosen");
     tap_ok (bed_alloc (file, client, DEVICE, 9, 0x1234, NULL) == 0x22, "an unknown class is refused (0x22)");
     tap_ok (bed_alloc (file, client, DEVICE, 9, 0x73, NULL) == 0x56,
             "a display class on a GPU without displays is unsupported (0x56)");
-    tap_ok (bed_control (file, client, SUBDEVICE, 0x2080ffff, group, 4) == 0x56, "so is an unknown control");
-    tap_ok (bed_control (file, client, 0xdead, 0x2080014a, group, 4) == 0x33, "a control needs its object (0x33)");
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x20807fff, group, 4) == 0x56, "so is an unknown control");
+    tap_ok (bed_control (file, client, 0xdead, 0x2080014a, group, 4) == 0x57, "a control needs its object (0x57)");
     tap_ok (bed_control (file, client, SUBDEVICE, 0x20801303, group, 4) == 0x1F, "and parameters of its size (0x1F)");
     for (uint32_t i = 0, parent = client; i < 100000; parent = 0x10000 + i++)
         bed_alloc (file, client, parent, 0x10000 + i, 0x79, NULL);

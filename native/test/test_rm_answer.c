@@ -139,15 +139,57 @@ static void processes (void)
             "params that are too short are left to the driver");
 }
 
-int main (void)
+/* A guard asks in another pid namespace than the tenant's: numbers are the driver's on the way there, and the tenant's in
+ * the answer. */
+static void namespaces (void)
 {
-    fake = fake_open ("580.159.04", RM_POSTURE_SHIM);
+    static NV2080_CTRL_GPU_GET_PIDS_PARAMS pids;
+    static NV2080_CTRL_GPU_GET_PID_INFO_PARAMS info;
+    const uint32_t *given = fake->given;
+    const uint32_t at = offsetof (NV2080_CTRL_GPU_GET_PID_INFO_PARAMS, pidInfoList) / 4;
+
+    fake->pids = 1000;
+    pids.pidTblCount = 3;
+    for (uint32_t i = 0; i < 3; i++)
+        pids.pidTbl[i] = 1002 + i;
+    fake_control (fake, FILE_A, client, subdevice, NV2080_CTRL_CMD_GPU_GET_PIDS, &pids, sizeof (pids));
+    tap_ok (pids.pidTblCount == 2 && pids.pidTbl[0] == 2 && pids.pidTbl[1] == 4 && pids.pidTbl[2] == 0,
+            "a list of processes has the tenant's own numbers");
+    info.pidInfoListCount = 4;
+    for (uint32_t i = 0; i < 4; i++) {
+        info.pidInfoList[i].pid = i < 3 ? 2 + i : 0x80000007u;
+        info.pidInfoList[i].data.vidMemUsage.memPrivate = 12345;
+    }
+    fake_control (fake, FILE_A, client, subdevice, NV2080_CTRL_CMD_GPU_GET_PID_INFO, &info, sizeof (info));
+    tap_ok (given[at] == 1002 && given[at + 18] == 0x80000003u && given[at + 36] == 1004,
+            "the driver is asked about its own numbers, and about no process for one that the tenant has not");
+    tap_ok (info.pidInfoList[0].pid == 2 && info.pidInfoList[1].pid == 3 && info.pidInfoList[2].pid == 4,
+            "the caller's numbers are there again");
+    tap_ok (info.pidInfoList[0].data.vidMemUsage.memPrivate == 12345 && info.pidInfoList[1].data.vidMemUsage.memPrivate == 0 &&
+                info.pidInfoList[3].data.vidMemUsage.memPrivate == 0,
+            "and only what its processes use");
+    fake->next_status = NV_ERR_INVALID_ARGUMENT;
+    fake_control (fake, FILE_A, client, subdevice, NV2080_CTRL_CMD_GPU_GET_PID_INFO, &info, sizeof (info));
+    tap_ok (info.pidInfoList[0].pid == 2 && info.pidInfoList[1].pid == 3, "also where the driver refuses");
+}
+
+static void open_fake (enum rm_posture posture)
+{
+    fake = fake_open ("580.159.04", posture);
     client = fake_client (fake, FILE_A);
     subdevice = fake_subdevice (fake, FILE_A, client, fake_device (fake, FILE_A, client, 0));
+}
+
+int main (void)
+{
+    open_fake (RM_POSTURE_SHIM);
     foreign = fake_subdevice (fake, FILE_A, client, fake_device (fake, FILE_A, client, 2));
     memory ();
     lists ();
     processes ();
     tap_ok (fake_close (fake), "nothing is left");
+    open_fake (RM_POSTURE_GUARD);
+    namespaces ();
+    tap_ok (fake_close (fake), "nothing is left of the guard's tenant");
     return tap_done ();
 }

@@ -56,6 +56,9 @@ static void counters (void)
     tap_ok (ftruncate (file, 0) != 0 && errno == EPERM && ftruncate (file, 1 << 20) != 0 && errno == EPERM, "no other size");
     tap_ok (pwrite (file, "x", 1, sizeof (found)) < 0 && errno == EPERM, "nothing is written behind");
     tap_ok (pwrite (file, &found, sizeof (found), 0) == sizeof (found), "what is inside is written");
+    tap_ok (counters_name_build (file) == file && pread (file, &found, sizeof (found), 0) == sizeof (found) &&
+                strchr (found.build, '.') != NULL && found.build[sizeof (found.build) - 1] == '\0',
+            "and the version of the program");
     close (file);
 }
 

@@ -20,7 +20,8 @@ from nvc.agent import ending, peer
 from nvc.agent.container_state import LIMIT, parse
 from nvc.agent.state import records
 from nvc.base.errors import AgentError, NvcError, PrivilegeError, reason
-from nvc.guard.supervisors import ADMISSION, ADMIT, HEAD, MONITOR, START, SUPERVISOR, Connection, find, receive
+from nvc.guard.channel import ADMISSION, ADMIT, HEAD, START, Connection, receive
+from nvc.guard.supervisors import MONITOR, SUPERVISOR, find
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -222,7 +223,8 @@ class AdmissionSocket:
                     connection, _ = await loop.sock_accept(self._server)
                 except OSError as error:
                     self._room.release()
-                    self._journal.write("warning", message=f"admit: {error}")
+                    message = f"admit: no container is admitted now: {reason(error)}"
+                    self._journal.write("warning", message=message, hint=records.shortage(error))
                     await asyncio.sleep(0.1)  # out of descriptors, most likely
                     continue
                 task = loop.create_task(self._one(connection))

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 
-from nvc.agent import admission, peer
+from nvc.agent import admission, peer, users
 from nvc.agent.admission import Acceptors, AdmissionSocket
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
@@ -26,20 +26,26 @@ from nvc.agent.verbs import Verbs
 from nvc.base.errors import AgentError, InputError, NvcError, reason
 from nvc.base.record import Record
 from nvc.guard.supervisors import Supervisors
+from nvc.linux.process import process_name
+from nvc.share import unowned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nvc.agent.balance import Finding
     from nvc.agent.control import Handler
     from nvc.agent.part import Part
     from nvc.agent.settings import AgentSettings
     from nvc.agent.status import StatusTenant
     from nvc.agent.tenant import Tenant
     from nvc.model import Gpu
+    from nvc.share.limits import Limits
 
 #: Seconds between two looks at tenants and events; for another agent to end; between two lines to the service manager.
 LOOK, OTHER, FLUSH = 0.25, 5.0, 0.15
+#: Seconds between two looks for entries of the store that no container has.
+CLEAN = 60.0
 #: The file that the one agent of a directory holds a lock of. Places of its pid there.
 LOCK, _PID_DIGITS = "lock", 10
 #: The sockets that a service manager may open.
@@ -76,11 +82,12 @@ class Agent:
     async def run(self, systemd: Systemd) -> None:
         """Until SIGTERM or SIGINT. Raises NvcError, OSError."""
         records.prepare(self.options.directory)
-        lock = _lock(self.options.directory)
+        lock, first = _lock(self.options.directory), self.settings.first_uid
         _raise_descriptors()
         given = _given(systemd)
         try:
-            with Supervisors(self.options.devices, self.options.directory) as self.supervisors:
+            users.check(first)
+            with Supervisors(self.options.devices, self.options.directory, first) as self.supervisors:
                 await self._serve(systemd, given)
         finally:
             os.close(lock)
@@ -108,7 +115,15 @@ class Agent:
             (signal.SIGHUP, self._hup),
         ):
             loop.add_signal_handler(number, act)
-        coroutines = (admissions.serve(), serving.serve(), self._flush(systemd), self._look(), self._end.wait())
+        loop.add_reader(self.supervisors.ends.fileno(), self._monitor_gone)
+        coroutines = (
+            admissions.serve(),
+            serving.serve(),
+            self._flush(systemd),
+            self._look(),
+            self._clean(),
+            self._end.wait(),
+        )
         tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
         self.journal.write("ready", tenants=len(self.tenants), pid=os.getpid())
         systemd.tell("READY=1", f"STATUS={len(self.tenants)} containers taken over")
@@ -118,17 +133,17 @@ class Agent:
                 task.result()  # raises what ended it
         finally:
             systemd.tell("STOPPING=1")
+            loop.remove_reader(self.supervisors.ends.fileno())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._stop(is_own="control" not in given)
 
     async def _stop(self, *, is_own: bool) -> None:
+        left = self.tenants.close()  # first: parts are told of those that are over
         for part in self.parts:
             await part.stop()
-        left = len(self.tenants)
         self._acceptors.close()
-        self.tenants.close()
         for name in ("admit", "control") if is_own else ("admit",):
             try:
                 os.unlink(f"{self.options.directory}/{name}")
@@ -148,8 +163,8 @@ class Agent:
         while True:
             await asyncio.sleep(LOOK)
             self.journal.look()
-            self.tenants.look()
             self._events()
+            self.tenants.look()
             for part in self.parts:
                 part.look()
             try:
@@ -159,6 +174,29 @@ class Agent:
                 if str(error) != problem:
                     problem = str(error)
                     self.journal.write("warning", message=problem, hint=error.hint)
+
+    async def _clean(self) -> None:
+        """Entries of the store that no container has any more and that no hook can tell from a living one's."""
+
+        def keep() -> list[str]:
+            """Read when the entries have been found: of those that came meanwhile, too."""
+            return [one.key for record in records.known(self.options.directory) for one in record.members]
+
+        while True:
+            await asyncio.sleep(CLEAN)
+            try:
+                gone = await asyncio.to_thread(unowned.clean, keep, self.options.shares)
+            except (NvcError, OSError) as error:
+                self.journal.write("warning", message=f"{self.options.shares} is not cleaned: {error}")
+                continue
+            for key in gone:
+                self.journal.write("cleaned", entry=f"{self.options.shares}/{key}")
+
+    def _monitor_gone(self) -> None:
+        """At once, not at the next look: its supervisor may be gone as well, and its container would run on."""
+        self.supervisors.ends.poll(0)
+        self._events()
+        self.tenants.look_for_lost()
 
     def _events(self) -> None:
         for event in self.supervisors.events():
@@ -170,6 +208,7 @@ class Agent:
                 reason=event.reason,
                 number=f"{event.number:#x}",
                 pid=event.pid,
+                program=process_name(event.pid),
                 repeated=event.repeated,
                 when=event.when_ns / 1e9,
             )
@@ -192,6 +231,11 @@ class Agent:
             part.reload()
         self.journal.write("reload")
 
+    def check_change(self, tenant: Tenant, limits: Limits) -> None:
+        """Whether a tenant can have these limits; in any thread. Raises ContainerError."""
+        for part in self.parts:
+            part.check_change(tenant, limits)
+
     # For the status.
 
     def policies(self) -> dict[str, str]:
@@ -202,6 +246,14 @@ class Agent:
         """What it is to have and has of a GPU's time; 0 without scheduling."""
         found = (part.shares(tenant, gpu) for part in self.parts)
         return next((share for share in found if share is not None), ScheduledShare(0.0, 0.0))
+
+    def reported(self, tenant: Tenant, uuid: str) -> int:
+        """Bytes that the driver reports of the tenant's processes on a GPU; 0: not known."""
+        return max((part.reported(tenant, uuid) for part in self.parts), default=0)
+
+    def findings(self) -> dict[str, Finding]:
+        """UUID of a GPU -> its balance."""
+        return {uuid: finding for part in self.parts for uuid, finding in part.findings().items()}
 
     def attached(self) -> list[StatusTenant]:
         """Tenants that are scheduled without the guard."""

@@ -125,12 +125,15 @@ class Attachments:
                 hint="attach them by --pid, one after the other; or by --weight without the agent",
             )
         name = container or f"pid {pid}"
+        (uuid,) = uuids
+        before = next((one.number for one in self._tenants.values() if one.name == name), -1)
+        scheduler.check(Limits((ResolvedGpu(uuid, -1, cap=percent),)), before)
         for old in [one.number for one in self._tenants.values() if one.name == name]:
             self._forget(scheduler, old, restore=False)
         self._next += 1
         number = self._next
         kept = tuple(attached.save(process.replace(capped=percent < CAP_WHOLE), self._directory) for process in found)
-        gpu = ResolvedGpu(uuids.pop(), -1, cap=percent, weight=weight)
+        gpu = ResolvedGpu(uuid, -1, cap=percent, weight=weight)
         self._tenants[number] = AttachedTenant(number, name, round(time.time(), 3), gpu, kept)
         try:
             self._supervisors.add(number, limits.encode(Limits((gpu,))), 1)

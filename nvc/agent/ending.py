@@ -12,21 +12,31 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.agent.state.records import TenantRecord
 
-#: What a monitor writes into its tenant's directory: the number of a file's inode, and its path.
+#: What a monitor writes into its tenant's directory: a line a container, the number of a file's inode, and its path.
 CGROUP = "cgroup"
+_LIMIT = 1 << 20
 
 
 def end(directory: str, record: TenantRecord) -> bool:
-    """SIGKILL to every process of the container; False: none was left. Raises nothing."""
-    in_cgroup = _end_cgroup(f"{records.path(directory, record.number)}/{CGROUP}")
-    return end_process(record.pid, record.start_time) or in_cgroup
+    """SIGKILL to every process of the tenant's containers; False: none was left. Raises nothing."""
+    ended = [_end_cgroup(line) for line in cgroups(directory, record.number)]
+    ended += [end_process(one.pid, one.start_time) for one in record.members]
+    return any(ended)
 
 
-def _end_cgroup(place: str) -> bool:
-    """By cgroup.kill of the container's own cgroup, if it is still the same cgroup and has processes."""
+def cgroups(directory: str, number: int) -> list[str]:
+    """Inode and path of cgroup.kill of each container of a tenant that has a cgroup of its own (version 2)."""
     try:
-        with open(place, encoding="utf-8") as file:
-            inode, _, path = file.read(8192).rstrip("\n").partition(" ")
+        with open(f"{records.path(directory, number)}/{CGROUP}", encoding="utf-8") as file:
+            return file.read(_LIMIT).splitlines()
+    except (OSError, ValueError):
+        return []
+
+
+def _end_cgroup(line: str) -> bool:
+    """By cgroup.kill of a container's own cgroup, if it is still the same cgroup and has processes."""
+    inode, _, path = line.partition(" ")
+    try:
         if os.stat(path).st_ino != int(inode):
             return False
         with open(f"{os.path.dirname(path)}/cgroup.events", "rb") as file:  # of cgroups below it, too
@@ -56,3 +66,23 @@ def end_process(pid: int, started: int) -> bool:
     finally:
         os.close(pidfd)
     return True
+
+
+def pin(pid: int) -> int:
+    """A pidfd, which the caller closes; -1: there is no such process."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
+
+
+def end_filtered(pid: int, pinned: int) -> bool:
+    """End a process that has a filter; False when there is none."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:  # a newline in the name is escaped there
+            filtered = any(line.split() == [b"Seccomp:", b"2"] for line in file)
+        if filtered:
+            signal.pidfd_send_signal(pinned, signal.SIGKILL)
+        return filtered
+    except OSError:
+        return False

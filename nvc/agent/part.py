@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nvc.agent.agent import Agent
+    from nvc.agent.balance import Finding
     from nvc.agent.control import Handler
     from nvc.agent.scheduler import ScheduledShare
     from nvc.agent.status import StatusTenant
@@ -24,8 +25,14 @@ class Part:
         """Verbs of the control socket that it serves."""
         return {}
 
+    async def arriving(self) -> None:
+        """A container may be about to become a tenant, and waits meanwhile. Raises nothing."""
+
     def check(self, limits: Limits) -> None:
         """A container is about to become a tenant. Raises ContainerError when it must not: it is ended."""
+
+    def check_change(self, tenant: Tenant, limits: Limits) -> None:
+        """A tenant is about to have these limits; in any thread. Raises ContainerError when they are refused."""
 
     def added(self, tenant: Tenant) -> None:
         """A tenant came (after ``start`` only)."""
@@ -54,6 +61,14 @@ class Part:
     def shares(self, tenant: Tenant, gpu: int) -> ScheduledShare | None:
         """Of a GPU's time; None: not known here."""
         return None
+
+    def reported(self, tenant: Tenant, uuid: str) -> int:
+        """Bytes that the driver reports of the tenant's processes on a GPU; 0: not known here."""
+        return 0
+
+    def findings(self) -> Mapping[str, Finding]:
+        """UUID of a GPU -> its balance."""
+        return {}
 
     def attached(self) -> Sequence[StatusTenant]:
         """Tenants that are scheduled without the guard."""

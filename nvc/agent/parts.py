@@ -95,7 +95,6 @@ class Scheduling(Part):
 
     def look(self) -> None:
         self._attachments.look(self._scheduler)
-        self._agent.supervisors.publish_contention()
 
     def attached(self) -> Sequence[StatusTenant]:
         return self._attachments.report(self._scheduler)
@@ -108,6 +107,7 @@ class Scheduling(Part):
                 names = ", ".join(gpu.uuid for gpu in self._agent.inventory)
                 raise InputError(f"{uuid!r} is no GPU of this machine", hint=f"there are: {names or 'none'}")
             uuid = found[0]
+        self._scheduler.check_policy(request["policy"], uuid)
         name = self._scheduler.set_policy(request["policy"], uuid)
         self._scheduler.update()
         self._agent.journal.write("policy", policy=name, gpu=uuid or "all", pid=caller.pid)
@@ -115,6 +115,9 @@ class Scheduling(Part):
 
     def check(self, limits: Limits) -> None:
         self._scheduler.check(limits)
+
+    def check_change(self, tenant: Tenant, limits: Limits) -> None:
+        self._scheduler.check(limits, tenant.number)
 
     def added(self, tenant: Tenant) -> None:
         self.changed(tenant)
@@ -200,7 +203,7 @@ class Metrics(Part):
             self._close()
         made = None
         if settings.metrics:
-            made = await server.serve(settings.metrics, lambda: report.status(self._agent), hami=settings.metrics_hami)
+            made = await server.serve(settings.metrics, lambda: report.whole(self._agent), hami=settings.metrics_hami)
         self._close()
         self._server, self._served = made, wanted
 

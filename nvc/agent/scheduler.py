@@ -13,7 +13,21 @@ import time
 
 from nvc.base.errors import ContainerError
 from nvc.base.record import Record
-from nvc.guard.scheduling import MOST_PHASES, OWN_US, PERIOD_US, Schedule, Tenant, decide, expected, parse_policy
+from nvc.guard.scheduling import (
+    DRIVER_EDGES,
+    EDGES,
+    MOST_PERIOD_US,
+    MOST_PHASES,
+    OWN_US,
+    PERIOD_US,
+    Schedule,
+    Tenant,
+    decide_all,
+    edges,
+    expected,
+    lost,
+    parse_policy,
+)
 from nvc.share.model import CAP_WHOLE
 
 TYPE_CHECKING = False
@@ -42,6 +56,8 @@ WINDOW = 1.0
 NOT_KNOWN = -1
 #: So many different problems are remembered as told.
 _TOLD = 1000
+#: The part of a GPU's time in switches above which the log warns.
+_LOST = 0.2
 #: Policies for which caps mean nothing (nvc.guard.scheduling).
 _WITHOUT_CAPS = ("preemptive", "soft", "native")
 
@@ -49,8 +65,8 @@ _WITHOUT_CAPS = ("preemptive", "soft", "native")
 class ScheduledShare(Record):
     """Of a GPU's time, 0 to 1. target: while all tenants have work. achieved: by that, and the time it was really off.
 
-    The driver does not say how long a process computed: a tenant that had no work got less. cap_in_force: the guard has
-    a plan with the tenant's phase; False also without a cap.
+    The driver does not say how long a process computed: a tenant that had no work got less. cap_in_force: the tenant's
+    phase is written into its plan; False also without a cap.
     """
 
     target: float
@@ -102,6 +118,8 @@ class Scheduler:
         self._schedules: dict[str, Schedule] = {}
         #: What the guard has: UUID -> (period, phases).
         self._planned: dict[str, tuple[int, tuple[tuple[int, int, int, int], ...]]] = {}
+        #: (tenant's number, GPU's index) of phases that could not be written; tried again with every look.
+        self._unwritten: set[tuple[int, int]] = set()
         self._shares: dict[tuple[int, str], float] = {}
         self._problems: set[str] = set()
         self._wake: asyncio.Event | None = None
@@ -119,6 +137,7 @@ class Scheduler:
     def forget(self, number: int) -> None:
         """A tenant is gone. Followed by ``update``."""
         self._known.pop(number, None)
+        self._unwritten = {place for place in self._unwritten if place[0] != number}
 
     def set_policy(self, policy: str, uuid: str = "") -> str:
         """A policy by name or number, for one GPU or (uuid "") for all; its name. Followed by ``update``.
@@ -149,32 +168,39 @@ class Scheduler:
         uuid = known.limits.gpus[gpu].uuid
         target = self._shares.get((number, uuid), 0.0)
         _, phases = self._planned.get(uuid, (0, ()))
-        return ScheduledShare(target, min(target, known.on[gpu]), any(phase[:2] == (number, gpu) for phase in phases))
+        in_force = (number, gpu) not in self._unwritten and any(phase[:2] == (number, gpu) for phase in phases)
+        return ScheduledShare(target, min(target, known.on[gpu]), in_force)
 
     def check(self, limits: Limits, number: int = -1) -> None:
         """Whether the caps of these limits could be kept beside those of all tenants but ``number``.
 
-        Raises ContainerError.
+        May be called in any thread. Raises ContainerError.
         """
         for gpu in limits.gpus:
-            if not self._has_phase(gpu):
-                continue
-            others = sum(
-                one.uuid == gpu.uuid and self._has_phase(one)
-                for other, known in self._known.items()
-                if other != number
-                for one in known.limits.gpus
-            )
-            if others >= MOST_PHASES:
+            others = self._phases_of(gpu.uuid, self.policy(gpu.uuid), but=number)
+            if _has_phase(gpu, self.policy(gpu.uuid)) and edges(MOST_PERIOD_US, others + 1) > EDGES:
                 raise ContainerError(
-                    f"GPU {gpu.uuid}: its cap cannot be kept: {others} containers with a cap are there, and no more "
-                    "can be stopped and started in time",
+                    f"GPU {gpu.uuid}: its cap cannot be kept: {_too_many(others, others + 1)}",
                     hint="take another GPU, no cap (a weight has no such limit), or wait for one of them to end",
                 )
 
-    def _has_phase(self, gpu: ResolvedGpu) -> bool:
-        policy = self.policy(gpu.uuid)
-        return policy == "fair" or (gpu.cap < CAP_WHOLE and policy not in _WITHOUT_CAPS)
+    def check_policy(self, policy: str, uuid: str = "") -> None:
+        """Whether ``set_policy`` gives every tenant a phase that can be kept. Raises InputError, ContainerError."""
+        name = parse_policy(policy)
+        for one in dict.fromkeys([uuid] if uuid else [gpu.uuid for known in self._all() for gpu in known.limits.gpus]):
+            phases = self._phases_of(one, name)
+            if edges(MOST_PERIOD_US, phases) > EDGES:
+                raise ContainerError(
+                    f"GPU {one}: policy {name} cannot be kept: {_too_many(phases, phases)}",
+                    hint="take policy weighted and weights, or wait for containers to end",
+                )
+
+    def _all(self, but: int = -1) -> list[_Known]:
+        return [known for number, known in list(self._known.items()) if number != but]
+
+    def _phases_of(self, uuid: str, policy: str, but: int = -1) -> int:
+        gpus = (gpu for known in self._all(but) for gpu in known.limits.gpus)
+        return sum(gpu.uuid == uuid and _has_phase(gpu, policy) for gpu in gpus)
 
     # What it does.
 
@@ -191,8 +217,16 @@ class Scheduler:
                 )
                 tenants.setdefault(gpu.uuid, []).append((number, index, request))
         self._shares = {}
-        for uuid in [*self._schedules, *tenants]:
-            self._schedule(uuid, tenants.get(uuid, []))
+        uuids = dict.fromkeys([*self._schedules, *tenants])
+        schedules = decide_all(
+            {uuid: tuple(request for _, _, request in tenants.get(uuid, [])) for uuid in uuids},
+            {uuid: self.policy(uuid) for uuid in uuids},
+            self._slots,
+            self._period,
+            {uuid: schedule.phases for uuid, schedule in self._schedules.items()},
+        )
+        for uuid, schedule in schedules.items():
+            self._schedule(uuid, tenants.get(uuid, []), schedule)
 
     def _look(self, number: int, known: _Known) -> bool:
         try:
@@ -212,11 +246,8 @@ class Scheduler:
                 known.begin[index] = now, gpu.frozen_ns
         return True
 
-    def _schedule(self, uuid: str, found: list[tuple[int, int, Tenant]]) -> None:
+    def _schedule(self, uuid: str, found: list[tuple[int, int, Tenant]], schedule: Schedule) -> None:
         requested = tuple(request for _, _, request in found)
-        last = self._schedules.get(uuid)
-        before = last.phases if last is not None else ()
-        schedule = decide(requested, self.policy(uuid), self._slots, self._period, before)
         if found:
             self._schedules[uuid] = schedule
         else:
@@ -230,6 +261,12 @@ class Scheduler:
             if name not in kept and self._known[number].slices[index] == NOT_KNOWN:
                 self._phase(number, index, 0, 0, 0)  # of an agent before this one
         self._plan(uuid, schedule, numbers)
+        if schedule.phases and (part := lost(requested, schedule)) > _LOST:
+            groups = sum(request.groups for request in requested if not request.paused)
+            self._tell(
+                f"GPU {uuid}: switches among {groups} groups take {part:.0%} of its time beside its smallest cap; a "
+                "larger cap, or a weight in its place, takes less"
+            )
         for name, microseconds in schedule.slices:
             self._slice(*numbers[name], microseconds)
 
@@ -237,20 +274,25 @@ class Scheduler:
         phases = tuple((*numbers[phase.name], phase.since, phase.until) for phase in schedule.phases)
         planned = (schedule.period, phases) if phases else (0, ())
         before = self._planned.get(uuid, (0, ()))
-        if before == planned:
+        if before == planned and not any(phase[:2] in self._unwritten for phase in phases):
             return
-        if len(phases) > MOST_PHASES:
+        needed = edges(schedule.period, len(phases))
+        if needed > DRIVER_EDGES:
+            # Admission refuses at half of that: limits files were written while there was no agent.
             self._tell(
-                f"GPU {uuid}: caps of tenants that came or changed are not kept: {len(phases)} tenants have one, and "
-                f"{MOST_PHASES} are what can be kept; the plan before, of {len(before[1])} tenants, stays in force"
+                f"GPU {uuid}: caps of tenants that came or changed are not kept: {len(phases)} tenants with a cap need "
+                f"{needed} stops and starts a second, and the driver takes {DRIVER_EDGES}; the plan before, of "
+                f"{len(before[1])} tenants, stays in force"
             )
             return
         kept = {phase[:2] for phase in phases}
         for number, gpu, _, _ in before[1]:
             if (number, gpu) not in kept and number in self._known:
                 self._phase(number, gpu, 0, 0, 0)
+        is_new = before != planned
         for number, gpu, since, until in phases:
-            self._phase(number, gpu, schedule.period, since, until)
+            if is_new or (number, gpu) in self._unwritten:
+                self._phase(number, gpu, schedule.period, since, until)
         if phases:
             self._planned[uuid] = planned
         else:
@@ -259,7 +301,9 @@ class Scheduler:
     def _phase(self, number: int, gpu: int, period: int, since: int, until: int) -> None:
         try:
             self._guard.phase(number, gpu, period, since, until)
+            self._unwritten.discard((number, gpu))
         except OSError as error:
+            self._unwritten.add((number, gpu))
             self._tell(f"tenant {number}: its cap is not written: {error}")
 
     def _slice(self, number: int, index: int, microseconds: int) -> None:
@@ -312,3 +356,15 @@ class Scheduler:
         self._planned.clear()
         self._schedules.clear()
         self._shares.clear()
+
+
+def _has_phase(gpu: ResolvedGpu, policy: str) -> bool:
+    return policy == "fair" or (gpu.cap < CAP_WHOLE and policy not in _WITHOUT_CAPS)
+
+
+def _too_many(there: int, phases: int) -> str:
+    return (
+        f"{there} containers with a cap are there, and {MOST_PHASES} are the most: {phases} need "
+        f"{edges(MOST_PERIOD_US, phases)} stops and starts a second at the longest period of "
+        f"{MOST_PERIOD_US // 1000} ms, and the driver is given {EDGES}"
+    )

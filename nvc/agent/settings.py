@@ -5,6 +5,7 @@ from __future__ import annotations
 from nvc.base.errors import InputError
 from nvc.base.record import Record
 from nvc.guard.scheduling import PERIOD_US, parse_policy
+from nvc.guard.supervisors import USER_COUNT, USERS
 from nvc.share import policyfile
 
 TYPE_CHECKING = False
@@ -13,8 +14,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 SECTION = "agent"
+#: Beside a log event, a metric and a line in top: nothing; no container is admitted to the GPU; the container that is
+#: known to have it is paused.
+ACTIONS = WARN, STOP_ADMISSION, FREEZE = "warn", "stop-admission", "freeze"
 _PERIOD_MS = (10, 200)
 _SLOTS = (1, 1000)
+#: Behind those of Debian's and systemd's conventions (1 to 65535); the last uid is -2 (setresuid(2): -1).
+_FIRST_UID = (1 << 16, (1 << 32) - 2 - USER_COUNT)
 
 
 class AgentSettings(Record):
@@ -22,7 +28,8 @@ class AgentSettings(Record):
 
     slots: how many tenants policy "fair" divides among.
     period_us: of a cap's on and off. metrics: ADDRESS:PORT for Prometheus, "" for none; metrics_hami: under HAMi's
-    names too. group: of people who may read the control socket.
+    names too. group: of people who may read the control socket. unaccounted: what is done about memory that is in use
+    and not accounted for (nvc.agent.probing). first_uid: of supervisors; the prober's is behind them (nvc.agent.users).
     """
 
     directory: str = "/run/nvc/agent"
@@ -32,6 +39,8 @@ class AgentSettings(Record):
     metrics: str = ""
     metrics_hami: bool = False
     group: str = "nvc"
+    unaccounted: str = ACTIONS[0]
+    first_uid: int = USERS
 
 
 def load(path: str = "") -> AgentSettings:
@@ -60,6 +69,10 @@ def decode(table: Mapping[str, Any], name: str) -> AgentSettings:
         elif key == "period":
             _bounded(value, label, *_PERIOD_MS)
             key, value = "period_us", 1000 * value
+        elif key == "first-uid":
+            _bounded(value, label, *_FIRST_UID)
+        elif key == "unaccounted" and value not in ACTIONS:
+            raise InputError(f"{label}: {value[:40]!r} is none of {', '.join(ACTIONS)}")
         values[key.replace("-", "_")] = value
     return AgentSettings(**values)
 

@@ -1,17 +1,30 @@
-"""The reply to ``status``: what the agent knows of GPUs and tenants, as values."""
+"""The reply to ``status``: what the agent knows of GPUs and tenants, as values; and how a client gets all of it."""
 
 from __future__ import annotations
 
-from nvc.base.record import Record
+from nvc.base.errors import AgentError
+from nvc.base.record import DecodeError, Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.guard.protocol import Client
 
 
 class StatusGpu(Record):
-    """A GPU. memory: bytes in all. policy: the name of its scheduling policy (nvc.guard.scheduling)."""
+    """A GPU. memory: bytes in all. policy: the name of its scheduling policy (nvc.guard.scheduling).
+
+    unaccounted: bytes in use that no tenant is charged for and that are reported for no process of none.
+    is_unbalanced: that is more than may be, for more than a second. unaccounted_by: the container that has it; "": not
+    known.
+    """
 
     uuid: str
     minor: int
     memory: int
     policy: str
+    unaccounted: int = 0
+    is_unbalanced: bool = False
+    unaccounted_by: str = ""
 
 
 class TenantGpu(Record):
@@ -48,11 +61,26 @@ class TenantProcess(Record):
     memory: tuple[int, ...]
 
 
-class StatusTenant(Record):
-    """A container under the guard, or processes that are scheduled only (kind "attach").
+class StatusContainer(Record):
+    """A container of a tenant.
 
-    id: the agent's number. container: its id, or its key where none is known. pid: its first process, 0: not known.
+    name: its id, or its key where none is known. pid: its first process, 0: not known. engine_name:
+    "NAMESPACE/POD/CONTAINER" by the engine, "": not known.
+    """
+
+    name: str
+    pid: int
+    engine_name: str = ""
+
+
+class StatusTenant(Record):
+    """A container under the guard, those of a group, or processes that are scheduled only (kind "attach").
+
+    id: the agent's number. container: its name, "group:NAME" for a group. pid: its first process, 0: not known.
+    containers: one, or those of a group; none with kind "attach".
     since: seconds, CLOCK_REALTIME. denials: word -> how often. handling_ns: the guard's time, all calls together.
+    build: the version of its supervisor; "": not known. name: the engine's, of a tenant of one
+    container; "": not known.
     """
 
     id: int
@@ -66,13 +94,44 @@ class StatusTenant(Record):
     notifications: int
     handling_ns: int
     paused: bool
+    build: str = ""
+    containers: tuple[StatusContainer, ...] = ()
+    name: str = ""
 
 
 class AgentStatus(Record):
-    """version: of the agent. policy: that of GPUs that have none of their own. log_lost: lines, since it began."""
+    """version: of the agent. policy: that of GPUs that have none of their own. log_lost: lines, since it began.
+
+    tenants: by id, ascending. is_cut: of a page: there are tenants with greater ids.
+    """
 
     version: str
     policy: str
     gpus: tuple[StatusGpu, ...]
     tenants: tuple[StatusTenant, ...]
     log_lost: int = 0
+    is_cut: bool = False
+
+
+#: Beyond every tenant's id: a page of no tenant.
+NO_TENANT = 1 << 62
+
+
+def ask(client: Client, *, after: int = 0, container: str = "") -> AgentStatus:
+    """The agent's status, all of its pages. Raises AgentError, or the NvcError that the agent answered with.
+
+    after: only tenants with greater ids; NO_TENANT: none. container: only the tenant of this one, by its whole id or
+    key. Each tenant is as it was when its page was made: one that comes meanwhile is there, or not.
+    """
+    found: list[StatusTenant] = []
+    while True:
+        try:
+            page = AgentStatus.from_data(client.call("status", after=after or None, container=container or None))
+        except DecodeError as error:
+            raise AgentError(f"the agent is of another version: {error}", hint="restart nvc-agent") from None
+        found += page.tenants
+        if not page.is_cut:
+            return page.replace(tenants=tuple(found))
+        if not page.tenants or page.tenants[-1].id <= after:
+            raise AgentError("the agent's status comes in pages without an end", hint="restart nvc-agent")
+        after = page.tenants[-1].id

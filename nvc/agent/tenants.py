@@ -9,27 +9,29 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import signal
 import time
 
 from nvc.agent import ending
+from nvc.agent.groups import Groups, words
 from nvc.agent.registrations import Registrations
 from nvc.agent.state import records as tenant_files
-from nvc.agent.state.records import TenantRecord
+from nvc.agent.state.records import Member, TenantRecord
 from nvc.agent.tenant import Tenant
 from nvc.base.errors import AgentError, ContainerError, InputError, NvcError, reason
-from nvc.guard.supervisors import DONE, REFUSED, START
+from nvc.guard.channel import DONE, REFUSED, START
 from nvc.share import limits as limits_file
 from nvc.share import store
+from nvc.share.limits import with_shares
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from nvc.agent.container_state import ContainerProcess
     from nvc.agent.journal import Journal
     from nvc.agent.part import Part
-    from nvc.guard.supervisors import Connection, Supervisors
+    from nvc.guard.channel import Connection
+    from nvc.guard.supervisors import Supervisors
     from nvc.share.entry import Entry
     from nvc.share.limits import Limits
 
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 ENTRY_SECONDS = 3.0
 #: What connecting to a monitor that is gone gives.
 _GONE = (errno.ENOENT, errno.ECONNREFUSED, errno.EPIPE, errno.ECONNRESET)
-#: Of a container at a time (MONITOR_LISTENERS of native/supervisor/monitor.h).
-LISTENERS = 64
+#: Of a tenant at a time (MONITOR_LISTENERS of native/supervisor/monitor.h).
+LISTENERS = 256
 
 
 class Tenants:
@@ -56,6 +58,7 @@ class Tenants:
         self.registrations = Registrations(directory)
         for problem in self.registrations.problems:
             journal.write("warning", message=problem)
+        self._groups = Groups(supervisors, journal, directory)
         self._by_number: dict[int, Tenant] = {}
         self._next = 1
 
@@ -70,9 +73,10 @@ class Tenants:
 
     def find(self, word: str) -> Tenant:
         """The tenant that ``word`` names: a key or id, the beginning of one, a pid. Raises InputError."""
-        exact = [one for one in self if word in (one.record.key, one.record.container)]
-        by_pid = [one for one in self if word.isascii() and word.isdigit() and one.record.pid == int(word[:10])]
-        found = exact or by_pid or [one for one in self if word and one.name.startswith(word)]
+        exact = [one for one in self if word == one.name or _has(one, lambda of: word in (of.key, of.container))]
+        number = int(word[:10]) if word.isascii() and word.isdigit() else 0
+        by_pid = [one for one in self if number and _has(one, lambda of: of.pid == number)]
+        found = exact or by_pid or [one for one in self if word and _has(one, lambda of: of.name.startswith(word))]
         if len(found) == 1:
             return found[0]
         names = ", ".join(one.name[:16] for one in (found or list(self))[:8])
@@ -91,19 +95,27 @@ class Tenants:
         Returns START: the connection's other end is the tenant's monitor now; DONE: a monitor that is there has it;
         REFUSED: the container cannot be guarded, and is ended. Raises nothing.
         """
-        pinned = _pin(process.pid)  # before anything is waited for: its number can come to mean another one
+        pinned = ending.pin(process.pid)  # before anything is waited for: its number can come to mean another one
         try:
             try:
                 self.registrations.arrived(process)
                 with await self._entry(process) as entry:
-                    tenant = self._find(entry, process)
-                    if tenant is None:
-                        self._register(entry, process, connection)
+                    for part in self._parts:
+                        await part.arriving()
+                    member = _member(entry, process)
+                    tenant = self._find(member)
+                    group = self._group(entry.record.group) if tenant is None else None
+                    if tenant is not None:
+                        await asyncio.to_thread(self._listen, tenant, member, listener)
+                    elif group is not None:
+                        await self._groups.join(group, entry, member, listener)
                     else:
-                        await asyncio.to_thread(self._listen, tenant, listener)
-                    return START if tenant is None else DONE
+                        self._register(entry, member, connection)
+                        return START
+                    return DONE
             except OSError as error:
-                raise AgentError(f"container {process.container}: {error.strerror or error}") from error
+                why = f"container {process.container}: {error.strerror or error}"
+                raise AgentError(why, hint=tenant_files.shortage(error)) from error
         except NvcError as error:
             self._refuse(process, pinned, error)
             return REFUSED
@@ -139,29 +151,39 @@ class Tenants:
                 entry.close()
         return wanted
 
-    def _find(self, entry: Entry, process: ContainerProcess) -> Tenant | None:
+    def _find(self, member: Member) -> Tenant | None:
         """The container's tenant; an earlier container of its name is over."""
-        first = process.first or entry.record.pid
         for tenant in self:
-            if tenant.record.key == entry.record.key:
-                if (tenant.record.pid, tenant.record.start_time) == (first, store.start_time(first)):
+            for known in tenant.record.members:
+                if known.is_same(member):
+                    return tenant
+                if known.key == member.key and len(tenant.record.members) == 1 and not tenant.busy:
+                    self._end(tenant)
+        return None
+
+    def _group(self, name: str) -> Tenant | None:
+        """The tenant of a group; one that is over, though it was not looked at since, is none."""
+        for tenant in self:
+            if name and tenant.record.group == name:
+                if tenant.busy or not self._supervisors.gone(tenant.number):
                     return tenant
                 self._end(tenant)
         return None
 
-    def _register(self, entry: Entry, process: ContainerProcess, connection: Connection) -> None:
+    def _register(self, entry: Entry, member: Member, connection: Connection) -> None:
         """A new tenant; its monitor is at the other end of the connection. Raises NvcError, OSError."""
-        record = entry.record
-        first = process.first or record.pid
-        since = round(time.time(), 3)
-        made = TenantRecord(self._next, record.key, record.container, first, store.start_time(first), since)
+        limits, group, since = _limits(entry), entry.record.group, round(time.time(), 3)
+        granted = words(limits) if group else ()
+        made = TenantRecord(self._next, **member.as_data(), since=since, group=group, granted=granted)
         self._next += 1
-        tenant = Tenant(made, _limits(entry))
+        tenant = Tenant(made, limits)
         for part in self._parts:
             part.check(tenant.limits)
         tenant_files.save(self._directory, made)
         try:
-            tenant_files.link(self._directory, made)  # first: the container may execute something at once
+            tenant_files.link(
+                self._directory, made.number, made.container
+            )  # first: the container may execute something at once
             self._supervisors.add(
                 made.number,
                 limits_file.encode(tenant.limits),
@@ -179,16 +201,19 @@ class Tenants:
 
     def _added(self, tenant: Tenant) -> None:
         self._by_number[tenant.number] = tenant
-        self._journal.write(
-            "tenant", container=tenant.name, tenant=tenant.number, pid=tenant.record.pid, gpus=_words(tenant.limits)
-        )
+        for one in tenant.record.members:
+            gpus = list(words(tenant.limits))
+            self._journal.write("tenant", container=one.name, tenant=tenant.number, pid=one.pid, gpus=gpus)
         for part in self._parts:
             part.added(tenant)
 
-    def _listen(self, tenant: Tenant, listener: int) -> None:
+    def _listen(self, tenant: Tenant, member: Member, listener: int) -> None:
         """Raises ContainerError, OSError."""
         try:
-            self._supervisors.listen(tenant.number, listener)
+            if tenant.record.group:  # the agent before this one may have ended before the monitor knew the container
+                self._supervisors.join(tenant.number, (member.pid, member.start_time), listener)
+            else:
+                self._supervisors.listen(tenant.number, listener)
         except OSError as error:
             if error.errno == errno.EMFILE:
                 raise ContainerError(
@@ -200,7 +225,7 @@ class Tenants:
 
     def _refuse(self, process: ContainerProcess, pinned: int, error: NvcError) -> None:
         """Say why, and end the process: without its listener it would run with a GPU that answers nothing."""
-        ended = _kill(process.pid, pinned)
+        ended = ending.end_filtered(process.pid, pinned)
         self._journal.write(
             "refused",
             container=process.container,
@@ -234,9 +259,10 @@ class Tenants:
 
     def _left_alone(self, record: TenantRecord, why: str) -> None:
         """Its supervisor goes on by itself: of another version, most likely."""
-        name = record.container or record.key
         hint = "it is guarded, and cannot be changed or seen by this agent: start the container again"
-        self._journal.write("warning", message=f"container {name}: its supervisor is not understood: {why}", hint=hint)
+        self._journal.write(
+            "warning", message=f"container {record.name}: its supervisor is not understood: {why}", hint=hint
+        )
 
     def _lost(self, record: TenantRecord, why: str, *, always: bool = False) -> None:
         """Neither monitor nor supervisor is left: a container that still runs must not run on unguarded.
@@ -248,7 +274,7 @@ class Tenants:
         if ended or always:
             self._journal.write(
                 "supervisor-died",
-                container=record.container or record.key,
+                container=record.name,
                 tenant=record.number,
                 message=why,
                 ended=ended,
@@ -271,35 +297,48 @@ class Tenants:
                 return False  # the next look is soon
             raise ContainerError(f"container {tenant.name}: its limits are not taken: {reason(error)}") from error
         tenant.limits = found
-        self._journal.write("limits", container=tenant.name, tenant=tenant.number, gpus=_words(found))
+        self._journal.write("limits", container=tenant.name, tenant=tenant.number, gpus=list(words(found)))
         for part in self._parts:
             part.changed(tenant)
         return True
 
     def _read(self, tenant: Tenant) -> Limits:
-        path = f"{self._shares}/{tenant.record.key}/{store.LIMITS}"
+        """From the first of its containers that lives: the files of those are changed together."""
+        path = f"{self._shares}/{tenant.living.key}/{store.LIMITS}"
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            return limits_file.read(descriptor)
+            return (
+                with_shares(tenant.limits, limits_file.read(descriptor))
+                if tenant.record.group
+                else limits_file.read(descriptor)
+            )
         finally:
             os.close(descriptor)
 
     def look(self) -> None:
         """What is due periodically: processes and tenants that are gone, limits files that were changed."""
+        self.look_for_lost()
         for tenant in self:
+            if tenant.busy:
+                continue
             try:
-                if self._supervisors.is_lost(tenant.number):
-                    self._forget(tenant)
-                    self._lost(tenant.record, "its monitor or its supervisor died", always=True)
-                elif self._supervisors.gone(tenant.number):
+                if self._supervisors.gone(tenant.number):
                     self._end(tenant)
                 else:
+                    self._groups.look(tenant)
                     self.refresh(tenant)
             except (NvcError, OSError) as error:
                 if store.start_time(tenant.record.pid) == tenant.record.start_time:
                     self._journal.write("warning", message=str(error), container=tenant.name)
 
     # Going.
+
+    def look_for_lost(self) -> None:
+        """End the containers whose monitor is gone. Raises nothing."""
+        for tenant in self:
+            if self._supervisors.is_lost(tenant.number):
+                self._forget(tenant)
+                self._lost(tenant.record, "its monitor or its supervisor died", always=True)
 
     def _end(self, tenant: Tenant) -> None:
         try:
@@ -321,8 +360,8 @@ class Tenants:
         for part in self._parts:
             part.gone(tenant)
 
-    def close(self) -> None:
-        """The agent ends; tenants and their supervisors go on, but for those of which nothing is left."""
+    def close(self) -> int:
+        """The agent ends; tenants and their supervisors go on, but for those of which nothing is left. How many do."""
         for tenant in self:
             try:
                 self._supervisors.refresh(tenant.number)
@@ -330,7 +369,9 @@ class Tenants:
                     self._end(tenant)
             except OSError:
                 continue
+        left = len(self)
         self._by_number.clear()
+        return left
 
 
 def _limits(entry: Entry) -> Limits:
@@ -346,31 +387,13 @@ def _not_added(tenant: Tenant, error: OSError) -> NvcError:
             f"container {tenant.name}: driver {tenant.limits.driver} is not known to the guard",
             hint="start it without one (nvc.guard=off), or see docs/internals/adding-a-driver-version.md",
         )
-    return ContainerError(f"container {tenant.name}: {error.strerror or error}")
+    return ContainerError(f"container {tenant.name}: {error.strerror or error}", hint=tenant_files.shortage(error))
 
 
-def _words(limits: Limits) -> list[str]:
-    from nvc.share.policy import as_gpu_share
-    from nvc.share.spec import format_gpu
-
-    return [f"{gpu.uuid} {format_gpu(as_gpu_share(gpu))}" for gpu in limits.gpus]
+def _has(tenant: Tenant, is_meant: Callable[[Member], bool]) -> bool:
+    return any(is_meant(one) for one in tenant.record.members)
 
 
-def _pin(pid: int) -> int:
-    """A pidfd, which the caller closes; -1: there is no such process."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return -1
-
-
-def _kill(pid: int, pinned: int) -> bool:
-    """End a process that has a filter; False when there is none."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:  # a newline in the name is escaped there
-            filtered = any(line.split() == [b"Seccomp:", b"2"] for line in file)
-        if filtered:
-            signal.pidfd_send_signal(pinned, signal.SIGKILL)
-        return filtered
-    except OSError:
-        return False
+def _member(entry: Entry, process: ContainerProcess) -> Member:
+    first = process.first or entry.record.pid
+    return Member(entry.record.key, entry.record.container, first, store.start_time(first), entry.record.name)

@@ -44,7 +44,7 @@ class Verbs:
         }
 
     async def _status(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
-        return report.status(self._agent).as_data()
+        return report.page(self._agent, request.get("after", 0), request.get("container", ""))
 
     async def _set(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         """Reply: gpus: [UUID and spec], of those that changed."""
@@ -61,6 +61,7 @@ class Verbs:
                 request.get("gpu", ""),
                 lambda: agent.inventory,
                 force=request.get("force", False),
+                check=lambda after: agent.check_change(tenant, after),
             )
 
         try:
@@ -120,6 +121,5 @@ class Verbs:
 
     def _locked(self, tenant: Tenant, act: Any) -> Any:
         """In a thread: another writer's lock may have to be waited for."""
-        with store.find(tenant.record.key, self._agent.options.shares) as entry:
-            entry.lock()
-            return act(entry)
+        with store.find(tenant.living.key, self._agent.options.shares) as entry, change.Hold(entry) as held:
+            return act(held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nvc.base.record import Record
 from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT
+from nvc.share.view import shown_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class SeenShare(Record):
     driver was not asked. cap: part of the GPU's time, 1.0: none. target, achieved: parts of it, None without a
     scheduler of the agent.
     frozen_ns: since the tenant came. frozen_part: of the time since the last look, None at the first.
-    denials: reason -> how often; of the whole container.
+    denials: reason -> how often; of the whole container. name: by its engine.
     """
 
     container: str
@@ -57,16 +58,22 @@ class SeenShare(Record):
     frozen_part: float | None = None
     paused: bool = False
     notes: tuple[str, ...] = ()
+    name: str = ""
 
 
 class SeenGpu(Record):
-    """A GPU. minor: -1: not known. memory: bytes, 0: not known. policy: "" without a scheduler of the agent."""
+    """A GPU. minor: -1: not known. memory: bytes, 0: not known. policy: "" without a scheduler of the agent.
+
+    unaccounted: bytes that are in use and charged to no share, where that is more than may be. by: the container, "".
+    """
 
     uuid: str
     minor: int
     memory: int
     policy: str
     shares: tuple[SeenShare, ...]
+    unaccounted: int = 0
+    by: str = ""
 
     @property
     def used(self) -> int:
@@ -75,12 +82,16 @@ class SeenGpu(Record):
 
 
 class Seen(Record):
-    """All of it at one time. agent: its version, "" without one. when: seconds since 1970. problems: for people."""
+    """All of it at one time. agent: its version, "" without one. when: seconds since 1970. problems: for people.
+
+    silent: why an agent that is there gave no status ("does not answer"), "": it did, or there is none.
+    """
 
     agent: str
     when: float
     gpus: tuple[SeenGpu, ...]
     problems: tuple[str, ...] = ()
+    silent: str = ""
 
 
 def collect(
@@ -91,6 +102,7 @@ def collect(
     inventory: Mapping[str, tuple[int, int]] | None = None,
     name: Callable[[int], str] = lambda pid: "",
     problems: tuple[str, ...] = (),
+    silent: str = "",
 ) -> Seen:
     """One view of both sources: the shim's rows are for containers that the agent does not name.
 
@@ -103,15 +115,21 @@ def collect(
         facts.update({gpu.uuid: (gpu.minor, gpu.memory, gpu.policy) for gpu in status.gpus})
         shares.update({gpu.uuid: [] for gpu in status.gpus})
         for tenant in status.tenants:
-            named.add(tenant.container)
+            named.update((tenant.container, *(one.name for one in tenant.containers)))
             for index, gpu in enumerate(tenant.gpus):
                 shares.setdefault(gpu.uuid, []).append(_of_tenant(tenant, gpu, index, name))
     for row in rows:
         if not named & {row.container, row.key or row.container}:
             shares.setdefault(row.gpu, []).append(_of_row(row))
-    gpus = (SeenGpu(uuid, *facts.get(uuid, (-1, 0, "")), tuple(found)) for uuid, found in shares.items())
+    beyond = (
+        {gpu.uuid: (gpu.unaccounted, gpu.unaccounted_by) for gpu in status.gpus if gpu.is_unbalanced} if status else {}
+    )
+    gpus = (
+        SeenGpu(uuid, *facts.get(uuid, (-1, 0, "")), tuple(found), *beyond.get(uuid, (0, "")))
+        for uuid, found in shares.items()
+    )
     ordered = sorted(gpus, key=lambda gpu: (gpu.minor < 0, gpu.minor, gpu.uuid))
-    return Seen(status.version if status is not None else "", when, tuple(ordered), problems)
+    return Seen(status.version if status is not None else "", when, tuple(ordered), problems, silent)
 
 
 def rated(now: Seen, before: Seen | None) -> Seen:
@@ -159,6 +177,7 @@ def _of_tenant(tenant: StatusTenant, gpu: TenantGpu, index: int, name: Callable[
         gpu.frozen_ns,
         paused=tenant.paused,
         notes=() if gpu.cap_in_force or not 0 < gpu.cap < CAP_WHOLE else (NO_CAP,),
+        name=shown_name(tenant.name),
     )
 
 
@@ -181,4 +200,5 @@ def _of_row(row: ShareRow) -> SeenShare:
         frozen_ns=row.frozen_ns,
         paused=row.paused,
         notes=(*row.notes, *(("oversubscribe",) if row.oversubscribe else ())),
+        name=row.name,
     )

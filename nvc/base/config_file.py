@@ -78,15 +78,18 @@ OURS: dict[str, dict[str, str]] = {
         "variables": "boolean",
         "guard": "string",
         "allow-guard-off": "boolean",
+        "unknown-driver": "string",
     },
     "agent": {
         "directory": "string",
         "policy": "name",
         "slots": "integer",
+        "first-uid": "integer",
         "period": "integer",
         "metrics": "string",
         "metrics-hami": "boolean",
         "group": "string",
+        "unaccounted": "string",
     },
 }
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {

@@ -89,14 +89,15 @@ def debug_file() -> str:
 def open_log(path: str, program: str = "nvc-py") -> Log:
     """Open ``path`` for appending; "" gives a log that drops every record. program: the name before a warning.
 
-    Never raises: if the file cannot be opened, one line on stderr says so. Opened O_NONBLOCK, because a FIFO or a
-    terminal without a reader would otherwise hang the command, here or at a later record.
+    Never raises: if the file cannot be opened, or another user has put it there (``nvc.base.logfile``), one line on
+    stderr says so.
     """
     if not path:
         return Log()
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    from nvc.base.logfile import open_append  # most commands have no log
+
     try:
-        log = Log(os.open(path, flags, 0o644))
+        log = Log(open_append(path))
     except (OSError, ValueError) as error:
         why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
         warning = f"{program}: warning: cannot open the debug log {path}: {why}; continuing without\n"

@@ -19,6 +19,10 @@ REASONS = (
     "unreachable",
     "toctou-killed",
     "unresponsive",
+    "foreign-process",
+    "edge-late",
+    "unknown-object",
+    "no-memory",
 )
 #: A thread of the guard waits for a process.
 STUCK = REASONS[14]

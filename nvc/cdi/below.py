@@ -68,6 +68,8 @@ class Below:
         parent, name = _split(path)
         try:
             with self.root.resolve(parent) as directory, Owner(self.uid, self.gid):
+                os.stat(name, dir_fd=directory.fileno(), follow_symlinks=False)
+                self.root.volumes.check(directory, path)
                 os.unlink(name, dir_fd=directory.fileno())
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
@@ -84,6 +86,7 @@ class Below:
                 directory = opened.fileno()
                 if done(name, directory):
                     return False
+                self.root.volumes.check(opened, path)
                 make(temporary, directory)
                 try:
                     os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)

@@ -63,8 +63,8 @@ _PARTS = re.compile("[0-9]+|[^0-9]+")
 class GenerateOptions(Record):
     """capabilities: driver capabilities, in words. strategies: of STRATEGIES; a device has a name for each.
 
-    hook_path: program that the hooks start. ldconfig: for update-ldcache, "" for the usual one. share: spec for
-    containers that do not ask for a share themselves, "" for none; None: containers get no shares at all.
+    hook_path: program that the hooks start. ldconfig: for update-ldcache, "" for the usual one. share: spec that
+    counts before what a container asks for, "" for none; None: no hook gives shares. share_fixed: a spec that is final.
     """
 
     capabilities: tuple[str, ...] = WORDS
@@ -77,6 +77,12 @@ class GenerateOptions(Record):
     all_device: bool = True
     disabled_hooks: tuple[str, ...] = ()
     share: str | None = None
+    share_fixed: str = ""
+
+    @property
+    def gives_shares(self) -> bool:
+        """Whether a hook gives containers shares."""
+        return self.share is not None or bool(self.share_fixed)
 
 
 def generate(inventory: Inventory, around: Surroundings, host: Host, options: GenerateOptions) -> CdiSpec:
@@ -88,7 +94,7 @@ def generate(inventory: Inventory, around: Surroundings, host: Host, options: Ge
     problem = rules.kind_problem(kind)
     if problem:
         raise InputError(problem, hint="--vendor is like nvidia.com, --class like gpu")
-    if options.share is not None and options.hook_path.rpartition("/")[2] not in _OURS:
+    if options.gives_shares and options.hook_path.rpartition("/")[2] not in _OURS:
         raise InputError(f"--share: {options.hook_path} knows no shares", hint=f"name one of {', '.join(_OURS)}")
     maker = _Maker(inventory, around, host, options)
     common = maker.common()
@@ -245,10 +251,11 @@ class _Maker:
         return [f"--sim={self.host.root}"] if self.host.simulated else []
 
     def _share_words(self) -> list[str] | None:
-        if self.options.share is None or self.options.management:
+        if not self.options.gives_shares or self.options.management:
             return None
         machine = [f"--{'sim' if self.host.simulated else 'root'}={self.host.root}"] if self.host.root != "/" else []
-        return [*([f"--share={self.options.share}"] if self.options.share else []), *machine]
+        said = (("--share", self.options.share), ("--share-fixed", self.options.share_fixed))
+        return [*(f"{option}={spec}" for option, spec in said if spec), *machine]
 
     def _wanted(self, name: str, words: list[str] | None) -> bool:
         return (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
+from nvc.base.budgets import ENTRIES
 from nvc.base.errors import DeviceError
 from nvc.base.record import Record
 from nvc.model import MODESET_MINOR, NVIDIA_MAJOR
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     Inside = Callable[[str], os.stat_result | None]
 
 _DEV = "/dev"
-#: Larger directories are looked at in part: /dev has some hundred names.
-_MANY = 4096
 #: "u" is another word for a character device; a rule without a type is of every type.
 _CHARACTER, _EVERY_TYPE = ("c", "u"), ("a", "", None)
 
@@ -212,12 +211,14 @@ def _status(path: str, directory: str = "/", *, follow: bool = True) -> os.stat_
 
 
 def _names(place: str, *, files: bool) -> list[str]:
-    """Of the nodes and, with ``files``, of the files in a directory; none where it cannot be read."""
+    """Of the nodes and, with ``files``, of the files among the first ENTRIES of a directory; none where it cannot be
+    read.
+    """
     found: list[str] = []
     try:
         with os.scandir(place) as entries:
             for count, entry in enumerate(entries):
-                if count == _MANY:
+                if count == ENTRIES:
                     break
                 ordinary = entry.is_file(follow_symlinks=False)
                 if files if ordinary else not (entry.is_symlink() or entry.is_dir(follow_symlinks=False)):

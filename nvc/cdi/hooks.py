@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 
+from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import InputError, MountError, reason
 from nvc.base.record import Record
 from nvc.cdi import loaderconf
@@ -47,12 +48,12 @@ class HookTarget(Record):
 
     rootfs: absolute path of its root, in our own mount namespace. timeout: seconds, of every wait. identifier: the
     runtime's, or "". share: the annotation that asks for a share, or "". environment: the container's, for a share.
-    bundle, seccomp, guard_off: as in ``nvc.request.injection.ShareRequest``. config: config.json, {} where it was not
-    to be read.
+    bundle, seccomp, guard_off, fixed, name: as in ``nvc.request.injection.ShareRequest``. config: config.json,
+    {} where it was not to be read.
     """
 
     rootfs: str
-    timeout: float = 10.0
+    timeout: float = TIMEOUT_S
     identifier: str = ""
     share: str = ""
     environment: dict[str, str] = {}
@@ -60,6 +61,8 @@ class HookTarget(Record):
     seccomp: dict[str, Any] = {}
     guard_off: bool = False
     config: dict[str, Any] = {}
+    fixed: tuple[str, ...] = ()
+    name: str = ""
 
 
 def prepare() -> None:
@@ -151,7 +154,7 @@ def share(target: HookTarget, option: str, config_path: str, simulated: str, dri
     simulated: directory of a simulated machine, or "". driver_root: where the driver is. Raises NvcError, DeviceError
     for a GPU that is given and not known.
     """
-    about = target.identifier, target.bundle, target.seccomp, target.guard_off
+    about = target.identifier, target.bundle, target.seccomp, target.guard_off, target.fixed, target.name
     request = ShareRequest(target.share, option, target.environment, config_path, *about)
     if not request.may_matter():
         return False
@@ -230,8 +233,11 @@ def _minors(root: Root, *, files: bool = False) -> list[int]:
     """Numbers of the GPUs whose nodes are in /dev, by any name. files: of the simulated machine they may be files."""
     try:
         names = root.list_directory("/dev")
-    except OSError:
-        return []
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return []
+        # A share would miss the GPUs that are not seen.
+        raise MountError(f"path error: {root.path}/dev: {reason(error)}") from error
     found = []
     for name in names:
         try:

@@ -8,6 +8,9 @@ makes the cache, has those of another distribution built in.
 
 from __future__ import annotations
 
+import errno
+
+from nvc.base.budgets import ENTRIES
 from nvc.cdi.below import Below
 from nvc.linux.const import MACHINE
 
@@ -86,10 +89,10 @@ def system_directories(root: Root) -> tuple[str, ...]:
 
 def directories(root: Root) -> list[str]:
     """The directories that the container's ld.so.conf names, in its order, included files too."""
-    return list(dict.fromkeys(_parse(root, MAIN, set(), 0)))
+    return list(dict.fromkeys(_parse(root, MAIN, set(), 0, _Lists(root))))
 
 
-def _parse(root: Root, path: str, seen: set[str], depth: int) -> Iterator[str]:
+def _parse(root: Root, path: str, seen: set[str], depth: int, lists: _Lists) -> Iterator[str]:
     if path in seen or depth > _DEPTH_LIMIT or len(seen) >= _FILES_LIMIT:
         return
     seen.add(path)
@@ -97,8 +100,9 @@ def _parse(root: Root, path: str, seen: set[str], depth: int) -> Iterator[str]:
         words = line.replace("\t", " ").split(" ")
         if words[0] == "include":
             for pattern in words[1:]:
-                for file in _matching(root, pattern if pattern.startswith("/") else f"{_parent(path)}/{pattern}"):
-                    yield from _parse(root, file, seen, depth + 1)
+                whole = pattern if pattern.startswith("/") else f"{_parent(path)}/{pattern}"
+                for file in lists.matching(whole):
+                    yield from _parse(root, file, seen, depth + 1, lists)
         elif words[0] != "hwcap":
             for word in line.replace(":", " ").replace(",", " ").split():
                 yield word.partition("=")[0].rstrip("/") or "/"
@@ -113,16 +117,33 @@ def _lines(root: Root, path: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def _matching(root: Root, pattern: str) -> list[str]:
-    """The files that a pattern names; wildcards are understood in the last component, where every loader has them."""
-    directory, name = _parent(pattern), pattern.rpartition("/")[2]
-    if "*" not in name and "?" not in name:
-        return [pattern]
-    try:
-        names = root.list_directory(directory)
-    except OSError:
-        return []
-    return [f"{directory}/{found}" for found in names if not found.startswith(".") and _matches(name, found)]
+class _Lists:
+    """The files that patterns name; wildcards are understood in the last component, where every loader has them.
+
+    Names of directories are compared ENTRIES times in all: an image says how many patterns and how many names there
+    are, and a start waits.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._left = ENTRIES
+
+    def matching(self, pattern: str) -> list[str]:
+        directory, name = _parent(pattern), pattern.rpartition("/")[2]
+        if "*" not in name and "?" not in name:
+            return [pattern]
+        # A directory that is not there costs as well.
+        self._left -= 1
+        if self._left <= 0:
+            return []
+        try:
+            names = self._root.list_directory(directory, self._left)
+        except OSError as error:
+            if error.errno == errno.EFBIG:
+                self._left = 0
+            return []
+        self._left -= len(names)
+        return [f"{directory}/{found}" for found in names if not found.startswith(".") and _matches(name, found)]
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -60,7 +60,7 @@ def apply(
         gpus = _named(uuids, context.device_info())
         spec = ";".join(f"{gpu.uuid}:{_setting(most, gpu)}" for gpu in gpus)
         about = target.identifier, target.bundle, target.seccomp, target.guard_off
-        request = ShareRequest(target.share, spec, target.environment, rules, *about)
+        request = ShareRequest(target.share, spec, target.environment, rules, *about, name=target.name)
         where = ContainerConfig(pid, target.rootfs)
         with context.container(
             where, ContainerOptions(supervised=True, no_cgroups=True, capabilities=("utility",))

@@ -11,11 +11,11 @@ import os
 
 from nvc.base.errors import MountError
 from nvc.base.undo import Undo
-from nvc.container.apply import in_init_mount_namespace
+from nvc.container.apply import is_foreign
 from nvc.container.execute import ATTRIBUTES, failure, with_content
 from nvc.container.operations import Tmpfs
 from nvc.container.propagation import Propagation
-from nvc.linux import mounts, syscalls
+from nvc.linux import const, mounts, syscalls
 from nvc.linux.fd import Fd
 from nvc.model import ProcFile
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from nvc.linux.root import Root
     from nvc.linux.tree import Tree
 
-_PROC_MAGIC = 0x9FA0  # linux/magic.h
 _TMPFS_SIZE = "1m"
 _RESTRICTED = sum(ATTRIBUTES[word] for word in ("ro", "nosuid", "nodev", "noexec"))
 
@@ -57,7 +56,7 @@ def cover(root: Root, path: str, text: str, log: Log) -> bool:
                         mounts.attach(tmpfs, place, temporary)
                 source = _clone(tmpfs, name)
             with source, _proc(root, path) as target, Undo() as undo:
-                Propagation(foreign=not in_init_mount_namespace(), log=log).confine(target)
+                Propagation(foreign=is_foreign(), log=log).confine(target, root.fd)
                 mounts.attach(source, target, undo)
                 undo.commit()
     except OSError as error:
@@ -75,7 +74,7 @@ def _clone(tmpfs: Tree, name: str) -> Tree:
 
 def _proc(root: Root, path: str) -> Fd:
     found = root.resolve(path)
-    if syscalls.filesystem_type(found) != _PROC_MAGIC:
+    if syscalls.filesystem_type(found) != const.PROC_SUPER_MAGIC:
         found.close()
         raise MountError(f"mount operation failed: {root.path}{path}: not a file of procfs")
     return found

@@ -92,6 +92,12 @@ def cdi() -> None:
     metavar="[=SPEC]",
     help="Containers may have a share of their GPUs: SPEC (mem=10Gi,cap=50%), else by annotation or variable.",
 )
+@click.option(
+    "--share-fixed",
+    default="",
+    metavar="SPEC",
+    help="Containers have this share, whatever their annotations and variables say.",
+)
 @click.option("--no-all-device", is_flag=True, help="Make no device `all`.")
 @click.option("--csv-all", "every_list", is_flag=True, help="On a Tegra: every mount list, not only the base set.")
 @click.pass_obj
@@ -108,6 +114,7 @@ def generate(
     ldconfig: str,
     disabled: tuple[str, ...],
     share: str | None,
+    share_fixed: str,
     no_all_device: bool,
     every_list: bool,
 ) -> None:
@@ -131,6 +138,7 @@ def generate(
 
     form = _form(output, form)
     _check_mode(mode)
+    _check_one_spec(share, share_fixed)
     management = mode == "management"
     if management and vendor == "nvidia.com":
         vendor = "management.nvidia.com"
@@ -145,6 +153,7 @@ def generate(
         all_device=not no_all_device,
         disabled_hooks=disabled,
         share=_share(share),
+        share_fixed=_share(share_fixed) or "",
     )
     with _context(settings) as context:
         inventory = context.inventory(DriverOptions(csv_all=every_list))
@@ -252,6 +261,11 @@ def _form(output: str, form: str | None) -> str:
     if form and by_name and form != by_name:
         raise InputError(f"{output}: --format {form} does not fit its ending")
     return form or by_name or "yaml"
+
+
+def _check_one_spec(share: str | None, share_fixed: str) -> None:
+    if share and share_fixed:
+        raise InputError("--share and --share-fixed have a SPEC each", hint="fixed settings count alone: leave one out")
 
 
 def _share(words: str | None) -> str | None:

@@ -3,13 +3,26 @@ this)."""
 
 from __future__ import annotations
 
+import os
+
 import click
 
+from nvc.agent.status import ask
 from nvc.cli.settings import Settings
 from nvc.doctor import cgroup, kernel, report, runner, table
 from nvc.doctor.finding import worst
 from nvc.doctor.probe import Probe
 from nvc.driver import pageable
+from nvc.guard import protocol
+
+
+def guards() -> dict[str, str]:
+    """Container -> the version of its supervisor; nothing where no agent was ever started. Raises NvcError."""
+    if not os.path.exists(protocol.CONTROL):
+        return {}
+    with protocol.Client(protocol.CONTROL) as client:
+        status = ask(client)
+    return {of.name: one.build for one in status.tenants if one.kind == "guard" for of in one.containers}
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,6 +71,7 @@ def doctor(
             ask_filters=cgroup.ask_filters,
             ask_pageable=pageable.ask,
             libraries=preload.directory(),
+            ask_guards=guards,
         )
         found = list(runner.run(table.choose(areas, engines), probe, general.timeout))
     if as_json:

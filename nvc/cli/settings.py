@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import InputError
 from nvc.base.record import Record
 from nvc.request.options import LibraryOptions, library_options
@@ -44,7 +45,7 @@ class Settings(Record):
     root: str = "/"
     ldcache: str = "/etc/ld.so.cache"
     sim: str = ""
-    timeout: float = 10.0
+    timeout: float = TIMEOUT_S
     cache: bool = True
 
     def open(self, library: Library, log: Log, imex: tuple[int, ...] = ()) -> api.Context:

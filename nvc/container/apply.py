@@ -34,7 +34,7 @@ from nvc.container.propagation import Propagation
 from nvc.linux import cgroup, mounts, namespaces, owned, procfd, rights
 from nvc.linux.fd import Fd
 from nvc.linux.root import Root
-from rpc.stop import Deferred
+from rpc.stop import Deferred, limit_undo, undone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def apply(located: Located, driver_root: str, operations: Iterable[Operation], l
 
 def _inside(located: Located, prepared: Prepared, log: Log) -> int:
     """The container's half: all or nothing."""
-    propagation = Propagation(foreign=located.namespace is not None or not in_init_mount_namespace(), log=log)
+    propagation = Propagation(foreign=located.namespace is not None or is_foreign(), log=log)
     with MountNamespace(located.namespace), Undo() as undo:
         try:
             done = _execute(located, prepared, undo, propagation, log)
@@ -107,8 +107,10 @@ def _inside(located: Located, prepared: Prepared, log: Log) -> int:
 
 def _rollback(undo: Undo, log: Log) -> None:
     with Deferred(firm=True):
+        limit_undo()
         for problem in undo.rollback():
             log.error(f"while undoing: {problem}")
+        undone()
 
 
 def prepare(located: Located, driver_root: str, operations: Iterable[Operation], host: Undo, log: Log) -> Prepared:
@@ -219,13 +221,13 @@ def _cgroup(located: Located) -> Fd:
         ) from error
 
 
-def in_init_mount_namespace() -> bool:
-    """Whether this process is in the mount namespace of pid 1, as a createContainer hook is not. True if unknown."""
+def is_foreign() -> bool | None:
+    """Whether this process is in another mount namespace than pid 1, as a createContainer hook is. None if unknown."""
     try:
         ours, first = os.stat("/proc/self/ns/mnt"), os.stat("/proc/1/ns/mnt")
     except OSError:
-        return True
-    return (ours.st_dev, ours.st_ino) == (first.st_dev, first.st_ino)
+        return None
+    return (ours.st_dev, ours.st_ino) != (first.st_dev, first.st_ino)
 
 
 def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Propagation, log: Log) -> int:
@@ -239,6 +241,7 @@ def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Prop
             for operation, opened in prepared.steps:
                 if isinstance(operation, UpdateLdcache) and opened is not None:
                     with Deferred():
+                        update.remember(operation, place)
                         launched[operation] = update.launch(operation, place, opened)
             done = _steps(prepared, place, container.cgroup, launched)
             # Together: a signal between the two would take back all but the cache.

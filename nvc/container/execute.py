@@ -12,9 +12,8 @@ import stat
 
 from nvc.base.errors import MountError, reason
 from nvc.container.operations import AllowDevices, ApplicationProfile, BindMount, EndpointMount, Symlink, Tmpfs
-from nvc.linux import cgroup, mounts, syscalls
+from nvc.linux import cgroup, const, mounts, syscalls
 from nvc.linux.rights import Owner
-from nvc.linux.syscalls import SyscallError
 from nvc.model import ProcFile
 
 TYPE_CHECKING = False
@@ -33,7 +32,6 @@ ATTRIBUTES = {"ro": mounts.RDONLY, "nosuid": mounts.NOSUID, "nodev": mounts.NODE
 # statvfs(3) flag of each attribute, by which an existing mount is recognised as restricted enough.
 _FLAGS = {"ro": os.ST_RDONLY, "nosuid": os.ST_NOSUID, "nodev": os.ST_NODEV, "noexec": os.ST_NOEXEC}
 _TMPFS_FLAGS = ("ro", "nosuid", "nodev", "noexec")
-_TMPFS_MAGIC = 0x01021994  # linux/magic.h
 _TMPFS_SIZE = "1m"
 
 #: Where drivers look for profiles, and the name of ours (libnvidia-container.md 5.3).
@@ -49,6 +47,8 @@ HINTS = {
     errno.ENOTDIR: "the image has a file where a directory goes",
     errno.EEXIST: "the image has something of another kind there",
     errno.ELOOP: "the image's links have a loop, or lead through a magic link of /proc",
+    errno.EXDEV: "a link of the image leads into a volume there, and what is made would stay in it: take the link out "
+    "of the image, or mount the volume elsewhere",
     errno.EPERM: "CAP_SYS_ADMIN is missing: run as root of the container's user namespace",
 }
 _UNREACHABLE = (errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EAGAIN)
@@ -69,6 +69,7 @@ class Place:
         self.propagation = propagation
         self.log = log
         self.snapshot: Snapshot | None = None
+        root.volumes.notice = lambda path: log.warn(f"{root.path}{path} is in a volume: what is made there stays in it")
 
 
 def failure(action: str, path: str, error: OSError) -> MountError:
@@ -158,7 +159,7 @@ def _mount_point_mode(mode: int) -> int:
 
 def _attach(source: Tree, target: Fd, place: Place, path: str) -> None:
     try:
-        place.propagation.confine(target)
+        place.propagation.confine(target, place.root.fd)
         mounts.attach(source, target, place.undo)
     except OSError as error:
         raise failure("mount operation", path, error) from error
@@ -169,16 +170,7 @@ def _is_mounted(target: Fd, source: os.stat_result, attributes: tuple[str, ...])
     status = target.stat()
     if (status.st_dev, status.st_ino) != (source.st_dev, source.st_ino):
         return False
-    return _is_mount_root(target) and _has_flags(target, attributes)
-
-
-def _is_mount_root(target: Fd) -> bool:
-    try:
-        return syscalls.statx_mount(target)[1]
-    except SyscallError as error:
-        if error.errno != errno.ENOSYS:
-            raise
-        return False  # before Linux 5.8: mounted again, on top
+    return mounts.is_mount_root(target) and _has_flags(target, attributes)
 
 
 def _has_flags(target: Fd, attributes: tuple[str, ...]) -> bool:
@@ -236,7 +228,7 @@ def _below(operation: Tmpfs, path: str) -> str:
 
 def _is_filled(operation: Tmpfs, target: Fd) -> bool:
     """Whether a tmpfs of ours that has all of this is mounted there already."""
-    if syscalls.filesystem_type(target) != _TMPFS_MAGIC or not _is_mount_root(target):
+    if syscalls.filesystem_type(target) != const.TMPFS_MAGIC or not mounts.is_mount_root(target):
         return False
     if not _has_flags(target, _TMPFS_FLAGS):
         return False

@@ -70,6 +70,7 @@ class ShareFiles(Record):
 
     store: directory of the entries; key: this one's name there. container: its id, or "". limits: what it may use.
     lines: what its /etc/ld.so.preload gets beside what the image has. text: the share spec; source: what asked for it.
+    group, name: as in ``nvc.share.entry.StoredShare``.
     """
 
     store: str
@@ -79,13 +80,16 @@ class ShareFiles(Record):
     lines: tuple[str, ...]
     text: str
     source: str = ""
+    group: str = ""
+    name: str = ""
     # Imported when a share is decoded: containers without one do not pay for it.
     _modules = {"Limits": "nvc.share.limits"}
 
     def describe(self) -> str:
         libraries = ", ".join(line.rpartition("/")[2] for line in self.lines)
         asked = f" by {self.source}" if self.source else ""
-        return f"make {self.store}/{self.key} for a share{asked}, {self.text}; preload {libraries}"
+        group = f", in group {self.group}" if self.group else ""
+        return f"make {self.store}/{self.key} for a share{asked}{group}, {self.text}; preload {libraries}"
 
 
 class Tmpfs(Record):

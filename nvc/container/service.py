@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from nvc.base import budgets
 from nvc.base.errors import ContainerError, reason
 from nvc.base.verbs import by_phase, raise_remote, translate
 from nvc.container.messages import ApplyReply, ApplyRequest, InspectReply, InspectRequest
@@ -100,6 +101,7 @@ class Handlers:
     def inspect(self, request: InspectRequest, fds: list[int]) -> InspectReply:
         from nvc.container.lookup import inspect
 
+        _limit()
         self._located = inspect(request, self._log)
         return self._located.reply()
 
@@ -124,6 +126,17 @@ class Handlers:
         from nvc.container.apply import apply
 
         return ApplyReply(apply(self._located, request.driver_root, request.operations, self._log))
+
+
+def _limit() -> None:
+    """Now, and not when the process begins: one that waited has its caller's limits only when it has a request."""
+    import resource
+
+    for kind, value in ((resource.RLIMIT_DATA, budgets.CONTAINER.memory), (resource.RLIMIT_CPU, budgets.CONTAINER.cpu)):
+        soft, hard = resource.getrlimit(kind)
+        if soft == resource.RLIM_INFINITY or soft > value:
+            # The hard limit stays: where it was not ours to lower, a caller's could not be taken over.
+            resource.setrlimit(kind, (value, hard))
 
 
 def _use(phase: str) -> None:

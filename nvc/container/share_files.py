@@ -70,6 +70,12 @@ def _same(operation: ShareFiles, record: StoredShare) -> store.Entry | None:
 
 def _change(entry: store.Entry, operation: ShareFiles, undo: Undo, log: Log) -> bool:
     """Another step of the same start: what an earlier one limits stays limited (``nvc.share.joined``)."""
+    if entry.record.group != operation.group:
+        raise ContainerError(
+            f"share: {operation.key} has group {entry.record.group or 'none'} by an earlier step of its start, and "
+            f"{operation.group or 'none'} by this one",
+            hint="name the group in the fixed settings of every hook, or of one that the container's config.json has",
+        )
     entry.lock()
     old = entry.limits()
     new = joined(old, operation.limits)
@@ -132,6 +138,8 @@ def _record(operation: ShareFiles, located: Located) -> StoredShare:
         when=int(time.time()),
         text=operation.text,
         source=operation.source,
+        group=operation.group,
+        name=operation.name,
     )
 
 

@@ -33,7 +33,8 @@ class Probe:
     the inventory, with NVML; raises NvcError. kernel_calls: feature -> "" or why it is missing. ask_filters: queries
     the device filters of a cgroup by its path; raises OSError. ask_pageable: whether pageable system memory can lie in
     video memory, as ``nvc.driver.pageable.ask``; raises OSError. uid: of the caller. search: the
-    directories of programs. libraries: of the preloaded libraries of shares, "" when they are nowhere.
+    directories of programs. libraries: of the preloaded libraries of shares, "" when they are nowhere. ask_guards: of
+    the agent, container -> the version of its supervisor; raises NvcError, also without an agent.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Probe:
         uid: int | None = None,
         search: tuple[str, ...] = PATH,
         libraries: str = "",
+        ask_guards: Callable[[], dict[str, str]] = dict,
     ) -> None:
         self.host = host
         self.kernel_root = kernel
@@ -58,6 +60,7 @@ class Probe:
         self.kernel_calls = kernel_calls
         self.ask_filters = ask_filters
         self.ask_pageable = ask_pageable
+        self.ask_guards = ask_guards
         self._answer: Inventory | NvcError | None = None
 
     # Three roots.

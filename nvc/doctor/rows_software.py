@@ -220,4 +220,18 @@ SOFTWARE = (
         "the directory of preloaded libraries, by platform",
         "without its library a program prints an error and has no limits",
     ),
+    Check(
+        "share-driver",
+        "host",
+        share.driver,
+        "the version of the loaded driver, against those that shares are held with",
+        "with another one memory is held where programs call CUDA, and time is not held",
+    ),
+    Check(
+        "share-guards",
+        "host",
+        share.guards,
+        "the versions of the supervisors of guarded containers",
+        "an upgrade does not replace the guard of a running container: what it repairs is not repaired there",
+    ),
 )

@@ -1,4 +1,4 @@
-"""Checks of the libraries that containers with a share preload."""
+"""Checks of what enforces shares: the libraries that containers preload, and the processes that guard them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nvc.doctor.finding import Finding, ok, warning
+from nvc import __version__
+from nvc.base.errors import NvcError
+from nvc.doctor.driver import version
+from nvc.doctor.finding import Finding, note, ok, warning
 from nvc.doctor.probe import Place
-from nvc.share import preload
+from nvc.share import abi, preload
 
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
@@ -37,3 +40,36 @@ def libraries(probe: Probe) -> Iterator[Finding]:
                 yield warning(f"{place} cannot be read by every user in a container", f"sudo chmod a+r {place}")
     if not wrong:
         yield ok(f"{probe.libraries} has the libraries for every platform of {machine}")
+
+
+def driver(probe: Probe) -> Iterator[Finding]:
+    """Whether the loaded driver is one that shares are held with."""
+    found = version(probe)
+    if not found:
+        return
+    which = f"drivers {abi.FIRST} to {abi.BEYOND - 1} are known"
+    if abi.knows(found):
+        yield ok(f"shares are held with driver {found}")
+    else:
+        yield warning(
+            f"driver {found} is not known to shares ({which}): no guard, and containers with cap, weight, priority or "
+            "group do not start",
+            "# install a driver that is known, or a newer nvc-py; or see [share] unknown-driver of config.toml",
+        )
+
+
+def guards(probe: Probe) -> Iterator[Finding]:
+    """Supervisors of running containers: an upgrade does not replace them, nor repair anything there."""
+    try:
+        found = probe.ask_guards()
+    except NvcError as error:
+        yield note(f"which guards run is not known: {error}")
+        return
+    other = {container: build for container, build in sorted(found.items()) if build != __version__}
+    for container, build in other.items():
+        yield warning(
+            f"container {container[:12]}: its guard is of version {build or 'unknown'}, installed is {__version__}",
+            f"# start container {container[:12]} again",
+        )
+    if not other:
+        yield ok(f"{len(found)} guarded containers, all by version {__version__}" if found else "no guarded container")

@@ -11,6 +11,7 @@ import errno
 import os
 import resource
 
+from nvc.base.budgets import DRIVER
 from nvc.base.errors import InitializationError, reason
 from nvc.bindings import library
 from nvc.linux import const, rights, syscalls
@@ -30,7 +31,9 @@ HOST_LIBRARIES = ("libm.so.6", "librt.so.1", "libpthread.so.0", "libdl.so.2", "l
 #: (limit, soft and hard value, why)
 LIMITS: tuple[tuple[int, int, str], ...] = (
     (resource.RLIMIT_CORE, 0, "a crash of NVML must not write the caller's memory into the driver root"),
-    (resource.RLIMIT_FSIZE, 64 << 20, "no file system is filled by a library that only reads"),
+    (resource.RLIMIT_FSIZE, DRIVER.file, "no file system is filled by a library that only reads"),
+    (resource.RLIMIT_DATA, DRIVER.memory, "no memory of the host is taken outside of the container's limits"),
+    (resource.RLIMIT_CPU, DRIVER.cpu, "a helper whose caller was killed ends as well"),
 )
 
 #: Denied with EPERM: a deny list. NVML's calls differ between driver versions (threads, nvidia-persistenced, the fabric
@@ -104,14 +107,19 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
         rights.drop_all()
     except OSError as error:
         raise InitializationError(f"capability change failed: {reason(error)}") from error
-    for limit, value, _ in LIMITS:
-        _, hard = resource.getrlimit(limit)
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
+    limit_resources()
     if filter_library is None:
         log.warn("running the driver service without a seccomp filter: neither seccomp nor pyseccomp can be used")
     else:
         _install_filter(filter_library, log)
+
+
+def limit_resources() -> None:
+    """Set ``LIMITS``, soft and hard; a hard one that is lower stays."""
+    for limit, value, _ in LIMITS:
+        _, hard = resource.getrlimit(limit)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
 
 
 def _identity(uid: int | None, gid: int | None) -> tuple[int, int]:

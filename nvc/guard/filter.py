@@ -2,8 +2,10 @@
 
 Two kinds of call are announced to a listener (SCMP_ACT_NOTIFY) instead of going to the kernel:
 
-- ``ioctl`` whose request has one of ``ESCAPES`` as its low byte. The driver looks at nothing else of the number but the
-  size (nvidia/nv.c, nvidia_ioctl), so a filter that compared the type byte would be got round with another one.
+- ``ioctl`` with a request of NVIDIA's drivers that requests.py does not let pass: of the resource manager by its low
+  byte and the size of its struct (the driver looks at nothing else: nvidia/nv.c, nvidia_ioctl; a filter that compared
+  the type byte would be got round with another one), of UVM by all 32 bits. Other drivers' requests of the
+  same low byte, a terminal's TCGETS2 (0x802C542A) or FIONBIO, are not announced.
 - ``mmap`` of a file that is shared, at an offset that is not 0: managed memory is a shared mapping of /dev/nvidia-uvm
   and no ioctl at all, and that driver takes it only where the offset is the address (uvm_mmap). The other nodes of the
   driver take no offset but 0 (nvidia_mmap_helper), so a program's hundreds of those are not announced. A mapping at
@@ -19,16 +21,17 @@ from __future__ import annotations
 from nvc.base.errors import InputError
 from nvc.guard.profile import ALLOW, HINT, NOTIFY, PERMITS, REFUSES
 from nvc.guard.profile import rules as checked
+from nvc.guard.requests import announced_escapes, announced_uvm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-#: Low bytes of the requests that make, free, share or control objects of the resource manager, or wrap such a request:
-#: ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP_OBJECT, SHARE, VID_HEAP_CONTROL, ACCESS_REGISTRY, XFER_CMD (nv_escape.h,
-#: nv-ioctl-numbers.h).
-ESCAPES = (0x27, 0x29, 0x2A, 0x2B, 0x34, 0x35, 0x4A, 0x4D, 0xD3)
+#: Bits of a request (asm-generic/ioctl.h), in the order in which the cover of what passes looks at them: the size, then
+#: what is 0 in UVM's requests. In another order the same cover takes three to ten times as many rules.
+_SIZE_SHIFT, _SIZE_MASK, _LOW_MASK = 16, 0x3FFF, 0xFF
+_BITS = (*range(29, 15, -1), 31, 30, *range(15, -1, -1))
 _MASKED, _EQUAL, _OTHER = "SCMP_CMP_MASKED_EQ", "SCMP_CMP_EQ", "SCMP_CMP_NE"
 _SHARED, _ANONYMOUS = 0x01, 0x20  # mman.h: MAP_SHARED, which is also a bit of MAP_SHARED_VALIDATE; MAP_ANONYMOUS
 _FIXED, _NOREPLACE = 0x10, 0x100000  # MAP_FIXED, MAP_FIXED_NOREPLACE: the address is not a hint
@@ -109,20 +112,44 @@ def fault(profile: Mapping[str, Any], listener: str) -> str:
     return ""
 
 
-def prefix_cover(excluded: Sequence[int], bits: int) -> list[tuple[int, int]]:
-    """(mask, value) pairs that together match every number of ``bits`` bits except ``excluded``, each exactly once."""
-    pairs: list[tuple[int, int]] = []
+def announced() -> list[tuple[int, int]]:
+    """(mask, value) pairs of 32 bits: a request is announced when one of them matches. No request matches two."""
+    whole = _SIZE_MASK << _SIZE_SHIFT | _LOW_MASK
+    escapes = [(whole, size << _SIZE_SHIFT | low) for low, size in announced_escapes()]
+    uvm: list[tuple[int, int]] = []
+    left = announced_uvm()
+    while left:
+        # the longest aligned run that begins here
+        length = 1
+        while left[0] % (2 * length) == 0 and left[: 2 * length] == list(range(left[0], left[0] + 2 * length)):
+            length *= 2
+        uvm.append((0xFFFFFFFF & ~(length - 1), left[0]))
+        left = left[length:]
+    return [*escapes, *uvm]
 
-    def walk(prefix: int, depth: int) -> None:
-        low = prefix << (bits - depth)
-        if not any(low <= value < low + (1 << (bits - depth)) for value in excluded):
-            pairs.append((((1 << depth) - 1) << (bits - depth), low))
-        elif depth < bits:
-            walk(prefix << 1, depth + 1)
-            walk(prefix << 1 | 1, depth + 1)
 
-    walk(0, 0)
-    return pairs
+def cover(pairs: Sequence[tuple[int, int]], bits: Sequence[int] = _BITS) -> list[tuple[int, int]]:
+    """(mask, value) pairs that together match every number of ``bits`` that none of ``pairs`` does, each exactly once.
+
+    bits: their places, in the order in which numbers are told apart.
+    """
+    found: list[tuple[int, int]] = []
+
+    def walk(depth: int, mask: int, value: int, left: list[tuple[int, int]]) -> None:
+        if not left:
+            found.append((mask, value))
+            return
+        if any(not one & ~mask for one, _ in left):
+            return  # all of these are among the pairs
+        while not any(one >> bits[depth] & 1 for one, _ in left):
+            depth += 1
+        bit = 1 << bits[depth]
+        for set_to in (0, bit):
+            rest = [pair for pair in left if not pair[0] & bit or pair[1] & bit == set_to]
+            walk(depth + 1, mask | bit, value | set_to, rest)
+
+    walk(0, 0, 0, list(pairs))
+    return found
 
 
 def _take(rules: list[dict[str, Any]], name: str, default: str) -> tuple[list[dict[str, Any]], str | None]:
@@ -201,11 +228,11 @@ def _calls() -> tuple[tuple[str, list[list[dict[str, Any]]], list[list[dict[str,
 
 
 def _announced_ioctl() -> list[list[dict[str, Any]]]:
-    return [[_masked(1, 0xFF, escape)] for escape in ESCAPES]
+    return [[_masked(1, mask, value)] for mask, value in announced()]
 
 
 def _covers_ioctl() -> list[list[dict[str, Any]]]:
-    return [[_masked(1, mask, value)] for mask, value in prefix_cover(ESCAPES, 8)]
+    return [[_masked(1, mask, value)] for mask, value in cover(announced())]
 
 
 def _announced_mmap() -> list[list[dict[str, Any]]]:

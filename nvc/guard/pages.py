@@ -5,19 +5,32 @@ Neither waits for the other. Each file holds two copies of its content and the i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
+import fcntl
 import os
+import re
 import time
 
 from nvc.base.record import Record
 from nvc.bindings.reasons import REASONS, word
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 #: share.h: SHARE_MAX_GPUS, LIMITS_SIZE. guard.h: GUARD_REASONS. pages.h: COUNTERS_EVENTS, COUNTERS_PROCESSES.
 _GPUS, _REASONS, LIMITS_SIZE = 32, 32, 8192
 EVENTS, PROCESSES = 256, 512
+#: Seconds for another writer of the plan, which takes less than a millisecond.
+_LOCK_S = 0.2
+#: pages.h: COUNTERS_BUILD.
+_BUILD = 32
 #: Counters are published every 20 ms at most: a supervisor that does so that often while they are read is not ours.
 _ATTEMPTS = 100
+#: What a version consists of (PEP 440).
+_VERSION = re.compile(rb"[0-9A-Za-z.+!_-]{1,31}")
 PLAN_MAGIC, COUNTERS_MAGIC, VERSION = 0x504C564E, 0x434C564E, 1
 
 
@@ -77,6 +90,12 @@ class _Counters(ctypes.Structure):
     )
 
 
+class _CountersHead(ctypes.Structure):
+    """Without the processes: 1 KiB in place of 80, for what is read four times a second for each tenant."""
+
+    _fields_ = _Counters._fields_[:-1]
+
+
 class _Event(ctypes.Structure):
     _fields_ = (
         ("when_ns", ctypes.c_uint64),
@@ -91,6 +110,7 @@ class _CountersFile(ctypes.Structure):
         ("event_count", ctypes.c_uint64),
         ("events", _Event * EVENTS),
         ("counters", _Counters * 2),
+        ("build", ctypes.c_uint8 * _BUILD),
     )
 
 
@@ -147,14 +167,18 @@ class Event(Record):
 
 
 class Plan:
-    """The plan file of a tenant, which only its owner writes. The descriptor is this object's."""
+    """The plan file of a tenant, written by the agent, and by root's commands while it is away.
 
-    def __init__(self, descriptor: int, limits: bytes | None = None) -> None:
-        """limits: of a new tenant, for a file that is empty; None: the plan that is there.
+    Each change is made to what the file has then, under a lock. A change of what is the same already is none.
+    """
 
+    def __init__(self, descriptor: int, limits: bytes | None = None, lock: int = -1) -> None:
+        """The descriptors are this object's. limits: of a new tenant, for a file that is empty; None: the plan there.
+
+        lock: a file that the supervisor has no descriptor of, for it could hold a lock for ever; -1: one writer alone.
         Raises OSError; ValueError for a file that is none of this version.
         """
-        self.descriptor = descriptor
+        self.descriptor, self._lock = descriptor, lock
         if limits is not None:
             self._plan = _Plan(generation=1)
             self._set_limits(limits)
@@ -163,7 +187,11 @@ class Plan:
             head.plans[0] = self._plan
             self._write(bytes(head), 0)
             return
-        data = os.pread(descriptor, ctypes.sizeof(_PlanFile), 0)
+        self._load()
+
+    def _load(self) -> None:
+        """Raises OSError, ValueError."""
+        data = os.pread(self.descriptor, ctypes.sizeof(_PlanFile), 0)
         if len(data) != ctypes.sizeof(_PlanFile):
             raise ValueError(f"a plan of {len(data)} bytes")
         found = _PlanFile.from_buffer_copy(data)
@@ -182,27 +210,27 @@ class Plan:
     def set_limits(self, limits: bytes) -> None:
         """Other limits. Raises OSError."""
         if limits != self.limits:
-            self._set_limits(limits)
-            self._publish()
+            with self._changing():
+                self._set_limits(limits)
 
     def set_slice(self, gpu: int, microseconds: int) -> None:
         """Raises OSError."""
         if self._plan.slice[gpu] != microseconds:
-            self._plan.slice[gpu] = microseconds
-            self._publish()
+            with self._changing():
+                self._plan.slice[gpu] = microseconds
 
     def set_frozen(self, gpu: int, frozen: bool) -> None:
         """Raises OSError."""
         if self._plan.is_frozen[gpu] != int(frozen):
-            self._plan.is_frozen[gpu] = int(frozen)
-            self._publish()
+            with self._changing():
+                self._plan.is_frozen[gpu] = int(frozen)
 
     def set_phase(self, gpu: int, period: int, since: int, until: int) -> None:
         """When the tenant is on; period 0: always. Raises OSError."""
-        phase = self._plan.phases[gpu]
-        if (phase.period, phase.since, phase.until) != (period, since, until):
-            phase.period, phase.since, phase.until = period, since, until
-            self._publish()
+        if self.phase(gpu) != (period, since, until):
+            with self._changing():
+                phase = self._plan.phases[gpu]
+                phase.period, phase.since, phase.until = period, since, until
 
     def phase(self, gpu: int) -> tuple[int, int, int]:
         """(period, since, until)."""
@@ -210,7 +238,32 @@ class Plan:
         return phase.period, phase.since, phase.until
 
     def close(self) -> None:
-        os.close(self.descriptor)
+        for descriptor in (self.descriptor, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around a change of the plan as it is now, which is published behind. Raises OSError (EBUSY), ValueError."""
+        if self._lock < 0:
+            yield
+            self._publish()
+            return
+        until = time.monotonic() + _LOCK_S
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise OSError(errno.EBUSY, "another process changes the plan and does not end") from None
+            time.sleep(0.001)
+        try:
+            self._load()
+            yield
+            self._publish()
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _set_limits(self, limits: bytes) -> None:
         if len(limits) != LIMITS_SIZE:
@@ -234,12 +287,12 @@ class Counters:
 
     def __init__(self, descriptor: int, gpus: int) -> None:
         """The descriptor is this object's. gpus: how many the tenant's limits name."""
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._gpus = min(gpus, _GPUS)
         self._events = 0
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
     @property
     def generation(self) -> int:
@@ -247,14 +300,15 @@ class Counters:
         return int(self._read().generation)
 
     @property
-    def called_ns(self) -> int:
-        """When the tenant last called the driver (CLOCK_MONOTONIC). Raises OSError."""
-        return int(self._read().status.called_ns)
-
-    @property
     def gone(self) -> bool:
         """Whether no listener, process or memory of the tenant is left. Raises OSError."""
         return bool(self._read().is_gone)
+
+    @property
+    def build(self) -> str:
+        """The supervisor's version, as it says; "" where it says none, or something that is none. Raises OSError."""
+        text = os.pread(self.descriptor, _BUILD, _CountersFile.build.offset).partition(b"\0")[0]
+        return text.decode("ascii") if _VERSION.fullmatch(text) else ""
 
     @property
     def sees(self) -> tuple[bool, bool]:
@@ -294,17 +348,18 @@ class Counters:
 
     def processes(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """(host pid, bytes a GPU, as last reported by the driver) of processes with driver calls. Raises OSError."""
-        found = self._read()
-        return tuple((one.pid, tuple(one.memory[: self._gpus])) for one in found.processes[: found.process_count])
+        rows: list[_Process] = []
+        self._read(rows)
+        return tuple((one.pid, tuple(one.memory[: self._gpus])) for one in rows)
 
     def events(self) -> list[Event]:
         """Those since the last time, oldest first; what the ring has lost is left out. Raises OSError."""
         at = _CountersFile.event_count.offset
-        count = int.from_bytes(os.pread(self._descriptor, 8, at), "little")
+        count = int.from_bytes(os.pread(self.descriptor, 8, at), "little")
         if count == self._events:
             return []
-        data = os.pread(self._descriptor, ctypes.sizeof(_Event) * EVENTS, _CountersFile.events.offset)
-        again = int.from_bytes(os.pread(self._descriptor, 8, at), "little")
+        data = os.pread(self.descriptor, ctypes.sizeof(_Event) * EVENTS, _CountersFile.events.offset)
+        again = int.from_bytes(os.pread(self.descriptor, 8, at), "little")
         first = max(min(self._events, count), again - EVENTS)
         ring = (_Event * EVENTS).from_buffer_copy(data.ljust(ctypes.sizeof(_Event) * EVENTS, b"\0"))
         found = []
@@ -316,29 +371,28 @@ class Counters:
 
     def skip_events(self) -> None:
         """Those that are there were read, by the agent before this one. Raises OSError."""
-        self._events = int.from_bytes(os.pread(self._descriptor, 8, _CountersFile.event_count.offset), "little")
+        self._events = int.from_bytes(os.pread(self.descriptor, 8, _CountersFile.event_count.offset), "little")
 
-    def _read(self) -> _Counters:
-        size = ctypes.sizeof(_Counters)
+    def _read(self, rows: list[_Process] | None = None) -> _CountersHead:
+        """rows: gets the processes. Raises OSError."""
+        size, head_size = ctypes.sizeof(_Counters), ctypes.sizeof(_CountersHead)
         for _ in range(_ATTEMPTS):
-            head = os.pread(self._descriptor, _CountersFile.event_count.offset, 0)
+            head = os.pread(self.descriptor, _CountersFile.event_count.offset, 0)
             if len(head) < _CountersFile.event_count.offset:
                 raise OSError(errno.EBADMSG, "counters without a head")
             magic, version, index, _ = (int.from_bytes(head[at : at + 4], "little") for at in range(0, 16, 4))
             if (magic, version) != (COUNTERS_MAGIC, VERSION) or index > 1:
                 raise OSError(errno.EBADMSG, f"counters of version {version}")
             at = _CountersFile.counters.offset + index * size
-            data = os.pread(self._descriptor, _Counters.processes.offset, at)
-            found = _Counters.from_buffer_copy(data.ljust(size, b"\0"))
+            found = _CountersHead.from_buffer_copy(os.pread(self.descriptor, head_size, at).ljust(head_size, b"\0"))
             found.process_count = min(found.process_count, PROCESSES)
-            if found.process_count:
-                more = os.pread(
-                    self._descriptor, found.process_count * ctypes.sizeof(_Process), at + _Counters.processes.offset
-                )
-                ctypes.memmove(ctypes.addressof(found) + _Counters.processes.offset, more, len(more))
-            if int.from_bytes(os.pread(self._descriptor, 4, _CountersFile.index.offset), "little") == index:
+            if rows is not None:
+                wanted = found.process_count * ctypes.sizeof(_Process)
+                data = os.pread(self.descriptor, wanted, at + _Counters.processes.offset).ljust(wanted, b"\0")
+                rows[:] = (_Process * found.process_count).from_buffer_copy(data)
+            if int.from_bytes(os.pread(self.descriptor, 4, _CountersFile.index.offset), "little") == index:
                 return found
         raise OSError(errno.EAGAIN, "counters were published again and again while they were read")
 
-    def _frozen_ns(self, found: _Counters, of: _Attached) -> int:
+    def _frozen_ns(self, found: _CountersHead, of: _Attached) -> int:
         return int(of.frozen_ns) + (max(0, time.monotonic_ns() - found.published_ns) if of.frozen else 0)

@@ -7,8 +7,9 @@ A request is one line, a JSON object with the key ``verb``; so is each reply:
     {"ok": false, "stage": "input error", "message": "no container '4f0c' ...", "hint": "..."}
 
 A client may send several requests on one connection, one after the other. ``events`` is different: after
-``{"ok": true}`` the agent sends lines until the client goes. No line is longer than LIMIT, and neither side waits
-longer than TIMEOUT for the other to finish a line that it began. VERBS has the rights that each verb needs.
+``{"ok": true}`` the agent sends lines until the client goes. ``status`` comes in pages (nvc.agent.status.ask). No line
+is longer than LIMIT, and neither side waits longer than TIMEOUT for the other to finish a line that it began. VERBS has
+the rights that each verb needs.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ _BUNDLE = {"device": "int", "inode": "int"}
 VERBS = {
     verb.name: verb
     for verb in (
-        Verb("status", reads=True),
+        # after: the last tenant of the page before, by its id. container: only the tenant of this container, by its
+        # whole id or key.
+        Verb("status", True, {}, {"after": "int", "container": "str"}),
         # Denials and what happened to tenants, as lines, from now on.
         Verb("events", reads=True),
         # spec: as `nvc-py share set` takes it, for the GPU that `gpu` selects, or all. force: beyond the maximum.
@@ -144,18 +147,23 @@ class NoAgent(AgentError):
     """No agent listens."""
 
 
+class NoAnswer(AgentError):
+    """An agent is there, and does not answer in time."""
+
+
 class Client:
     """A connection to the agent, for one thread. A context manager."""
 
     def __init__(self, path: str = CONTROL, timeout: float = TIMEOUT, wait: float = 0.0) -> None:
         """Connect. timeout: seconds for each answer. wait: seconds for another agent, where one was killed.
 
-        Raises NoAgent, PrivilegeError when the socket may not be opened, AgentError; with ``wait``, NoAgent only where
-        the node has no agent: one that was killed leaves its socket's name, one that was stopped does not.
+        Raises NoAgent, NoAnswer, PrivilegeError when the socket may not be opened, AgentError; with ``wait``, NoAgent
+        only where the node has no agent: one that was killed leaves its socket's name, one that was stopped does not.
         """
         self.path = path
         self._rest = b""
-        until = time.monotonic() + wait
+        begun = time.monotonic()
+        until = begun + wait
         while True:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             self._socket.settimeout(timeout)
@@ -164,9 +172,12 @@ class Client:
                 return
             except OSError as error:
                 self._socket.close()
-                if not wait or error.errno != errno.ECONNREFUSED:
+                if error.errno == errno.EAGAIN:  # connections that the agent has not accepted fill the socket's queue
+                    if time.monotonic() > begun + timeout:
+                        raise _no_answer(path, timeout) from None
+                elif not wait or error.errno != errno.ECONNREFUSED:
                     raise _unreachable(path, error) from None
-                if time.monotonic() > until:
+                elif time.monotonic() > until:
                     raise AgentError(
                         f"{path}: the agent of this node has ended, and no other one began within {wait:g} s",
                         hint=f"start it: systemctl start nvc-agent; to be without one, remove {path}",
@@ -219,10 +230,7 @@ class Client:
                 more = self._socket.recv(65536)
             except TimeoutError:
                 self.close()  # the answer to come would be taken for that of the next request
-                raise AgentError(
-                    f"{self.path}: no answer within {limit} s",
-                    hint="see the agent's log (journalctl -u nvc-agent)",
-                ) from None
+                raise _no_answer(self.path, limit or 0) from None
             except OSError as error:
                 raise AgentError(f"{self.path}: {reason(error)}", hint="the agent went away; try again") from None
             if not more:
@@ -234,6 +242,14 @@ class Client:
 
 class _End(AgentError):
     """The agent closed the connection."""
+
+
+def _no_answer(path: str, seconds: float) -> NoAnswer:
+    return NoAnswer(
+        f"{path}: the agent does not answer (nothing came within {seconds:g} s)",
+        hint="containers that run are guarded without it; see its log (journalctl -u nvc-agent), then systemctl "
+        "restart nvc-agent",
+    )
 
 
 def _unreachable(path: str, error: OSError) -> NvcError:

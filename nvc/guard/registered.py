@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from nvc.base.errors import AgentError, ContainerError, InputError, PrivilegeError, reason
+from nvc.share.sources import leaves_guard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def is_guarded(request: ShareRequest, pid: int, policy: Policy, directory: str) 
         return True
     if not request.bundle and _is_known(pid, directory):
         return True
-    if policy.guard == "require" and not (request.guard_off and policy.allow_guard_off):
+    if policy.guard == "require" and not leaves_guard(policy, request):
         raise PrivilegeError("this node requires a guard for shares, and this container has none", hint=_START)
     return False
 

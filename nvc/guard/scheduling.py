@@ -13,7 +13,12 @@ from __future__ import annotations
 
 from nvc.base.errors import InputError
 from nvc.base.record import Record
+from nvc.guard.phases import Phase, lay, lay_together
 from nvc.share.model import CAP_WHOLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: Microseconds in which every tenant has its turn once, and the shortest slice that is worth a switch.
 ROUND_US, SHORTEST_US = 10_000, 500
@@ -26,15 +31,23 @@ HIGH_US, BESIDE_HIGH_US = 64_000, 1_000
 PERIOD_US = 50_000
 #: A period is as long as this for each tenant that has a phase: stopping one and starting another takes 1 ms.
 PHASE_US = 4_000
-#: The longest period: a tenant that is off waits so long. Longer only where it has no room for all tenants' calls,
-#: and never longer than the guard takes (guard.h).
+#: The longest period while nothing asks for more: a tenant that is off waits so long. And never longer than the guard
+#: takes (native/guard/phase.c).
 LONGEST_PERIOD_US, MOST_PERIOD_US = 200_000, 1_000_000
-#: That much of a period each tenant with a phase needs at the least: both its calls, and half of the time for delays.
-CALLS_US = 2_000
-#: So many tenants of a GPU can have phases: with more, the thread that stops and starts them would do nothing else.
-MOST_PHASES = MOST_PERIOD_US // CALLS_US
-#: The shortest slice where a phase has to be long enough for two rounds.
-SHORTEST_IN_PHASE_US = 250
+#: Edges (a tenant of a GPU is stopped or started) that the driver takes in a second for a GPU: a call of it takes
+#: 0.3 to 0.5 ms (gpu-sharing-kernel.md, "takes effect"), and it makes one at a time.
+DRIVER_EDGES = 2_000
+#: Half of them are planned, and admission refuses what needs more: the rest is for calls that take longer, for tenants
+#: with several processes, and for tenants' own calls.
+EDGES = DRIVER_EDGES // 2
+#: So many edges a period has for each phase, and so many tenants of a GPU can have phases.
+EDGES_A_PHASE = 2
+MOST_PHASES = EDGES * MOST_PERIOD_US // 1_000_000 // EDGES_A_PHASE
+#: A switch from a group to another (measured on an H200).
+SWITCH_US = 215
+#: Where a phase has to be long enough for two rounds: the slice for which the period is made longer than
+#: LONGEST_PERIOD_US (82 % are work), and the shortest (70 %), below which the tenant with the small cap may miss turns.
+IN_PHASE_US, SHORTEST_IN_PHASE_US = 1_000, SHORTEST_US
 DEFAULT_WEIGHT = 10
 #: libcuda's own timeslice.
 OWN_US = 2048
@@ -55,14 +68,6 @@ class Tenant(Record):
     priority: str = "normal"
     groups: int = 0
     paused: bool = False
-
-
-class Phase(Record):
-    """When a tenant is on, in microseconds of the period; ``until`` may be beyond its end, and goes on at 0 then."""
-
-    name: str
-    since: int
-    until: int
 
 
 class Schedule(Record):
@@ -96,16 +101,58 @@ def decide(
     """The schedule that holds until tenants, groups or shares change.
 
     policy: of POLICIES. slots: how many tenants "fair" divides a GPU among, present or not (cGPU's max_inst).
-    period: microseconds of one on-and-off; it is doubled for many tenants with a cap, and for small caps beside tenants
-    that have none. before: the phases of the schedule that this one comes after: tenants stay where they are in the
-    period if they can.
+    period: microseconds of one on-and-off; it is doubled for many tenants with a cap (``edges``), and for small caps
+    beside tenants that have none. before: the phases of the schedule that this one comes after: tenants stay where they
+    are in the period if they can.
     """
+    active = _active(tenants, policy, slots)
+    turns = _round(active, period)
+    return _schedule(tenants, active, policy, turns, lay(_lengths(active, turns.period), turns.period, before))
+
+
+def decide_all(
+    tenants: Mapping[str, tuple[Tenant, ...]],
+    policies: Mapping[str, str],
+    slots: int = 16,
+    period: int = PERIOD_US,
+    before: Mapping[str, tuple[Phase, ...]] | None = None,
+) -> dict[str, Schedule]:
+    """The schedules of GPUs, by UUID, as ``decide`` has that of one.
+
+    A tenant with phases on several GPUs is on at the same time on all of them, for a job that has a part on each goes
+    on while all of them do: GPUs that such tenants connect have one period, and its phases begin together there.
+    """
+    before = before or {}
+    active = {uuid: _active(found, policies[uuid], slots) for uuid, found in tenants.items()}
+    made = {}
+    for uuids in _connected(active):
+        if len(uuids) == 1:
+            (uuid,) = uuids
+            made[uuid] = decide(tenants[uuid], policies[uuid], slots, period, before.get(uuid, ()))
+            continue
+        common = max(_round(active[uuid], period).period for uuid in uuids)
+        phases = lay_together({uuid: _lengths(active[uuid], common) for uuid in uuids}, common, before)
+        for uuid in uuids:
+            turns = _round(active[uuid], common)
+            made[uuid] = _schedule(tenants[uuid], active[uuid], policies[uuid], turns, phases[uuid])
+    return made
+
+
+def _active(tenants: tuple[Tenant, ...], policy: str, slots: int) -> tuple[Tenant, ...]:
+    return tuple(_by_policy(tenant, policy, slots) for tenant in tenants if not tenant.paused)
+
+
+def _schedule(
+    tenants: tuple[Tenant, ...],
+    active: tuple[Tenant, ...],
+    policy: str,
+    turns: _Round,
+    phases: tuple[Phase, ...],
+) -> Schedule:
     frozen = tuple(tenant.name for tenant in tenants if tenant.paused)
-    active = tuple(_by_policy(tenant, policy, slots) for tenant in tenants if not tenant.paused)
     if policy == "native":
-        return Schedule(tuple((tenant.name, 0) for tenant in active), (), frozen, period)
-    period, longest = _period_and_round(active, period)
-    return Schedule(_slices(active, longest), _phases(active, period, before), frozen, period)
+        return Schedule(tuple((tenant.name, 0) for tenant in active), (), frozen, turns.period)
+    return Schedule(_slices(active, turns), phases, frozen, turns.period)
 
 
 def expected(tenants: tuple[Tenant, ...], schedule: Schedule) -> dict[str, float]:
@@ -141,36 +188,68 @@ def _by_policy(tenant: Tenant, policy: str, slots: int) -> Tenant:
     return tenant
 
 
-def _period_and_round(tenants: tuple[Tenant, ...], period: int) -> tuple[int, int]:
-    """How long a period has to be, and a round may be, in microseconds.
+def edges(period: int, phases: int) -> int:
+    """How many times a second tenants of a GPU are stopped or started, by microseconds of a period and its phases."""
+    return -(-EDGES_A_PHASE * phases * 1_000_000 // period)
+
+
+def lost(tenants: tuple[Tenant, ...], schedule: Schedule) -> float:
+    """Which part of the time, 0 to 1, goes into switches while every tenant has work all the time."""
+    slices = dict(schedule.slices)
+    live = [(slices.get(tenant.name, 0) or OWN_US, tenant.groups) for tenant in tenants if tenant.groups]
+    switches = sum(groups for _, groups in live)
+    if switches < 2:
+        return 0.0
+    mean = sum(length * groups for length, groups in live) / switches
+    return SWITCH_US / (mean + SWITCH_US)
+
+
+class _Round(Record):
+    """period: microseconds. longest: of a round. groups, weight: of those that are on at a time, at most."""
+
+    period: int
+    longest: int
+    groups: int
+    weight: float
+
+
+def _round(tenants: tuple[Tenant, ...], period: int) -> _Round:
+    """How long a period has to be, and a round may be.
 
     A tenant that is on for a part of the period must have a turn in it: where several can be on at a time, the shortest
     phase is two rounds.
     """
     live = [tenant for tenant in tenants if tenant.groups]
     caps = [tenant.cap for tenant in tenants if tenant.cap < CAP_WHOLE]
+    free = [tenant for tenant in live if tenant.cap >= CAP_WHOLE]
     shortest = min((tenant.cap for tenant in live if tenant.cap < CAP_WHOLE), default=CAP_WHOLE)
-    together = shortest < CAP_WHOLE and (any(tenant.cap >= CAP_WHOLE for tenant in live) or sum(caps) > CAP_WHOLE)
-    wanted = PHASE_US * len(caps)
-    if together:
-        wanted = max(wanted, 2 * TURN_US * sum(tenant.groups for tenant in live) * CAP_WHOLE // shortest)
-    while period < wanted and period * 2 <= LONGEST_PERIOD_US:
+    together = shortest < CAP_WHOLE and (bool(free) or sum(caps) > CAP_WHOLE)
+    groups, weight = _on_together(live, -(-sum(caps) // CAP_WHOLE) if together else len(live))
+    needed = 2 * groups * CAP_WHOLE // shortest if together else 0
+    while period < max(PHASE_US * len(caps), TURN_US * needed) and period * 2 <= LONGEST_PERIOD_US:
         period *= 2
-    while period < CALLS_US * len(caps) and period * 2 <= MOST_PERIOD_US:
-        period *= 2
-    return period, period * shortest // CAP_WHOLE // 2 if together else LONGEST_ROUND_US
+    while period < MOST_PERIOD_US and (edges(period, len(caps)) > EDGES or period < IN_PHASE_US * needed):
+        period = min(period * 2, MOST_PERIOD_US)
+    longest = period * shortest // CAP_WHOLE // 2 if together else LONGEST_ROUND_US
+    return _Round(period, longest, groups, weight)
 
 
-def _slices(tenants: tuple[Tenant, ...], longest: int) -> tuple[tuple[str, int], ...]:
-    """Slices of tenants that compute; 0 for a tenant that is alone, and for one that has nothing to give a slice to.
+def _on_together(live: list[Tenant], phases: int) -> tuple[int, float]:
+    """Groups and weight of the tenants that are on at a time, where so many phases overlap: the largest."""
+    free = [tenant for tenant in live if tenant.cap >= CAP_WHOLE]
+    capped = [tenant for tenant in live if tenant.cap < CAP_WHOLE]
+    groups = sorted((tenant.groups for tenant in capped), reverse=True)[:phases]
+    weights = sorted(map(_weight, capped), reverse=True)[:phases]
+    return sum(tenant.groups for tenant in free) + sum(groups), sum(map(_weight, free)) + sum(weights)
 
-    longest: microseconds that a round may have.
-    """
+
+def _slices(tenants: tuple[Tenant, ...], turns: _Round) -> tuple[tuple[str, int], ...]:
+    """Slices of tenants that compute; 0 for a tenant that is alone, and for one that has nothing to give a slice to."""
     live = [tenant for tenant in tenants if tenant.groups]
     if len(live) < 2:
         return tuple((tenant.name, 0) for tenant in tenants)
     beside_high = any(tenant.priority == "high" for tenant in live)
-    whole = _beside_high(live, longest) if beside_high else _proportional(live, longest)
+    whole = _beside_high(live, turns.longest) if beside_high else _proportional(live, turns)
     return tuple((tenant.name, whole.get(tenant.name, 0)) for tenant in tenants)
 
 
@@ -178,16 +257,15 @@ def _weight(tenant: Tenant) -> float:
     return (tenant.weight or DEFAULT_WEIGHT) * (0.5 if tenant.priority == "low" else 1)
 
 
-def _proportional(live: list[Tenant], longest: int) -> dict[str, int]:
-    total = sum(_weight(tenant) for tenant in live)
-    # Per group; a round is made longer when switching would take too much of it, or a slice would not be worth
-    # the switch, as far as waiting allows.
-    parts = {tenant.name: _weight(tenant) / total / tenant.groups for tenant in live}
-    turns = max(ROUND_US, min(TURN_US * sum(tenant.groups for tenant in live), LONGEST_ROUND_US))
-    length = min(max(turns, SHORTEST_US / min(parts.values())), LONGEST_US / max(parts.values()))
-    if longest < LONGEST_ROUND_US:
-        length = min(length, longest)
-    return {name: max(_least(longest), round(length * part)) for name, part in parts.items()}
+def _proportional(live: list[Tenant], turns: _Round) -> dict[str, int]:
+    # Per group, of a round of those that are on at a time; it is made longer when switching would take too much of it,
+    # or a slice would not be worth the switch, as far as waiting allows.
+    parts = {tenant.name: _weight(tenant) / turns.weight / tenant.groups for tenant in live}
+    wanted = max(ROUND_US, min(TURN_US * turns.groups, LONGEST_ROUND_US))
+    length = min(max(wanted, SHORTEST_US / min(parts.values())), LONGEST_US / max(parts.values()))
+    if turns.longest < LONGEST_ROUND_US:
+        length = min(length, turns.longest)
+    return {name: max(_least(turns.longest), round(length * part)) for name, part in parts.items()}
 
 
 def _beside_high(live: list[Tenant], longest: int) -> dict[str, int]:
@@ -217,60 +295,22 @@ def _share(tenants: list[Tenant], length: int, longest: int) -> dict[str, int]:
     }
 
 
-def _phases(tenants: tuple[Tenant, ...], period: int, before: tuple[Phase, ...]) -> tuple[Phase, ...]:
-    """On-phases of which no two overlap, as long as caps do not add up to more than the whole.
-
-    Those that do, because there is not room for all, share the time by their slices. A tenant keeps its place when
-    the others find room beside it; else all are laid anew, end to end round the period.
-    """
-    lengths = {tenant.name: period * tenant.cap // CAP_WHOLE for tenant in tenants if tenant.cap < CAP_WHOLE}
-    return _beside(lengths, period, before) or _end_to_end(lengths, period)
+def _lengths(tenants: tuple[Tenant, ...], period: int) -> dict[str, int]:
+    return {tenant.name: period * tenant.cap // CAP_WHOLE for tenant in tenants if tenant.cap < CAP_WHOLE}
 
 
-def _beside(lengths: dict[str, int], period: int, before: tuple[Phase, ...]) -> tuple[Phase, ...]:
-    """Phases around those that can stay; () when one finds no room."""
-    places: dict[str, Phase] = {}
-    for phase in before:
-        length = lengths.get(phase.name)
-        if length is None or phase.since >= period:
-            continue
-        kept = Phase(phase.name, phase.since, phase.since + length)
-        if all(_apart(kept, other, period) for other in places.values()):
-            places[phase.name] = kept
-    # Where another one ends, there may be room: handing over is as cheap as can be.
-    room = _room(tuple(places.values()), period)
-    for name, length in lengths.items():
-        if name in places:
-            continue
-        since = next((end for end, free in room.items() if free >= length), -1)
-        if since < 0:
-            return ()
-        places[name] = Phase(name, since, since + length)
-        left = room.pop(since) - length
-        if left:
-            room[(since + length) % period] = left
-    return tuple(places[name] for name in lengths)
-
-
-def _room(phases: tuple[Phase, ...], period: int) -> dict[int, int]:
-    """The end of each -> microseconds until another one begins; 0 is an end where there is none."""
-    begins = sorted(phase.since for phase in phases)
-    after = dict(zip(begins, [*begins[1:], *(begin + period for begin in begins[:1])], strict=True))
-    free = {phase.until % period: after[phase.since] - phase.until for phase in phases} or {0: period}
-    return {end: length for end, length in free.items() if length}
-
-
-def _apart(first: Phase, second: Phase, period: int) -> bool:
-    """Whether two phases have no moment in common."""
-    after, back = (second.since - first.since) % period, (first.since - second.since) % period
-    if after == 0:
-        return False
-    return first.until - first.since <= after and second.until - second.since <= back
-
-
-def _end_to_end(lengths: dict[str, int], period: int) -> tuple[Phase, ...]:
-    phases, since = [], 0
-    for name, length in lengths.items():
-        phases.append(Phase(name, since, since + length))
-        since = (since + length) % period
-    return tuple(phases)
+def _connected(active: Mapping[str, tuple[Tenant, ...]]) -> list[list[str]]:
+    """The GPUs in groups: two that a tenant has phases on are in one."""
+    group = {uuid: [uuid] for uuid in active}
+    first: dict[str, str] = {}
+    for uuid, tenants in active.items():
+        for tenant in tenants:
+            if tenant.cap >= CAP_WHOLE:
+                continue
+            other = group[first.setdefault(tenant.name, uuid)]
+            if other is group[uuid]:
+                continue
+            other += group[uuid]
+            for one in group[uuid]:
+                group[one] = other
+    return list({id(uuids): uuids for uuids in group.values()}.values())

@@ -6,7 +6,6 @@ They outlive the process that starts them. What they are to do stands in a plan,
 
 from __future__ import annotations
 
-import array
 import contextlib
 import errno
 import os
@@ -14,10 +13,34 @@ import select
 import socket
 import struct
 import subprocess
-import time
 
-from nvc.base.errors import InitializationError, reason
+from nvc.base.errors import InitializationError
+from nvc.guard import plan_file, usage
+from nvc.guard.channel import (
+    ATTACH,
+    ATTACH_PACKET,
+    CHANNEL,
+    CHANNELS,
+    CONTAINER_PACKET,
+    DESCRIPTORS,
+    HEAD,
+    JOIN,
+    LEAVE,
+    LISTEN,
+    LISTEN_PACKET,
+    OPEN,
+    REMOVE,
+    START,
+    START_PACKET,
+    STATE_PACKET,
+    Connection,
+    connect,
+    connect_soon,
+)
 from nvc.guard.pages import Counters, Event, Plan, TenantStatus
+from nvc.guard.prober import NAME as PROBER
+from nvc.guard.prober import Prober
+from nvc.guard.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,26 +50,11 @@ if TYPE_CHECKING:
 MONITOR, SUPERVISOR = "nvc-monitor", "nvc-supervisor"
 #: Bit of a tenant's number: processes that ran already, which are scheduled and not guarded. guard.h: GUARD_ATTACHED.
 ATTACHED = 1 << 31
-#: channel.h: enum channel_operation, and its structs.
-REPLY, START, OPEN, LISTEN, ATTACH, REMOVE, END, DONE, ADMIT, PUBLISH, REFUSED = range(11)
-_PATH, _CHANNELS, _DESCRIPTORS = 256, 1024, 16
-HEAD = struct.Struct("=Ii")
-_START = struct.Struct(f"=IiIiQ{_PATH}s{_PATH}s")
-_LISTEN = struct.Struct("=IiiI")
-ADMISSION = struct.Struct("=IiII")
-_STATE = struct.Struct("=IiIIii")
-_ATTACH = struct.Struct("=IiIIQQ")
-_CHANNEL = struct.Struct("=IIII")
-#: guard.h: struct guard_contention.
-CONTENTION, CONTENTION_MAGIC = struct.Struct("=6Q"), 0x4F434E564E
-#: include/linux/err.h: MAX_ERRNO.
-_ERRNO_MOST = 4095
 #: share.h: limits.gpu_count.
 GPU_COUNT, GPU_COUNT_AT = struct.Struct("<I"), 68
-#: Seconds for a monitor's answer: most take less than 5 ms; the start of one, longer.
-_SECONDS = 6.0
-#: Seconds for a monitor to make its socket.
-_BEGINS_S = 0.5
+#: Uids and gids of supervisors: beyond those of users, systemd and containers (systemd's UIDS-GIDS). The prober has the
+#: one behind them.
+USERS, USER_COUNT = 1_900_000_000, 1 << 17
 
 
 def find(program: str) -> str:
@@ -60,53 +68,6 @@ def find(program: str) -> str:
         if os.path.exists(path):
             return path
     raise InitializationError(f"{program} is not installed", hint="run `make native`, or install the package again")
-
-
-class Connection:
-    """A connection with a monitor. Raises OSError: EPIPE when the monitor is gone, ETIMEDOUT."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket = connected
-        self._socket.settimeout(_SECONDS)
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def ask(self, packet: bytes, descriptors: Sequence[int] = ()) -> tuple[int, bytes, list[int]]:
-        """(result, the reply, descriptors that came with it, the caller's)."""
-        self.send(packet, descriptors)
-        try:
-            data, found = receive(self._socket)
-        except TimeoutError:
-            raise OSError(errno.ETIMEDOUT, "the monitor does not answer") from None
-        if len(data) < HEAD.size:
-            raise OSError(errno.EPIPE, "the monitor is gone")
-        result = HEAD.unpack_from(data)[1]
-        # What a supervisor says may be anything.
-        return (result if -_ERRNO_MOST <= result <= 0 else -errno.EPROTO), data, found
-
-    def send(self, packet: bytes, descriptors: Sequence[int] = ()) -> None:
-        socket.send_fds(self._socket, [packet], list(descriptors))
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the monitor closed it."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLRDHUP)
-        return bool(poll.poll(0))
-
-
-def receive(connected: socket.socket, size: int = 4096) -> tuple[bytes, list[int]]:
-    """One packet and its descriptors, which are the caller's. Raises OSError."""
-    data, rights, _, _ = connected.recvmsg(size, socket.CMSG_SPACE(4 * _DESCRIPTORS), socket.MSG_CMSG_CLOEXEC)
-    found = array.array("i")
-    for level, kind, content in rights:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            found.frombytes(content[: len(content) // 4 * 4])
-    return data, list(found)
 
 
 class _Tenant:
@@ -126,15 +87,19 @@ class _Tenant:
 class Supervisors:
     """Those of all tenants of this node, by number. For one thread; no call waits for a tenant or for the driver."""
 
-    def __init__(self, devices: str = "/dev", directory: str = "") -> None:
+    def __init__(self, devices: str = "/dev", directory: str = "", users: int = USERS) -> None:
         """devices: where the driver's nodes are. directory: the agent's; "": nothing outlives this object.
+
+        users: the first of USER_COUNT uids and gids that no account of the host has.
 
         Raises InitializationError.
         """
-        self._devices, self._directory = devices, directory
+        self._devices, self._directory, self._users = devices, directory, users
         self._monitor, self._supervisor = find(MONITOR), find(SUPERVISOR)
         self._tenants: dict[int, _Tenant] = {}
-        self._contention = self._contention_file()
+        #: Readable, once each, when a monitor is gone; ``is_lost`` tells whose.
+        self.ends = select.epoll()
+        self._contention = usage.open_page(directory)
 
     def __enter__(self) -> Self:
         return self
@@ -150,6 +115,7 @@ class Supervisors:
             else:
                 with contextlib.suppress(OSError):
                     self.remove(number)
+        self.ends.close()
         os.close(self._contention)
 
     # Coming.
@@ -172,15 +138,17 @@ class Supervisors:
             raise OSError(errno.EEXIST, f"tenant {number} is there already")
         place = self._place(number)
         process = None
-        descriptor = self._plan_file(place)
-        plan = Plan(descriptor, limits)
+        descriptor = plan_file.create(place)
+        plan = Plan(descriptor, limits, plan_file.open_lock(place) if place else -1)
         # For reading: a supervisor handles what hostile containers say.
         given = descriptor, self._contention
         reading = [os.open(f"/proc/self/fd/{one}", os.O_RDONLY | os.O_CLOEXEC) for one in given]
         try:
             if connection is None:
                 connection, process = self._spawn()
-            packet = _START.pack(START, 0, number, *first, os.fsencode(self._devices), os.fsencode(place))
+            pid, start_time = first
+            names = os.fsencode(self._devices), os.fsencode(place)
+            packet = START_PACKET.pack(START, 0, number, pid, self._users + _user(number), 0, start_time, *names)
             result, data, found = connection.ask(packet, reading)
             if result < 0 or len(found) != 1:
                 for one in found:
@@ -196,32 +164,32 @@ class Supervisors:
         finally:
             for one in reading:
                 os.close(one)
-        _, _, _, _, monitor, supervisor = _STATE.unpack(data)
+        _, _, _, _, monitor, supervisor = STATE_PACKET.unpack(data)
         made = _Tenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
         made.process = process
-        self._tenants[number] = made
+        self._add(number, made)
 
     def find_again(self, number: int) -> bytes:
         """Find a tenant again that an earlier process started; its limits. Raises OSError, ValueError."""
         place = self._place(number)
-        connection = Connection(_connect_soon(f"{place}/monitor"))  # first: whether it is gone needs no plan
+        connection = Connection(connect_soon(f"{place}/monitor"))  # first: whether it is gone needs no plan
         try:
             _, data, found = connection.ask(HEAD.pack(OPEN, 0))
-            if len(found) != 1 or len(data) != _STATE.size:
+            if len(found) != 1 or len(data) != STATE_PACKET.size:
                 raise OSError(errno.EPROTO, "the monitor speaks another protocol")
             try:
-                plan = Plan(os.open(f"{place}/plan", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+                plan = plan_file.open_plan(place)
             except BaseException:
                 os.close(found[0])
                 raise
         except BaseException:
             connection.close()
             raise
-        _, _, _, _, monitor, supervisor = _STATE.unpack(data)
+        _, _, _, _, monitor, supervisor = STATE_PACKET.unpack(data)
         gpus = GPU_COUNT.unpack_from(plan.limits, GPU_COUNT_AT)[0]
         made = _Tenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
         made.counters.skip_events()
-        self._tenants[number] = made
+        self._add(number, made)
         return plan.limits
 
     def listen(self, number: int, listener: int, first: int = 0) -> None:
@@ -229,18 +197,19 @@ class Supervisors:
 
         May be called in a thread: a monitor whose supervisor hangs takes seconds to say so.
         """
-        packet = _LISTEN.pack(LISTEN, 0, first, 0)
-        place = self._place(number)
-        if not place:
-            self._ask(number, packet, [listener])
-            return
-        connection = Connection(connect(f"{place}/monitor"))
-        try:
-            result, _, _ = connection.ask(packet, [listener])
-        finally:
-            connection.close()
-        if result < 0:
-            raise OSError(-result, f"supervisor: {os.strerror(-result)}")
+        self._ask_apart(number, LISTEN_PACKET.pack(LISTEN, 0, first, 0), [listener])
+
+    def join(self, number: int, first: tuple[int, int], listener: int) -> None:
+        """One more container of the tenant's group. first: pid and start time of its first process.
+
+        May be called in a thread. Raises OSError: E2BIG for more than 64 containers, EPROTO for a monitor of a version
+        before groups.
+        """
+        self._ask_apart(number, CONTAINER_PACKET.pack(JOIN, 0, first[0], 0, first[1]), [listener])
+
+    def leave(self, number: int, first: tuple[int, int]) -> None:
+        """A container of the tenant's group has ended. May be called in a thread. Raises OSError: EBUSY: not wholly."""
+        self._ask_apart(number, CONTAINER_PACKET.pack(LEAVE, 0, first[0], 0, first[1]))
 
     # What it is to do.
 
@@ -275,10 +244,10 @@ class Supervisors:
         subdevice side by side; descriptors are copies of the process's, which are copied again and held until it ends.
         """
         descriptors = list(dict.fromkeys(channel[3] for channel in channels))
-        if len(descriptors) >= _DESCRIPTORS or len(channels) > _CHANNELS:
+        if len(descriptors) >= DESCRIPTORS or len(channels) > CHANNELS:
             raise OSError(errno.E2BIG, f"{len(channels)} channels of {len(descriptors)} files")
-        rows = b"".join(_CHANNEL.pack(*channel[:3], descriptors.index(channel[3])) for channel in channels)
-        packet = _ATTACH.pack(ATTACH, 0, len(channels), 0, *node) + rows.ljust(_CHANNELS * _CHANNEL.size, b"\0")
+        rows = b"".join(CHANNEL.pack(*channel[:3], descriptors.index(channel[3])) for channel in channels)
+        packet = ATTACH_PACKET.pack(ATTACH, 0, len(channels), 0, *node) + rows.ljust(CHANNELS * CHANNEL.size, b"\0")
         self._ask(number, packet, [pidfd, *descriptors])
 
     def remove(self, number: int) -> None:
@@ -305,6 +274,10 @@ class Supervisors:
         """Of monitor and supervisor. Raises OSError."""
         tenant = self._tenant(number)
         return tenant.monitor, tenant.supervisor
+
+    def build(self, number: int) -> str:
+        """The version of its supervisor, "" where it is not known. Raises OSError."""
+        return self._tenant(number).counters.build
 
     def refresh(self, number: int) -> None:
         """Publish the counters now. Raises OSError: EBUSY while the driver makes a call for the tenant."""
@@ -343,22 +316,26 @@ class Supervisors:
                 continue
         return found
 
-    def publish_contention(self) -> None:
-        """Write down which tenants called the driver last: supervisors let their own wait for those only.
+    def prober(self) -> Prober:
+        """The node's prober, which knows no tenant yet. Raises InitializationError."""
+        user = self._users + USER_COUNT
+        return Prober(find(PROBER), self._contention, user, self._devices, self._directory, self.counters)
 
-        To be called some times a second; while it is not, each supervisor assumes that others call the driver.
-        """
-        calls, now = [], time.monotonic_ns()
-        for number, tenant in tuple(self._tenants.items()):
-            with contextlib.suppress(OSError):
-                calls.append((min(tenant.counters.called_ns, now), number))
-        last = [*sorted(calls, reverse=True)[:2], (0, 0), (0, 0)]
-        rows = [word for called, number in last[:2] for word in (number, called)]
-        os.pwrite(self._contention, CONTENTION.pack(CONTENTION_MAGIC, time.monotonic_ns(), *rows), 0)
+    def counters(self, number: int) -> int:
+        """A descriptor of the tenant's counters, for reading; this object's. Raises OSError."""
+        return self._tenant(number).counters.descriptor
+
+    def usage(self) -> Usage:
+        """What the driver reports of all processes, by the node's prober. Raises OSError."""
+        return usage.read(self._contention)
 
     def limits(self, number: int) -> bytes:
         """As planned. Raises OSError."""
         return self._tenant(number).plan.limits
+
+    def _add(self, number: int, tenant: _Tenant) -> None:
+        self._tenants[number] = tenant
+        self.ends.register(tenant.connection, select.EPOLLRDHUP | select.EPOLLONESHOT)
 
     def _tenant(self, number: int) -> _Tenant:
         try:
@@ -367,33 +344,23 @@ class Supervisors:
             raise OSError(errno.ENOENT, f"tenant {number} is not known") from None
 
     def _ask(self, number: int, packet: bytes, descriptors: Sequence[int] = ()) -> None:
-        result, _, found = self._tenant(number).connection.ask(packet, descriptors)
-        for one in found:
-            os.close(one)
-        if result < 0:
-            raise OSError(-result, f"supervisor: {os.strerror(-result)}")
+        _ask(self._tenant(number).connection, packet, descriptors)
+
+    def _ask_apart(self, number: int, packet: bytes, descriptors: Sequence[int] = ()) -> None:
+        """On a connection of its own: in a thread, the tenant's is the agent's."""
+        place = self._place(number)
+        if not place:
+            self._ask(number, packet, descriptors)
+            return
+        connection = Connection(connect(f"{place}/monitor"))
+        try:
+            _ask(connection, packet, descriptors)
+        finally:
+            connection.close()
 
     def _place(self, number: int) -> str:
         # Attached processes are as they were when the agent ends.
         return f"{self._directory}/tenants/{number}" if self._directory and not number & ATTACHED else ""
-
-    def _plan_file(self, place: str) -> int:
-        if not place:
-            # The supervisor watches the file with inotify, which does not report a memfd (Linux 6.14 and later).
-            return os.open("/tmp", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-        os.makedirs(place, 0o700, exist_ok=True)
-        return os.open(f"{place}/plan", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-
-    def _contention_file(self) -> int:
-        if not self._directory:
-            return os.memfd_create("nvc-contention", os.MFD_CLOEXEC)
-        path = f"{self._directory}/contention"
-        try:  # supervisors of an agent before this one have it open
-            made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            os.posix_fallocate(made, 0, CONTENTION.size)  # what is written later needs no room
-        except OSError as error:
-            raise InitializationError(f"{path}: {reason(error)}", hint="make room in /run") from None
-        return made
 
     def _spawn(self) -> tuple[Connection, subprocess.Popen[bytes]]:
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
@@ -407,28 +374,15 @@ class Supervisors:
         return Connection(own), process
 
 
-def _connect_soon(path: str) -> socket.socket:
-    """As ``connect``; a monitor that was started just now makes its socket in some milliseconds. Raises OSError."""
-    until = time.monotonic() + _BEGINS_S
-    while True:
-        try:
-            return connect(path)
-        except FileNotFoundError:
-            if time.monotonic() > until or not os.path.exists(os.path.dirname(path)):
-                raise
-        time.sleep(0.01)
+def _user(number: int) -> int:
+    """Of a tenant's uid, in the range; those that are attached have the second half."""
+    half = USER_COUNT // 2
+    return number % half + (half if number & ATTACHED else 0)
 
 
-def connect(path: str) -> socket.socket:
-    """Connected with the monitor's socket at ``path``, however long that is. Raises OSError."""
-    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-    try:
-        made.settimeout(_SECONDS)
-        made.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
-    except BaseException:
-        made.close()
-        raise
-    finally:
-        os.close(directory)
-    return made
+def _ask(connection: Connection, packet: bytes, descriptors: Sequence[int]) -> None:
+    result, _, found = connection.ask(packet, descriptors)
+    for one in found:
+        os.close(one)
+    if result < 0:
+        raise OSError(-result, f"supervisor: {os.strerror(-result)}")

@@ -16,6 +16,7 @@ correspondence with the ``nvc_*`` functions of libnvidia-container. All errors a
 
 from __future__ import annotations
 
+from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import InitializationError, PrivilegeError
 from nvc.base.log import Log
 from nvc.base.record import Record
@@ -66,7 +67,7 @@ class Config(Record):
     gid: int | None = None
     imex: tuple[int, ...] = ()
     sim: str = ""
-    timeout: float = 10.0
+    timeout: float = TIMEOUT_S
     cache: bool = True
     debug: str = ""
     no_pivot: bool = False

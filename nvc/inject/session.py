@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+from nvc.base.budgets import IMAGE_TIMEOUTS, LDCONFIG_TIMEOUTS, RESERVE_TIMEOUTS
 from nvc.base.errors import ContainerError, MountError, NvcError
 from nvc.container import plan
 from nvc.container.compat import usable
@@ -22,9 +25,6 @@ if TYPE_CHECKING:
     from nvc.request.options import ContainerOptions
     from nvc.share.model import Resolved
 
-#: Of the timeout: ldconfig gets as long as any helper. An image decides what it reads, and a start waits for it.
-LDCONFIG_TIMEOUTS = 1
-
 
 class ContainerSession:
     """What one container shall get (nvc_container and the functions that take one).
@@ -43,6 +43,8 @@ class ContainerSession:
         self._driver: DriverInfo | None = None
         self.options = options
         self._capabilities = DriverCapabilities(options.capabilities)
+        #: Seconds that the image may still hold the start for.
+        self._left = context.config.timeout * IMAGE_TIMEOUTS
         self._client = start(deadline=context.config.timeout, log=context.log)
         try:
             self._answer = self._client.begin_inspect(
@@ -63,7 +65,9 @@ class ContainerSession:
     def _look(self) -> InspectReply:
         """What the container service found, once it has answered. Raises ContainerError."""
         if self._found is None:
+            begin = time.monotonic()
             self._found = self._answer()
+            self._left -= time.monotonic() - begin
         return self._found
 
     @property
@@ -188,7 +192,9 @@ class ContainerSession:
 
     @property
     def _ldconfig_limit(self) -> float:
-        return self._context.config.timeout * LDCONFIG_TIMEOUTS
+        # An image decides what ldconfig reads, and a start waits for it; undo comes out of the rest.
+        timeout = self._context.config.timeout
+        return max(0.0, min(timeout * LDCONFIG_TIMEOUTS, self._left - timeout * RESERVE_TIMEOUTS))
 
     @property
     def plan(self) -> tuple[Operation, ...]:
@@ -204,6 +210,6 @@ class ContainerSession:
                 log.info(operation.describe())
         done = self._client.apply(
             ApplyRequest(self._context.host.root, operations),
-            deadline=self._context.config.timeout + self._ldconfig_limit,
+            deadline=self._left,
         )
         log.info(f"{done} of {len(operations)} operations changed the container")

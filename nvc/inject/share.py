@@ -5,7 +5,7 @@ Imported only where something may ask for a share.
 
 from __future__ import annotations
 
-from nvc.base.errors import MountError
+from nvc.base.errors import MountError, PrivilegeError
 from nvc.container.operations import ShareFiles
 from nvc.guard.registered import is_guarded
 from nvc.inject.share_mounts import mounts
@@ -30,14 +30,20 @@ def plan(
 ) -> tuple[Resolved, tuple[Operation, ...]]:
     """What the container gets, and how; no operations where it gets no share.
 
-    Raises InputError for what was asked and cannot be given, MountError where the libraries are not installed, and what
-    ``nvc.guard.registered.is_guarded`` raises.
+    Raises InputError for what was asked and cannot be given, PrivilegeError for a group without a guard, MountError
+    where the libraries are not installed, and what ``nvc.guard.registered.is_guarded`` raises.
     """
     policy, agent = policyfile.load_node(request.config)
-    resolved = preview(policy, request, selection, driver.platform, lambda text: log.warn(f"share: {text}"))
+    resolved = preview(policy, request, selection, driver, lambda text: log.warn(f"share: {text}"))
     if resolved is None:
         return Resolved(), ()
     guarded = is_guarded(request, place.first_process(container), policy, agent)
+    if resolved.group and not guarded:
+        # The library counts one container: each of the group would have the whole quota.
+        raise PrivilegeError(
+            f"{resolved.source}: group={resolved.group} needs the guard, and this container has none",
+            hint="start it with nvc-runtime, where nvc-agent runs (docs/user/agent.md)",
+        )
     return resolved, _operations(request, resolved, guarded, selection, host, driver, container, log)
 
 
@@ -60,12 +66,6 @@ def _operations(
             "share: the libraries that containers preload are not installed",
             hint="install nvc-py again, or in a checkout: make native; nvc-py doctor looks for them",
         )
-    if not known:
-        log.warn(
-            f"share: driver {driver.nvrm_version} is not known: memory is held where programs call CUDA, "
-            "and weight, cap and priority have no effect (drivers "
-            f"{abi.FIRST} to {abi.BEYOND - 1} are known)"
-        )
     limits = Limits(
         resolved.gpus,
         nodes.identities(host, driver.nodes, selection.gpus),
@@ -80,6 +80,8 @@ def _operations(
         () if bare else preload.lines(memory=resolved.limits_memory, api=resolved.oversubscribe or not known),
         resolved.text,
         resolved.source,
+        resolved.group,
+        request.name,
     )
     log.info(f"share: {resolved.text}, asked for by {resolved.source}; driver {driver.nvrm_version}")
     return mounts(files, libraries)

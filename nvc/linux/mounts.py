@@ -97,10 +97,10 @@ def attach(tree: Tree, target: Fd, undo: Undo) -> None:
         raise SyscallError(errno.ENOTDIR, "move_mount", tree, target)
     if tree.legacy is not None:
         mounted = mounts_legacy.attach(tree, target)
-        undo.push(unmount, mounted)
+        undo.push_urgent(unmount, mounted)
         return
     syscalls.move_mount(tree, target)
-    undo.push(unmount, tree.duplicate())
+    undo.push_urgent(unmount, tree.duplicate())
     # Attached below a shared mount, the tree became shared too (attach_recursive_mnt() in kernel/fs/namespace.c):
     # later mounts on it must not propagate.
     syscalls.mount_setattr(tree, 0, propagation=const.MS_PRIVATE)
@@ -119,19 +119,22 @@ def unmount(mounted: Fd) -> None:
             raise
 
 
-def mount_id(file: Fd) -> int:
-    """The id of the mount that ``file`` is on, as in mountinfo. Raises OSError."""
-    try:
-        return syscalls.statx_mount(file)[0]
-    except SyscallError as error:
-        if error.errno != errno.ENOSYS:
-            raise
-        return procfd.mount_id(file)
-
-
 def _pin(path: str, follow: bool) -> Fd:
     opened = syscalls.open_path(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
     # O_PATH|O_NOFOLLOW opens the link itself.
     if not follow and stat.S_ISLNK(opened.stat().st_mode):
         raise SyscallError(errno.ELOOP, "open", path)
     return opened
+
+
+def is_mount_root(file: Fd) -> bool:
+    """Whether a file is the root of a mount; False also where the kernel does not tell (before Linux 5.8).
+
+    Raises SyscallError.
+    """
+    try:
+        return syscalls.statx_mount(file)[1]
+    except SyscallError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        return False

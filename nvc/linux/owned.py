@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 
-from nvc.linux import const, rights, syscalls
+from nvc.linux import const, procfd, rights, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
 from nvc.linux.walk import MAX_LINKS
@@ -125,10 +125,8 @@ def _walk(root: Fd, path: str, owners: _Owners, *, is_strict: bool) -> Found:
 def _check_shared(directory: Fd, above: os.stat_result, found: Fd) -> None:
     if not above.st_mode & stat.S_ISVTX:
         raise Untrusted(f"the directory of {found.name} may be written by others")
-    from nvc.linux import mounts  # with all that mounting needs, and few paths come here
-
     # Before anything is asked of a file system that a user may have mounted there (FUSE).
-    if mounts.mount_id(directory) != mounts.mount_id(found):
+    if procfd.mount_id(directory) != procfd.mount_id(found):
         raise Untrusted(f"{found.name} is a mount point in a directory that others may write")
 
 

@@ -1,4 +1,4 @@
-"""Forked children with a deadline, and sealed copies of programs in memory."""
+"""Forked children with a deadline, sealed copies of programs in memory, and names of processes."""
 
 from __future__ import annotations
 
@@ -100,3 +100,13 @@ def sealed_copy(source: Fd, name: str) -> Fd:
     seals = const.F_SEAL_SEAL | const.F_SEAL_SHRINK | const.F_SEAL_GROW | const.F_SEAL_WRITE
     fcntl.fcntl(copy.fileno(), const.F_ADD_SEALS, seals)
     return copy
+
+
+def process_name(pid: int) -> str:
+    """A process's name, fit for a terminal; "" when it ended."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            name = file.read(64).rstrip("\n")
+    except OSError:
+        return ""
+    return "".join(char if char.isprintable() else "?" for char in name)

@@ -8,9 +8,12 @@ directory.
 
 from __future__ import annotations
 
+import errno
 import os
 
+from nvc.linux import syscalls
 from nvc.linux.fd import Fd
+from nvc.linux.syscalls import SyscallError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +75,12 @@ def path_of(descriptor: Fd) -> str:
 
 
 def mount_id(descriptor: Fd) -> int:
-    """The id of the mount that the file is on, from fdinfo (Linux 3.15). Raises OSError."""
+    """The id of the mount that the file is on, as in mountinfo: from statx, or fdinfo (Linux 3.15). Raises OSError."""
+    try:
+        return syscalls.statx_mount(descriptor)[0]
+    except SyscallError as error:
+        if error.errno != errno.ENOSYS:
+            raise
     number = os.open(f"fdinfo/{descriptor.fileno()}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=pin().fileno())
     with Fd(number) as info:
         for line in os.read(info.fileno(), 4096).splitlines():

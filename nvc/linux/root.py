@@ -4,7 +4,8 @@ The tree is a container's rootfs (or a driver root). Whatever its links contain 
 path leads to something inside; absolute links start at the tree's root and ".." at the root stays there. Resolution
 is the kernel's (openat2 with RESOLVE_IN_ROOT), or ``nvc.linux.walk`` on kernels before 5.6.
 
-Nothing that exists is ever written to, truncated or replaced: creation is O_EXCL on an open parent directory.
+Nothing that exists is ever written to, truncated or replaced: creation is O_EXCL on an open parent directory, and in no
+mount that a link of the tree leads into (a volume): what is made there outlives the container.
 ``umask`` applies to the modes given here, as to any mkdir and open.
 """
 
@@ -14,11 +15,13 @@ import errno
 import os
 import stat
 
+from nvc.base.budgets import ENTRIES
 from nvc.base.undo import Undo
 from nvc.linux import const, procfd, syscalls
 from nvc.linux.fd import Fd, same_file
 from nvc.linux.rights import Owner
 from nvc.linux.syscalls import SyscallError
+from nvc.linux.volumes import Volumes
 from nvc.linux.walk import Walk, open_name
 
 _RESOLVE = const.RESOLVE_IN_ROOT | const.RESOLVE_NO_MAGICLINKS
@@ -29,13 +32,17 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Root:
-    """An open directory that paths are resolved in. ``path`` is what it was opened as, for messages."""
+    """An open directory that paths are resolved in.
 
-    __slots__ = ("fd", "path")
+    path: what it was opened as, for messages. volumes: where in it something may be made.
+    """
+
+    __slots__ = ("fd", "path", "volumes")
 
     def __init__(self, fd: Fd, path: str = "") -> None:
         self.fd = fd
         self.path = path or fd.name
+        self.volumes = Volumes(fd)
 
     @classmethod
     def open(cls, path: str) -> Root:
@@ -98,10 +105,18 @@ class Root:
                     raise SyscallError(errno.EFBIG, "read", path, limit)
             return data
 
-    def list_directory(self, path: str) -> list[str]:
-        """The names in a directory, sorted. Raises SyscallError."""
-        with self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK) as directory:
-            return sorted(os.listdir(directory.fileno()))
+    def list_directory(self, path: str, limit: int = ENTRIES) -> list[str]:
+        """The names in a directory, sorted. Raises SyscallError, EFBIG when there are more than ``limit``."""
+        names: list[str] = []
+        with (
+            self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK) as directory,
+            os.scandir(directory.fileno()) as entries,
+        ):
+            for entry in entries:
+                if len(names) == limit:
+                    raise SyscallError(errno.EFBIG, "getdents64", path, limit)
+                names.append(entry.name)
+        return sorted(names)
 
     def real_path(self, path: str) -> str:
         """``path`` with its links resolved, from the root: "/usr/lib". What is missing is kept as it is written.
@@ -136,7 +151,7 @@ class Root:
             there = self._directory(path)
             if there is not None:
                 return there
-            walk = self._creating_walk(mode, uid, gid, undo)
+            walk = self._creating_walk(path, mode, uid, gid, undo)
             walk.enter(path)
             walk.verify()
             return walk.directory.duplicate()
@@ -155,6 +170,7 @@ class Root:
                 if found is not None:
                     _check_kind(found, path, mode)
                     return found
+                self.volumes.check(directory, path)
                 try:
                     made = syscalls.openat(directory, name, _CREATE, mode & 0o777)
                 except SyscallError as error:
@@ -174,10 +190,12 @@ class Root:
             above, _, name = path.rpartition("/")
             directory = self._directory(above) if name not in ("", ".", "..") else None
             if directory is None:
-                walk = self._creating_walk(0o755, uid, gid, undo)
+                walk = self._creating_walk(path, 0o755, uid, gid, undo)
                 name = walk.parent(path.rstrip("/"))
                 walk.verify()
                 directory = walk.directory
+            if open_name(directory, name or ".") is None:
+                self.volumes.check(directory, path)
             try:
                 os.symlink(text, name or ".", dir_fd=directory.fileno())
             except FileExistsError:
@@ -240,13 +258,14 @@ class Root:
 
     def _walk_place(self, path: str, uid: int, gid: int, undo: Undo) -> tuple[Fd | None, Fd, str]:
         """As ``_place``, for every path: missing parents are made, links at the end are followed."""
-        walk = self._creating_walk(0o755, uid, gid, undo)
+        walk = self._creating_walk(path, 0o755, uid, gid, undo)
         found, name = walk.final(path)
         walk.verify()
         return found, walk.directory, name
 
-    def _creating_walk(self, mode: int, uid: int, gid: int, undo: Undo) -> Walk:
+    def _creating_walk(self, path: str, mode: int, uid: int, gid: int, undo: Undo) -> Walk:
         def make_directory(parent: Fd, name: str) -> None:
+            self.volumes.check(parent, path)
             try:
                 os.mkdir(name, mode, dir_fd=parent.fileno())
             except FileExistsError:

@@ -15,18 +15,22 @@ if TYPE_CHECKING:
 SHARE_VARIABLES = (
     *("NVC_SHARE", "CUDA_DEVICE_", "CUDA_TASK_PRIORITY", "CUDA_OVERSUBSCRIBE", "CUDA_DISABLE_CONTROL"),
     *("GPU_CORE_UTILIZATION_POLICY", "ALIYUN_COM_GPU_", "CGPU_DISABLE", "NVIDIA_GPU_MEMORY_LIMIT"),
+    *("CUDA_MEM_", "CUDA_CORE_", "GPU_MEM_PER_DEVICE", "GPU_UTIL_PER_DEVICE", "CUDA_MPS_PINNED_", "CUDA_MPS_ACTIVE_"),
 )
+#: So do limits of systems that are not known.
+_LIMIT = "_LIMIT"
 #: The node's configuration, whose section [share] has the rules for shares.
 NODE_CONFIG = "/etc/nvc/config.toml"
 
 
 class ShareRequest(Record):
-    """The sources of a container's share of its GPUs; ``nvc.share.policy`` has their precedence.
+    """The sources of a container's share of its GPUs; ``nvc.share.sources`` has their order.
 
     annotation, option: texts, "" for none. environment: the container's variables. config: file with the node's rules,
     "" for the usual one. container: id that the runtime gave the container, or "". bundle: absolute path, "" where
     its config.json was not read. seccomp: linux.seccomp of that, where it names a listener. guard_off: its
-    annotation nvc.guard says off.
+    annotation nvc.guard says off. fixed: specs of --share-fixed, of every hook of the container. name: by which
+    its engine calls it (``hook.bundle.Bundle``), for people.
     """
 
     annotation: str = ""
@@ -37,15 +41,17 @@ class ShareRequest(Record):
     bundle: str = ""
     seccomp: dict[str, Any] = {}
     guard_off: bool = False
+    fixed: tuple[str, ...] = ()
+    name: str = ""
 
     def may_matter(self) -> bool:
         """Whether anything of it could give a share: cheap, and yes rather than no.
 
         Raises InputError for a broken file: its rules, which may be shares, are not known.
         """
-        if self.annotation or self.option:
+        if self.annotation or self.option or self.fixed:
             return True
-        if any(name.startswith(SHARE_VARIABLES) for name in self.environment):
+        if any(name.startswith(SHARE_VARIABLES) or _LIMIT in name for name in self.environment):
             return True
         return _has_rules(self.config)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nvc.base.errors import ContainerError, InputError, reason
-from nvc.share import store
+from nvc.share import abi, store
+from nvc.share.limits import with_shares
 from nvc.share.policy import Policy, change
 
 TYPE_CHECKING = False
@@ -18,15 +19,50 @@ if TYPE_CHECKING:
     Inventory = Callable[[], Sequence[Gpu]]
 
 
+class Hold:
+    """A context: the entry to be changed in the place of another one, with its lock held.
+
+    Of a group it is the first one, so that there is one writer; else the same, which stays open and locked.
+    Entering raises ContainerError when another writer does not end, PrivilegeError.
+    """
+
+    def __init__(self, entry: store.Entry) -> None:
+        self._entry = entry
+        self._group: list[store.Entry] = []
+
+    def __enter__(self) -> store.Entry:
+        self._group = store.group(self._entry) if self._entry.record.group else []
+        held = (*self._group, self._entry)[0]
+        held.lock()
+        return held
+
+    def __exit__(self, *_: object) -> None:
+        for one in self._group:
+            one.close()
+
+
 def apply(
-    entry: store.Entry, policy: Policy, wanted: GpuShare, selector: str, inventory: Inventory, *, force: bool
+    entry: store.Entry,
+    policy: Policy,
+    wanted: GpuShare,
+    selector: str,
+    inventory: Inventory,
+    *,
+    force: bool,
+    check: Callable[[Limits], None] = lambda after: None,
 ) -> tuple[Limits, list[int]]:
     """Change the share of an entry whose lock is held; the limits after, and which of its GPUs changed.
 
     selector: a UUID or its beginning, "#POSITION" among the container's GPUs, an index of the machine's; "": all.
+    check: raises ContainerError where the limits cannot be kept; nothing is written then.
     Raises InputError, ContainerError.
     """
     now = limits(entry)
+    if (wanted.cap or wanted.weight or wanted.priority) and not abi.knows(now.driver):
+        raise InputError(
+            f"cap, weight and priority cannot be held: driver {now.driver} is not known",
+            hint=f"drivers {abi.FIRST} to {abi.BEYOND - 1} are; mem can be changed",
+        )
     chosen = places(now.gpus, selector, inventory)
     gpus = inventory() if wanted.memory_part or (wanted.memory and policy.maximum.memory_part) else ()
     changed = tuple(
@@ -36,6 +72,7 @@ def apply(
         for position, gpu in enumerate(now.gpus)
     )
     after = now.replace(gpus=changed)
+    check(after)
     write(entry, after)
     return after, chosen
 
@@ -79,9 +116,18 @@ def limits(entry: store.Entry) -> Limits:
 
 
 def write(entry: store.Entry, after: Limits) -> None:
-    """Raises ContainerError."""
+    """Into the entry whose lock is held, and those of its group. Raises ContainerError."""
+    _write(entry, after)
+    for other in store.group(entry) if entry.record.group else ():
+        with other:
+            if other.record.key != entry.record.key:
+                other.lock()
+                _write(other, after)
+
+
+def _write(entry: store.Entry, after: Limits) -> None:
     try:
-        entry.change(after)
+        entry.change(with_shares(entry.limits(), after))
     except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else error
         raise ContainerError(f"{entry.path}/{store.LIMITS}: {why}") from None

@@ -1,8 +1,10 @@
-"""What a container's environment asks for: NVC_SHARE, or the variables of HAMi, cGPU and KAI. Pure.
+"""What a container's environment asks for: NVC_SHARE, or the variables of other systems. Pure.
 
 Names are compared whole: cGPU takes every variable that begins like one of its own. A value that cannot be read is an
-InputError that names the variable, where the originals guess. Sources: specs/gpu-sharing-shims 2 and 5,
-gpu-sharing-kernel 1.2. docs/user/sharing.md has the tables for users; a test holds that they name every variable here.
+InputError that names the variable, where the originals guess; so is a variable that is named like a limit and is of no
+system here, as the container would have the whole GPU. Sources: docs/reference/gpu-sharing-kernel.md 1.2 (cGPU, eGPU),
+HAMi-core and vgpu-manager's readers of their environment, NVIDIA's MPS documentation (environment variables).
+docs/user/sharing.md has the tables for users; a test holds that they name every variable here.
 """
 
 from __future__ import annotations
@@ -26,21 +28,33 @@ HAMI_OVERSUBSCRIBE, HAMI_OFF = "CUDA_OVERSUBSCRIBE", "CUDA_DISABLE_CONTROL"
 CGPU_MEMORY, CGPU_CARD, CGPU_UNIT = (f"ALIYUN_COM_GPU_MEM_{word}" for word in ("CONTAINER", "DEV", "UNIT"))
 CGPU_WEIGHT, CGPU_HIGH, CGPU_OFF = "ALIYUN_COM_GPU_SCHD_WEIGHT", "ALIYUN_COM_GPU_HIGH_PRIO", "CGPU_DISABLE"
 KAI_MEMORY = "NVIDIA_GPU_MEMORY_LIMIT"
+VGPU_MEMORY, VGPU_CORES, VGPU_SOFT = "CUDA_MEM_LIMIT", "CUDA_CORE_LIMIT", "CUDA_CORE_SOFT_LIMIT"
+VGPU_RATIO, VGPU_OVERSOLD = "CUDA_MEM_RATIO", "CUDA_MEM_OVERSOLD"
+EGPU_MEMORY, EGPU_CORES = "GPU_MEM_PER_DEVICE", "GPU_UTIL_PER_DEVICE"
+MPS_MEMORY, MPS_THREADS = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
-HAMI = (
-    *(HAMI_MEMORY, *(f"{HAMI_MEMORY}_{i}" for i in range(POSITIONS))),
-    *(HAMI_CORES, *(f"{HAMI_CORES}_{i}" for i in range(POSITIONS))),
-    *(HAMI_PRIORITY, HAMI_POLICY, HAMI_OVERSUBSCRIBE, HAMI_OFF),
-)
+
+def _indexed(*names: str) -> tuple[str, ...]:
+    """Each name, and with the positions of the container's GPUs behind it."""
+    return tuple(word for name in names for word in (name, *(f"{name}_{i}" for i in range(POSITIONS))))
+
+
+HAMI = (*_indexed(HAMI_MEMORY, HAMI_CORES), *(HAMI_PRIORITY, HAMI_POLICY, HAMI_OVERSUBSCRIBE, HAMI_OFF))
 CGPU = (CGPU_MEMORY, CGPU_CARD, CGPU_UNIT, CGPU_WEIGHT, CGPU_HIGH, CGPU_OFF)
 KAI = (KAI_MEMORY,)
+VGPU = _indexed(VGPU_MEMORY, VGPU_CORES, VGPU_SOFT, VGPU_RATIO, VGPU_OVERSOLD)
+EGPU = (EGPU_MEMORY, EGPU_CORES)
+MPS = (MPS_MEMORY, MPS_THREADS)
 #: Accepted without effect; docs/user/sharing.md says why.
 IGNORED = (
     *("CUDA_DEVICE_MEMORY_SHARED_CACHE", "LIBCUDA_LOG_LEVEL", "ACTIVE_OOM_KILLER", "CUDA_REDIRECT"),
     "ALIYUN_COM_GPU_VISIBLE_DEVICES",
 )
 #: Everything that is read.
-VARIABLES = frozenset((OWN, *HAMI, *CGPU, *KAI))
+VARIABLES = frozenset((OWN, *HAMI, *CGPU, *KAI, *VGPU, *EGPU, *MPS))
+#: How a limit is named that no system here has: it begins with the first, has one of the second, ends with the third,
+#: which may have a position behind it.
+_OWNERS, _KINDS, _LIMIT = ("CUDA", "GPU", "NVIDIA", "VGPU"), ("MEM", "MEMORY", "CORE", "CORES", "SM", "UTIL"), "LIMIT"
 
 _DIGITS = frozenset("0123456789")
 _NUMBER_DIGITS = 19
@@ -64,19 +78,63 @@ class RequestedShare(Record):
 
 
 def read(environment: Mapping[str, str]) -> RequestedShare | None:
-    """What the environment asks for, by the first of NVC_SHARE, HAMi, cGPU and KAI that says something; None without.
+    """What the environment asks for: NVC_SHARE alone, else the other systems in order; None where none says anything.
 
-    Raises InputError.
+    What the first system leaves out is taken from the next. Raises InputError.
     """
-    if VARIABLES.isdisjoint(environment):
-        return None
     if environment.get(OWN):
         return RequestedShare(_own(environment[OWN]), OWN)
-    for dialect in (_hami, _cgpu, _kai):
-        requested = dialect(environment)
-        if requested is not None:
-            return requested
-    return None
+    for name in environment:
+        if name not in VARIABLES and environment[name] and is_limit(name):
+            raise InputError(
+                f"{name} is named like a limit of a GPU, and is of no system that nvc-py knows",
+                hint=f"say it as {OWN}=mem=10Gi,cap=50%; {OWN}=off where it is the program's own",
+            )
+    if VARIABLES.isdisjoint(environment):
+        return None
+    found = [one for one in (dialect(environment) for dialect in _DIALECTS) if one is not None]
+    off = next((one for one in found if one.share.off), None)
+    if off is not None or not found:
+        return off
+    first, *others = found
+    for other in others:
+        share = _completed(first.share, other.share)
+        warning = f"{other.source}: only settings that {first.source} leaves out are taken from it"
+        first = RequestedShare(share, first.source, True, (*first.warnings, *other.warnings, warning))
+    return first
+
+
+def is_limit(name: str) -> bool:
+    """Whether a variable is named like a limit of GPUs' memory or time, such as GPU_MEMORY_LIMIT or CUDA_SM_LIMIT_3."""
+    words = name.split("_")
+    while words and not words[-1].strip("0123456789"):
+        words.pop()
+    if len(words) < 3 or words[0] not in _OWNERS or words[-1] not in (_LIMIT, f"{_LIMIT}S"):
+        return False
+    return not set(words[1:-1]).isdisjoint(_KINDS)
+
+
+def filled(share: GpuShare, default: GpuShare) -> GpuShare:
+    """``share``, completed by the settings of ``default``."""
+    memory = share if share.memory or share.memory_part else default
+    return GpuShare(
+        memory.memory,
+        memory.memory_part,
+        share.cap or default.cap,
+        share.weight or default.weight,
+        share.priority or default.priority,
+        default.oversubscribe if share.oversubscribe is None else share.oversubscribe,
+    )
+
+
+def _completed(first: Share, other: Share) -> Share:
+    """No setting of ``other`` for a GPU counts where ``first`` has it, for that GPU or for all."""
+    nothing = GpuShare()
+    default = filled(first.default or nothing, other.default or nothing)
+    per_gpu = dict(first.per_gpu)
+    for selector, gpu in other.per_gpu:
+        per_gpu[selector] = filled(filled(per_gpu.get(selector, nothing), first.default or nothing), gpu)
+    return Share(default if default != nothing else None, tuple(per_gpu.items()))
 
 
 def _own(text: str) -> Share:
@@ -200,6 +258,101 @@ def _kai(environment: Mapping[str, str]) -> RequestedShare | None:
     return RequestedShare(Share(GpuShare(mebibytes << 20)), KAI_MEMORY, lenient=True)
 
 
+def _vgpu(environment: Mapping[str, str]) -> RequestedShare | None:
+    present = [name for name in VGPU if environment.get(name)]
+    if not present:
+        return None
+    common, per_gpu = _vgpu_gpu(environment, ""), []
+    for position in range(POSITIONS):
+        own = _vgpu_gpu(environment, f"_{position}")
+        if own != GpuShare():
+            per_gpu.append((f"#{position}", filled(own, common)))
+    if common == GpuShare() and not per_gpu:
+        return None
+    default = common if common != GpuShare() else None
+    soft = [name for name in present if name.startswith(VGPU_SOFT)]
+    warnings = (f"{soft[0]}: no container has more than its cap while the GPU is idle",) if soft else ()
+    return RequestedShare(Share(default, tuple(per_gpu)), present[0], True, warnings)
+
+
+def _vgpu_gpu(environment: Mapping[str, str], suffix: str) -> GpuShare:
+    """The settings in the variables that have this suffix."""
+    ratio = environment.get(f"{VGPU_RATIO}{suffix}", "").strip(" ")
+    if ratio and (ratio.partition(".")[0] != "1" or ratio.partition(".")[2].strip("0")):
+        raise InputError(
+            f"{VGPU_RATIO}{suffix}={shown(ratio)} is not supported: memory is not multiplied",
+            hint=f"say the memory itself, {VGPU_MEMORY}=8g, and {VGPU_OVERSOLD}=true",
+        )
+    cores, soft = (
+        min(_number(environment, f"{name}{suffix}", "a percentage from 0 to 100") * 10, CAP_WHOLE)
+        for name in (VGPU_CORES, VGPU_SOFT)
+    )
+    oversubscribe = _flag(environment, f"{VGPU_OVERSOLD}{suffix}")
+    return GpuShare(_size(environment, f"{VGPU_MEMORY}{suffix}"), cap=cores or soft, oversubscribe=oversubscribe)
+
+
+def _size(environment: Mapping[str, str], name: str) -> int:
+    """Bytes, also with a point and k, m, g or t (1024) in either case; 0 says nothing."""
+    text = environment.get(name, "").strip(" ")
+    return _bytes(text, name) if text else 0
+
+
+def _bytes(text: str, name: str) -> int:
+    unit = {**_SUFFIXES, "t": 1 << 40}.get(text[-1:].lower(), 1)
+    whole, point, fraction = (text[:-1] if unit > 1 else text).partition(".")
+    digits = whole + fraction
+    good = whole and len(digits) <= _NUMBER_DIGITS and _DIGITS.issuperset(digits) and bool(point) == bool(fraction)
+    value: int = int(digits) * unit // 10 ** len(fraction) if good else -1
+    if not good or value > MEMORY_LIMIT or 0 < value < MEMORY_LEAST:
+        raise InputError(f"{name}={shown(text)} is not an amount of memory", hint="write bytes, or 4096m or 4g")
+    return value
+
+
+def _egpu(environment: Mapping[str, str]) -> RequestedShare | None:
+    present = [name for name in EGPU if environment.get(name)]
+    cap = min(_number(environment, EGPU_CORES, "a percentage from 0 to 100") * 10, CAP_WHOLE)
+    share = GpuShare(_size(environment, EGPU_MEMORY), cap=cap)
+    return RequestedShare(Share(share), present[0], lenient=True) if share != GpuShare() else None
+
+
+def _mps(environment: Mapping[str, str]) -> RequestedShare | None:
+    """Of MPS clients, who need a server for it. GPUs are counted as the client sees them, or named by UUID."""
+    threads = environment.get(MPS_THREADS, "").strip(" ")
+    whole, _, fraction = threads.partition(".")
+    cap = int(f"{whole}{fraction[:1] or 0}") if _is_decimal(whole, fraction) else 0
+    if threads and not 10 <= cap <= CAP_WHOLE:
+        raise InputError(
+            f"{MPS_THREADS}={shown(threads)} is not a percentage from 1 to 100", hint="it is cap here: 50 is cap=50%"
+        )
+    per_gpu: dict[str, GpuShare] = {}
+    for part in filter(None, environment.get(MPS_MEMORY, "").replace(" ", "").split(",")):
+        gpu, equals, size = part.partition("=")
+        text = size.removesuffix("B")
+        if not equals or not text:
+            raise InputError(f"{MPS_MEMORY}: {shown(part)} is not GPU=SIZE", hint="write it as MPS does: 0=1G,1=512M")
+        try:
+            ((selector, _),) = parse(f"{'#' if _DIGITS.issuperset(gpu) else ''}{gpu}:weight=1").per_gpu
+        except (InputError, ValueError):
+            raise InputError(
+                f"{MPS_MEMORY}: {shown(gpu)} names no GPU", hint="its position from 0, or its UUID"
+            ) from None
+        if selector in per_gpu:
+            raise InputError(f"{MPS_MEMORY}: GPU {gpu} is named twice", hint="name it once")
+        per_gpu[selector] = GpuShare(_bytes(text, MPS_MEMORY), cap=cap)
+    per_gpu = {selector: gpu for selector, gpu in per_gpu.items() if gpu != GpuShare()}
+    if not per_gpu and not cap:
+        return None
+    warnings = (f"{MPS_THREADS} is cap here; an MPS server limits threads by it as well",) if cap else ()
+    default = GpuShare(cap=cap) if cap else None
+    return RequestedShare(
+        Share(default, tuple(per_gpu.items())), MPS_MEMORY if per_gpu else MPS_THREADS, True, warnings
+    )
+
+
+def _is_decimal(whole: str, fraction: str) -> bool:
+    return bool(whole) and len(whole + fraction) <= _NUMBER_DIGITS and _DIGITS.issuperset(whole + fraction)
+
+
 def _flag(environment: Mapping[str, str], name: str) -> bool | None:
     """None where the variable is not set, or empty."""
     text = environment.get(name, "").strip(" ").lower()
@@ -220,3 +373,6 @@ def _number(environment: Mapping[str, str], name: str, what: str) -> int:
     if len(text) > _NUMBER_DIGITS or not _DIGITS.issuperset(text):
         raise InputError(f"{name}={shown(text)} is not {what}", hint="write a whole number, in decimal digits")
     return int(text)
+
+
+_DIALECTS = (_hami, _cgpu, _kai, _vgpu, _egpu, _mps)

@@ -36,6 +36,8 @@ class StoredShare(Record):
     key: the entry's name. container: the engine's id, or "". pid: of the container's first process as this host counts,
     0 when not known; start_time: field 22 of its /proc/PID/stat. mount_namespace: inode of its /proc/PID/ns/mnt, or 0.
     rootfs, engine: for people. when: seconds since 1970. text: the share spec; source: what requested it.
+    group: containers with one name are one tenant; "" for a tenant of its own.
+    name: "NAMESPACE/POD/CONTAINER" by the engine.
     """
 
     key: str
@@ -48,6 +50,8 @@ class StoredShare(Record):
     when: int = 0
     text: str = ""
     source: str = ""
+    group: str = ""
+    name: str = ""
 
 
 class Entry:

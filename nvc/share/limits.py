@@ -71,6 +71,14 @@ class Limits(Record):
     paused: bool = False
 
 
+def with_shares(limits: Limits, other: Limits) -> Limits:
+    """``limits`` with the shares and the pause of ``other``, of the same GPUs in any order. Raises ValueError."""
+    found = {gpu.uuid: gpu for gpu in other.gpus}
+    if found.keys() != {gpu.uuid for gpu in limits.gpus}:
+        raise ValueError("its GPUs are not those that it was started with")
+    return limits.replace(gpus=tuple(found[gpu.uuid] for gpu in limits.gpus), paused=other.paused)
+
+
 def encode(limits: Limits, generation: int = 0) -> bytes:
     """The SIZE bytes of a file. Raises ValueError for more GPUs or nodes, or longer texts, than there is room for."""
     if len(limits.gpus) > MAX_GPUS or len(limits.nodes) > MAX_NODES:

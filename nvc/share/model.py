@@ -21,7 +21,7 @@ class GpuShare(Record):
 
     memory: bytes, or 0. memory_part: of the GPU's memory, in 1/1,000,000, or 0; at most one of the two is said.
     cap: of the GPU's time, in 1/1000 (1000: no cap), or 0. weight: 1 to 1000, or 0. priority: one of PRIORITIES or "".
-    oversubscribe: may allocations beyond the memory spill into the host's? None: not said.
+    oversubscribe: may memory be more than the GPU has, the rest in the host's? None: not said.
     """
 
     memory: int = 0
@@ -36,12 +36,13 @@ class Share(Record):
     """What is requested for a container.
 
     default: for every GPU that ``per_gpu`` does not name. per_gpu: (selector, share) pairs, selectors in the form of
-    ``nvc.share.spec``. off: no share at all; then nothing else is said.
+    ``nvc.share.spec``. off: no share at all; then nothing else is said. group: containers with one name are one tenant.
     """
 
     default: GpuShare | None = None
     per_gpu: tuple[tuple[str, GpuShare], ...] = ()
     off: bool = False
+    group: str = ""
 
 
 class ResolvedGpu(Record):
@@ -63,15 +64,16 @@ class ResolvedGpu(Record):
 class Resolved(Record):
     """The outcome for a container.
 
-    gpus: one entry per GPU that the container sees, in its order; empty when there is no share. source: "nvc.share",
-    "--share", "NVC_SHARE", a dialect's variable, "default" or "". warnings: for the log and the user.
-    text: the share that was granted, as a share spec with percentages resolved.
+    gpus: one entry per GPU that the container sees, in its order; empty when there is no share. source: a name of
+    ``nvc.share.sources.ORDER``, a dialect's variable, "default" or "". warnings: for the log and the user.
+    text: the share that was granted, as a share spec with percentages resolved. group: as in ``Share``.
     """
 
     gpus: tuple[ResolvedGpu, ...] = ()
     source: str = ""
     warnings: tuple[str, ...] = ()
     text: str = ""
+    group: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.gpus)

@@ -1,9 +1,7 @@
-"""What a container gets of what it asked for: the node's rules applied to the first source that says something. Pure.
+"""What a container gets of what was requested for it (``nvc.share.sources``): the node's rules applied. Pure.
 
-Precedence: --share, then the annotation, then the environment (NVC_SHARE, then the dialects). --share is said by root,
-on a command line or in a CDI specification; the others belong to users that start containers. The node's rules
-hold for all of them. A setting that the source leaves out is the default's; what the default leaves out is the whole
-GPU, as far as the maximum goes.
+A setting that the source leaves out is the default's; what the default leaves out is the whole GPU, as far as the
+maximum goes.
 """
 
 from __future__ import annotations
@@ -11,10 +9,10 @@ from __future__ import annotations
 from nvc.base.errors import InputError
 from nvc.base.record import Record
 from nvc.request.selection import normalize_bus_id
-from nvc.share import dialects
-from nvc.share.dialects import RequestedShare
+from nvc.share.dialects import filled
 from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT, WHOLE_MEMORY, GpuShare, Resolved, ResolvedGpu, Share
-from nvc.share.spec import OFF, format_cap, format_gpu, format_memory, format_share, parse, parse_gpu
+from nvc.share.sources import DEFAULT
+from nvc.share.spec import OFF, format_cap, format_gpu, format_memory, format_share, parse_gpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,13 +20,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nvc.model import Gpu
+    from nvc.share.dialects import RequestedShare
 
-ANNOTATION, OPTION, DEFAULT = "nvc.share", "--share", "default"
 #: Section of the node's configuration file.
 SECTION = "share"
 #: Below this a CUDA context leaves little or nothing for the program: it takes about 515 MiB on an H200 itself.
 SENSIBLE_MEMORY = 600 << 20
 GUARDS = ("auto", "require", "off")
+MEMORY_ONLY = "memory-only"
+UNKNOWN_DRIVERS = ("refuse", MEMORY_ONLY)
 #: Priorities, the tightest first.
 RANK = {"low": 0, "normal": 1, "high": 2}
 
@@ -40,7 +40,8 @@ class Policy(Record):
     cut with a warning instead of refused. allow_off: a container may have no share at all, in spite of a default.
     variables: whether a container's environment may ask. guard: one of GUARDS: whether containers with a share are put
     under the agent's guard when it runs, always (none starts without it), or never. allow_guard_off: whether a
-    container's annotation nvc.guard=off keeps it out.
+    container's annotation nvc.guard=off keeps it out. unknown_driver: one of UNKNOWN_DRIVERS: what becomes of settings
+    that only a driver with tables in rm lets us hold (``nvc.share.abi``).
     """
 
     default: GpuShare = GpuShare()
@@ -50,6 +51,7 @@ class Policy(Record):
     variables: bool = True
     guard: str = "auto"
     allow_guard_off: bool = False
+    unknown_driver: str = UNKNOWN_DRIVERS[0]
 
     @property
     def is_empty(self) -> bool:
@@ -64,17 +66,19 @@ def decode(table: Mapping[str, Any], name: str) -> Policy:
     Raises InputError that names the key.
     """
     values: dict[str, Any] = {}
-    for key, value in table.items():
-        label = f"{name}: {SECTION}.{key}"
+    for written, value in table.items():
+        key = written.replace("_", "-")
+        label = f"{name}: {SECTION}.{written}"
         if key in _RULES:
             value = _rule(value, label)
-        elif key == "guard" and value not in GUARDS:
-            raise InputError(f"{label} is none of {', '.join(GUARDS)}")
+        elif key in _WORDS and value not in _WORDS[key]:
+            raise InputError(f"{label} is none of {', '.join(_WORDS[key])}")
         values[key.replace("-", "_")] = value
     return Policy(**values)
 
 
 _RULES = ("default", "maximum")
+_WORDS = {"guard": GUARDS, "unknown-driver": UNKNOWN_DRIVERS}
 
 
 def _rule(text: str, label: str) -> GpuShare:
@@ -86,25 +90,15 @@ def _rule(text: str, label: str) -> GpuShare:
         raise InputError(f"{label}: {error.message}", hint=error.hint) from None
 
 
-def decide(
-    policy: Policy,
-    gpus: Sequence[Gpu],
-    *,
-    annotation: str = "",
-    option: str = "",
-    environment: Mapping[str, str] | None = None,
-    has_mig: bool = False,
-) -> Resolved:
+def decide(policy: Policy, gpus: Sequence[Gpu], requested: RequestedShare | None, *, has_mig: bool = False) -> Resolved:
     """What a container with these GPUs gets. A result that is false means: no share, inject nothing.
 
-    annotation, option: texts of ``nvc.share`` and --share, "" for none. environment: the container's. gpus: those it
-    gets, in its order. has_mig: it gets MIG devices, or the right to configure or watch them: a share cannot be asked
-    for beside them. The node's rules leave GPUs with MIG devices alone and hold for whole GPUs beside them.
+    gpus: those it gets, in its order. requested: by its first source, None without one. has_mig: it gets MIG devices,
+    or the right to configure or watch them: a share cannot be asked for beside them. The node's rules leave GPUs with
+    MIG devices alone and hold for whole GPUs beside them.
 
-    Raises InputError when the request cannot be read, names a GPU that the container does not get, or is above the
-    maximum.
+    Raises InputError when the request names a GPU that the container does not get, or is above the maximum.
     """
-    requested = requested_share(policy, annotation=annotation, option=option, environment=environment or {})
     asked = requested is not None
     whole = tuple(gpu for gpu in gpus if not gpu.mig_devices)
     if requested is not None and (has_mig or len(whole) < len(gpus)) and not requested.share.off:
@@ -129,20 +123,49 @@ def decide(
     resolved = tuple(_resolve(policy, gpu, said, source, warnings) for gpu, said in zip(whole, per_gpu, strict=True))
     if not asked and all(_is_whole(gpu) for gpu in resolved):
         return Resolved()
-    return Resolved(resolved, source, tuple(dict.fromkeys(warnings)), text(resolved))
+    group = requested.share.group if requested is not None else ""
+    return Resolved(resolved, source, tuple(dict.fromkeys(warnings)), text(resolved), group)
 
 
-def requested_share(
-    policy: Policy, *, annotation: str, option: str, environment: Mapping[str, str]
-) -> RequestedShare | None:
-    """The first source that requests a share, as in ``decide``; None without one. Raises InputError."""
-    for text_, source in ((option, OPTION), (annotation, ANNOTATION)):
-        if text_:
-            try:
-                return RequestedShare(parse(text_), source)
-            except InputError as error:
-                raise InputError(f"{source}: {error.message}", hint=error.hint) from None
-    return dialects.read(environment) if policy.variables else None
+def origins(
+    policy: Policy, gpus: Sequence[Gpu], requested: RequestedShare | None, granted: Sequence[ResolvedGpu]
+) -> list[dict[str, str]]:
+    """Where each setting of each granted GPU comes from: a source, "default", "maximum", or "" for the usual value.
+
+    gpus, requested: as for ``decide``. "cut": something was said, and less is granted for another reason.
+    """
+    whole = [gpu for one in granted for gpu in gpus if gpu.uuid == one.uuid]
+    said = _by_gpu(requested, whole, []) if requested is not None and not requested.share.off else []
+    source = requested.source if requested is not None else ""
+    rules = []
+    for place, (gpu, got) in enumerate(zip(whole, granted, strict=True)):
+        has, usual = (_values(as_gpu_share(one), gpu) for one in (got, ResolvedGpu(gpu.uuid, gpu.minor)))
+        levels = [(source, share) for share in said[place : place + 1]] + [(DEFAULT, policy.default)]
+        asked = [(name, _values(share, gpu)) for name, share in levels]
+        most = _values(policy.maximum, gpu)
+        found = {}
+        for setting, value in has.items():
+            first = next(((name, level[setting]) for name, level in asked if level[setting] is not None), None)
+            if first is not None and first[1] == value:
+                found[setting] = first[0]
+            elif most[setting] == value and value != usual[setting]:
+                found[setting] = "maximum"
+            else:
+                found[setting] = "cut" if first is not None else ""
+        rules.append(found)
+    return rules
+
+
+def _values(share: GpuShare, gpu: Gpu) -> dict[str, object]:
+    """The settings that it says, comparable, None for the others. mem: bytes; 0: all of the GPU's."""
+    memory = _bytes(share, gpu.memory, f"GPU {gpu.index}")
+    return {
+        "mem": memory if share.memory or share.memory_part else None,
+        "cap": share.cap or None,
+        "weight": share.weight or None,
+        "priority": share.priority or None,
+        "oversubscribe": share.oversubscribe,
+    }
 
 
 def text(gpus: Sequence[ResolvedGpu]) -> str:
@@ -207,7 +230,7 @@ def _by_gpu(requested: RequestedShare, gpus: Sequence[Gpu], warnings: list[str])
             )
         own[place] = share
     common = requested.share.default or GpuShare()
-    return [_filled(own.get(place, GpuShare()), common) for place in range(len(gpus))]
+    return [filled(own.get(place, GpuShare()), common) for place in range(len(gpus))]
 
 
 def _find(selector: str, gpus: Sequence[Gpu]) -> int | None:
@@ -221,25 +244,12 @@ def _find(selector: str, gpus: Sequence[Gpu]) -> int | None:
     return None
 
 
-def _filled(share: GpuShare, default: GpuShare) -> GpuShare:
-    """``share``, completed by the settings of ``default``."""
-    memory = share if share.memory or share.memory_part else default
-    return GpuShare(
-        memory.memory,
-        memory.memory_part,
-        share.cap or default.cap,
-        share.weight or default.weight,
-        share.priority or default.priority,
-        default.oversubscribe if share.oversubscribe is None else share.oversubscribe,
-    )
-
-
 def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: list[str]) -> ResolvedGpu:
     _check_maximum(policy, gpu.memory, f"GPU {gpu.index}", said, source, warnings)
-    filled = _filled(said, policy.default)
+    wanted = filled(said, policy.default)
     maximum = policy.maximum
-    memory = _bytes(filled, gpu.memory, f"GPU {gpu.index}")
-    if said.memory and gpu.memory and said.memory > gpu.memory and not filled.oversubscribe:
+    memory = _bytes(wanted, gpu.memory, f"GPU {gpu.index}")
+    if said.memory and gpu.memory and said.memory > gpu.memory and not wanted.oversubscribe:
         if not policy.clamp:
             raise InputError(
                 f"{source}: mem={format_memory(said.memory)} is more than GPU {gpu.index} has",
@@ -256,14 +266,14 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
             f"mem={format_memory(memory)} of GPU {gpu.index} is below {SENSIBLE_MEMORY >> 20}Mi: "
             "a CUDA context alone takes about as much"
         )
-    cap = min(filled.cap or CAP_WHOLE, maximum.cap or CAP_WHOLE)
-    weight = filled.weight
+    cap = min(wanted.cap or CAP_WHOLE, maximum.cap or CAP_WHOLE)
+    weight = wanted.weight
     if maximum.weight and (weight or DEFAULT_WEIGHT) > maximum.weight:
         weight = maximum.weight
-    priority = filled.priority or "normal"
+    priority = wanted.priority or "normal"
     if maximum.priority and RANK[priority] > RANK[maximum.priority]:
         priority = maximum.priority
-    oversubscribe = bool(filled.oversubscribe) and maximum.oversubscribe is not False
+    oversubscribe = bool(wanted.oversubscribe) and maximum.oversubscribe is not False
     return ResolvedGpu(gpu.uuid, gpu.minor, memory, cap, weight, priority, oversubscribe)
 
 

@@ -53,6 +53,14 @@ def is_still(pid: int, slot: RegionSlot) -> bool:
     return start_time(pid) == slot.start_time
 
 
+def inner_pid(pid: int) -> int:
+    """The pid of a process of this host in its innermost pid namespace; 0: it has ended, or may not be looked at."""
+    try:
+        return max(0, _inner_pid(f"/proc/{pid}"))
+    except OSError:
+        return 0
+
+
 def _inner_pid(directory: str) -> int:
     """The process's pid in its innermost pid namespace, or -1."""
     with open(f"{directory}/status", "rb") as file:

@@ -3,10 +3,11 @@
     spec      = "off" | part *( ";" part )
     part      = [ selector ":" ] setting *( "," setting )     the selector stands before the part's first setting
     setting   = "mem=" ( quantity | percentage ) | "weight=" 1..1000 | "cap=" percentage
-              | "priority=" ( "normal" | "low" | "high" ) | "oversubscribe=" ( "on" | "off" )
+              | "priority=" ( "normal" | "low" | "high" ) | "oversubscribe=" ( "on" | "off" ) | "group=" NAME
     selector  = INDEX | "#" POSITION | "GPU-" UUID | "MIG-" UUID | PCI bus id
 
 INDEX counts the GPUs of the host as nvidia-smi on the host does; #POSITION counts those that the container sees.
+NAME joins containers to one tenant, whatever part it stands in; ``nvc.share.sources`` says which sources may use it.
 Quantities are Kubernetes': bytes, or with Ki Mi Gi Ti (1024) or k K M G T (1000), and 1Mi or more: mem=10 has lost
 its unit. Whole texts come from tenants: every number has a length limit before int() sees it, and every mistake is an
 InputError that names its setting.
@@ -20,7 +21,7 @@ from nvc.share.model import CAP_WHOLE, PRIORITIES, WEIGHT_LIMIT, WHOLE_MEMORY, G
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 #: Longest text looked at: 64 GPUs by UUID with every setting fit.
@@ -32,6 +33,8 @@ MEMORY_LIMIT = 1 << 50
 #: Nothing computes in less; a smaller number has lost its unit.
 MEMORY_LEAST = 1 << 20
 OFF = "off"
+#: Longest name of a group: a file of a tenant may be named for it.
+GROUP_LENGTH = 63
 
 _DIGITS = frozenset("0123456789")
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
@@ -46,6 +49,7 @@ _UNITS = (
     ("G", 10**9),
     ("T", 10**12),
 )
+_GROUP = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 _WHOLE_DIGITS, _FRACTION_DIGITS = 20, 9
 _UUID_LENGTH = 36
 
@@ -53,10 +57,12 @@ _MEMORY_ALLOWED = "mem takes bytes, a number with Ki, Mi, Gi, Ti (1024) or K, M,
 _UNIT_WANTED = "mem is 1Mi or more, and a number without a unit is bytes; write mem=10Gi"
 _CAP_ALLOWED = "cap takes 1% to 100% of the GPU's time, with at most one decimal: cap=50%"
 _WEIGHT_ALLOWED = f"weight takes a whole number from 1 to {WEIGHT_LIMIT}; 10 is what a container has that does not say"
+_GROUP_ALLOWED = f"group takes up to {GROUP_LENGTH} letters, digits, '_', '-' and '.', the first a letter, digit or '_'"
 _SELECTOR_ALLOWED = (
     "write a GPU's index on the host (0:mem=10Gi), #N for the container's Nth from 0 (#0:mem=10Gi), its UUID "
     "(GPU-...:mem=10Gi) or PCI bus id"
 )
+_ONE_SHARE = "a container has one share of a GPU: name the GPU in one hook, by its UUID"
 _ALLOWED = (
     "a share is settings with commas between them: mem=10Gi,weight=30,cap=50%,priority=high,oversubscribe=on, or off"
 )
@@ -72,8 +78,12 @@ def parse(text: str) -> Share:
         return Share(off=True)
     default: GpuShare | None = None
     per_gpu: dict[str, GpuShare] = {}
+    groups: set[str] = set()
     for part in text.split(";"):
-        selector, gpu = _part(part.strip(" "))
+        selector, gpu, group = _part(part.strip(" "))
+        groups.update({group} - {""})
+        if gpu == GpuShare():
+            continue  # a group, which is not of one GPU
         if not selector:
             if default is not None:
                 raise InputError(
@@ -86,7 +96,36 @@ def parse(text: str) -> Share:
             per_gpu[selector] = gpu
     if len(per_gpu) > GPU_LIMIT:
         raise InputError(f"share: {len(per_gpu)} GPUs are named", hint=f"a share holds at most {GPU_LIMIT}")
-    return Share(default, tuple(per_gpu.items()))
+    return Share(default, tuple(per_gpu.items()), group=_one(groups))
+
+
+def merge(texts: Iterable[str]) -> Share:
+    """Several specs as one: those of a container's hooks, each of which names its own GPU. Raises InputError."""
+    shares = [parse(text) for text in dict.fromkeys(texts)]
+    if len(shares) > 1 and any(share.off for share in shares):
+        raise InputError(
+            "share: off stands beside other settings", hint="every hook of the container says off, or none"
+        )
+    defaults = {share.default for share in shares if share.default is not None}
+    per_gpu: dict[str, GpuShare] = {}
+    for selector, gpu in (pair for share in shares for pair in share.per_gpu):
+        if per_gpu.setdefault(selector, gpu) != gpu:
+            raise InputError(
+                f"share: GPU {selector} has {format_gpu(per_gpu[selector])} and {format_gpu(gpu)}", hint=_ONE_SHARE
+            )
+    if len(defaults) > 1:
+        raise InputError(f"share: all GPUs have {' and '.join(map(format_gpu, defaults))}", hint=_ONE_SHARE)
+    group = _one({share.group for share in shares} - {""})
+    return Share(next(iter(defaults), None), tuple(per_gpu.items()), any(share.off for share in shares), group)
+
+
+def _one(groups: set[str]) -> str:
+    """The one name of a group, or "". Raises InputError for several."""
+    if len(groups) > 1:
+        raise InputError(
+            f"share: groups {' and '.join(sorted(groups))} in one container", hint="a container is of one group"
+        )
+    return next(iter(groups), "")
 
 
 def format_share(share: Share) -> str:
@@ -94,6 +133,7 @@ def format_share(share: Share) -> str:
     if share.off:
         return OFF
     parts = [format_gpu(share.default)] if share.default is not None else []
+    parts += [f"group={share.group}"] if share.group else []
     parts += [f"{selector}:{format_gpu(gpu)}" for selector, gpu in share.per_gpu]
     return ";".join(parts)
 
@@ -101,7 +141,7 @@ def format_share(share: Share) -> str:
 def parse_gpu(text: str) -> GpuShare:
     """The settings for one GPU, without a selector. Raises InputError."""
     share = parse(text)
-    if share.default is None or share.per_gpu or share.off:
+    if share.default is None or share.per_gpu or share.off or share.group:
         raise InputError(f"share: {shown(text)} is not for one GPU", hint="write settings only: mem=10Gi,weight=30")
     return share.default
 
@@ -147,7 +187,8 @@ def _decimal(value: int, places: int) -> str:
     return f"{whole}.{rest:0{places}d}".rstrip("0") if rest else str(whole)
 
 
-def _part(text: str) -> tuple[str, GpuShare]:
+def _part(text: str) -> tuple[str, GpuShare, str]:
+    """(selector or "", settings of the GPU, name of the group or "")."""
     # A selector ends at the last colon before the first setting's "=": bus ids have colons of their own.
     head, equals, rest = text.partition("=")
     selector, colon, name = head.rpartition(":")
@@ -169,7 +210,8 @@ def _part(text: str) -> tuple[str, GpuShare]:
     if "mem" in found:
         amount, relative = found.pop("mem")
         found["memory_part" if relative else "memory"] = amount
-    return _selector(selector) if colon else "", GpuShare(**found)
+    group = found.pop("group", "")
+    return _selector(selector) if colon else "", GpuShare(**found), group
 
 
 def _selector(text: str) -> str:
@@ -237,6 +279,12 @@ def _oversubscribe(value: str) -> bool:
     return value == "on"
 
 
+def _group(value: str) -> str:
+    if not 0 < len(value) <= GROUP_LENGTH or not _GROUP.issuperset(value) or value[0] in "-.":
+        raise InputError(f"share: group={shown(value)} is no name of a group", hint=_GROUP_ALLOWED)
+    return value
+
+
 def _number(text: str, unit: int) -> int | None:
     """``text`` (digits, perhaps a point and digits) times ``unit``, rounded down; None if it is something else."""
     whole, point, fraction = text.partition(".")
@@ -254,4 +302,5 @@ _SETTINGS: dict[str, Callable[[str], Any]] = {
     "cap": _cap,
     "priority": _priority,
     "oversubscribe": _oversubscribe,
+    "group": _group,
 }

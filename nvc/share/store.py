@@ -116,6 +116,17 @@ def find(word: str, directory: str = DIRECTORY) -> Entry:
     )
 
 
+def group(entry: Entry) -> list[Entry]:
+    """The entries of the living containers of its group, by key; the caller closes them. Raises PrivilegeError."""
+    found = []
+    for one in entries(os.path.dirname(entry.path))[0]:
+        if one.record.group == entry.record.group and one.is_alive():
+            found.append(one)
+        else:
+            one.close()
+    return found
+
+
 def remove(key: str, directory: str = DIRECTORY) -> bool:
     """Remove an entry, of any container; False when there is none. Raises OSError, PrivilegeError."""
     check_key(key)

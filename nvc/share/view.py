@@ -30,6 +30,7 @@ class ShareRow(Record):
 
     own: the settings that the container lowered itself. frozen_ns: how long caps kept it off the GPU, the process that
     waited longest. notes: what deserves attention. groups: compute groups. managed: bytes of managed memory, of used.
+    guard: the version of the supervisor that enforces it, "" where the agent does not say one. name: by the engine.
     """
 
     container: str
@@ -48,6 +49,13 @@ class ShareRow(Record):
     notes: tuple[str, ...] = ()
     groups: int = 0
     managed: int = 0
+    guard: str = ""
+    name: str = ""
+
+
+def shown_name(name: str) -> str:
+    """What an engine calls a container, for people. name: of ``nvc.share.entry.StoredShare``."""
+    return "/".join(part for part in name.split("/") if part)
 
 
 def lowered(gpu: ResolvedGpu, header: RegionHeader, index: int) -> tuple[ResolvedGpu, tuple[str, ...]]:

@@ -47,7 +47,7 @@ def is_journal(node: ast.expr) -> bool:
 def native_events() -> Iterator[str]:
     """What monitors and acceptors write beside the agent's journal."""
     for path in (ROOT / "native/supervisor").glob("*.c"):
-        for argument in re.findall(r"\b(?:monitor_log|end_container) \(self, ([^,)]+)", path.read_text()):
+        for argument in re.findall(r"\b(?:monitor_log|monitor_end_container) \(self, ([^,)]+)", path.read_text()):
             if argument != "event":  # passed on
                 assert argument.startswith('"'), argument
                 yield argument.strip('"')

@@ -105,7 +105,9 @@ def test_expressions_use_our_metrics_and_their_labels(expression: str) -> None:
     for grouped in re.findall(r"(?:by|on) \(([^)]*)\)", expression):
         for label in grouped.split(", "):
             assert all(label in LABELS[metric] for metric in metrics), (label, metrics)
-    plain = re.sub(r'\{[^}]*\}|\[[^\]]*\]|"[^"]*"|(?:by|on) \([^)]*\)', "", expression)
+    for copied in re.findall(r"group_left \(([^)]*)\)", expression):
+        assert set(copied.split(", ")) <= LABELS[metrics[-1]]
+    plain = re.sub(r'\{[^}]*\}|\[[^\]]*\]|"[^"]*"|(?:by|on|group_left) \([^)]*\)', "", expression)
     assert set(re.findall(r"[a-z_]{2,}", plain)) - set(metrics) <= FUNCTIONS | {"instance", "gpu", "container"}
     assert all(expression.count(left) == expression.count(right) for left, right in ("()", "{}", "[]"))
 

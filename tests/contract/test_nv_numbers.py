@@ -9,7 +9,6 @@ import re
 import struct
 
 from nvc.bindings import rmcontrol, uvm
-from nvc.guard.filter import ESCAPES
 from tests.support.nv_numbers import LAYOUTS, NUMBERS, OFFSETS, RM, SIZES, TEXT
 
 CLASSES = re.findall(r"^#define (\w+)", TEXT.partition("/* class/cl*.h */\n")[2].partition("\n\n")[0], re.M)
@@ -35,12 +34,6 @@ def test_the_headers_are_read() -> None:
     assert NUMBERS["NV01_DEVICE_0"] in {NUMBERS[name] for name in CLASSES} and len(CLASSES) > 20
     assert len(SIZES) == len(re.findall(r"^NV_SIZE ", LAYOUTS, re.M)) > 30
     assert len(OFFSETS) == len(re.findall(r"^NV_AT ", LAYOUTS, re.M)) > 90
-
-
-def test_the_filter_announces_the_escapes_that_it_names() -> None:
-    named = ("ALLOC_MEMORY", "FREE", "CONTROL", "ALLOC", "DUP_OBJECT", "SHARE", "VID_HEAP_CONTROL", "ACCESS_REGISTRY")
-    assert set(ESCAPES) == {NUMBERS[f"NV_ESC_RM_{name}"] for name in named} | {NUMBERS["NV_ESC_IOCTL_XFER_CMD"]}
-    assert len(ESCAPES) == len(named) + 1
 
 
 def test_requests_and_commands_of_python() -> None:

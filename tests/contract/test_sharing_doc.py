@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.share import dialects, policy, spec
+from nvc.share import abi, dialects, policy, spec
 from nvc.share.spec import parse
 
 TEXT = (Path(__file__).parents[2] / "docs/user/sharing.md").read_text()
@@ -15,10 +15,27 @@ SINGLE = sorted(name for name in (*dialects.VARIABLES, *dialects.IGNORED) if not
 
 
 @pytest.mark.parametrize(
-    "name", [*SINGLE, *spec._SETTINGS, *policy._RULES, "clamp", "allow-off", "variables", "guard", "allow-guard-off"]
+    "name",
+    [
+        *SINGLE,
+        *spec._SETTINGS,
+        *policy._RULES,
+        "clamp",
+        "allow-off",
+        "variables",
+        "guard",
+        "allow-guard-off",
+        "unknown-driver",
+    ],
 )
 def test_it_is_named(name: str) -> None:
     assert re.search(rf"[`\n ]{re.escape(name)}\b", TEXT)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/user/sharing.md"])
+def test_the_known_drivers_are_named(page: str) -> None:
+    first = "\n".join((Path(__file__).parents[2] / page).read_text().split("\n")[:40])
+    assert f"{abi.FIRST} to {abi.BEYOND - 1}" in first
 
 
 @pytest.mark.parametrize("share", re.findall(r"(?:NVC_SHARE|nvc\.share|--share)=([^\s\"`()]+)", TEXT))

@@ -6,8 +6,8 @@
 # PYTHON       interpreter; default: .venv's, else python3
 # BENCH_FLAGS  as for make bench;  PYTEST_FLAGS  further options of pytest, quoted as for sh:  -k 'podman or doctor'
 # NO_BENCH     set to anything: no measurements
-# NVC_GPU_PARTS  of tests/gpu/share only these parts, with commas: quota,kill,seen,cap,tenants,overhead,start,frameworks,
-#              containers,refs,two (two GPUs, else skipped); of tests/gpu/guard: fairness,caps2,attach,guardcost,guardquota,attacks,faults,stop
+# NVC_GPU_PARTS  of tests/gpu/enforce only these parts, with commas: quota,kill,seen,cap,tenants,overhead,start,frameworks,
+#              containers,refs,two (two GPUs, else skipped),kinds; of the guard: trace,fairness,caps2,attach,guardcost,guardquota,attacks,faults,stop,requests
 #              (NVC_GPU_FAULT_SECONDS: how long each fault is repeated, default 30). NVC_GPU_TABLES: where their tables go (default build/gpu-share). NVC_FRAMEWORKS_PYTHON: the
 #              interpreter that has PyTorch, JAX and CuPy (default: python3 of PATH)
 set -u
@@ -25,7 +25,7 @@ fi
 export NVC_MUST_RUN=root,system,gpu
 # Before the product is installed for the tests, which takes it along.
 built=$PWD/native/../build/native
-make -s -C native PYTHON="$python" "$built/preload/.made" "$built/nvc-monitor" "$built/nvc-supervisor" "$built/nvc-client" "$built/cuda_churn" ||
+make -s -C native PYTHON="$python" "$built/preload/.made" "$built/nvc-monitor" "$built/nvc-supervisor" "$built/nvc-prober" "$built/nvc-client" "$built/cuda_churn" ||
     echo "gpu suite: the native parts of shares cannot be built here: their tests will fail" >&2
 mkdir -p "$(dirname "$report")"
 

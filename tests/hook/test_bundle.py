@@ -127,10 +127,36 @@ def test_huge_file_is_not_read(tmp_path: Path) -> None:
     with open(tmp_path / "config.json", "wb") as file:
         file.truncate(CONFIG_LIMIT + 1)
 
-    with pytest.raises(InputError, match="larger than 16 MiB"):
+    with pytest.raises(InputError, match="larger than 3 MiB"):
         read(str(tmp_path))
 
 
 def test_path_that_is_too_long() -> None:
     with pytest.raises(InputError, match="File name too long"):
         read("/" + "a" * 5000)
+
+
+CRI = {"sandbox-namespace": "team-a", "sandbox-name": "trainer-0", "container-name": "main"}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "name"),
+    [
+        ({f"io.kubernetes.cri.{key}": value for key, value in CRI.items()}, "team-a/trainer-0/main"),
+        (
+            {"io.kubernetes.pod.namespace": "n", "io.kubernetes.pod.name": "p", "io.kubernetes.container.name": "c"},
+            "n/p/c",
+        ),
+        ({"nerdctl/namespace": "default", "nerdctl/name": "web"}, "default//web"),
+        ({"io.kubernetes.cri.container-name": "main"}, "//main"),
+        ({"io.kubernetes.cri.sandbox-name": "pause"}, ""),
+        ({"io.kubernetes.cri.container-name": "a\n\x1b[2J", "io.kubernetes.cri.sandbox-name": "p"}, "/p/"),
+        ({"nerdctl/name": "../../etc", "nerdctl/namespace": "x/y"}, "//"),
+        ({"nerdctl/name": "a" * 254}, "//"),
+        ({"org.example/name": "web"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_engines_name_of_a_container_is_for_people(annotations: dict[str, str], name: str) -> None:
+    """Attack: users of some engines write annotations, and nothing of them may reach a terminal or a path."""
+    assert decode(dumps({**GOOD, "annotations": annotations}), "/b").name == name

@@ -201,7 +201,7 @@ def test_pid_is_not_needed_without_a_gpu(bundle: Any, serve: Serve) -> None:
         pytest.param(b"", "config.json: not JSON", id="empty"),
         pytest.param(b"{}", "config.json: ociVersion is missing", id="no version"),
         pytest.param(b"[" * 300_000, "config.json: not JSON: nested too deeply", id="deep"),
-        pytest.param(b"x" * ((16 << 20) + 1), "config.json: larger than 16 MiB", id="huge"),
+        pytest.param(b"x" * ((3 << 20) + 1), "config.json: larger than 3 MiB", id="huge"),
         pytest.param(
             b'{"ociVersion":"1","process":{"env":["NOVALUE"]},"root":{"path":"r"}}',
             "process.env[0] in config.json has no '=': 'NOVALUE'",

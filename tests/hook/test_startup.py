@@ -21,6 +21,7 @@ OURS = {
     "hook.state",
     "hook.swarm",
     "nvc",
+    "nvc.base.budgets",
     "nvc.base.errors",
     "nvc.base",
     "nvc.base.record",

@@ -19,7 +19,7 @@ def test_survives_any_input(target: str) -> None:
     done = subprocess.run([build() / target, "1500", "7"], capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "1500 inputs\n"
+    assert done.stdout.splitlines()[0] == "1500 inputs"
 
 
 def test_a_fuzzer_finds_nothing() -> None:

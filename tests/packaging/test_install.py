@@ -166,7 +166,7 @@ def test_a_relative_destdir_is_that_of_who_installs(tmp_path: Path) -> None:
     install("/opt/nvc", "stage", cwd=tmp_path)
 
     stage = tmp_path / "stage/opt/nvc"
-    for name in ("nvc-monitor", "nvc-supervisor"):
+    for name in ("nvc-monitor", "nvc-supervisor", "nvc-prober"):
         assert os.access(stage / "lib/nvc-py/nvc/linux" / name, os.X_OK)
     assert not (CHECKOUT / "stage").exists() and not (CHECKOUT / "native/stage").exists()
     place = str(tmp_path).encode()

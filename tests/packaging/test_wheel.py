@@ -80,7 +80,7 @@ def test_every_native_file_is_in_it(wheel: Path) -> None:
         names = set(archive.namelist())
         modes = {one.filename: one.external_attr >> 16 for one in archive.infolist()}
     assert {f"{place}/{name}" for name, place in build_wheel.BUILT.items()} <= names
-    assert modes["nvc/native/nvc-monitor"] & modes["nvc/native/nvc-supervisor"] & 0o111 == 0o111
+    assert all(modes[f"nvc/native/nvc-{name}"] & 0o111 == 0o111 for name in ("monitor", "supervisor", "prober"))
 
 
 def test_every_module_can_be_imported(environment: Path) -> None:

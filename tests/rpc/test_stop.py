@@ -116,6 +116,21 @@ def test_unwinding_that_hangs_ends_the_process(monkeypatch: pytest.MonkeyPatch) 
     assert f"signal {signal.SIGALRM:d}" == outcome(body)
 
 
+def test_an_undo_that_nothing_stopped_has_a_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop, "UNWIND_LIMIT_S", 1)
+
+    def body(notes: list[str]) -> None:
+        stop.limit_undo()
+        stop.undone()
+        time.sleep(1.2)
+        notes.append("undone in time")
+        print(*notes, flush=True)
+        stop.limit_undo()
+        time.sleep(600)
+
+    assert outcome(body).endswith(f"signal {signal.SIGALRM:d}")
+
+
 def test_it_comes_once_only() -> None:
     def body(notes: list[str]) -> None:
         try:

@@ -12,7 +12,8 @@ from nvc.agent.container_state import ContainerProcess
 from nvc.agent.journal import Journal
 from nvc.agent.state.records import prepare
 from nvc.agent.tenants import Tenants
-from nvc.guard.supervisors import START, Supervisors
+from nvc.guard.channel import START
+from nvc.guard.supervisors import Supervisors
 from nvc.share import limits as limits_file
 from nvc.share import store
 from nvc.share.entry import StoredShare
@@ -26,24 +27,31 @@ KEY = "c1"
 
 
 class AdmittedContainers:
-    """One registered container with a share, whose first process sleeps. A context manager; it ends what it started."""
+    """A registered container with a share; its first process sleeps. A context manager; it ends what it started."""
 
-    def __init__(self, path: Path) -> None:
-        """path: an empty directory; its directory "agent" may be there, on another file system."""
+    def __init__(self, path: Path, group: str = "") -> None:
+        """path: an empty directory; its directory "agent" may be there, on another file system. group: of the share."""
         build("nvc-monitor", "nvc-supervisor")
         self.path, self.directory, self.shares = path, str(path / "agent"), str(path / "share")
         prepare(self.directory)
         self.told: list[dict[str, object]] = []
         self._journal = Journal(-1)
         self._journal.listen(self.told.append)
-        self.container = subprocess.Popen(["sleep", "infinity"])
+        self.containers: list[subprocess.Popen[bytes]] = []
         self.limits = Limits((GPU,), (), "580.105.08", KEY)
-        pid = self.container.pid
-        store.create(StoredShare(KEY, KEY, pid, store.start_time(pid)), self.limits, b"", directory=self.shares)
-        self.process = ContainerProcess(KEY, pid, pid, "creating", "nvc", "", 0)
         self._monitors: list[subprocess.Popen[bytes]] = []
         self.agent()
-        registered.register(self.tenants.registrations, KEY, pid)
+        self.process = self.another(KEY, group, self.limits)
+        self.container = self.containers[0]
+
+    def another(self, key: str, group: str, limits: Limits) -> ContainerProcess:
+        """One more registered container, as its runtime's message says it."""
+        made = subprocess.Popen(["sleep", "infinity"])
+        self.containers.append(made)
+        record = StoredShare(key, key, made.pid, store.start_time(made.pid), group=group, name=f"default/{key}/main")
+        store.create(record, limits, b"", directory=self.shares)
+        registered.register(self.tenants.registrations, key, made.pid)
+        return ContainerProcess(key, made.pid, made.pid, "creating", "nvc", "", 0)
 
     def agent(self) -> Tenants:
         """What another agent has; the one before let go of its tenants."""
@@ -62,16 +70,18 @@ class AdmittedContainers:
         self.supervisors.close()
         for one in self._monitors:
             one.wait(20)
-        self.container.kill()
-        self.container.wait()
+        for container in self.containers:
+            container.kill()
+            container.wait()
 
     def events(self) -> list[object]:
         return [one["event"] for one in self.told]
 
-    def admit(self, listener: int, **changes: object) -> bool:
-        """As an acceptor: whether it is a new container's. listener: ours; its copy is the agent's."""
+    def admit(self, listener: int, process: ContainerProcess | None = None, **changes: object) -> bool:
+        """As an acceptor: whether it is a new tenant's. listener: ours; its copy is the agent's."""
         connection, monitor = self.supervisors._spawn()
-        taken = asyncio.run(self.tenants.admit(self.process.replace(**changes), os.dup(listener), connection)) == START
+        said = (process or self.process).replace(**changes)
+        taken = asyncio.run(self.tenants.admit(said, os.dup(listener), connection)) == START
         if taken:
             self._monitors.append(monitor)
             # An acceptor has it already.
@@ -91,8 +101,11 @@ class AdmittedContainers:
     def are_gone(self) -> bool:
         """Whether the agent has no tenant in time."""
 
-        def looked() -> bool:
+        async def look() -> None:  # the agent's loop
             self.tenants.look()
+
+        def looked() -> bool:
+            asyncio.run(look())
             return not len(self.tenants)
 
         return leftovers.until(looked, seconds=30)

@@ -66,6 +66,9 @@ class RunningAgent:
     Leaving its context ends it; tenants' programs are ended by then.
     """
 
+    #: What python executes.
+    program: tuple[str, ...] = ("-m", "nvc")
+
     def __init__(
         self,
         place: Path,
@@ -75,7 +78,7 @@ class RunningAgent:
         launcher: Path,
         environment: Mapping[str, str],
     ) -> None:
-        build("nvc-monitor", "nvc-supervisor")
+        build("nvc-monitor", "nvc-supervisor", "nvc-prober")
         self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
         self.directory, self.store = str(place / "agent"), str(place / "shares")
         self.environment, self.log, self.config = dict(environment), place / "log", place / "config.toml"
@@ -134,7 +137,7 @@ class RunningAgent:
         assert self.ready(), self.log.read_text()[-3000:]
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "nvc", "agent", "--directory", self.directory, "--store", self.store]
+        command = [sys.executable, *self.program, "agent", "--directory", self.directory, "--store", self.store]
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [*command, "--config", str(self.config)],

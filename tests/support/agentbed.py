@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any, Self
 
-from nvc.agent.status import AgentStatus, StatusTenant
+from nvc.agent.status import AgentStatus, StatusTenant, ask
 from nvc.base.errors import AgentError
+from nvc.guard.prober import LOCK
 from nvc.guard.protocol import Client
+from nvc.guard.usage import prober_pid
 from tests.support import fuse, leftovers
 from tests.support.acceptors import processes
 from tests.support.bed import Bed
@@ -59,6 +64,27 @@ class RunningAgent:
     def __exit__(self, *_: object) -> None:
         self.stop()
         assert leftovers.until(lambda: not self.pids("nvc-monitor"), seconds=30), "a monitor is left"
+        self._end_prober()
+
+    def _has_prober(self) -> bool:
+        """Whether a prober has its lock."""
+        try:
+            with open(f"{self.directory}/{LOCK}", "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def _end_prober(self) -> None:
+        """One that an agent left which was killed, or whose tenants were: it goes on for ten minutes."""
+        if not leftovers.until(lambda: not self._has_prober(), seconds=2):
+            page = os.open(f"{self.directory}/contention", os.O_RDONLY)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(prober_pid(page), signal.SIGKILL)
+            os.close(page)
+        assert leftovers.until(lambda: not self._has_prober(), seconds=30), "the prober is left"
 
     def start(self) -> None:
         """Start it; it serves when this returns."""
@@ -115,7 +141,8 @@ class RunningAgent:
 
     def status(self) -> AgentStatus:
         """Raises NvcError."""
-        return AgentStatus.from_data(self.call("status"))
+        with Client(f"{self.directory}/control", 60.0) as client:
+            return ask(client)
 
     def tenant(self, container: str) -> StatusTenant | None:
         """The tenant of this container; None when there is none."""

@@ -1,7 +1,7 @@
 """What a hostile tenant may try: the words of the program in tests/system/attacks, and what must come of each.
 
 One table for the simulated machine (tests/system/test_guard_attacks.py, which looks at more than the answers) and for a
-real driver (tests/gpu/guard/test_guard_attacks.py). An attack says NAME=NUMBER lines; those named here must be so.
+real driver (tests/gpu/enforce/test_guard_attacks.py). An attack says NAME=NUMBER lines; those named here must be so.
 """
 
 from __future__ import annotations
@@ -21,12 +21,25 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "sizes": ((), {"wrong": 0}, {OVER}),
     "pointers": ((), {"wrong": 0}, set()),
     "params": ((), {"wrong": 0}, {"bad-size"}),
+    "requests": (
+        (),
+        {"made": 0, "pieces": 0, "wrong": 0, "parameters": 0, "test": 22, "nobody": 22, "counters": 0, "other": 25},
+        {FORBIDDEN, "unknown-escape"},
+    ),
+    "controls": (
+        (),
+        {"old": 0, "answered": 5, "debugger": 0, "boost": 0},
+        {"unknown-control", "forbidden-class"},
+    ),
     "scheduling": ((), {"answered": 9, "refused": 3, "made": 0}, {OWN, "forbidden-control"}),
     "foreign": (("CLIENT", "HANDLE"), {"wrong": 0}, set()),
     "size-race": (("500",), {}, {OVER}),
     "command-race": (("500",), {}, set()),
-    "class-race": (("1000",), {}, set()),
-    "heir-race": (("1000",), {}, set()),
+    "class-race": (("300",), {}, set()),
+    "heir-race": (("300",), {}, set()),
+    "race-free": (("60", "0"), {"beyond": 0}, set()),
+    "phantom": ((), {"taken": 0x19, "kept": 10}, {OVER}),
+    "uvm-batch": ((), {"kept": 1024, "freed": 0}, set()),
     "event-race": (("1000",), {}, set()),
     "storm": (("1000", "0"), {"bad": 0}, set()),
     "child": ((), {"parent": 0, "child": 9}, {OVER}),
@@ -55,10 +68,10 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "unseen": ((), {"mapped": 0, "pieces": 8}, {OVER}),
 }
 #: Those that go on until they are killed, and those whose excess is seen afterwards, and then ends in a freeze.
-HOLDS, LATE = ("flood", "stalled"), ("class-race", "heir-race")
+HOLDS, LATE = ("flood", "stalled"), ("class-race", "heir-race", "race-free")
 #: Those that make calls, or clients, without end.
 FLOODS = ("flood", "bomb", "storm", "command-race", "size-race", "scheduling", "type")
 #: Those that the guard does not hold yet, and why: tests of them are expected to fail.
 OPEN: dict[str, str] = {}
 #: Words of the program that are tools of other tests.
-TOOLS = ("victim", "churn", "uvm-child", "uvm-tables", "unchanged", "idle", "fuse")
+TOOLS = ("victim", "churn", "uvm-child", "uvm-tables", "unchanged", "idle", "fuse", "batch", "pids", "contexts")

@@ -7,6 +7,7 @@ and names what a test left on the machine.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import secrets
 import stat
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nvc.sim import create
 from tests.support import bundle, cgroupview, launchers, leftovers, rootfs, runtimes
 from tests.support.bundle import Container, Hook
 from tests.support.runtimes import OciRuntime, Result
@@ -74,15 +76,23 @@ class Bed:
             self._machines[name] = self._make_machine(name)
         return self._machines[name]
 
-    def new_machine(self, name: str) -> str:
-        """Another machine of that kind, whose inventory was not read; returns the name for ``machine``."""
-        made = self._make_machine(name)
+    def new_machine(self, name: str, **changes: object) -> str:
+        """Another machine of that kind, whose inventory was not read; returns the name for ``machine``.
+
+        changes: to its description (docs/user/simulated-machine.md).
+        """
+        made = self._make_machine(name, **changes)
         self._machines[made.name] = made
         return made.name
 
-    def _make_machine(self, name: str) -> Path:
+    def _make_machine(self, name: str, **changes: object) -> Path:
         target = self.place / self.name(f"machine-{name}-")
-        made = self.call(self.commands.nvc, "sim", "create", str(target), "--machine", name)
+        kind = name
+        if changes:
+            kind = str(self.directory("description") / f"{name}.json")
+            known = json.loads((Path(create.__file__).parent / f"machines/{name}.json").read_text())
+            Path(kind).write_text(json.dumps({**known, **changes}))
+        made = self.call(self.commands.nvc, "sim", "create", str(target), "--machine", kind)
         if made.code != 0:
             raise RuntimeError(f"machine {name} cannot be made: {made.err}")
         return target

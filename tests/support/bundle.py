@@ -33,7 +33,9 @@ class Container:
     """What a test wants to run.
 
     cgroup: path below the device cgroup's root. id_offset: host id of the container's root, 0 for no user namespace.
-    namespaces: kinds beyond the usual ones ("cgroup"). annotations: of the container. capabilities: beyond the usual.
+    namespaces: kinds beyond the usual ones ("cgroup"). joined: kinds that are not its own -> path, "" for the host's.
+    devices: rules beyond the usual ones (runtime-spec: linux.resources.devices). annotations: of the container.
+    capabilities: beyond the usual.
     """
 
     rootfs: Path
@@ -45,6 +47,8 @@ class Container:
     readonly: bool = False
     mounts: Sequence[Mapping[str, Any]] = ()
     namespaces: Sequence[str] = ()
+    joined: Mapping[str, str] = field(default_factory=dict)
+    devices: Sequence[Mapping[str, Any]] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     capabilities: Sequence[str] = ()
 
@@ -52,7 +56,7 @@ class Container:
 def config(container: Container) -> dict[str, Any]:
     """The config.json of a container. Device nodes may be made in it (c *:* m) but only the usual ones opened."""
     linux: dict[str, Any] = {
-        "namespaces": [{"type": kind} for kind in _namespaces(container)],
+        "namespaces": _namespaces(container),
         "maskedPaths": list(MASKED),
         "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
         "resources": {
@@ -60,6 +64,7 @@ def config(container: Container) -> dict[str, Any]:
                 {"allow": False, "access": "rwm"},
                 {"allow": True, "type": "c", "access": "m"},
                 {"allow": True, "type": "b", "access": "m"},
+                *(dict(rule) for rule in container.devices),
             ]
         },
     }
@@ -98,9 +103,10 @@ def write(directory: Path, container: Container) -> Path:
     return directory
 
 
-def _namespaces(container: Container) -> list[str]:
-    kinds = ["pid", "network", "ipc", "uts", "mount"]
-    return [*kinds, *container.namespaces, *(["user"] if container.id_offset else [])]
+def _namespaces(container: Container) -> list[dict[str, str]]:
+    kinds = ["pid", "network", "ipc", "uts", "mount", *container.namespaces, *(["user"] if container.id_offset else [])]
+    own = [{"type": kind} for kind in kinds if kind not in container.joined]
+    return [*own, *({"type": kind, "path": path} for kind, path in container.joined.items() if path)]
 
 
 def _mounts() -> list[dict[str, Any]]:

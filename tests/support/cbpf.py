@@ -16,13 +16,22 @@ X86_64, I386 = 0xC000003E, 0x40000003
 
 def run(program: bytes, arch: int, number: int, arguments: tuple[int, ...]) -> str:
     """The action for one call, by name. ``program``: struct sock_filter[], as seccomp_export_bpf writes it."""
+    return _decide(program, arch, number, arguments)[0]
+
+
+def steps(program: bytes, arch: int, number: int, arguments: tuple[int, ...]) -> int:
+    """How many instructions decide about the call."""
+    return _decide(program, arch, number, arguments)[1]
+
+
+def _decide(program: bytes, arch: int, number: int, arguments: tuple[int, ...]) -> tuple[str, int]:
     data = struct.pack(
         "<iIQ6Q", number if number < 1 << 31 else number - (1 << 32), arch, 0, *(*arguments, *[0] * 6)[:6]
     )
-    steps = [struct.unpack_from("<HBBI", program, offset) for offset in range(0, len(program), 8)]
+    code_of = [struct.unpack_from("<HBBI", program, offset) for offset in range(0, len(program), 8)]
     accumulator, place, scratch = 0, 0, [0] * 16
-    for _ in range(len(steps)):
-        code, jump_true, jump_false, constant = steps[place]
+    for made in range(1, len(code_of) + 1):
+        code, jump_true, jump_false, constant = code_of[place]
         place += 1
         if code == 0x20:  # LD | W | ABS
             (accumulator,) = struct.unpack_from("<I", data, constant)
@@ -43,7 +52,7 @@ def run(program: bytes, arch: int, number: int, arguments: tuple[int, ...]) -> s
         elif code == 0x60:  # LD | MEM
             accumulator = scratch[constant]
         elif code == 0x06:  # RET
-            return ACTIONS[constant & 0xFFFF0000]
+            return ACTIONS[constant & 0xFFFF0000], made
         else:
             raise AssertionError(f"instruction {code:#x} is not known here")
     raise AssertionError("the filter does not end")

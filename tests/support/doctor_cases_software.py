@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from nvc import __version__
 from tests.support.doctor_tree import Tree
 
 Change = Callable[[Tree], object]
@@ -92,6 +93,8 @@ SOFTWARE_QUIET: dict[str, Change | None] = {
     "host-propagation": None,
     "inventory-cache": lambda tree: tree.write("run/nvc/inventory.json", "{}", 0o600),
     "share-libraries": Tree.preloads,
+    "share-driver": None,
+    "share-guards": lambda tree: tree.guarded(__version__),
 }
 
 #: id -> check, change, level, words of the finding.
@@ -371,6 +374,20 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "warning",
         "libnvc-shim.so is missing",
     ),
+    "driver that shares do not know": (
+        "share-driver",
+        other_driver,
+        "warning",
+        "driver 999.1.2 is not known to shares (drivers 535 to 599 are known)",
+    ),
+    "guard of another version": (
+        "share-guards",
+        lambda t: t.guarded(__version__, "0.0.9"),
+        "warning",
+        "container c1: its guard is of version 0.0.9",
+    ),
+    "guard that says no version": ("share-guards", lambda t: t.guarded(""), "warning", "is of version unknown"),
+    "agent that does not answer": ("share-guards", Tree.hung_agent, "note", "agent error: it hangs"),
     "library of a share unreadable": (
         "share-libraries",
         lambda t: t.preloads().write(f"preload/{os.uname().machine}/libnvc-shim-api.so", "ELF", 0o600),

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from nvc.base.errors import AgentError
 from nvc.base.log import Log
 from nvc.bindings.uvm import OFF
 from nvc.doctor import runner, table
@@ -32,6 +33,7 @@ class Tree:
         self.calls = {"openat2": "", "memfd": ""}
         self.uid = 0
         self.libraries = ""
+        self.guards: Callable[[], dict[str, str]] = dict
         self.filters: Callable[[str], None] = lambda path: None
         self.pageable: Callable[[Host], str] = lambda host: OFF
         self.ask: Callable[[], Inventory] = self._ask
@@ -110,6 +112,18 @@ class Tree:
                     self.write(f"preload/{word}/{name}", "ELF")
         return self
 
+    def guarded(self, *builds: str) -> Tree:
+        """Containers c0, c1, ... by the version of their supervisors."""
+        self.guards = lambda: {f"c{number}": build for number, build in enumerate(builds)}
+        return self
+
+    def hung_agent(self) -> Tree:
+        def ask() -> dict[str, str]:
+            raise AgentError("it hangs")
+
+        self.guards = ask
+        return self
+
     def probe(self) -> Probe:
         return Probe(
             self.host,
@@ -120,6 +134,7 @@ class Tree:
             ask_pageable=self.pageable,
             uid=self.uid,
             libraries=self.libraries,
+            ask_guards=lambda: self.guards(),
         )
 
     def examine(self, name: str) -> list[Finding]:

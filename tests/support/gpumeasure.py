@@ -18,8 +18,8 @@ from tests.support.gpuhost import smi
 from tests.support.native import CHECKOUT
 from tests.support.share_table import Table
 
-#: Of the issue before: most programs are of use to both.
-SHARE_PROGRAMS = CHECKOUT / "tests/gpu/share/programs"
+#: Programs that measure.
+SHARE_PROGRAMS = CHECKOUT / "tests/gpu/enforce/programs"
 
 
 @dataclass(frozen=True)

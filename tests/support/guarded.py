@@ -171,10 +171,11 @@ class Guarding:
         *,
         look: float = LOOK,
     ) -> None:
-        build("nvc-monitor", "nvc-supervisor")
+        build("nvc-monitor", "nvc-supervisor", "nvc-prober")
         self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
         self.guard, self.tenants = Supervisors(devices), list[GuardedTenant]()
-        #: What the scheduler could not do.
+        self.prober = self.guard.prober()
+        #: What the scheduler could not do, and of the prober.
         self.problems: list[str] = []
         self.scheduler = Scheduler(self.guard, problem=self.problems.append)
         self._lock, self._stop = threading.Lock(), threading.Event()
@@ -194,6 +195,7 @@ class Guarding:
         place = self.place / f"t{number}"
         place.mkdir()
         self.tenants.append(GuardedTenant(self, number, ResolvedGpu(self.uuid, 0, **fields), place))
+        self.prober.tenant(number, [self.uuid])
         self.decide(self.tenants[-1])
         return self.tenants[-1]
 
@@ -203,13 +205,14 @@ class Guarding:
             for tenant in changed:
                 self.scheduler.tenant(tenant.number, tenant.limits)
             self.scheduler.update()
-            self.guard.publish_contention()
+            self.problems += filter(None, [self.prober.look()])
 
     def close(self) -> None:
         """End everything; tenants' programs are ended by then. Raises AssertionError for what was not scheduled."""
         self._stop.set()
         self._thread.join(30)
         self.scheduler.stop()
+        self.prober.close()
         for tenant in self.tenants:
             tenant.close()
         self.tenants = []

@@ -17,7 +17,7 @@ from tests.support.native import CHECKOUT
 
 SOURCE = CHECKOUT / "tests/system/harmless/habits.c"
 SCRIPTS = CHECKOUT / "tests/system/harmless/scripts.txt"
-HERD = CHECKOUT / "tests/gpu/share/programs/herd.c"
+HERD = CHECKOUT / "tests/gpu/enforce/programs/herd.c"
 SECONDS = 60
 #: Nothing of the caller's: the same in every run.
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent", "TZ": "UTC0"}

@@ -263,3 +263,13 @@ def tree(root: Path, *, skip: tuple[str, ...] = ()) -> dict[str, tuple[object, .
 def inside(pid: int, rootfs: Path, path: str) -> Path:
     """A path of the container, as the test sees it through the process's root."""
     return Path(f"/proc/{pid}/root{rootfs}{path}")
+
+
+#: Bytes of a container service that did nothing yet.
+SERVICE = 24 << 20
+
+
+def kibibytes(name: str) -> int:
+    """A row of /proc/self/status. Not ru_maxrss: that is also of the process that forked, or executed, this one."""
+    text = Path("/proc/self/status").read_text()
+    return int(text.partition(f"{name}:")[2].split()[0])

@@ -110,7 +110,7 @@ def install(prefix: Path) -> Commands:
 
 def _extensions() -> list[Path]:
     """Compiled modules of this checkout, or those that were brought along (tools/carry.py); none is well too."""
-    names = ("*.abi3.so", "nvc-monitor", "nvc-supervisor")
+    names = ("*.abi3.so", "nvc-monitor", "nvc-supervisor", "nvc-prober")
     found = [next((one for place in _native() for one in place.glob(name)), None) for name in names]
     return [one for one in found if one is not None]
 

@@ -1,4 +1,4 @@
-"""What tests of a share's memory go by on a real GPU, in tests/gpu/share and tests/gpu/guard alike."""
+"""What tests of a share's memory go by on a real GPU, in tests/gpu/enforce."""
 
 from __future__ import annotations
 

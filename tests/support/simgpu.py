@@ -123,11 +123,15 @@ class SimGpu:
         limits.write(descriptor, wish)
         os.close(descriptor)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of a program with the share, without a library."""
+        shim = {"NVC_SHIM_LIMITS": str(self.limits_path), "NVC_SHIM_REGION": str(self.region_path)}
+        return {"PATH": "/usr/bin:/bin", "NVC_SHIM_LOG": str(self.log), "NVC_SIM_MACHINE": str(self.text), **shim}
+
     def probe(self, *, preload: bool = True, program: Path = _PROBE, **environment: str) -> Probe:
         loader = {"LD_PRELOAD": str(build() / "libnvc-shim.so")} if preload else {}
-        shim = {"NVC_SHIM_LIMITS": str(self.limits_path), "NVC_SHIM_REGION": str(self.region_path)}
-        every = {"PATH": "/usr/bin:/bin", "NVC_SHIM_LOG": str(self.log), "NVC_SIM_MACHINE": str(self.text), **shim}
-        every |= {**loader, **environment}
+        every = {**self.environment, **loader, **environment}
         libraries = [str(next(self.machine.rglob(name))) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
         self.probes.append(Probe([sys.executable, "-I", "-S", str(program), *libraries], every))
         return self.probes[-1]

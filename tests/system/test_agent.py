@@ -7,10 +7,13 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nvc import __version__
 from nvc.base.errors import InputError
+from nvc.cli.share.events import line
 from nvc.guard.protocol import Client
 from tests.support import leftovers, registered
 from tests.support.agentbed import Held, RunningAgent, build_rawalloc
@@ -73,6 +76,11 @@ def test_a_static_program_gets_its_share_and_no_more(
     assert gone["denials"]["over-quota"] >= 2
     (denied, *_) = agent.of("denial")
     assert (denied["container"], denied["reason"], denied["number"]) == (gone["container"], "over-quota", "0x40")
+    assert {one["program"] for one in agent.of("denial")} <= {"rawalloc", ""}
+    assert "rawalloc" in {one["program"] for one in agent.of("denial")}, "it ran on for 0.3 s"
+    shown = line(denied)
+    assert "\n" not in shown
+    assert f"container={denied['container']}" in shown and "reason=over-quota" in shown and "program=" in shown
     assert len(agent.of("denial")) < 10, "what is repeated is counted"
     assert list((Path(agent.directory) / "tenants").iterdir()) == []
 
@@ -204,6 +212,41 @@ def test_an_agent_that_ends_changes_nothing_for_a_container(
         code, said = held.end()
         assert (code, "failed=0 passed=0" in said) == (0, True), said
     agent.start()
+    assert empty(agent)
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["with an agent", "while it is away"])
+def test_what_a_guarded_container_holds_is_shown(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, runs: bool
+) -> None:
+    def seen(*words: str) -> Any:
+        said = bed.call(bed.commands.nvc, *words, "--json", "--agent", f"{agent.directory}/control", check=True)
+        return json.loads(said.out)
+
+    with Held(behind(bed, runc, agent), tenant(tree, "2", "1024", "0", share="mem=2Gi")) as held:
+        assert held.line() == "held"
+        if not runs:
+            assert agent.stop() == 0
+
+        def is_measured() -> bool:
+            return all(one["memory"] >= 2 * GIB for one in seen("share", "get", held.name)[0]["processes"])
+
+        assert leftovers.until(is_measured, seconds=20), "the prober goes on, and asks twice a second"
+        # Other workers' containers are in the same store.
+        (listed,) = (row for row in seen("share", "ls")["shares"] if row["container"] == held.name)
+        (got,) = seen("share", "get", held.name)
+        for row in (listed, got):
+            assert (row["used"], row["limit"], row["guard"]) == (2 * GIB, 2 * GIB, __version__)
+            (process,) = row["processes"]
+            assert (process["pid"], process["name"], process["memory"] >= 2 * GIB) == (1, "rawalloc", True)
+        shown = [one for gpu in seen("top", "--once")["gpus"] for one in gpu["shares"]]
+        (share,) = (one for one in shown if one["container"] == held.name)
+        assert (share["enforcer"], share["memory"]) == ("guard", 2 * GIB)
+        if not runs:
+            text = bed.call(bed.commands.nvc, "top", "--once", "--agent", f"{agent.directory}/control", check=True).out
+            assert "no agent: guards go on without it" in text
+    if not runs:
+        agent.start()
     assert empty(agent)
 
 

@@ -28,6 +28,10 @@ EVERYTHING = 0xFF
 LOST, TIMEOUT = 0x0F, 0x65
 
 
+#: Bytes of a channel group's context, as native/rm charges them.
+CONTEXT = 4608 << 10
+
+
 def fault(agent: RunningAgent, escape: int, number: int, status: int, after: int = 0) -> None:
     file = os.open(f"{agent.machine}/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -60,12 +64,13 @@ def test_a_gpu_that_is_lost(bed: Bed, runc: OciRuntime, agent: RunningAgent, tre
             # What the driver says to every call reaches the program, whatever its quota is.
             other = held.execute("rawalloc", "1", "1024", "once")
             assert (other.code, other.out) == (1, "errno=0\n"), other.text
-            assert used(agent, held) == 2 * GIB
+            # A continued allocation of a client whose outcome is not known counts a context (docs/internals/guard.md).
+            assert used(agent, held) in (2 * GIB, 2 * GIB + CONTEXT)
             # One after the other: agents that never saw the GPU take over, too.
             agent.kill()
             agent.start()
             assert agent.of("ready")[-1]["tenants"] == 1
-            assert used(agent, held) == 2 * GIB
+            assert used(agent, held) in (2 * GIB, 2 * GIB + CONTEXT)
             code, said = held.end()
             assert (code, "failed=2 passed=0" in said, "odd=0xf" in said) == (1, True, True), said
             assert empty(agent)

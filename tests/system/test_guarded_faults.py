@@ -1,4 +1,4 @@
-"""The agent killed under load, on a simulated GPU, as tests/gpu/guard does on a real one."""
+"""The agent killed under load, on a simulated GPU, as tests/gpu/enforce does on a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs behind the filter and a guard, on a simulated GPU, the way tests/gpu/guard measures them on a real one."""
+"""Programs behind the filter and a guard, on a simulated GPU, the way tests/gpu/enforce measures them on a real one."""
 
 from __future__ import annotations
 

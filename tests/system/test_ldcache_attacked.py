@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from nvc.base import budgets
+from tests.support import rootfs
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
 from tests.support.runtimes import OciRuntime
@@ -56,3 +58,20 @@ def test_the_host_is_not_held(bed: Bed, runc: OciRuntime, attack: Callable[[Path
     assert not [name for name in os.listdir(tree / "etc") if "nvc" in name]
     if not message:
         assert 0 < (tree / "etc/ld.so.cache").stat().st_size < 1 << 20
+
+
+def test_no_start_takes_longer_than_its_budget(bed: Bed, runc: OciRuntime) -> None:
+    """Default settings, and a FIFO that the image's configuration includes: ldconfig waits for a writer."""
+    tree = bed.rootfs()
+    os.mkfifo(tree / "etc/ld.so.conf.d/wait.conf")
+    before = rootfs.fingerprint(tree)
+    start = time.monotonic()
+
+    container = Container(tree, ["/bin/true"], gpu_env("0"), {"prestart": [bed.hook("prestart")]})
+    result = bed.run(runc, container)
+
+    assert result.code != 0
+    assert "did not end within" in result.text
+    assert time.monotonic() - start < budgets.START_S
+    # What runc itself makes in a root (nothing with these mounts) aside: as it was.
+    assert rootfs.fingerprint(tree) == before

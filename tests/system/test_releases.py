@@ -40,8 +40,8 @@ SIZES = {
     0xC86F: {535: 360, 570: 368},
 }
 _PARAMS = CHECKOUT / "tests/system/shim/params.py"
-#: docs/internals/guard.md: exported memory counts until its exporter ends; managed memory 1 ms after it is mapped.
-OTHERWISE = {"the-last-one-frees-exports", "managed-memory-lies-on-the-gpu-when-set"}
+#: docs/internals/guard.md: managed memory counts 1 ms after it is mapped.
+OTHERWISE = {"managed-memory-lies-on-the-gpu-when-set"}
 #: Above the last branch.
 UNKNOWN = "610.10.01"
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.root
 GIB = 1 << 30
 LIMIT = 4 * GIB
 OUT_OF_MEMORY = 2
-ATTACH = CHECKOUT / "tests/gpu/share/programs/attach.c"
+ATTACH = CHECKOUT / "tests/gpu/enforce/programs/attach.c"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

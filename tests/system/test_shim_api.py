@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,22 @@ def unknown(gpu: SimGpu) -> None:
 
 def test_an_unknown_drivers_quota_is_kept_by_calls(machine: Path) -> None:
     with_gpu(machine, unknown)
+
+
+def every_allocator(gpu: SimGpu) -> None:
+    gpu.share(memory=10 * GIB)
+    libraries = [str(build() / name) for name in preload.names(memory=True, api=True)]
+    place = next(gpu.machine.rglob("libcuda.so.1")).parent
+    environment = {**gpu.environment, "LD_PRELOAD": ":".join(libraries), "LD_LIBRARY_PATH": str(place)}
+    command = [build("cuda_alloc") / "cuda_alloc", "8", "1024"]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (found.returncode, "array=1\n" in found.stdout) == (0, True), found.stdout + found.stderr
+    assert "leaked_kib=0\n" in found.stdout, (
+        "16384: an array was charged by each of two wrappers that its creation passed"
+    )
+
+
+@pytest.mark.parametrize("driver", ["580.159.04", "615.65.06"])
+def test_what_every_allocator_took_is_free_at_the_end(machine: Path, driver: str) -> None:
+    """P6: 16 MiB of the quota were gone with a driver that is not known."""
+    with_gpu(machine, every_allocator, driver=driver)

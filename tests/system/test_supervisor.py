@@ -36,6 +36,15 @@ def pids(agent: RunningAgent) -> tuple[int, int]:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))), supervisor
 
 
+def watchdog(monitor: int) -> int:
+    def found() -> list[int]:
+        children = [int(word) for word in Path(f"/proc/{monitor}/task/{monitor}/children").read_text().split()]
+        return [pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "nvc-watchdog\n"]
+
+    assert leftovers.until(lambda: bool(found()), seconds=20)  # its name comes a moment after it
+    return found()[0]
+
+
 def is_alive(pid: int) -> bool:
     """Whether it has not exited; nothing may wait for a zombie."""
     try:
@@ -96,9 +105,10 @@ def test_a_container_whose_guard_died_without_an_agent_is_ended_by_the_next(
         first = first_process(agent, held)
         agent.kill()
         # Stopped first: neither sees the other one die.
-        for victim in pids(agent):
+        victims = (*pids(agent), watchdog(pids(agent)[0]))
+        for victim in victims:
             os.kill(victim, signal.SIGSTOP)
-        for victim in pids(agent):
+        for victim in victims:
             os.kill(victim, signal.SIGKILL)
         agent.start()
         ended_within(first, SECONDS)
@@ -145,18 +155,34 @@ def lie(supervisor: int, pid: int) -> None:
         os.close(file)
 
 
-def test_another_container_goes_on(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
+@pytest.mark.parametrize("order", ["earlier", "later"])
+@pytest.mark.parametrize("how", ["its end", "its supervisor's", "its monitor's"])
+def test_another_container_goes_on(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, order: str, how: str
+) -> None:
+    """The later one's monitor is a process that an acceptor started, which became the earlier one's."""
     wrapped = behind(bed, runc, agent)
-    with Held(wrapped, tenant(tree, "2", "1024", "0", share="mem=2Gi")) as kept:
-        assert kept.line() == "held"
-        with Held(wrapped, tenant(tree, "1", "1024", "0", share="mem=1Gi")) as lost:
-            assert lost.line() == "held"
-            first = first_process(agent, lost)
-            os.kill(pids(agent)[1], signal.SIGKILL)
-            ended_within(first, SECONDS)
-            assert leftovers.until(lambda: agent.tenant(lost.name) is None, seconds=30)
-            code, said = kept.end()
-            assert (code, "failed=0 passed=0" in said) == (0, True), said
+    with contextlib.ExitStack() as stack:
+        started, guards = [], []
+        for _ in range(2):
+            started.append(stack.enter_context(Held(wrapped, tenant(tree, "1", "1024", "0", share="mem=1Gi"))))
+            assert started[-1].line() == "held"
+            guards.append(pids(agent))
+        lost, kept = started if order == "earlier" else reversed(started)
+        monitor, supervisor = guards[0 if order == "earlier" else 1]
+        first = first_process(agent, lost)
+        if how == "its end":
+            lost.kill()
+        else:
+            os.kill(monitor if how == "its monitor's" else supervisor, signal.SIGKILL)
+        ended_within(first, SECONDS)
+        ended_within(monitor, 10.0)
+        assert leftovers.until(lambda: agent.tenant(lost.name) is None, seconds=30)
+        more = stack.enter_context(Held(wrapped, tenant(tree, "1", "1024", "0", share="mem=1Gi")))
+        assert more.line() == "held"
+        code, said = kept.end()
+        assert (code, "failed=0 passed=0" in said) == (0, True), said
+        assert not [one for one in agent.of("supervisor-died") if one.get("container") == kept.name]
     assert empty(agent)
 
 
@@ -180,12 +206,12 @@ def test_an_agent_that_hangs_changes_nothing(bed: Bed, runc: OciRuntime, agent: 
 
 
 def test_an_idle_container_costs_little_memory(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
-    """Of monitor and supervisor: what no other process shares, in KiB."""
+    """Of monitor, supervisor and watchdog: what no other process shares, in KiB."""
     idle = Container(tree, ["sleep", "60"], gpu_env("all"), annotations={"nvc.share": "mem=1Gi"})
     with Held(behind(bed, runc, agent), idle) as held:
         assert leftovers.until(lambda: agent.tenant(held.name) is not None, seconds=30)
         private = 0
-        for pid in pids(agent):
+        for pid in (*pids(agent), watchdog(pids(agent)[0])):
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Private_Dirty:"):
                     private += int(line.split()[1])

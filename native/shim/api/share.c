@@ -181,6 +181,14 @@ void share_keep (const struct share *share, bool made, enum ledger_kind kind, ui
     } else if ((share->counted || converted) && (api = share_lock (&signals)) != NULL) {
         struct ledger_entry entry = { .key = key, .bytes = bytes, .kind = kind, .references = 1, .converted = converted };
         entry.gpu = share->counted ? share->gpu : RM_NO_GPU;
+        /* A living allocation has its key alone. The entry is of one that ended unseen, or of this call: a driver's
+         * function that calls another one by its exported name reaches that one's wrapper too. */
+        struct ledger_entry *old = ledger_find (&api->ledger, kind, key);
+        if (old != NULL) {
+            if (old->gpu != RM_NO_GPU && api->attached)
+                region_refund (&api->region, old->gpu, old->bytes);
+            ledger_remove (&api->ledger, old);
+        }
         ledger_add (&api->ledger, &entry);
         share_unlock (api, signals);
     }

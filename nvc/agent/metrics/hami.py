@@ -1,8 +1,8 @@
 """HAMi's names for what the agent knows, for dashboards and rules that have them (``metrics-hami``).
 
 Names, labels and units are those of HAMi's vGPUmonitor and scheduler, its older names included: its "ratios" of
-computing are percentages. What has no counterpart here is in docs/user/metrics.md. ``namespace`` and ``pod`` are empty,
-since the agent knows containers, not pods; ``container`` is the engine's id.
+computing are percentages. What has no counterpart here is in docs/user/metrics.md. ``namespace`` and ``pod`` are the
+engine's, empty where it names none; ``container`` is the engine's id.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from nvc.agent.metrics.rows import COUNT, Row, cap, limit, names
+from nvc.agent.metrics.rows import COUNT, Row, cap, engine_names, limit, names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def _each(value: Callable[[AgentStatus, TenantGpu], float | None]) -> Callable[[
             for position, gpu in enumerate(tenant.gpus):
                 found = value(status, gpu)
                 if found is not None:
-                    yield ("", "", named[tenant.id], str(position), gpu.uuid), found
+                    yield (*engine_names(tenant.name)[:2], named[tenant.id], str(position), gpu.uuid), found
 
     return samples
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Sample = tuple[tuple[str, ...], float]
 
 #: How many tenants have series: those that came first. ``nvc_metrics_tenants_left_out`` counts the others.
-TENANTS = 512
+TENANTS = 2048
 #: A count of things, which has no unit in its name.
 COUNT = ""
 #: A reason that this version does not know: the number of series must not grow with what an agent says.
@@ -120,11 +120,32 @@ def _caps_in_force(status: AgentStatus) -> Iterator[Sample]:
                 yield (named[tenant.id], gpu.uuid), float(gpu.cap_in_force)
 
 
+def _unaccounted(status: AgentStatus) -> Iterator[Sample]:
+    named, by = names(status), {gpu.uuid: gpu.unaccounted_by for gpu in status.gpus}
+    for tenant in status.tenants:
+        for gpu in tenant.gpus:
+            yield (named[tenant.id], gpu.uuid), float(bool(tenant.container) and by.get(gpu.uuid) == tenant.container)
+
+
 def _infos(status: AgentStatus) -> Iterator[Sample]:
     named = names(status)
     for tenant in status.tenants:
         for gpu in tenant.gpus:
             yield (named[tenant.id], gpu.uuid, tenant.kind, gpu.priority), 1
+
+
+def _named(status: AgentStatus) -> Iterator[Sample]:
+    named = names(status)
+    for tenant in status.tenants:
+        for name in dict.fromkeys((tenant.name, *(one.engine_name for one in tenant.containers))):
+            if name:  # of a group: one for each container
+                yield (named[tenant.id], *engine_names(name)), 1
+
+
+def engine_names(name: str) -> tuple[str, str, str]:
+    """Namespace, pod and container by the engine, "" for what is not known. name: as in ``StatusContainer``."""
+    namespace, pod, container = (*name.split("/"), "", "", "")[:3]
+    return namespace, pod, container
 
 
 def _denials(status: AgentStatus) -> Iterator[Sample]:
@@ -184,9 +205,33 @@ NODE = (
         "Memory that a GPU has.",
         lambda status: [((gpu.uuid,), gpu.memory) for gpu in status.gpus],
     ),
+    Row(
+        "nvc_gpu_unaccounted_bytes",
+        "gauge",
+        "bytes",
+        ("gpu",),
+        "Memory of a GPU in use that no tenant is charged for, and no process outside of tenants has.",
+        lambda status: [((gpu.uuid,), gpu.unaccounted) for gpu in status.gpus],
+    ),
+    Row(
+        "nvc_gpu_unbalanced",
+        "gauge",
+        COUNT,
+        ("gpu",),
+        "1 while more memory of a GPU is unaccounted for than may be.",
+        lambda status: [((gpu.uuid,), float(gpu.is_unbalanced)) for gpu in status.gpus],
+    ),
 )
 #: What is said of each tenant.
 TENANT = (
+    Row(
+        "nvc_tenant_info",
+        "gauge",
+        COUNT,
+        (*_TENANT, "namespace", "pod", "container_name"),
+        "What the engine calls a tenant's container, where its annotations say it.",
+        _named,
+    ),
     Row(
         "nvc_share_info",
         "gauge",
@@ -226,6 +271,14 @@ TENANT = (
         _GPU,
         "Memory that a tenant's processes hold as the driver said last; 0 when it was not asked.",
         _each_gpu(lambda gpu: gpu.driver_usage),
+    ),
+    Row(
+        "nvc_share_unaccounted",
+        "gauge",
+        COUNT,
+        _GPU,
+        "1 while a tenant is named as the one that has memory of a GPU which is unaccounted for.",
+        _unaccounted,
     ),
     Row(
         "nvc_share_cap_ratio",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import time
 
 from nvc.base.errors import AgentError, reason
@@ -21,10 +22,34 @@ _SUFFIX = ".json"
 _LIMIT = 64 << 10
 
 
-class TenantRecord(Record):
-    """number: the agent's. key: of the store's entry. pid, start_time: of its first process, 0: not known.
+class Member(Record):
+    """A container of a tenant.
 
-    since: seconds since 1970.
+    key: of the store's entry. pid, start_time: of its first process, 0: not known. engine_name: as in
+    ``nvc.share.entry.StoredShare``.
+    """
+
+    key: str
+    container: str
+    pid: int
+    start_time: int
+    engine_name: str = ""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.container or self.key
+
+    def is_same(self, other: Member) -> bool:
+        """Whether it is the same container, whatever its engine calls it."""
+        return (self.key, self.pid, self.start_time) == (other.key, other.pid, other.start_time)
+
+
+class TenantRecord(Record):
+    """number: the agent's. key, container, pid, start_time, engine_name: of its first container, as in ``Member``.
+
+    since: seconds since 1970. group: "" for a tenant of one container. others: the further containers of a group.
+    granted: the share that each of them was granted at its start.
     """
 
     number: int
@@ -33,12 +58,41 @@ class TenantRecord(Record):
     pid: int
     start_time: int
     since: float
+    engine_name: str = ""
+    group: str = ""
+    others: tuple[Member, ...] = ()
+    granted: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Its containers, in the order of their arrival."""
+        return (Member(self.key, self.container, self.pid, self.start_time, self.engine_name), *self.others)
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"group:{self.group}" if self.group else self.members[0].name
+
+    def with_members(self, members: tuple[Member, ...]) -> TenantRecord:
+        """The same tenant with these containers, one at least."""
+        first, *others = members
+        return self.replace(**first.as_data(), others=tuple(others))
+
+
+def shortage(error: OSError) -> str:
+    """What to do about a descriptor that cannot be had, or a full /run; "" for another error."""
+    if error.errno == errno.EMFILE:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"{most} descriptors are open: raise LimitNOFILE of nvc-agent.service, or run fewer containers here"
+    if error.errno == errno.ENFILE:
+        return "the machine's descriptors are used up: see /proc/sys/fs/file-nr, and raise fs.file-max"
+    return "make room in /run" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
 
 
 def advice(error: OSError) -> str:
     """What to do about a file of the agent's that cannot be made."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "make room in /run"
+    if lack := shortage(error):
+        return lack
     if error.errno == errno.ENOENT:
         return "it was removed; restart nvc-agent, which makes its directories"
     return "the agent's directory must be writable" if error.errno == errno.EROFS else "the agent runs as root"
@@ -112,6 +166,36 @@ def load(directory: str) -> tuple[list[TenantRecord], list[str]]:
     return found, problems
 
 
+def of_entry(directory: str, key: str, container: str, pid: int) -> TenantRecord | None:
+    """The tenant of the container of a store's entry; None: it has none that can be read.
+
+    pid: of its first process, 0: not known. Raises PermissionError.
+    """
+    for record in known(directory):
+        for one in record.members:
+            if one.key == key and one.container in ("", container, key) and pid in (0, one.pid):
+                return record
+    return None
+
+
+def known(directory: str) -> list[TenantRecord]:
+    """Those that can be read, for others than the agent: nothing is changed. Raises PermissionError."""
+    try:
+        names = os.listdir(f"{directory}/{TENANTS}")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = []
+    for name in names:
+        if not name.endswith(_SUFFIX) or name.startswith(DAMAGED):
+            continue
+        try:
+            with open(f"{directory}/{TENANTS}/{name}", "rb") as file:
+                found.append(TenantRecord.from_data(loads(file.read(_LIMIT), limit=_LIMIT)))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
 def highest(directory: str) -> int:
     """The highest number of a tenant that anything is left of, a damaged record's monitor for example; 0: none."""
     names = (name.removesuffix(_SUFFIX) for name in os.listdir(f"{directory}/{TENANTS}"))
@@ -129,12 +213,29 @@ def _set_aside(directory: str, damaged: str) -> str:
     return f"set aside as {DAMAGED}{damaged}-{now}"
 
 
-def link(directory: str, record: TenantRecord) -> None:
+def link(directory: str, number: int, container: str) -> None:
     """Let acceptors find the container's monitor. Raises OSError."""
-    if record.container and "/" not in record.container and not record.container.startswith("."):
-        name = f"{directory}/{CONTAINERS}/{record.container}"
+    name = _link(directory, container)
+    if name:
         _unlink(name)
-        os.symlink(f"../{TENANTS}/{record.number}", name)
+        os.symlink(f"../{TENANTS}/{number}", name)
+
+
+def unlink(directory: str, number: int, container: str) -> None:
+    """A container of the tenant has ended. Raises nothing."""
+    name = _link(directory, container)
+    try:
+        if name and os.readlink(name) == f"../{TENANTS}/{number}":
+            _unlink(name)
+    except OSError:
+        return
+
+
+def _link(directory: str, container: str) -> str:
+    """The path of a container's link; "" for an id that is no name of a file."""
+    if not container or "/" in container or container.startswith("."):
+        return ""
+    return f"{directory}/{CONTAINERS}/{container}"
 
 
 def remove(directory: str, number: int) -> None:

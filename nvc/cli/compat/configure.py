@@ -28,7 +28,7 @@ class ConfigureRequest(Record):
     """What to do.
 
     pid: a process of a supervised container; None: standalone, the caller is in the container's mount namespace.
-    dry_run: "", "text" or "json". share: a share spec, "" for none.
+    dry_run: "", "text" or "json". share: a share spec, "" for none; share_fixed: specs that are final.
     """
 
     rootfs: str
@@ -39,6 +39,7 @@ class ConfigureRequest(Record):
     ldconfig: str = ""
     dry_run: str = ""
     share: str = ""
+    share_fixed: tuple[str, ...] = ()
 
 
 def read(parsed: Parsed) -> ConfigureRequest:
@@ -59,7 +60,8 @@ def read(parsed: Parsed) -> ConfigureRequest:
         requirements=requirements,
         ldconfig=_ldconfig(parsed.last("ldconfig")),
         dry_run=_dry_run(parsed),
-        share=_share(parsed.last("share")),
+        share=_share(parsed.last("share"), "--share"),
+        share_fixed=tuple(_share(text, "--share-fixed") for text in parsed.all("share-fixed")),
     )
 
 
@@ -91,9 +93,9 @@ def _ldconfig(text: str | None) -> str:
     return text or ""
 
 
-def _share(text: str | None) -> str:
+def _share(text: str | None, option: str) -> str:
     if text == "":
-        raise InputError("invalid share: ''", hint="--share takes words such as mem=10Gi,cap=50%, or off")
+        raise InputError("invalid share: ''", hint=f"{option} takes settings such as mem=10Gi,cap=50%, or off")
     return text or ""
 
 
@@ -135,5 +137,5 @@ def _injection(request: ConfigureRequest) -> InjectionRequest:
         chosen.imex,
         request.requirements,
         chosen.driver,
-        ShareRequest(option=request.share),
+        ShareRequest(option=request.share, fixed=request.share_fixed),
     )

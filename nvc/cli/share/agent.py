@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
-from nvc.agent.status import AgentStatus
-from nvc.base.errors import AgentError, PrivilegeError
-from nvc.base.record import DecodeError
-from nvc.guard.protocol import Client
+from nvc.agent.status import ask
+from nvc.base.errors import AgentError, NvcError, PrivilegeError
+from nvc.guard.protocol import Client, NoAgent
+from nvc.linux.process import process_name
+from nvc.share.processes import inner_pid
+from nvc.share.view import ShareProcess
 
 if TYPE_CHECKING:
+    from nvc.agent.status import StatusTenant
+    from nvc.share.limits import Limits
     from nvc.share.store import Entry
+    from nvc.share.view import ShareRow
 
 
 class Told:
@@ -35,23 +41,82 @@ class Told:
             return None
 
 
+def guarded(rows: Iterable[ShareRow], socket: str, container: str = "") -> tuple[list[ShareRow], NvcError | None]:
+    """The rows, with what their guard knows of those that are guarded: from the agent, or from their supervisors.
+
+    container: the one that all of the rows are of. Beside them why an agent that is there gave no status.
+    """
+    silent: NvcError | None = None
+    try:
+        with Client(socket) as client:
+            tenants = ask(client, container=container).tenants
+    except (AgentError, PrivilegeError) as error:
+        tenants = away(socket)
+        silent = None if isinstance(error, NoAgent) else error
+    names = {one.name: tenant for tenant in tenants if tenant.kind == "guard" for one in tenant.containers}
+    return [_guarded(row, names.get(row.container) or names.get(row.key)) for row in rows], silent
+
+
+def away(socket: str) -> tuple[StatusTenant, ...]:
+    """The tenants of an agent that does not answer; none for a user who is not root."""
+    from nvc.agent import away
+
+    try:
+        return away.tenants(os.path.dirname(socket))
+    except PermissionError:
+        return ()
+
+
+def _guarded(row: ShareRow, tenant: StatusTenant | None) -> ShareRow:
+    if tenant is None:
+        return row
+    places = [place for place, gpu in enumerate(tenant.gpus) if gpu.uuid == row.gpu]
+    if not places:
+        return row.replace(guard=tenant.build)
+    place, gpu = places[0], tenant.gpus[places[0]]
+    processes = tuple(
+        ShareProcess(inner_pid(one.pid), one.pid, process_name(one.pid), one.memory[place]) for one in tenant.processes
+    )
+    shared = (f"{tenant.container}: memory and processes of {len(tenant.containers)} containers",)
+    return row.replace(
+        used=gpu.memory,
+        managed=gpu.managed,
+        groups=gpu.groups,
+        frozen_ns=gpu.frozen_ns,
+        processes=processes,
+        guard=tenant.build,
+        notes=(*row.notes, *(shared if len(tenant.containers) > 1 else ())),
+    )
+
+
+def without(entry: Entry, after: Limits, socket: str) -> bool:
+    """Put changed limits into force where no agent did; False: the container is not guarded. Raises NvcError."""
+    from nvc.agent import away
+
+    return away.put_in_force(os.path.dirname(socket), entry, after)
+
+
 @contextlib.contextmanager
 def guarding(entry: Entry, socket: str) -> Iterator[Told | None]:
     """The agent at ``socket`` when it guards the container of ``entry``, else None."""
     record = entry.record
     try:
         client = Client(socket)
-    except (AgentError, PrivilegeError):
+    except (AgentError, PrivilegeError) as error:
+        if not isinstance(error, NoAgent):
+            click.echo(f"warning: {error}; the change is made without the agent", err=True)
         yield None
         return
     with client:
         name = ""
         try:
-            tenants = AgentStatus.from_data(client.call("status")).tenants
-        except (AgentError, PrivilegeError, DecodeError):
+            tenants = ask(client, container=entry.name).tenants
+        except (AgentError, PrivilegeError) as error:
+            click.echo(f"warning: {error}; the change is made without the agent", err=True)
             tenants = ()  # as without one: it looks at the limits file by itself
         for tenant in tenants:
-            if tenant.kind == "guard" and tenant.container in (record.container, record.key):
+            for one in tenant.containers if tenant.kind == "guard" else ():
                 # An agent may serve another store, whose containers have other first processes.
-                name = tenant.container if not record.pid or tenant.pid == record.pid else ""
+                if one.name in (record.container, record.key) and (not record.pid or one.pid == record.pid):
+                    name = tenant.container
         yield Told(client, name) if name else None

@@ -12,7 +12,7 @@ import click
 from nvc.base.errors import ContainerError, InputError, NvcError, UsageError, reason
 from nvc.cli.settings import Settings
 from nvc.cli.share import agent as share_agent
-from nvc.cli.share import attach, events, policy
+from nvc.cli.share import attach, check, events, policy
 from nvc.cli.share import rows as share_rows
 from nvc.cli.share import store as share_store
 from nvc.cli.share import text as share_text
@@ -56,7 +56,7 @@ def share(context: click.Context, directory: str | None) -> None:
         cap=50%             never more than this much of the GPU's time
         weight=30           its part when others want the GPU too; 10 is usual
         priority=high       before others: low, normal, high
-        oversubscribe=on    memory beyond mem spills into the host's
+        oversubscribe=on    mem may be more than the GPU has; the rest lies in the host's
 
     \b
         podman run -e NVC_SHARE=mem=10Gi,cap=50% ...
@@ -72,6 +72,7 @@ def share(context: click.Context, directory: str | None) -> None:
 
 share.add_command(attach.attach)
 share.add_command(attach.detach)
+share.add_command(check.check)
 share.add_command(events.events)
 share.add_command(policy.policy)
 
@@ -83,10 +84,12 @@ share.add_command(policy.policy)
 @click.option(
     "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds between looks."
 )
-def list_shares(as_json: bool, verbose: bool, watch: bool, interval: float) -> None:
+@_AGENT
+def list_shares(as_json: bool, verbose: bool, watch: bool, interval: float, socket: str) -> None:
     """List containers with a share, one line per GPU.
 
-    A star marks what the container lowered itself. FROZEN is how long a cap kept it off the GPU.
+    A star marks what the container lowered itself. FROZEN is how long a cap kept it off the GPU, GUARD the version of
+    the process that enforces the share from outside.
 
     With --watch a terminal shows it in place; keys: q ends, j and k move. Anything else gets table below table, and
     with --json one object a line. `nvc-py top` shows more.
@@ -97,28 +100,31 @@ def list_shares(as_json: bool, verbose: bool, watch: bool, interval: float) -> N
         nvc-py share ls --watch --json --interval=10 >> shares.jsonl
     """
     if watch:
-        _watch(as_json=as_json, verbose=verbose, interval=interval)
+        _watch(as_json=as_json, verbose=verbose, interval=interval, socket=socket)
         return
-    rows, warnings = _rows(pids=verbose or as_json)
+    rows, warnings, silent = _rows(socket, pids=verbose or as_json)
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     if as_json:
         click.echo(json.dumps(_as_data(rows, warnings), indent=2))
-        return
-    click.echo(share_text.table(rows, verbose=verbose))
-    if not rows:
-        click.echo(_NONE, err=True)
+    else:
+        click.echo(share_text.table(rows, verbose=verbose))
+        if not rows:
+            click.echo(_NONE, err=True)
+    if silent is not None:
+        raise silent
 
 
-def _watch(*, as_json: bool, verbose: bool, interval: float) -> None:
+def _watch(*, as_json: bool, verbose: bool, interval: float, socket: str) -> None:
     from rich.text import Text
 
     from nvc.cli.top import screen as top_screen
 
-    rows, warnings = _rows(pids=verbose or as_json)  # the first time, what is wrong ends it
+    rows, warnings, silent = _rows(socket, pids=verbose or as_json)  # the first time, what is wrong ends it
     with top_screen.Screen(whole=not as_json) as screen:
         try:
             while True:
+                warnings += [str(silent)] if silent is not None else []
                 if as_json:
                     click.echo(json.dumps({"when": round(time.time(), 3), **_as_data(rows, warnings)}))
                 else:
@@ -129,9 +135,9 @@ def _watch(*, as_json: bool, verbose: bool, interval: float) -> None:
                 if screen.wait(interval) in top_screen.END:
                     return
                 try:
-                    rows, warnings = _rows(pids=verbose or as_json)
+                    rows, warnings, silent = _rows(socket, pids=verbose or as_json)
                 except NvcError as error:
-                    rows, warnings = [], [f"{error}; trying again"]
+                    rows, warnings, silent = [], [f"{error}; trying again"], None
         except KeyboardInterrupt:
             return
 
@@ -140,16 +146,22 @@ def _as_data(rows: Sequence[ShareRow], warnings: list[str]) -> dict[str, object]
     return {"shares": [row.as_data() for row in rows], "warnings": warnings}
 
 
-def _rows(*, pids: bool) -> tuple[list[ShareRow], list[str]]:
+def _rows(socket: str, *, pids: bool) -> tuple[list[ShareRow], list[str], NvcError | None]:
+    """With warnings, and why an agent that is there gave no status."""
     if _is_inside():
-        return list(_own_rows()), []
-    return share_rows.of_store(_store(), pids=pids)
+        return list(_own_rows()), [], None
+    rows, warnings = share_rows.of_store(_store(), pids=pids)
+    if not rows:
+        return rows, warnings, None
+    rows, silent = share_agent.guarded(rows, socket)
+    return rows, warnings, silent
 
 
 @share.command()
 @click.argument("container", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def get(container: str | None, as_json: bool) -> None:
+@_AGENT
+def get(container: str | None, as_json: bool, socket: str) -> None:
     """Print a container's share, as the words that `set` takes: one line per GPU.
 
     CONTAINER is an id or its beginning, or the pid of the container's first process. In a container it is left out.
@@ -158,16 +170,20 @@ def get(container: str | None, as_json: bool) -> None:
         nvc-py share get 4f0c
         4f0c91d2a7b3 GPU-b8058b66-3950-5eb2-94c2-df90166ee487 mem=10Gi,cap=50%
     """
+    rows: Sequence[ShareRow]
+    silent: NvcError | None = None
     if _is_inside() and container is None:
         rows = _own_rows()
     else:
         with store.find(_named(container), _store()) as entry:
-            rows = share_rows.of_entry(entry, pids=as_json)
+            rows, silent = share_agent.guarded(share_rows.of_entry(entry, pids=as_json), socket, entry.name)
     if as_json:
         click.echo(json.dumps([row.as_data() for row in rows], indent=2))
-        return
-    for row in rows:
-        click.echo(f"{row.container} {row.gpu} {format_gpu(_words(row))}")
+    else:
+        for row in rows:
+            click.echo(f"{row.container} {row.gpu} {format_gpu(_words(row))}")
+    if silent is not None:
+        raise silent
 
 
 @share.command("set")
@@ -202,14 +218,19 @@ def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: s
                 click.echo(f"{entry.name[:12]} {uuid} {spec}")
             click.echo("in force: the agent holds it")
             return
-        entry.lock()
-        after, places = change.apply(
-            entry, policyfile.load(), wanted, selector, lambda: _inventory(settings), force=force
-        )
+        with change.Hold(entry) as held:
+            after, places = change.apply(
+                held, policyfile.load(), wanted, selector, lambda: _inventory(settings), force=force
+            )
+            alone = share_agent.without(held, after, socket)
         for position in places:
             click.echo(
                 f"{entry.name[:12]} {after.gpus[position].uuid} {format_gpu(as_gpu_share(after.gpus[position]))}"
             )
+        if alone:
+            later = "; weight and priority, when an agent answers again" if wanted.weight or wanted.priority else ""
+            click.echo(f"in force: the container's supervisor holds it{later}")
+            return
         if agent is not None:
             return
         from nvc.share import outside
@@ -246,12 +267,14 @@ def _pause(container: str, socket: str, *, paused: bool) -> None:
             return
         with share_agent.guarding(entry, socket) as agent:
             done = agent.call("pause" if paused else "resume") if agent is not None else None
+        alone = False
         if done is None:
-            entry.lock()
-            after = change.pause(entry, paused=paused)
-        if agent is not None:
-            held = ": the agent holds it" if done is not None else ""
-            click.echo(f"{entry.name[:12]} is {'paused' if paused else 'resumed'}{held}")
+            with change.Hold(entry) as held:
+                after = change.pause(held, paused=paused)
+                alone = share_agent.without(held, after, socket)
+        if agent is not None or alone:
+            holder = ": the agent holds it" if done is not None else ": its supervisor holds it" if alone else ""
+            click.echo(f"{entry.name[:12]} is {'paused' if paused else 'resumed'}{holder}")
             return
         from nvc.share import outside
 

@@ -40,8 +40,8 @@ def events(as_json: bool, since: str | None, follow: bool, container: str, kind:
     Without options, the last hour. Past events are in the journal of nvc-agent; new ones come from the agent, and when
     it ends, the command connects again.
 
-    A denial says container, reason, number (the driver's escape, class or control) and pid of the caller on this host;
-    repeated is how often the same happened again before it was read.
+    A denial says container, reason, number (the driver's escape, class or control), pid of the caller on this host and
+    its program (empty when it has ended); repeated is how often the same happened again before it was read.
 
     \b
         nvc-py share events --since=10m --kind=denial

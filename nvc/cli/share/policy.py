@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import click
 
-from nvc.agent.status import AgentStatus
-from nvc.base.errors import AgentError
-from nvc.base.record import DecodeError
+from nvc.agent.status import NO_TENANT, ask
 from nvc.guard.protocol import CONTROL, Client
 from nvc.guard.scheduling import POLICIES, parse_policy
 
@@ -40,10 +38,7 @@ def policy(name: str | None, gpu: str, socket: str) -> None:
     with Client(socket) as client:
         if wanted is not None:
             client.call("policy", policy=wanted, gpu=gpu or None)
-        try:
-            status = AgentStatus.from_data(client.call("status"))
-        except DecodeError as error:
-            raise AgentError(f"the agent is of another version: {error}", hint="restart nvc-agent") from None
+        status = ask(client, after=NO_TENANT)
     for one in status.gpus:
         if one.uuid.lower().startswith(gpu.lower()):
             meaning = MEANINGS[POLICIES.index(one.policy)] if one.policy in POLICIES else ""

@@ -42,7 +42,8 @@ def of_entry(entry: store.Entry, *, pids: bool) -> tuple[ShareRow, ...]:
             numbers = processes.host_pids(descriptor, found.slots)
         finally:
             os.close(descriptor)
-    return view.rows(entry.name, entry.record.key, now, found, numbers)
+    name = view.shown_name(entry.record.name)
+    return tuple(row.replace(name=name) for row in view.rows(entry.name, entry.record.key, now, found, numbers))
 
 
 def limits_of(entry: store.Entry) -> Limits:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from nvc.share.view import ShareRow
 
-HEADINGS = ("CONTAINER", "GPU", "MEMORY", "CAP", "WEIGHT", "PRIORITY", "PROCESSES", "FROZEN", "NOTES")
+HEADINGS = ("CONTAINER", "NAME", "GPU", "MEMORY", "CAP", "WEIGHT", "PRIORITY", "PROCESSES", "FROZEN", "GUARD", "NOTES")
 _CONTAINER, _GPU = 12, 12
 _SECOND = 10**9
 
@@ -39,6 +39,7 @@ def size(count: int) -> str:
 def _cells(row: ShareRow, *, verbose: bool) -> tuple[str, ...]:
     return (
         row.container if verbose else row.container[:_CONTAINER],
+        row.name or "-",
         row.gpu if verbose else row.gpu[:_GPU],
         f"{size(row.used)}/{size(row.limit) if row.limit else '-'}{_mark('mem', row)}",
         (format_cap(row.cap) if row.cap < CAP_WHOLE else "-") + _mark("cap", row),
@@ -46,6 +47,7 @@ def _cells(row: ShareRow, *, verbose: bool) -> tuple[str, ...]:
         row.priority,
         str(len(row.processes)),
         "paused" if row.paused else (f"{row.frozen_ns / _SECOND:.1f}s" if row.frozen_ns else "-"),
+        row.guard or "-",
         "; ".join((*row.notes, "oversubscribe") if row.oversubscribe else row.notes),
     )
 

@@ -53,6 +53,7 @@ def top(
 
     With an agent, the agent is asked, as root or as a member of the group nvc. Without one, the files that the
     preloaded library keeps are read, which know no part of the time and no denials; the first line says which it is.
+    An agent that is there and does not answer is an error: what is known without it is shown, and the exit code is 1.
 
     \b
         nvc-py top
@@ -78,12 +79,20 @@ def top(
             raise source.failure
         if as_json:
             click.echo(json.dumps(seen.as_data(), indent=2))
+            _check(source)
             return
         with top_screen.Screen(whole=False) as screen:
             columns, _ = screen.size
             screen.show(text.picture(seen, columns, processes=not no_processes, whole=not screen.is_terminal))
+        _check(source)
         return
     _watch(source, seen, interval, processes=not no_processes)
+
+
+def _check(source: top_source.Source) -> None:
+    """Raises what kept the agent from answering: a program that reads the output must not take it for everything."""
+    if source.silent is not None:
+        raise source.silent
 
 
 def _watch(source: top_source.Source, seen: Seen, interval: float, *, processes: bool) -> None:

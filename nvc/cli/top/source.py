@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from nvc.agent.status import AgentStatus
+from nvc.agent.status import AgentStatus, ask
 from nvc.agent.view import Seen, collect, rated
-from nvc.base.errors import AgentError, NvcError, PrivilegeError
-from nvc.base.record import DecodeError
+from nvc.base.errors import NvcError, PrivilegeError
+from nvc.cli.share import agent as share_agent
 from nvc.cli.share import rows as share_rows
-from nvc.guard.protocol import Client, NoAgent
+from nvc.guard.protocol import Client, NoAgent, NoAnswer
+from nvc.linux.process import process_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,11 +38,14 @@ class Source:
         self._answered = 0.0
         #: Why nothing at all could be seen at the last look.
         self.failure: NvcError | None = None
+        #: Why the agent, which is there, gave no status at the last look: what was seen is not all.
+        self.silent: NvcError | None = None
 
     def look(self) -> Seen:
         """What there is now. Raises nothing: what could not be had is in its problems."""
         problems: list[str] = []
         status, error = self._ask()
+        self.silent = None if isinstance(error, NoAgent) else error
         if error is not None:
             problems.append(self._about_agent(error))
         rows: list[ShareRow] = []
@@ -58,7 +62,15 @@ class Source:
         known = {gpu.uuid for gpu in status.gpus} if status is not None else set()
         facts = self._gpus() if any(row.gpu not in known for row in rows) else {}
         seen = rated(
-            collect(status, rows, now, inventory=facts, name=process_name, problems=tuple(filter(None, problems))),
+            collect(
+                status or self._away(),
+                rows,
+                now,
+                inventory=facts,
+                name=process_name,
+                problems=tuple(filter(None, problems)),
+                silent=_why(self.silent),
+            ),
             self._before,
         )
         self._before = seen
@@ -69,21 +81,23 @@ class Source:
     def _ask(self) -> tuple[AgentStatus | None, NvcError | None]:
         try:
             with Client(self._agent, AGENT_TIMEOUT_S) as client:
-                return AgentStatus.from_data(client.call("status")), None
+                return ask(client), None
         except NvcError as error:
             return None, error
-        except DecodeError as error:
-            return None, AgentError(f"the agent is of another version: {error}", hint="restart nvc-agent")
+
+    def _away(self) -> AgentStatus:
+        """Without an agent: what its tenants' supervisors publish."""
+        return AgentStatus("", "", (), share_agent.away(self._agent))
 
     def _about_agent(self, error: NvcError) -> str:
-        if self._answered:
+        if self._answered and isinstance(error, NoAgent):
             gone = time.strftime("%H:%M:%S", time.localtime(self._answered))
             return f"the agent went away at {gone}, trying again: {error.message}"
         if isinstance(error, NoAgent):
             return ""  # many hosts have none, and the heading says which source this is
         if isinstance(error, PrivilegeError):
             return f"{error.message} ({error.hint})"
-        return f"the agent does not answer, trying again: {error.message}"
+        return f"{error.message} ({error.hint})" if error.hint else error.message
 
     def _gpus(self) -> Mapping[str, tuple[int, int]]:
         if self._facts is None:
@@ -94,11 +108,10 @@ class Source:
         return self._facts
 
 
-def process_name(pid: int) -> str:
-    """A process's name, fit for a terminal; "" when it ended."""
-    try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            name = file.read(64).rstrip("\n")
-    except OSError:
+def _why(error: NvcError | None) -> str:
+    """For the heading: what an agent that is there does instead of giving its status."""
+    if error is None:
         return ""
-    return "".join(char if char.isprintable() else "?" for char in name)
+    if isinstance(error, PrivilegeError):
+        return "refuses this user"
+    return "does not answer" if isinstance(error, NoAnswer) else "gave no status"

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
     from nvc.agent.view import Seen, SeenGpu, SeenShare
 
-#: Heading -> how early it gives way in a narrow window; 0: never. CONTAINER is shortened at last.
+#: Heading -> how early it gives way in a narrow window; 0: never. CONTAINER is shortened at last. NAME is there where a
+#: container has one.
 COLUMNS = {
     "CONTAINER": 0,
+    "NAME": 6,
     "MEMORY": 8,
     "USED/LIMIT": 0,
     "TARGET": 3,
@@ -33,7 +35,7 @@ COLUMNS = {
 }
 _RIGHT = {"USED/LIMIT", "TARGET", "ACHIEVED", "CAP", "WEIGHT", "GROUPS", "SLICE", "FROZEN", "DENIED"}
 _BAR = 12
-_NAME = 12
+_NAME, _ENGINE_NAME = 12, 36
 _GAP = "  "
 _NOTHING = "-"
 #: From here on a bar is yellow, and red.
@@ -53,6 +55,9 @@ def picture(seen: Seen, columns: int, *, processes: bool = True, whole: bool = F
         lines.append(Text(_line({name: Text(name) for name in COLUMNS}, shown).plain.rstrip(), "bold"))
     for gpu in seen.gpus:
         lines.append(_gpu_line(gpu, columns))
+        if gpu.unaccounted:
+            by = f", by {gpu.by if whole else gpu.by[:_NAME]}" if gpu.by else ""
+            lines.append(Text(f"    {size(gpu.unaccounted)} in use are not accounted for{by}", "red"))
         for share, row in zip(gpu.shares, cells[gpu.uuid], strict=True):
             lines.append(_line(row, shown))
             lines += [Text(f"    {note}", "yellow") for note in notes(share)]
@@ -65,7 +70,11 @@ def picture(seen: Seen, columns: int, *, processes: bool = True, whole: bool = F
 
 def heading(seen: Seen, columns: int, *, keys: bool) -> list[Text]:
     """Which source this is, when, and what is wrong."""
-    source = f"agent {seen.agent}" if seen.agent else "no agent: shares kept by the preloaded library"
+    guarded = any(share.enforcer == GUARD for gpu in seen.gpus for share in gpu.shares)
+    without = "no agent: guards go on without it" if guarded else "no agent: shares kept by the preloaded library"
+    if seen.silent:
+        without = f"agent {seen.silent}: guards go on without it"
+    source = f"agent {seen.agent}" if seen.agent else without
     now = time.strftime("%H:%M:%S", time.localtime(seen.when))
     parts = ["nvc-py top", now, source, *(["q ends, p processes"] if keys else [])]
     while len(parts) > 3 and len("   ".join(parts)) > columns:
@@ -76,7 +85,9 @@ def heading(seen: Seen, columns: int, *, keys: bool) -> list[Text]:
 def fitting(rows: Sequence[dict[str, Text]], columns: int) -> dict[str, int]:
     """Which columns there is room for, with their widths."""
     widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in COLUMNS}
-    for name in sorted(COLUMNS, key=lambda name: -COLUMNS[name]):
+    if not any(row["NAME"].cell_len for row in rows):
+        del widths["NAME"]
+    for name in sorted(widths, key=lambda name: -COLUMNS[name]):
         if not COLUMNS[name] or _width(widths) <= columns:
             break
         del widths[name]
@@ -125,6 +136,7 @@ def _cells(share: SeenShare, *, whole: bool) -> dict[str, Text]:
     limit = size(share.limit) if share.limit else _NOTHING
     texts = {
         "CONTAINER": share.container if whole else share.container[:_NAME],
+        "NAME": share.name if whole else share.name[-_ENGINE_NAME:],
         "USED/LIMIT": f"{size(share.memory)}/{limit}",
         "TARGET": percent(share.target),
         "ACHIEVED": percent(share.achieved),
@@ -157,12 +169,17 @@ def _frozen(share: SeenShare) -> str:
 def _line(cells: dict[str, Text], widths: dict[str, int]) -> Text:
     line = Text()
     for number, (name, width) in enumerate(widths.items()):
-        cell = cells[name].copy()
-        if cell.cell_len > width:
+        cell = cells[name]
+        length = cell.cell_len
+        if length > width:
+            cell = cell.copy()
             cell.truncate(width, overflow="ellipsis")
-        space = " " * (width - cell.cell_len)
-        line.append(_GAP if number else "")
-        line.append_text(Text(space).append_text(cell) if name in _RIGHT else cell.append(space))
+            length = cell.cell_len
+        gap, space = _GAP if number else "", " " * (width - length)
+        if name in _RIGHT:
+            line.append(gap + space).append_text(cell)
+        else:
+            line.append(gap).append_text(cell).append(space)
     line.rstrip()
     return line
 

@@ -14,6 +14,7 @@ import stat
 import struct
 import sys
 
+from nvc.base.budgets import LDCONFIG
 from nvc.linux import const, memory, mounts_legacy, process, procfd, rights, seccomp, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
@@ -25,17 +26,15 @@ if TYPE_CHECKING:
 
     from rpc.channel import Channel
 
-#: Bytes of memory of its own: real images take up to half of it, and a hostile one as much as it gets.
-DATA_LIMIT = 128 << 20
-#: (soft and hard) limits of libnvidia-container.md 7.2. Address space: libraries are mapped one at a time, 2 GiB
-#: refuses some
-#: real ones (libtensorflow_cc.so), so it is larger than the reference's.
+#: (soft and hard) limits of libnvidia-container.md 7.2. Memory: real images take up to half of it, and a hostile one as
+#: much as it gets. Address space: libraries are mapped one at a time, 2 GiB refuses some real ones
+#: (libtensorflow_cc.so), so it is larger than the reference's.
 _LIMITS = (
-    (resource.RLIMIT_CPU, 10),
-    (resource.RLIMIT_DATA, DATA_LIMIT),
+    (resource.RLIMIT_CPU, LDCONFIG.cpu),
+    (resource.RLIMIT_DATA, LDCONFIG.memory),
     (resource.RLIMIT_AS, 8 << 30),
     (resource.RLIMIT_NOFILE, 64),
-    (resource.RLIMIT_FSIZE, 16 << 20),
+    (resource.RLIMIT_FSIZE, LDCONFIG.file),
     (resource.RLIMIT_CORE, 0),
 )
 _EARLY_NAMESPACES = const.CLONE_NEWNET | const.CLONE_NEWIPC | const.CLONE_NEWUTS

@@ -4,6 +4,9 @@ The cache itself is not touched until all has gone well: ldconfig writes another
 (``Snapshot.publish``). So nothing of the image's is copied, whose file may be gigabytes of holes. Remembered are the
 links in the directories that ldconfig is told, and its table of known libraries; links that it makes in directories
 which the image's own configuration names are not.
+
+It is taken before anything is changed, and refuses what it could not put back in time: the image says how much there
+is to remember.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import os
 import stat
 import time
 
+from nvc.base.budgets import ENTRIES, NAME_BYTES, RESTORE_S, TABLE_BYTES
 from nvc.base.errors import LdcacheError, reason
+from nvc.base.undo import Undo
 from nvc.linux import procfd
 from nvc.linux.fd import Fd
 from nvc.linux.rights import Owner
@@ -28,11 +33,12 @@ _NEW = f"{_NAME}.nvc"
 NEW_CACHE = f"{_ETC}/{_NEW}"
 #: ldconfig's table of known libraries, whose place cannot be told to it.
 _TABLE, _TABLES = "/var/cache/ldconfig", ("aux-cache", "aux-cache~")
+TABLE_FILES = tuple(f"{_TABLE}/{name}" for name in _TABLES)
 #: A larger one is not copied back, but removed: ldconfig makes it anew. Real ones have some 50 KiB.
-_TABLE_BYTES = 1 << 20
+_TABLE_BYTES = TABLE_BYTES
 _COPY_BYTES = 1 << 16
-#: Seconds for putting things back: the engine waits for the failure, and the image says how much there is.
-UNDO_LIMIT = 5.0
+#: Seconds for putting things back: the engine waits for the failure.
+UNDO_LIMIT = RESTORE_S
 #: Entries looked at between two looks at the clock.
 _STEPS = 256
 
@@ -43,6 +49,25 @@ class _Place:
     def __init__(self, directory: Fd, entries: dict[str, str | Fd | None]) -> None:
         self.directory = directory
         self.entries = entries
+
+
+class _Amount:
+    """What may be read of directories: entries, and bytes of names and texts of links. Raises LdcacheError."""
+
+    def __init__(self, path: str, factor: int = 1) -> None:
+        self._path = path
+        self._entries = ENTRIES * factor
+        self._bytes = NAME_BYTES * factor
+
+    def take(self, count: int) -> None:
+        self._entries -= 1
+        self._bytes -= count
+        if self._entries < 0 or self._bytes < 0:
+            raise LdcacheError(
+                f"{self._path}: the library directories of the image have more than {ENTRIES} entries, or "
+                f"{NAME_BYTES >> 20} MiB of names and links",
+                hint="the loader's links could not be put back in time after a failure: take them out of the image",
+            )
 
 
 class _Clock:
@@ -59,18 +84,34 @@ class _Clock:
 
 
 class Snapshot:
-    """Take it before ldconfig runs; ``publish`` once all is done, ``restore`` after a failure.
+    """Take it before anything is changed, ``complete`` it before ldconfig runs; ``publish`` once all is done.
 
-    owner: ids that files are written as.
+    owner: ids that files are written as. Raises OSError, and LdcacheError for more than can be remembered.
     """
 
     def __init__(self, root: Root, directories: tuple[str, ...], owner: tuple[int, int]) -> None:
         self._path = root.path + CACHE
+        self._root_path = root.path
         self._owner = owner
         self._etc = next(iter(_open_all(root, (_ETC,))), None)
         self._tables = [_Place(one, _entries(one, _TABLES)) for one in _open_all(root, (_TABLE,))]
-        self._links = [_Place(directory, _links(directory)) for directory in _open_all(root, directories)]
+        amount = _Amount(root.path)
+        self._links = [_Place(directory, _links(directory, amount)) for directory in _open_all(root, directories)]
         self._new_directory = None if self._tables else _parent(root, _TABLE)
+
+    def complete(self, root: Root, directories: tuple[str, ...], undo: Undo) -> None:
+        """Add what was made since. Its links go before the directory goes: undo gets that. Raises as the class."""
+        if self._etc is None:
+            self._etc = next(iter(_open_all(root, (_ETC,))), None)
+        known = {_identity(place.directory) for place in self._links}
+        amount = _Amount(root.path)
+        for directory in _open_all(root, directories):
+            if _identity(directory) not in known:
+                undo.push(self._restore_new, _Place(directory, _links(directory, amount)))
+
+    def _restore_new(self, place: _Place) -> None:
+        with Owner(*self._owner), place.directory:
+            _restore_links(place, _Amount(self._root_path, 2), _Clock(UNDO_LIMIT))
 
     def close(self) -> None:
         """Let go of what is remembered."""
@@ -96,22 +137,29 @@ class Snapshot:
             ) from error
 
     def restore(self) -> None:
-        """Put back what differs, within UNDO_LIMIT. Raises OSError; what was put back until then stays."""
-        clock = _Clock(UNDO_LIMIT)
+        """Put back what differs, within UNDO_LIMIT.
+
+        Raises OSError, LdcacheError; what was put back until then stays.
+        """
+        clock, amount = _Clock(UNDO_LIMIT), _Amount(self._root_path, 2)
+        # Links first, and whatever fails, the rest is done: an image may have a directory under each of our names.
+        undo = Undo()
+        undo.push(self._remove_new_directory)
+        for place in self._tables:
+            for name, entry in place.entries.items():
+                undo.push(_restore_entry, place.directory, name, entry)
+        if self._etc is not None:
+            for name in (_NEW, f"{_NEW}~"):
+                undo.push(_remove, self._etc, name)
+        for place in self._links:
+            undo.push(_restore_links, place, amount, clock)
         try:
             with Owner(*self._owner):
-                if self._etc is not None:
-                    for name in (_NEW, f"{_NEW}~"):
-                        _remove(self._etc, name)
-                for place in self._tables:
-                    for name, entry in place.entries.items():
-                        if not _unchanged(place.directory, name, entry):
-                            _put(place.directory, name, entry)
-                self._remove_new_directory()
-                for place in self._links:
-                    _restore_links(place, clock)
+                errors = undo.rollback()
         finally:
             self.close()
+        if errors:
+            raise errors[0]
 
     def _remove_new_directory(self) -> None:
         if self._new_directory is None:
@@ -122,8 +170,8 @@ class Snapshot:
                 for file in _TABLES:
                     _remove(made, file)
             os.rmdir(name, dir_fd=parent.fileno())
-        except FileNotFoundError:
-            pass
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # there is none, or the image has something else in its place
 
 
 def _open_all(root: Root, paths: tuple[str, ...]) -> list[Fd]:
@@ -147,23 +195,29 @@ def _parent(root: Root, path: str) -> tuple[Fd, str] | None:
     return None
 
 
-def _links(directory: Fd, clock: _Clock | None = None) -> dict[str, str | Fd | None]:
+def _links(directory: Fd, amount: _Amount, clock: _Clock | None = None) -> dict[str, str | Fd | None]:
     number = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory.fileno())
+    found: dict[str, str | Fd | None] = {}
     try:
-        names = []
         with os.scandir(number) as entries:
             for entry in entries:
                 if clock is not None:
                     clock.tick()
+                text = ""
                 if entry.is_symlink():
-                    names.append(entry.name)
-        return {name: os.readlink(name, dir_fd=number) for name in names}
+                    try:
+                        found[entry.name] = text = os.readlink(entry.name, dir_fd=number)
+                    except OSError:
+                        # Gone, or no link any more: another process works here.
+                        continue
+                amount.take(len(entry.name) + len(text))
     finally:
         os.close(number)
+    return found
 
 
-def _restore_links(place: _Place, clock: _Clock) -> None:
-    after = _links(place.directory, clock)
+def _restore_links(place: _Place, amount: _Amount, clock: _Clock) -> None:
+    after = _links(place.directory, amount, clock)
     for name, text in after.items():
         clock.tick()
         if place.entries.get(name) != text:
@@ -171,6 +225,16 @@ def _restore_links(place: _Place, clock: _Clock) -> None:
     for name in place.entries.keys() - after.keys():
         clock.tick()
         _put(place.directory, name, place.entries[name])
+
+
+def _restore_entry(directory: Fd, name: str, entry: str | Fd | None) -> None:
+    if not _unchanged(directory, name, entry):
+        _put(directory, name, entry)
+
+
+def _identity(directory: Fd) -> tuple[int, int]:
+    status = directory.stat()
+    return status.st_dev, status.st_ino
 
 
 def _entries(directory: Fd, names: tuple[str, ...]) -> dict[str, str | Fd | None]:

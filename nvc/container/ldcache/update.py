@@ -10,10 +10,10 @@ import os
 import stat
 import struct
 
+from nvc.base.budgets import LDCONFIG
 from nvc.base.errors import LdcacheError, reason
 from nvc.container.ldcache import process
-from nvc.container.ldcache.sandbox import DATA_LIMIT
-from nvc.container.ldcache.snapshot import CACHE, NEW_CACHE, Snapshot
+from nvc.container.ldcache.snapshot import CACHE, NEW_CACHE, TABLE_FILES, Snapshot
 from nvc.linux import const, mounts, rights
 from nvc.linux.fd import Fd
 
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from nvc.container.operations import UpdateLdcache
 
 _CONFIGURATION = "/etc/ld.so.conf"
+#: What ldconfig opens whatever it is.
+OPENED = (_CONFIGURATION, *TABLE_FILES, NEW_CACHE, f"{NEW_CACHE}~")
 # elf.h: e_machine by uname's machine; program header type of a dynamic loader's name.
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 _PT_INTERP = (3).to_bytes(4, "little")
 #: What the reference's users saw as bare numbers: resource limits, the filter, memory (section 7.3).
 _SIGNALS = {
-    9: "it was killed: out of memory, or more than 10 s of processor time",
+    9: f"it was killed: out of memory, or more than {LDCONFIG.cpu} s of processor time",
     11: "it crashed, perhaps out of address space",
     25: "the cache would be larger than is allowed",
     31: "it made a system call that the sandbox does not allow",
@@ -89,15 +91,27 @@ def launch(operation: UpdateLdcache, place: Place, program: Fd) -> Launched:
         rights.use("mount")
 
 
-def begin(operation: UpdateLdcache, place: Place, launched: Launched, program: Fd) -> None:
-    """Have it rebuild the cache, aside; ``finish`` waits. Raises LdcacheError."""
-    owner = place.uid, place.gid
-    _check_configuration(place)
+def remember(operation: UpdateLdcache, place: Place) -> None:
+    """Before anything is changed: note what ldconfig may change, and refuse an image that it would wait for.
+
+    What is put back goes last, as it takes longest. Raises LdcacheError.
+    """
+    _check_kinds(place)
     try:
-        place.snapshot = Snapshot(place.root, operation.directories, owner)
+        place.snapshot = Snapshot(place.root, operation.directories, (place.uid, place.gid))
     except OSError as error:
         raise LdcacheError(f"{place.root.path}{CACHE} cannot be read: {reason(error)}") from error
     place.undo.push(place.snapshot.restore)
+
+
+def begin(operation: UpdateLdcache, place: Place, launched: Launched, program: Fd) -> None:
+    """Have it rebuild the cache, aside; ``finish`` waits. Raises LdcacheError."""
+    owner = place.uid, place.gid
+    assert place.snapshot is not None
+    try:
+        place.snapshot.complete(place.root, operation.directories, place.undo)
+    except OSError as error:
+        raise LdcacheError(f"{place.root.path}{CACHE} cannot be read: {reason(error)}") from error
     try:
         launched.go(program, _arguments(operation), owner, place.root.fd if mounts.modern() else None)
     except OSError as error:
@@ -138,16 +152,15 @@ def publish(place: Place) -> None:
         snapshot.publish()
 
 
-def _check_configuration(place: Place) -> None:
+def _check_kinds(place: Place) -> None:
     """Refuse what ldconfig would wait for; what else is no file it passes over."""
-    try:
-        mode = place.root.stat(_CONFIGURATION).st_mode
-    except OSError:
-        return
-    if stat.S_ISFIFO(mode):
-        raise LdcacheError(
-            f"{place.root.path}{_CONFIGURATION} is a FIFO", hint="make it a file of the image, or remove it"
-        )
+    for path in OPENED:
+        try:
+            mode = place.root.stat(path).st_mode
+        except OSError:
+            continue
+        if stat.S_ISFIFO(mode):
+            raise LdcacheError(f"{place.root.path}{path} is a FIFO", hint="make it a file of the image, or remove it")
 
 
 def _arguments(operation: UpdateLdcache) -> tuple[str, ...]:
@@ -167,7 +180,7 @@ def _failure(path: str, status: int, lines: list[str]) -> LdcacheError:
     elif "No space left" in text:
         hint = "the container's file system is full"
     elif "memory exhausted" in text or "Cannot allocate memory" in text:
-        hint = f"it may have {DATA_LIMIT >> 20} MiB of memory: what the image has in {_CONFIGURATION} takes more"
+        hint = f"it may have {LDCONFIG.memory >> 20} MiB of memory: what the image has in {_CONFIGURATION} takes more"
     else:
         hint = lines[-1] if lines else ""
     return LdcacheError(f"process {path} failed with error code: {status}", hint=hint)

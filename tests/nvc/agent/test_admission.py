@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import time
@@ -19,9 +20,9 @@ from nvc.agent.container_state import ContainerProcess
 from nvc.agent.journal import Journal
 from nvc.agent.state.records import prepare
 from nvc.base.errors import NvcError
-from nvc.guard import supervisors
+from nvc.guard import channel
+from nvc.guard.channel import ADMISSION, ADMIT, HEAD, Connection, connect
 from nvc.guard.protocol import Client
-from nvc.guard.supervisors import ADMISSION, ADMIT, HEAD, Connection, connect
 from tests.support import leftovers, registered
 from tests.support.acceptors import acceptor, end_acceptor, processes
 from tests.support.contained import KEY, Contained
@@ -168,6 +169,26 @@ def test_a_listener_that_comes_without_an_agent_waits_for_one(
     assert tenant.answer() == "mapped\n", manager.log.read_text()
 
 
+def test_a_container_that_starts_while_the_agent_is_stopped_is_guarded(
+    tmp_path: Path, directory: Path, manager: Manager, contained: Callable[..., Contained]
+) -> None:
+    """For longer than any time that the agent itself gives a listener (ENTRY_SECONDS)."""
+    manager.start(*words(directory))
+    registered.ask(directory / "control", KEY)
+    assert manager.process is not None
+    stopped = manager.process.pid
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        tenant = contained()
+        tenant.enter(tmp_path / "share")
+        tenant.say()
+        assert tenant.answer(3.5) == "", "neither ENOSYS nor anything else"
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert tenant.answer() == "mapped\n", manager.log.read_text()
+    assert tenants(directory) == [KEY]
+
+
 def test_a_supervisor_that_hangs_delays_no_other_container(
     tmp_path: Path, directory: Path, manager: Manager, contained: Callable[..., Contained]
 ) -> None:
@@ -228,7 +249,7 @@ class Admitting:
         self.admitted.append(process)
         if isinstance(self.answer, NvcError):
             raise self.answer
-        if self.answer == supervisors.START:
+        if self.answer == channel.START:
             connection.close()
         return self.answer
 
@@ -266,7 +287,7 @@ REQUEST = ADMISSION.pack(ADMIT, 0, 1, 0)
         (REQUEST, 1, MESSAGE, "a packet of 16 bytes and 1 descriptors"),
         (REQUEST, 3, MESSAGE, "and 3 descriptors"),
         (REQUEST + b"x", 2, MESSAGE, "a packet of 17 bytes"),
-        (ADMISSION.pack(supervisors.START, 0, 1, 0), 2, MESSAGE, "operation 1 is not known"),
+        (ADMISSION.pack(channel.START, 0, 1, 0), 2, MESSAGE, "operation 1 is not known"),
         (REQUEST, 2, b"{", "a runtime's message is not JSON"),
         (REQUEST, 2, b"{}", "state is missing"),
         (REQUEST, 2, b'{"a":"' + b"x" * (1 << 20) + b'"}', "longer than 1 MiB"),
@@ -276,7 +297,7 @@ REQUEST = ADMISSION.pack(ADMIT, 0, 1, 0)
 def test_a_wrong_request_is_told_and_nothing_stays_open(
     tmp_path: Path, packet: bytes, descriptors: int, text: bytes, said: str
 ) -> None:
-    admitting = Admitting(tmp_path / "admit", answer=supervisors.REFUSED)
+    admitting = Admitting(tmp_path / "admit", answer=channel.REFUSED)
 
     async def act() -> None:
         await admitting.ask(REQUEST, 2)
@@ -295,10 +316,10 @@ def test_a_wrong_request_is_told_and_nothing_stays_open(
 
 
 def test_an_acceptor_whose_connection_is_not_kept_is_done(tmp_path: Path) -> None:
-    admitting = Admitting(tmp_path / "admit", answer=supervisors.DONE)
+    admitting = Admitting(tmp_path / "admit", answer=channel.DONE)
 
     async def act() -> None:
-        assert await admitting.ask(REQUEST, 2) == HEAD.pack(supervisors.DONE, 0)
+        assert await admitting.ask(REQUEST, 2) == HEAD.pack(channel.DONE, 0)
 
     admitting.run(act)
     (process,) = admitting.admitted
@@ -307,13 +328,13 @@ def test_an_acceptor_whose_connection_is_not_kept_is_done(tmp_path: Path) -> Non
 
 def test_an_agent_that_ends_leaves_requests_to_the_next(tmp_path: Path) -> None:
     """DONE would say that the container was ended."""
-    admitting = Admitting(tmp_path / "admit", answer=supervisors.START)
+    admitting = Admitting(tmp_path / "admit", answer=channel.START)
     answers: list[bytes] = []
 
     async def never(process: ContainerProcess, listener: int, connection: Connection) -> int:
         os.close(listener)
         await asyncio.sleep(60)
-        return supervisors.DONE
+        return channel.DONE
 
     admitting.admit = never  # type: ignore[method-assign]
     tasks: list[asyncio.Task[bytes]] = []
@@ -332,3 +353,59 @@ def test_an_agent_that_ends_leaves_requests_to_the_next(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert (answers, admitting.told) == ([b""], [])
+
+
+def test_an_agent_that_was_killed_is_missed_in_the_log(
+    tmp_path: Path, directory: Path, manager: Manager, contained: Callable[..., Contained]
+) -> None:
+    # Nothing said it: without a service manager there was no agent from then on, and not one line.
+    def missed() -> list[dict[str, Any]]:
+        return [one for one in events(manager, "warning") if one["message"].startswith("no agent runs")]
+
+    manager.start(*words(directory))
+    assert leftovers.until(lambda: acceptor(directory)[0] != 0, seconds=20)
+    manager.kill()
+    assert leftovers.until(lambda: bool(missed()), seconds=30)
+    assert "a container that starts waits for an agent" in missed()[0]["message"]
+    assert missed()[0]["hint"] == "systemctl start nvc-agent"
+    waiting = contained()
+    waiting.enter(tmp_path / "share")
+    assert leftovers.until(lambda: len(missed()) > 1, seconds=20)
+    assert missed()[1]["container"] == KEY and "is ended then" in missed()[1]["message"]
+    waiting.end()
+    manager.start(*words(directory))
+    assert tenants(directory) == []
+    assert len(missed()) == 2, "once for each absence"
+
+
+def test_an_agent_without_descriptors_says_what_to_do(tmp_path: Path) -> None:
+    # "admit: [Errno 24] Too many open files", ten times a second.
+    said: list[dict[str, Any]] = []
+    journal = Journal(-1)
+    journal.listen(said.append)
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def run() -> None:
+        server = AdmissionSocket(bound, refuse, journal)
+        task = asyncio.ensure_future(server.serve())
+        await asyncio.sleep(0.01)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as waiting:
+            waiting.setblocking(False)
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, usual[1]))
+            try:
+                waiting.connect(str(tmp_path / "admit"))
+                await asyncio.sleep(0.05)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def refuse(process: ContainerProcess, listener: int, connection: Connection) -> int:
+        raise AssertionError("no request is whole")
+
+    with bind(str(tmp_path / "admit"), socket.SOCK_SEQPACKET) as bound:
+        asyncio.run(run())
+    assert said[0]["message"] == "admit: no container is admitted now: too many open files"
+    assert "raise LimitNOFILE of nvc-agent.service" in said[0]["hint"]

@@ -13,10 +13,13 @@ import pytest
 
 from nvc.agent.attached import Attachments, Held
 from nvc.agent.scheduler import Scheduler
-from nvc.base.errors import InputError
+from nvc.base.errors import ContainerError, InputError
 from nvc.guard.attached import AttachedGroup, AttachedProcess
+from nvc.guard.scheduling import MOST_PHASES
 from nvc.guard.supervisors import Supervisors
 from nvc.share import store
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu
 from tests.support.native import build
 
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
@@ -96,6 +99,19 @@ def test_what_could_not_be_attached_is_not_listed(place: Place, process: subproc
     place.attachments.ending = None
     place.attach(process.pid)
     assert [one.pid for one in place.attachments.report(place.scheduler)] == [process.pid]
+
+
+@pytest.mark.root
+def test_a_cap_that_could_not_be_kept_is_not_attached(place: Place, process: subprocess.Popen[bytes]) -> None:
+    for number in range(MOST_PHASES):
+        place.scheduler.tenant(number, Limits((ResolvedGpu(UUID, -1, cap=10),)))
+    with pytest.raises(ContainerError, match="its cap cannot be kept: 500 containers with a cap are there"):
+        place.attach(process.pid)
+    assert place.attachments.report(place.scheduler) == []
+    for number in range(MOST_PHASES):
+        place.scheduler.forget(number)
+    place.attach(process.pid)
+    assert len(place.attachments.report(place.scheduler)) == 1
 
 
 @pytest.mark.root

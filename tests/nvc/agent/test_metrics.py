@@ -43,7 +43,7 @@ def on_gpu(name: str, container: str, gpu: str = UUIDS[0]) -> tuple[str, Labels]
 
 
 def test_every_metric_says_what_it_is() -> None:
-    page, _ = text(status(tenant()), hami=True)
+    page, _ = text(status(tenant(name="default/trainer-0/main")), hami=True)
     families = {family.name: family for family in plain(page.decode())}
     for row in (*ROWS, *HAMI):
         family = families[row.name.removesuffix("_total")]
@@ -52,6 +52,18 @@ def test_every_metric_says_what_it_is() -> None:
         assert not row.unit or row.name.removesuffix("_total").endswith(f"_{row.unit}")
         assert {row.name} == {sample.name for sample in family.samples}
         assert [set(row.labels)] * len(family.samples) == [set(sample.labels) for sample in family.samples]
+
+
+def test_a_tenant_has_the_names_of_its_engine() -> None:
+    told = status(tenant(1, name="default/trainer-0/main"), tenant(2, name="default//web"), tenant(3))
+    found = [dict(labels) for name, labels in samples(told) if name == "nvc_tenant_info"]
+    parts = ("namespace", "pod", "container_name")
+    assert [tuple(one.get(part, "") for part in parts) for one in found] == [
+        ("default", "trainer-0", "main"),
+        ("default", "", "web"),
+    ]
+    hami = [dict(labels) for name, labels in samples(told, hami=True) if name == "hami_vgpu_memory_used_bytes"]
+    assert [(one["namespace"], one["pod"]) for one in hami] == [("default", "trainer-0"), ("default", ""), ("", "")]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -180,11 +192,18 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 Ask = Callable[[bytes], Awaitable[tuple[str, bytes]]]
 
 
+def later(say: Callable[[], AgentStatus]) -> Callable[[], Awaitable[AgentStatus]]:
+    async def answer() -> AgentStatus:
+        return say()
+
+    return answer
+
+
 def serving(check: Callable[[Ask], Awaitable[None]], say: Callable[[], AgentStatus], **options: int) -> None:
     """Run ``check`` with a function that sends bytes to a server and gives (head, body)."""
 
     async def run() -> None:
-        server = await metrics.serve("127.0.0.1:0", say, **options)
+        server = await metrics.serve("127.0.0.1:0", later(say), **options)
         port = server.sockets[0].getsockname()[1]
 
         async def ask(request: bytes) -> tuple[str, bytes]:
@@ -267,7 +286,7 @@ def test_the_oldest_that_says_nothing_makes_room() -> None:
     """Sixteen connections of any process kept Prometheus out for five seconds, again and again."""
 
     async def run() -> None:
-        server = await metrics.serve("127.0.0.1:0", status, limit=3)
+        server = await metrics.serve("127.0.0.1:0", later(status), limit=3)
         port = server.sockets[0].getsockname()[1]
         silent = []
         for _ in range(3):
@@ -303,7 +322,7 @@ def test_readers_that_do_not_read_are_let_go(monkeypatch: pytest.MonkeyPatch) ->
     many = status(*(tenant(number) for number in range(TENANTS)))
 
     async def run() -> None:
-        server = await metrics.serve("127.0.0.1:0", lambda: many)
+        server = await metrics.serve("127.0.0.1:0", later(lambda: many))
         loop = asyncio.get_running_loop()
         server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         before, accepted = len(os.listdir("/proc/self/fd")), False
@@ -326,10 +345,10 @@ def test_readers_that_do_not_read_are_let_go(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_address_in_use_is_an_error_with_advice() -> None:
     async def run() -> None:
-        server = await metrics.serve("127.0.0.1:0", status)
+        server = await metrics.serve("127.0.0.1:0", later(status))
         try:
             with pytest.raises(AgentError, match="in use") as raised:
-                await metrics.serve(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", status)
+                await metrics.serve(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", later(status))
             assert "choose another address" in raised.value.hint
         finally:
             server.close()

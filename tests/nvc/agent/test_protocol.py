@@ -147,7 +147,7 @@ def test_a_client_does_not_wait_for_ever_and_takes_no_late_answer(serve: Serve) 
     path = serve(lambda connection: done.wait(10) and None)
 
     with Client(path, timeout=0.05) as client:
-        with pytest.raises(AgentError, match="no answer within"):
+        with pytest.raises(AgentError, match=r"the agent does not answer \(nothing came within 0.05 s\)"):
             client.call("status")
         with pytest.raises(AgentError):
             client.call("status")
@@ -180,7 +180,17 @@ def test_a_status_survives_the_socket() -> None:
     data = {
         "version": "1",
         "policy": "weighted",
-        "gpus": [{"uuid": "GPU-1", "minor": 0, "memory": 1 << 37, "policy": "weighted"}],
+        "gpus": [
+            {
+                "uuid": "GPU-1",
+                "minor": 0,
+                "memory": 1 << 37,
+                "policy": "weighted",
+                "unaccounted": 1 << 30,
+                "is_unbalanced": True,
+                "unaccounted_by": "4f0c",
+            }
+        ],
         "tenants": [
             {
                 "id": 1,
@@ -194,9 +204,13 @@ def test_a_status_survives_the_socket() -> None:
                 "notifications": 9,
                 "handling_ns": 10,
                 "paused": False,
+                "build": "1.2.3",
+                "containers": [{"name": "4f0c", "pid": 7, "engine_name": "default/trainer-0/main"}],
+                "name": "default/trainer-0/main",
             }
         ],
         "log_lost": 2,
+        "is_cut": True,
     }
 
     status = AgentStatus.from_data(decode(encode(data)))

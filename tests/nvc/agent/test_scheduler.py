@@ -9,7 +9,7 @@ import pytest
 from nvc.agent.scheduler import LOOK, Scheduler
 from nvc.base.errors import ContainerError, InputError
 from nvc.guard.pages import GpuStatus, TenantStatus
-from nvc.guard.scheduling import MOST_PHASES, OWN_US
+from nvc.guard.scheduling import DRIVER_EDGES, EDGES_A_PHASE, MOST_PERIOD_US, MOST_PHASES, OWN_US
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 
@@ -131,6 +131,22 @@ def test_caps_become_a_plan_and_an_empty_one_ends_it(notes: Notes, two: Schedule
     assert {} == notes.phases
 
 
+def test_a_tenant_with_two_gpus_is_on_on_both_at_the_same_time(notes: Notes) -> None:
+    scheduler = Scheduler(notes)
+    scheduler.tenant(1, limits(gpu(ONE, cap=250)))
+    scheduler.tenant(2, limits(gpu(ONE, cap=500), gpu(TWO, cap=500)))
+    scheduler.tenant(3, limits(gpu(TWO, cap=500)))
+    scheduler.update()
+    assert notes.phases[2, 0] == notes.phases[2, 1] == (50_000, 0, 25_000)
+    assert (notes.phases[1, 0][1], notes.phases[3, 0][1]) == (25_000, 25_000)
+    # A neighbour that comes moves neither.
+    scheduler.tenant(4, limits(gpu(ONE, cap=100)))
+    before = dict(notes.phases)
+    scheduler.update()
+    assert {key: notes.phases[key] for key in before} == before
+    assert notes.phases[4, 0] == (50_000, 37_500, 42_500)
+
+
 def test_every_gpu_has_its_own_schedule_and_policy(notes: Notes) -> None:
     scheduler = Scheduler(notes, slots=4)
     for number in (1, 2):
@@ -190,25 +206,100 @@ def test_a_tenant_that_the_guard_does_not_know_disturbs_no_other(notes: Notes) -
     assert notes.slices[2, 0] == 0
 
 
-def test_more_phases_than_can_be_kept_leave_the_plan_before_in_force(notes: Notes) -> None:
+def test_a_cap_that_came_past_admission_is_kept_while_the_driver_takes_its_edges(notes: Notes) -> None:
     problems: list[str] = []
     scheduler = Scheduler(notes, problem=problems.append)
-    for number in range(MOST_PHASES):
+    for number in range(MOST_PHASES + 1):
+        scheduler.tenant(number, limits(gpu(cap=1)))
+    scheduler.update()
+    assert len(notes.phases) == MOST_PHASES + 1
+    assert all(scheduler.share(number, 0).cap_in_force for number in range(MOST_PHASES + 1))
+    assert problems == []
+
+
+def test_more_phases_than_the_driver_takes_leave_the_plan_before_in_force(notes: Notes) -> None:
+    most = DRIVER_EDGES * MOST_PERIOD_US // 1_000_000 // EDGES_A_PHASE
+    problems: list[str] = []
+    scheduler = Scheduler(notes, problem=problems.append)
+    for number in range(most):
         scheduler.tenant(number, limits(gpu(cap=1)))
     scheduler.update()
     phases = dict(notes.phases)
-    assert len(phases) == MOST_PHASES
-    scheduler.tenant(MOST_PHASES, limits(gpu(cap=1)))
+    assert len(phases) == most
+    scheduler.tenant(most, limits(gpu(cap=1)))
     for _ in range(2):
         scheduler.update()
     assert phases == notes.phases
-    assert [scheduler.share(number, 0).cap_in_force for number in (0, MOST_PHASES)] == [True, False]
+    assert [scheduler.share(number, 0).cap_in_force for number in (0, most)] == [True, False]
     assert len(problems) == 1
-    assert f"the plan before, of {MOST_PHASES} tenants, stays in force" in problems[0]
+    assert f"the plan before, of {most} tenants, stays in force" in problems[0]
     scheduler.forget(1)
     scheduler.update()
-    assert (MOST_PHASES, 0) in notes.phases
-    assert [scheduler.share(number, 0).cap_in_force for number in (0, MOST_PHASES)] == [True, True]
+    assert (most, 0) in notes.phases
+    assert [scheduler.share(number, 0).cap_in_force for number in (0, most)] == [True, True]
+
+
+@pytest.mark.parametrize("count", [65, 129, 300])
+def test_each_of_many_tenants_has_its_cap_in_force(notes: Notes, count: int) -> None:
+    scheduler = Scheduler(notes)
+    for number in range(count):
+        scheduler.check(limits(gpu(cap=100)))
+        scheduler.tenant(number, limits(gpu(cap=100)))
+    scheduler.update()
+    assert all(scheduler.share(number, 0).cap_in_force for number in range(count))
+    for period, since, until in notes.phases.values():
+        assert (until - since) / period == pytest.approx(0.1, abs=0.01)
+    before = {place: until - since for place, (_, since, until) in notes.phases.items()}
+    scheduler.tenant(count - 1, limits(gpu(cap=50)))
+    scheduler.update()
+    period, since, until = notes.phases.pop((count - 1, 0))
+    assert (until - since) / period == pytest.approx(0.05, abs=0.01)
+    assert all(until - since == before[place] for place, (_, since, until) in notes.phases.items())
+
+
+def test_a_cap_that_cannot_be_written_is_not_in_force_until_it_is(notes: Notes) -> None:
+    """It was said to be, and never tried again."""
+    scheduler = Scheduler(notes)
+    notes.full = {1}
+    for number in (1, 2):
+        scheduler.tenant(number, limits(gpu(cap=300)))
+    scheduler.update()
+    assert [scheduler.share(number, 0).cap_in_force for number in (1, 2)] == [False, True]
+    notes.calls.clear()
+    notes.full.clear()
+    scheduler.update()
+    assert [call[:2] for call in notes.calls] == [("phase", 1)], "the other one's is left alone"
+    assert [scheduler.share(number, 0).cap_in_force for number in (1, 2)] == [True, True]
+    notes.calls.clear()
+    scheduler.update()
+    assert notes.calls == []
+
+
+def test_a_policy_whose_phases_could_not_be_kept_is_refused(notes: Notes) -> None:
+    scheduler = Scheduler(notes)
+    for number in range(MOST_PHASES + 1):
+        scheduler.tenant(number, limits(gpu()))
+    scheduler.check_policy("fair", TWO)
+    scheduler.check_policy("weighted")
+    for uuid in ("", ONE):
+        with pytest.raises(ContainerError, match=r"policy fair cannot be kept: 501 containers") as caught:
+            scheduler.check_policy("0", uuid)
+        assert "weighted" in caught.value.hint
+
+
+def test_a_gpu_that_loses_much_of_its_time_to_switches_is_told(notes: Notes) -> None:
+    problems: list[str] = []
+    scheduler = Scheduler(notes, problem=problems.append)
+    for number in range(40):
+        notes.groups[number, 0] = 1
+        scheduler.tenant(number, limits(gpu(cap=100 if number else 10)))
+    scheduler.update()
+    assert problems == [], "one or four of them are on at a time"
+    for number in range(1, 40):
+        scheduler.tenant(number, limits(gpu()))
+    scheduler.update()
+    assert len(problems) == 1
+    assert "switches among 40 groups take 30% of its time beside its smallest cap" in problems[0]
 
 
 def test_a_plan_that_cannot_be_written_disturbs_no_other(notes: Notes) -> None:

@@ -29,8 +29,10 @@ period = 100
 metrics = "127.0.0.1:9400"
 metrics-hami = true
 group = "gpu"
+unaccounted = "freeze"
+first-uid = 70000
 """
-    expected = AgentSettings("/run/x", "soft", 8, 100_000, "127.0.0.1:9400", True, "gpu")
+    expected = AgentSettings("/run/x", "soft", 8, 100_000, "127.0.0.1:9400", True, "gpu", "freeze", 70_000)
     assert load(written(tmp_path, text)) == expected
 
 
@@ -53,6 +55,11 @@ group = "gpu"
         ("period = 201", "agent.period "),
         ("period = 50.5", "agent.period "),
         ("pace = 1", "agent.pace is unknown"),
+        ('unaccounted = "kill"', "agent.unaccounted: 'kill' is none of warn, stop-admission, freeze"),
+        ("first-uid = 65535", "agent.first-uid is not a number from 65536 to 4294836222"),
+        ("first-uid = 4294836223", "agent.first-uid "),
+        ('first-uid = "70000"', "agent.first-uid is not an integer"),
+        ("unaccounted = true", "agent.unaccounted is not a string"),
     ],
 )
 def test_a_mistake_is_told_with_the_file_and_the_key(tmp_path: Path, line: str, said: str) -> None:

@@ -14,9 +14,9 @@ import pytest
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.part import Part
 from nvc.agent.state.records import CONTAINERS, TENANTS
-from nvc.agent.tenants import Tenants
+from nvc.agent.tenants import LISTENERS, Tenants
 from nvc.base.errors import ContainerError
-from nvc.guard.supervisors import Connection
+from nvc.guard.channel import Connection
 from nvc.linux import seccomp
 from nvc.share.limits import Limits
 from tests.support import leftovers
@@ -248,11 +248,13 @@ def test_a_driver_that_is_not_known_is_refused_with_the_reason(tmp_path: Path) -
 
 def test_too_many_processes_in_a_container_at_once_are_told_as_that(tmp_path: Path) -> None:
     with AdmittedContainers(tmp_path) as place:
-        ends = [os.pipe() for _ in range(65)]
+        ends = [os.pipe() for _ in range(LISTENERS + 1)]
         for number, (listener, _) in enumerate(ends):
             assert place.admit(listener) == (number == 0)
         (refused,) = (event for event in place.told if event["event"] == "refused")
-        assert "64 processes that were put into it are there, and it can have no more" in str(refused["message"])
+        assert f"{LISTENERS} processes that were put into it are there, and it can have no more" in str(
+            refused["message"]
+        )
         assert "when some have ended" in str(refused["hint"])
         for pair in ends:
             for number in pair:

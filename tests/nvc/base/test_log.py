@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hook.runtime.journal import Journal
 from nvc.base.log import Log, debug_file, open_log
 
 RECORD = re.compile(r"([IWE])(\d{4} \d\d:\d\d:\d\d)\.(\d{6}) (\d+) ([\w.]+):(\d+)\] (.*)")
@@ -146,3 +147,72 @@ def test_the_variable_is_ignored_when_the_rights_are_not_the_users(monkeypatch: 
     monkeypatch.setenv("NVC_DEBUG_FILE", "/etc/passwd")
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
     assert debug_file() == ""
+
+
+@pytest.fixture
+def sticky(tmp_path: Path) -> Path:
+    """A directory that everybody may write, as /tmp."""
+    tmp_path.chmod(0o755)
+    place = tmp_path / "sticky"
+    place.mkdir()
+    place.chmod(0o1777)
+    return place
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("way", ["link", "directory", "link in a directory of the user's", "hard link", "file", "fifo"])
+def test_another_user_does_not_say_where_root_writes(
+    sticky: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("of the host")
+    before, path = precious.stat(), sticky / "log"
+    if way == "link":
+        path.symlink_to(precious)
+    elif way == "directory":
+        (sticky / "place").symlink_to(tmp_path)
+        path = sticky / "place/precious"
+    elif way == "link in a directory of the user's":
+        (sticky / "home").mkdir()
+        os.chown(sticky / "home", 1234, 1234)
+        path = sticky / "home/log"
+        path.symlink_to(precious)
+    elif way == "hard link":
+        os.link(precious, path)
+    elif way == "file":
+        path.touch()
+        os.chown(path, 1234, 1234)
+    else:
+        os.mkfifo(path)
+        os.chown(path, 1234, 1234)
+    log = open_log(str(path))
+    log.info("text of a container")
+    journal = Journal()
+    journal.add(str(path), as_json=False, level="debug")
+    journal.error("text of a container")
+    assert precious.read_text() == "of the host"
+    assert precious.stat().st_mtime_ns == before.st_mtime_ns
+    assert not log.enabled
+    assert "cannot open the debug log" in capfd.readouterr().err
+    if way == "file":
+        assert path.read_bytes() == b""
+
+
+@pytest.mark.root
+def test_links_of_roots_and_files_of_roots_are_logs(sticky: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real/../real")
+    for path in (tmp_path / "link/log", sticky / "new"):
+        for _ in range(2):
+            log = open_log(str(path))
+            log.info("hello")
+        assert path.read_text().count("hello") == 2
+    journal = Journal()
+    journal.add(str(sticky / "made/for it/log"), as_json=False, level="debug")
+    journal.error("hello")
+    assert "hello" in (sticky / "made/for it/log").read_text()
+
+
+def test_the_standard_error_is_a_log(capfd: pytest.CaptureFixture[str]) -> None:
+    open_log("/dev/stderr").info("hello")
+    assert "hello" in capfd.readouterr().err

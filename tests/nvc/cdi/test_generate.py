@@ -157,6 +157,13 @@ def test_shares_are_the_last_hook_of_a_spec_that_has_them(share: str | None, wor
     assert words == [] or found[-1:] == words
 
 
+def test_fixed_settings_are_in_the_hook_that_gives_shares() -> None:
+    found = steps(made(share_fixed="mem=2Gi,group=a").edits.hooks)
+    assert [step for step in found if step[0] == "share"] == [["share", "--share-fixed=mem=2Gi,group=a"]]
+    with pytest.raises(InputError, match="nvidia-cdi-hook knows no shares"):
+        made(share_fixed="mem=2Gi", hook_path="/usr/bin/nvidia-cdi-hook")
+
+
 def test_another_program_cannot_give_shares() -> None:
     with pytest.raises(InputError, match="nvidia-cdi-hook knows no shares"):
         made(share="", hook_path="/usr/bin/nvidia-cdi-hook")

@@ -180,9 +180,13 @@ def test_a_share_that_is_decided_later_keeps_the_memory_limit(tmp_path: Path) ->
         "hooks": {"createRuntime": entries, "prestart": None},
     }
     found = State("x", "creating", 1, str(tmp_path))
-    for hooks, expected in ((config["hooks"], "mem=2048Mi"), ({}, "")):
+    fixed = {
+        **config["hooks"],
+        "createContainer": [{"path": "nvc-cdi-hook", "args": ["x", "share", "--share-fixed=a"]}],
+    }
+    for hooks, expected in ((config["hooks"], "mem=2048Mi"), ({}, ""), (fixed, "")):
         (tmp_path / "config.json").write_text(json.dumps({**config, "hooks": hooks}))
-        assert _share_fields(found)[1] == expected
+        assert _share_fields(found, ())[1] == expected
 
 
 def test_noop_reads_nothing(capfd: pytest.CaptureFixture[str]) -> None:

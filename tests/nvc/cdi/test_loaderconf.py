@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import time
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,18 @@ def test_system_directories_follow_the_distribution(root: Root) -> None:
     Path(root.path, "etc/debian_version").touch()
     assert system_directories(root)[-2:] == ("/lib", "/usr/lib")
     assert "linux-gnu" in system_directories(root)[0]
+
+
+def test_a_configuration_holds_no_start(tmp_path: Path) -> None:
+    """Thousands of patterns, each of them for a directory with thousands of names."""
+    place = tmp_path / "etc/names"
+    place.mkdir(parents=True)
+    for index in range(5000):
+        (place / f"n{index:05}").touch()
+    lines = [f"include /etc/names/{'x' * (index % 7)}*{index}" for index in range(2000)]
+    (tmp_path / "etc/ld.so.conf").write_text("\n".join(["/first", *lines, "/last"]))
+    with Root.open(str(tmp_path)) as root:
+        start = time.process_time()
+        found = directories(root)
+        assert time.process_time() - start < 3
+    assert (found[0], found[-1]) == ("/first", "/last")

@@ -8,11 +8,9 @@ import tempfile
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nvc.base.errors import InputError
-from nvc.guard.filter import ESCAPES, fault, merge, prefix_cover
+from nvc.guard.filter import fault, merge
 from nvc.guard.profile import ALLOW, LOG, NOTIFY, check_annotations
 from tests.support import announce, cbpf
 
@@ -61,32 +59,6 @@ def compile_profile(profile: dict[str, Any]) -> bytes:
         compiled.export_bpf(file)
         file.seek(0)
         return file.read()
-
-
-def test_the_escapes_are_those_that_reach_objects() -> None:
-    """By number, from nv_escape.h and nv-ioctl-numbers.h: the other tests take them from the filter itself."""
-    named = {"ALLOC_MEMORY": 0x27, "FREE": 0x29, "CONTROL": 0x2A, "ALLOC": 0x2B, "DUP_OBJECT": 0x34, "SHARE": 0x35}
-    more = {"VID_HEAP_CONTROL": 0x4A, "ACCESS_REGISTRY": 0x4D, "XFER_CMD": 0xD3}
-    assert {*named.values(), *more.values()} == set(ESCAPES)
-
-
-@given(st.sets(st.integers(0, 255), max_size=12))
-def test_a_prefix_cover_matches_every_other_number_exactly_once(excluded: set[int]) -> None:
-    pairs = prefix_cover(sorted(excluded), 8)
-    for number in range(256):
-        assert sum(number & mask == value for mask, value in pairs) == (number not in excluded)
-
-
-@pytest.mark.parametrize("profile", [None, DEFAULT_DENY, {"defaultAction": ALLOW, "architectures": [NATIVE]}])
-def test_an_ioctl_is_announced_by_its_low_byte_alone(profile: dict[str, Any] | None) -> None:
-    program = compile_profile(merged(profile))
-    for low in range(256):
-        expected = "notify" if low in ESCAPES else "allow"
-        for type_byte, size, high in itertools.product((0x00, 0x46, 0x47, 0x54, 0xFF), (0, 16, 32, 48, 0x3FFF), (0, 3)):
-            request = high << 30 | size << 16 | type_byte << 8 | low
-            # The kernel takes 32 bits of the request; what is above them must not matter.
-            for value in (request, request | 0xDEAD << 32):
-                assert cbpf.run(program, cbpf.X86_64, IOCTL, (3, value)) == expected, hex(value)
 
 
 @pytest.mark.parametrize("filtered", ["unconfined", "default deny", "by hand"])

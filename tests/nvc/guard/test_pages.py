@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import re
 import signal
@@ -11,12 +12,13 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from nvc.agent import container_state, tenants
 from nvc.agent.status import AgentStatus, StatusTenant
-from nvc.guard import pages, supervisors
+from nvc.guard import channel, pages, prober, supervisors, usage
 from nvc.guard.pages import Counters, Plan
 from rpc.codec import dumps
 from tests.support.native import build
@@ -54,6 +56,11 @@ def file() -> Iterator[int]:
         ("guard_event", pages._Event),
         ("counters", pages._Counters),
         ("counters_file", pages._CountersFile),
+        ("usage_row", usage._Row),
+        ("usage_gpu", usage._Gpu),
+        ("usage_head", usage._Head),
+        ("usage", usage._Usage),
+        ("usage_page", usage._Page),
     ],
 )
 def test_structures_agree(abi: dict[str, tuple[int, int]], structure: str, form: type[ctypes.Structure]) -> None:
@@ -78,55 +85,67 @@ def fields(form: struct.Struct) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("structure", "names", "form"),
     [
-        ("start", "tenant pid start_time devices directory", supervisors._START),
-        ("listen", "first spare", supervisors._LISTEN),
-        ("admit", "descriptors spare", supervisors.ADMISSION),
-        ("state", "tenant version monitor supervisor", supervisors._STATE),
-        ("attach", "count spare device inode", supervisors._ATTACH),
+        ("start", "tenant pid user spare start_time devices directory", channel.START_PACKET),
+        ("listen", "first spare", channel.LISTEN_PACKET),
+        ("admit", "descriptors spare", channel.ADMISSION),
+        ("state", "tenant version monitor supervisor", channel.STATE_PACKET),
+        ("attach", "count spare device inode", channel.ATTACH_PACKET),
+        ("probe", "tenant gpu_count uuids", prober.PROBE_PACKET),
     ],
 )
 def test_packets_agree(abi: dict[str, tuple[int, int]], structure: str, names: str, form: struct.Struct) -> None:
     head = [abi["channel_head.operation"], abi["channel_head.result"]]
-    assert fields(supervisors.HEAD) == head
+    assert fields(channel.HEAD) == head
     assert fields(form) == [*head, *(abi[f"channel_{structure}.{name}"] for name in names.split())]
     if structure != "attach":
         assert form.size == abi[f"channel_{structure}.*"][1]
 
 
 def test_contention_agrees(abi: dict[str, tuple[int, int]]) -> None:
-    names = ("magic", "written_ns", *(f"last[{index}].{name}" for index in (0, 1) for name in ("tenant", "called_ns")))
-    assert fields(supervisors.CONTENTION) == [abi[f"guard_contention.{name}"] for name in names]
-    assert abi["guard_contention.*"] == (0, supervisors.CONTENTION.size)
+    ours = {name: (getattr(usage._Contention, name).offset, 8) for name in ("magic", "written_ns")}
+    for index in (0, 1):
+        for name in ("tenant", "called_ns"):
+            at = usage._Contention.last.offset + 16 * index + getattr(usage._Last, name).offset
+            ours[f"last[{index}].{name}"] = at, 8
+    ours["*"] = 0, ctypes.sizeof(usage._Contention)
+    assert {f"guard_contention.{name}": where for name, where in ours.items()} == {
+        name: where for name, where in abi.items() if name.startswith("guard_contention.")
+    }
 
 
 def test_channels_of_an_attached_process_agree(abi: dict[str, tuple[int, int]]) -> None:
     begin, size = abi["channel_attach.channels[0]"]
     names = ("client", "subdevice", "channel", "place")
-    assert [(begin + offset, size) for offset, size in fields(supervisors._CHANNEL)] == [
+    assert [(begin + offset, size) for offset, size in fields(channel.CHANNEL)] == [
         abi[f"channel_attach.channels[0].{name}"] for name in names
     ]
-    assert (supervisors._ATTACH.size, supervisors._CHANNEL.size) == (begin, size)
-    assert abi["channel_attach.channels"] == (begin, size * supervisors._CHANNELS)
-    assert abi["channel_attach.*"] == (0, begin + size * supervisors._CHANNELS)
+    assert (channel.ATTACH_PACKET.size, channel.CHANNEL.size) == (begin, size)
+    assert abi["channel_attach.channels"] == (begin, size * channel.CHANNELS)
+    assert abi["channel_attach.*"] == (0, begin + size * channel.CHANNELS)
 
 
 def test_constants_agree(abi: dict[str, tuple[int, int]]) -> None:
-    operations = ("REPLY", "START", "OPEN", "LISTEN", "ATTACH", "REMOVE", "END", "DONE", "ADMIT")
+    operations = ("REPLY", "START", "OPEN", "LISTEN", "ATTACH", "REMOVE", "DONE", "ADMIT")
     ours = {
         "SHARE_MAX_GPUS": pages._GPUS,
         "LIMITS_SIZE": pages.LIMITS_SIZE,
         "GUARD_REASONS": pages._REASONS,
         "GUARD_ATTACHED": supervisors.ATTACHED,
-        "GUARD_CONTENTION_MAGIC": supervisors.CONTENTION_MAGIC,
+        "GUARD_CONTENTION_MAGIC": usage.CONTENTION_MAGIC,
         "PLAN_MAGIC": pages.PLAN_MAGIC,
         "COUNTERS_MAGIC": pages.COUNTERS_MAGIC,
         "PAGES_VERSION": pages.VERSION,
         "COUNTERS_EVENTS": pages.EVENTS,
         "COUNTERS_PROCESSES": pages.PROCESSES,
-        "CHANNEL_PATH": supervisors._PATH,
-        "CHANNEL_DESCRIPTORS": supervisors._DESCRIPTORS,
-        "CHANNEL_CHANNELS": supervisors._CHANNELS,
-        **{f"CHANNEL_{name}": getattr(supervisors, name) for name in operations},
+        "CHANNEL_PATH": channel.PATH,
+        "CHANNEL_DESCRIPTORS": channel.DESCRIPTORS,
+        "CHANNEL_CHANNELS": channel.CHANNELS,
+        **{f"CHANNEL_{name}": getattr(channel, name) for name in (*operations, "PUBLISH", "REFUSED", "PROBE", "PIDS")},
+        "CHANNEL_PIDS_MOST": prober.PIDS_MOST,
+        "USAGE_MAGIC": usage.MAGIC,
+        "USAGE_VERSION": usage.VERSION,
+        "USAGE_ROWS": usage.ROWS,
+        "USAGE_FRESH_NS": usage.FRESH_NS,
         "MONITOR_LISTENERS": tenants.LISTENERS,
         "CONTAINER_STATE_MOST": container_state.LIMIT,
     }
@@ -208,6 +227,40 @@ def test_a_short_file_is_no_plan(file: int) -> None:
 # Counters.
 
 
+def locked_plan(place: Path, *, new: bool = False) -> Plan:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    file, lock = os.open(place / "plan", flags, 0o600), os.open(place / "lock", flags, 0o600)
+    return Plan(file, bytes(pages.LIMITS_SIZE) if new else None, lock)
+
+
+def test_two_writers_lose_no_change_of_each_other(tmp_path: Path) -> None:
+    """One has the plan in its memory as it was before the other one's change."""
+    first = locked_plan(tmp_path, new=True)
+    second = locked_plan(tmp_path)
+    first.set_slice(0, 1000)
+    second.set_phase(0, 50000, 0, 10000)
+    first.set_limits(b"\1" * pages.LIMITS_SIZE)
+    second.set_slice(1, 2000)
+    found = locked_plan(tmp_path)
+    assert (found.limits, found.phase(0)) == (b"\1" * pages.LIMITS_SIZE, (50000, 0, 10000))
+    assert (found._plan.slice[0], found._plan.slice[1], found.generation) == (1000, 2000, 5)
+    for plan in (first, second, found):
+        plan.close()
+
+
+def test_a_writer_that_does_not_end_stops_no_other(tmp_path: Path) -> None:
+    plan, other = locked_plan(tmp_path, new=True), os.open(tmp_path / "lock", os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    begin = time.monotonic()
+    with pytest.raises(OSError, match="another process changes the plan"):
+        plan.set_slice(0, 1000)
+    assert time.monotonic() - begin < 5
+    os.close(other)
+    plan.set_slice(0, 1000)
+    assert plan.generation == 2
+    plan.close()
+
+
 def published(file: int, **fields: object) -> pages._CountersFile:
     """A whole file with one publication, and what is in it."""
     found = pages._CountersFile(magic=pages.COUNTERS_MAGIC, version=pages.VERSION, **fields)
@@ -277,6 +330,24 @@ def test_counters_of_another_kind_are_an_error(file: int, at: int, data: bytes) 
         with pytest.raises(OSError, match="counters of version") as raised:
             read()
         assert raised.value.errno == errno.EBADMSG
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        (b"1.2.3", "1.2.3"),
+        (b"1.2.3\0behind", "1.2.3"),
+        (b"", ""),
+        (b"1.2\x1b[2J", ""),
+        (b"\xff" * 32, ""),
+        (b"1" * 32, ""),
+    ],
+)
+def test_the_version_that_a_supervisor_says_is_one_or_none(file: int, said: bytes, read: str) -> None:
+    found = published(file)
+    found.build[: len(said)] = said
+    os.pwrite(file, bytes(found), 0)
+    assert Counters(file, 1).build == read
 
 
 @pytest.mark.parametrize("size", [0, 15, 16, 24, pages._CountersFile.counters.offset + 5, SIZE - 1, SIZE])

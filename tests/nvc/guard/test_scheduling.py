@@ -10,15 +10,20 @@ from hypothesis import strategies as st
 
 from nvc.base.errors import InputError
 from nvc.guard.scheduling import (
+    EDGES,
     HIGH_US,
     LONGEST_US,
+    MOST_PERIOD_US,
+    MOST_PHASES,
     PERIOD_US,
     POLICIES,
     SHORTEST_US,
     Schedule,
     Tenant,
     decide,
+    edges,
     expected,
+    lost,
     parse_policy,
 )
 from nvc.share.model import CAP_WHOLE
@@ -204,3 +209,43 @@ def test_a_thousand_tenants_with_a_phase_are_laid_in_time() -> None:
     assert first.phases[500:] == later.phases[:500]
     length = first.period // 1000
     assert [*range(0, first.period, length)] == sorted(phase.since for phase in later.phases)
+
+
+@pytest.mark.parametrize("period", [10_000, 15_000, 50_000, 150_000, 200_000])
+@pytest.mark.parametrize("count", [65, 129, 300, 301, MOST_PHASES])
+def test_each_of_many_caps_has_its_part_and_edges_that_the_driver_takes(count: int, period: int) -> None:
+    cap = max(1, 1000 // count)
+    schedule = decide(tuple(Tenant(str(number), cap=cap, groups=1) for number in range(count)), period=period)
+    assert len(schedule.phases) == count
+    for phase in schedule.phases:
+        assert (phase.until - phase.since) / schedule.period == pytest.approx(cap / 1000, abs=0.0001)
+    assert edges(schedule.period, count) <= EDGES
+    assert schedule.period <= MOST_PERIOD_US
+    ends = [(phase.since, phase.until) for phase in sorted(schedule.phases, key=lambda phase: phase.since)]
+    assert all(until <= since for (_, until), (since, _) in itertools.pairwise(ends))
+
+
+def test_edges_are_counted_by_period_and_phases() -> None:
+    assert edges(200_000, 300) == 3000, "what 300 caps at 200 ms would need"
+    assert edges(1_000_000, MOST_PHASES) == EDGES
+    assert edges(1_000_000, MOST_PHASES + 1) > EDGES
+    assert edges(50_000, 0) == 0
+
+
+@pytest.mark.parametrize(("free", "cap", "most"), [(15, 100, 0.15), (15, 50, 0.18), (15, 25, 0.31), (60, 10, 0.31)])
+def test_a_small_cap_beside_many_others_leaves_the_gpu_to_work(free: int, cap: int, most: float) -> None:
+    """With periods of 200 ms at most, and slices of 250 us, a quarter to a half of it went into switches."""
+    tenants = (*(Tenant(str(number), groups=1) for number in range(free)), Tenant("small", cap=cap, groups=1))
+    schedule = decide(tenants)
+    assert lost(tenants, schedule) <= most
+    if most < 0.3:
+        (phase,) = schedule.phases
+        assert phase.until - phase.since >= 2 * sum(length for _, length in schedule.slices)
+
+
+def test_only_those_that_are_on_at_a_time_share_a_round() -> None:
+    tenants = tuple(Tenant(str(number), cap=100, groups=1) for number in range(300))
+    schedule = decide(tenants)
+    assert lost(tenants, schedule) <= 0.2
+    length = schedule.phases[0].until - schedule.phases[0].since
+    assert length >= 2 * 30 * (min(length for _, length in schedule.slices) - 1), "30 of them are on at a time"

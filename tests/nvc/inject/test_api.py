@@ -224,7 +224,7 @@ def test_a_hanging_ldconfig_ends_with_the_timeout(machines: Path, rootfs: Path) 
             session.update_ldcache()
             session.apply()
 
-        assert "did not end within 1.5 s" in caught.value.message
+        assert "did not end within 1.2 s" in caught.value.message
         assert time.monotonic() - start < 60
         assert mountinfo(pid) == mounts
 

@@ -109,7 +109,6 @@ def test_a_container_without_an_id_is_known_by_its_first_process(tmp_path: Path,
         pytest.param("580.105.08", "mem=1Gi,oversubscribe=on", ("", "-api"), id="oversubscribed"),
         pytest.param("470.82.01", "mem=1Gi", ("", "-api"), id="too old"),
         pytest.param("999.1", "mem=1Gi", ("", "-api"), id="too new"),
-        pytest.param("999.1", "cap=50%", ("", "-api"), id="too new, time alone"),
     ],
 )
 def test_a_second_library_comes_where_the_first_cannot_do(
@@ -156,6 +155,16 @@ def test_under_the_guard_only_what_needs_a_library_in_the_process_loads_one(
     assert files.lines == tuple(f"/usr/lib/nvc/$PLATFORM/libnvc-shim{kind}.so" for kind in kinds)
     assert any(isinstance(one, BindMount) and one.container_path == "/usr/lib/nvc" for one in mounts) == bool(kinds)
     assert bool(mounts) == bool(kinds), "a container without a library has no file of the host's"
+
+
+def test_time_is_refused_where_the_driver_is_not_known(tmp_path: Path, asked: ShareRequest, log: Log) -> None:
+    """P6: the container started with neither cap nor weight, and a line in the debug log."""
+    rest = Selection(gpus=(gpu(0),)), Host(root=str(tmp_path)), driver("999.1"), CONTAINER, log
+    with pytest.raises(InputError, match=r"--share: cap=50% cannot be held: driver 999\.1 is not known"):
+        share.plan(asked, *rest)
+    (tmp_path / "config.toml").write_text('[share]\nunknown-driver = "memory-only"\n')
+    resolved, _ = share.plan(asked, *rest)
+    assert resolved.text == "mem=10Gi,cap=100%"
 
 
 def test_a_mig_device_is_refused_by_name(tmp_path: Path, asked: ShareRequest) -> None:

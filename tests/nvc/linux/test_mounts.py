@@ -332,10 +332,10 @@ def test_undo_works_where_proc_is_not_ours(tmp_path: Path) -> None:
         undo = Undo()
         with mounts.clone(str(path / "source")) as tree:
             mounts.attach(tree, pinned(path / "target"), undo)
-        before = mounts.mount_id(pinned(path / "target"))
+        before = procfd.mount_id(pinned(path / "target"))
         syscalls.mount("none", "/proc", "tmpfs", 0)
         assert not os.path.exists("/proc/self")
-        assert mounts.mount_id(pinned(path / "target")) == before
+        assert procfd.mount_id(pinned(path / "target")) == before
         assert undo.rollback() == []
         syscalls.umount2("/proc")
         assert mounted_at(path / "target") == []
@@ -349,7 +349,7 @@ def test_mount_id_is_that_of_mountinfo(statx: bool, tmp_path: Path) -> None:
         if not statx:
             syscalls.unavailable.add("statx")
         syscalls.mount("t", str(path / "target"), "tmpfs", 0)
-        assert mounts.mount_id(pinned(path / "target")) == mounted_at(path / "target")[0].id
+        assert procfd.mount_id(pinned(path / "target")) == mounted_at(path / "target")[0].id
 
     isolated(run, tmp_path)
 

@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvc.base.errors import InputError
+from nvc.model import Gpu
+from nvc.request.injection import ShareRequest
+from nvc.share import policy as rules_of_the_node
 from nvc.share import policyfile
 from nvc.share.model import Resolved, ResolvedGpu
-from nvc.share.policy import Policy, change, decide, decode
+from nvc.share.policy import Policy, change, decode
+from nvc.share.sources import requested
 from nvc.share.spec import parse, parse_gpu
 from tests.support.inventories import gpu, mig_device
 
@@ -26,6 +30,10 @@ def rules(**settings: Any) -> Policy:
     return decode(settings, "config.toml")
 
 
+def decide(policy: Policy, gpus: list[Gpu], *, has_mig: bool = False, **sources: Any) -> Resolved:
+    return rules_of_the_node.decide(policy, gpus, requested(policy, ShareRequest(**sources)), has_mig=has_mig)
+
+
 def got(policy: Policy, text: str = "", **more: Any) -> ResolvedGpu:
     found = decide(policy, [FIRST], annotation=text, **more)
     assert len(found.gpus) == 1
@@ -36,14 +44,19 @@ def test_without_rules_and_requests_there_is_no_share() -> None:
     assert Resolved() == decide(Policy(), [FIRST, SECOND], environment={"NVIDIA_VISIBLE_DEVICES": "all"})
 
 
-def test_the_option_is_before_the_annotation_before_the_environment() -> None:
-    """Root sets the option, also in a CDI specification; any user that starts containers sets the others."""
-    sources = {"option": "weight=3", "annotation": "weight=2", "environment": {"NVC_SHARE": "weight=1"}}
+def test_fixed_settings_are_before_the_option_before_the_annotation_before_the_environment() -> None:
+    """Root sets the first two, also in a CDI specification; any user that starts containers sets the others."""
+    sources = {
+        "fixed": ("weight=4",),
+        "option": "weight=3",
+        "annotation": "weight=2",
+        "environment": {"NVC_SHARE": "weight=1"},
+    }
     weights = []
     while sources:
-        weights.append(decide(Policy(), [FIRST], **sources).gpus[0].weight)  # type: ignore[arg-type]
+        weights.append(decide(Policy(), [FIRST], **sources).gpus[0].weight)
         del sources[next(iter(sources))]
-    assert [3, 2, 1] == weights
+    assert [4, 3, 2, 1] == weights
 
 
 def test_what_was_granted_is_a_share_spec() -> None:
@@ -104,9 +117,9 @@ def test_more_than_the_maximum_is_refused_or_cut(word: str) -> None:
     assert len(cut.warnings) == 1
 
 
-@pytest.mark.parametrize("source", ["annotation", "option", "environment"])
+@pytest.mark.parametrize("source", ["annotation", "option", "environment", "fixed"])
 def test_the_maximum_holds_for_every_source(source: str) -> None:
-    asked: Any = {"NVC_SHARE": "mem=50Gi"} if source == "environment" else "mem=50Gi"
+    asked: Any = {"environment": {"NVC_SHARE": "mem=50Gi"}, "fixed": ("mem=50Gi",)}.get(source, "mem=50Gi")
     with pytest.raises(InputError, match="more than this node gives"):
         decide(rules(maximum="mem=10Gi"), [FIRST], **{source: asked})
 

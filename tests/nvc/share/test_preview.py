@@ -7,15 +7,19 @@ from itertools import product
 import pytest
 
 from nvc.base.errors import InputError
-from nvc.model import TEGRA, Gpu, Selection
+from nvc.model import TEGRA, DriverInfo, Gpu, Selection
 from nvc.request.injection import ShareRequest
 from nvc.share.limits import MAX_GPUS
-from nvc.share.policy import DEFAULT, Policy
+from nvc.share.policy import DEFAULT, MEMORY_ONLY, Policy
 from nvc.share.preview import preview
 from nvc.share.spec import parse_gpu
 from tests.support.inventories import gpu, mig_device
 
 HALF = parse_gpu("mem=50%")
+
+
+def driver(version: str, platform: str = "") -> DriverInfo:
+    return DriverInfo(version, "13.0", (), (), (), (), (), (), platform)
 
 
 def gpus(count: int) -> tuple[Gpu, ...]:
@@ -63,13 +67,49 @@ def test_without_devices_it_predicts_what_the_devices_confirm(policy: Policy, re
 
 def test_a_platform_without_shares_refuses_a_request_and_drops_the_default() -> None:
     warnings: list[str] = []
+    tegra = driver("540.4.0", TEGRA)
     with pytest.raises(InputError, match=rf"--share: shares are not for {TEGRA}"):
-        preview(Policy(), ShareRequest(option="mem=1Gi"), WHOLE, TEGRA)
-    assert preview(Policy(default=HALF), ShareRequest(), WHOLE, TEGRA, warnings.append) is None
+        preview(Policy(), ShareRequest(option="mem=1Gi"), WHOLE, tegra)
+    assert preview(Policy(default=HALF), ShareRequest(), WHOLE, tegra, warnings.append) is None
     assert warnings == [
         f"shares are not for {TEGRA}: its driver is not NVIDIA's ordinary one; the node's default is left out"
     ]
-    assert preview(Policy(), ShareRequest(), WHOLE, TEGRA) is None
+    assert preview(Policy(), ShareRequest(), WHOLE, tegra) is None
+
+
+@pytest.mark.parametrize("lost", ["cap=50%", "weight=3", "priority=low", "group=a"])
+@pytest.mark.parametrize("source", ["fixed", "default"])
+@pytest.mark.parametrize("version", ["615.65.06", "470.82.01", "600.1", ""])
+def test_what_needs_a_known_driver_is_refused_with_another(lost: str, source: str, version: str) -> None:
+    """Attack (P6): the container started, with a line in the debug log, and was neither capped nor weighed."""
+    if source == "default" and "group" in lost:
+        return
+    policy = Policy(default=parse_gpu(f"mem=1Gi,{lost}")) if source == "default" else Policy()
+    request = ShareRequest(fixed=(f"mem=1Gi,{lost}",)) if source == "fixed" else ShareRequest()
+    with pytest.raises(
+        InputError, match=f"{lost} cannot be held: driver {version} is not known \\(535 to 599 are"
+    ) as caught:
+        preview(policy, request, WHOLE, driver(version))
+    assert "unknown-driver" in caught.value.hint
+    assert preview(policy, request, WHOLE, driver("599.1")) is not None
+
+    warnings: list[str] = []
+    allowed = policy.replace(unknown_driver=MEMORY_ONLY)
+    if "group" in lost:
+        with pytest.raises(InputError, match="group=a cannot be held"):
+            preview(allowed, request, WHOLE, driver(version))
+        return
+    found = preview(allowed, request, WHOLE, driver(version), warnings.append)
+    assert found is not None
+    assert found.text == "mem=1Gi,cap=100%", "what is not held is not granted"
+    assert {(one.memory, one.cap, one.weight, one.priority) for one in found.gpus} == {(1 << 30, 1000, 0, "normal")}
+    assert f"and {lost} has no effect" in warnings[-1]
+
+
+def test_memory_alone_is_given_with_a_driver_that_is_not_known() -> None:
+    warnings: list[str] = []
+    assert preview(Policy(), ShareRequest(option="mem=1Gi"), WHOLE, driver("615.1"), warnings.append) is not None
+    assert warnings == ["driver 615.1 is not known (535 to 599 are): memory is held where programs call CUDA"]
 
 
 def test_more_gpus_than_a_limits_file_holds_are_refused() -> None:

@@ -37,6 +37,7 @@ static void show(const char *path) {
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IONBF, 0);
     if (argc > 5 && !strcmp(argv[5], "/hang")) for (;;) pause();
+    if (argc > 5 && !strcmp(argv[5], "/spin")) for (;;) ;
     if (argc > 5 && !strcmp(argv[5], "/crash")) abort();
     if (argc > 5 && !strcmp(argv[5], "/open"))
         for (int i = 6; i < argc; i++) printf("open=%s %d\n", argv[i], open(argv[i], O_RDONLY) < 0 ? errno : 0);

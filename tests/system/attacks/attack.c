@@ -23,7 +23,11 @@ static const struct {
     { "uvm-exec", attack_uvm_exec },   { "uvm-exec-thread", attack_uvm_exec_thread }, { "idle", attack_idle },
     { "uvm-tables", attack_uvm_tables }, { "unchanged", attack_unchanged },
     { "uvm-path", attack_uvm_path },   { "uvm-zombies", attack_uvm_zombies }, { "params", attack_params },
-    { "fuse", attack_fuse },
+    { "batch", attack_batch },         { "contexts", attack_contexts },
+    { "fuse", attack_fuse },           { "phantom", attack_phantom },           { "race-free", attack_race_free },
+    { "uvm-batch", attack_uvm_batch },
+    { "requests", attack_requests },       { "controls", attack_controls },
+    { "pids", attack_pids },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }

@@ -2,6 +2,7 @@
 #include "attack.h"
 
 #include <linux/io_uring.h>
+#include <poll.h>
 #include <signal.h>
 #include <time.h>
 
@@ -100,7 +101,7 @@ void attack_uring (int argc, char **argv)
     say ("status", call.status);
 }
 
-/* churn ROUNDS MEBIBYTES: nanoseconds of an allocation and its freeing: the median, and the longest. */
+/* churn ROUNDS MEBIBYTES: nanoseconds of an allocation and its freeing: the median, and the longest. ROUNDS 0: until a line is told it. */
 static int compare (const void *one, const void *other)
 {
     uint64_t a = *(const uint64_t *) one, b = *(const uint64_t *) other;
@@ -111,11 +112,11 @@ static int compare (const void *one, const void *other)
 void attack_churn (int argc, char **argv)
 {
     struct bed bed = bed_open ();
-    unsigned rounds = argc > 0 ? (unsigned) atoi (argv[0]) : 1000;
-    uint64_t size = (argc > 1 ? (uint64_t) atoi (argv[1]) : 4) * MIB, *times = calloc (rounds, sizeof (*times));
-    unsigned bad = 0;
+    unsigned asked = argc > 0 ? (unsigned) atoi (argv[0]) : 1000, most = asked > 0 ? asked : 1u << 20, rounds = 0, bad = 0;
+    uint64_t size = (argc > 1 ? (uint64_t) atoi (argv[1]) : 4) * MIB, *times = calloc (most, sizeof (*times));
+    struct pollfd told = { .fd = STDIN_FILENO, .events = POLLIN };
 
-    for (unsigned i = 0; i < rounds; i++) {
+    for (; rounds < most && (asked > 0 || poll (&told, 1, 0) == 0); rounds++) {
         struct timespec from, to;
         uint32_t handle;
 
@@ -123,12 +124,58 @@ void attack_churn (int argc, char **argv)
         bad += bed_memory (&bed, &handle, size) != 0;
         bad += bed_free (&bed, handle) != 0;
         clock_gettime (CLOCK_MONOTONIC, &to);
-        times[i] = (uint64_t) (to.tv_sec - from.tv_sec) * 1000000000u + (uint64_t) (to.tv_nsec - from.tv_nsec);
+        times[rounds] = (uint64_t) (to.tv_sec - from.tv_sec) * 1000000000u + (uint64_t) (to.tv_nsec - from.tv_nsec);
     }
     qsort (times, rounds, sizeof (*times), compare);
     say ("bad", bad);
     say ("median", times[rounds / 2]);
     say ("slowest", times[rounds - 1]);
+}
+
+static uint32_t bed_small_memory (struct bed *bed, uint32_t *handle)
+{
+    struct memory params = memory_of (4096);
+
+    params.attributes |= 0x800000;
+    *handle = bed->next++;
+    return bed_alloc (bed, bed->device, *handle, 0x40, &params);
+}
+
+/* contexts COUNT: groups of channels of the graphics engine. */
+void attack_contexts (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    unsigned count = argc > 0 ? (unsigned) atoi (argv[0]) : 64, made = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        uint32_t group[8] = { 0, 0, 0, 1 };
+
+        made += bed_alloc (&bed, bed.device, bed.next++, 0xa06c, group) == 0;
+    }
+    say ("made", made);
+    hold ();
+}
+
+/* batch PIECES: so many pieces of memory, and then one call that frees all of them, with the device above; nanoseconds that it took. */
+void attack_batch (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    unsigned count = argc > 0 ? (unsigned) atoi (argv[0]) : 1, bad = 0;
+    struct timespec from, to;
+
+    for (unsigned i = 0; i < count; i++) {
+        uint32_t handle;
+
+        /* of pages of 4 KiB: the driver says so, and takes 64 KiB */
+        bad += (argc > 1 ? bed_small_memory (&bed, &handle) : bed_memory (&bed, &handle, 65536)) != 0;
+    }
+    say ("bad", bad);
+    hold ();
+    clock_gettime (CLOCK_MONOTONIC, &from);
+    say ("status", bed_free (&bed, bed.device));
+    clock_gettime (CLOCK_MONOTONIC, &to);
+    say ("took", (uint64_t) (to.tv_sec - from.tv_sec) * 1000000000u + (uint64_t) (to.tv_nsec - from.tv_nsec));
+    hold ();
 }
 
 static uint32_t free_from_constant (struct bed *bed, uint32_t status)

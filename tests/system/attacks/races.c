@@ -102,8 +102,8 @@ static void race (uint32_t class, int argc, char **argv)
     hold ();
 }
 
-/* One that only the caller can make: its own memory. */
-void attack_class_race (int argc, char **argv) { race (0x71, argc, argv); }
+/* One that only the caller can make: a device. */
+void attack_class_race (int argc, char **argv) { race (0x80, argc, argv); }
 
 /* The same by a child, on its parent's client, to which the driver counts it. */
 void attack_heir_race (int argc, char **argv)
@@ -113,7 +113,7 @@ void attack_heir_race (int argc, char **argv)
     pid_t child = fork ();
 
     if (child == 0) {
-        win (&bed, 0x71, argc > 0 ? (unsigned) atoi (argv[0]) : 2000);
+        win (&bed, 0x80, argc > 0 ? (unsigned) atoi (argv[0]) : 2000);
         _exit (0);
     }
     waitpid (child, &status, 0);

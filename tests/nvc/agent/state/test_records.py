@@ -71,7 +71,7 @@ def test_everything_of_a_tenant_goes_and_nothing_of_another(directory: Path) -> 
         place.mkdir()
         for name in ("plan", "monitor", "cgroup"):
             (place / name).touch()
-        records.link(str(directory), record)
+        records.link(str(directory), record.number, record.container)
     assert (directory / "containers/c2/plan").samefile(directory / "tenants/2/plan")
 
     records.remove(str(directory), 2)
@@ -83,7 +83,7 @@ def test_everything_of_a_tenant_goes_and_nothing_of_another(directory: Path) -> 
 
 def test_a_container_of_the_same_name_is_found_in_the_place_of_the_one_before(directory: Path) -> None:
     for number in (2, 3):
-        records.link(str(directory), GOOD.replace(number=number))
+        records.link(str(directory), number, GOOD.container)
     assert "../tenants/3" == str((directory / "containers/c2").readlink())
     records.remove(str(directory), 2)
     assert "../tenants/3" == str((directory / "containers/c2").readlink())
@@ -91,5 +91,5 @@ def test_a_container_of_the_same_name_is_found_in_the_place_of_the_one_before(di
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "/etc"])
 def test_a_name_that_is_none_of_a_file_is_not_linked(directory: Path, name: str) -> None:
-    records.link(str(directory), GOOD.replace(container=name))
+    records.link(str(directory), 2, name)
     assert [] == list((directory / "containers").iterdir())

@@ -66,12 +66,19 @@ def test_a_host_without_shares_says_so(share: Share) -> None:
     assert "no container here has a share" in err
 
 
+def test_a_container_has_its_engines_name_beside_its_id(share: Share, directory: str) -> None:
+    record = StoredShare("abcdef", "abcdef", os.getpid(), store.start_time(os.getpid()), name="default//web")
+    store.create(record, TWO, b"", directory=directory)
+    assert [line.split()[1] for line in share("ls")[1].splitlines()] == ["NAME", "default/web", "default/web"]
+    assert json.loads(share("ls", "--json")[1])["shares"][0]["name"] == "default/web"
+
+
 def test_containers_are_listed_by_gpu(share: Share, container: str) -> None:
     code, out, _ = share("ls")
     assert 0 == code
-    assert [["abcdef", UUIDS[index][:12], "0Mi/10.0Gi", "50%", "20", "normal", "0", "-"] for index in (0, 1)] == [
-        line.split() for line in out.splitlines()[1:]
-    ]
+    assert [
+        ["abcdef", "-", UUIDS[index][:12], "0Mi/10.0Gi", "50%", "20", "normal", "0", "-", "-"] for index in (0, 1)
+    ] == [line.split() for line in out.splitlines()[1:]]
     found = json.loads(share("ls", "--json")[1])
     assert [(uuid, 10 << 30, 500) for uuid in UUIDS] == [
         (row["gpu"], row["limit"], row["cap"]) for row in found["shares"]

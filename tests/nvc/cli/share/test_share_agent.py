@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nvc.agent.status import AgentStatus, StatusTenant
+from nvc.agent.status import AgentStatus, StatusContainer, StatusTenant
 from nvc.base.errors import AgentError, InputError
+from nvc.guard import protocol
 from nvc.share import limits, policyfile, store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
@@ -48,8 +52,11 @@ def stored(entry: str) -> Limits:
     return limits.decode(Path(entry, "limits").read_bytes())
 
 
-def status(container: str = "abcdef", pid: int = 0, kind: str = "guard") -> Callable[[Any], Iterable[dict[str, Any]]]:
-    tenant = StatusTenant(1, container, pid or os.getpid(), kind, 0.0, (), (), {}, 0, 0, False)
+def status(
+    container: str = "abcdef", pid: int = 0, kind: str = "guard", build: str = ""
+) -> Callable[[Any], Iterable[dict[str, Any]]]:
+    containers = (StatusContainer(container, pid or os.getpid()),) if kind == "guard" else ()
+    tenant = StatusTenant(1, container, pid or os.getpid(), kind, 0.0, (), (), {}, 0, 0, False, build, containers)
     data = AgentStatus("1", "weighted", (), (tenant,)).as_data()
     return lambda request: [{"ok": True, **data}]
 
@@ -80,6 +87,18 @@ def test_a_guarded_container_is_changed_by_the_agent(share: Share, entry: str, t
         {"verb": "resume", "container": "abcdef"},
     ]
     assert stored(entry) == before, "the agent writes it, and this one does not"
+
+
+def test_the_version_of_the_guard_is_shown(command: Callable[..., Any], entry: str, tmp_path: Path) -> None:
+    words = ("share", "--store", str(tmp_path / "store"), "ls", "--agent", str(tmp_path / "control"))
+    code, out, _ = command(*words, program="nvc-py")
+    assert (code, out.splitlines()[0].split()[-2:], out.splitlines()[1].split()[-1]) == (0, ["GUARD", "NOTES"], "-")
+    with FakeAgent(str(tmp_path / "control"), status=status(build="1.2.3")):
+        _, out, _ = command(*words, program="nvc-py")
+        assert out.splitlines()[1].split()[-1] == "1.2.3"
+        assert json.loads(command(*words, "--json", program="nvc-py")[1])["shares"][0]["guard"] == "1.2.3"
+    with FakeAgent(str(tmp_path / "control"), status=status("another", build="1.2.3")):
+        assert "1.2.3" not in command(*words, program="nvc-py")[1]
 
 
 def test_what_the_agent_refuses_is_refused(share: Share, entry: str, tmp_path: Path) -> None:
@@ -119,3 +138,58 @@ def test_without_an_agent_or_with_one_that_fails_the_file_is_changed(share: Shar
         assert "warning: agent error: set failed; it looks at the share by itself" in err
         assert share("pause")[:2] == (0, "abcdef is paused\n")
     assert (stored(entry).gpus[0].memory, stored(entry).paused) == (7 << 30, True)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients wait a moment only."""
+    usual = protocol.Client.__init__
+
+    def quick(self: protocol.Client, path: str, timeout: float = 0.2, wait: float = 0.0) -> None:
+        usual(self, path, min(timeout, 0.2), wait)
+
+    monkeypatch.setattr(protocol.Client, "__init__", quick)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("words", [("ls",), ("ls", "--json"), ("get", "abc")], ids=" ".join)
+def test_an_agent_that_does_not_answer_is_an_error_beside_what_is_known(
+    words: tuple[str, ...], command: Callable[..., Any], entry: str, tmp_path: Path
+) -> None:
+    # The rows were printed as those of a node without an agent, with exit code 0.
+    place = ("share", "--store", str(tmp_path / "store"))
+    with FakeAgent(str(tmp_path / "control"), status=lambda _: iter(())):
+        code, out, err = command(*place, *words, "--agent", str(tmp_path / "control"), program="nvc-py")
+    assert (code, "abcdef" in out) == (1, True)
+    assert "the agent does not answer" in err and "systemctl restart nvc-agent" in err
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_change_without_the_answer_of_the_agent_is_made_with_a_warning(
+    share: Share, entry: str, tmp_path: Path
+) -> None:
+    with FakeAgent(str(tmp_path / "control"), status=lambda _: iter(())):
+        code, _, err = share("set", "mem=6Gi")
+    assert (code, stored(entry).gpus[0].memory) == (0, 6 << 30)
+    assert "the agent does not answer" in err and "the change is made without the agent" in err
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_full_queue_of_connections_is_an_agent_that_does_not_answer(share: Share, entry: str, tmp_path: Path) -> None:
+    # connect(2) gives EAGAIN then, at once: nvc-runtime refused a container for it.
+    with socket.socket(socket.AF_UNIX) as stopped, contextlib.ExitStack() as held:
+        stopped.bind(str(tmp_path / "control"))
+        stopped.listen(0)
+        for _ in range(4):
+            one = held.enter_context(socket.socket(socket.AF_UNIX))
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                one.connect(str(tmp_path / "control"))
+        with pytest.raises(protocol.NoAnswer, match="the agent does not answer"):
+            protocol.Client(str(tmp_path / "control"))
+
+
+def test_only_the_container_that_is_changed_is_asked_for(share: Share, entry: str, tmp_path: Path) -> None:
+    with FakeAgent(str(tmp_path / "control"), status=status(), pause=done()) as agent:
+        share("pause")
+    assert agent.asked[0] == {"verb": "status", "container": "abcdef"}

@@ -20,7 +20,7 @@ import pytest
 
 from nvc.agent.status import AgentStatus, TenantProcess
 from nvc.agent.view import Seen, collect
-from nvc.base.errors import PrivilegeError
+from nvc.base.errors import AgentError, PrivilegeError
 from nvc.cli.top import source as top_source
 from nvc.cli.top import text
 from nvc.cli.top.source import Source
@@ -143,7 +143,34 @@ def test_an_agent_that_does_not_answer_is_not_waited_for(
     monkeypatch.setattr(top_source, "AGENT_TIMEOUT_S", 0.2)
     with FakeAgent(socket, status=lambda _: iter(())):
         seen = Source(socket, directory, dict).look()
-    assert "no answer within 0.2 s" in seen.problems[0]
+    assert "the agent does not answer (nothing came within 0.2 s)" in seen.problems[0]
+
+
+@pytest.mark.parametrize("form", ["--once", "--json"])
+def test_an_agent_that_does_not_answer_is_an_error_and_never_said_to_be_missing(
+    form: str, socket: str, top: Top, container: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It said "no agent: shares kept by the preloaded library", with exit code 0.
+    monkeypatch.setattr(top_source, "AGENT_TIMEOUT_S", 0.2)
+    with FakeAgent(socket, status=lambda _: iter(())):
+        code, out, err = top(form)
+    assert code == 1
+    assert "shimmed" in out, "what is known without it is shown"
+    assert "no agent" not in out + err
+    assert "the agent does not answer" in err and "systemctl restart nvc-agent" in err
+    said = json.loads(out)["silent"] if form == "--json" else out.splitlines()[0]
+    assert "does not answer" in said
+
+
+def test_an_agent_that_fails_or_refuses_is_not_said_to_be_missing(socket: str, directory: str) -> None:
+    for error, why in ((AgentError("too much"), "gave no status"), (PrivilegeError("root"), "refuses this user")):
+
+        def refuse(_: object, error: Exception = error) -> Iterator[dict[str, Any]]:
+            raise error
+
+        with FakeAgent(socket, status=refuse):
+            seen = Source(socket, directory, dict).look()
+        assert f"agent {why}" in drawn(seen, 200)[0] and "no agent" not in drawn(seen, 200)[0]
 
 
 def test_a_user_without_access_is_told_why(top: Top, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +216,18 @@ def test_a_narrow_window_loses_columns_and_never_the_memory(columns: int) -> Non
         ]
     heads = next(line for line in lines if line.startswith("CONT")).split()
     assert heads == [name for name in text.COLUMNS if name in heads] if columns >= 30 else True
-    assert (len(heads) == len(text.COLUMNS)) == (columns >= 130)
+    assert (len(heads) == len(text.COLUMNS) - 1) == (columns >= 130), "all but NAME, which none of them has"
+
+
+def test_a_container_has_its_engines_name_beside_its_id() -> None:
+    seen = collect(status(tenant(1, name="default/trainer-0/main"), tenant(2)), (), 0.0)
+    lines = drawn(seen, 200)
+    heads = next(line for line in lines if line.startswith("CONT")).split()
+    assert heads[:3] == ["CONTAINER", "NAME", "MEMORY"]
+    named, other = (line for line in lines if line.startswith("c0"))
+    assert named.split()[1] == "default/trainer-0/main"
+    assert "trainer" not in other
+    assert all("NAME" not in line for line in drawn(seen, 60)), "it gives way to what is measured"
 
 
 @pytest.mark.parametrize(("part", "expected"), [(0, 0), (-1, 0), (0.5, 6), (0.99, 12), (7.0, 12)])

@@ -16,6 +16,7 @@ from nvc.base.undo import Undo
 from nvc.container.apply import apply
 from nvc.container.ldcache import snapshot as ldcache_snapshot
 from nvc.container.ldcache.snapshot import Snapshot
+from nvc.container.ldcache.update import OPENED
 from nvc.container.operations import BindMount, UpdateLdcache
 from nvc.linux import syscalls
 from nvc.linux.root import Root
@@ -115,6 +116,32 @@ def test_a_configuration_that_never_ends(rootfs: Path, make: Callable[[Path], No
         assert time.monotonic() - start < 4
 
     check()
+
+
+@pytest.mark.parametrize("path", OPENED)
+@isolated
+def test_no_file_that_ldconfig_opens_makes_it_wait(rootfs: Path, path: str) -> None:
+    (rootfs / path[1:]).unlink(missing_ok=True)
+    (rootfs / path[1:]).parent.mkdir(exist_ok=True)
+    os.mkfifo(rootfs / path[1:])
+    start = time.monotonic()
+    with pytest.raises(LdcacheError) as caught:
+        attacked(rootfs, "/sbin/ldconfig", way="now", limit=5.0)
+    assert f"{path} is a FIFO" in caught.value.message
+    assert time.monotonic() - start < 4
+
+
+@isolated
+def test_undo_goes_on_where_a_name_of_ours_is_a_directory(rootfs: Path) -> None:
+    """What could not be removed kept the links of ldconfig from being put back."""
+    (rootfs / "etc/ld.so.cache.nvc/full").mkdir(parents=True)
+    injection.build_library(rootfs / "usr/lib64/libx.so.1.2", "libx.so")
+    with container(rootfs) as pid:
+        located = locate(pid, rootfs)
+        before = listing(rootfs)
+        with pytest.raises(LdcacheError):
+            run(located, "/sbin/ldconfig")
+        assert listing(rootfs) == before
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFCHR, stat.S_IFSOCK, stat.S_IFDIR])

@@ -1,0 +1,84 @@
+/* Events of the tenants, and whether their status changed: what the supervisor's main thread is woken for. */
+#include "guard.h"
+#include "guard_private.h"
+#include "tenant.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int guard_event_descriptor (const struct guard *guard) { return guard->event_descriptor; }
+
+int guard_changed_descriptor (const struct guard *guard) { return guard->changed_descriptor; }
+
+void guard_changed (struct guard *guard)
+{
+    uint64_t one = 1;
+
+    if (!atomic_exchange (&guard->is_changed, true) && write (guard->changed_descriptor, &one, sizeof (one)) < 0)
+        return; /* it is readable already */
+}
+
+void guard_take_changes (struct guard *guard)
+{
+    uint64_t value;
+
+    if (read (guard->changed_descriptor, &value, sizeof (value)) < 0)
+        value = 0; /* it was not readable */
+    atomic_store (&guard->is_changed, false);
+}
+
+/* Events of one tenant that wait to be read: the table is for all tenants. */
+#define EVENTS_OF_ONE 64u
+
+void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid)
+{
+    struct guard *guard = tenant->guard;
+    struct timespec now;
+    bool is_end = reason == RM_TOCTOU_KILLED || reason == RM_UNREACHABLE;
+    unsigned own = 0;
+    uint64_t one = 1;
+
+    if ((unsigned) reason < GUARD_REASONS)
+        tenant->status.reasons[reason]++;
+    clock_gettime (CLOCK_REALTIME, &now);
+    pthread_mutex_lock (&guard->lock);
+    for (unsigned i = 0; i < guard->event_count; i++) {
+        struct guard_event *event = &guard->events[i];
+
+        /* A tenant that tries a thousand times makes one line. */
+        if (event->tenant == tenant->id && event->reason == (uint32_t) reason && event->number == number) {
+            event->repeated++;
+            pthread_mutex_unlock (&guard->lock);
+            return;
+        }
+        own += event->tenant == tenant->id;
+    }
+    /* Each of these cost a process its life. */
+    if ((own < EVENTS_OF_ONE || is_end) && guard->event_count < GUARD_EVENTS)
+        guard->events[guard->event_count++] =
+            (struct guard_event) { .when_ns = (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec,
+                                   .tenant = tenant->id,
+                                   .reason = (uint32_t) reason,
+                                   .number = number,
+                                   .pid = (uint32_t) pid };
+    pthread_mutex_unlock (&guard->lock);
+    if (write (guard->event_descriptor, &one, sizeof (one)) < 0)
+        return; /* full: it is readable already */
+}
+
+int guard_events (struct guard *guard, struct guard_event *events, uint32_t capacity)
+{
+    uint64_t value;
+    unsigned count;
+
+    pthread_mutex_lock (&guard->lock);
+    count = guard->event_count < capacity ? guard->event_count : capacity;
+    memcpy (events, guard->events, count * sizeof (*events));
+    guard->event_count -= count;
+    memmove (guard->events, guard->events + count, guard->event_count * sizeof (*events));
+    if (guard->event_count == 0 && read (guard->event_descriptor, &value, sizeof (value)) < 0)
+        value = 0; /* it was not readable */
+    pthread_mutex_unlock (&guard->lock);
+    return (int) count;
+}

@@ -1,0 +1,105 @@
+/*
+ * See unconfirmed.h. Memory that a raced call made can be mapped by UVM, which no call shows, and be given back before its process is asked
+ * about: with its parent, its client, its file or its process. So the file is held meanwhile, and every FREE and every end of a
+ * process in that time is preceded by a question.
+ */
+#include "unconfirmed.h"
+#include "guard_private.h"
+#include "held_files.h"
+#include "process.h"
+#include "reconcile.h"
+#include "tenant.h"
+
+#include <fcntl.h>
+
+static void release (struct tenant *tenant, unsigned place)
+{
+    closer_add (tenant->guard, tenant->unconfirmed[place].file);
+    tenant->unconfirmed[place] = tenant->unconfirmed[--tenant->unconfirmed_count];
+}
+
+static bool is_inflight (const struct tenant *tenant, pid_t thread)
+{
+    for (unsigned i = 0; i < tenant->inflight_count; i++)
+        if (tenant->inflight[i].thread == thread)
+            return true;
+    return false;
+}
+
+/* What the calls that are over have won is charged now. */
+static void make_room (struct tenant *tenant)
+{
+    reconcile_unconfirmed (tenant);
+    for (unsigned i = tenant->unconfirmed_count; i-- > 0;)
+        if (!is_inflight (tenant, tenant->unconfirmed[i].thread))
+            release (tenant, i);
+}
+
+bool unconfirmed_hold (struct tenant *tenant, pid_t thread, uint32_t client)
+{
+    int file;
+
+    if (client != 0 && held_file_of (tenant, client) >= 0)
+        return true;
+    for (unsigned i = 0; i < tenant->unconfirmed_count && client != 0; i++)
+        if (tenant->unconfirmed[i].client == client && tenant->unconfirmed[i].thread == thread)
+            return true;
+    if (tenant->unconfirmed_count == UNCONFIRMED_FILES)
+        make_room (tenant);
+    file = tenant->unconfirmed_count < UNCONFIRMED_FILES ? fcntl (tenant->copy, F_DUPFD_CLOEXEC, 0) : -1;
+    if (file >= 0)
+        tenant->unconfirmed[tenant->unconfirmed_count++] = (struct unconfirmed_file) { file, client, tenant->current->serial, thread };
+    return file >= 0;
+}
+
+bool unconfirmed_is_open (const struct tenant *tenant)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0 && tenant->processes[i].is_suspect)
+            return true;
+    return false;
+}
+
+/* Each call takes one piece at the most, and each piece RM_GRANULE at the least, of which the driver may report a page. */
+static uint64_t rounded_up (const struct tenant *tenant, uint64_t reported)
+{
+    uint64_t of_pages = reported * (RM_GRANULE / RM_PAGE - 1), of_calls = tenant->unconfirmed_calls * (RM_GRANULE - RM_PAGE);
+
+    return reported + (of_pages < of_calls ? of_pages : of_calls);
+}
+
+/* What was given back since is not to hide what is won after it. */
+static void lower (struct tenant *tenant, uint32_t gpu)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].excess_before[gpu] > tenant->excess[gpu])
+            tenant->processes[i].excess_before[gpu] = tenant->excess[gpu];
+}
+
+void unconfirmed_settle (struct tenant *tenant)
+{
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
+        uint64_t before = UINT64_MAX;
+
+        for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+            const struct process *process = &tenant->processes[i];
+
+            if (process->serial != 0 && process->is_suspect && process->excess_before[gpu] < before)
+                before = process->excess_before[gpu];
+        }
+        if (tenant->excess[gpu] > before) {
+            tenant->raced[gpu] += rounded_up (tenant, tenant->excess[gpu] - before);
+            tenant->raced_reported[gpu] += tenant->excess[gpu] - before;
+            tenant->excess[gpu] = before;
+        }
+        lower (tenant, gpu);
+    }
+    tenant->unconfirmed_calls = tenant->inflight_count;
+}
+
+void unconfirmed_release (struct tenant *tenant, uint64_t serial)
+{
+    for (unsigned i = tenant->unconfirmed_count; i-- > 0;)
+        if (serial == 0 || tenant->unconfirmed[i].serial == serial)
+            release (tenant, i);
+}

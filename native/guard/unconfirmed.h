@@ -1,0 +1,30 @@
+/* What continued calls may have come to. Under the tenant's lock, in its thread. */
+#ifndef NVC_GUARD_UNCONFIRMED_H
+#define NVC_GUARD_UNCONFIRMED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct tenant;
+
+#define UNCONFIRMED_FILES 64u
+/* A copy of the file that a continued call is made on: what the call makes does not go before the driver was asked. */
+struct unconfirmed_file {
+    int file;
+    uint32_t client; /* that the call named; 0: one that it makes */
+    uint64_t serial; /* of the process */
+    pid_t thread;
+};
+
+/* The current call, of this thread, is about to be continued. false: too many files are held so, and their calls are in flight. */
+bool unconfirmed_hold (struct tenant *tenant, pid_t thread, uint32_t client);
+/* Whether the outcome of continued calls is not known yet. */
+bool unconfirmed_is_open (const struct tenant *tenant);
+/* What the driver reports beyond the ledger and beyond what it did before these calls was won by them: it is charged until the
+ * tenant has no process any more, for nothing tells who else holds it by then. After a query about all processes. */
+void unconfirmed_settle (struct tenant *tenant);
+/* The calls of the process are confirmed, or it ended. */
+void unconfirmed_release (struct tenant *tenant, uint64_t serial);
+
+#endif

@@ -1,0 +1,45 @@
+/* The node's prober: what prober.c (its life, the agent's messages) and prober_usage.c (questions, the page) share. */
+#ifndef NVC_SUPERVISOR_PROBER_H
+#define NVC_SUPERVISOR_PROBER_H
+
+#include "channel.h"
+#include "guard/driver_client.h"
+#include "guard/usage_page.h"
+
+/* Processes on a GPU, and those that a tenant's counters can add. */
+#define ADDED_MOST 64u
+#define PIDS_MOST 8192u
+
+struct probed {
+    struct channel_probe tenant;
+    int counters;
+    uint32_t pids[ADDED_MOST];
+    unsigned pid_count;
+};
+
+struct prober {
+    int socket, connection, page; /* socket -1: there is one connection; connection -1: there is no agent */
+    uint64_t usage_at; /* the next question */
+    uint64_t used_at; /* with an agent, or a tenant's process that holds memory */
+    struct driver_client client;
+    struct probed *tenants;
+    unsigned tenant_count, room;
+    struct channel_pids named; /* by the agent */
+    uint32_t index; /* of the valid copy */
+    uint64_t idle[RM_MAX_GPUS];
+    bool has_idle[RM_MAX_GPUS];
+    struct usage now, before; /* as published last */
+    uint32_t pids[PIDS_MOST]; /* of the GPU that is asked about */
+    unsigned pid_count;
+};
+
+/* CLOCK_MONOTONIC, ns. */
+uint64_t prober_now (void);
+/* Which tenants called the driver last. */
+void prober_publish_calls (const struct prober *self);
+/* Whether nothing of any tenant is left, as their supervisors say. */
+bool prober_is_over (const struct prober *self);
+/* Asks the driver about the processes of each GPU. */
+void prober_publish_usage (struct prober *self);
+
+#endif

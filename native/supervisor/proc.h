@@ -1,0 +1,21 @@
+/* What the monitor reads of processes in /proc (proc(5)). Pids are the host's. */
+#ifndef NVC_SUPERVISOR_PROC_H
+#define NVC_SUPERVISOR_PROC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* The first bytes of a file of /proc or of a cgroup, with a NUL. false: it cannot be read. */
+bool proc_text (const char *path, char *text, size_t size);
+/* The value of a line of /proc/PID/status, as "Tgid", which a thread has too. false: there is no such process, or no such line. */
+bool proc_status (pid_t pid, const char *name, char *value, size_t size);
+/* The same of a value that is a number; 0: there is none. */
+long proc_status_number (pid_t pid, const char *name);
+/* Field 22 of /proc/PID/stat; 0: there is no such process. */
+uint64_t proc_start_time (pid_t pid);
+/* The OOM killer takes this process, and those that it makes from now on, last (oom_score_adj -999; takes CAP_SYS_RESOURCE). */
+void proc_keep_from_oom_killer (void);
+
+#endif

@@ -1,0 +1,141 @@
+"""Guarded containers while no agent answers: what their supervisors publish, and a change of a share.
+
+Root writes the tenant's plan itself then. The limits file, which is changed before, is what the next agent goes by; so
+it keeps the change.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from nvc.agent import report
+from nvc.agent.state import records
+from nvc.base.errors import AgentError, PrivilegeError, reason
+from nvc.guard.channel import HEAD, OPEN, Connection, connect
+from nvc.guard.pages import Counters
+from nvc.guard.plan_file import open_plan
+from nvc.guard.scheduling import PERIOD_US
+from nvc.share import limits as limits_file
+from nvc.share.model import CAP_WHOLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.agent.state.records import TenantRecord
+    from nvc.agent.status import StatusTenant
+    from nvc.guard.pages import Plan
+    from nvc.share.entry import Entry
+    from nvc.share.limits import Limits
+
+#: Seconds until a change is in force: the driver may make a call of the tenant.
+_IN_FORCE_SECONDS = 3.0
+
+
+def tenants(directory: str) -> tuple[StatusTenant, ...]:
+    """Every tenant that a supervisor answers for, without what an agent's scheduler knows. Raises PermissionError.
+
+    directory: the agent's.
+    """
+    found = []
+    for record in records.known(directory):
+        try:
+            found.append(_tenant(record, records.path(directory, record.number)))
+        except (OSError, ValueError):
+            continue  # it has ended meanwhile
+    return tuple(found)
+
+
+def _tenant(record: TenantRecord, place: str) -> StatusTenant:
+    """Raises OSError, ValueError."""
+    plan = open_plan(place)
+    try:
+        limits = limits_file.decode(plan.limits)
+    finally:
+        plan.close()
+    counters = _counters(place, len(limits.gpus))
+    try:
+        return report.of(record, limits, counters.status(), counters.processes(), counters.build)
+    finally:
+        counters.close()
+
+
+def put_in_force(directory: str, entry: Entry, after: Limits) -> bool:
+    """``after`` are an entry's limits, whose lock is held. False: no supervisor guards its container.
+
+    directory: the agent's. Memory, pause and a changed cap are in force when this returns; weight and priority, which
+    need to know every other tenant, when there is an agent again. Raises AgentError, PrivilegeError.
+    """
+    record = entry.record
+    try:
+        known = records.of_entry(directory, record.key, record.container, record.pid)
+    except PermissionError:
+        raise PrivilegeError(f"{directory} is root's", hint="only root changes guarded containers") from None
+    if known is None:
+        return False
+    place = records.path(directory, known.number)
+    try:
+        plan = open_plan(place)
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        raise _failed(entry, error) from None
+    try:
+        _write(plan, after)
+        _wait(place, plan, len(after.gpus))
+    except (OSError, ValueError) as error:
+        raise _failed(entry, error) from None
+    finally:
+        plan.close()
+    return True
+
+
+def _write(plan: Plan, after: Limits) -> None:
+    """Raises OSError, ValueError."""
+    before = limits_file.decode(plan.limits)
+    after = limits_file.with_shares(before, after)
+    plan.set_limits(limits_file.encode(after))
+    for index, (old, new) in enumerate(zip(before.gpus, after.gpus, strict=True)):
+        if old.cap == new.cap:
+            continue
+        period, since, _ = plan.phase(index)
+        if not 0 < new.cap < CAP_WHOLE:
+            plan.set_phase(index, 0, 0, 0)
+            continue
+        # Where it began is where its neighbours end: the part grows or shrinks at its end.
+        period = period or PERIOD_US
+        plan.set_phase(index, period, since, since + max(1, period * new.cap // CAP_WHOLE))
+
+
+def _wait(place: str, plan: Plan, gpus: int) -> None:
+    """Until the supervisor says that it took the plan. Raises OSError."""
+    counters = _counters(place, gpus)
+    try:
+        until = time.monotonic() + _IN_FORCE_SECONDS
+        while counters.generation < plan.generation:
+            if time.monotonic() > until:
+                raise OSError(f"its supervisor did not take it in {_IN_FORCE_SECONDS:g} s")
+            time.sleep(0.005)
+    finally:
+        counters.close()
+
+
+def _counters(place: str, gpus: int) -> Counters:
+    """Of now; the caller closes them. Raises OSError."""
+    connection = Connection(connect(f"{place}/monitor"))
+    try:
+        _, _, found = connection.ask(HEAD.pack(OPEN, 0))
+    finally:
+        connection.close()
+    if len(found) != 1:
+        for one in found:
+            os.close(one)
+        raise OSError("its monitor speaks another protocol")
+    return Counters(found[0], gpus)
+
+
+def _failed(entry: Entry, error: OSError | ValueError) -> AgentError:
+    why = reason(error) if isinstance(error, OSError) and error.errno else error
+    return AgentError(
+        f"container {entry.name[:12]}: the change is written, and not in force: {why}",
+        hint="the agent puts it into force: start nvc-agent",
+    )

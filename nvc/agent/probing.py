@@ -1,0 +1,190 @@
+"""The agent's part about memory: the node's prober, what the driver reports of tenants, and the balance of each GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from nvc.agent.balance import Balance, Finding, Sight
+from nvc.agent.owners import Owners
+from nvc.agent.part import Part
+from nvc.agent.settings import FREEZE, STOP_ADMISSION
+from nvc.base.errors import ContainerError, NvcError
+from nvc.share import change, store
+from nvc.share.limits import NODE_UVM
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nvc.agent.agent import Agent
+    from nvc.agent.tenant import Tenant
+    from nvc.guard.prober import Prober
+    from nvc.guard.usage import GpuUsage
+    from nvc.share.limits import Limits
+
+#: Seconds that the first container of a node waits for the prober's first answer, and between two looks at it.
+_FIRST_S, _LOOK_S = 2.0, 0.005
+#: No more of the agent's time than this goes into balancing: with hundreds of tenants it is done less often.
+EFFORT = 0.1
+
+
+class Probing(Part):
+    """From the first tenant on. Without a prober supervisors ask the driver themselves, and nothing is balanced."""
+
+    _agent: Agent
+    _prober: Prober
+    _owners: Owners
+    _problem = ""
+    #: When there may be another balance.
+    _again = 0.0
+
+    def __init__(self) -> None:
+        self._balances: dict[str, Balance] = {}
+        self._findings: dict[str, Finding] = {}
+        self._asked: dict[str, int] = {}
+        #: UUID -> the tenant that was said last, 0: none is known; nothing was said where it is missing.
+        self._said: dict[str, int] = {}
+        #: (tenant, UUID) -> bytes that the driver reports of the tenant's processes.
+        self._reported: dict[tuple[int, str], int] = {}
+        self._pausing: set[asyncio.Task[None]] = set()
+
+    async def start(self, agent: Agent) -> None:
+        self._agent = agent
+        self._prober = agent.supervisors.prober()
+        self._owners = Owners(agent.options.directory, agent.settings.first_uid)
+        for tenant in agent.tenants:
+            self.added(tenant)
+
+    async def arriving(self) -> None:
+        """What a GPU has in use without tenants is to be known before the first one has any of it."""
+        until = time.monotonic() + _FIRST_S
+        self._prober.need()
+        while not self._problem and time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                if self._agent.supervisors.usage().gpus:
+                    return
+            await asyncio.sleep(_LOOK_S)
+            self.look()
+
+    def check(self, limits: Limits) -> None:
+        if self._agent.settings.unaccounted != STOP_ADMISSION:
+            return
+        for gpu in limits.gpus:
+            finding = self._findings.get(gpu.uuid)
+            if finding is not None and finding.is_said:
+                raise ContainerError(
+                    f"GPU {gpu.uuid}: {finding.unaccounted >> 20} MiB are in use that no container is charged for",
+                    hint='see `nvc-py top`; [agent] unaccounted = "warn" in config.toml admits it all the same',
+                )
+
+    def added(self, tenant: Tenant) -> None:
+        self._prober.tenant(tenant.number, [gpu.uuid for gpu in tenant.limits.gpus])
+        self.look()
+
+    def gone(self, tenant: Tenant) -> None:
+        self._prober.gone(tenant.number)
+        self._owners.gone(tenant.number)
+        self._reported = {key: size for key, size in self._reported.items() if key[0] != tenant.number}
+
+    def look(self) -> None:
+        problem = self._prober.look()
+        if problem and problem != self._problem:
+            self._agent.journal.write("prober", message=problem)
+        self._problem = problem or self._problem
+        with contextlib.suppress(OSError):
+            usage = self._agent.supervisors.usage()
+            for uuid in [uuid for uuid in self._findings if uuid not in usage.gpus]:
+                del self._findings[uuid]
+            begun = time.monotonic()
+            new = [
+                gpu for gpu in usage.gpus.values() if begun >= self._again and gpu.asked_ns != self._asked.get(gpu.uuid)
+            ]
+            for gpu in new:
+                self._balance(gpu)
+            if new:
+                self._name()
+            self._again = max(self._again, begun + (time.monotonic() - begun) / EFFORT)
+
+    async def stop(self) -> None:
+        self._prober.close()
+
+    # For the status.
+
+    def reported(self, tenant: Tenant, uuid: str) -> int:
+        """Bytes that the driver reports of the tenant's processes, as the prober knows it; 0: nothing."""
+        return self._reported.get((tenant.number, uuid), 0)
+
+    def findings(self) -> Mapping[str, Finding]:
+        return self._findings
+
+    def _balance(self, gpu: GpuUsage) -> None:
+        """Compare, now that there is another answer of the driver's."""
+        self._asked[gpu.uuid] = gpu.asked_ns
+        tenants = [one for one in self._agent.tenants if any(share.uuid == gpu.uuid for share in one.limits.gpus)]
+        named: dict[int, int] = {}
+        for tenant in (one for one in tenants if not self._owners.knows(one)):
+            with contextlib.suppress(OSError):
+                named.update({pid: tenant.number for pid, _ in self._agent.supervisors.processes(tenant.number)})
+        owners = self._owners.of((pid for pid, own in gpu.processes.items() if own), self._agent.tenants, named)
+        sights = []
+        for tenant in tenants:
+            own = {pid: gpu.processes[pid] for pid, number in owners.items() if number == tenant.number}
+            self._reported[tenant.number, gpu.uuid] = sum(own.values())
+            with contextlib.suppress(OSError):
+                sights.append(self._sight(tenant, gpu, own))
+        outside = {pid: gpu.processes[pid] for pid, number in owners.items() if not number}
+        balance = self._balances.setdefault(gpu.uuid, Balance())
+        self._findings[gpu.uuid] = finding = balance.update(gpu, sights, outside)
+        self._tell(gpu.uuid, finding)
+
+    def _name(self) -> None:
+        """Of tenants on GPUs with memory that is not accounted for: processes that no list has; another answer soon."""
+        uuids = {uuid for uuid, finding in self._findings.items() if finding.lasts_ns}
+        tenants = [one for one in self._agent.tenants if any(gpu.uuid in uuids for gpu in one.limits.gpus)]
+        self._prober.name({pid for tenant in tenants for pid in self._owners.pids(tenant)})
+
+    def _sight(self, tenant: Tenant, gpu: GpuUsage, own: dict[int, int]) -> Sight:
+        """Raises OSError."""
+        index = next(place for place, share in enumerate(tenant.limits.gpus) if share.uuid == gpu.uuid)
+        status = self._agent.supervisors.status(tenant.number)
+        # A supervisor that its tenant has taken over can say that more is charged: up to the quota.
+        charged = min(status.gpus[index].memory, tenant.limits.gpus[index].memory or gpu.total)
+        has_uvm = any(node.kind == NODE_UVM for node in tenant.limits.nodes)
+        return Sight(tenant.number, charged, own, status.notifications, status.continued, has_uvm)
+
+    def _tell(self, uuid: str, finding: Finding) -> None:
+        if not finding.is_said:
+            if not finding.lasts_ns:
+                self._said.pop(uuid, None)
+            return
+        tenant = self._agent.tenants.by_number(finding.tenant)
+        if self._said.get(uuid) != finding.tenant:
+            self._said[uuid] = finding.tenant
+            self._agent.journal.write(
+                "unaccounted",
+                gpu=uuid,
+                bytes=finding.unaccounted,
+                bound=finding.bound,
+                container=tenant.name if tenant is not None else "",
+                certain=finding.is_certain,
+            )
+        is_due = self._agent.settings.unaccounted == FREEZE and finding.is_acted_upon
+        if is_due and tenant is not None and not tenant.limits.paused and not self._pausing:
+            task = asyncio.ensure_future(self._pause(tenant))
+            self._pausing.add(task)
+            task.add_done_callback(self._pausing.discard)
+
+    async def _pause(self, tenant: Tenant) -> None:
+        """As ``share pause`` does: it stays so until ``share resume``."""
+        try:
+            await asyncio.to_thread(self._locked_pause, tenant)
+            self._agent.tenants.refresh(tenant)  # or the next look does
+            self._agent.journal.write("pause", container=tenant.name, message="memory that is not accounted for")
+        except NvcError as error:
+            self._agent.journal.write("warning", message=str(error), hint=error.hint, container=tenant.name)
+
+    def _locked_pause(self, tenant: Tenant) -> None:
+        with store.find(tenant.living.key, self._agent.options.shares) as entry, change.Hold(entry) as held:
+            change.pause(held, paused=True)

@@ -1,0 +1,107 @@
+"""What is said on the sockets of monitors and acceptors (native/supervisor/channel.h), and a connection with one."""
+
+from __future__ import annotations
+
+import array
+import errno
+import os
+import select
+import socket
+import struct
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: channel.h: enum channel_operation, and its structs.
+(REPLY, START, OPEN, LISTEN, ATTACH, REMOVE, DONE, ADMIT, PUBLISH, REFUSED, JOIN, LEAVE, PROBE, PIDS) = range(14)
+PATH, CHANNELS, DESCRIPTORS = 256, 1024, 16
+HEAD = struct.Struct("=Ii")
+START_PACKET = struct.Struct(f"=IiIiIIQ{PATH}s{PATH}s")
+LISTEN_PACKET = struct.Struct("=IiiI")
+CONTAINER_PACKET = struct.Struct("=IiiIQ")
+ADMISSION = struct.Struct("=IiII")
+STATE_PACKET = struct.Struct("=IiIIii")
+ATTACH_PACKET = struct.Struct("=IiIIQQ")
+CHANNEL = struct.Struct("=IIII")
+#: include/linux/err.h: MAX_ERRNO.
+_ERRNO_MOST = 4095
+#: Seconds for a monitor's answer: most take less than 5 ms; the start of one, longer.
+_SECONDS = 6.0
+#: Seconds for a monitor to make its socket.
+_BEGINS_S = 0.5
+
+
+class Connection:
+    """A connection with a monitor. Raises OSError: EPIPE when the monitor is gone, ETIMEDOUT."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._socket.settimeout(_SECONDS)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, packet: bytes, descriptors: Sequence[int] = ()) -> tuple[int, bytes, list[int]]:
+        """(result, the reply, descriptors that came with it, the caller's)."""
+        self.send(packet, descriptors)
+        try:
+            data, found = receive(self._socket)
+        except TimeoutError:
+            raise OSError(errno.ETIMEDOUT, "the monitor does not answer") from None
+        if len(data) < HEAD.size:
+            raise OSError(errno.EPIPE, "the monitor is gone")
+        result = HEAD.unpack_from(data)[1]
+        # What a supervisor says may be anything.
+        return (result if -_ERRNO_MOST <= result <= 0 else -errno.EPROTO), data, found
+
+    def send(self, packet: bytes, descriptors: Sequence[int] = ()) -> None:
+        socket.send_fds(self._socket, [packet], list(descriptors))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the monitor closed it."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
+
+def receive(connected: socket.socket, size: int = 4096) -> tuple[bytes, list[int]]:
+    """One packet and its descriptors, which are the caller's. Raises OSError."""
+    data, rights, _, _ = connected.recvmsg(size, socket.CMSG_SPACE(4 * DESCRIPTORS), socket.MSG_CMSG_CLOEXEC)
+    found = array.array("i")
+    for level, kind, content in rights:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(content[: len(content) // 4 * 4])
+    return data, list(found)
+
+
+def connect_soon(path: str) -> socket.socket:
+    """As ``connect``; a monitor that was started just now makes its socket in some milliseconds. Raises OSError."""
+    until = time.monotonic() + _BEGINS_S
+    while True:
+        try:
+            return connect(path)
+        except FileNotFoundError:
+            if time.monotonic() > until or not os.path.exists(os.path.dirname(path)):
+                raise
+        time.sleep(0.01)
+
+
+def connect(path: str) -> socket.socket:
+    """Connected with the monitor's socket at ``path``, however long that is. Raises OSError."""
+    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        made.settimeout(_SECONDS)
+        made.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.close(directory)
+    return made

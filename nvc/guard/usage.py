@@ -1,0 +1,147 @@
+"""The node's usage page (native/guard/usage_page.h): what the driver reports of each process that uses a GPU.
+
+The prober writes it twice a second (``nvc.guard.prober``), supervisors and the agent read it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+
+from nvc.base.errors import InitializationError, reason
+from nvc.base.record import Record
+from nvc.share.limits import uuid_text
+
+#: usage_page.h: USAGE_MAGIC, USAGE_VERSION, USAGE_ROWS; share.h: SHARE_MAX_GPUS; guard.h: GUARD_CONTENTION_MAGIC.
+MAGIC, VERSION, ROWS, _GPUS, CONTENTION_MAGIC = 0x554C564E, 1, 8192, 32, 0x4F434E564E
+#: usage_page.h: USAGE_FRESH_NS.
+FRESH_NS = 5_000_000_000
+#: Between two writings of a copy lies a second: a reader that is overtaken begins again.
+_ATTEMPTS = 3
+
+
+class _Last(ctypes.Structure):
+    _fields_ = (("tenant", ctypes.c_uint64), ("called_ns", ctypes.c_uint64))
+
+
+class _Contention(ctypes.Structure):
+    _fields_ = (("magic", ctypes.c_uint64), ("written_ns", ctypes.c_uint64), ("last", _Last * 2))
+
+
+class _Row(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("pid", "spare")),
+        *((name, ctypes.c_uint64) for name in ("own", "duplicated")),
+    )
+
+
+class _Gpu(ctypes.Structure):
+    _fields_ = (
+        ("uuid", ctypes.c_uint8 * 16),
+        *((name, ctypes.c_uint64) for name in ("asked_ns", "used", "total", "idle")),
+        *((name, ctypes.c_uint32) for name in ("first", "count")),
+    )
+
+
+class _Head(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("sequence", "questions")),
+        *((name, ctypes.c_uint32) for name in ("gpu_count", "row_count")),
+        ("gpus", _Gpu * _GPUS),
+    )
+
+
+class _Usage(ctypes.Structure):
+    _fields_ = (("head", _Head), ("rows", _Row * ROWS))
+
+
+class _Page(ctypes.Structure):
+    _fields_ = (
+        ("contention", _Contention),
+        *((name, ctypes.c_uint32) for name in ("magic", "version", "index", "prober")),
+        ("copies", _Usage * 2),
+    )
+
+
+#: The part of the page that always has room: which tenants called the driver, and what is written at a prober's start.
+LEAST = _Page.copies.offset
+SIZE = ctypes.sizeof(_Page)
+
+
+class GpuUsage(Record):
+    """A GPU. used, total: bytes of its heap, the driver's own number. asked_ns: CLOCK_MONOTONIC.
+
+    idle: ``used`` beyond all reported memory, when the prober began. processes: host pid -> bytes that its clients
+    have allocated and hold (memPrivate and memSharedOwned of GET_PID_INFO).
+    """
+
+    uuid: str
+    asked_ns: int
+    used: int
+    total: int
+    idle: int
+    processes: dict[int, int]
+
+
+class Usage(Record):
+    """What the driver said last. gpus: by UUID, those about which it answered within the last seconds.
+
+    questions: of GET_PID_INFO, since the prober's start.
+    """
+
+    gpus: dict[str, GpuUsage]
+    questions: int
+
+
+def open_page(directory: str) -> int:
+    """The page of an agent's directory, made where there is none: a descriptor, the caller's.
+
+    directory "": a page of the caller alone. Raises InitializationError.
+    """
+    if not directory:
+        return os.memfd_create("nvc-contention", os.MFD_CLOEXEC)
+    path = f"{directory}/contention"
+    try:  # supervisors of an agent before this one have it open
+        made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.posix_fallocate(made, 0, LEAST)  # without room for the rest supervisors ask the driver themselves
+    except OSError as error:
+        raise InitializationError(f"{path}: {reason(error)}", hint="make room in /run") from None
+    return made
+
+
+def read(descriptor: int) -> Usage:
+    """Of the page; without GPUs where no prober writes it. Raises OSError."""
+    for _ in range(_ATTEMPTS):
+        page = _Page.from_buffer_copy(os.pread(descriptor, LEAST, 0).ljust(SIZE, b"\0"))
+        if (page.magic, page.version) != (MAGIC, VERSION) or page.index > 1:
+            break
+        at = _Page.copies.offset + page.index * ctypes.sizeof(_Usage)
+        data = os.pread(descriptor, ctypes.sizeof(_Head), at)
+        head = _Head.from_buffer_copy(data.ljust(ctypes.sizeof(_Head), b"\0"))
+        size = min(head.row_count, ROWS) * ctypes.sizeof(_Row)
+        data = os.pread(descriptor, size, at + _Usage.rows.offset).ljust(size, b"\0")
+        rows = (_Row * (size // ctypes.sizeof(_Row))).from_buffer_copy(data)
+        if int.from_bytes(os.pread(descriptor, 8, at), "little") == head.sequence:
+            oldest = time.monotonic_ns() - FRESH_NS
+            gpus = [one for one in head.gpus[: min(head.gpu_count, _GPUS)] if one.asked_ns > max(0, oldest)]
+            return Usage({uuid_text(bytes(one.uuid)): _gpu(one, rows) for one in gpus}, int(head.questions))
+    return Usage({}, 0)
+
+
+def written_ns(descriptor: int) -> int:
+    """When the prober wrote last (CLOCK_MONOTONIC); 0: it never did. Raises OSError."""
+    data = os.pread(descriptor, ctypes.sizeof(_Contention), 0)
+    found = _Contention.from_buffer_copy(data.ljust(ctypes.sizeof(_Contention), b"\0"))
+    return int(found.written_ns) if found.magic == CONTENTION_MAGIC else 0
+
+
+def prober_pid(descriptor: int) -> int:
+    """Of the prober that wrote last; 0: none. Raises OSError."""
+    return int.from_bytes(os.pread(descriptor, 4, _Page.prober.offset), "little")
+
+
+def _gpu(found: _Gpu, rows: ctypes.Array[_Row]) -> GpuUsage:
+    processes = {int(row.pid): int(row.own) for row in rows[found.first : found.first + found.count]}
+    uuid = uuid_text(bytes(found.uuid))
+    return GpuUsage(uuid, int(found.asked_ns), int(found.used), int(found.total), int(found.idle), processes)

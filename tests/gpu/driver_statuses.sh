@@ -1,0 +1,15 @@
+#!/bin/sh
+# Makes the same random harmless calls on the simulated manager and on this machine's driver, and compares the statuses.
+# usage: tests/gpu/driver_statuses.sh [SEQUENCES [SEED]]     default: 100 sequences of 40 calls, from seed 1 on
+# Needs a C compiler, /dev/nvidiactl and /dev/nvidia0. What is compared, and each first difference of a sequence, is printed;
+# both lists of statuses stay in $OUT (default: build/driver-statuses). 1 if there is a difference.
+set -eu
+cd "$(dirname "$0")/../.."
+out=${OUT:-build/driver-statuses}
+version=$(sed -n '1s/.*  \([0-9][0-9.]*\)  .*/\1/p' /proc/driver/nvidia/version)
+program=$PWD/native/../build/native/driver_statuses
+make -s -C native "$program"
+mkdir -p "$out"
+"$program" sim "$version" "${1:-100}" "${2:-1}" >"$out/simulated.txt"
+timeout 110 "$program" real "$version" "${1:-100}" "${2:-1}" >"$out/driver.txt"
+"$program" compare "$out/simulated.txt" "$out/driver.txt"
