@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.agent import status
 from nvc.guard.protocol import Client
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
@@ -80,13 +81,13 @@ def test_tenants_that_end_at_once_neither_stop_the_agent_nor_stay_in_it(machine:
             programs = [stack.enter_context(started(gpu, tenant, machine, "batch", "1")) for tenant in tenants]
             assert [program.line() for program in programs] == ["bad=0"] * TENANTS
             client = stack.enter_context(Client(f"{agent.directory}/control", 60.0))
-            assert len(client.call("status")["tenants"]) == TENANTS
+            assert len(status.ask(client).tenants) == TENANTS
             for program in programs:
                 os.kill(program.process.pid, signal.SIGKILL)
             longest, left, until = 0.0, TENANTS, time.monotonic() + 30
             while left and time.monotonic() < until:
                 begin = time.monotonic()
-                left = len(client.call("status")["tenants"])
+                left = len(status.ask(client).tenants)
                 longest = max(longest, time.monotonic() - begin)
                 time.sleep(0.005)
             assert left == 0

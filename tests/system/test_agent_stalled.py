@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.agent import status
 from nvc.base.errors import ContainerError
 from nvc.guard import attach
 from nvc.guard.attached import AttachedChannel, AttachedProcess
@@ -62,9 +63,9 @@ class Stall:
         """The agent answers, and the neighbour's allocations are made, and its cap is kept."""
         begin = time.monotonic()
         with Client(f"{self.agent.directory}/control", 20.0) as client:
-            told = client.call("status")
+            tenants = status.ask(client).tenants
         assert time.monotonic() - begin < ANSWER_SECONDS
-        assert {one["container"] for one in told["tenants"]} >= {self.hostile.name}
+        assert {one.container for one in tenants} >= {self.hostile.name}
         churn = self.start(self.good, "churn", "50")
         begin = time.monotonic()
         try:

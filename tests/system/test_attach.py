@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.agent import status
 from nvc.base.errors import ContainerError, InputError, NvcError
 from nvc.bindings import rmcontrol
 from nvc.guard import attach, attached
@@ -276,20 +277,19 @@ def with_agent(gpu: SimGpu, place: Path) -> None:
         for probe, weight in ((first, 30), (second, 10)):
             (done,) = client.call("attach", pid=probe.process.pid, weight=weight)["processes"]
             assert done["source"] == "probes"
-        found = client.call("status")["tenants"]
         assert [("attach", [0.75]), ("attach", [0.25])] == [
-            (one["kind"], [round(each["target_ratio"], 2) for each in one["gpus"]]) for one in found
+            (one.kind, [round(each.target_ratio, 2) for each in one.gpus]) for one in status.ask(client).tenants
         ]
         processes = [attached.load(probe.process.pid, f"{place}/attach") for probe in (first, second)]
         assert all(processes)
         lengths = [slices(process).pop() * len(process.groups) for process in processes if process is not None]
         assert lengths[0] == pytest.approx(3 * lengths[1], rel=0.01)
         client.call("attach", pid=first.process.pid, weight=30, cap="20%")
-        wait_until(lambda: client.call("status")["tenants"][-1]["gpus"][0]["frozen_ns"] > 0)
+        wait_until(lambda: status.ask(client).tenants[-1].gpus[0].frozen_ns > 0)
         assert client.call("detach", pid=first.process.pid) == {"pids": [first.process.pid]}
         assert processes[0] is not None
         assert slices(processes[0]) == {2048}
-        assert [one["container"] for one in client.call("status")["tenants"]] == [f"pid {second.process.pid}"]
+        assert [one.container for one in status.ask(client).tenants] == [f"pid {second.process.pid}"]
         second.kill()
         wait_until(lambda: os.listdir(f"{place}/attach") == [])  # without a request
         assert client.call("status")["tenants"] == []

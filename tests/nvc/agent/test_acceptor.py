@@ -203,5 +203,6 @@ def test_what_waits_at_a_socket_that_goes_is_ended(alone: Alone, contained: Call
     alone.process.send_signal(signal.SIGCONT)
     assert waiting.process.wait(20) == -signal.SIGKILL
     assert alone.process.wait(20) == 0
+    assert leftovers.until(lambda: bool(alone.events()), seconds=20)
     assert alone.events()[0]["message"] == "the agent was stopped"
     assert processes("nvc-monitor", str(alone.directory)) == []

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from nvc.agent import status
 from nvc.agent.admission import AdmissionSocket, bind
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.journal import Journal
@@ -70,7 +71,7 @@ def words(directory: Path) -> list[str]:
 
 def tenants(directory: Path) -> list[str]:
     with Client(str(directory / "control")) as client:
-        return [one["container"] for one in client.call("status")["tenants"]]
+        return [one.container for one in status.ask(client).tenants]
 
 
 def events(manager: Manager, event: str) -> list[dict[str, Any]]:
@@ -80,10 +81,17 @@ def events(manager: Manager, event: str) -> list[dict[str, Any]]:
     return [one for one in found if one["event"] == event]
 
 
+def logged(manager: Manager, event: str, number: int) -> list[dict[str, Any]]:
+    """So many events, no more. A process ends or continues before the line about it is written."""
+    leftovers.until(lambda: len(events(manager, event)) >= number, seconds=20)
+    found = events(manager, event)
+    assert len(found) == number, manager.log.read_text()
+    return found
+
+
 def supervisor(manager: Manager) -> int:
-    """The pid of the first tenant's. A tenant continues before its monitor writes a line."""
-    assert leftovers.until(lambda: bool(events(manager, "monitor")), seconds=20)
-    return int(events(manager, "monitor")[0]["supervisor"])
+    """The pid of the only tenant's."""
+    return int(logged(manager, "monitor", 1)[0]["supervisor"])
 
 
 def test_a_container_runs_on_without_an_agent_and_takes_new_processes(
@@ -106,9 +114,9 @@ def test_a_container_runs_on_without_an_agent_and_takes_new_processes(
     # One of an earlier container of this name is not the tenant's.
     stale = contained(1, "running")
     assert stale.process.wait(20) == -signal.SIGKILL
-    assert [one["container"] for one in events(manager, "refused")] == [KEY]
-    assert len(events(manager, "monitor")) == 1
-    assert [one["error"] for one in events(manager, "listener")] == [0] * 3
+    assert logged(manager, "refused", 1)[0]["container"] == KEY
+    logged(manager, "monitor", 1)
+    assert [one["error"] for one in logged(manager, "listener", 3)] == [0] * 3
     pid = supervisor(manager)
     tenant.end()
     assert leftovers.until(lambda: not tenants(directory), seconds=30)
@@ -151,7 +159,6 @@ def test_a_listener_on_its_way_is_not_lost_with_an_agent(
     manager.start(*words(directory))
     assert tenant.answer() == "mapped\n", manager.log.read_text()
     assert supervisor(manager)
-    assert len(events(manager, "monitor")) == 1
     assert tenants(directory) == [KEY]
 
 
@@ -220,8 +227,7 @@ def test_a_container_without_a_share_is_ended_with_the_reason(
     registered.ask(directory / "control", KEY)
     tenant = contained()
     assert tenant.process.wait(30) == -signal.SIGKILL
-    assert leftovers.until(lambda: bool(events(manager, "refused")), seconds=20)
-    (told,) = events(manager, "refused")
+    (told,) = logged(manager, "refused", 1)
     assert (told["container"], told["pid"], told["ended"]) == (KEY, tenant.pid, True)
     assert "has no share" in told["message"] and "nvc-hook makes it" in told["hint"]
     assert (tenants(directory), os.listdir(directory / "tenants")) == ([], [])
