@@ -78,6 +78,7 @@ def test_killed_under_load(
             program.kill()
     # Only the burning programs have memory now, and theirs did not change.
     exact = leftovers.until(lambda: [tenant.used() for tenant in tenants] == burned, seconds=5)
+    beyond = [tenant.used() - used >> 10 for tenant, used in zip(tenants, burned, strict=True)]
     for program in burning:
         program.kill()
     gone = leftovers.until(lambda: all(tenant.status() is None for tenant in tenants), seconds=10)
@@ -93,7 +94,7 @@ def test_killed_under_load(
         goal="no wrong answer, no tenant frozen for 1 s, usage exact, nothing stays",
         got=f"{sum(last['grants'] for last in ended)} granted, {sum(last['refusals'] for last in ended)} refused, "
         f"wrong: {wrong}; frozen: {frozen}; longest call {longest / 1000:.0f} ms{starts}; "
-        f"exact: {same and exact}, gone: {gone and settled}",
+        f"charged beyond: {beyond} KiB; free as before: {same}, exact: {exact}, gone: {gone and settled}",
         good=good,
     )
     assert good
