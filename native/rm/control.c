@@ -206,7 +206,7 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
     if (control == NULL)
         return;
     if (is_good && is_guard (rm) && call->node == RM_NODE_CONTROL)
-        tracker_client (rm, call->file, ((const NVOS54_PARAMETERS *) call->head)->hClient);
+        (void) evidence_client (rm, call, call->file, ((const NVOS54_PARAMETERS *) call->head)->hClient);
     switch (control->kind) {
     case CONTROL_SET_TIMESLICE:
         timeslice_set (rm, call, is_good);

@@ -104,7 +104,7 @@ static bool enter (struct rm *rm, uint64_t file, uint32_t client, uint32_t paren
     return true;
 }
 
-static bool enter_client (struct rm *rm, const struct rm_call *call, uint64_t file, uint32_t client)
+bool evidence_client (struct rm *rm, const struct rm_call *call, uint64_t file, uint32_t client)
 {
     if (tracker_find (rm, client, client) != NULL)
         return tracker_client (rm, file, client) != NULL;
@@ -154,12 +154,12 @@ enum evidence evidence_of (struct rm *rm, const struct rm_call *call, uint32_t c
     if (handle == client) {
         if (!ask (rm, file, client, client, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID, &class))
             return EVIDENCE_NONE;
-        return enter_client (rm, call, file, client) ? EVIDENCE_OBJECT : EVIDENCE_UNUSABLE;
+        return evidence_client (rm, call, file, client) ? EVIDENCE_OBJECT : EVIDENCE_UNUSABLE;
     }
     depth = look_up (rm, file, client, handle, found, &parent);
     if (depth == 0)
         return EVIDENCE_NONE;
-    if (!enter_client (rm, call, file, client) || is_full (rm))
+    if (!evidence_client (rm, call, file, client) || is_full (rm))
         return EVIDENCE_UNUSABLE;
     for (; depth > 0; parent = found[depth].handle) {
         if (!enter (rm, file, client, parent, &found[--depth]))

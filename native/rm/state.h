@@ -272,6 +272,9 @@ enum evidence { EVIDENCE_NONE, EVIDENCE_OBJECT, EVIDENCE_UNUSABLE };
 /* The same of a handle that was just made over memory of another tenant's or the host's: charged, if the quota has room for it. */
 enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
 enum evidence evidence_of (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
+/* A client that the driver knows: a call on it through this file succeeded, or the driver was asked. It enters, and the continued ALLOC that
+ * made it is confirmed. false: there is no memory for the record. */
+bool evidence_client (struct rm *rm, const struct rm_call *call, uint64_t file, uint32_t client);
 /* A continued allocation: its outcome is not seen. */
 void evidence_expect (struct rm *rm, const struct rm_call *call);
 /* Before a call on this client: what was said to be made on it is asked about. */
