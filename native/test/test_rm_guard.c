@@ -9,7 +9,6 @@
 
 #define VERSION "580.159.04"
 #define FILE_A 1
-#define NV0000_CTRL_CMD_GPU_GET_PROBED_IDS 0x214u
 #define COUNT(array) (sizeof (array) / sizeof ((array)[0]))
 
 static struct fake *fake;
@@ -366,48 +365,6 @@ static void shim (void)
     tap_ok (fake_close (other), "nothing is left");
 }
 
-/* The ALLOC of a client, whose outcome the guard does not see, and a control as the first call on what it made. */
-static void expect_client (struct fake *other, uint32_t descriptor)
-{
-    NVOS64_PARAMETERS head = {.hClass = NV01_ROOT_CLIENT};
-    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .descriptor = descriptor, .request = ALLOC_REQUEST, .head = &head,
-                           .head_size = sizeof (head)};
-
-    if (rm_begin (other->rm, &call) == RM_CONTINUE)
-        rm_forget_call (other->rm, &call);
-}
-
-static void control_first (struct fake *other, uint32_t descriptor, uint32_t handle, uint32_t status)
-{
-    NVOS54_PARAMETERS head = {.hClient = handle, .hObject = handle, .cmd = NV0000_CTRL_CMD_GPU_GET_PROBED_IDS};
-    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .descriptor = descriptor, .request = CONTROL_REQUEST, .head = &head,
-                           .head_size = sizeof (head)};
-
-    if (rm_begin (other->rm, &call) != RM_PERFORM)
-        return;
-    head.status = status;
-    rm_end (other->rm, &call, 0);
-}
-
-static void confirmed (void)
-{
-    struct fake *other = fake_open (VERSION, RM_POSTURE_GUARD);
-
-    expect_client (other, 8);
-    expect_client (other, 8);
-    tap_ok (rm_unconfirmed (other->rm) == 2, "clients that the caller makes are unconfirmed");
-    control_first (other, 8, 0xc1d00001, NV_ERR_INVALID_CLIENT);
-    tap_ok (rm_unconfirmed (other->rm) == 2, "a control that fails confirms none");
-    control_first (other, 8, 0xc1d00001, 0);
-    control_first (other, 8, 0xc1d00001, 0);
-    tap_ok (rm_unconfirmed (other->rm) == 1, "a control that succeeds confirms its own, once");
-    control_first (other, 9, 0xc1d00002, 0);
-    tap_ok (rm_unconfirmed (other->rm) == 1, "through another descriptor none");
-    control_first (other, 8, 0xc1d00003, 0);
-    tap_ok (rm_unconfirmed (other->rm) == 0, "through the same descriptor the other one too");
-    tap_ok (fake_close (other), "nothing is left");
-}
-
 int main (void)
 {
     fake = fake_open (VERSION, RM_POSTURE_GUARD);
@@ -424,7 +381,6 @@ int main (void)
     nameless ();
     too_many ();
     tap_ok (fake_close (fake), "nothing is left");
-    confirmed ();
     shim ();
     return tap_done ();
 }

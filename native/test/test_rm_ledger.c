@@ -327,6 +327,23 @@ static void charges (void)
     tap_ok (fake_close (fake) && fake_close (lender), "nothing is left");
 }
 
+/* libcuda's first calls on a client are controls on the client itself. */
+static void confirmed_by_control (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
+    uint32_t first = fake_client (fake, FILE_A), second = fake_client (fake, FILE_A);
+
+    tap_ok (rm_unconfirmed (fake->rm) == 2, "two clients that the caller makes are unconfirmed");
+    fake_control (fake, FILE_A, first + 0x1000, first + 0x1000, NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, NULL, 0);
+    tap_ok (fake->decision == RM_PERFORM && rm_unconfirmed (fake->rm) == 2, "a control that fails confirms none");
+    fake_control (fake, FILE_A, first, first, NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, NULL, 0);
+    fake_control (fake, FILE_A, first, first, NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, NULL, 0);
+    tap_ok (rm_unconfirmed (fake->rm) == 1, "a control that succeeds confirms its client, once");
+    fake_control (fake, FILE_A, second, second, NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, NULL, 0);
+    tap_ok (rm_unconfirmed (fake->rm) == 0, "and one on the other client the other");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
 int main (void)
 {
     phantoms ();
@@ -336,5 +353,6 @@ int main (void)
     channels ();
     slices ();
     charges ();
+    confirmed_by_control ();
     return tap_done ();
 }
