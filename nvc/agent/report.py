@@ -82,7 +82,16 @@ def _tenants(agent: Agent, after: int = 0, container: str = "") -> Iterator[Stat
         if tenant.number > after
         and (not container or any(container in (one.key, one.container) for one in tenant.record.members))
     ]
-    for tenant in sorted(wanted, key=lambda one: one.number):
+    numbered: list[tuple[int, Tenant | StatusTenant]] = [(tenant.number, tenant) for tenant in wanted]
+    numbered += [
+        (one.id, one)
+        for one in agent.tenants.unmanaged.status()
+        if one.id > after and (not container or any(container == of.name for of in one.containers))
+    ]
+    for _, tenant in sorted(numbered, key=lambda one: one[0]):
+        if isinstance(tenant, StatusTenant):
+            yield tenant
+            continue
         try:
             if agent.tenants.by_number(tenant.number) is tenant:
                 yield _tenant(agent, tenant)
