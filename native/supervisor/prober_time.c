@@ -29,15 +29,15 @@ struct sample {
     uint32_t part, pid;
 };
 
-/* How many; 0: the driver has none, in this layout. */
-static unsigned ask (struct prober *self, unsigned gpu, unsigned layout, struct sample *samples)
+/* How many; -1: the driver refuses, in this layout. */
+static int ask (struct prober *self, unsigned gpu, unsigned layout, struct sample *samples)
 {
     static struct {
         NV2080_CTRL_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2_PARAMS head;
         uint8_t samples[SAMPLES_MOST * SIZE_MOST];
     } params;
     uint32_t size = SIZE_OF (layouts[layout]);
-    unsigned count = 0;
+    int count = 0;
 
     _Static_assert (SAMPLES_MOST == NV2080_CTRL_PERF_GPUMON_SAMPLE_COUNT_PERFMON_UTIL, "");
     memset (&params, 0, sizeof (params));
@@ -46,12 +46,12 @@ static unsigned ask (struct prober *self, unsigned gpu, unsigned layout, struct 
     if (driver_client_control (&self->client, DRIVER_HANDLE_SUBDEVICE + self->client.gpus[gpu].instance,
                                NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2, &params,
                                sizeof (params.head) + params.head.bufSize) != NV_OK)
-        return 0;
+        return -1;
     for (unsigned i = 0; i < SAMPLES_MOST; i++) {
         const uint8_t *at = params.samples + (size_t) i * size;
         NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE compute;
         struct sample sample;
-        unsigned place = count;
+        int place = count;
 
         memcpy (&sample.stamp, at, sizeof (sample.stamp));
         memcpy (&compute, at + STAMP + layouts[layout].engine, sizeof (compute)); /* gr, after fb */
@@ -85,21 +85,22 @@ void prober_take_samples (struct prober *self, unsigned gpu)
 {
     struct sample samples[SAMPLES_MOST];
     struct sampled *sampled = &self->sampled[gpu];
-    unsigned count = 0, tried = 0;
+    unsigned tried = 0;
+    int count;
 
     self->computed_count = 0;
     if (sampled->again_ns > prober_now ())
         return;
     do {
         count = ask (self, gpu, sampled->layout, samples);
-        if (count == 0 && sampled->last == 0)
+        if (count < 0 && sampled->last == 0)
             sampled->layout = (sampled->layout + 1) % LAYOUTS;
-    } while (count == 0 && sampled->last == 0 && ++tried < LAYOUTS);
-    if (count == 0) {
-        sampled->again_ns = sampled->last == 0 ? prober_now () + NONE_NS : 0;
+    } while (count < 0 && sampled->last == 0 && ++tried < LAYOUTS);
+    if (count < 0 && sampled->last == 0)
+        sampled->again_ns = prober_now () + NONE_NS;
+    if (count <= 0)
         return;
-    }
-    for (unsigned i = 0; sampled->last != 0 && i < count; i++) {
+    for (int i = 0; sampled->last != 0 && i < count; i++) {
         uint64_t passed = samples[i].stamp - sampled->last, busy_ns;
 
         if (samples[i].stamp <= sampled->last)
