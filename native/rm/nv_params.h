@@ -280,7 +280,6 @@ NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hChannelList, 280);
  * follows, and from 570 on a pointer. util: 1/10000. */
 #define NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL 2u
 #define NV2080_CTRL_PERF_GPUMON_SAMPLE_COUNT_PERFMON_UTIL 72u
-#define NV2080_GPUMON_PID_INVALID 0xffffffffu
 typedef struct NV_PACKED {
     uint8_t type, pad1[3];
     uint32_t bufSize, count, tracker;
