@@ -34,7 +34,8 @@ class SeenShare(Record):
     enforcer: GUARD, LIBRARY or ATTACH. memory, limit, managed, driver_usage: bytes; limit 0: none; driver_usage 0: the
     driver was not asked. cap: part of the GPU's time, 1.0: none. target, achieved: parts of it, None without a
     scheduler of the agent; is_measured: achieved is of the driver's samples, otherwise an estimate.
-    frozen_ns: while it had compute groups, since the tenant came. frozen_part: of the time since the last look, None at the first.
+    frozen_ns: while it had compute groups, since the tenant came. frozen_part: of the time since the last look, None at
+    the first.
     denials: reason -> how often; of the whole container. name: by its engine.
     """
 

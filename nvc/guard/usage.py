@@ -1,6 +1,7 @@
 """The node's usage page (native/guard/usage_page.h): what the driver reports of each process that uses a GPU.
 
-Memory, and time as its samples have it (native/supervisor/prober_time.c). The prober writes it twice a second (``nvc.guard.prober``), supervisors and the agent read it.
+Memory, and time as its samples have it (native/supervisor/prober_time.c). The prober writes it twice a second
+(``nvc.guard.prober``), supervisors and the agent read it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def burn(gpu: SimGpu, tenants: Sequence[AgentTenant], seconds: float) -> tuple[list[dict[str, Any]], list[float]]:
-    """Programs of all side by side: the status of each shortly before the end, and the part of the time of its kernels."""
+    """Programs side by side: the status of each shortly before the end, and the part of the time of its kernels."""
     command = [str(build() / "cuda_burn"), str(seconds), str(KERNEL)]
     programs = [Spoken(one.wrap(command), environment(gpu), seconds=60) for one in tenants]
     try:

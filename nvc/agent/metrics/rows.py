@@ -317,7 +317,7 @@ TENANT = (
         "gauge",
         "ratio",
         _GPU,
-        "Part of the GPU's time in which a tenant computed in the last ten seconds; an estimate where it is not measured.",
+        "Part of the GPU's time in which a tenant computed in the last ten seconds, or an estimate of it.",
         _each_gpu(lambda gpu: gpu.achieved_ratio),
     ),
     Row(
