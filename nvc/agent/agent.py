@@ -251,6 +251,11 @@ class Agent:
         """Bytes that the driver reports of the tenant's processes on a GPU; 0: not known."""
         return max((part.reported(tenant, uuid) for part in self.parts), default=0)
 
+    def computed(self, tenant: Tenant, uuid: str) -> tuple[float | None, int]:
+        """(part of the GPU's time that the driver's samples say, None: not known; nanoseconds in all)."""
+        found = [part.computed(tenant, uuid) for part in self.parts]
+        return next((one for one in found if one[0] is not None), (None, max((one[1] for one in found), default=0)))
+
     def findings(self) -> dict[str, Finding]:
         """UUID of a GPU -> its balance."""
         return {uuid: finding for part in self.parts for uuid, finding in part.findings().items()}

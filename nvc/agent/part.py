@@ -66,6 +66,10 @@ class Part:
         """Bytes that the driver reports of the tenant's processes on a GPU; 0: not known here."""
         return 0
 
+    def computed(self, tenant: Tenant, uuid: str) -> tuple[float | None, int]:
+        """(part of the GPU's time that samples say, None: not known; nanoseconds in all)."""
+        return None, 0
+
     def findings(self) -> Mapping[str, Finding]:
         """UUID of a GPU -> its balance."""
         return {}

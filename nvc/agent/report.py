@@ -108,7 +108,8 @@ def _tenant(agent: Agent, tenant: Tenant) -> StatusTenant:
     published = agent.supervisors.status(number), agent.supervisors.processes(number), agent.supervisors.build(number)
     shares = [agent.shares(tenant, index) for index in range(len(tenant.limits.gpus))]
     reported = [agent.reported(tenant, gpu.uuid) for gpu in tenant.limits.gpus]
-    return of(tenant.record, tenant.limits, *published, shares, reported)
+    computed = [agent.computed(tenant, gpu.uuid) for gpu in tenant.limits.gpus]
+    return of(tenant.record, tenant.limits, *published, shares, reported, computed)
 
 
 def of(
@@ -119,14 +120,17 @@ def of(
     build: str,
     shares: Sequence[ScheduledShare] = (),
     reported: Sequence[int] = (),
+    computed: Sequence[tuple[float | None, int]] = (),
 ) -> StatusTenant:
     """A tenant by what its supervisor publishes. pids: with bytes a GPU.
 
-    shares, reported (bytes, by the prober): a GPU each, or none.
+    shares, reported (bytes, by the prober), computed (``Agent.computed``): a GPU each, or none.
     """
     gpus = []
     for index, (limit, used) in enumerate(zip(limits.gpus, found.gpus, strict=False)):
         share = shares[index] if shares else None
+        part, computed_ns = computed[index] if computed else (None, 0)
+        estimate = share.achieved if share else 0.0
         gpus.append(
             TenantGpu(
                 uuid=limit.uuid,
@@ -138,12 +142,14 @@ def of(
                 weight=limit.weight,
                 priority=limit.priority,
                 target_ratio=share.target if share else 0.0,
-                achieved_ratio=share.achieved if share else 0.0,
+                achieved_ratio=estimate if part is None else part,
                 groups=used.groups,
                 slice_us=used.slice,
                 frozen=used.frozen,
                 frozen_ns=used.frozen_ns,
                 cap_in_force=share is None or share.cap_in_force or limits.paused,
+                is_measured=part is not None,
+                computed_ns=computed_ns,
             )
         )
     return StatusTenant(

@@ -33,8 +33,10 @@ class TenantGpu(Record):
     limit, memory, managed, driver_usage: bytes; limit 0: as much as there is; managed is part of memory; driver_usage:
     what the driver said last, 0 when it was not asked. cap: 1/1000, 0: none. weight: 0: the usual one.
     target_ratio, achieved_ratio: parts of the GPU's time, 0 to 1; 0 without scheduling. groups: compute groups.
-    slice_us: their timeslice, 0: libcuda's own. frozen_ns: since the tenant came. cap_in_force: whether its
-    cap is in force, or it is paused; of no meaning without a cap.
+    slice_us: their timeslice, 0: libcuda's own. frozen_ns: while it had groups, since the tenant came. cap_in_force:
+    whether its cap is in force, or it is paused; of no meaning without a cap. is_measured: achieved_ratio is of the
+    driver's samples of the last seconds; otherwise an estimate by the schedule. computed_ns: by such samples, since
+    the agent's start.
     """
 
     uuid: str
@@ -52,6 +54,8 @@ class TenantGpu(Record):
     frozen: bool
     frozen_ns: int
     cap_in_force: bool = True
+    is_measured: bool = False
+    computed_ns: int = 0
 
 
 class TenantProcess(Record):

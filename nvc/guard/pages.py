@@ -119,7 +119,7 @@ class GpuStatus(Record):
 
     memory: bytes charged; managed: of them, mappings of managed memory; driver_usage: bytes that the driver
     reports, 0 when it was not queried. groups: compute groups. slice: microseconds as last written, 0: libcuda's own.
-    frozen_ns: since the tenant was added.
+    frozen_ns: while it had groups, since the tenant was added.
     """
 
     memory: int
@@ -335,7 +335,7 @@ class Counters:
                 got.groups[index],
                 got.slice[index],
                 bool(got.frozen[index]),
-                got.frozen_ns[index] + (max(0, now) if got.frozen[index] else 0),
+                got.frozen_ns[index] + (max(0, now) if got.frozen[index] and got.groups[index] else 0),
             )
             for index in range(self._gpus)
         )

@@ -69,7 +69,7 @@ def _limit(status: AgentStatus, gpu: TenantGpu) -> float | None:
 
 
 def _computing(status: AgentStatus, gpu: TenantGpu) -> float | None:
-    return gpu.achieved_ratio * _PERCENT if gpu.target_ratio else None
+    return gpu.achieved_ratio * _PERCENT if gpu.target_ratio or gpu.is_measured else None
 
 
 def _allocated(status: AgentStatus, gpu: StatusGpu) -> float:
@@ -91,7 +91,10 @@ def _total(status: AgentStatus, gpu: StatusGpu) -> float:
 
 _USED = "Memory that a container has of a GPU."
 _ALLOWED = "Memory that a container may have of a GPU."
-_TIME = "Part of the GPU's time that a container could compute, in percent (HAMi: use of the SMs)."
+_TIME = (
+    "Part of the GPU's time that a container computed, or where that is not measured an estimate, in percent "
+    "(HAMi: use of the SMs)."
+)
 _WHOLE = "Memory of a GPU."
 _SHARING = "Containers that share a GPU."
 _GIVEN = "Sum of the memory limits of a GPU's containers."
