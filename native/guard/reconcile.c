@@ -77,10 +77,11 @@ static bool holds_nothing (const struct tenant *tenant, const struct process *pr
     return true;
 }
 
-/* A process that never had a client holds nothing. */
+/* A process that never had a client holds nothing. One that ended holds what a continued call of its made, until that was asked about. */
 static bool may_hold (const struct tenant *tenant, const struct process *process)
 {
-    return process->serial != 0 && (!process->dead || process->is_inherited) && (process->has_clients || !holds_nothing (tenant, process));
+    return process->serial != 0 && (!process->dead || process->is_inherited || process->is_suspect) &&
+           (process->has_clients || !holds_nothing (tenant, process));
 }
 
 static void query_all (struct tenant *tenant)

@@ -90,5 +90,5 @@ uint64_t schedule_context_bytes (const struct rm *rm, uint8_t kind, const struct
         engine = of_group->engineType;
     else if (kind == CLASS_CHANNEL && params_size >= sizeof (*of_channel))
         engine = of_channel->engineType;
-    return engine == 0 || schedule_is_graphics (rm, engine) ? SCHEDULE_CONTEXT_BYTES : 0;
+    return schedule_computes (rm, engine) ? SCHEDULE_CONTEXT_BYTES : 0;
 }

@@ -229,6 +229,12 @@ static inline bool schedule_is_graphics (const struct rm *rm, uint32_t engine)
 {
     return engine >= rm->abi->first_graphics && engine <= rm->abi->last_graphics;
 }
+/* Before Ampere a group, or a channel without one, need not say its engine: what is allocated on it does. A guard's tenant may have
+ * allocated there what no record has, so it computes from the beginning. */
+static inline bool schedule_computes (const struct rm *rm, uint32_t engine)
+{
+    return schedule_is_graphics (rm, engine) || (rm->posture == RM_POSTURE_GUARD && engine == 0);
+}
 static inline struct object *schedule_group_of (const struct object *channel)
 {
     struct object *parent = channel->parent;
