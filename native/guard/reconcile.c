@@ -104,20 +104,15 @@ static bool sum_usage (struct tenant *tenant)
 {
     bool any = false;
 
+    unconfirmed_forget (tenant);
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         uint64_t sum = 0, duplicated = 0, known;
-        bool is_left = false;
 
         for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
             sum += tenant->processes[i].serial ? tenant->processes[i].driver_usage[gpu] : 0;
             duplicated += tenant->processes[i].serial ? tenant->processes[i].driver_duplicated[gpu] : 0;
-            is_left |= tenant->processes[i].serial != 0;
         }
         tenant->status.driver_usage[gpu] = sum;
-        if (!is_left) {
-            tenant->raced[gpu] = 0;
-            rm_forget_unconfirmed (tenant->rm);
-        }
         /* Like with like: what is charged beside it, the driver reports for no process. */
         known = rm_reported (tenant->rm, (int) gpu, duplicated);
         sum = sum > known ? sum - known : 0;

@@ -251,6 +251,8 @@ uint64_t schedule_context_bytes (const struct rm *rm, uint8_t kind, const struct
 void schedule_duplicated (struct rm *rm, struct object *object, struct object *source);
 /* Whether channels that compute could not be stopped any more without this subdevice. */
 bool schedule_needs (const struct rm *rm, const struct object *object);
+/* Writes the timeslice of a group or of a channel without one. 0, a status or -errno. A shorter one that another tenant wrote stays. */
+long schedule_write_slice (struct rm *rm, struct object *object, uint32_t microseconds);
 /* Before a group, or a channel, is let through to compute: it has the share's timeslice. false: it could not be written. */
 bool schedule_before_run (struct rm *rm, struct object *object);
 /* Whether its GPU is known and its client has a subdevice of it, by which channels are stopped. */
