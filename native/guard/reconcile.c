@@ -316,7 +316,8 @@ void reconcile_due (struct tenant *tenant, uint64_t now)
         if (process->is_due) {
             query_again (tenant, process, now, seldom, spent);
             if (process->is_cleared) {
-                process->is_suspect = process->is_cleared = false;
+                process_set_suspect (tenant, process, false);
+                process->is_cleared = false;
                 unconfirmed_release (tenant, process->serial);
             }
             process->is_due = false;
@@ -334,7 +335,7 @@ void reconcile_all (struct tenant *tenant)
 
 void reconcile_unconfirmed (struct tenant *tenant)
 {
-    if (!unconfirmed_is_open (tenant))
+    if (tenant->suspects == 0)
         return;
     query_all (tenant);
     compare (tenant);
@@ -349,10 +350,8 @@ static bool is_recent (const struct tenant *tenant, const struct process *proces
 
 void reconcile_baseline (struct tenant *tenant, struct process *process)
 {
-    bool is_first = true;
+    bool is_first = tenant->suspects == 0;
 
-    for (unsigned i = 0; i < TENANT_PROCESSES && is_first; i++)
-        is_first = !tenant->processes[i].is_suspect;
     if (process->asked_at == 0)
         query (tenant, process);
     /* Others may be made to hold what it wins, and what they hold already is not to be taken for that. */

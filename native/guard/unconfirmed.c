@@ -52,14 +52,6 @@ bool unconfirmed_hold (struct tenant *tenant, pid_t thread, uint32_t client)
     return file >= 0;
 }
 
-bool unconfirmed_is_open (const struct tenant *tenant)
-{
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0 && tenant->processes[i].is_suspect)
-            return true;
-    return false;
-}
-
 /* Each call takes one piece at the most, and each piece RM_GRANULE at the least, of which the driver may report a page. */
 static uint64_t rounded_up (const struct tenant *tenant, uint64_t reported)
 {
