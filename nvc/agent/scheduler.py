@@ -74,6 +74,9 @@ class ScheduledShare(Record):
     cap_in_force: bool = False
 
 
+NO_SHARE = ScheduledShare(0.0, 0.0)
+
+
 class _Known:
     """A tenant: its limits, and what was last seen of it, by GPU."""
 
@@ -164,7 +167,7 @@ class Scheduler:
         """What a tenant is to have and has of the GPU with this index in its limits; 0 for one that is not known."""
         known = self._known.get(number)
         if known is None or not 0 <= gpu < len(known.limits.gpus):
-            return ScheduledShare(0.0, 0.0)
+            return NO_SHARE
         uuid = known.limits.gpus[gpu].uuid
         target = self._shares.get((number, uuid), 0.0)
         _, phases = self._planned.get(uuid, (0, ()))
