@@ -18,7 +18,7 @@ from nvc.agent.admission import Acceptors, AdmissionSocket
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
-from nvc.agent.scheduler import NO_SHARE
+from nvc.agent.scheduled import NO_SHARE
 from nvc.agent.settings import load
 from nvc.agent.state import records
 from nvc.agent.tenants import Tenants
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nvc.agent.balance import Finding
     from nvc.agent.control import Handler
     from nvc.agent.part import Part
-    from nvc.agent.scheduler import ScheduledShare
+    from nvc.agent.scheduled import ScheduledShare
     from nvc.agent.settings import AgentSettings
     from nvc.agent.status import StatusTenant
     from nvc.agent.tenant import Tenant

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from nvc.agent.agent import Agent
     from nvc.agent.balance import Finding
-    from nvc.agent.scheduler import ScheduledShare
+    from nvc.agent.scheduled import ScheduledShare
     from nvc.agent.state.records import TenantRecord
     from nvc.agent.tenant import Tenant
     from nvc.guard.pages import TenantStatus
