@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import subprocess
+import time
 
 from nvc.base.errors import InitializationError
 from nvc.guard import plan_file, usage
@@ -100,6 +101,8 @@ class Supervisors:
         #: Readable, once each, when a monitor is gone; ``is_lost`` tells whose.
         self.ends = select.epoll()
         self._contention = usage.open_page(directory)
+        #: When the last one was let go of; time.monotonic().
+        self.forgot_at = float("-inf")
 
     def __enter__(self) -> Self:
         return self
@@ -262,6 +265,7 @@ class Supervisors:
 
     def forget(self, number: int) -> None:
         """Let go of a tenant, which goes on."""
+        self.forgot_at = time.monotonic()
         self._tenants.pop(number).close()
 
     # What it did.
