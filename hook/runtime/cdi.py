@@ -126,7 +126,7 @@ def _unresolved(name: str, having: list[str], files: Sequence[SpecFile], config:
 def _checked(
     asked: HookRequest, gpus: tuple[str, ...], filtered: bool, config: HookConfig, journal: Journal
 ) -> frozenset[str]:
-    """Check the requirements; the driver files that the container did not ask for. Raises RequirementError."""
+    """Check the requirements; the paths of what the container did not ask for. Raises RequirementError."""
     if not asked.requirements and not filtered:
         return frozenset()
     from nvc.inject.api import Config, Context
@@ -149,9 +149,18 @@ def _checked(
             return frozenset()
         driver = context.driver_info()
         capabilities = DriverCapabilities(asked.capabilities)
-        files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.ipcs, *driver.firmwares)
+        files = (
+            *driver.libraries,
+            *driver.libraries32,
+            *driver.binaries,
+            *driver.ipcs,
+            *driver.firmwares,
+            *driver.more,
+        )
         unwanted = {file.path for file in files if not wants(capabilities, file)}
         unwanted -= {file.path for file in files if wants(capabilities, file)}
+        if "graphics" not in capabilities.libraries:
+            unwanted |= {drm.node.path for gpu in context.device_info() for drm in gpu.drm}
         # Other programs write /var/run with its link resolved.
         unwanted |= {path.removeprefix("/var") for path in unwanted if path.startswith("/var/run/")}
         root = context.host.root.rstrip("/")
@@ -171,8 +180,9 @@ def _require(context: Context, asked: HookRequest, gpus: tuple[str, ...], journa
 
 
 def _without(one: CdiEdits, unwanted: frozenset[str]) -> CdiEdits:
-    kept = tuple(mount for mount in one.mounts if mount.host_path not in unwanted)
-    return one if len(kept) == len(one.mounts) else one.replace(mounts=kept)
+    mounts = tuple(mount for mount in one.mounts if mount.host_path not in unwanted)
+    nodes = tuple(node for node in one.device_nodes if (node.host_path or node.path) not in unwanted)
+    return one.replace(mounts=mounts, device_nodes=nodes)
 
 
 def _trusted(one: CdiEdits, config: HookConfig, journal: Journal) -> CdiEdits:
