@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from hook import modes, request
+from hook import bundle, modes, request
 from hook.runtime import edits, hooks
 from nvc.base.errors import DeviceError, InputError, reason
 from nvc.request.userspec import user_id
@@ -57,6 +57,9 @@ def apply(
         journal.info("the hook gives what no CDI specification holds")
         path = os.environ.get("PATH", "")
         hooks.add(content, hooks.locate(config.hook_path, own, path), os.environ, directory, devices=gpus)
+        from hook.runtime import devices
+
+        devices.grant(content, bundle.look(content, directory), env, config, directory, journal)
         return
     from nvc.cdi import files
 
