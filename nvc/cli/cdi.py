@@ -99,6 +99,11 @@ def cdi() -> None:
     help="Containers have this share, whatever their annotations and variables say.",
 )
 @click.option("--no-all-device", is_flag=True, help="Make no device `all`.")
+@click.option(
+    "--no-additional-gids",
+    is_flag=True,
+    help="Name no groups of device nodes; engines older than CDI 0.7.0 then take the spec of every machine.",
+)
 @click.option("--csv-all", "every_list", is_flag=True, help="On a Tegra: every mount list, not only the base set.")
 @click.pass_obj
 def generate(
@@ -116,13 +121,15 @@ def generate(
     share: str | None,
     share_fixed: str,
     no_all_device: bool,
+    no_additional_gids: bool,
     every_list: bool,
 ) -> None:
     """Make the spec of this machine's GPUs.
 
     Names are the GPU's index, its UUID, and `all`; a GPU that is divided by MIG appears as its MIG devices only. The
-    spec needs no newer engine than it must: Podman 4.3 takes it. It names driver files by version, so make it anew
-    when the driver, the GPUs or their division change. It holds no device numbers: those may change with every boot.
+    spec needs no newer engine than it must: Podman 4.3 takes it, unless a device node is for a group only. It names
+    driver files by version, so make it anew when the driver, the GPUs or their division change. It holds no device
+    numbers: those may change with every boot.
 
     \b
         nvc-py cdi generate
@@ -154,6 +161,7 @@ def generate(
         disabled_hooks=disabled,
         share=_share(share),
         share_fixed=_share(share_fixed) or "",
+        additional_gids=not no_additional_gids,
     )
     with _context(settings) as context:
         inventory = context.inventory(DriverOptions(csv_all=every_list))
