@@ -76,7 +76,8 @@ def played(folder: Path, steps: str, start: Callable[[int, list[str]], object]) 
 class TwoTenants:
     """Sequences one after the other by two tenants that stay, and what was found.
 
-    folder: makes an empty one, with a short path. usage: bytes in use of the GPU. missed: bytes that may be held uncharged.
+    folder: makes an empty one, with a short path. usage: bytes in use of the GPU. missed: bytes that may be held
+    uncharged.
     """
 
     def __init__(

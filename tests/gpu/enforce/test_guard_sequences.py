@@ -96,8 +96,9 @@ def test_hostile_sequences_hold_nothing_uncharged(
     table.add(
         f"{known} sequences that are recorded, {random} random ones of {COUNT} from seed {SEED} on",
         goal="nothing uncharged but what is sampled; all is given back",
-        got=f"{play.counts.calls} calls, {play.counts.raced} raced, {play.counts.pieces} pieces, in {took:.0f} s; at most "
-        f"{play.most // MIB} MiB uncharged; wrong: {'; '.join(play.wrong) or 'none'}; given back: {settled}; counted: {refused}",
+        got=f"{play.counts.calls} calls, {play.counts.raced} raced, {play.counts.pieces} pieces, in {took:.0f} s; "
+        f"at most {play.most // MIB} MiB uncharged; wrong: {'; '.join(play.wrong) or 'none'}; "
+        f"given back: {settled}; counted: {refused}",
         good=not play.wrong and settled and random > 0,
     )
     table.add(
