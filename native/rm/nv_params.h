@@ -98,6 +98,14 @@ typedef struct NV_PACKED {
 NV_SIZE (NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS, 16);
 NV_AT (NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS, data, 8);
 
+typedef struct {
+    NvHandle hObject1;
+    NvHandle hObject2;
+    uint8_t bDuplicates;
+} NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS;
+NV_SIZE (NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS, 12);
+NV_AT (NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS, bDuplicates, 8);
+
 /* ctrl/ctrl0000/ctrl0000unix.h */
 typedef struct NV_PACKED {
     uint32_t type;

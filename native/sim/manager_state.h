@@ -228,6 +228,7 @@ enum status memory_vid_heap (struct request *request);
 enum status memory_share (struct request *request);
 enum status memory_duplicate (struct request *request);
 enum status memory_export (struct request *request, struct object *object);
+enum status memory_are_duplicates (struct request *request, struct object *object);
 enum status memory_import (struct request *request, struct object *object);
 enum status memory_export_info (struct request *request, struct object *object);
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from nvc.agent.agent import Agent
     from nvc.agent.balance import Finding
     from nvc.agent.control import Handler
-    from nvc.agent.scheduler import ScheduledShare
+    from nvc.agent.scheduled import ScheduledShare
     from nvc.agent.status import StatusTenant
     from nvc.agent.tenant import Tenant
     from nvc.share.limits import Limits
@@ -39,6 +39,9 @@ class Part:
 
     def changed(self, tenant: Tenant) -> None:
         """A tenant's limits changed: ``tenant.limits`` has them, and the guard as well."""
+
+    async def settled(self) -> None:
+        """Returns when what changed before is in force."""
 
     def gone(self, tenant: Tenant) -> None:
         """A tenant is gone; the guard knows it no more."""

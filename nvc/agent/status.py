@@ -7,6 +7,9 @@ from nvc.base.record import DecodeError, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from nvc.guard.protocol import Client
 
 
@@ -128,14 +131,28 @@ def ask(client: Client, *, after: int = 0, container: str = "") -> AgentStatus:
     key. Each tenant is as it was when its page was made: one that comes meanwhile is there, or not.
     """
     found: list[StatusTenant] = []
+    client.send("status", after=after or None, container=container or None)
     while True:
+        data = client.receive()
+        last = _last(data) if data.get("is_cut") is True else None
+        if last is not None:
+            if last <= after:
+                raise AgentError("the agent's status comes in pages without an end", hint="restart nvc-agent")
+            after = last
+            # The agent makes the next page while this one is decoded.
+            client.send("status", after=after, container=container or None)
         try:
-            page = AgentStatus.from_data(client.call("status", after=after or None, container=container or None))
+            page = AgentStatus.from_data(data)
         except DecodeError as error:
+            client.close()  # an answer may be on its way
             raise AgentError(f"the agent is of another version: {error}", hint="restart nvc-agent") from None
         found += page.tenants
-        if not page.is_cut:
+        if last is None:
             return page.replace(tenants=tuple(found))
-        if not page.tenants or page.tenants[-1].id <= after:
-            raise AgentError("the agent's status comes in pages without an end", hint="restart nvc-agent")
-        after = page.tenants[-1].id
+
+
+def _last(page: Mapping[str, Any]) -> int:
+    """The greatest id of a page that is cut; 0: it has none, or something that is none."""
+    tenants = page.get("tenants")
+    last = tenants[-1].get("id") if isinstance(tenants, list) and tenants and isinstance(tenants[-1], dict) else 0
+    return last if isinstance(last, int) else 0

@@ -117,7 +117,7 @@ def configure(
         stage="createContainer" if os.geteuid() else "prestart",
         remove=remove,
     )
-    _check(engine, row, engine_config)
+    check(engine, row, engine_config)
     files = Files()
     plan = row.plan(engine_config, files)
     for note in plan.notes:
@@ -143,7 +143,7 @@ def program(name: str) -> str:
     return beside if os.access(beside, os.X_OK) else shutil.which(name) or f"/usr/bin/{name}"
 
 
-def _check(engine: str, row: Engine, engine_config: EngineConfig) -> None:
+def check(engine: str, row: Engine, engine_config: EngineConfig) -> None:
     """Raises UsageError for what cannot be meant."""
     if not _NAME.fullmatch(engine_config.name) or engine_config.name in _TAKEN:
         raise UsageError(

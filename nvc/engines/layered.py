@@ -151,7 +151,8 @@ def _layers(layout: Layout, config: EngineConfig, sources: Sources) -> list[Tree
     names = [layout.below, config.main_file]
     if config.drop_in:
         names += sources.listing(f"{config.drop_in.rpartition('/')[0]}/{layout.pattern}")
-    return [edit.read(steps.TOML, sources.read(name), name) for name in names if name and name != target(config)]
+    trees = [edit.read(steps.TOML, sources.read(name), name) for name in names if name and name != target(config)]
+    return [*trees, *([edit.read(steps.TOML, config.effective, "crio status config")] if config.effective else [])]
 
 
 def _effective(layout: Layout, layers: list[Tree]) -> list[str]:

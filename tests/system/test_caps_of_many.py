@@ -29,10 +29,10 @@ TENANTS = 65
 #: A driver that takes 650 edges a second: those of 65 tenants at a period of 200 ms, which is the longest one here.
 SLOW_DRIVER = """
 import runpy
-from nvc.agent import scheduler
+from nvc.agent import scheduled, scheduler
 from nvc.guard import scheduling
-scheduler.EDGES = scheduling.EDGES = 650
-scheduler.MOST_PERIOD_US = scheduling.MOST_PERIOD_US = 200_000
+scheduled.EDGES = scheduler.EDGES = scheduling.EDGES = 650
+scheduled.MOST_PERIOD_US = scheduler.MOST_PERIOD_US = scheduling.MOST_PERIOD_US = 200_000
 runpy.run_module("nvc", run_name="__main__")
 """
 SECONDS, LOOKS = 4.0, 60

@@ -359,7 +359,7 @@ def test_a_short_file_gives_bounded_values_or_an_error(file: int, size: int) -> 
     os.pwrite(file, bytes(found), 0)
     os.ftruncate(file, size)
     counters = Counters(file, 1)
-    if size < 16:
+    if size < 24:
         with pytest.raises(OSError, match="without a head"):
             everything(counters)
     else:
@@ -402,7 +402,7 @@ def test_a_supervisor_that_publishes_without_end_delays_no_reader(file: int, mon
 
     def pread(descriptor: int, size: int, at: int) -> bytes:
         data = read(descriptor, size, at)
-        if size > 16:
+        if size > 24:
             index[0] = 1 - index[0]
             os.pwrite(file, word(index[0]), 8)
         return data
