@@ -33,8 +33,6 @@ STRATEGIES = ("index", "uuid", "type-index")
 MODES = ("auto", "nvml", "wsl", "csv", "management")
 #: Mode -> platform of the machines that it is for.
 PLATFORMS = {"nvml": "", "wsl": WSL, "csv": TEGRA}
-#: Modes of nvidia-ctk that are not made here.
-OTHER_MODES = ("gds", "mofed", "gdrcopy", "nvswitch", "imex")
 #: Every hook that can be named, in the order in which they run: a compat directory must be known to ldconfig.
 HOOKS = (
     "create-symlinks",

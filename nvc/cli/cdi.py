@@ -12,7 +12,8 @@ import click
 
 from nvc.base.errors import InputError
 from nvc.cdi import files, text
-from nvc.cdi.generate import HOOKS, MODES, OTHER_MODES, PLATFORMS, STRATEGIES, GenerateOptions
+from nvc.cdi.gated import CLASSES
+from nvc.cdi.generate import HOOKS, MODES, PLATFORMS, STRATEGIES, GenerateOptions
 from nvc.cli.cdi_hook import HOOK_PROGRAM
 from nvc.cli.settings import Settings
 from nvc.model import DriverOptions
@@ -61,7 +62,7 @@ def cdi() -> None:
     help="Names of devices: 0 and 0:1, GPU-... and MIG-..., gpu0 and mig0:1. May be repeated. Default: index, uuid.",
 )
 @click.option("--vendor", default="nvidia.com", show_default=True, help="Before the slash of the devices' kind.")
-@click.option("--class", "device_class", default="gpu", show_default=True, help="After the slash.")
+@click.option("--class", "device_class", help="After the slash. Default: gpu, or by --mode.")
 @click.option(
     "--capabilities",
     default="all",
@@ -69,7 +70,7 @@ def cdi() -> None:
     metavar="WORDS",
     help="Driver capabilities: which libraries, programs and nodes containers get. A comma list.",
 )
-@click.option("--mode", default="auto", show_default=True, help=f"One of {', '.join(MODES)}.")
+@click.option("--mode", default="auto", show_default=True, help=f"One of {', '.join((*MODES, *CLASSES))}.")
 @click.option(
     "--nvc-hook-path",
     "--cdi-hook-path",
@@ -112,7 +113,7 @@ def generate(
     form: str | None,
     strategies: tuple[str, ...],
     vendor: str,
-    device_class: str,
+    device_class: str | None,
     capabilities: str,
     mode: str,
     hook_path: str | None,
@@ -146,6 +147,9 @@ def generate(
     form = _form(output, form)
     _check_mode(mode)
     _check_one_spec(share, share_fixed)
+    if mode in CLASSES:
+        _generate_gated(settings, mode, vendor, device_class, output, form, all_device=not no_all_device)
+        return
     management = mode == "management"
     if management and vendor == "nvidia.com":
         vendor = "management.nvidia.com"
@@ -153,7 +157,7 @@ def generate(
         capabilities=tuple(DriverCapabilities.parse(capabilities)),
         strategies=strategies or GenerateOptions().strategies,
         vendor=vendor,
-        device_class=device_class,
+        device_class=device_class or "gpu",
         hook_path=_absolute("--nvc-hook-path", hook_path) if hook_path else find_hook(),
         ldconfig=_absolute("--ldconfig-path", ldconfig) if ldconfig else "",
         management=management,
@@ -253,6 +257,24 @@ def find_hook(program: str | None = None) -> str:
     return _DEFAULT_HOOK
 
 
+def _generate_gated(
+    settings: Settings | None,
+    mode: str,
+    vendor: str,
+    device_class: str | None,
+    output: str,
+    form: str,
+    *,
+    all_device: bool,
+) -> None:
+    """The spec of another driver's devices: no GPU is looked for."""
+    from nvc.cdi import gated
+
+    with _context(settings) as context:
+        root = context.host.root
+    _deliver(gated.spec(mode, vendor, device_class or CLASSES[mode], root, all_device=all_device), output, form)
+
+
 def _context(settings: Settings | None) -> Context:
     from nvc.base.log import open_log
     from nvc.inject import api
@@ -285,10 +307,8 @@ def _share(words: str | None) -> str | None:
 
 
 def _check_mode(mode: str) -> None:
-    if mode in OTHER_MODES:
-        raise InputError(f"mode {mode} is not supported", hint=f"--mode takes {', '.join(MODES)}")
-    if mode not in MODES:
-        raise InputError(f"unknown mode {mode!r}", hint=f"--mode takes {', '.join(MODES)}")
+    if mode not in MODES and mode not in CLASSES:
+        raise InputError(f"unknown mode {mode!r}", hint=f"--mode takes {', '.join((*MODES, *CLASSES))}")
 
 
 def _check_platform(mode: str, platform: str) -> None:

@@ -31,7 +31,7 @@ COLD = (
     "nvc.cdi.text",
     "nvc.cdi.validate",
     "nvc.engines",
-    "hook.runtime.gated",
+    "nvc.cdi.gated",
     "hook.warm",
     "nvc.cli.cdi",
     "nvc.cli.doctor",
