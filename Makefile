@@ -36,10 +36,11 @@ soak-sequences: bootstrap native
 	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
 	NVC_SEQUENCES=$(or $(SEQUENCES),10000) NVC_SEQUENCES_SEED=$(or $(SEED),1) $(VENV)/pytest -q tests/native/test_sequences.py
 
-## soak           all ways to a GPU beside a hostile neighbour, faults, kills at each system call; SECONDS= of each way (default 600)
+## soak           all ways to a GPU beside a hostile neighbour, until each has its goal of rounds or took SECONDS= (default 1800);
+##                faults, kills at each system call. NVC_SOAK_COUNTS=FILE gets the counts
 soak: bootstrap native
 	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
-	NVC_MUST_RUN=root,system NVC_SOAK_SECONDS=$(or $(SECONDS),600) NVC_SOAK_EVERY=1 $(VENV)/pytest -q -s tests/soak
+	NVC_MUST_RUN=root,system NVC_SOAK_SECONDS=$(or $(SECONDS),1800) NVC_SOAK_EVERY=1 $(VENV)/pytest -q -s tests/soak
 
 ## fuzz           every parser on mutated samples: EXAMPLES= inputs each (default 20000); libFuzzer for native code: make -C native fuzz
 fuzz: bootstrap

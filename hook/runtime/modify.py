@@ -58,6 +58,9 @@ def modify(
     # on a Tegra its planner reads the mount lists, and on another machine it gives what is there.
     path = os.environ.get("PATH", "")
     changed = hooks.add(content, hooks.locate(config.hook_path, own, path), os.environ, directory)
+    from hook.runtime.devices import grant
+
+    changed = grant(content, found, env, config, directory, journal) or changed
     return (bool(asked) and _gated(content, env, directory, journal)) or changed
 
 

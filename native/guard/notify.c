@@ -18,7 +18,39 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
-static struct answer decide (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
+/*
+ * NOTIF_ID_VALID says that the thread of a notification waits in its call still: so its number, its process, its address space and its
+ * descriptors are what they were when it made the call. It is asked after each look-up by a number, and before what was
+ * found is used. It is not needed where nothing was looked up, because what is used then cannot become another's:
+ *
+ * - the thread was this process's within the last THREAD_SOON_NS (process.c), in which its number is not given again;
+ * - the memory is an open file of the address space, whatever the process does (memory.c). An execve, which ends the thread,
+ *   leaves nothing to be read there, and looking for another address space is a look-up;
+ * - the driver's file is held, and was the process's when its client was first used (client_files.c).
+ *
+ * That the thread waits until the end of the call no check can say: its call is then made for nobody, as natively (replay.c).
+ */
+void notify_found_by_number (struct tenant *tenant) { tenant->notified.is_unchecked = true; }
+
+bool notify_is_waiting (struct tenant *tenant)
+{
+    struct notified *notified = &tenant->notified;
+
+    if (notified->is_unchecked && !notified->is_over)
+        notified->is_over = ioctl (notified->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notified->id) != 0;
+    notified->is_unchecked = false;
+    return !notified->is_over;
+}
+
+/* NULL: it does not wait any more, or there is no room. again: what is remembered of the thread is wrong. */
+static struct process *find_caller (struct tenant *tenant, pid_t thread, bool again)
+{
+    struct process *process = again ? process_of_thread_again (tenant, thread) : process_of_thread (tenant, thread);
+
+    return process != NULL && notify_is_waiting (tenant) ? process : NULL;
+}
+
+static struct answer decide (struct tenant *tenant, const struct seccomp_notif *notification)
 {
     struct process *process;
     struct answer answer;
@@ -29,13 +61,13 @@ static struct answer decide (struct tenant *tenant, int listener, const struct s
         tenant->status.refused++;
         return (struct answer) { .error = -EPERM };
     }
-    process = process_of_thread (tenant, (pid_t) notification->pid);
+    process = find_caller (tenant, (pid_t) notification->pid, false);
     if (process == NULL)
         return (struct answer) { .error = -EAGAIN };
     if (notification->data.nr == SYS_mmap) {
         /* It must land in the container's own memory, so only the container can make it. */
         if (!process_is_there (process))
-            process = process_of_thread_again (tenant, (pid_t) notification->pid);
+            process = find_caller (tenant, (pid_t) notification->pid, true);
         if (process == NULL)
             return (struct answer) { .error = -EAGAIN };
         if (!space_hold (tenant, process, (pid_t) notification->pid)) {
@@ -49,9 +81,9 @@ static struct answer decide (struct tenant *tenant, int listener, const struct s
     }
     if (notification->data.nr != SYS_ioctl)
         return (struct answer) { .continue_syscall = true };
-    answer = call_ioctl (tenant, listener, notification, process);
-    if (answer.is_stale && (process = process_of_thread_again (tenant, (pid_t) notification->pid)) != NULL)
-        answer = call_ioctl (tenant, listener, notification, process);
+    answer = call_ioctl (tenant, notification, process);
+    if (answer.is_stale && (process = find_caller (tenant, (pid_t) notification->pid, true)) != NULL)
+        answer = call_ioctl (tenant, notification, process);
     return answer;
 }
 
@@ -71,7 +103,8 @@ bool notify_handle (struct tenant *tenant, int listener)
     pthread_mutex_lock (&tenant->lock);
     tenant->status.notifications++;
     inflight_remove (tenant, (pid_t) notification.pid);
-    answer = decide (tenant, listener, &notification);
+    tenant->notified = (struct notified) { .listener = listener, .id = notification.id };
+    answer = decide (tenant, &notification);
     tenant_unlock (tenant);
 
     memset (&response, 0, sizeof (response));

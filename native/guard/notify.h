@@ -4,6 +4,7 @@
 
 #include <linux/audit.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Of struct seccomp_data: calls by any other one, 32-bit ones too, are refused. */
 #if defined(__x86_64__)
@@ -15,6 +16,20 @@
 #endif
 
 struct tenant;
+
+/* The current call's notification. */
+struct notified {
+    int listener;
+    uint64_t id;
+    bool is_unchecked; /* something of the call was found by a number, a thread's or a descriptor's, since its thread was seen to wait */
+    bool is_over;      /* its thread does not wait any more: nothing of its process is touched for it */
+};
+
+/* What was just looked up by a number may be another's: a number can be given anew once the caller has ended. */
+void notify_found_by_number (struct tenant *tenant);
+/* Whether what the call was found by is the caller's, because its thread waits still. Asks the kernel only after
+ * notify_found_by_number. */
+bool notify_is_waiting (struct tenant *tenant);
 
 /* Receives one notification from a listener and answers it. false: the listener is done. */
 bool notify_handle (struct tenant *tenant, int listener);

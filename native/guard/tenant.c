@@ -15,6 +15,7 @@
 #include "schedule.h"
 #include "space.h"
 #include "tenant.h"
+#include "unconfirmed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -52,6 +53,9 @@ static void listener_done (struct tenant *tenant, int listener)
             break;
         }
     pthread_mutex_unlock (&tenant->listeners_lock);
+    pthread_mutex_lock (&tenant->lock);
+    unconfirmed_forget (tenant);
+    tenant_unlock (tenant);
 }
 
 /* A process ended. What it had is refunded when the driver says that it holds nothing any more. */

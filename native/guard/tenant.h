@@ -8,6 +8,7 @@
 #include "inflight.h"
 #include "late.h"
 #include "memory.h"
+#include "notify.h"
 #include "process.h"
 #include "retained.h"
 #include "space.h"
@@ -60,6 +61,7 @@ struct tenant {
     struct thread_entry threads[TENANT_THREADS];
     struct inflight_call inflight[TENANT_INFLIGHT];
     unsigned inflight_count;
+    unsigned suspects; /* processes that are; asked at each FREE, where to look at all of them would cost a cache miss each */
     uint64_t next_serial;
     uint64_t refreshed_at; /* status.notifications then */
     uint64_t ended_at;  /* the last of its processes that did (CLOCK_MONOTONIC ns); 0: all of them are refunded */
@@ -88,9 +90,11 @@ struct tenant {
     struct guard_status status; /* counters */
 
     /* The current call: rm's own ioctls on its file go through this copy. */
+    struct notified notified;
     struct process *current;
     int copy;
     enum rm_node copy_node; /* of what the copy is: the other nodes take no controls */
+    struct memory_window window;
     uint8_t head[4096], params[SCRATCH_SIZE], list[SCRATCH_SIZE], rights[16];
     uint32_t params_used; /* bytes of params; all behind them are 0 */
     uint8_t head_before[4096], params_before[SCRATCH_SIZE]; /* before rm began the call; long params only if it may begin again */

@@ -169,7 +169,7 @@ enum evidence evidence_of (struct rm *rm, const struct rm_call *call, uint32_t c
     return EVIDENCE_OBJECT;
 }
 
-enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle)
+enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t parent, uint32_t handle)
 {
     const struct object *root = tracker_find (rm, client, client);
     uint64_t file = root != NULL && root->kind == CLASS_CLIENT ? root->client->file->link.key : call->file;
@@ -182,7 +182,7 @@ enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32
     if (class != NV01_MEMORY_LOCAL_USER)
         return evidence_of (rm, call, client, handle);
     bytes = ask_size (rm, file, client, handle);
-    gpu = tracker_gpu_of (rm, client, ((const NVOS55_PARAMETERS *) call->head)->hParent);
+    gpu = tracker_gpu_of (rm, client, parent);
     if (bytes == 0 || gpu == GPU_UNKNOWN || !memory_reserve (rm, gpu, memory_footprint (rm, bytes)))
         return EVIDENCE_UNUSABLE;
     memory_refund (rm, gpu, memory_footprint (rm, bytes));

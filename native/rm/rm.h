@@ -79,6 +79,7 @@ struct rm_call {
     enum rm_node node;
     uint64_t file;    /* the open file, by the user's own naming; the same for duplicates of a descriptor */
     uint32_t descriptor; /* a guard's: what the caller knows it by */
+    int32_t named; /* a guard's: its own copy of the descriptor that the params name, while the call is handled */
     uint32_t request; /* ioctl number: low byte the escape, bits 16-29 the size, the driver ignores the type byte */
     void *head;
     uint32_t head_size;

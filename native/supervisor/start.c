@@ -221,12 +221,8 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
         monitor_write_cgroups (self);
         trim_stack ();
         watchdog_start (self); /* a copy of this process */
-    } else {
-        /* It may wait for this process, or not answer at all. */
-        (void) kill (self->pid, SIGKILL);
-        while (waitpid (self->pid, NULL, 0) < 0 && errno == EINTR)
-            continue;
-    }
+    } else
+        monitor_end_supervisor (self); /* it may wait for this process, or not answer at all */
     return error;
 }
 

@@ -201,7 +201,7 @@ int main (void)
     tap_ok (process_of_thread (tenant, child) == NULL, "nor one that has managed memory");
 
     free_one = fill ();
-    free_one->is_suspect = true;
+    process_set_suspect (tenant, free_one, true);
     tap_ok (process_of_thread (tenant, child) == NULL, "nor one with continued calls");
 
     client_files (child);

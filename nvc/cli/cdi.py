@@ -103,6 +103,11 @@ def cdi() -> None:
 )
 @click.option("--no-all-device", is_flag=True, help="Make no device `all`.")
 @click.option(
+    "--no-additional-gids",
+    is_flag=True,
+    help="Name no groups of device nodes; engines older than CDI 0.7.0 then take the spec of every machine.",
+)
+@click.option(
     "--device-id",
     "devices",
     multiple=True,
@@ -126,14 +131,16 @@ def generate(
     share: str | None,
     share_fixed: str,
     no_all_device: bool,
+    no_additional_gids: bool,
     devices: tuple[str, ...],
     every_list: bool,
 ) -> None:
     """Make the spec of this machine's GPUs.
 
     Names are the GPU's index, its UUID, and `all`; a GPU that is divided by MIG appears as its MIG devices only. The
-    spec needs no newer engine than it must: Podman 4.3 takes it. It names driver files by version, so make it anew
-    when the driver, the GPUs or their division change. It holds no device numbers: those may change with every boot.
+    spec needs no newer engine than it must: Podman 4.3 takes it, unless a device node is for a group only. It names
+    driver files by version, so make it anew when the driver, the GPUs or their division change. It holds no device
+    numbers: those may change with every boot.
 
     \b
         nvc-py cdi generate
@@ -158,6 +165,7 @@ def generate(
         disabled_hooks=disabled,
         share=_share(share),
         share_fixed=_share(share_fixed) or "",
+        additional_gids=not no_additional_gids,
     )
     spec = make(settings, mode, options, devices, DriverOptions(csv_all=every_list))
     _deliver(spec, output, form)

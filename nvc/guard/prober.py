@@ -188,7 +188,7 @@ class Prober:
     def _spawn(self, passed: list[int]) -> None:
         """passed: the socket, the page, and what it holds besides. Raises OSError."""
         self._process = subprocess.Popen(
-            [self._program, str(passed[0]), str(passed[1]), self._devices, str(self._user)],
+            [self._program, *map(str, passed[:2]), self._devices, str(self._user), self._directory],
             pass_fds=passed,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

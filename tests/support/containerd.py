@@ -39,12 +39,14 @@ _UNUSED = (
 class Containerd:
     """containerd, and ctr as its client.
 
-    The token is containerd's namespace, so cgroups carry it. env: what containerd, and so every runtime, gets.
+    The token is containerd's namespace, so cgroups carry it. env: what containerd, and so every runtime, gets. shares:
+    whether its containers' shares are the host's, for an agent outside.
     """
 
     token: str
     place: Path
     env: Mapping[str, str]
+    shares: bool = False
     daemon: daemons.Daemon | None = field(default=None, init=False)
 
     @property
@@ -60,7 +62,7 @@ class Containerd:
         """Start containerd with the config.toml that is there. Raises daemons.NotReady."""
         path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
         environment = {"PATH": path, leftovers.VARIABLE: self.token, **self.env}
-        command = daemons.own_run([find("containerd"), "--config", str(self.config)])
+        command = daemons.own_run([find("containerd"), "--config", str(self.config)], shares=self.shares)
         self.daemon = daemons.Daemon("containerd", command, environment, self.place / "containerd.log")
         self.daemon.start(lambda: self.call("version").code == 0)
 
