@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import launchers, sight, userland, users
+from tests.support import launchers, pages, sight, userland, users
 from tests.support.bed import Bed, gpu_env
 from tests.support.cgroupview import named
 from tests.support.containerd import Containerd
@@ -133,6 +133,16 @@ def test_docker(docker: Docker, root: Path, show: Show, options: list[str]) -> N
     )
 
 
+@pytest.mark.parametrize("line", pages.runs("docker"))
+def test_the_lines_of_dockers_page(docker: Docker, root: Path, show: Show, line: str) -> None:
+    words, command = pages.options(line, "docker")
+
+    said = docker.run(words, command)
+
+    assert said.out.count("GPU-") == (8 if "all" in line else 1), said.text
+    show(f"{line}   # Docker {userland.version(root, 'docker.io')}", said.text)
+
+
 def test_docker_says_what_cannot_be_given(docker: Docker) -> None:
     result = docker.run(["--gpus=all", "-e", "NVIDIA_REQUIRE_CUDA=cuda>=99.0"], ["/bin/true"])
 
@@ -140,19 +150,20 @@ def test_docker_says_what_cannot_be_given(docker: Docker) -> None:
     assert "requirement error: unsatisfied condition: cuda>=99.0" in result.err
 
 
-@pytest.mark.parametrize("options", [["--device=nvidia.com/gpu=1"], ["--gpus=1"]], ids=["cdi", "gpus"])
-def test_ctr(bed: Bed, containerd: Containerd, show: Show, options: list[str]) -> None:
+@pytest.mark.parametrize("line", pages.runs("containerd"))
+def test_the_lines_of_containerds_page(bed: Bed, containerd: Containerd, show: Show, line: str) -> None:
     """``ctr run --device`` takes a CDI name since containerd 2.0; ``--gpus`` calls nvidia-container-cli."""
     path = bed.directory("bin")
     launchers.with_options(path, "nvidia-container-cli", bed.commands.cli, f"--sim={bed.machine('h100x8')}")
-    seen = read(containerd.run(options, bed.name("ctr"), LOOK, path=str(path)))
+    words, command = pages.options(line, "ctr")
+    seen = read(containerd.run(words, bed.name("ctr"), LOOK, path=str(path)))
 
-    assert gpus(seen) == ["nvidia1"]
-    assert set(seen.nodes.values()) == {"ENXIO"}
+    assert gpus(seen) == ["nvidia0"]
+    assert seen.nodes["/dev/nvidiactl"] == "ENXIO"
     assert all(seen.libraries.values())
-    said = containerd.run(options, bed.name("ctr"), ["nvidia-smi", "-L"], path=str(path))
+    said = containerd.run(words, bed.name("ctr"), command, path=str(path))
     assert said.out.count("GPU-") == 1, said.text
-    show(f"ctr run --rm {quoted(options)} IMAGE NAME nvidia-smi -L   # containerd 2.1", said.text)
+    show(f"{line}   # containerd 2.1", said.text)
 
 
 @pytest.fixture
@@ -178,6 +189,16 @@ def test_podman_with_cdi(bed: Bed, root: Path, podman: PodmanBox, specs: Path, s
     said = podman.script(copy, podman.run_words([option], bed.rootfs(), ["nvidia-smi", "-L"]))
     assert len(re.findall("GPU-", said.out)) == 8, said.text
     show(f"podman run {option} IMAGE nvidia-smi -L   # Podman {userland.version(root, 'podman')}", said.text)
+
+
+@pytest.mark.parametrize("line", pages.runs("podman"))
+def test_the_lines_of_podmans_page(bed: Bed, root: Path, podman: PodmanBox, specs: Path, show: Show, line: str) -> None:
+    words, command = pages.options(line, "podman")
+
+    said = podman.script(f"cp {specs}/nvidia.yaml /etc/cdi/", podman.run_words(words, bed.rootfs(), command))
+
+    assert said.out.count("GPU-") == 8, said.text
+    show(f"{line}   # Podman {userland.version(root, 'podman')}", said.text)
 
 
 def test_podman_with_the_hook(bed: Bed, podman: PodmanBox) -> None:
