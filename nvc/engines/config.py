@@ -14,6 +14,7 @@ RUNTIME = "nvc-runtime"
 HOOK = "nvc-hook"
 #: NVIDIA's names of the same programs, which are installed too. In another directory they are another's.
 RUNTIME_NAMES = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy")
+HOOK_NAMES = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 
 
 class EngineConfig(Record):

@@ -102,6 +102,12 @@ def plan(config: EngineConfig, sources: Sources) -> Plan:
     return Plan(edits, (target.path,), moved + _warnings(main), RELOAD)
 
 
+def names(config: EngineConfig, sources: Sources) -> list[str]:
+    """The runtimes of ours, in every file."""
+    main, imported = _files(config, sources)
+    return [name for file in (main, *imported) for name in _ours(file, config)]
+
+
 def _files(config: EngineConfig, sources: Sources) -> tuple[_File, list[_File]]:
     tree = edit.read(steps.TOML, sources.read(config.main_file), config.main_file)
     known = [file.version for file in _effective(config)] if not tree else []

@@ -66,6 +66,13 @@ def plan(layout: Layout, config: EngineConfig, sources: Sources) -> Plan:
     return Plan(edits, (path,), notes, layout.reload)
 
 
+def names(layout: Layout, config: EngineConfig, sources: Sources) -> list[str]:
+    """The runtimes of ours in the file that takes the edits."""
+    tree = edit.read(steps.TOML, sources.read(target(config)), target(config))
+    runtimes = table(tree, layout.runtimes)
+    return [name for name, entry in runtimes.items() if steps.is_ours(layout.program(entry), config)]
+
+
 def changes(layout: Layout, layers: list[Tree], tree: Tree, config: EngineConfig) -> list[Change]:
     """The changes that register our runtime. layers: all files but the target, in the order of reading."""
     place = (*layout.runtimes, config.name)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Changes = Callable[[Tree], Sequence[Change]]
 
+#: Where an engine finds a program without a directory.
+_SEARCHED = ("/usr/bin", "/usr/local/bin")
 JSON: Form = jsontext
 TOML: Form = tomltext
 
@@ -80,7 +82,8 @@ def is_ours(path: object, config: EngineConfig) -> bool:
     if not isinstance(path, str):
         return False
     directory, _, name = path.rpartition("/")
-    beside = directory in ("", config.path.rpartition("/")[0])
+    own = config.path.rpartition("/")[0]
+    beside = directory == own or (not directory and own in _SEARCHED)
     return path == config.path or name == RUNTIME or (config.every and name in RUNTIME_NAMES and beside)
 
 
