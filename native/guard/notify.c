@@ -87,28 +87,30 @@ static struct answer decide (struct tenant *tenant, const struct seccomp_notif *
     return answer;
 }
 
-bool notify_handle (struct tenant *tenant, int listener)
+int notify_receive (int listener, struct seccomp_notif *notification)
 {
-    struct seccomp_notif notification;
-    struct seccomp_notif_resp response;
+    memset (notification, 0, sizeof (*notification)); /* the kernel wants it so */
+    return ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, notification) != 0 ? errno : 0;
+}
+
+/* ENOENT: its thread was interrupted meanwhile. */
+bool notify_is_passing (int error) { return error == ENOENT || error == EINTR || error == EAGAIN; }
+
+void notify_answer (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
+{
+    struct seccomp_notif_resp response = { .id = notification->id };
+    uint64_t began = guard_now ();
     struct answer answer;
-    uint64_t began;
     bool undelivered;
 
-    memset (&notification, 0, sizeof (notification)); /* the kernel wants it so */
-    if (ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, &notification) != 0)
-        return errno == ENOENT || errno == EINTR || errno == EAGAIN; /* ENOENT: its thread was interrupted meanwhile */
-    began = guard_now ();
     atomic_store (&tenant->called_at, began);
     pthread_mutex_lock (&tenant->lock);
     tenant->status.notifications++;
-    inflight_remove (tenant, (pid_t) notification.pid);
-    tenant->notified = (struct notified) { .listener = listener, .id = notification.id };
-    answer = decide (tenant, &notification);
+    inflight_remove (tenant, (pid_t) notification->pid);
+    tenant->notified = (struct notified) { .listener = listener, .id = notification->id };
+    answer = decide (tenant, notification);
     tenant_unlock (tenant);
 
-    memset (&response, 0, sizeof (response));
-    response.id = notification.id;
     if (answer.continue_syscall)
         response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     else {
@@ -119,9 +121,18 @@ bool notify_handle (struct tenant *tenant, int listener)
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
 
     pthread_mutex_lock (&tenant->lock);
-    replay_keep (tenant, &notification, &answer, undelivered);
+    replay_keep (tenant, notification, &answer, undelivered);
     tenant->status.handling_ns += guard_now () - began;
     tenant_unlock (tenant);
     guard_changed (tenant->guard);
-    return true;
+}
+
+bool notify_handle (struct tenant *tenant, int listener)
+{
+    struct seccomp_notif notification;
+    int error = notify_receive (listener, &notification);
+
+    if (error == 0)
+        notify_answer (tenant, listener, &notification);
+    return error == 0 || notify_is_passing (error);
 }
