@@ -18,6 +18,9 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
+/* No process ends, and another one starts and calls the driver, within this time. */
+#define EVENTS_NS 200000u
+
 /*
  * NOTIF_ID_VALID says that the thread of a notification waits in its call still: so its number, its process, its address space and its
  * descriptors are what they were when it made the call. It is asked after each look-up by a number, and before what was
@@ -96,14 +99,16 @@ int notify_receive (int listener, struct seccomp_notif *notification)
 /* ENOENT: its thread was interrupted meanwhile. */
 bool notify_is_passing (int error) { return error == ENOENT || error == EINTR || error == EAGAIN; }
 
-void notify_answer (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
+uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
 {
     struct seccomp_notif_resp response = { .id = notification->id };
-    uint64_t began = guard_now ();
+    uint64_t began = guard_now (), ended;
     struct answer answer;
     bool undelivered;
 
-    atomic_store (&tenant->called_at, began);
+    /* The other thread may not have come to it yet: what a process had that has ended is there for the next one at once. */
+    if (began - atomic_exchange (&tenant->called_at, began) > EVENTS_NS)
+        tenant_take_events (tenant);
     pthread_mutex_lock (&tenant->lock);
     tenant->status.notifications++;
     inflight_remove (tenant, (pid_t) notification->pid);
@@ -119,12 +124,14 @@ void notify_answer (struct tenant *tenant, int listener, const struct seccomp_no
     }
     /* ENOENT: the thread does not wait any more. What was made stays in the ledger, and is there when the thread comes again. */
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
+    ended = guard_now ();
 
     pthread_mutex_lock (&tenant->lock);
     replay_keep (tenant, notification, &answer, undelivered);
-    tenant->status.handling_ns += guard_now () - began;
+    tenant->status.handling_ns += ended - began;
     tenant_unlock (tenant);
     guard_changed (tenant->guard);
+    return ended;
 }
 
 bool notify_handle (struct tenant *tenant, int listener)

@@ -36,8 +36,8 @@ bool notify_is_waiting (struct tenant *tenant);
 int notify_receive (int listener, struct seccomp_notif *notification);
 /* Whether the error of notify_receive is not the listener's. */
 bool notify_is_passing (int error);
-/* Decides what becomes of the call, and answers it. */
-void notify_answer (struct tenant *tenant, int listener, const struct seccomp_notif *notification);
+/* Decides what becomes of the call, and answers it. When it was answered (CLOCK_MONOTONIC ns). */
+uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccomp_notif *notification);
 /* Both. false: the listener is done. */
 bool notify_handle (struct tenant *tenant, int listener);
 

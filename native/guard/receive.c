@@ -1,10 +1,8 @@
 /* See receive.h. receiver_begin and receiver_take run in the supervisor's main thread, receiver_drop in the tenant's other thread. */
 #include "receive.h"
 #include "clock.h"
-#include "fair.h"
 #include "guard_private.h"
 #include "notify.h"
-#include "schedule.h"
 #include "tenant.h"
 
 #include <errno.h>
@@ -15,6 +13,27 @@
 #include <unistd.h>
 
 #define MILLISECOND 1000000
+
+void turn_begin (struct turn *turn)
+{
+    pthread_mutex_init (&turn->gate, NULL);
+    pthread_mutex_init (&turn->mutex, NULL);
+}
+
+void turn_end (struct turn *turn)
+{
+    pthread_mutex_destroy (&turn->gate);
+    pthread_mutex_destroy (&turn->mutex);
+}
+
+void turn_take (struct turn *turn)
+{
+    pthread_mutex_lock (&turn->gate);
+    pthread_mutex_lock (&turn->mutex);
+    pthread_mutex_unlock (&turn->gate);
+}
+
+void turn_give (struct turn *turn) { pthread_mutex_unlock (&turn->mutex); }
 
 /* One of the other thread's, if there is one: that waits for its calls, but receives none without the turn, which this thread has. */
 static void take_next (struct tenant *tenant)
@@ -32,12 +51,12 @@ static int own_listener (struct tenant *tenant)
     int listener;
 
     for (;;) {
-        pthread_mutex_lock (&tenant->turn);
+        turn_take (&tenant->turn);
         pthread_mutex_lock (&tenant->listeners_lock);
         take_next (tenant);
         listener = receiver->listener;
         pthread_mutex_unlock (&tenant->listeners_lock);
-        pthread_mutex_unlock (&tenant->turn);
+        turn_give (&tenant->turn);
         if (listener >= 0)
             return listener;
         while (sem_wait (&receiver->given) != 0)
@@ -52,64 +71,47 @@ static bool has_processes (int listener)
     return poll (&asked, 1, 0) == 0;
 }
 
-/* Whether the listener is this thread's still. error: of its last RECV. */
-static bool keep (struct tenant *tenant, int listener, int error)
+/* Lets go of the listener if it is over. error: of its last RECV. */
+static void check_listener (struct tenant *tenant, int listener, int error)
 {
-    struct receiver *receiver = &tenant->receiver;
-    bool is_over = error != 0 && (!notify_is_passing (error) || !has_processes (listener)), is_kept;
-
-    pthread_mutex_lock (&tenant->listeners_lock);
-    if (is_over && receiver->listener == listener)
-        receiver->listener = -1;
-    is_kept = receiver->listener == listener;
-    pthread_mutex_unlock (&tenant->listeners_lock);
-    if (is_over)
-        guard_changed (tenant->guard);
-    return is_kept;
-}
-
-/* How many ms the tenant has to wait before its next call (fair.h). */
-static int wait_for_others (struct tenant *tenant)
-{
-    int held;
-
-    pthread_mutex_lock (&tenant->lock);
-    held = fair_wait (tenant, guard_now ());
-    tenant_unlock (tenant);
-    return held;
+    if (error == 0 || (notify_is_passing (error) && has_processes (listener)))
+        return;
+    receiver_drop (tenant, listener);
+    guard_changed (tenant->guard);
 }
 
 /* Receives the calls of this listener and answers them, until it has no process any more. */
 static void serve (struct tenant *tenant, int listener)
 {
+    struct receiver *receiver = &tenant->receiver;
     struct seccomp_notif notification;
     int error = EAGAIN; /* of RECV: nothing was received yet */
 
     for (;;) {
         struct timespec delay = { 0 };
         uint64_t due;
-        bool is_kept;
+        bool is_own;
+        int held;
 
         /* Once the tenant has ended it is not given, and nothing of the tenant or the guard is used any more. */
-        pthread_mutex_lock (&tenant->turn);
+        turn_take (&tenant->turn);
         if (atomic_load (&tenant->guard->is_abandoned)) {
             /* What was received waits until this process ends (supervisor.c). */
-            pthread_mutex_unlock (&tenant->turn);
+            turn_give (&tenant->turn);
             for (;;)
                 poll (NULL, 0, -1);
         }
-        if (error == 0)
-            notify_answer (tenant, listener, &notification);
-        due = tenant_look (tenant);
-        if (due != 0 && due < atomic_load (&tenant->receiver.armed))
+        due = tenant_look (tenant, error == 0 ? notify_answer (tenant, listener, &notification) : guard_now (), &held);
+        if (due != 0 && due < atomic_load (&receiver->armed))
             tenant_wake (tenant);
-        is_kept = keep (tenant, listener, error);
-        delay.tv_nsec = wait_for_others (tenant) * MILLISECOND;
-        pthread_mutex_unlock (&tenant->turn);
-        if (!is_kept)
+        check_listener (tenant, listener, error);
+        is_own = atomic_load (&receiver->listener) == listener;
+        turn_give (&tenant->turn);
+        if (!is_own)
             break;
         error = EAGAIN;
-        if (delay.tv_nsec != 0)
+        delay.tv_nsec = held * MILLISECOND;
+        if (held != 0)
             nanosleep (&delay, NULL);
         else
             error = notify_receive (listener, &notification);
@@ -154,7 +156,7 @@ bool receiver_take (struct tenant *tenant, int listener)
 void receiver_drop (struct tenant *tenant, int listener)
 {
     pthread_mutex_lock (&tenant->listeners_lock);
-    if (tenant->receiver.listener == listener)
-        tenant->receiver.listener = -1;
+    if (atomic_load (&tenant->receiver.listener) == listener)
+        atomic_store (&tenant->receiver.listener, -1);
     pthread_mutex_unlock (&tenant->listeners_lock);
 }

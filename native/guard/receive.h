@@ -16,11 +16,21 @@
 
 struct tenant;
 
+/* Given to the threads in the order in which they ask: one that makes call after call would have a mutex alone again and again. */
+struct turn {
+    pthread_mutex_t gate, mutex; /* the one that waits next has the gate; the one that acts, the mutex */
+};
+
+void turn_begin (struct turn *turn);
+void turn_end (struct turn *turn);
+void turn_take (struct turn *turn);
+void turn_give (struct turn *turn);
+
 /* Under listeners_lock. */
 struct receiver {
     pthread_t thread;
     bool is_started, is_idle; /* idle: it waits for `given` */
-    int listener;             /* that this thread alone receives from, and closes; -1: none */
+    atomic_int listener;      /* that this thread alone receives from, and closes; -1: none */
     sem_t given;
     _Atomic uint64_t armed; /* when the other thread looks what is due, at the latest (CLOCK_MONOTONIC ns) */
 };
@@ -28,7 +38,7 @@ struct receiver {
 void receiver_begin (struct receiver *receiver);
 /* Gives it the listener, if it has none. false: the caller keeps that. Under listeners_lock. */
 bool receiver_take (struct tenant *tenant, int listener);
-/* Its listener has no process any more. Before Linux 6.11 that does not wake the thread, which then waits until this process ends. */
+/* Its listener has no process any more; with the turn. Before Linux 6.11 that does not wake the thread, which then waits until this process ends. */
 void receiver_drop (struct tenant *tenant, int listener);
 
 #endif

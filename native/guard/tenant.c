@@ -110,9 +110,9 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
     tenant_unlock (tenant);
 }
 
-uint64_t tenant_look (struct tenant *tenant)
+uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held)
 {
-    uint64_t now = guard_now (), next, again;
+    uint64_t next, again;
 
     pthread_mutex_lock (&tenant->lock);
     managed_refresh (tenant, now);
@@ -126,6 +126,7 @@ uint64_t tenant_look (struct tenant *tenant)
         again = tenant->retained.look_at;
     next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at
                                                                                             : tenant->look_at;
+    *held = fair_wait (tenant, now);
     tenant_unlock (tenant);
     return again != 0 && (next == 0 || again < next) ? again : next;
 }
@@ -141,8 +142,7 @@ static int sleep_until (struct tenant *tenant, uint64_t due)
     return due <= now ? 0 : (int) ((due - now + 999999) / 1000000);
 }
 
-/* What is not a notification: processes that ended, and changes by other threads. */
-static void handle_events (struct tenant *tenant)
+void tenant_take_events (struct tenant *tenant)
 {
     struct epoll_event events[32];
     int count = epoll_wait (tenant->epoll, events, 32, 0);
@@ -158,15 +158,11 @@ static void handle_events (struct tenant *tenant)
 }
 
 /* What is waited for: the epoll descriptor, then the listeners, unless the tenant has to wait for others. */
-static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int *timeout)
+static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int held)
 {
     nfds_t count = 1;
-    int held;
 
     waited[0] = (struct pollfd) { .fd = tenant->epoll, .events = POLLIN };
-    pthread_mutex_lock (&tenant->lock);
-    held = fair_wait (tenant, guard_now ());
-    tenant_unlock (tenant);
     pthread_mutex_lock (&tenant->listeners_lock);
     /* POLLHUP alone. */
     waited[count++] = (struct pollfd) { .fd = tenant->receiver.listener };
@@ -174,8 +170,6 @@ static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int *tim
         /* POLLHUP is always told. */
         waited[count++] = (struct pollfd) { .fd = tenant->listeners[i], .events = atomic_load (&tenant->guard->is_abandoned) ? 0 : POLLIN };
     pthread_mutex_unlock (&tenant->listeners_lock);
-    if (held != 0 && (*timeout < 0 || held < *timeout))
-        *timeout = held;
     return count;
 }
 
@@ -203,7 +197,7 @@ static void tenant_free (struct tenant *tenant)
         return; /* that thread may wait in the kernel, and finds the turn taken when it comes back */
     pthread_mutex_destroy (&tenant->lock);
     pthread_mutex_destroy (&tenant->listeners_lock);
-    pthread_mutex_destroy (&tenant->turn);
+    turn_end (&tenant->turn);
     free (tenant);
 }
 
@@ -221,21 +215,24 @@ static void *run (void *argument)
     bool is_due = true; /* something beside notifications was looked at */
 
     prctl (PR_SET_NAME, "nvc-guard-look");
-    pthread_mutex_lock (&tenant->turn);
+    turn_take (&tenant->turn);
     while (!atomic_load (&tenant->stop)) {
-        int timeout = sleep_until (tenant, tenant_look (tenant));
-        nfds_t count = waited_for (tenant, waited, &timeout);
+        int held, timeout = sleep_until (tenant, tenant_look (tenant, guard_now (), &held));
+        nfds_t count = waited_for (tenant, waited, held);
+
+        if (held != 0 && (timeout < 0 || held < timeout))
+            timeout = held;
 
         if (is_due)
             guard_changed (tenant->guard);
         /* poll, because the kernel's "wake up on the same CPU" does not pass through an epoll descriptor. */
-        pthread_mutex_unlock (&tenant->turn);
+        turn_give (&tenant->turn);
         is_due = poll (waited, count, timeout) <= 0;
-        pthread_mutex_lock (&tenant->turn);
+        turn_take (&tenant->turn);
         if (is_due)
             continue;
         if (waited[0].revents != 0) {
-            handle_events (tenant);
+            tenant_take_events (tenant);
             is_due = true;
         }
         if ((waited[1].revents & POLLHUP) != 0) {
@@ -290,7 +287,7 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     tenant->epoll = tenant->wake = -1;
     pthread_mutex_init (&tenant->lock, NULL);
     pthread_mutex_init (&tenant->listeners_lock, NULL);
-    pthread_mutex_init (&tenant->turn, NULL);
+    turn_begin (&tenant->turn);
     receiver_begin (&tenant->receiver);
     sem_init (&tenant->ended, 0, 0);
     memcpy (version, limits->driver, sizeof (limits->driver));

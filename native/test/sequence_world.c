@@ -165,10 +165,10 @@ static void tell_ends (void)
 static uint64_t take_turns (uint64_t most)
 {
     for (unsigned i = 0; i < TENANTS; i++) {
-        int timeout;
+        int timeout, held;
 
         kernel.caller = GUARD_PID (i);
-        timeout = sleep_until (&tenants[i], tenant_look (&tenants[i]));
+        timeout = sleep_until (&tenants[i], tenant_look (&tenants[i], guard_now (), &held));
         if (timeout >= 0 && (uint64_t) timeout * MILLISECOND < most)
             most = (uint64_t) timeout * MILLISECOND;
     }
