@@ -120,7 +120,7 @@ def test_what_an_ended_process_had_is_there_at_once(place: Path) -> None:
 
 
 def several_listeners(tenants: Tenants) -> None:
-    """Of a container's program and those that are started in it later, each has a listener; any of them may end first."""
+    """A container's program, and each that is started in it later, has a listener; any may end first."""
     tenants.add(memory=LIMIT)
     probes = [tenants.probe() for _ in range(3)]
     for left in (3, 2, 1):
