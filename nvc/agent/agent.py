@@ -18,7 +18,7 @@ from nvc.agent.admission import Acceptors, AdmissionSocket
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
-from nvc.agent.scheduler import ScheduledShare
+from nvc.agent.scheduled import NO_SHARE
 from nvc.agent.settings import load
 from nvc.agent.state import records
 from nvc.agent.tenants import Tenants
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nvc.agent.balance import Finding
     from nvc.agent.control import Handler
     from nvc.agent.part import Part
+    from nvc.agent.scheduled import ScheduledShare
     from nvc.agent.settings import AgentSettings
     from nvc.agent.status import StatusTenant
     from nvc.agent.tenant import Tenant
@@ -253,12 +254,20 @@ class Agent:
 
     def shares(self, tenant: Tenant, gpu: int) -> ScheduledShare:
         """What it is to have and has of a GPU's time; 0 without scheduling."""
-        found = (part.shares(tenant, gpu) for part in self.parts)
-        return next((share for share in found if share is not None), ScheduledShare(0.0, 0.0))
+        for part in self.parts:
+            share = part.shares(tenant, gpu)
+            if share is not None:
+                return share
+        return NO_SHARE
 
     def reported(self, tenant: Tenant, uuid: str) -> int:
         """Bytes that the driver reports of the tenant's processes on a GPU; 0: not known."""
         return max((part.reported(tenant, uuid) for part in self.parts), default=0)
+
+    def computed(self, tenant: Tenant, uuid: str) -> tuple[float | None, int]:
+        """(part of the GPU's time that the driver's samples say, None: not known; nanoseconds in all)."""
+        found = [part.computed(tenant, uuid) for part in self.parts]
+        return next((one for one in found if one[0] is not None), (None, max((one[1] for one in found), default=0)))
 
     def findings(self) -> dict[str, Finding]:
         """UUID of a GPU -> its balance."""

@@ -26,7 +26,7 @@ from nvc.share.limits import with_shares
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from nvc.agent.container_state import ContainerProcess
     from nvc.agent.journal import Journal
@@ -60,6 +60,9 @@ class Tenants:
         self._groups = Groups(supervisors, journal, directory)
         self.unmanaged = UnmanagedTenants(supervisors, journal, directory)
         self._by_number: dict[int, Tenant] = {}
+        #: Key or id -> numbers of tenants of one container; numbers of groups.
+        self._named: dict[str, set[int]] = {}
+        self._grouped: set[int] = set()
         self._next = 1
 
     def __iter__(self) -> Iterator[Tenant]:
@@ -71,9 +74,19 @@ class Tenants:
     def by_number(self, number: int) -> Tenant | None:
         return self._by_number.get(number)
 
+    def numbers(self) -> Iterable[int]:
+        """Of all of them."""
+        return tuple(self._by_number)
+
+    def named(self, word: str) -> set[int]:
+        """The numbers of those that have a container of this key or id."""
+        found = {number for number in self._grouped if _has(self._by_number[number], lambda of: word in _words(of))}
+        return found | self._named.get(word, set())
+
     def find(self, word: str) -> Tenant:
         """The tenant that ``word`` names: a key or id, the beginning of one, a pid. Raises InputError."""
-        exact = [one for one in self if word == one.name or _has(one, lambda of: word in (of.key, of.container))]
+        exact = [self._by_number[number] for number in self.named(word)]
+        exact = exact or [one for one in self if word == one.name]
         number = int(word[:10]) if word.isascii() and word.isdigit() else 0
         by_pid = [one for one in self if number and _has(one, lambda of: of.pid == number)]
         found = exact or by_pid or [one for one in self if word and _has(one, lambda of: of.name.startswith(word))]
@@ -177,7 +190,12 @@ class Tenants:
 
     def _added(self, tenant: Tenant) -> None:
         self._by_number[tenant.number] = tenant
-        for one in tenant.record.members:
+        if tenant.record.group:
+            self._grouped.add(tenant.number)
+        else:
+            for word in _words(tenant.members[0]):
+                self._named.setdefault(word, set()).add(tenant.number)
+        for one in tenant.members:
             gpus = list(words(tenant.limits))
             self._journal.write("tenant", container=one.name, tenant=tenant.number, pid=one.pid, gpus=gpus)
         for part in self._parts:
@@ -323,6 +341,12 @@ class Tenants:
 
     def _forget(self, tenant: Tenant) -> None:
         del self._by_number[tenant.number]
+        self._grouped.discard(tenant.number)
+        for word in _words(tenant.members[0]):
+            left = self._named.get(word, set())
+            left.discard(tenant.number)
+            if not left:
+                self._named.pop(word, None)
         try:
             self._supervisors.forget(tenant.number)
         except KeyError:
@@ -362,7 +386,12 @@ def _not_added(tenant: Tenant, error: OSError) -> NvcError:
 
 
 def _has(tenant: Tenant, is_meant: Callable[[Member], bool]) -> bool:
-    return any(is_meant(one) for one in tenant.record.members)
+    return any(is_meant(one) for one in tenant.members)
+
+
+def _words(member: Member) -> set[str]:
+    """What a container is found by."""
+    return {member.key, member.container} - {""}
 
 
 def _member(entry: Entry, process: ContainerProcess) -> Member:

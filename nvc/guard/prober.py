@@ -120,6 +120,10 @@ class Prober:
                 return f"{NAME}: the driver has no GPU at {self._devices}; supervisors ask about usage by themselves"
             how = "" if code is None else f" (signal {-code})" if code < 0 else f" (status {code})"
             return f"{NAME} ended{how}; another one is started"
+        if self._process is None and usage.is_foreign(self._page):
+            self._end()
+            self._start_at = now + _RESTART_S
+            return f"{NAME} is of another version; another one is started"
         written = max(usage.written_ns(self._page), int(self._since * 1e9))
         if time.monotonic_ns() - written > STALE_NS:
             self._kill()

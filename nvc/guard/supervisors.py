@@ -298,6 +298,10 @@ class Supervisors:
         """Whether nothing of the tenant is left: no filter, no process, no memory. Raises OSError."""
         return self._tenant(number).counters.gone
 
+    def stamp(self, number: int) -> tuple[int, int, int]:
+        """Another one with each publishing of the tenant's counters, and each event. Raises OSError."""
+        return self._tenant(number).counters.stamp()
+
     def status(self, number: int) -> TenantStatus:
         """As published last, at most some 20 ms ago. Raises OSError."""
         return self._tenant(number).counters.status()
@@ -305,6 +309,10 @@ class Supervisors:
     def processes(self, number: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """(host pid, bytes a GPU, as last reported by the driver) of processes with driver calls. Raises OSError."""
         return self._tenant(number).counters.processes()
+
+    def published(self, number: int) -> tuple[TenantStatus, tuple[tuple[int, tuple[int, ...]], ...]]:
+        """``status`` and ``processes`` of one publishing. Raises OSError."""
+        return self._tenant(number).counters.published()
 
     def attached(self, number: int) -> tuple[int, bool, int]:
         """(living processes, whether they are frozen, nanoseconds that they were). Raises OSError (ENOENT)."""

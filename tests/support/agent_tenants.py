@@ -116,9 +116,13 @@ class RunningAgent:
         return self.tenants[-1]
 
     def status(self) -> dict[str, Any]:
-        """The answer to ``status``. Raises NvcError."""
+        """The answer to ``status``, all of its pages (one ends after 10 ms). Raises NvcError."""
         with Client(f"{self.directory}/control", 60.0) as client:
-            return client.call("status")
+            answer = client.call("status")
+            while answer.pop("is_cut", False):
+                page = client.call("status", after=answer["tenants"][-1]["id"])
+                answer = page | {"tenants": answer["tenants"] + page["tenants"]}
+            return answer
 
     def ready(self, seconds: float = 40.0) -> bool:
         """Whether it answers, in time."""

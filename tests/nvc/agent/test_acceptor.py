@@ -207,6 +207,7 @@ def test_what_waits_at_a_socket_that_goes_is_ended(alone: Alone, contained: Call
     assert alone.process.wait(20) == 0
     assert leftovers.until(lambda: bool(alone.events()), seconds=20)
     assert alone.events()[0]["message"] == "the agent was stopped"
+    # The process that ends the callers writes its event first, and ends after it.
     assert leftovers.until(lambda: processes("nvc-monitor", str(alone.directory)) == [], seconds=20)
 
 
