@@ -337,8 +337,6 @@ int monitor_run (struct monitor *self, int connection)
     }
     unlink_socket (self);
     watchdog_stop (self);
-    if (self->connection_count == 0)
-        own_cgroup_leave (self->directory);
     return self->is_over ? 0 : 1;
 }
 

@@ -40,8 +40,6 @@ static int put (int directory, const char *name, const char *text)
     return error;
 }
 
-static char own[2 * CHANNEL_PATH]; /* path of the cgroup that this process made; "": none */
-
 /* 0 or the errno. */
 static int enter (const char *path)
 {
@@ -81,26 +79,6 @@ void own_cgroup_enter (const char *directory, char problem[OWN_CGROUP_MESSAGE])
         snprintf (path, sizeof (path), "%s/cgroups/%d-%llu", directory, (int) getpid (), (unsigned long long) guard_now ());
         error = enter (path);
     }
-    if (error == 0)
-        memcpy (own, path, sizeof (own));
     if (error != 0)
         snprintf (problem, OWN_CGROUP_MESSAGE, "no limit of memory: a cgroup of its own cannot be had: %s", strerror (error));
-}
-
-void own_cgroup_leave (const char *directory)
-{
-    char link[2 * CHANNEL_PATH], tree[4096];
-    int top;
-    ssize_t size;
-
-    snprintf (link, sizeof (link), "%s/cgroups", directory);
-    size = own[0] != '\0' ? readlink (link, tree, sizeof (tree) - 1) : -1;
-    if (size <= 0)
-        return;
-    tree[size] = '\0';
-    top = open (link, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (top >= 0 && put (top, "../cgroup.procs", "0") == 0 && rmdir (own) == 0 && rmdir (tree) == 0)
-        (void) unlink (link);
-    if (top >= 0)
-        close (top);
 }

@@ -12,7 +12,4 @@
  */
 void own_cgroup_enter (const char *directory, char problem[OWN_CGROUP_MESSAGE]);
 
-/* Leaves that cgroup and removes it, and the tree where it was the last one: for a process that ends while no agent is there that would. */
-void own_cgroup_leave (const char *directory);
-
 #endif

@@ -97,20 +97,6 @@ def test_a_supervisor_that_fills_memory_in_all_its_processes_ends_its_own_tenant
         made.remove(2)
 
 
-@pytest.mark.root
-def test_the_last_tenant_takes_the_tree_along_where_no_agent_is_left(directory: Path, devices: Path) -> None:
-    build("nvc-monitor", "nvc-supervisor")
-    listener, other = os.pipe()
-    with Supervisors(str(devices), str(directory)) as made:
-        made.add(1, share(devices), 1)
-        made.listen(1, listener)
-    assert cgroupview.directories(cgroups.tree_name(str(directory)))
-    os.close(other)
-    assert leftovers.until(lambda: not os.path.lexists(directory / "cgroups"), seconds=30)
-    assert not cgroupview.directories(cgroups.tree_name(str(directory)))
-    os.close(listener)
-
-
 def test_a_tree_of_version_2_has_its_limit_and_its_weight(tmp_path: Path) -> None:
     root, directory = tmp_path / "root", tmp_path / "run"
     tree = root / cgroups.tree_name(str(directory))
