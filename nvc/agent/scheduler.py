@@ -379,7 +379,9 @@ class Scheduler:
                 await self.renew()
                 took = self._clock() - begin
                 try:
-                    await asyncio.wait_for(self._wake.wait(), min(max(LOOK, took / EFFORT), LOOK_MOST))
+                    # Not wait_for: before Python 3.12 it can lose a cancellation that comes as the time is over.
+                    async with asyncio.timeout(min(max(LOOK, took / EFFORT), LOOK_MOST)):
+                        await self._wake.wait()
                     await asyncio.sleep(min(took, LOOK))  # what comes with it is decided on together
                 except TimeoutError:
                     pass
