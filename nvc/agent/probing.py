@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Seconds that the first container of a node waits for the prober's first answer, and between two looks at it.
 _FIRST_S, _LOOK_S = 2.0, 0.005
 #: No more of the agent's time than this goes into balancing: with hundreds of tenants it is done less often.
-EFFORT = 0.1
+EFFORT = 0.01
 
 
 class Probing(Part):
@@ -46,8 +46,8 @@ class Probing(Part):
         self._asked: dict[str, int] = {}
         #: UUID -> the tenant that was said last, 0: none is known; nothing was said where it is missing.
         self._said: dict[str, int] = {}
-        #: (tenant, UUID) -> bytes that the driver reports of the tenant's processes.
-        self._reported: dict[tuple[int, str], int] = {}
+        #: Tenant -> UUID -> bytes that the driver reports of the tenant's processes.
+        self._reported: dict[int, dict[str, int]] = {}
         self._pausing: set[asyncio.Task[None]] = set()
 
     async def start(self, agent: Agent) -> None:
@@ -86,7 +86,7 @@ class Probing(Part):
     def gone(self, tenant: Tenant) -> None:
         self._prober.gone(tenant.number)
         self._owners.gone(tenant.number)
-        self._reported = {key: size for key, size in self._reported.items() if key[0] != tenant.number}
+        self._reported.pop(tenant.number, None)
 
     def look(self) -> None:
         problem = self._prober.look()
@@ -114,7 +114,7 @@ class Probing(Part):
 
     def reported(self, tenant: Tenant, uuid: str) -> int:
         """Bytes that the driver reports of the tenant's processes, as the prober knows it; 0: nothing."""
-        return self._reported.get((tenant.number, uuid), 0)
+        return self._reported.get(tenant.number, {}).get(uuid, 0)
 
     def findings(self) -> Mapping[str, Finding]:
         return self._findings
@@ -128,13 +128,16 @@ class Probing(Part):
             with contextlib.suppress(OSError):
                 named.update({pid: tenant.number for pid, _ in self._agent.supervisors.processes(tenant.number)})
         owners = self._owners.of((pid for pid, own in gpu.processes.items() if own), self._agent.tenants, named)
+        by_tenant: dict[int, dict[int, int]] = {}
+        for pid, number in owners.items():
+            by_tenant.setdefault(number, {})[pid] = gpu.processes[pid]
         sights = []
         for tenant in tenants:
-            own = {pid: gpu.processes[pid] for pid, number in owners.items() if number == tenant.number}
-            self._reported[tenant.number, gpu.uuid] = sum(own.values())
+            own = by_tenant.get(tenant.number, {})
+            self._reported.setdefault(tenant.number, {})[gpu.uuid] = sum(own.values())
             with contextlib.suppress(OSError):
                 sights.append(self._sight(tenant, gpu, own))
-        outside = {pid: gpu.processes[pid] for pid, number in owners.items() if not number}
+        outside = by_tenant.get(0, {})
         balance = self._balances.setdefault(gpu.uuid, Balance())
         self._findings[gpu.uuid] = finding = balance.update(gpu, sights, outside)
         self._tell(gpu.uuid, finding)

@@ -96,11 +96,37 @@ def entries(directory: str = DIRECTORY) -> tuple[list[Entry], list[str]]:
     return found, warnings
 
 
+def open_living(key: str, directory: str = DIRECTORY) -> Entry | None:
+    """The entry of a living container by its key; None: there is none, or none that can be read.
+
+    Raises PrivilegeError.
+    """
+    if not is_key(key):
+        return None
+    try:
+        store = _open_directory(directory)
+    except FileNotFoundError:
+        return None
+    try:
+        entry = open_entry(store, directory, key)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(store)
+    if entry.is_alive():
+        return entry
+    entry.close()
+    return None
+
+
 def find(word: str, directory: str = DIRECTORY) -> Entry:
     """The living container that ``word`` names: a key, the beginning of an id, or the pid of its first process.
 
     Raises InputError when none or several are meant, PrivilegeError.
     """
+    own = open_living(word, directory)
+    if own is not None:
+        return own
     living = [entry for entry in entries(directory)[0] if entry.is_alive()]
     exact = [entry for entry in living if word in (entry.record.key, entry.record.container)]
     by_pid = [entry for entry in living if word.isascii() and word.isdigit() and entry.record.pid == int(word[:10])]

@@ -151,13 +151,13 @@ class SimGpu:
             os.close(descriptor)
 
 
-def with_gpu(machine: Path, function: Callable[[SimGpu], None], *, driver: str = DRIVER) -> None:
+def with_gpu(machine: Path, function: Callable[[SimGpu], None], *, driver: str = DRIVER, seconds: int = 100) -> None:
     """Run ``function`` in namespaces of its own, with the nodes at /dev and a pid 1 that ends everything.
 
-    driver: the version that the manager, libcuda and NVML are of.
+    driver: the version that the manager, libcuda and NVML are of. seconds: after which it is ended.
     """
     build()
-    in_namespaces(_inside, str(machine), function, driver, pid=True, timeout=100)
+    in_namespaces(_inside, str(machine), function, driver, pid=True, timeout=seconds)
 
 
 def _inside(machine: str, function: Callable[[SimGpu], None], driver: str) -> None:

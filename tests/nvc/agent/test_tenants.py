@@ -20,7 +20,7 @@ from nvc.guard.channel import Connection
 from nvc.linux import seccomp
 from nvc.share.limits import Limits
 from tests.support import leftovers
-from tests.support.admitted import KEY, AdmittedContainers
+from tests.support.admitted import KEY, AdmittedContainers, look
 from tests.support.isolation import in_namespaces
 
 pytestmark = pytest.mark.root
@@ -78,7 +78,7 @@ def test_processes_put_into_a_container_that_stays_leave_nothing(tmp_path: Path)
             os.close(listener)
         assert open_files() <= before[0]
         assert len(os.listdir(monitor)) <= before[1] + 1
-        place.tenants.look()
+        asyncio.run(look(place.tenants, place.supervisors))
         assert [one.number for one in place.tenants] == [tenant.number]
         assert "refused" not in place.events()
         os.close(other)
@@ -199,7 +199,7 @@ def test_limits_that_cannot_be_read_change_nothing(tmp_path: Path) -> None:
         path = Path(place.shares, KEY, "limits")
         whole = path.read_bytes()
         path.write_bytes(whole[:100])
-        place.tenants.look()
+        asyncio.run(look(place.tenants, place.supervisors))
         assert place.events() == ["tenant", "warning"]
         (tenant,) = place.tenants
         assert place.supervisors.limits(tenant.number) == whole
