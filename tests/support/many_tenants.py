@@ -59,6 +59,12 @@ class Published:
         """The same again."""
         os.pwrite(self.file, time.monotonic_ns().to_bytes(8, "little"), self._at)
 
+    def freeze(self) -> None:
+        """From now on, on the first GPU."""
+        at = pages._CountersFile.counters.offset + pages._Counters.status.offset + pages._Status.frozen.offset
+        os.pwrite(self.file, (1).to_bytes(4, "little"), at)
+        self.publish()
+
     def stamp(self, number: int) -> tuple[int, int, int]:
         if number in self.ended:
             raise OSError("it has ended")
