@@ -220,7 +220,13 @@ def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: s
             return
         with change.Hold(entry) as held:
             after, places = change.apply(
-                held, policyfile.load(), wanted, selector, lambda: _inventory(settings), force=force
+                held,
+                policyfile.load(),
+                wanted,
+                selector,
+                lambda: _inventory(settings),
+                force=force,
+                check=lambda after: share_agent.check_without(held, after, socket),
             )
             alone = share_agent.without(held, after, socket)
         for position in places:
