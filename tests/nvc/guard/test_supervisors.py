@@ -328,8 +328,12 @@ def test_a_publishing_and_a_lost_monitor_are_told_once(alone: Supervisors) -> No
     for number in (1, 2):
         alone.add(number, SHARE, 1)
     assert sorted(alone.changed()) == [1, 2]
-    alone.refresh(2)
-    assert leftovers.until(lambda: 2 in alone.changed(), seconds=20)
+    for _ in range(3):
+        alone.refresh(2)
+    assert alone.changed() == [], "nothing of it is another than before"
+    assert not alone.status(2).gpus[0].frozen
+    alone.freeze(2, 0, True)
+    assert leftovers.until(lambda: alone.changed() == [2], seconds=20)
     assert alone.lost() == []
     os.kill(alone.pids(1)[0], signal.SIGKILL)
     assert leftovers.until(lambda: alone.lost() == [1], seconds=20)
