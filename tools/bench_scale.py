@@ -23,10 +23,11 @@ from pathlib import Path
 from tests.support.attacks import SOURCES
 from tests.support.simgpu import SimGpu, make_machine, with_gpu
 from tests.support.tenants import build_static
+from tests.support.used import computed, memory, private
 from tools import scale_caps, scale_simulated
 from tools.bench import machine_facts
 from tools.measuring import Failed
-from tools.scale_real import GIB, OBSERVED, Node, calls, computed, guards, memory, private
+from tools.scale_real import GIB, OBSERVED, Node, calls, guards
 
 #: Seconds of one part.
 PART_S = 900

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nvc.agent import status
@@ -156,29 +156,6 @@ def guards() -> list[int]:
             if entry.isdigit() and Path(f"/proc/{entry}/comm").read_text().rstrip("\n") in names:
                 found.append(int(entry))
     return found
-
-
-def computed(processes: Sequence[int]) -> float:
-    """Seconds of the processor that all of their threads have had."""
-    total = 0
-    for pid in processes:
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                total += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[0])
-    return total / 1e9
-
-
-def memory(pid: int) -> dict[str, int]:
-    """Bytes by the names of smaps_rollup; nothing of a process that has ended."""
-    with contextlib.suppress(OSError):
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-        return {line.split(":")[0]: int(line.split()[1]) << 10 for line in lines}
-    return {}
-
-
-def private(pid: int) -> int:
-    found = memory(pid)
-    return found.get("Private_Dirty", 0) + found.get("Private_Clean", 0)
 
 
 def calls(client: Client, verb: str, **fields: object) -> float:

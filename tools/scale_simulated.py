@@ -16,8 +16,8 @@ from pathlib import Path
 from nvc.agent.status import ask
 from nvc.guard.protocol import Client
 from tests.support.native import CHECKOUT
+from tests.support.used import computed
 from tools.measuring import Failed, spawn
-from tools.scale_real import computed
 
 ROUNDS = 7
 #: ``tests.support.many_tenants`` as a process: with metrics, and counters that are published all the time where asked.
