@@ -349,7 +349,7 @@ int tenant_listen (struct tenant *tenant, int listener)
     ioctl (own, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
     pthread_mutex_lock (&tenant->listeners_lock);
     if (!receiver_take (tenant, own)) {
-        is_full = tenant->listener_count == TENANT_LISTENERS;
+        is_full = tenant->listener_count + (tenant->receiver.listener >= 0) == TENANT_LISTENERS;
         if (!is_full)
             tenant->listeners[tenant->listener_count++] = own;
     }
