@@ -77,10 +77,11 @@ static bool holds_nothing (const struct tenant *tenant, const struct process *pr
     return true;
 }
 
-/* A process that never had a client holds nothing. */
+/* A process that never had a client holds nothing. One that ended holds what a continued call of its made, until that was asked about. */
 static bool may_hold (const struct tenant *tenant, const struct process *process)
 {
-    return process->serial != 0 && (!process->dead || process->is_inherited) && (process->has_clients || !holds_nothing (tenant, process));
+    return process->serial != 0 && (!process->dead || process->is_inherited || process->is_suspect) &&
+           (process->has_clients || !holds_nothing (tenant, process));
 }
 
 static void query_all (struct tenant *tenant)
@@ -103,20 +104,15 @@ static bool sum_usage (struct tenant *tenant)
 {
     bool any = false;
 
+    unconfirmed_forget (tenant);
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         uint64_t sum = 0, duplicated = 0, known;
-        bool is_left = false;
 
         for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
             sum += tenant->processes[i].serial ? tenant->processes[i].driver_usage[gpu] : 0;
             duplicated += tenant->processes[i].serial ? tenant->processes[i].driver_duplicated[gpu] : 0;
-            is_left |= tenant->processes[i].serial != 0;
         }
         tenant->status.driver_usage[gpu] = sum;
-        if (!is_left) {
-            tenant->raced[gpu] = 0;
-            rm_forget_unconfirmed (tenant->rm);
-        }
         /* Like with like: what is charged beside it, the driver reports for no process. */
         known = rm_reported (tenant->rm, (int) gpu, duplicated);
         sum = sum > known ? sum - known : 0;

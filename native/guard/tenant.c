@@ -16,6 +16,7 @@
 #include "schedule.h"
 #include "space.h"
 #include "tenant.h"
+#include "unconfirmed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,6 +54,9 @@ static void listener_done (struct tenant *tenant, int listener)
             break;
         }
     pthread_mutex_unlock (&tenant->listeners_lock);
+    pthread_mutex_lock (&tenant->lock);
+    unconfirmed_forget (tenant);
+    tenant_unlock (tenant);
 }
 
 static bool is_own (struct tenant *tenant, int listener)

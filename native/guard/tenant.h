@@ -116,6 +116,17 @@ static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
     return sum;
 }
 
+/* Whether any process is behind the filter, also one that never called the driver. */
+static inline bool tenant_has_filter (struct tenant *tenant)
+{
+    bool has_filter;
+
+    pthread_mutex_lock (&tenant->listeners_lock);
+    has_filter = tenant->listener_count != 0;
+    pthread_mutex_unlock (&tenant->listeners_lock);
+    return has_filter;
+}
+
 /* Zeroed, for a record of what the driver did or may have done: without it something would not be counted, or not be stopped. So this
  * process ends where there is no memory, and with it the container; never NULL. */
 void *tenant_allocate (struct tenant *tenant, size_t count, size_t size);

@@ -89,6 +89,19 @@ void unconfirmed_settle (struct tenant *tenant)
     tenant->unconfirmed_calls = tenant->inflight_count;
 }
 
+void unconfirmed_forget (struct tenant *tenant)
+{
+    bool has_filter = tenant_has_filter (tenant);
+
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0)
+            return;
+    rm_forget_unconfirmed (tenant->rm);
+    /* One that never called the driver may have UVM's file. */
+    for (uint32_t gpu = 0; !has_filter && gpu < tenant->limits.gpu_count; gpu++)
+        tenant->raced[gpu] = tenant->raced_reported[gpu] = 0;
+}
+
 void unconfirmed_release (struct tenant *tenant, uint64_t serial)
 {
     for (unsigned i = tenant->unconfirmed_count; i-- > 0;)

@@ -159,6 +159,12 @@ static void tell_ends (void)
             if (tenant->processes[k].serial != 0 && tenant->processes[k].pid == task->pid)
                 process_ended (tenant, tenant->processes[k].serial);
     }
+    /* The filter's other end is there as long as a process is. */
+    for (unsigned i = 0; i < TENANTS; i++)
+        tenants[i].listener_count = 0;
+    for (unsigned i = 0; i < kernel.task_count; i++)
+        if (kernel.tasks[i].is_alive)
+            tenants[kernel.tasks[i].tenant].listener_count = 1;
 }
 
 /* What all guards have to do now; ns until one has more to do. */
