@@ -3,7 +3,9 @@
 #include "clock.h"
 #include "guard_private.h"
 #include "notify.h"
+#include "schedule.h"
 #include "tenant.h"
+#include "unconfirmed.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -170,4 +172,7 @@ void receiver_drop (struct tenant *tenant, int listener)
     if (atomic_load (&tenant->receiver.listener) == listener)
         atomic_store (&tenant->receiver.listener, -1);
     pthread_mutex_unlock (&tenant->listeners_lock);
+    pthread_mutex_lock (&tenant->lock);
+    unconfirmed_forget (tenant);
+    tenant_unlock (tenant);
 }

@@ -70,16 +70,6 @@ static bool is_own (struct tenant *tenant, int listener)
     return is_found;
 }
 
-unsigned tenant_listeners (struct tenant *tenant)
-{
-    unsigned count;
-
-    pthread_mutex_lock (&tenant->listeners_lock);
-    count = tenant->listener_count + (tenant->receiver.listener >= 0);
-    pthread_mutex_unlock (&tenant->listeners_lock);
-    return count;
-}
-
 void tenant_wake (const struct tenant *tenant)
 {
     uint64_t one = 1;
