@@ -379,7 +379,9 @@ class Scheduler:
                 await self.renew()
                 took = self._clock() - begin
                 try:
-                    await asyncio.wait_for(self._wake.wait(), min(max(LOOK, took / EFFORT), LOOK_MOST))
+                    # wait_for of Python 3.11 loses a cancellation that comes together with the event.
+                    async with asyncio.timeout(min(max(LOOK, took / EFFORT), LOOK_MOST)):
+                        await self._wake.wait()
                     await asyncio.sleep(min(took, LOOK))  # what comes with it is decided on together
                 except TimeoutError:
                     pass
