@@ -151,7 +151,9 @@ class Probing(Part):
             with contextlib.suppress(OSError):
                 sights.append(self._sight(tenant, gpu, own))
         outside = by_tenant.get(0, {})
-        self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, owners)
+        computing = {one.number for one in sights if one.groups} | ({0} if any(outside.values()) else set())
+        has_phases = any(self._agent.shares(one, _place(one, gpu.uuid)).cap_in_force for one in tenants)
+        self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, owners, computing, has_phases=has_phases)
         balance = self._balances.setdefault(gpu.uuid, Balance())
         self._findings[gpu.uuid] = finding = balance.update(gpu, sights, outside)
         self._tell(gpu.uuid, finding)
@@ -164,12 +166,13 @@ class Probing(Part):
 
     def _sight(self, tenant: Tenant, gpu: GpuUsage, own: dict[int, int]) -> Sight:
         """Raises OSError."""
-        index = next(place for place, share in enumerate(tenant.limits.gpus) if share.uuid == gpu.uuid)
+        index = _place(tenant, gpu.uuid)
         status = self._agent.supervisors.status(tenant.number)
         # A supervisor that its tenant has taken over can say that more is charged: up to the quota.
         charged = min(status.gpus[index].memory, tenant.limits.gpus[index].memory or gpu.total)
         has_uvm = any(node.kind == NODE_UVM for node in tenant.limits.nodes)
-        return Sight(tenant.number, charged, own, status.notifications, status.continued, has_uvm)
+        groups = status.gpus[index].groups
+        return Sight(tenant.number, charged, own, status.notifications, status.continued, has_uvm, groups)
 
     def _tell(self, uuid: str, finding: Finding) -> None:
         if not finding.is_said:
@@ -205,3 +208,8 @@ class Probing(Part):
     def _locked_pause(self, tenant: Tenant) -> None:
         with store.find(tenant.living.key, self._agent.options.shares) as entry, change.Hold(entry) as held:
             change.pause(held, paused=True)
+
+
+def _place(tenant: Tenant, uuid: str) -> int:
+    """Of a GPU among the tenant's, which has it."""
+    return next(place for place, share in enumerate(tenant.limits.gpus) if share.uuid == uuid)

@@ -384,7 +384,7 @@ class Scheduler:
                 await self.renew()
                 took = self._clock() - begin
                 try:
-                    # Not wait_for, which loses a cancellation that comes together with the event (up to Python 3.11).
+                    # wait_for of Python 3.11 loses a cancellation that comes together with the event.
                     async with asyncio.timeout(min(max(LOOK, took / EFFORT), LOOK_MOST)):
                         await self._wake.wait()
                     await asyncio.sleep(min(took, LOOK))  # what comes with it is decided on together

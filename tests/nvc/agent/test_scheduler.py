@@ -480,3 +480,19 @@ def test_the_next_agent_changes_no_phase_that_is_to_stay(notes: Notes, two: Sche
         after.update()
         assert ("phase", number, 0, 0, 0, 0) not in notes.calls, "it would be on for a moment"
     assert phases == notes.phases
+
+
+def test_it_ends_though_something_happens_at_that_moment() -> None:
+    """A container ended while the agent was told to end, and the agent ran on."""
+
+    async def ended() -> bool:
+        one = Scheduler(Notes())
+        task = asyncio.ensure_future(one.run())
+        await asyncio.sleep(LOOK / 4)  # it waits
+        one.poke()
+        await asyncio.sleep(0)  # the event is set, and its waiter has not run
+        task.cancel()
+        await asyncio.wait([task], timeout=2)
+        return task.done()
+
+    assert all(asyncio.run(ended()) for _ in range(3))
