@@ -1,4 +1,4 @@
-"""Memory that a guarded process exports and another one imports: words ``lend`` and ``borrow`` of tests/system/attacks."""
+"""Memory that one guarded process exports and another one imports: ``lend`` and ``borrow`` of tests/system/attacks."""
 
 from __future__ import annotations
 
