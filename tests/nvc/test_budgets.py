@@ -160,16 +160,16 @@ def test_container_memory_and_processor_time(monkeypatch: pytest.MonkeyPatch) ->
     most = budgets.CONTAINER.memory
     # The child has what pytest has.
     monkeypatch.setattr(budgets.CONTAINER, "memory", most + (kibibytes("VmData") << 10))
-    assert child(lambda: (service._limit(), take(most // 4))) == 0
-    assert child(lambda: (service._limit(), take(most + (16 << 20)))) == 12
+    assert child(lambda: (service.limit(), take(most // 4))) == 0
+    assert child(lambda: (service.limit(), take(most + (16 << 20)))) == 12
     monkeypatch.setattr(budgets.CONTAINER, "cpu", 1)
-    assert child(lambda: (service._limit(), spin())) == -signal.SIGXCPU
+    assert child(lambda: (service.limit(), spin())) == -signal.SIGXCPU
 
 
 def test_container_limits_of_the_caller_that_are_lower_stay() -> None:
     def body() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (1 << 26, 1 << 26))
-        service._limit()
+        service.limit()
         assert resource.getrlimit(resource.RLIMIT_DATA) == (1 << 26, 1 << 26)
 
     assert child(body) == 0
