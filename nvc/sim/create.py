@@ -88,11 +88,13 @@ def create(
 
 def _resolved(directory: str) -> str:
     """Without links. In /tmp another user may have made one of that name, to where the machine must not be made."""
-    parent, name = os.path.split(os.path.normpath(os.path.join(os.getcwd(), directory)))
+    path = os.path.join(os.getcwd(), directory).rstrip("/")
+    parent, name = os.path.split(path)
     try:
         with Root.open("/") as root:
-            whole = os.path.join(owned.real_path(root.fd, parent), name)
-            return owned.real_path(root.fd, whole) if os.path.islink(whole) else whole
+            if name not in ("", ".", "..") and not os.path.islink(path):
+                return os.path.join(owned.real_path(root.fd, parent), name)
+            return owned.real_path(root.fd, path)
     except owned.Untrusted as error:
         raise InputError(f"{directory}: {error.text}", hint="name a directory that is yours") from error
     except OSError as error:
