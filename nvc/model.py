@@ -14,6 +14,9 @@ NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
 MODESET_MINOR = 254
 
+#: ``DriverFile.capability`` of a file that no table knows: for containers that have every driver capability.
+EVERY = "every"
+
 # Where there is no ordinary NVIDIA driver: Windows' below WSL2, and Tegra's (Jetson). "" is the ordinary one.
 WSL, TEGRA = "wsl", "tegra"
 #: The one device node of WSL2.
@@ -68,20 +71,31 @@ class DeviceNode(Record):
     minor: int
 
 
+class DrmNode(Record):
+    """A node of the kernel's graphics subsystem. link: driver path of its link in /dev/dri/by-path, "" without one."""
+
+    node: DeviceNode
+    link: str = ""
+
+
 class DriverFile(Record):
     """A file (or socket, or directory) of the driver that a container may get.
 
     path: driver path, links resolved (firmware and "ipc": unresolved).
-    kind: "library", "library32", "binary", "firmware" or "ipc"; of a platform's own files "store" (WSL's driver
+    kind: "library", "library32", "binary", "firmware", "ipc", "config" (a loader's or server's configuration) or
+    "module" (of the X server); of a platform's own files "store" (WSL's driver
     store) and "csv-file", "csv-directory", "csv-link" (Tegra; a link's text is in ``links``).
-    capability: the driver capability it belongs to ("compute", ...), or "" for always.
-    links: developer links made beside it in the container, as (name, text) pairs.
+    capability: the driver capability it belongs to ("compute", ...), "" for always, EVERY for containers with all.
+    links: developer links made beside it in the container, as (name, text) pairs. A "config" has (path, library)
+    pairs: places at which it names libraries of the driver.
+    place: container path, or "" for the directory of its kind; without a leading "/", below that directory.
     """
 
     path: str
     kind: str
     capability: str
     links: tuple[tuple[str, str], ...] = ()
+    place: str = ""
 
 
 class DriverEndpoint(DriverFile):
@@ -100,6 +114,7 @@ class DriverInfo(Record):
     """What is installed: versions and files (nvc_driver_info).
 
     platform: WSL, TEGRA or "". components: files that a container gets at their own paths, whatever its capabilities.
+    more: what containers get beyond libnvidia-container's lists, so beyond ``list``: graphics above all.
     """
 
     nvrm_version: str
@@ -112,6 +127,7 @@ class DriverInfo(Record):
     nodes: tuple[DeviceNode, ...]
     platform: str = ""
     components: tuple[DriverFile, ...] = ()
+    more: tuple[DriverFile, ...] = ()
 
 
 class Nvcap(Record):
@@ -138,6 +154,7 @@ class Gpu(Record):
     proc_path: its directory below /proc/driver/nvidia/gpus as the kernel names it, or "" when there is none.
     mig_nodes: every nvidia-caps node of this GPU that mig-minors names (for MIG config and monitor).
     more_nodes: on a Tegra, the other nodes that its use needs. memory: total bytes, 0 if unknown.
+    drm: where the nvidia-drm module is loaded.
     """
 
     index: int
@@ -155,6 +172,7 @@ class Gpu(Record):
     mig_nodes: tuple[DeviceNode, ...] = ()
     more_nodes: tuple[DeviceNode, ...] = ()
     memory: int = 0
+    drm: tuple[DrmNode, ...] = ()
 
 
 class ImexChannel(Record):

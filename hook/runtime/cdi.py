@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from hook import modes, request
+from hook import bundle, modes, request
 from hook.runtime import edits, hooks
 from nvc.base.errors import DeviceError, InputError, reason
 from nvc.request.userspec import user_id
@@ -57,6 +57,9 @@ def apply(
         journal.info("the hook gives what no CDI specification holds")
         path = os.environ.get("PATH", "")
         hooks.add(content, hooks.locate(config.hook_path, own, path), os.environ, directory, devices=gpus)
+        from hook.runtime import devices
+
+        devices.grant(content, bundle.look(content, directory), env, config, directory, journal)
         return
     from nvc.cdi import files
 
@@ -126,7 +129,7 @@ def _unresolved(name: str, having: list[str], files: Sequence[SpecFile], config:
 def _checked(
     asked: HookRequest, gpus: tuple[str, ...], filtered: bool, config: HookConfig, journal: Journal
 ) -> frozenset[str]:
-    """Check the requirements; the driver files that the container did not ask for. Raises RequirementError."""
+    """Check the requirements; the paths of what the container did not ask for. Raises RequirementError."""
     if not asked.requirements and not filtered:
         return frozenset()
     from nvc.inject.api import Config, Context
@@ -149,9 +152,18 @@ def _checked(
             return frozenset()
         driver = context.driver_info()
         capabilities = DriverCapabilities(asked.capabilities)
-        files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.ipcs, *driver.firmwares)
+        files = (
+            *driver.libraries,
+            *driver.libraries32,
+            *driver.binaries,
+            *driver.ipcs,
+            *driver.firmwares,
+            *driver.more,
+        )
         unwanted = {file.path for file in files if not wants(capabilities, file)}
         unwanted -= {file.path for file in files if wants(capabilities, file)}
+        if "graphics" not in capabilities.libraries:
+            unwanted |= {drm.node.path for gpu in context.device_info() for drm in gpu.drm}
         # Other programs write /var/run with its link resolved.
         unwanted |= {path.removeprefix("/var") for path in unwanted if path.startswith("/var/run/")}
         root = context.host.root.rstrip("/")
@@ -171,8 +183,9 @@ def _require(context: Context, asked: HookRequest, gpus: tuple[str, ...], journa
 
 
 def _without(one: CdiEdits, unwanted: frozenset[str]) -> CdiEdits:
-    kept = tuple(mount for mount in one.mounts if mount.host_path not in unwanted)
-    return one if len(kept) == len(one.mounts) else one.replace(mounts=kept)
+    mounts = tuple(mount for mount in one.mounts if mount.host_path not in unwanted)
+    nodes = tuple(node for node in one.device_nodes if (node.host_path or node.path) not in unwanted)
+    return one.replace(mounts=mounts, device_nodes=nodes)
 
 
 def _trusted(one: CdiEdits, config: HookConfig, journal: Journal) -> CdiEdits:

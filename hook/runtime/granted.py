@@ -56,9 +56,9 @@ def granted(
     ways: list[tuple[HookRequest | Given, ShareStep | None]] = []
     try:
         if hooks.present(content, directory):
-            injected = _injected(content, found, env, config, directory)
-            if injected is not None and injected.devices:
-                ways.append((injected, None))
+            asked_for = injected(content, found, env, config, directory)
+            if asked_for is not None and asked_for.devices:
+                ways.append((asked_for, None))
         if step is not None:
             simulated = step.sim or os.environ.get("NVC_SIM", "")
             reached = given(content, directory, simulated, step.root or config.root)
@@ -67,7 +67,7 @@ def granted(
         if not ways or source != DEFAULT:
             return bool(ways)
         for way, told in ways:
-            with _context(config, told) as context:
+            with driver_context(config, told) as context:
                 if preview(policy, asked, _selection(context, way), context.driver_info()) is not None:
                     return True
         return False
@@ -76,7 +76,7 @@ def granted(
         return True
 
 
-def _injected(
+def injected(
     content: dict[str, Any], found: Bundle, env: Mapping[str, str], config: HookConfig, directory: str
 ) -> HookRequest | None:
     """What the prestart hook will give. Raises NvcError."""
@@ -119,7 +119,8 @@ def driver_version(config: HookConfig, step: ShareStep | None) -> str:
         return ""
 
 
-def _context(config: HookConfig, step: ShareStep | None) -> Context:
+def driver_context(config: HookConfig, step: ShareStep | None) -> Context:
+    """The driver that the container's hook looks at. step: options of the CDI hook."""
     from hook.inject import library_options
     from nvc.inject.api import Config, Context
     from nvc.request.userspec import parse_user

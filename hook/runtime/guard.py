@@ -12,6 +12,7 @@ from hook.bundle import GUARD, SHARE, fixed
 from hook.runtime import hooks, shares, spec
 from hook.swarm import own
 from nvc.base.errors import InputError, PrivilegeError
+from nvc.model import MODESET_MINOR, NVIDIA_MAJOR
 from nvc.request.injection import ShareRequest
 
 TYPE_CHECKING = False
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from nvc.guard.protocol import Client
     from nvc.share.policy import Policy
 
+#: DRM_MAJOR of include/drm/drm_drv.h.
+DRM_MAJOR = 226
 _NATIVE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 
 
@@ -96,7 +99,7 @@ def _add(
                 f"this node requires a guard for shares, and {why}",
                 hint="systemctl start nvc-agent; nvc-py doctor looks for what is wrong",
             )
-        _announce(content, found, directory)
+        _announce(content, found, directory, journal)
         if not identifier:
             raise InputError("the command line names no container", hint="a guarded container is registered by its id")
         from nvc.guard.registered import register
@@ -141,7 +144,7 @@ def _connect(directory: str, driver: str) -> tuple[Client | None, str]:
         return None, error.message
 
 
-def _announce(content: dict[str, Any], found: Bundle, directory: str) -> None:
+def _announce(content: dict[str, Any], found: Bundle, directory: str, journal: Journal) -> None:
     """Put the filter into ``content``, unless the very same is there already. Raises InputError."""
     from nvc.guard.filter import fault, merge
     from nvc.guard.profile import check_annotations
@@ -153,6 +156,33 @@ def _announce(content: dict[str, Any], found: Bundle, directory: str) -> None:
         # encoding/json takes a key in any case of letters.
         if [name for name in section if name.lower() == key] not in ([], [key]):
             raise InputError(f"{found.path}/config.json: {key} is there in several spellings")
+    for what in _without_display(linux, found.path):
+        journal.warn(f"{what} is not given to the container: its share does not count what is allocated there")
     if found.seccomp and not fault(found.seccomp, listener(directory)):
         return
     linux["seccomp"] = merge(linux.get("seccomp"), listener(directory), METADATA, _NATIVE[os.uname().machine])
+
+
+def _without_display(linux: dict[str, Any], directory: str) -> list[str]:
+    """Take nvidia-modeset and every DRM node out of the container's nodes and device rules; what was taken.
+
+    The kernel allocates video memory through them with a client of its own, which the guard does not see. A rule for
+    all devices, of a privileged container, stays: it opens everything else too.
+    """
+    taken = []
+    nodes = spec.entries(linux, "devices", directory)
+    for node in [one for one in nodes if isinstance(one, dict) and _is_display(one)]:
+        nodes.remove(node)
+        taken.append(str(node.get("path")))
+    resources = spec.section(linux, "resources", directory)
+    rules = spec.entries(resources, "devices", directory)
+    for rule in [one for one in rules if isinstance(one, dict) and one.get("allow") and _is_display(one)]:
+        rules.remove(rule)
+        taken.append(f"device rule {rule.get('major')}:{rule.get('minor', '*')}")
+    return taken
+
+
+def _is_display(device: dict[str, Any]) -> bool:
+    """Whether a node or a rule of config.json is for such nodes alone."""
+    major, minor = device.get("major"), device.get("minor")
+    return device.get("type") in ("c", "u") and (major == DRM_MAJOR or (major, minor) == (NVIDIA_MAJOR, MODESET_MINOR))

@@ -66,7 +66,7 @@ KEYS: tuple[tuple[str, str, str, str], ...] = (
     ("features", "disable-cuda-compat-lib-hook", "boolean", ""),
     ("features", "disable-imex-channel-creation", "boolean", "create_imex"),
     ("features", "ignore-imex-channel-requests", "boolean", "ignore_imex"),
-    ("features", "no-additional-gids-for-device-nodes", "boolean", ""),
+    ("features", "no-additional-gids-for-device-nodes", "boolean", "additional_gids"),
 )
 #: Sections that only our own file has. Their keys may be written with "_" too, as programs have them.
 OURS: dict[str, dict[str, str]] = {

@@ -147,9 +147,9 @@ def _to_data(value: Any) -> Any:
     if isinstance(value, Record):
         return value.as_data()
     if isinstance(value, tuple | list):
-        return [_to_data(item) for item in value]
+        return [item if type(item) in _PLAIN else _to_data(item) for item in value]
     if isinstance(value, dict):
-        return {key: _to_data(item) for key, item in value.items()}
+        return {key: item if type(item) in _PLAIN else _to_data(item) for key, item in value.items()}
     return value
 
 

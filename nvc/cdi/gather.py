@@ -1,4 +1,4 @@
-"""What a spec needs to know beyond the inventory: links beside libraries, DRM nodes, every node there is.
+"""What a spec needs to know beyond the inventory: links beside libraries, every node there is.
 
 Only looks; everything that is missing is left out. Paths are driver paths, as in ``nvc.model``.
 """
@@ -12,50 +12,47 @@ from typing import TYPE_CHECKING
 
 from nvc.base.record import Record
 from nvc.driver.locate import host_path, status
-from nvc.driver.places import GPUS
 from nvc.linux import owned
 from nvc.linux.root import Root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nvc.model import DriverEndpoint, Gpu, Host, Inventory
+    from nvc.model import DriverEndpoint, Host, Inventory
 
 #: Nodes that a management container does not get: file systems, switches and links have services of their own.
 _NOT_MANAGED = re.compile(r"nvidia-(fs|nvswitch|nvlink)")
+#: Reading and writing by others than owner and group.
+_EVERYBODY = stat.S_IROTH | stat.S_IWOTH
 _MANAGED_DIRECTORIES = ("/dev/nvidia-caps", "/dev/nvidia-caps-imex-channels")
-_DRM_NODE = re.compile(r"(card|renderD)[0-9]+")
-_BY_PATH = "/dev/dri/by-path"
-
-
-class DrmNode(Record):
-    """path: driver path of a DRM node. link: container path of the link in /dev/dri/by-path, "" without one."""
-
-    path: str
-    link: str = ""
 
 
 class Surroundings(Record):
     """library_links: (container path, text), as they are beside the driver's libraries.
 
-    drm: bus id of a GPU -> its nodes. nodes: every device node of the driver, for management.
+    nodes: every device node of the driver, for management. groups: driver path of a node that only root and a group may
+    read and write -> the group's id.
     endpoints: where the driver paths of the daemons' sockets and directories lead; "" for one that another
     user than root could replace. An engine mounts by name, long after the check: such a one is not for a spec.
     """
 
     library_links: tuple[tuple[str, str], ...] = ()
-    drm: dict[str, tuple[DrmNode, ...]] = {}
     nodes: tuple[str, ...] = ()
+    groups: dict[str, int] = {}
     endpoints: dict[str, str] = {}
 
 
 def gather(host: Host, inventory: Inventory) -> Surroundings:
     """Look around. Raises nothing: what cannot be read is not offered to containers."""
     driver = inventory.driver
+    more = (file for file in driver.more if file.kind == "library")
+    libraries = (*driver.libraries, *driver.libraries32, *more)
+    nodes = every_node(host)
+    drm = (one.node.path for gpu in inventory.gpus for one in gpu.drm)
     return Surroundings(
-        library_links=library_links(host, (file.path for file in (*driver.libraries, *driver.libraries32))),
-        drm={gpu.bus_id: nodes for gpu in inventory.gpus if (nodes := drm_nodes(host, gpu))},
-        nodes=every_node(host),
+        library_links=library_links(host, (file.path for file in libraries)),
+        nodes=nodes,
+        groups=groups(host, (*nodes, *drm)),
         endpoints=endpoints(host, driver.ipcs),
     )
 
@@ -106,28 +103,17 @@ def _end(links: dict[str, str], name: str) -> str:
     return name
 
 
-def drm_nodes(host: Host, gpu: Gpu) -> tuple[DrmNode, ...]:
-    """The DRM nodes (/dev/dri/cardN, renderDN) of a GPU, that exist."""
-    # Kernel: sysfs names PCI functions by four digits of the domain; so does its directory below /proc.
-    bus = gpu.proc_path.removeprefix(f"{GPUS}/") if gpu.proc_path else gpu.bus_id[4:]
-    try:
-        names = sorted(os.listdir(host_path(host.system, f"/sys/bus/pci/devices/{bus}/drm")))
-    except OSError:
-        return ()
-    nodes = []
-    for name in names:
-        path = f"/dev/dri/{name}"
-        if _DRM_NODE.fullmatch(name) and _is_node(host, path):
-            kind = "card" if name.startswith("card") else "render"
-            nodes.append(DrmNode(path, _by_path(host, f"{_BY_PATH}/pci-{bus}-{kind}", name)))
-    return tuple(nodes)
-
-
-def _by_path(host: Host, link: str, name: str) -> str:
-    try:
-        return link if os.readlink(host_path(host.root, link)) == f"../{name}" else ""
-    except OSError:
-        return ""
+def groups(host: Host, paths: Iterable[str]) -> dict[str, int]:
+    """The group of each node, root's left out, that not every user may read and write."""
+    found = {}
+    for path in paths:
+        try:
+            node = status(host.root, path)
+        except OSError:
+            continue
+        if node.st_gid and node.st_mode & _EVERYBODY != _EVERYBODY:
+            found[path] = node.st_gid
+    return found
 
 
 def every_node(host: Host) -> tuple[str, ...]:

@@ -24,17 +24,17 @@ from nvc.request.capabilities import WORDS, DriverCapabilities
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from nvc.cdi.gather import DrmNode, Surroundings
+    from nvc.cdi.gather import Surroundings
     from nvc.container.operations import Operation
     from nvc.model import Gpu, Host, Inventory, MigDevice
 
 STRATEGIES = ("index", "uuid", "type-index")
 #: "auto" is what the machine is: one of the next three.
 MODES = ("auto", "nvml", "wsl", "csv", "management")
+#: Of GPUs; the modes of ``nvc.cdi.gated`` have classes of their own.
+DEFAULT_CLASS = "gpu"
 #: Mode -> platform of the machines that it is for.
 PLATFORMS = {"nvml": "", "wsl": WSL, "csv": TEGRA}
-#: Modes of nvidia-ctk that are not made here.
-OTHER_MODES = ("gds", "mofed", "gdrcopy", "nvswitch", "imex")
 #: Every hook that can be named, in the order in which they run: a compat directory must be known to ldconfig.
 HOOKS = (
     "create-symlinks",
@@ -55,8 +55,6 @@ _PREFIXES = {"nvc-py": ("cdi-hook",), "nvidia-ctk": ("hook",)}
 _OURS = ("nvc-cdi-hook", "nvc-py")
 #: Between two hooks that one start of nvc-cdi-hook carries out.
 THEN = "then"
-#: DRM nodes are of use to these.
-_DRM_CAPABILITIES = ("graphics", "display")
 _PARTS = re.compile("[0-9]+|[^0-9]+")
 
 
@@ -65,12 +63,13 @@ class GenerateOptions(Record):
 
     hook_path: program that the hooks start. ldconfig: for update-ldcache, "" for the usual one. share: spec that
     counts before what a container asks for, "" for none; None: no hook gives shares. share_fixed: a spec that is final.
+    additional_gids: a container's user joins the groups that may use its device nodes; such a spec has version 0.7.0.
     """
 
     capabilities: tuple[str, ...] = WORDS
     strategies: tuple[str, ...] = ("index", "uuid")
     vendor: str = "nvidia.com"
-    device_class: str = "gpu"
+    device_class: str = DEFAULT_CLASS
     hook_path: str = "/usr/local/bin/nvc-cdi-hook"
     ldconfig: str = ""
     management: bool = False
@@ -78,6 +77,7 @@ class GenerateOptions(Record):
     disabled_hooks: tuple[str, ...] = ()
     share: str | None = None
     share_fixed: str = ""
+    additional_gids: bool = True
 
     @property
     def gives_shares(self) -> bool:
@@ -131,14 +131,16 @@ class _Maker:
         driver = self.inventory.driver
         operations = plan.merge(plan.driver_mount(self.scope, driver, ()))
         mounts = [o for o in map(self._fixed, operations) if isinstance(o, BindMount) and o.source != DEVICE]
-        links = [(o.container_path, o.text) for o in operations if isinstance(o, Symlink)]
+        links = list(_links(operations))
         present = {mount.container_path for mount in mounts}
         links += self._host_links(present)
-        libraries = [*driver.libraries, *driver.libraries32]
+        others = (file for file in driver.more if file.kind == "library" and not file.place)
+        libraries = [*driver.libraries, *driver.libraries32, *others]
         mounted = [file.path for file in libraries if file.path in present]
         folders = list(dict.fromkeys([*_folders(mounted), *plan.component_directories(driver)]))
         mounted += [file.path for file in driver.components if file.path in present and file.kind == "csv-file"]
-        cuda = [path for path in mounted if path.rpartition("/")[2].startswith("libcuda.so.")]
+        native = {file.path for file in (*driver.libraries, *driver.components)}
+        cuda = [path for path in mounted if path in native and path.rpartition("/")[2].startswith("libcuda.so.")]
         # Compat libraries speak to NVIDIA's kernel module.
         compat = cuda and not driver.platform
         hooks = {
@@ -149,13 +151,15 @@ class _Maker:
             "update-application-profile": [] if any(isinstance(o, ApplicationProfile) for o in operations) else None,
             "share": self._share_words(),
         }
+        nodes = self._nodes(operations)
         return CdiEdits(
             env=(
                 *((f"NVIDIA_CTK_LIBCUDA_DIR={':'.join(_folders(cuda))}",) if cuda else ()),
                 # A hook that is registered for every container must not act on this one too.
                 "NVIDIA_VISIBLE_DEVICES=void",
             ),
-            device_nodes=self._nodes(operations),
+            device_nodes=nodes,
+            additional_gids=self._gids(nodes),
             hooks=self._hooks(hooks),
             mounts=tuple(sorted((self._mount(mount) for mount in mounts), key=lambda m: _depth(m.container_path))),
         )
@@ -178,7 +182,7 @@ class _Maker:
         """One device: every node of the driver."""
         if not self.around.nodes:
             raise DeviceError("this machine has no device node of the driver", hint="nvidia-modprobe makes the nodes")
-        return [CdiDevice("all", CdiEdits(device_nodes=tuple(self._node(path) for path in self.around.nodes)))]
+        return [CdiDevice("all", self._with_nodes(tuple(self._node(path) for path in self.around.nodes)))]
 
     def _named(self, edits: CdiEdits, names: tuple[str, ...]) -> Iterator[CdiDevice]:
         for strategy in dict.fromkeys(self.options.strategies):
@@ -188,18 +192,22 @@ class _Maker:
                 yield CdiDevice(name, edits)
 
     def _gpu(self, gpu: Gpu) -> CdiEdits:
-        edits = CdiEdits(device_nodes=self._nodes(plan.device_mount(self.scope, gpu)))
-        drm = self.around.drm.get(gpu.bus_id, ())
-        if not drm or not any(word in self.capabilities for word in _DRM_CAPABILITIES):
-            return edits
-        nodes = (*edits.device_nodes, *(self._node(node.path) for node in drm))
-        words = _link_words(_drm_links(drm))
-        hook = "create-symlinks"
-        return edits.replace(device_nodes=nodes, hooks=self._hooks({hook: words}))
+        operations = plan.device_mount(self.scope, gpu)
+        hooks = self._hooks({"create-symlinks": _link_words(_links(operations))})
+        return self._with_nodes(self._nodes(operations)).replace(hooks=hooks)
 
     def _mig(self, gpu: Gpu, mig: MigDevice) -> CdiEdits:
         operations = (*plan.device_mount(self.scope, gpu), *plan.mig_access(self.scope, mig))
-        return CdiEdits(device_nodes=self._nodes(operations))
+        return self._with_nodes(self._nodes(operations))
+
+    def _with_nodes(self, nodes: tuple[CdiDeviceNode, ...]) -> CdiEdits:
+        return CdiEdits(device_nodes=nodes, additional_gids=self._gids(nodes))
+
+    def _gids(self, nodes: Iterable[CdiDeviceNode]) -> tuple[int, ...]:
+        if not self.options.additional_gids:
+            return ()
+        found = (self.around.groups.get(node.path, 0) for node in nodes)
+        return tuple(dict.fromkeys(gid for gid in found if gid))
 
     def _nodes(self, operations: Iterable[Operation]) -> tuple[CdiDeviceNode, ...]:
         paths = (o.container_path for o in operations if isinstance(o, BindMount) and o.source == DEVICE)
@@ -281,10 +289,8 @@ def _link_words(links: Iterable[tuple[str, str]]) -> list[str] | None:
     return words or None
 
 
-def _drm_links(nodes: Iterable[DrmNode]) -> Iterator[tuple[str, str]]:
-    for node in nodes:
-        if node.link:
-            yield node.link, f"../{node.path.rpartition('/')[2]}"
+def _links(operations: Iterable[Operation]) -> Iterator[tuple[str, str]]:
+    return ((o.container_path, o.text) for o in operations if isinstance(o, Symlink))
 
 
 def _folders(paths: Iterable[str]) -> list[str]:
@@ -296,7 +302,12 @@ def _join(parts: Iterable[CdiEdits]) -> CdiEdits:
     every = list(parts)
     nodes = dict.fromkeys(node for edits in every for node in edits.device_nodes)
     hooks = dict.fromkeys(hook for edits in every for hook in edits.hooks)
-    return CdiEdits(device_nodes=tuple(sorted(nodes, key=lambda node: _depth(node.path))), hooks=tuple(hooks))
+    gids = dict.fromkeys(gid for edits in every for gid in edits.additional_gids)
+    return CdiEdits(
+        device_nodes=tuple(sorted(nodes, key=lambda node: _depth(node.path))),
+        hooks=tuple(hooks),
+        additional_gids=tuple(gids),
+    )
 
 
 def _depth(path: str) -> tuple[int, list[tuple[bool, int, str]]]:

@@ -12,17 +12,21 @@ import click
 
 from nvc.base.errors import InputError
 from nvc.cdi import files, text
-from nvc.cdi.generate import HOOKS, MODES, OTHER_MODES, PLATFORMS, STRATEGIES, GenerateOptions
+from nvc.cdi.gated import CLASSES
+from nvc.cdi.generate import DEFAULT_CLASS, HOOKS, MODES, PLATFORMS, STRATEGIES, GenerateOptions
 from nvc.cli.cdi_hook import HOOK_PROGRAM
 from nvc.cli.settings import Settings
 from nvc.model import DriverOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nvc.cdi.gather import Surroundings
     from nvc.cdi.spec import CdiSpec
     from nvc.inject.api import Context
     from nvc.model import Inventory
 
+_WHOLE_DRIVER = DriverOptions()
 _DEFAULT_HOOK = f"/usr/local/bin/{HOOK_PROGRAM}"
 _spec_dirs = click.option(
     "--spec-dir",
@@ -61,7 +65,7 @@ def cdi() -> None:
     help="Names of devices: 0 and 0:1, GPU-... and MIG-..., gpu0 and mig0:1. May be repeated. Default: index, uuid.",
 )
 @click.option("--vendor", default="nvidia.com", show_default=True, help="Before the slash of the devices' kind.")
-@click.option("--class", "device_class", default="gpu", show_default=True, help="After the slash.")
+@click.option("--class", "device_class", help="After the slash. Default: gpu, or by --mode.")
 @click.option(
     "--capabilities",
     default="all",
@@ -69,7 +73,7 @@ def cdi() -> None:
     metavar="WORDS",
     help="Driver capabilities: which libraries, programs and nodes containers get. A comma list.",
 )
-@click.option("--mode", default="auto", show_default=True, help=f"One of {', '.join(MODES)}.")
+@click.option("--mode", default="auto", show_default=True, help=f"One of {', '.join((*MODES, *CLASSES))}.")
 @click.option(
     "--nvc-hook-path",
     "--cdi-hook-path",
@@ -99,6 +103,18 @@ def cdi() -> None:
     help="Containers have this share, whatever their annotations and variables say.",
 )
 @click.option("--no-all-device", is_flag=True, help="Make no device `all`.")
+@click.option(
+    "--no-additional-gids",
+    is_flag=True,
+    help="Name no groups of device nodes; engines older than CDI 0.7.0 then take the spec of every machine.",
+)
+@click.option(
+    "--device-id",
+    "devices",
+    multiple=True,
+    metavar="ID",
+    help="Only these devices: index, GPU:MIG index, UUID or bus id. May be repeated. Default: all.",
+)
 @click.option("--csv-all", "every_list", is_flag=True, help="On a Tegra: every mount list, not only the base set.")
 @click.pass_obj
 def generate(
@@ -107,7 +123,7 @@ def generate(
     form: str | None,
     strategies: tuple[str, ...],
     vendor: str,
-    device_class: str,
+    device_class: str | None,
     capabilities: str,
     mode: str,
     hook_path: str | None,
@@ -116,13 +132,16 @@ def generate(
     share: str | None,
     share_fixed: str,
     no_all_device: bool,
+    no_additional_gids: bool,
+    devices: tuple[str, ...],
     every_list: bool,
 ) -> None:
     """Make the spec of this machine's GPUs.
 
     Names are the GPU's index, its UUID, and `all`; a GPU that is divided by MIG appears as its MIG devices only. The
-    spec needs no newer engine than it must: Podman 4.3 takes it. It names driver files by version, so make it anew
-    when the driver, the GPUs or their division change. It holds no device numbers: those may change with every boot.
+    spec needs no newer engine than it must: Podman 4.3 takes it, unless a device node is for a group only. It names
+    driver files by version, so make it anew when the driver, the GPUs or their division change. It holds no device
+    numbers: those may change with every boot.
 
     \b
         nvc-py cdi generate
@@ -132,39 +151,24 @@ def generate(
         nvc-py cdi generate --mode management --output /var/run/cdi/management.yaml
         nvc-py --sim /tmp/machine cdi generate
     """
-    from nvc.cdi.gather import gather
-    from nvc.cdi.generate import generate as make
     from nvc.request.capabilities import DriverCapabilities
 
     form = _form(output, form)
-    _check_mode(mode)
     _check_one_spec(share, share_fixed)
-    management = mode == "management"
-    if management and vendor == "nvidia.com":
-        vendor = "management.nvidia.com"
     options = GenerateOptions(
         capabilities=tuple(DriverCapabilities.parse(capabilities)),
         strategies=strategies or GenerateOptions().strategies,
         vendor=vendor,
-        device_class=device_class,
+        device_class=device_class or DEFAULT_CLASS,
         hook_path=_absolute("--nvc-hook-path", hook_path) if hook_path else find_hook(),
         ldconfig=_absolute("--ldconfig-path", ldconfig) if ldconfig else "",
-        management=management,
         all_device=not no_all_device,
         disabled_hooks=disabled,
         share=_share(share),
         share_fixed=_share(share_fixed) or "",
+        additional_gids=not no_additional_gids,
     )
-    with _context(settings) as context:
-        inventory = context.inventory(DriverOptions(csv_all=every_list))
-        _check_platform(mode, inventory.driver.platform)
-        around = gather(context.host, inventory)
-        spec = make(inventory, around, context.host, options)
-        simulated = context.host.simulated
-    for line in left_out(inventory, around):
-        click.echo(f"warning: {line}", err=True)
-    if simulated:
-        click.echo(f"SIMULATED machine {simulated}: the spec is for containers on this computer only", err=True)
+    spec = make(settings, mode, options, devices, DriverOptions(csv_all=every_list))
     _deliver(spec, output, form)
 
 
@@ -224,6 +228,46 @@ def validate(paths: tuple[str, ...], directories: tuple[str, ...], with_paths: b
     return 1 if bad else 0
 
 
+def make(
+    settings: Settings | None,
+    mode: str,
+    options: GenerateOptions,
+    devices: Sequence[str] = (),
+    driver: DriverOptions = _WHOLE_DRIVER,
+) -> CdiSpec:
+    """The spec of this machine, whichever command was typed.
+
+    devices: only these, all of them without any. driver: what of the driver is left out.
+
+    Raises InputError for a mode that is not this machine's, DeviceError for a device that it does not have.
+    """
+    from nvc.cdi import gated
+    from nvc.cdi.chosen import chosen
+    from nvc.cdi.gather import gather
+    from nvc.cdi.generate import generate
+
+    _check_mode(mode)
+    if mode in CLASSES:  # another driver's devices: no GPU is looked for
+        device_class = CLASSES[mode] if options.device_class == DEFAULT_CLASS else options.device_class
+        with _context(settings) as context:
+            root = context.host.root
+        return gated.spec(mode, options.vendor, device_class, root, all_device=options.all_device)
+    management = mode == "management"
+    vendor = "management.nvidia.com" if management and options.vendor == "nvidia.com" else options.vendor
+    with _context(settings) as context:
+        inventory = context.inventory(driver)
+        _check_platform(mode, inventory.driver.platform)
+        around = gather(context.host, inventory)
+        options = options.replace(management=management, vendor=vendor)
+        spec = generate(chosen(inventory, devices), around, context.host, options)
+        simulated = context.host.simulated
+    for line in left_out(inventory, around):
+        click.echo(f"warning: {line}", err=True)
+    if simulated:
+        click.echo(f"SIMULATED machine {simulated}: the spec is for containers on this computer only", err=True)
+    return spec
+
+
 def left_out(inventory: Inventory, around: Surroundings) -> list[str]:
     """What containers do not get by this spec though a daemon of the driver offers it, and why: one line each."""
     by_name = (
@@ -277,10 +321,8 @@ def _share(words: str | None) -> str | None:
 
 
 def _check_mode(mode: str) -> None:
-    if mode in OTHER_MODES:
-        raise InputError(f"mode {mode} is not supported", hint=f"--mode takes {', '.join(MODES)}")
-    if mode not in MODES:
-        raise InputError(f"unknown mode {mode!r}", hint=f"--mode takes {', '.join(MODES)}")
+    if mode not in MODES and mode not in CLASSES:
+        raise InputError(f"unknown mode {mode!r}", hint=f"--mode takes {', '.join((*MODES, *CLASSES))}")
 
 
 def _check_platform(mode: str, platform: str) -> None:

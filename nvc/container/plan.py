@@ -57,6 +57,8 @@ MOUNTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "library": (REGULAR, ("ro", "nodev", "nosuid")),
     "library32": (REGULAR, ("ro", "nodev", "nosuid")),
     "firmware": (REGULAR, ("ro", "nodev", "nosuid")),
+    "config": (REGULAR, ("ro", "nodev", "nosuid")),
+    "module": (REGULAR, ("ro", "nodev", "nosuid")),
     "store": (REGULAR, ("ro", "nodev", "nosuid")),
     "csv-file": (REGULAR, ("ro", "nodev", "nosuid")),
     "csv-directory": (DIRECTORY, ("ro", "nodev", "nosuid")),
@@ -77,6 +79,8 @@ class Scope(Record):
 
     capabilities: the driver capabilities it gets. devbind, cgroups: False with --no-devbind, --no-cgroups.
     proc: PROC_DRIVER, or SIMULATED_PROC. served: device nodes that are files of a simulated machine's manager.
+    shared: the container has a share of its GPUs. Then it gets no node of nvidia-drm and nvidia-modeset, by which
+    the kernel allocates video memory that no enforcer sees.
     """
 
     container: Container
@@ -85,6 +89,7 @@ class Scope(Record):
     cgroups: bool = True
     proc: str = PROC_DRIVER
     served: tuple[str, ...] = ()
+    shared: bool = False
 
 
 def driver_mount(scope: Scope, driver: DriverInfo, proc_files: Iterable[ProcFile]) -> tuple[Operation, ...]:
@@ -94,19 +99,20 @@ def driver_mount(scope: Scope, driver: DriverInfo, proc_files: Iterable[ProcFile
     """
     container, capabilities = scope.container, scope.capabilities
     operations: list[Operation] = [] if driver.platform else [_proc(scope, files=tuple(proc_files))]
-    if not driver.platform and ("graphics" in capabilities or "display" in capabilities):
+    if not driver.platform and "graphics" in capabilities.libraries:
         operations.append(ApplicationProfile())
     operations += _files("binary", driver.binaries, capabilities, container.binaries_directory)
     operations += _files("library", driver.libraries, capabilities, container.libraries_directory)
     if "compat32" in capabilities:
         operations += _files("library32", driver.libraries32, capabilities, container.libraries32_directory)
-    operations += _links(operations, driver)
+    operations += _more(scope, driver)
+    operations += _links(operations, driver, capabilities)
     operations += _files("firmware", driver.firmwares, capabilities, "")
     operations += [_endpoint(file) for file in driver.ipcs if wants(capabilities, file)]
     operations += _components(driver.components)
     for node in driver.nodes:
         if driver.platform or wants_node(capabilities, node):
-            operations += _node(scope, node)
+            operations += [] if scope.shared and _is_display(node) else _node(scope, node)
     return tuple(operations)
 
 
@@ -125,12 +131,13 @@ def device_mount(scope: Scope, gpu: Gpu) -> tuple[Operation, ...]:
     operations = _node(scope, gpu.node)
     for node in gpu.more_nodes:
         operations += _node(scope, node)
+    operations += _drm(scope, gpu)
     if gpu.proc_path:
         operations.append(_proc(scope, directories=(gpu.proc_path,)))
         operations.append(_mount("proc-gpu", gpu.proc_path))
     # The profile counts by these numbers, which GPUs of WSL and Tegra do not have.
     ordinary = gpu.node.path.startswith("/dev/nvidia")
-    if ordinary and ("graphics" in scope.capabilities or "display" in scope.capabilities):
+    if ordinary and "graphics" in scope.capabilities.libraries:
         operations.append(ApplicationProfile((gpu.minor,)))
     return tuple(operations)
 
@@ -251,9 +258,42 @@ def _mount(what: str, host_path: str, container_path: str = "") -> BindMount:
 
 def _files(what: str, files: Iterable[DriverFile], capabilities: DriverCapabilities, directory: str) -> list[Operation]:
     chosen = (file for file in files if wants(capabilities, file))
-    return [
-        _mount(what, file.path, f"{directory}/{file.path.rpartition('/')[2]}" if directory else "") for file in chosen
-    ]
+    return [_mount(what, file.path, _place(file, directory)) for file in chosen]
+
+
+def _place(file: DriverFile, directory: str) -> str:
+    """Container path, "" for the file's own. directory: of its kind in this container, "" where each has its own."""
+    if file.place.startswith("/"):
+        return file.place
+    return f"{directory}/{file.place or file.path.rpartition('/')[2]}" if directory else ""
+
+
+def _more(scope: Scope, driver: DriverInfo) -> list[Operation]:
+    container = scope.container
+    places = {"library": container.libraries_directory, "binary": container.binaries_directory}
+    made: list[Operation] = []
+    for file in driver.more:
+        made += _files(file.kind, (file,), scope.capabilities, places.get(file.kind, ""))
+        if file.kind == "config" and container.libraries_directory and wants(scope.capabilities, file):
+            # Where it names a library by a path of the host.
+            made += [Symlink(path, f"{container.libraries_directory}/{name}") for path, name in file.links]
+    return made
+
+
+def _is_display(node: DeviceNode) -> bool:
+    return node.path.rpartition("/")[2] == "nvidia-modeset"
+
+
+def _drm(scope: Scope, gpu: Gpu) -> list[Operation]:
+    """A GPU's DRM nodes. A GPU that is divided has none to give: they belong to all of its parts."""
+    if scope.shared or gpu.mig_devices or "graphics" not in scope.capabilities.libraries:
+        return []
+    made: list[Operation] = []
+    for drm in gpu.drm:
+        made += _node(scope, drm.node)
+        if drm.link and scope.devbind:
+            made.append(Symlink(drm.link, f"../{drm.node.path.rpartition('/')[2]}"))
+    return made
 
 
 def _endpoint(file: DriverEndpoint) -> EndpointMount:
@@ -263,9 +303,12 @@ def _endpoint(file: DriverEndpoint) -> EndpointMount:
     )
 
 
-def _links(mounts: Iterable[Operation], driver: DriverInfo) -> list[Operation]:
+def _links(mounts: Iterable[Operation], driver: DriverInfo, capabilities: DriverCapabilities) -> list[Operation]:
     # Section 5.2 step 6: beside each mounted library, as its row in the driver tables says.
-    links = {file.path: file.links for file in (*driver.libraries, *driver.libraries32) if file.links}
+    links: dict[str, tuple[tuple[str, str], ...]] = {}
+    for file in (*driver.libraries, *driver.libraries32, *driver.more):
+        if file.kind != "config" and wants(capabilities, file):
+            links[file.path] = links.get(file.path, ()) + file.links
     made: list[Operation] = []
     for mount in mounts:
         if isinstance(mount, BindMount):

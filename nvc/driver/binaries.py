@@ -45,7 +45,9 @@ def beside(libraries: Sequence[DriverFile], name: str) -> tuple[str, ...]:
     return (f"{path.rsplit('/', 2)[0]}/bin",) if path.count("/") > 1 else ()
 
 
-def find_binaries(root: str, search: tuple[str, ...], options: DriverOptions) -> tuple[list[DriverFile], list[str]]:
+def find_binaries(
+    root: str, search: tuple[str, ...], options: DriverOptions, rows: tuple[tables.Binary, ...] = tables.BINARIES
+) -> tuple[list[DriverFile], list[str]]:
     """The first program of every name in the search path, and warnings.
 
     A script of that name (a wrapper that starts the program elsewhere, as on hosts whose driver has a directory of its
@@ -54,7 +56,7 @@ def find_binaries(root: str, search: tuple[str, ...], options: DriverOptions) ->
     files: list[DriverFile] = []
     warnings: list[str] = []
     with Root.open(root) as opened:
-        for row in tables.BINARIES:
+        for row in rows:
             if row.option and getattr(options, row.option):
                 continue
             paths = (_regular(opened, f"{directory}/{row.name}", warnings) for directory in search)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from nvc.base.errors import DetectionError, reason
-from nvc.driver import binaries, nvcaps
+from nvc.driver import binaries, drm, graphics, nvcaps
 from nvc.driver.gpus import find_gpus
 from nvc.driver.libraries import Chooser, host_arch, rows
 from nvc.driver.locate import host_path, read_bytes, resolve
 from nvc.driver.nodes import find_nodes
 from nvc.driver.places import platform, read_majors
 from nvc.driver.served import served_nodes
-from nvc.driver.tables import NODES
+from nvc.driver.tables import MORE_BINARIES, MORE_LIBRARIES, NODES
 from nvc.formats import FormatError, ldcache
-from nvc.model import WSL, DriverInfo, Inventory
+from nvc.model import WSL, DriverInfo, DriverOptions, Inventory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from nvc.driver.facts import NvmlGpu, NvmlSystem
     from nvc.driver.tables import HostArch
-    from nvc.model import DriverFile, DriverOptions, Host
+    from nvc.model import DriverFile, Host
 
 #: Without it no program in a container detects a GPU; NVML itself was loaded through the same cache.
 INDISPENSABLE = "libnvidia-ml.so"
@@ -37,6 +37,7 @@ def watched(version: str, options: DriverOptions, environ: Mapping[str, str]) ->
         *(path for path, _ in binaries.ipc_paths(environ, options)),
         binaries.firmware_directory(version),
         *(node.path for node in NODES if not node.assumed),
+        drm.DIRECTORY,
     )
 
 
@@ -51,7 +52,7 @@ def discover(
 
         special = wsl.discover if where == WSL else tegra.discover
         return special(host, options, system, gpus, environ)
-    libraries, libraries32, warnings = _libraries(host, options, version)
+    libraries, libraries32, others, warnings = _libraries(host, options, version)
     # A new file there without a new loader cache is not noticed: a driver's installation makes one.
     search = (*binaries.directories(environ), *binaries.beside(libraries, INDISPENSABLE))
     programs, more = binaries.find_binaries(host.root, search, options)
@@ -64,7 +65,7 @@ def discover(
     nodes, more = find_nodes(host.root, majors, options, served_nodes(host))
     warnings += more
     caps = nvcaps.Nvcaps(host, majors)
-    found, more = find_gpus(host.root, gpus, caps)
+    found, more = find_gpus(host, gpus, caps)
     warnings += more
     config, monitor = (caps.optional(path, warnings) for path in (nvcaps.MIG_CONFIG, nvcaps.MIG_MONITOR))
     driver = DriverInfo(
@@ -76,6 +77,7 @@ def discover(
         tuple(ipcs),
         tuple(firmwares),
         tuple(nodes),
+        more=_more(host, options, version, libraries, others, search),
     )
     return Inventory(driver, tuple(found), caps.style, config, monitor, tuple(warnings))
 
@@ -100,7 +102,8 @@ def cuda_text(number: int) -> str:
 
 def _libraries(
     host: Host, options: DriverOptions, version: str
-) -> tuple[tuple[DriverFile, ...], tuple[DriverFile, ...], list[str]]:
+) -> tuple[tuple[DriverFile, ...], tuple[DriverFile, ...], tuple[DriverFile, ...], list[str]]:
+    """libnvidia-container's libraries, the 32-bit ones, those of MORE_LIBRARIES, and warnings."""
     arch = host_arch()
     entries = read_cache(host).entries
     wanted = rows(glvnd=not options.no_glvnd)
@@ -109,8 +112,10 @@ def _libraries(
     if not any(file.path.rpartition("/")[2].startswith(INDISPENSABLE) for file in libraries):
         raise DetectionError(f"no {INDISPENSABLE}.{version} in {host.ldcache}", hint=_hint(entries, arch))
     warnings = native.skipped + [f"missing library {name}" for name in native.missing]
+    beyond = Chooser(host.root, version, MORE_LIBRARIES, kind="library")
+    others = beyond.choose(entries, arch.cache, arch.elf)
     if arch.cache32 < 0:
-        return libraries, (), warnings
+        return libraries, (), others, warnings
     compat = Chooser(host.root, version, wanted, kind="library32")
     libraries32 = compat.choose(entries, arch.cache32, arch.elf32)
     # A host without 32-bit libraries lacks all of them: one warning, not forty.
@@ -118,7 +123,27 @@ def _libraries(
     return (
         libraries,
         libraries32,
+        others,
         warnings + compat.skipped + (missing if libraries32 else ["missing compat32 libraries"]),
+    )
+
+
+def _more(
+    host: Host,
+    options: DriverOptions,
+    version: str,
+    libraries: tuple[DriverFile, ...],
+    others: tuple[DriverFile, ...],
+    search: tuple[str, ...],
+) -> tuple[DriverFile, ...]:
+    programs, _ = binaries.find_binaries(host.root, search, DriverOptions(), MORE_BINARIES)
+    known = (*libraries, *others)
+    return (
+        *others,
+        *graphics.find_unlisted(host, version, known, glvnd=not options.no_glvnd, machine=host_arch().elf),
+        *programs,
+        *graphics.find_configs(host, libraries),
+        *graphics.find_modules(host, version, libraries),
     )
 
 

@@ -6,6 +6,7 @@ import os
 
 from nvc.base.errors import reason
 from nvc.driver import tables
+from nvc.driver.drm import drm_nodes
 from nvc.driver.locate import host_path, resolve
 from nvc.driver.nvcaps import MIG_MINORS
 from nvc.driver.places import CAPABILITIES, GPUS, gpu_node
@@ -18,17 +19,20 @@ if TYPE_CHECKING:
 
     from nvc.driver.facts import NvmlGpu, NvmlMig
     from nvc.driver.nvcaps import Nvcaps
+    from nvc.model import Host
 
 
-def find_gpus(root: str, facts: Sequence[NvmlGpu], nvcaps: Nvcaps) -> tuple[list[Gpu], list[str]]:
+def find_gpus(host: Host, facts: Sequence[NvmlGpu], nvcaps: Nvcaps) -> tuple[list[Gpu], list[str]]:
     """The GPUs in NVML's order, and warnings. Raises DetectionError when a MIG device's nvcap cannot be determined."""
-    directories, warnings = _directories(root)
+    directories, warnings = _directories(host.root)
     gpus = []
     for fact in facts:
         address = (fact.domain, fact.bus, fact.device)
-        if not directories.get(address):
+        if address not in directories:
             warnings.append(f"missing {GPUS} entry of GPU {fact.index} ({fact.uuid})")
         caps_path = f"{CAPABILITIES}/gpu{fact.minor}"
+        bus_id = f"{fact.domain:08x}:{fact.bus:02x}:{fact.device:02x}.0"
+        directory = directories.get(address, "")
         if fact.migs and nvcaps.style == NVCAPS_NONE:
             warnings.append(f"GPU {fact.index} has MIG devices, but there is no {CAPABILITIES} below the driver root")
         gpus.append(
@@ -38,15 +42,16 @@ def find_gpus(root: str, facts: Sequence[NvmlGpu], nvcaps: Nvcaps) -> tuple[list
                 fact.name,
                 tables.BRANDS.get(fact.brand, "Unknown"),
                 fact.uuid,
-                f"{fact.domain:08x}:{fact.bus:02x}:{fact.device:02x}.0",
+                bus_id,
                 fact.arch,
                 gpu_node(fact.minor),
-                directories.get(address, ""),
+                directory,
                 fact.mig_capable,
                 caps_path if fact.mig_capable else "",
                 tuple(_mig_device(mig, f"{caps_path}/mig", nvcaps) for mig in fact.migs),
                 nvcaps.of_gpu(fact.minor) if fact.mig_capable else (),
                 memory=fact.memory,
+                drm=drm_nodes(host, bus_id, directory),
             )
         )
     if nvcaps.problem and nvcaps.style == NVCAPS_DEV:

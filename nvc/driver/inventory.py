@@ -145,7 +145,7 @@ def _discover(
     watch = identities(host.root, watched(checked_version(system.driver_version), options, environ))
     inventory = discover(host, options, system, gpus, environ)
     driver = inventory.driver
-    files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.firmwares)
+    files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.firmwares, *driver.more)
     watch.update(identities(host.root, (file.path for file in files)))
     if any(file.owners for file in driver.ipcs):
         from nvc.driver.binaries import PASSWD

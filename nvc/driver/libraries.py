@@ -38,6 +38,14 @@ def rows(*, glvnd: bool) -> tuple[Library, ...]:
     return tuple(row for row in tables.LIBRARIES if row.only in ("", "glvnd" if glvnd else "legacy"))
 
 
+def _fits(name: str, row: Library, version: str) -> bool:
+    """Whether a file of this name is of the driver's version, or of any where the row has its own."""
+    if not row.own_version:
+        return name.endswith("." + version)
+    number = name.removeprefix(f"{row.name}.")
+    return number != name and all(part.isascii() and part.isdecimal() for part in number.split("."))
+
+
 class Chooser:
     """Goes through the cache for one architecture. skipped: sentences; missing: names of rows without a file."""
 
@@ -46,6 +54,9 @@ class Chooser:
         self._version = version
         self._wanted = wanted
         self._kind = kind
+        self._by_name: dict[str, list[Library]] = {}
+        for row in wanted:
+            self._by_name.setdefault(row.name, []).append(row)
         self._chosen: dict[str, str] = {}
         self.skipped: list[str] = []
         self.missing: list[str] = []
@@ -55,7 +66,9 @@ class Chooser:
         for entry in entries:
             if not entry.is_elf or entry.arch != arch:
                 continue
-            candidates = [row for row in self._wanted if entry.name.startswith(row.name)]
+            # A row's name ends with the first ".so" of a file's.
+            head, suffix, _ = entry.name.partition(".so")
+            candidates = self._by_name.get(head + suffix)
             if candidates:
                 self._consider(entry, candidates, machine)
         files = []
@@ -79,34 +92,35 @@ class Chooser:
         if row is None:
             return
         # The version is compared first: the name costs nothing, and another driver's file needs no warning.
-        if not path.endswith("." + self._version):
+        if not _fits(path.rpartition("/")[2], row, self._version):
             return
-        why = self._refuse(path, row, machine)
+        why = refusal(self._root, path, row.check, machine)
         if why:
             self._skip(path, why)
         else:
             # The last acceptable one wins: the cache is sorted in descending order, plain directories last.
             self._chosen[row.name] = path
 
-    def _refuse(self, path: str, row: Library, machine: str) -> str:
-        """Why the file is not the library of the row, or ""."""
-        try:
-            with open(open_file(host_path(self._root, path)), "rb") as stream:
-                found = elf.header(stream)
-                if found.machine != machine:
-                    return f"built for {found.machine} ({found.bits} bits), not {machine}"
-                if row.check == "tls-note":
-                    return _refuse_tls(elf.abi_tag(stream))
-                if row.check == "legacy-gl":
-                    return _refuse_legacy(elf.dynamic(stream).needed)
-        except OSError as error:
-            return f"cannot be read: {reason(error)}"
-        except FormatError as error:
-            return str(error)
-        return ""
-
     def _skip(self, path: str, why: str) -> None:
         self.skipped.append(f"skipping {path}: {why}")
+
+
+def refusal(root: str, path: str, check: str, machine: str) -> str:
+    """Why the file at a driver path is not a library of this machine that passes ``check`` of a row, or ""."""
+    try:
+        with open(open_file(host_path(root, path)), "rb") as stream:
+            found = elf.header(stream)
+            if found.machine != machine:
+                return f"built for {found.machine} ({found.bits} bits), not {machine}"
+            if check == "tls-note":
+                return _refuse_tls(elf.abi_tag(stream))
+            if check == "legacy-gl":
+                return _refuse_legacy(elf.dynamic(stream).needed)
+    except OSError as error:
+        return f"cannot be read: {reason(error)}"
+    except FormatError as error:
+        return str(error)
+    return ""
 
 
 def _refuse_tls(tag: elf.AbiTag | None) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nvc.model import DriverOptions, Host
 
 #: Of the cache file; changes with the meaning of its content.
-FORMAT = 3
+FORMAT = 4
 #: Where PCI devices that nvidia.ko drives are links, named by address.
 BINDINGS = "/sys/bus/pci/drivers/nvidia"
 

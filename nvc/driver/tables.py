@@ -23,6 +23,7 @@ class Library(Record):
     name: what the SONAME starts with. capability: the driver capability that mounts it.
     only: "" for always, "glvnd" or "legacy" for one of the two sets of GL libraries (option ``no-glvnd``).
     check: an additional condition on the file, one of the words that ``libraries`` knows ("tls-note", "legacy-gl").
+    own_version: it has a version of its own, not the driver's.
     """
 
     name: str
@@ -31,6 +32,30 @@ class Library(Record):
     links: tuple[Link, ...] = ()
     only: str = ""
     check: str = ""
+    own_version: bool = False
+
+
+class Config(Record):
+    """A configuration file that a loader, or the X server, reads: path below the directories in which it is looked for.
+
+    target: directory of the container that it goes below, always the same one, where the loaders look. at_root: the
+    driver root is one of the directories (GKE's installer).
+    """
+
+    path: str
+    target: str
+    capability: str
+    note: str
+    at_root: bool = False
+
+
+class Module(Record):
+    """A module of the X server. {version} in the name is the driver's. link: made beside it, "" for none."""
+
+    name: str
+    capability: str
+    note: str
+    link: str = ""
 
 
 class Binary(Record):
@@ -140,6 +165,82 @@ LIBRARIES = (
     Library("libGLESv2.so", "graphics", "OpenGL ES 2 before GLVND", only="legacy", check="legacy-gl"),
 )
 
+#: What containers get beyond libnvidia-container's list. By these names: nvidia-container-toolkit.md 5.4. Their
+#: capabilities, which the toolkit does not look at, are those of what opens them.
+MORE_LIBRARIES = (
+    Library("libnvsdm.so", "utility", "NVSwitch device monitoring"),
+    Library("libnvidia-sandboxutils.so", "utility", "which files and nodes a sandbox needs"),
+    Library("libnvidia-nvvm70.so", "compute", "NVVM compiler of an older IR", own_version=True),
+    Library(
+        "libnvidia-allocator.so",
+        "graphics",
+        "backend of Mesa's GBM, under the name by which libgbm opens it",
+        links=(Link("gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1"),),
+    ),
+    Library("libnvidia-egl-gbm.so", "graphics", "EGL on GBM", own_version=True),
+    Library("libnvidia-egl-wayland.so", "graphics", "EGL on Wayland", own_version=True),
+    Library("libnvidia-egl-wayland2.so", "graphics", "EGL on Wayland with DMA-BUF", own_version=True),
+    Library("libnvidia-egl-xcb.so", "graphics", "EGL on XCB", own_version=True),
+    Library("libnvidia-egl-xlib.so", "graphics", "EGL on Xlib", own_version=True),
+    Library("libnvidia-api.so", "graphics", "NVAPI, for programs of Windows", own_version=True),
+    Library(
+        "libnvidia-vulkan-producer.so",
+        "graphics",
+        "Vulkan on Wayland, until driver 550",
+        links=(Link("libnvidia-vulkan-producer.so"),),
+    ),
+    Library("libnvidia-present.so", "graphics", "presentation of frames, for Vulkan"),
+    Library("libnvidia-vksc-core.so", "graphics", "Vulkan SC"),
+    Library("libnvidia-wayland-client.so", "display", "Wayland, for nvidia-settings"),
+    Library("libnvidia-gtk3.so", "display", "GTK 3, for nvidia-settings"),
+    Library("libnvidia-gtk2.so", "display", "GTK 2, for nvidia-settings"),
+)
+
+#: Directory beside the libraries that has some of them.
+LIBRARY_SUBDIRECTORIES = ("vdpau",)
+
+#: Where configuration files go in the container, and where they are looked for: below these directories of the driver
+#: root, in NixOS' driver directory, and in ``share`` and ``etc`` beside the directory of the libraries.
+ETC, SHARE = "/etc", "/usr/share"
+CONFIG_DIRECTORIES = (ETC, "/usr/local/share", SHARE, "/run/opengl-driver/share", "/run/opengl-driver/etc")
+CONFIGS = (
+    Config("OpenCL/vendors/nvidia.icd", ETC, "compute", "OpenCL loader"),
+    Config("glvnd/egl_vendor.d/10_nvidia.json", SHARE, "graphics", "EGL loader: vendor"),
+    *(
+        Config(f"egl/egl_external_platform.d/{name}.json", SHARE, "graphics", "EGL: platform")
+        for name in ("09_nvidia_wayland2", "10_nvidia_wayland", "15_nvidia_gbm", "20_nvidia_xcb", "20_nvidia_xlib")
+    ),
+    # RPM packages have the machine's name in the file's.
+    *(
+        Config(f"vulkan/{path}", ETC, "graphics", "Vulkan loader", at_root=True)
+        for path in (
+            "icd.d/nvidia_icd.json",
+            "icd.d/nvidia_icd.x86_64.json",
+            "icd.d/nvidia_icd.aarch64.json",
+            "icd.d/nvidia_layers.json",
+            "implicit_layer.d/nvidia_layers.json",
+        )
+    ),
+    Config("nvidia/nvoptix.bin", SHARE, "graphics", "OptiX: data of the denoiser"),
+    Config("X11/xorg.conf.d/10-nvidia.conf", SHARE, "graphics", "X server"),
+    Config("X11/xorg.conf.d/nvidia-drm-outputclass.conf", SHARE, "graphics", "X server"),
+)
+
+#: At their own paths in the container: configuration files may name them.
+MODULES = (
+    Module("nvidia_drv.so", "graphics", "X server: driver"),
+    Module("libglxserver_nvidia.so.{version}", "graphics", "X server: GLX", link="libglxserver_nvidia.so"),
+)
+#: Directories of modules: first those below the directories of the libraries.
+MODULE_DIRECTORIES = ("nvidia/xorg",)
+XORG_DIRECTORIES = (
+    "modules/drivers",
+    "modules/extensions",
+    "modules/updates/drivers",
+    "modules/updates/extensions",
+)
+XORG_ROOTS = ("/usr/lib/xorg", "/usr/lib64/xorg", "/usr/X11R6/lib", "/usr/X11R6/lib64")
+
 #: Below WSL, beside the others and whatever the capabilities: what every library of Windows' driver is built on.
 WSL_LIBRARIES = (Library("libdxcore.so", "", "the way to the graphics adapters of Windows"),)
 #: What a driver store holds that containers need (libnvidia-container.md 8.1). A directory without any of it is not
@@ -178,6 +279,13 @@ BINARIES = (
     Binary("nv-fabricmanager", "utility", "NVSwitch fabric manager"),
     Binary("nvidia-cuda-mps-control", "compute", "MPS control daemon", option="no_mps"),
     Binary("nvidia-cuda-mps-server", "compute", "MPS server", option="no_mps"),
+)
+
+#: Beyond libnvidia-container's list.
+MORE_BINARIES = (
+    Binary("nvidia-imex", "utility", "IMEX daemon"),
+    Binary("nvidia-imex-ctl", "utility", "control of the IMEX daemon"),
+    Binary("nvidia-xconfig", "graphics", "makes a configuration of the X server"),
 )
 
 IPCS = (

@@ -31,12 +31,12 @@ def plan(request: InjectionRequest, context: Context, session: ContainerSession)
     driver = context.driver_info(options)
     selection = context.select(request.devices, request.mig_config, request.mig_monitor, options)
     context.require(request.requirements, selection, options)
+    if request.share is not None and request.share.may_matter():
+        session.share(request.share, selection)
     session.mount_driver(driver)
     mount_devices(session, selection)
     for channel in request.imex:
         session.mount_imex_channel(channel)
-    if request.share is not None and request.share.may_matter():
-        session.share(request.share, selection)
     session.update_ldcache()
 
 

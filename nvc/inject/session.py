@@ -10,7 +10,7 @@ from nvc.container import plan
 from nvc.container.compat import usable
 from nvc.container.messages import ApplyRequest, ContainerConfig, InspectRequest
 from nvc.container.service import start
-from nvc.request.capabilities import DriverCapabilities
+from nvc.inject.planned import Planned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from typing import Self
 
     from nvc.container.messages import InspectReply
-    from nvc.container.operations import Operation
     from nvc.inject.api import Context
-    from nvc.model import Container, DriverInfo, Gpu, MigDevice, Selection
+    from nvc.model import Container, Selection
     from nvc.request.injection import ShareRequest
     from nvc.request.options import ContainerOptions
     from nvc.share.model import Resolved
 
 
-class ContainerSession:
+class ContainerSession(Planned):
     """What one container shall get (nvc_container and the functions that take one).
 
     The ``mount_*`` methods and ``update_ldcache`` only add to ``plan``; ``apply`` carries all of it out, or nothing.
@@ -37,12 +36,7 @@ class ContainerSession:
     def __init__(
         self, context: Context, config: ContainerConfig, options: ContainerOptions, *, early: bool = False
     ) -> None:
-        self._context = context
-        self._operations: list[Operation] = []
-        self._made_scope: plan.Scope | None = None
-        self._driver: DriverInfo | None = None
-        self.options = options
-        self._capabilities = DriverCapabilities(options.capabilities)
+        super().__init__(context, options)
         #: Seconds that the image may still hold the start for.
         self._left = context.config.timeout * IMAGE_TIMEOUTS
         self._client = start(deadline=context.config.timeout, log=context.log)
@@ -75,22 +69,6 @@ class ContainerSession:
         """The container as it was found. Raises ContainerError when it cannot be used."""
         return self._look().container
 
-    @property
-    def _scope(self) -> plan.Scope:
-        if self._made_scope is None:
-            from nvc.driver.served import served_nodes
-
-            context, options = self._context, self.options
-            self._made_scope = plan.Scope(
-                self.container,
-                self._capabilities,
-                devbind=not options.no_devbind,
-                cgroups=not options.no_cgroups,
-                proc=plan.SIMULATED_PROC if context.host.simulated else plan.PROC_DRIVER,
-                served=served_nodes(context.host),
-            )
-        return self._made_scope
-
     def __enter__(self) -> Self:
         return self
 
@@ -106,66 +84,26 @@ class ContainerSession:
         """End the helper (nvc_container_free). What was applied stays. Harmless when done twice."""
         self._client.close()
 
-    def mount_driver(self, driver: DriverInfo) -> None:
-        """Plan the driver's files, common nodes and /proc/driver/nvidia (nvc_driver_mount)."""
-        from nvc.driver.runtime import read_proc_files
-
-        self._driver = driver
-        files = () if driver.platform else read_proc_files(self._context.host, log=self._context.log)
-        self._operations += plan.driver_mount(self._scope, driver, files)
-
-    def mount_device(self, gpu: Gpu) -> None:
-        """Plan a GPU (nvc_device_mount)."""
-        self._operations += plan.device_mount(self._scope, gpu)
-
-    def mount_mig_access(self, mig: MigDevice, gpu: Gpu) -> None:
-        """Plan the right to use a MIG device of ``gpu`` (nvc_mig_device_access_caps_mount)."""
-        if mig not in gpu.mig_devices:
-            raise MountError(f"invalid argument: {mig.uuid} is not a MIG device of {gpu.uuid}")
-        self._operations += plan.mig_access(self._scope, mig)
-
-    def mount_mig_config(self) -> None:
-        """Plan the right to configure MIG (nvc_mig_config_global_caps_mount). Raises MountError without nvcaps."""
-        nvcap = self._context.current_inventory().mig_config
-        if nvcap is None:
-            raise MountError("stat failed: /proc/driver/nvidia/capabilities/mig/config: no such file or directory")
-        self._operations += plan.mig_config(self._scope, nvcap)
-
-    def mount_mig_monitor(self) -> None:
-        """Plan the right to monitor MIG (nvc_mig_monitor_global_caps_mount). Raises MountError without nvcaps."""
-        nvcap = self._context.current_inventory().mig_monitor
-        if nvcap is None:
-            raise MountError("stat failed: /proc/driver/nvidia/capabilities/mig/monitor: no such file or directory")
-        self._operations += plan.mig_monitor(self._scope, nvcap)
-
-    def mount_device_mig_caps(self, gpu: Gpu) -> None:
-        """Plan the cgroup rules for all nvcaps of a GPU (nvc_device_mig_caps_mount).
-
-        Raises DetectionError when the host's nvcaps are not known.
-        """
-        from nvc.driver.runtime import check_mig_nodes
-
-        check_mig_nodes(self._context.current_inventory(), (gpu,))
-        self._operations += plan.device_mig_caps(self._scope, gpu)
-
-    def mount_imex_channel(self, channel: int) -> None:
-        """Plan an IMEX channel (nvc_imex_channel_mount). Raises MountError when the host does not have it."""
-        from nvc.driver.runtime import imex_channels
-
-        for found in imex_channels(self._context.host, (channel,)):
-            self._operations += plan.imex_channel(self._scope, found)
-
     def share(self, request: ShareRequest, selection: Selection) -> Resolved:
-        """Plan a share of the selected GPUs, if it comes to one; what it is. Call it after ``mount_driver``.
+        """Plan a share of the selected GPUs, if it comes to one; what it is. Call it before ``mount_driver``: a
+        container with a share gets fewer device nodes.
 
         Raises InputError for a share spec that is malformed or above the node's maximum, MountError where the libraries
-        of shares are not installed.
+        of shares are not installed, and where something was planned before.
         """
         from nvc.inject import share
 
         context = self._context
-        driver = self._driver or context.current_inventory().driver
+        driver = context.current_inventory().driver
         resolved, operations = share.plan(request, selection, context.host, driver, self.container, context.log)
+        if operations and self._operations:
+            raise MountError("invalid argument: a share is planned before the driver and its devices")
+        self._shared = bool(operations)
+        if self._shared and "graphics" in self._capabilities.libraries:
+            context.log.warn(
+                "share: no DRM node and no nvidia-modeset for this container: no share counts the memory that the "
+                "kernel allocates through them; Vulkan and EGL without a display need neither"
+            )
         self._operations += operations
         return resolved
 
@@ -195,11 +133,6 @@ class ContainerSession:
         # An image decides what ldconfig reads, and a start waits for it; undo comes out of the rest.
         timeout = self._context.config.timeout
         return max(0.0, min(timeout * LDCONFIG_TIMEOUTS, self._left - timeout * RESERVE_TIMEOUTS))
-
-    @property
-    def plan(self) -> tuple[Operation, ...]:
-        """Everything planned so far, merged: what ``apply`` will do and ``--dry-run`` prints."""
-        return plan.merge(self._operations)
 
     def apply(self) -> None:
         """Carry the plan out. Raises MountError or LdcacheError after everything was taken back."""

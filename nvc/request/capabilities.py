@@ -6,6 +6,7 @@ Not Linux capabilities (``nvc.linux.rights``). Pure.
 from __future__ import annotations
 
 from nvc.base.errors import InputError
+from nvc.model import EVERY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def wants(capabilities: DriverCapabilities, file: DriverFile) -> bool:
         return False
     if file.capability == "":
         return True
+    if file.capability == EVERY:
+        return len(capabilities) == len(WORDS)
     if file.kind == "binary":
         return file.capability in capabilities
     return file.capability in capabilities.libraries

@@ -29,7 +29,8 @@ class HookConfig(Record):
     swarm_resources: variables that stand in for NVIDIA_VISIBLE_DEVICES. mode: one of MODES. hook_path: of the hook
     that the runtime adds, "" for its own. runtimes: candidates for the real runtime. runtime_debug: its log or "".
     csv_directory: of Tegra's mount lists, in the driver root. mps_user: whose MPS server containers may use beside
-    root's, by number or name, or "". unknown: keys of the file that mean nothing here.
+    root's, by number or name, or "". additional_gids: a container's user joins the groups of its device nodes.
+    unknown: keys of the file that mean nothing here.
     """
 
     root: str = "/"
@@ -41,6 +42,7 @@ class HookConfig(Record):
     no_cgroups: bool = False
     no_pivot: bool = False
     create_imex: bool = True
+    additional_gids: bool = True
     compat_mode: str = "ldconfig"
     allow_compat: bool = False
     disable_require: bool = False
@@ -114,7 +116,7 @@ def _checked(field: str, value: Any, label: str) -> Any:
     if field == "compat_mode":
         # An unknown word must not turn on more than asked for.
         return _COMPAT_MODES.get(value, "")
-    if field == "create_imex":
+    if field in ("create_imex", "additional_gids"):
         return not value
     if field == "ldconfig" and not value.startswith("@/"):
         raise InputError(

@@ -7,8 +7,9 @@ import re
 from nvc.base.record import DecodeError
 from nvc.driver.tables import STORE_FILES
 from nvc.model import TEGRA, WSL
-from nvc.sim.description import DAMAGES, PAGEABLE, GpuDescription, MachineDescription
+from nvc.sim.description import BUS_ID, DAMAGES, GRAPHICS, PAGEABLE, GpuDescription, MachineDescription
 from nvc.sim.files import EXTRA_BINARIES, LIBRARIES, known_names
+from nvc.sim.layouts import LAYOUTS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
@@ -49,6 +50,11 @@ def check(machine: MachineDescription) -> None:
         _range(range(model.memory + 1), model.memory_reserved, f"gpu_models.{name}.memory_reserved")
     if machine.pageable not in PAGEABLE:
         raise DecodeError(f"pageable: {machine.pageable!r} must be one of {', '.join(PAGEABLE)}")
+    for field, allowed in (("layout", tuple(LAYOUTS)), ("graphics", GRAPHICS)):
+        if getattr(machine, field) not in allowed:
+            raise DecodeError(f"{field}: {getattr(machine, field)!r} must be one of {', '.join(filter(None, allowed))}")
+    for bus_id in machine.other_drm:
+        _match(BUS_ID, bus_id, "other_drm")
     _check_gpus(machine)
     _check_files(machine)
 
@@ -58,7 +64,18 @@ def _check_platform(machine: MachineDescription) -> None:
         _match(_NAME, machine.store, "store")
     if machine.platform == TEGRA and len(machine.gpus) != 1:
         raise DecodeError("gpus: a Tegra has one")
-    for field in ("compat32", "mps", "imex_channels", "firmware", "sockets", "extra", "versions", "damage"):
+    for field in (
+        "compat32",
+        "mps",
+        "imex_channels",
+        "firmware",
+        "sockets",
+        "extra",
+        "versions",
+        "damage",
+        "graphics",
+        "drm",
+    ):
         if getattr(machine, field):
             raise DecodeError(f"{field}: not on a machine of platform {machine.platform}")
 

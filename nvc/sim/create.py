@@ -10,13 +10,13 @@ import tempfile
 from collections.abc import Callable
 
 from nvc.base.errors import DetectionError, InputError, reason
-from nvc.base.record import Record
 from nvc.linux import owned
 from nvc.linux.root import Root
 from nvc.model import Host
-from nvc.sim import MACHINE_FILE, elfwriter, host, platforms, templates
+from nvc.sim import MACHINE_FILE, elfwriter, graphics, host, layouts, platforms, templates
 from nvc.sim.description import MachineDescription, checked, load
 from nvc.sim.files import TLS_NOTE, InstalledLibrary, binaries, libraries
+from nvc.sim.layouts import Architecture, Layout
 from nvc.sim.loadercache import find_ldconfig, make_cache
 from nvc.sim.machine_text import machine_text
 from nvc.sim.nodes import make_nodes
@@ -24,30 +24,6 @@ from nvc.sim.proctree import directories, texts
 
 _PARENT = "the parent directory must exist and be writable"
 Warn = Callable[[str], None]
-
-
-class _Layout(Record):
-    """Where a Debian system of one architecture keeps its libraries, and what their ELF files are."""
-
-    libraries: str
-    target: elfwriter.Target
-    libraries32: str
-    target32: elfwriter.Target
-    foreign: elfwriter.Target
-
-
-_LAYOUTS = {
-    "x86_64": _Layout(
-        "/usr/lib/x86_64-linux-gnu", elfwriter.X86_64, "/usr/lib/i386-linux-gnu", elfwriter.I386, elfwriter.AARCH64
-    ),
-    "aarch64": _Layout(
-        "/usr/lib/aarch64-linux-gnu",
-        elfwriter.AARCH64,
-        "/usr/lib/arm-linux-gnueabihf",
-        elfwriter.ARMHF,
-        elfwriter.X86_64,
-    ),
-}
 
 
 def create(
@@ -133,27 +109,30 @@ def _put_in_place(building: str, directory: str, old: bool) -> None:
 
 
 def _build(machine: MachineDescription, root: str, warn: Warn) -> None:
-    layout = _LAYOUTS.get(platform.machine())
-    if layout is None:
-        raise DetectionError(f"no simulated machine can be made on {platform.machine()}", hint="x86_64 and aarch64 can")
+    layout, architecture = layouts.layout(machine.layout, platform.machine())
     _make_skeleton(root)
     for path in directories(machine):
         os.makedirs(root + path, exist_ok=True)
     os.chmod(f"{root}/tmp", 0o1777)
     special = platforms.texts(machine, layout.libraries) if machine.platform else {}
-    for path, text in {**texts(machine), **special}.items():
+    marker, marker_text = layout.marker
+    for path, text in {marker: marker_text, **texts(machine), **special}.items():
         _write(root + path, text.encode())
     problem = make_nodes(machine, root)
     if problem:
         warn(f"no device nodes were made ({problem}); run as root to have them")
+    graphics.finish_drm(machine, root, nodes=not problem)
     text = machine_text(machine, nodes=not problem)
     _write(os.path.join(root, MACHINE_FILE), text.encode())
     if machine.platform:
-        platforms.install(machine, root, layout.libraries, layout.target, text, _write)
-    _install_libraries(machine, root, layout, text)
+        platforms.install(machine, root, layout.libraries, architecture.target, text, _write)
+    _install_libraries(machine, root, layout, architecture, text)
+    graphics.install(machine, root, layout, architecture, _write)
     for name in binaries(machine):
         _write(
-            f"{root}/usr/bin/{name}", templates.read(templates.SMI if name == templates.SMI else templates.TOOL), 0o755
+            f"{root}{layout.binaries}/{name}",
+            templates.read(templates.SMI if name == templates.SMI else templates.TOOL),
+            0o755,
         )
     for name in machine.firmware:
         _write(f"{root}/usr/lib/firmware/nvidia/{machine.driver_version}/{name}", b"SIMULATED GSP firmware\n")
@@ -165,7 +144,7 @@ def _build(machine: MachineDescription, root: str, warn: Warn) -> None:
         _make_socket(f"{root}/tmp/nvidia-mps/control")
     make_cache(root, (layout.libraries, layout.libraries32), ldconfig=find_ldconfig())
     for library, damage in machine.damage.items():
-        _damage(machine, root, layout, library, damage)
+        _damage(machine, root, layout, architecture, library, damage)
 
 
 def _make_skeleton(root: str) -> None:
@@ -200,25 +179,32 @@ def _library_bytes(library: InstalledLibrary, target: elfwriter.Target, text: st
     return elfwriter.shared_object(target, library.soname, needed=library.needs, kernel=kernel)
 
 
-def _install_libraries(machine: MachineDescription, root: str, layout: _Layout, text: str) -> None:
-    places = [(layout.libraries, layout.target)]
+def _install_libraries(
+    machine: MachineDescription, root: str, layout: Layout, architecture: Architecture, text: str
+) -> None:
+    places = [(layout.libraries, architecture.target)]
     if machine.compat32:
-        places.append((layout.libraries32, layout.target32))
+        places.append((layout.libraries32, architecture.target32))
     for directory, target in places:
         for library in libraries(machine, bits=target.bits):
-            _write(f"{root}{directory}/{library.file}", _library_bytes(library, target, text))
+            place = f"{root}{directory}/{library.directory}".rstrip("/")
+            _write(f"{place}/{library.file}", _library_bytes(library, target, text))
+            if library.directory:  # in no loader cache, so that ldconfig makes no link
+                os.symlink(library.file, f"{place}/{library.soname}")
 
 
-def _damage(machine: MachineDescription, root: str, layout: _Layout, name: str, damage: str) -> None:
+def _damage(
+    machine: MachineDescription, root: str, layout: Layout, architecture: Architecture, name: str, damage: str
+) -> None:
     """Damage a library without updating the loader cache (see description.DAMAGES)."""
     library = next((item for item in libraries(machine, bits=64) if item.row.name == name), None)
     if library is None:
         raise InputError(f"machine {machine.name} damages {name}, which it does not have")
     path = f"{root}{layout.libraries}/{library.file}"
-    whole = _library_bytes(library, layout.target, "")
+    whole = _library_bytes(library, architecture.target, "")
     os.unlink(path)
     if damage == "foreign":
-        _write(path, elfwriter.shared_object(layout.foreign, library.soname))
+        _write(path, elfwriter.shared_object(architecture.foreign, library.soname))
     elif damage == "truncated":
         _write(path, whole[:20])
     elif damage == "garbage":

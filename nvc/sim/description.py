@@ -9,7 +9,7 @@ from nvc.base.errors import InputError, reason
 from nvc.base.record import DecodeError, Record
 
 _MACHINES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "machines")
-_BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.0")
+BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.0")
 _PROFILE = re.compile(r"(?:([1-7])c\.)?([1-7])g\.([0-9]{1,3})gb")
 
 #: How a library of the machine is damaged after the loader cache was made.
@@ -19,6 +19,9 @@ DAMAGES = {
     "truncated": "the file ends in the middle of its ELF header",
     "garbage": "the file is no ELF file",
 }
+
+#: What a machine has for graphics.
+GRAPHICS = ("", "headless", "desktop")
 
 #: enum machine_pageable of native/sim/machine.h, in its words.
 PAGEABLE = ("off", "hmm", "ats")
@@ -77,7 +80,7 @@ class GpuDescription(Record):
     @property
     def pci(self) -> tuple[int, int, int]:
         """(domain, bus, device)."""
-        match = _BUS_ID.fullmatch(self.bus_id)
+        match = BUS_ID.fullmatch(self.bus_id)
         if match is None:
             raise DecodeError(f"bus_id {self.bus_id!r} is not like 0000:1b:00.0")
         domain, bus, device = (int(part, 16) for part in match.groups())
@@ -100,6 +103,9 @@ class MachineDescription(Record):
     nodes of ``nvc.sim.platforms`` and none of the rows above. store: below WSL, name of the driver store.
     faults: what goes wrong in NVML: "nvmlInit hang", "nvmlShutdown crash", "nvmlDeviceGetCount error 15",
     "nvmlInit slow 500" (milliseconds).
+    layout: of which distribution its directories are, a key of ``nvc.sim.layouts.LAYOUTS``. graphics: "", "headless" or
+    "desktop": the files of Vulkan, EGL and OpenCL, and those of the X server. drm: nvidia-drm is loaded, so that GPUs
+    have DRM nodes; other_drm: bus ids of GPUs of other makers, which have theirs before them.
     pageable: whether ordinary memory of programs can lie in video memory: one of PAGEABLE.
     """
 
@@ -128,6 +134,10 @@ class MachineDescription(Record):
     platform: str = ""
     store: str = ""
     pageable: str = "off"
+    layout: str = "debian"
+    graphics: str = ""
+    drm: bool = False
+    other_drm: tuple[str, ...] = ()
 
     @property
     def nvml_version(self) -> str:

@@ -24,7 +24,8 @@ class Library(Record):
     name: up to and including ".so". soname: version behind it in the SONAME, "" for the driver's version.
     since, until: first and last driver major that installs it. bits32: there is a 32-bit one too.
     needs: other libraries, up to ".so". kind: "stub", "nvml" or "cuda" (the two that have code). note: ABI note.
-    glvnd: True, False: only with, only without GLVND; None: always.
+    glvnd: True, False: only with, only without GLVND; None: always. version: of the file, where not the driver's.
+    graphics: only on machines with graphics. directory: below that of the others, on machines with graphics.
     """
 
     name: str
@@ -37,6 +38,9 @@ class Library(Record):
     note: bool = False
     glvnd: bool | None = None
     usual: bool = True
+    version: str = ""
+    graphics: bool = False
+    directory: str = ""
 
 
 _TLS_GL = ("libnvidia-tls.so", "libnvidia-glcore.so")
@@ -58,7 +62,7 @@ LIBRARIES = (
     Library("libnvidia-pkcs11-openssl3.so", since=535),
     Library("libnvidia-nvvm.so", "4", since=470, bits32=True),
     Library("libnvidia-tileiras.so", since=590),
-    Library("libvdpau_nvidia.so", "1", bits32=True, note=True),
+    Library("libvdpau_nvidia.so", "1", bits32=True, note=True, directory="vdpau"),
     Library("libnvidia-encode.so", "1", bits32=True, needs=("libnvcuvid.so",)),
     Library("libnvidia-opticalflow.so", "1", since=410, bits32=True, needs=("libnvcuvid.so",)),
     Library("libnvcuvid.so", "1", bits32=True),
@@ -81,10 +85,23 @@ LIBRARIES = (
     Library("libGLESv1_CM.so", "1", bits32=True, needs=_EGL, glvnd=False),
     Library("libGLESv2.so", "2", bits32=True, needs=_EGL, glvnd=False),
     Library("libnvidia-ngx.so", "1", since=450),
-    # Not for containers.
-    Library("libnvidia-api.so", "1", since=525),
     Library("libnvidia-sandboxutils.so", "1", since=565),
     Library("libnvidia-vksc-core.so", "1", since=535),
+    Library("libnvidia-api.so", "1", since=525, version="1"),
+    Library("libnvsdm.so", "1", since=555, usual=False),
+    Library("libnvidia-nvvm70.so", "4", since=580, version="4", graphics=True),
+    Library("libnvidia-vulkan-producer.so", "", since=465, until=550, graphics=True),
+    Library("libnvidia-present.so", since=575, graphics=True),
+    Library("libnvidia-wayland-client.so", since=525, graphics=True),
+    Library("libnvidia-gtk3.so", graphics=True),
+    Library("libnvidia-gtk2.so", graphics=True),
+    Library("libnvidia-egl-gbm.so", "1", since=495, version="1.1.2", graphics=True, bits32=True),
+    Library("libnvidia-egl-wayland.so", "1", version="1.1.19", graphics=True, bits32=True),
+    Library("libnvidia-egl-wayland2.so", "1", since=590, version="1.0.0", graphics=True),
+    Library("libnvidia-egl-xcb.so", "1", since=560, version="1.0.3", graphics=True, bits32=True),
+    Library("libnvidia-egl-xlib.so", "1", since=560, version="1.0.3", graphics=True, bits32=True),
+    # A library that no table of nvc.driver has: as a driver of the future brings.
+    Library("libnvidia-unheard-of.so", graphics=True),
 )
 
 #: Programs of every driver, and those that only some machines have.
@@ -95,7 +112,14 @@ BINARIES = (
     "nvidia-cuda-mps-control",
     "nvidia-cuda-mps-server",
 )
-EXTRA_BINARIES = ("nv-fabricmanager", "nvidia-imex", "nvidia-modprobe", "nvidia-settings")
+EXTRA_BINARIES = (
+    "nv-fabricmanager",
+    "nvidia-imex",
+    "nvidia-imex-ctl",
+    "nvidia-modprobe",
+    "nvidia-settings",
+    "nvidia-xconfig",
+)
 
 
 def known_names() -> frozenset[str]:
@@ -104,12 +128,16 @@ def known_names() -> frozenset[str]:
 
 
 class InstalledLibrary(Record):
-    """A library file of a machine. file: its name; soname: what it calls itself; needs: SONAMEs."""
+    """A library file of a machine. file: its name; soname: what it calls itself; needs: SONAMEs.
+
+    directory: below that of the others, or "".
+    """
 
     row: Library
     file: str
     soname: str
     needs: tuple[str, ...]
+    directory: str = ""
 
 
 def _soname(row: Library, version: str) -> str:
@@ -122,6 +150,8 @@ def _installed(row: Library, machine: MachineDescription, bits: int) -> bool:
         return False
     if row.glvnd is not None and row.glvnd != machine.glvnd:
         return False
+    if row.graphics and not machine.graphics:
+        return False
     return row.name in machine.extra or (row.usual and row.since <= major <= row.until)
 
 
@@ -132,10 +162,12 @@ def libraries(machine: MachineDescription, *, bits: int) -> tuple[InstalledLibra
     rows = {row.name: row for row in LIBRARIES if _installed(row, machine, bits)}
     found = []
     for row in rows.values():
-        version = machine.versions.get(row.name, machine.driver_version)
+        version = machine.versions.get(row.name, row.version or machine.driver_version)
         needs = tuple(_soname(rows[name], machine.driver_version) for name in row.needs if name in rows)
         # As the real ones; it is also by this name that ldconfig tells a 32-bit libc6 library from older kinds.
-        found.append(InstalledLibrary(row, f"{row.name}.{version}", _soname(row, version), (*needs, "libc.so.6")))
+        needs = (*needs, "libc.so.6")
+        directory = row.directory if machine.graphics and bits == 64 else ""
+        found.append(InstalledLibrary(row, f"{row.name}.{version}", _soname(row, version), needs, directory))
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ import stat
 
 from nvc.base.errors import reason
 from nvc.model import CONTROL_MINOR, MODESET_MINOR, NVIDIA_MAJOR, DeviceNode
-from nvc.sim import caps, platforms
+from nvc.sim import caps, graphics, platforms
 from nvc.sim.description import MachineDescription
 
 _UVM, _CAPS, _IMEX = "nvidia-uvm", "nvidia-caps", "nvidia-caps-imex-channels"
@@ -33,6 +33,7 @@ def nodes(machine: MachineDescription) -> tuple[tuple[DeviceNode, int], ...]:
         found += [(DeviceNode(cap.node, major, cap.minor), cap.mode) for cap in caps.present(machine)]
     for channel in machine.imex_channels:
         found.append((DeviceNode(f"/dev/{_IMEX}/channel{channel}", machine.majors[_IMEX], channel), 0o666))
+    found += [(node, graphics.NODE_MODE) for node in graphics.drm_nodes(machine)]
     return tuple((node, mode) for node, mode in found if node.path not in machine.without)
 
 

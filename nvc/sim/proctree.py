@@ -133,7 +133,6 @@ def texts(machine: MachineDescription) -> dict[str, str]:
     """Every text file of /proc, /sys and /etc but the loader's configuration."""
     nvrm = machine.nvrm.replace("{driver}", machine.driver_version)
     files = {
-        "/etc/debian_version": "12.5\n",
         "/etc/nvc-sim/simulated": f"This is a SIMULATED machine: {machine.name} ({machine.summary}).\n"
         "Made by `nvc-py sim create`. Its libraries are empty or stand-ins and nothing in it drives a GPU.\n",
         "/proc/devices": device_names(machine),

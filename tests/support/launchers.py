@@ -28,6 +28,8 @@ _MODULES = {
     "nvidia-container-runtime-hook": "hook.__main__",
     "nvidia-container-toolkit": "hook.__main__",
     "nvc-cdi-hook": "hook.cdi",
+    "nvidia-cdi-hook": "hook.cdi",
+    "nvidia-ctk": "hook.ctk",
     "nvc-runtime": "hook.runtime.__main__",
     "nvidia-container-runtime": "hook.runtime.__main__",
     "nvidia-container-runtime.legacy": "hook.runtime.__main__",

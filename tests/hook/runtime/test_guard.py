@@ -47,6 +47,7 @@ class GuardBench:
         patch.setattr(policyfile, "CONFIG", str(self.config))
         patch.setattr(injection, "NODE_CONFIG", str(self.config))
         self.agent: FakeAgent | None = None
+        self.added = False
 
     def listen(self) -> None:
         self.agent = FakeAgent(str(self.directory / "control"), register=lambda request: [{"ok": True}])
@@ -65,16 +66,20 @@ class GuardBench:
 
     def create(self, machine: str = WHOLE, env: tuple[str, ...] = GPU, **changes: Any) -> dict[str, Any] | None:
         """Make a container; its seccomp profile. Raises NvcError."""
-        self.patch.setenv("NVC_SIM", str(self.machines / machine))
         self.bench.write(env, **changes)
+        profile: dict[str, Any] | None = (self.edited(machine).get("linux") or {}).get("seccomp")
+        assert not self.added or profile is not None
+        return profile
+
+    def edited(self, machine: str = WHOLE) -> dict[str, Any]:
+        """config.json after both parts of nvc-runtime. Raises NvcError."""
+        self.patch.setenv("NVC_SIM", str(self.machines / machine))
         content, directory = self.bench.content, str(self.bench.bundle)
         found = bundle.look(content, directory)
         variables = environment.parse(found.env)
         modify(content, found, variables, HookConfig(), str(self.bench.bin / "nvc-runtime"), directory, Journal())
-        added = under_test.add(content, found, variables, HookConfig(), "c1", Journal())
-        profile: dict[str, Any] | None = (content.get("linux") or {}).get("seccomp")
-        assert not added or profile is not None
-        return profile
+        self.added = under_test.add(content, found, variables, HookConfig(), "c1", Journal())
+        return content
 
     def is_guarded(self, *arguments: Any, **changes: Any) -> bool:
         profile = self.create(*arguments, **changes)
@@ -164,6 +169,38 @@ def test_fixed_settings_are_guarded_whatever_annotations_say(guard: GuardBench, 
         ),
     ):
         assert guard.is_guarded(WHOLE, env, hooks=hooks, linux=dict(linux), annotations=annotation)
+
+
+RENDER = {"path": "/dev/dri/renderD128", "type": "c", "major": 226, "minor": 128}
+MODESET = {"path": "/dev/nvidia-modeset", "type": "c", "major": 195, "minor": 254}
+
+
+def allow(**numbers: object) -> dict[str, object]:
+    return {"allow": True, "type": "c", "access": "rw", **numbers}
+
+
+def test_a_guarded_container_keeps_no_node_by_which_the_kernel_allocates(guard: GuardBench) -> None:
+    """Attack (M10): a CDI specification gives DRM nodes and nvidia-modeset beside the GPU, and a share is asked for.
+
+    What is allocated through them belongs to a client of the kernel's, which no guard sees.
+    """
+    numbers = [{key: node[key] for key in ("major", "minor")} for node in (RENDER, MODESET)]
+    rules = [{"allow": False, "access": "rwm"}, allow(major=195, minor=0), *(allow(**one) for one in numbers)]
+    rules += [allow(major=226), allow(major=226, minor=-1)]
+    gpu = DEVICES["devices"][0]
+    linux = {"devices": [gpu, RENDER, MODESET], "resources": {"devices": rules}}
+    profile = guard.create(WHOLE, VOID, hooks=FIXED, linux=linux)
+    assert profile is not None
+    for again in ({}, {"seccomp": profile}):  # an engine may have put the filter there
+        guard.bench.write(VOID, hooks=FIXED, linux={**linux, **again})
+        content = guard.edited()
+        assert content["linux"]["devices"] == [gpu]
+        assert content["linux"]["resources"]["devices"] == rules[:2]
+
+
+def test_without_a_guard_they_stay(guard: GuardBench) -> None:
+    guard.bench.write(VOID, linux={"devices": [RENDER, MODESET]})
+    assert guard.edited()["linux"]["devices"] == [RENDER, MODESET]
 
 
 def test_a_driver_that_is_not_known_has_no_filter(guard: GuardBench, tmp_path: Path) -> None:

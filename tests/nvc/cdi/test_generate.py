@@ -12,10 +12,10 @@ import pytest
 
 from nvc.base.errors import DeviceError, InputError
 from nvc.cdi import text
-from nvc.cdi.gather import DrmNode, Surroundings, drm_nodes, every_node, library_links
+from nvc.cdi.gather import Surroundings, every_node, groups, library_links
 from nvc.cdi.generate import HOOKS, THEN, GenerateOptions, generate
 from nvc.cdi.spec import CdiDevice, CdiHook, CdiSpec, decode
-from nvc.model import Host
+from nvc.model import DeviceNode, DrmNode, Host
 from nvc.sim.description import names
 from tests.nvc.cdi.conftest import Machine
 from tests.support.inventories import GPU_A, GPU_B, MIG_7, MIG_9, two_gpus, without_gpus
@@ -64,7 +64,7 @@ def test_both_formats_say_the_same_and_every_time(machine: Callable[[str], Machi
 
 @pytest.mark.parametrize("name", names())
 def test_podman_4_3_takes_the_spec_of_every_machine(machine: Callable[[str], Machine], name: str) -> None:
-    assert machine(name).spec().version == "0.5.0"
+    assert machine(name).spec(additional_gids=False).version == "0.5.0"
 
 
 def test_names_by_strategy() -> None:
@@ -201,13 +201,15 @@ def test_links_are_made_only_to_what_is_mounted() -> None:
 
 
 def test_drm_nodes_come_with_their_gpu_for_graphics() -> None:
-    bus = two_gpus().gpus[0].bus_id
     link = "/dev/dri/by-path/pci-0000:3d:00.0-card"
-    around = Surroundings(drm={bus: (DrmNode("/dev/dri/card1", link), DrmNode("/dev/dri/renderD128"))})
-    spec = generate(two_gpus(), around, HOST, GenerateOptions(strategies=("index",)))
+    drm = (DrmNode(DeviceNode("/dev/dri/card1", 226, 1), link), DrmNode(DeviceNode("/dev/dri/renderD128", 226, 128)))
+    first, divided = two_gpus().gpus
+    inventory = two_gpus().replace(gpus=(first.replace(drm=drm), divided.replace(drm=drm)))
+    spec = generate(inventory, NOWHERE, HOST, GenerateOptions(strategies=("index",)))
     assert nodes(spec, "0") == ["/dev/nvidia0", "/dev/dri/card1", "/dev/dri/renderD128"]
     assert steps(device(spec, "0").edits.hooks) == [["create-symlinks", "--link", f"../card1::{link}"]]
-    plain = generate(two_gpus(), around, HOST, GenerateOptions(strategies=("index",), capabilities=("compute",)))
+    assert not any("dri" in path for path in nodes(spec, "1:0"))
+    plain = generate(inventory, NOWHERE, HOST, GenerateOptions(strategies=("index",), capabilities=("compute",)))
     assert nodes(plain, "0") == ["/dev/nvidia0"]
 
 
@@ -248,23 +250,24 @@ def test_links_beside_libraries_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_drm_nodes_and_management_nodes_are_those_that_exist(tmp_path: Path) -> None:
-    gpu = two_gpus().gpus[0].replace(proc_path="")
-    drm = tmp_path / "sys/bus/pci/devices/0000:3d:00.0/drm"
-    for name in ("card1", "renderD128", "renderD129", "controlD64"):
-        (drm / name).mkdir(parents=True)
-    (tmp_path / "dev/dri/by-path").mkdir(parents=True)
-    for name in ("dri/card1", "dri/renderD128", "nvidia0", "nvidiactl", "nvidia-fs0", "nvidia-nvswitch1"):
+def test_management_nodes_are_those_that_exist(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidiactl", "nvidia-fs0", "nvidia-nvswitch1"):
         os.mknod(tmp_path / "dev" / name, 0o020666, os.makedev(1, 3))
     (tmp_path / "dev/nvidia-plain").touch()
-    (tmp_path / "dev/dri/by-path/pci-0000:3d:00.0-card").symlink_to("../card1")
-    (tmp_path / "dev/dri/by-path/pci-0000:3d:00.0-render").symlink_to("../renderD7")
     host = Host(root=str(tmp_path), system=str(tmp_path))
-    assert drm_nodes(host, gpu) == (
-        DrmNode("/dev/dri/card1", "/dev/dri/by-path/pci-0000:3d:00.0-card"),
-        DrmNode("/dev/dri/renderD128"),
-    )
     assert every_node(host) == ("/dev/nvidia0", "/dev/nvidiactl")
+
+
+@pytest.mark.root
+def test_groups_are_those_of_nodes_that_not_everybody_may_use(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    for name, mode, group in (("a", 0o660, 44), ("b", 0o666, 44), ("c", 0o660, 0), ("d", 0o664, 45)):
+        os.mknod(tmp_path / "dev" / name, 0o020666, os.makedev(1, 3))
+        os.chown(tmp_path / "dev" / name, 0, group)
+        os.chmod(tmp_path / "dev" / name, mode)
+    found = groups(Host(root=str(tmp_path)), [f"/dev/{name}" for name in "abcde"])
+    assert found == {"/dev/a": 44, "/dev/d": 45}
 
 
 def test_json_is_plain_json() -> None:

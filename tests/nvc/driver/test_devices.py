@@ -128,7 +128,7 @@ def test_without_the_major_there_is_no_node(driver_root: DriverRoot) -> None:
 
 
 def test_a_gpu(driver_root: DriverRoot) -> None:
-    (gpu,), warnings = find_gpus(str(driver_root.path), (H200,), caps(driver_root))
+    (gpu,), warnings = find_gpus(Host(str(driver_root.path), system=str(driver_root.path)), (H200,), caps(driver_root))
 
     assert ("00000000:00:06.0", "Nvidia", "9.0") == (gpu.bus_id, gpu.brand, gpu.arch)
     assert DeviceNode("/dev/nvidia0", 195, 0) == gpu.node
@@ -146,7 +146,7 @@ def test_proc_directories_of_every_domain_width(driver_root: DriverRoot, domain:
     driver_root.write(f"proc/driver/nvidia/gpus/{name}/information", "")
     fact = H200.replace(domain=domain, bus=0x3D, device=0)
 
-    (gpu,), _ = find_gpus(str(driver_root.path), (fact,), caps(driver_root))
+    (gpu,), _ = find_gpus(Host(str(driver_root.path), system=str(driver_root.path)), (fact,), caps(driver_root))
 
     assert f"/proc/driver/nvidia/gpus/{name}" == gpu.proc_path
     assert f"{domain:08x}:3d:00.0" == gpu.bus_id
@@ -155,7 +155,9 @@ def test_proc_directories_of_every_domain_width(driver_root: DriverRoot, domain:
 def test_a_gpu_without_proc_directory_is_a_warning(driver_root: DriverRoot) -> None:
     driver_root.write("proc/driver/nvidia/gpus/README", "")
 
-    (gpu,), warnings = find_gpus(str(driver_root.path), (H200.replace(bus=9),), caps(driver_root))
+    (gpu,), warnings = find_gpus(
+        Host(str(driver_root.path), system=str(driver_root.path)), (H200.replace(bus=9),), caps(driver_root)
+    )
 
     assert "" == gpu.proc_path
     assert any("missing /proc/driver/nvidia/gpus entry of GPU 0" in line for line in warnings)
@@ -164,20 +166,24 @@ def test_a_gpu_without_proc_directory_is_a_warning(driver_root: DriverRoot) -> N
 def test_a_root_without_proc_is_a_warning(driver_root: DriverRoot) -> None:
     os.rename(driver_root.path / "proc/driver/nvidia/gpus", driver_root.path / "proc/gone")
 
-    _, warnings = find_gpus(str(driver_root.path), (H200,), caps(driver_root))
+    _, warnings = find_gpus(Host(str(driver_root.path), system=str(driver_root.path)), (H200,), caps(driver_root))
 
     assert any("missing /proc/driver/nvidia/gpus: no such file" in line for line in warnings)
 
 
 @pytest.mark.parametrize(("brand", "expected"), [(2, "Tesla"), (14, "Nvidia"), (0, "Unknown"), (99, "Unknown")])
 def test_brands(driver_root: DriverRoot, brand: int, expected: str) -> None:
-    (gpu,), _ = find_gpus(str(driver_root.path), (H200.replace(brand=brand),), caps(driver_root))
+    (gpu,), _ = find_gpus(
+        Host(str(driver_root.path), system=str(driver_root.path)), (H200.replace(brand=brand),), caps(driver_root)
+    )
 
     assert expected == gpu.brand
 
 
 def test_a_gpu_without_mig_has_none_of_it(driver_root: DriverRoot) -> None:
-    (gpu,), _ = find_gpus(str(driver_root.path), (H200.replace(mig_capable=False),), caps(driver_root))
+    (gpu,), _ = find_gpus(
+        Host(str(driver_root.path), system=str(driver_root.path)), (H200.replace(mig_capable=False),), caps(driver_root)
+    )
 
     assert ("", (), ()) == (gpu.mig_caps_path, gpu.mig_devices, gpu.mig_nodes)
 
@@ -185,7 +191,7 @@ def test_a_gpu_without_mig_has_none_of_it(driver_root: DriverRoot) -> None:
 def test_more_than_64_gpus(driver_root: DriverRoot) -> None:
     facts = [H200.replace(index=n, minor=n, bus=n) for n in range(80)]
 
-    gpus, _ = find_gpus(str(driver_root.path), facts, caps(driver_root))
+    gpus, _ = find_gpus(Host(str(driver_root.path), system=str(driver_root.path)), facts, caps(driver_root))
 
     assert 80 == len(gpus)
 
@@ -193,7 +199,9 @@ def test_more_than_64_gpus(driver_root: DriverRoot) -> None:
 def test_mig_devices_with_nodes(driver_root: DriverRoot) -> None:
     migs = (driver_root.mig_instance(0, 1, 0), driver_root.mig_instance(0, 5, 2))
 
-    (gpu,), warnings = find_gpus(str(driver_root.path), (H200.replace(migs=migs),), caps(driver_root))
+    (gpu,), warnings = find_gpus(
+        Host(str(driver_root.path), system=str(driver_root.path)), (H200.replace(migs=migs),), caps(driver_root)
+    )
 
     base = "/proc/driver/nvidia/capabilities/gpu0/mig"
     first, second = gpu.mig_devices
@@ -207,7 +215,9 @@ def test_mig_devices_of_a_driver_with_files_only(driver_root: DriverRoot) -> Non
     migs = (driver_root.mig_instance(0, 1, 0),)
     driver_root.majors("238 nvidia-uvm")
 
-    (gpu,), _ = find_gpus(str(driver_root.path), (H200.replace(migs=migs),), caps(driver_root))
+    (gpu,), _ = find_gpus(
+        Host(str(driver_root.path), system=str(driver_root.path)), (H200.replace(migs=migs),), caps(driver_root)
+    )
 
     assert (None, ()) == (gpu.mig_devices[0].gi_access.node, gpu.mig_nodes)
 
@@ -216,7 +226,9 @@ def test_an_unreadable_capability_file_is_made_up_for_by_mig_minors(driver_root:
     migs = (driver_root.mig_instance(0, 1, 0),)
     (driver_root.path / "proc/driver/nvidia/capabilities/gpu0/mig/gi1/ci0/access").unlink()
 
-    (gpu,), _ = find_gpus(str(driver_root.path), (H200.replace(migs=migs),), caps(driver_root))
+    (gpu,), _ = find_gpus(
+        Host(str(driver_root.path), system=str(driver_root.path)), (H200.replace(migs=migs),), caps(driver_root)
+    )
 
     assert DeviceNode("/dev/nvidia-caps/nvidia-cap13", 241, 13) == gpu.mig_devices[0].ci_access.node
 
@@ -230,7 +242,9 @@ def test_a_mig_device_whose_nodes_nothing_tells_is_an_error(driver_root: DriverR
         minors.unlink()
 
     with pytest.raises(DetectionError, match=r"unable to get cap device attributes: .*gi1/access"):
-        find_gpus(str(driver_root.path), (H200.replace(migs=migs),), caps(driver_root))
+        find_gpus(
+            Host(str(driver_root.path), system=str(driver_root.path)), (H200.replace(migs=migs),), caps(driver_root)
+        )
 
 
 @pytest.mark.parametrize(("text", "reason"), [(None, "no such file"), ("config 1\nnonsense\n", "mig-minors, line 2")])
@@ -239,7 +253,7 @@ def test_mig_minors_that_nobody_needs_is_a_warning(driver_root: DriverRoot, text
     if text is None:
         minors.unlink()
 
-    (gpu,), warnings = find_gpus(str(driver_root.path), (H200,), caps(driver_root))
+    (gpu,), warnings = find_gpus(Host(str(driver_root.path), system=str(driver_root.path)), (H200,), caps(driver_root))
 
     assert () == gpu.mig_nodes
     assert any(reason in line for line in warnings)
@@ -249,7 +263,9 @@ def test_mig_devices_without_capabilities_directory_are_a_warning(driver_root: D
     migs = (driver_root.mig_instance(0, 1, 0),)
     os.rename(driver_root.path / "proc/driver/nvidia/capabilities", driver_root.path / "proc/gone")
 
-    (gpu,), warnings = find_gpus(str(driver_root.path), (H200.replace(migs=migs),), caps(driver_root))
+    (gpu,), warnings = find_gpus(
+        Host(str(driver_root.path), system=str(driver_root.path)), (H200.replace(migs=migs),), caps(driver_root)
+    )
 
     assert gpu.mig_devices[0].gi_access.node is None
     assert any("has MIG devices, but there is no" in line for line in warnings)

@@ -36,7 +36,7 @@ def cache(machine: Host) -> dict[tuple[str, str], str]:
 @pytest.mark.parametrize("name", names(""))
 def test_loader_cache_names_every_library_of_the_description(made: Made, name: str) -> None:
     machine, description = made(name), load(name)
-    expected = {(item.soname, "libc6,x86-64") for item in libraries(description, bits=64)}
+    expected = {(item.soname, "libc6,x86-64") for item in libraries(description, bits=64) if not item.directory}
     if description.compat32:
         expected |= {(item.soname, "libc6") for item in libraries(description, bits=32)}
     assert expected == set(cache(machine))
@@ -71,7 +71,7 @@ def test_device_nodes_have_their_numbers_and_modes(made: Made, name: str) -> Non
     expected = {node.path: (os.makedev(node.major, node.minor), mode) for node, mode in nodes(description)}
     found = {}
     for directory, _, files in os.walk(f"{machine.root}/dev"):
-        for file in files:
+        for file in files if not directory.endswith("/by-path") else ():
             status = os.lstat(os.path.join(directory, file))
             assert stat.S_ISCHR(status.st_mode)
             path = os.path.join(directory, file).removeprefix(machine.root)
