@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hook.config import HookConfig
     from hook.runtime.journal import Journal
 
-#: Variables that ``hook.runtime.gated`` knows; it is imported when one of them is set.
+#: Variables that ``nvc.cdi.gated`` knows; it is imported when one of them is set.
 GATED = ("NVIDIA_GDS", "NVIDIA_MOFED", "NVIDIA_GDRCOPY", "NVIDIA_NVSWITCH")
 
 
@@ -68,11 +68,12 @@ def _gated(content: dict[str, Any], env: Mapping[str, str], directory: str, jour
     """Devices of other drivers that the container enabled. True when there are any."""
     if not any(env.get(name) == "enabled" for name in GATED):
         return False
-    from hook.runtime import edits, gated
+    from hook.runtime import edits
+    from nvc.cdi import gated
 
     found = []
     for variable in gated.wanted(env):
-        one = gated.edits(variable, os.environ.get("NVC_SIM", ""))
+        one = gated.edits(variable, os.environ.get("NVC_SIM", "") or "/")
         if one is None:
             journal.warn(f"{variable}=enabled, but this host has no such devices")
         else:

@@ -18,6 +18,9 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
+/* No process ends, and another one starts and calls the driver, within this time. */
+#define EVENTS_NS 200000u
+
 /*
  * NOTIF_ID_VALID says that the thread of a notification waits in its call still: so its number, its process, its address space and its
  * descriptors are what they were when it made the call. It is asked after each look-up by a number, and before what was
@@ -87,28 +90,32 @@ static struct answer decide (struct tenant *tenant, const struct seccomp_notif *
     return answer;
 }
 
-bool notify_handle (struct tenant *tenant, int listener)
+int notify_receive (int listener, struct seccomp_notif *notification)
 {
-    struct seccomp_notif notification;
-    struct seccomp_notif_resp response;
+    memset (notification, 0, sizeof (*notification)); /* the kernel wants it so */
+    return ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, notification) != 0 ? errno : 0;
+}
+
+/* ENOENT: its thread was interrupted meanwhile. */
+bool notify_is_passing (int error) { return error == ENOENT || error == EINTR || error == EAGAIN; }
+
+uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
+{
+    struct seccomp_notif_resp response = { .id = notification->id };
+    uint64_t began = guard_now (), ended;
     struct answer answer;
-    uint64_t began;
     bool undelivered;
 
-    memset (&notification, 0, sizeof (notification)); /* the kernel wants it so */
-    if (ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, &notification) != 0)
-        return errno == ENOENT || errno == EINTR || errno == EAGAIN; /* ENOENT: its thread was interrupted meanwhile */
-    began = guard_now ();
-    atomic_store (&tenant->called_at, began);
+    /* The other thread may not have come to it yet: what a process had that has ended is there for the next one at once. */
+    if (began - atomic_exchange (&tenant->called_at, began) > EVENTS_NS)
+        tenant_take_events (tenant);
     pthread_mutex_lock (&tenant->lock);
     tenant->status.notifications++;
-    inflight_remove (tenant, (pid_t) notification.pid);
-    tenant->notified = (struct notified) { .listener = listener, .id = notification.id };
-    answer = decide (tenant, &notification);
+    inflight_remove (tenant, (pid_t) notification->pid);
+    tenant->notified = (struct notified) { .listener = listener, .id = notification->id };
+    answer = decide (tenant, notification);
     tenant_unlock (tenant);
 
-    memset (&response, 0, sizeof (response));
-    response.id = notification.id;
     if (answer.continue_syscall)
         response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     else {
@@ -117,11 +124,22 @@ bool notify_handle (struct tenant *tenant, int listener)
     }
     /* ENOENT: the thread does not wait any more. What was made stays in the ledger, and is there when the thread comes again. */
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
+    ended = guard_now ();
 
     pthread_mutex_lock (&tenant->lock);
-    replay_keep (tenant, &notification, &answer, undelivered);
-    tenant->status.handling_ns += guard_now () - began;
+    replay_keep (tenant, notification, &answer, undelivered);
+    tenant->status.handling_ns += ended - began;
     tenant_unlock (tenant);
     guard_changed (tenant->guard);
-    return true;
+    return ended;
+}
+
+bool notify_handle (struct tenant *tenant, int listener)
+{
+    struct seccomp_notif notification;
+    int error = notify_receive (listener, &notification);
+
+    if (error == 0)
+        notify_answer (tenant, listener, &notification);
+    return error == 0 || notify_is_passing (error);
 }

@@ -15,6 +15,7 @@
 #error "no architecture"
 #endif
 
+struct seccomp_notif;
 struct tenant;
 
 /* The current call's notification. */
@@ -31,7 +32,13 @@ void notify_found_by_number (struct tenant *tenant);
  * notify_found_by_number. */
 bool notify_is_waiting (struct tenant *tenant);
 
-/* Receives one notification from a listener and answers it. false: the listener is done. */
+/* Waits for a notification of the listener. 0 or errno. */
+int notify_receive (int listener, struct seccomp_notif *notification);
+/* Whether the error of notify_receive is not the listener's. */
+bool notify_is_passing (int error);
+/* Decides what becomes of the call, and answers it. When it was answered (CLOCK_MONOTONIC ns). */
+uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccomp_notif *notification);
+/* Both. false: the listener is done. */
 bool notify_handle (struct tenant *tenant, int listener);
 
 #endif

@@ -157,7 +157,8 @@ struct process *process_of_thread (struct tenant *tenant, pid_t thread)
     /* The thread's number may mean another one by now, unless it called a moment ago: it must still be of this process. That
      * the process is the one that the pidfd pins shows when a descriptor is taken from it. */
     if (is_known && now - entry->called_at >= THREAD_SOON_NS) {
-        is_known = process_has_thread (process, thread);
+        /* In this order: while the process is there, its number is its own. */
+        is_known = process_has_thread (process, thread) && process_is_there (process);
         notify_found_by_number (tenant);
     }
     if (!is_known) {

@@ -10,6 +10,7 @@
 #include "memory.h"
 #include "notify.h"
 #include "process.h"
+#include "receive.h"
 #include "retained.h"
 #include "space.h"
 #include "unconfirmed.h"
@@ -49,6 +50,8 @@ struct tenant {
         uint32_t slice, groups;
     } decided[SHARE_MAX_GPUS];
 
+    struct turn turn; /* whichever of its two threads acts (receive.h); the first of all locks */
+    struct receiver receiver;
     pthread_mutex_t listeners_lock; /* listeners; the last of all locks, and never held for long */
     int listeners[TENANT_LISTENERS];
     unsigned listener_count;
@@ -113,6 +116,17 @@ static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
     return sum;
 }
 
+/* Whether any process is behind the filter, also one that never called the driver. */
+static inline bool tenant_has_filter (struct tenant *tenant)
+{
+    bool has_filter;
+
+    pthread_mutex_lock (&tenant->listeners_lock);
+    has_filter = tenant->listener_count != 0;
+    pthread_mutex_unlock (&tenant->listeners_lock);
+    return has_filter;
+}
+
 /* Zeroed, for a record of what the driver did or may have done: without it something would not be counted, or not be stopped. So this
  * process ends where there is no memory, and with it the container; never NULL. */
 void *tenant_allocate (struct tenant *tenant, size_t count, size_t size);
@@ -121,6 +135,15 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
  * not; it frees the tenant when it does, and the guard has to stay. The tenant is not on the table any more. */
 void tenant_stop (struct tenant *tenant);
 bool tenant_destroy (struct tenant *tenant, const struct timespec *until);
+/* What is not a notification: processes that ended, and changes by other threads. With the turn, without the lock. */
+void tenant_take_events (struct tenant *tenant);
+/* Does what is due. held: ms that the tenant has to wait before its next call (fair.h). When it is to be called again, at the latest
+ * (CLOCK_MONOTONIC ns, as now); 0: nothing is to be looked at. */
+uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held);
+/* Its second thread looks at once. */
+void tenant_wake (const struct tenant *tenant);
+/* How many have processes still. */
+unsigned tenant_listeners (struct tenant *tenant);
 /* 0 or -errno. */
 int tenant_listen (struct tenant *tenant, int listener);
 

@@ -91,15 +91,12 @@ void unconfirmed_settle (struct tenant *tenant)
 
 void unconfirmed_forget (struct tenant *tenant)
 {
-    bool has_filter;
+    bool has_filter = tenant_has_filter (tenant);
 
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0)
             return;
     rm_forget_unconfirmed (tenant->rm);
-    pthread_mutex_lock (&tenant->listeners_lock);
-    has_filter = tenant->listener_count != 0;
-    pthread_mutex_unlock (&tenant->listeners_lock);
     /* One that never called the driver may have UVM's file. */
     for (uint32_t gpu = 0; !has_filter && gpu < tenant->limits.gpu_count; gpu++)
         tenant->raced[gpu] = tenant->raced_reported[gpu] = 0;

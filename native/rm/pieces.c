@@ -8,6 +8,7 @@ static void emit (const struct object *object, struct rm_piece *piece)
     piece->handle = (uint32_t) object->link.key;
     piece->gpu = object->memory->gpu;
     piece->is_exported = object->memory->is_exported;
+    piece->is_foreign = object->memory->is_foreign;
     piece->is_below_subdevice = object->parent != NULL && object->parent->kind == CLASS_SUBDEVICE;
 }
 

@@ -258,6 +258,7 @@ struct rm_piece {
     int32_t gpu;
     bool is_below_subdevice; /* otherwise below a device */
     bool is_exported;        /* by a descriptor, which may be open */
+    bool is_foreign;         /* made by another tenant or the host, which may have it */
 };
 /* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export to a known file. Up to
  * `capacity`; returns how many there are. */

@@ -58,6 +58,7 @@ struct memory {
     uint64_t reported; /* bytes, as it does; less than what is charged where it hands out more */
     bool is_exported;
     bool is_disowned; /* what made it is freed, or not this tenant's */
+    bool is_foreign;  /* another tenant's or the host's */
 };
 
 struct object {

@@ -79,6 +79,7 @@ static void guard_begin (unsigned number)
     tenant->copy = tenant->epoll = tenant->wake = -1;
     pthread_mutex_init (&tenant->lock, NULL);
     pthread_mutex_init (&tenant->listeners_lock, NULL);
+    receiver_begin (&tenant->receiver);
     tenant->abi = rm_abi_find (machine.driver);
     tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
     guard->tenants[guard->tenant_count++] = tenant;
@@ -170,10 +171,10 @@ static void tell_ends (void)
 static uint64_t take_turns (uint64_t most)
 {
     for (unsigned i = 0; i < TENANTS; i++) {
-        int timeout;
+        int timeout, held;
 
         kernel.caller = GUARD_PID (i);
-        timeout = sleep_for (&tenants[i]);
+        timeout = sleep_until (&tenants[i], tenant_look (&tenants[i], guard_now (), &held));
         if (timeout >= 0 && (uint64_t) timeout * MILLISECOND < most)
             most = (uint64_t) timeout * MILLISECOND;
     }

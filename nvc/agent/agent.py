@@ -93,6 +93,7 @@ class Agent:
             with Supervisors(self.options.devices, self.options.directory, first) as self.supervisors:
                 await self._serve(systemd, given)
         finally:
+            cgroups.remove(self.options.directory)
             os.close(lock)
 
     async def _serve(self, systemd: Systemd, given: dict[str, int]) -> None:
@@ -146,14 +147,13 @@ class Agent:
             await self._stop(is_own="control" not in given)
 
     async def _stop(self, *, is_own: bool) -> None:
-        directory, left = self.options.directory, self.tenants.close()  # first: parts are told of those that are over
+        left = self.tenants.close()  # first: parts are told of those that are over
         for part in self.parts:
             await part.stop()
         self._acceptors.close()
-        cgroups.remove(directory)
         for name in ("admit", "control") if is_own else ("admit",):
             try:
-                os.unlink(f"{directory}/{name}")
+                os.unlink(f"{self.options.directory}/{name}")
             except OSError:
                 pass
         self.journal.write("end", tenants=left)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 
 from nvc.base.errors import reason
 
@@ -25,6 +26,8 @@ ROOT, NAME = "/sys/fs/cgroup", "cgroups"
 _CPU_WEIGHT = "1000"
 #: Below NAME_MAX.
 _NAME_MOST = 200
+#: For an acceptor that was ended just now.
+_ENDING_S = 0.2
 
 
 class _NoController(OSError):
@@ -63,12 +66,20 @@ def clean(directory: str) -> None:
 
 
 def remove(directory: str) -> None:
-    """The agent ends: the tree goes with the last process in it. Raises nothing."""
+    """The agent ends: the tree goes, unless processes go on in it. Raises nothing."""
     link = f"{directory}/{NAME}"
-    clean(directory)
-    with contextlib.suppress(OSError):
-        os.rmdir(os.readlink(link))
-        os.unlink(link)
+    until = time.monotonic() + _ENDING_S
+    with contextlib.suppress(FileNotFoundError):
+        tree = os.readlink(link)
+        while True:
+            clean(directory)
+            with contextlib.suppress(OSError):
+                os.rmdir(tree)
+                os.unlink(link)
+                return
+            if time.monotonic() > until:
+                return
+            time.sleep(0.01)
 
 
 def _cgroups(tree: str) -> Iterator[str]:

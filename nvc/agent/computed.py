@@ -62,6 +62,11 @@ class ComputedTime:
         """In all, since this object was made."""
         return int(self._busy.get(tenant, 0.0))
 
+    def lost(self) -> None:
+        """There are no answers of the driver any more; what was computed stays counted."""
+        self._before = None
+        self._window.clear()
+
     def gone(self, tenant: int) -> None:
         """The tenant is over."""
         self._busy.pop(tenant, None)

@@ -49,7 +49,7 @@ class Probing(Part):
         self._said: dict[str, int] = {}
         #: (tenant, UUID) -> bytes that the driver reports of the tenant's processes.
         self._reported: dict[tuple[int, str], int] = {}
-        #: UUID -> computed time, while the prober has answers.
+        #: UUID -> computed time.
         self._computed: dict[str, ComputedTime] = {}
         self._pausing: set[asyncio.Task[None]] = set()
 
@@ -102,8 +102,9 @@ class Probing(Part):
             usage = self._agent.supervisors.usage()
             for uuid in [uuid for uuid in self._findings if uuid not in usage.gpus]:
                 del self._findings[uuid]
-            for uuid in [uuid for uuid in self._computed if uuid not in usage.gpus]:
-                del self._computed[uuid]
+            for uuid, computed in self._computed.items():
+                if uuid not in usage.gpus:
+                    computed.lost()
             begun = time.monotonic()
             new = [
                 gpu for gpu in usage.gpus.values() if begun >= self._again and gpu.asked_ns != self._asked.get(gpu.uuid)

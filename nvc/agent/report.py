@@ -92,7 +92,15 @@ def _node(agent: Agent) -> AgentStatus:
 def _rows(agent: Agent, after: int = 0, container: str = "") -> Iterator[Row]:
     """By number, each as it is when it is asked for; those that have gone by then are left out."""
     tenants = agent.tenants
-    for number in sorted(tenants.named(container) if container else tenants.numbers()):
+    unmanaged = {
+        one.id: one
+        for one in tenants.unmanaged.status()
+        if one.id > after and (not container or any(container == of.name for of in one.containers))
+    }
+    for number in sorted({*(tenants.named(container) if container else tenants.numbers()), *unmanaged}):
+        if number in unmanaged:
+            yield Row(unmanaged[number])
+            continue
         tenant = tenants.by_number(number) if number > after else None
         if tenant is not None:
             try:

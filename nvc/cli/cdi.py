@@ -12,7 +12,8 @@ import click
 
 from nvc.base.errors import InputError
 from nvc.cdi import files, text
-from nvc.cdi.generate import HOOKS, MODES, OTHER_MODES, PLATFORMS, STRATEGIES, GenerateOptions
+from nvc.cdi.gated import CLASSES
+from nvc.cdi.generate import DEFAULT_CLASS, HOOKS, MODES, PLATFORMS, STRATEGIES, GenerateOptions
 from nvc.cli.cdi_hook import HOOK_PROGRAM
 from nvc.cli.settings import Settings
 from nvc.model import DriverOptions
@@ -64,7 +65,7 @@ def cdi() -> None:
     help="Names of devices: 0 and 0:1, GPU-... and MIG-..., gpu0 and mig0:1. May be repeated. Default: index, uuid.",
 )
 @click.option("--vendor", default="nvidia.com", show_default=True, help="Before the slash of the devices' kind.")
-@click.option("--class", "device_class", default="gpu", show_default=True, help="After the slash.")
+@click.option("--class", "device_class", help="After the slash. Default: gpu, or by --mode.")
 @click.option(
     "--capabilities",
     default="all",
@@ -72,7 +73,7 @@ def cdi() -> None:
     metavar="WORDS",
     help="Driver capabilities: which libraries, programs and nodes containers get. A comma list.",
 )
-@click.option("--mode", default="auto", show_default=True, help=f"One of {', '.join(MODES)}.")
+@click.option("--mode", default="auto", show_default=True, help=f"One of {', '.join((*MODES, *CLASSES))}.")
 @click.option(
     "--nvc-hook-path",
     "--cdi-hook-path",
@@ -122,7 +123,7 @@ def generate(
     form: str | None,
     strategies: tuple[str, ...],
     vendor: str,
-    device_class: str,
+    device_class: str | None,
     capabilities: str,
     mode: str,
     hook_path: str | None,
@@ -158,7 +159,7 @@ def generate(
         capabilities=tuple(DriverCapabilities.parse(capabilities)),
         strategies=strategies or GenerateOptions().strategies,
         vendor=vendor,
-        device_class=device_class,
+        device_class=device_class or DEFAULT_CLASS,
         hook_path=_absolute("--nvc-hook-path", hook_path) if hook_path else find_hook(),
         ldconfig=_absolute("--ldconfig-path", ldconfig) if ldconfig else "",
         all_device=not no_all_device,
@@ -240,11 +241,17 @@ def make(
 
     Raises InputError for a mode that is not this machine's, DeviceError for a device that it does not have.
     """
+    from nvc.cdi import gated
     from nvc.cdi.chosen import chosen
     from nvc.cdi.gather import gather
     from nvc.cdi.generate import generate
 
     _check_mode(mode)
+    if mode in CLASSES:  # another driver's devices: no GPU is looked for
+        device_class = CLASSES[mode] if options.device_class == DEFAULT_CLASS else options.device_class
+        with _context(settings) as context:
+            root = context.host.root
+        return gated.spec(mode, options.vendor, device_class, root, all_device=options.all_device)
     management = mode == "management"
     vendor = "management.nvidia.com" if management and options.vendor == "nvidia.com" else options.vendor
     with _context(settings) as context:
@@ -314,10 +321,8 @@ def _share(words: str | None) -> str | None:
 
 
 def _check_mode(mode: str) -> None:
-    if mode in OTHER_MODES:
-        raise InputError(f"mode {mode} is not supported", hint=f"--mode takes {', '.join(MODES)}")
-    if mode not in MODES:
-        raise InputError(f"unknown mode {mode!r}", hint=f"--mode takes {', '.join(MODES)}")
+    if mode not in MODES and mode not in CLASSES:
+        raise InputError(f"unknown mode {mode!r}", hint=f"--mode takes {', '.join((*MODES, *CLASSES))}")
 
 
 def _check_platform(mode: str, platform: str) -> None:

@@ -89,8 +89,8 @@ def reload(probe: Probe) -> Iterator[Finding]:
         return
     yield warning(
         f"{', '.join(users)}: a hook adds the GPUs, and systemd manages the containers' cgroups",
-        "use CDI: sudo nvc-py cdi generate --output /var/run/cdi/nvidia.yaml, and --device nvidia.com/gpu=all"
-        "  # then restart running containers",
+        "use CDI: sudo nvc-py cdi generate --output /var/run/cdi/nvidia.yaml, and --device nvidia.com/gpu=all; or "
+        "nvc-runtime  # then restart running containers",
     )
 
 

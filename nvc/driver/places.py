@@ -77,9 +77,13 @@ def cap_node(major: int, minor: int) -> DeviceNode:
     return DeviceNode(f"/dev/nvidia-caps/nvidia-cap{minor}", major, minor)
 
 
+#: Where IMEX channels' nodes are.
+IMEX_DIRECTORY = "/dev/nvidia-caps-imex-channels"
+
+
 def imex_path(channel: int) -> str:
     """Driver path of an IMEX channel's node."""
-    return f"/dev/nvidia-caps-imex-channels/channel{channel}"
+    return f"{IMEX_DIRECTORY}/channel{channel}"
 
 
 def read_majors(system: str) -> dict[str, int]:

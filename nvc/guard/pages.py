@@ -313,7 +313,8 @@ class Counters:
     @property
     def build(self) -> str:
         """The supervisor's version, as it says; "" where it says none, or something that is none. Raises OSError."""
-        text = os.pread(self.descriptor, _BUILD, _CountersFile.build.offset).partition(b"\0")[0]
+        end = os.fstat(self.descriptor).st_size  # in every version of the file
+        text = os.pread(self.descriptor, _BUILD, max(0, end - _BUILD)).partition(b"\0")[0]
         return text.decode("ascii") if _VERSION.fullmatch(text) else ""
 
     @property

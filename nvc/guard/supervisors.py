@@ -38,7 +38,7 @@ from nvc.guard.channel import (
     connect,
     connect_soon,
 )
-from nvc.guard.pages import Counters, Event, Plan, TenantStatus
+from nvc.guard.pages import VERSION, Counters, Event, Plan, TenantStatus
 from nvc.guard.prober import NAME as PROBER
 from nvc.guard.prober import Prober
 from nvc.guard.usage import Usage
@@ -178,8 +178,11 @@ class Supervisors:
         connection = Connection(connect_soon(f"{place}/monitor"))  # first: whether it is gone needs no plan
         try:
             _, data, found = connection.ask(HEAD.pack(OPEN, 0))
-            if len(found) != 1 or len(data) != STATE_PACKET.size:
-                raise OSError(errno.EPROTO, "the monitor speaks another protocol")
+            version = STATE_PACKET.unpack(data)[3] if len(data) == STATE_PACKET.size else 0
+            if len(found) != 1 or version != VERSION:
+                for one in found:
+                    os.close(one)
+                raise OSError(errno.EPROTO, f"it speaks protocol {version}, this agent speaks {VERSION}")
             try:
                 plan = plan_file.open_plan(place)
             except BaseException:

@@ -143,6 +143,14 @@ def written_ns(descriptor: int) -> int:
     return int(found.written_ns) if found.magic == CONTENTION_MAGIC else 0
 
 
+def is_foreign(descriptor: int) -> bool:
+    """Whether a prober of another version writes it: of an installation before this one. Raises OSError."""
+    magic, version = (
+        int.from_bytes(os.pread(descriptor, 4, one.offset), "little") for one in (_Page.magic, _Page.version)
+    )
+    return magic == MAGIC and version != VERSION
+
+
 def prober_pid(descriptor: int) -> int:
     """Of the prober that wrote last; 0: none. Raises OSError."""
     return int.from_bytes(os.pread(descriptor, 4, _Page.prober.offset), "little")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hook.config import MODES, HookConfig
-from hook.runtime.gated import ROWS
 from hook.runtime.modify import GATED
 from nvc.base.config_file import KEYS, RUNTIME
+from nvc.cdi.gated import ROWS
 
 TEXT = (Path(__file__).parents[2] / "docs/user/runtime.md").read_text()
 NAMES = [
@@ -25,9 +25,9 @@ def test_named(name: str) -> None:
 
 
 def test_gated_devices_are_named() -> None:
-    assert tuple(variable for variable, _, _ in ROWS) == GATED
-    for variable, nodes, files in ROWS:
-        assert all(f"`{name}`" in TEXT for name in (variable, *nodes, *files))
+    assert tuple(row.variable for row in ROWS) == GATED
+    for row in ROWS:
+        assert all(f"`{name}`" in TEXT for name in (row.variable, *row.nodes, *row.files))
 
 
 def test_defaults_are_the_code_s() -> None:

@@ -33,7 +33,7 @@ COLD = (
     "nvc.cdi.transform",
     "nvc.cdi.validate",
     "nvc.engines",
-    "hook.runtime.gated",
+    "nvc.cdi.gated",
     "hook.warm",
     "nvc.cli.cdi",
     "nvc.cli.ctk",

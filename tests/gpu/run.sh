@@ -5,6 +5,7 @@
 #              environment)
 # PYTHON       interpreter; default: .venv's, else python3
 # BENCH_FLAGS  as for make bench;  PYTEST_FLAGS  further options of pytest, quoted as for sh:  -k 'podman or doctor'
+# NVC_GPU_LOADERS  directory with loaders of Vulkan, EGL and OpenCL for tests/gpu/test_graphics.py, which says what; without it, skipped
 # NO_BENCH     set to anything: no measurements
 # NVC_GPU_PARTS  of tests/gpu/enforce only these parts, with commas: quota,kill,seen,cap,tenants,overhead,start,frameworks,
 #              containers,refs,two (two GPUs, else skipped),kinds,oversubscribe; of the guard: trace,fairness,caps2,attach,guardcost,guardquota,attacks,faults,stop,requests,

@@ -32,6 +32,10 @@ pytestmark = [pytest.mark.root, pytest.mark.system, pytest.mark.timeout(int(SECO
 NAMES = tuple(name for name in RACED if name not in ("etc", "usr", "lib", "lib64", "usr/lib", "run"))
 
 
+#: A start that succeeds has given the GPU.
+LOOK = ["/bin/sh", "-c", "test -c /dev/nvidia0"]
+
+
 def again(bed: Bed, *, owner: int = 0) -> Callable[[], Path]:
     """Roots, one after the other at one path."""
     place = bed.directory("rootfs")
@@ -106,7 +110,7 @@ def test_hooks(bed: Bed, canary: Canary, need: Callable[..., None], name: str, s
 
     def start(tree: Path) -> Result:
         hooks = {"prestart": [bed.hook("prestart")]}
-        return said.added(bed.run(engine, Container(tree, ["/bin/true"], gpu_env("0"), hooks, annotations=annotations)))
+        return said.added(bed.run(engine, Container(tree, LOOK, gpu_env("0"), hooks, annotations=annotations)))
 
     way = "nvc-hook with a share" if share else "nvc-hook"
     started(Rounds(f"{way}, {engine}", canary, 250, NAMES), again(bed), start)
@@ -122,7 +126,7 @@ def test_the_runtime(bed: Bed, canary: Canary, need: Callable[..., None], name: 
     wrapped = Wrapped(bed, runtime(bed, name), configuration(bed, mode))
 
     def start(tree: Path) -> Result:
-        return said.added(wrapped.run(Container(tree, ["/bin/true"], gpu_env("0"), annotations=said.annotations)))
+        return said.added(wrapped.run(Container(tree, LOOK, gpu_env("0"), annotations=said.annotations)))
 
     started(Rounds(f"nvc-runtime {mode}, {wrapped.runtime}", canary, 500, NAMES), again(bed), start)
     assert leftovers.everything(bed.token) == []
@@ -142,7 +146,7 @@ def test_lxc(bed: Bed, canary: Canary, need: Callable[..., None]) -> None:
 
     def start(tree: Path) -> Result:
         lxc.log.unlink(missing_ok=True)
-        result = lxc.execute(["/bin/true"])
+        result = lxc.execute(LOOK)
         return Result(result.code, result.out, result.err + lxc.log.read_text(), result.seconds)
 
     started(Rounds("LXC", canary, 250, NAMES), make, start)
@@ -169,7 +173,7 @@ def test_rootless_podman(bed: Bed, canary: Canary, need: Callable[..., None], us
         started(
             Rounds("rootless Podman with CDI", canary, 250, NAMES),
             again(bed, owner=user.uid),
-            lambda tree: box.script(generate, box.run_words(["--device=nvidia.com/gpu=2"], tree, ["/bin/true"])),
+            lambda tree: box.script(generate, box.run_words(["--device=nvidia.com/gpu=0"], tree, LOOK)),
         )
     finally:
         box.clean()

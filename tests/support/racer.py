@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.support import injection
 from tests.support.injection import VERSION
 from tests.support.isolation import end_with_parent
+from tests.support.rootfs import multiarch
 
 _RENAME_EXCHANGE = 2
 _COUNT = struct.Struct("=Q")
@@ -57,6 +58,9 @@ NAMES = (
     "usr/bin",
     "usr/bin/nvidia-smi",
     "usr/lib",
+    f"usr/lib/{multiarch()}",
+    f"usr/lib/{multiarch()}/libcuda.so.1",
+    f"usr/lib/{multiarch()}/libnvidia-ml.so.1",
     "usr/lib64",
     f"usr/lib64/libcuda.so.{VERSION}",
     "usr/lib64/libcuda.so.1",
@@ -77,6 +81,8 @@ FILES = (
     "etc/ld.so.preload",
     "run/nvidia-persistenced/socket",
     "usr/bin/nvidia-smi",
+    f"usr/lib/{multiarch()}/libcuda.so.1",
+    f"usr/lib/{multiarch()}/libnvidia-ml.so.1",
     f"usr/lib64/libcuda.so.{VERSION}",
     "usr/lib64/libcuda.so.1",
     "var/cache/ldconfig/aux-cache",

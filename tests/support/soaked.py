@@ -23,6 +23,7 @@ RACED = tuple(name for name in NAMES if name not in ("dev", "proc"))
 #: Rounds between two looks at the canaries, which the failure names; and with one root.
 LOOK, RENEWED = 50, 500
 #: What differs from run to run in a message: paths, numbers.
+_TIME = re.compile(r'\btime="[^"]*" ')
 _PATH, _NUMBER = re.compile(r"(?<![\w/])/[^\s:,'\"]*"), re.compile(r"\b(?:0x[0-9a-f]+|\d+)\b")
 #: No reason: the program, or the process behind it, met what it was not written for.
 _UNNAMED = re.compile(
@@ -46,7 +47,7 @@ def reason_of(text: str) -> str:
 
 
 def _general(line: str) -> str:
-    return _NUMBER.sub("N", _PATH.sub("PATH", line))[:160]
+    return _NUMBER.sub("N", _PATH.sub("PATH", _TIME.sub("", line)))[:160]
 
 
 class Rounds:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from nvc.agent.balance import PER_PROCESS, TOLERANCE
+from nvc.guard.protocol import Client
 from tests.gpu.enforce.conftest import Starts
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
@@ -135,13 +136,25 @@ def test_measured_time_is_that_of_the_kernels(agent: RunningAgent, start: Starts
     programs = [start("burn", "plain", KERNEL, iterations, tenant=tenant) for tenant in three]
     for program in programs:
         program.line()
+    switches = start("switches", WINDOW)
     good.append(_compare(table, "three tenants, weights 50:30:20", three, programs, solo))
+    _show(table, switches.until("end"))
     assert good == [True, True]
 
 
-def _set(agent: RunningAgent, tenant: AgentTenant, spec: str) -> None:
-    from nvc.guard.protocol import Client
+def _show(table: Table, said: dict[str, int]) -> None:
+    """What another source says of the same seconds, for whoever has to choose one: no goal."""
+    parts = sorted((size for name, size in said.items() if name.startswith("pid_")), reverse=True)
+    steps = {name: value for name, value in said.items() if not name.startswith("pid_")}
+    table.add(
+        "the same by the driver's trace of context switches, for comparison",
+        got=" : ".join(f"{100 * one / max(1, sum(parts)):.2f}" for one in parts[:3])
+        + f" % of {sum(parts) / 1e9:.2f} s",
+        base=", ".join(f"{name} {value}" for name, value in steps.items()),
+    )
 
+
+def _set(agent: RunningAgent, tenant: AgentTenant, spec: str) -> None:
     with Client(f"{agent.directory}/control", 10.0) as client:
         client.call("set", container=tenant.name, spec=spec)
 

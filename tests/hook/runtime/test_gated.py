@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hook.runtime import gated
+from nvc.cdi import gated
 from tests.hook.runtime.conftest import Bench
 
 

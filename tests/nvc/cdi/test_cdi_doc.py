@@ -9,7 +9,8 @@ import click
 import pytest
 
 from hook.cdi_words import COMMON, HOOKS
-from nvc.cdi.generate import MODES, OTHER_MODES, STRATEGIES
+from nvc.cdi.gated import CLASSES
+from nvc.cdi.generate import MODES, STRATEGIES
 from nvc.cli.cdi import generate, list_devices, validate
 
 TEXT = (Path(__file__).parents[3] / "docs/user/cdi.md").read_text()
@@ -33,7 +34,7 @@ def test_named(name: str) -> None:
 
 
 def test_modes_are_named() -> None:
-    assert ", ".join(OTHER_MODES) in TEXT
+    assert all(f"| `{mode}` | `nvidia.com/{device_class}` |" in TEXT for mode, device_class in CLASSES.items())
     assert f"--mode {MODES[-1]}" in TEXT
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.cdi.spec import decode
 from nvc.cli.cdi import find_hook
 from nvc.cli.main import main
 from tests.nvc.cdi.conftest import Machine
@@ -51,8 +52,9 @@ def test_generate_writes_what_it_prints_and_validate_likes_it(run: Run, sim: str
     [
         pytest.param(["-o", "x.yml"], "engines read files ending in .yaml or .json, not .yml", id="ending"),
         pytest.param(["-o", "x.yaml", "--format=json"], "--format json does not fit its ending", id="other-format"),
-        pytest.param(["--mode=gds"], "mode gds is not supported", id="mode-not-made"),
-        pytest.param(["--mode=imex"], "--mode takes auto, nvml, wsl, csv, management", id="mode-hint"),
+        pytest.param(["--mode=gds"], "mode gds: this host has no /dev/nvidia-fs*", id="mode-without-devices"),
+        pytest.param(["--mode=imex"], "has no /dev/nvidia-caps-imex-channels/channel*", id="imex-without-channels"),
+        pytest.param(["--mode=x"], "--mode takes auto, nvml, wsl, csv, management, gds", id="mode-hint"),
         pytest.param(["--mode=x"], "unknown mode 'x'", id="mode-unknown"),
         pytest.param(["--capabilities=x"], "unknown driver capability: x", id="capability"),
         pytest.param(["--vendor=9"], "the vendor '9' does not start with a letter", id="vendor"),
@@ -69,6 +71,40 @@ def test_mistakes_are_told(run: Run, sim: str, words: list[str], expected: str) 
     assert (code, out) == (1, "")
     assert expected in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("mode", "names", "kind", "nodes"),
+    [
+        ("gds", ["nvidia-fs0", "nvidia-fs1"], "nvidia.com/gds", {"all": ["/dev/nvidia-fs0", "/dev/nvidia-fs1"]}),
+        ("gdrcopy", ["gdrdrv", "gdrdrv2"], "nvidia.com/gdrcopy", {"all": ["/dev/gdrdrv"]}),
+        (
+            "imex",
+            ["nvidia-caps-imex-channels/channel10", "nvidia-caps-imex-channels/channel2"],
+            "nvidia.com/imex-channel",
+            {
+                name: [f"/dev/nvidia-caps-imex-channels/channel{number}" for number in numbers]
+                for name, numbers in (("2", (2,)), ("10", (10,)), ("all", (2, 10)))
+            },
+        ),
+    ],
+)
+def test_modes_of_other_drivers_have_kinds_of_their_own(
+    run: Run, tmp_path: Path, mode: str, names: list[str], kind: str, nodes: dict[str, list[str]]
+) -> None:
+    for name in names:
+        (tmp_path / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(tmp_path / "dev" / name)
+    code, out, err = run(f"--root={tmp_path}", "cdi", "generate", f"--mode={mode}", "--format=json")
+    assert code == 0, err
+    made = json.loads(out)
+    assert made["kind"] == kind
+    assert made["containerEdits"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+    found = {
+        device["name"]: [node["path"] for node in device["containerEdits"]["deviceNodes"]] for device in made["devices"]
+    }
+    assert found == nodes
+    assert not tuple(decode(made)[1])
 
 
 def test_management_has_a_kind_of_its_own(run: Run, machine: Callable[[str], Machine]) -> None:
