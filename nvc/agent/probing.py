@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Seconds that the first container of a node waits for the prober's first answer, and between two looks at it.
 _FIRST_S, _LOOK_S = 2.0, 0.005
 #: No more of the agent's time than this goes into balancing: with hundreds of tenants it is done less often.
-EFFORT = 0.1
+EFFORT = 0.01
 
 
 class Probing(Part):
@@ -47,8 +47,8 @@ class Probing(Part):
         self._asked: dict[str, int] = {}
         #: UUID -> the tenant that was said last, 0: none is known; nothing was said where it is missing.
         self._said: dict[str, int] = {}
-        #: (tenant, UUID) -> bytes that the driver reports of the tenant's processes.
-        self._reported: dict[tuple[int, str], int] = {}
+        #: Tenant -> UUID -> bytes that the driver reports of the tenant's processes.
+        self._reported: dict[int, dict[str, int]] = {}
         #: UUID -> computed time.
         self._computed: dict[str, ComputedTime] = {}
         self._pausing: set[asyncio.Task[None]] = set()
@@ -91,7 +91,7 @@ class Probing(Part):
         self._owners.gone(tenant.number)
         for computed in self._computed.values():
             computed.gone(tenant.number)
-        self._reported = {key: size for key, size in self._reported.items() if key[0] != tenant.number}
+        self._reported.pop(tenant.number, None)
 
     def look(self) -> None:
         problem = self._prober.look()
@@ -122,7 +122,7 @@ class Probing(Part):
 
     def reported(self, tenant: Tenant, uuid: str) -> int:
         """Bytes that the driver reports of the tenant's processes, as the prober knows it; 0: nothing."""
-        return self._reported.get((tenant.number, uuid), 0)
+        return self._reported.get(tenant.number, {}).get(uuid, 0)
 
     def computed(self, tenant: Tenant, uuid: str) -> tuple[float | None, int]:
         found = self._computed.get(uuid)
@@ -141,13 +141,16 @@ class Probing(Part):
                 named.update({pid: tenant.number for pid, _ in self._agent.supervisors.processes(tenant.number)})
         pids = {*(pid for pid, own in gpu.processes.items() if own), *gpu.computed}
         owners = self._owners.of(pids, self._agent.tenants, named)
+        by_tenant: dict[int, dict[int, int]] = {}
+        for pid, number in owners.items():
+            by_tenant.setdefault(number, {})[pid] = gpu.processes[pid]
         sights = []
         for tenant in tenants:
-            own = {pid: gpu.processes[pid] for pid, number in owners.items() if number == tenant.number}
-            self._reported[tenant.number, gpu.uuid] = sum(own.values())
+            own = by_tenant.get(tenant.number, {})
+            self._reported.setdefault(tenant.number, {})[gpu.uuid] = sum(own.values())
             with contextlib.suppress(OSError):
                 sights.append(self._sight(tenant, gpu, own))
-        outside = {pid: gpu.processes[pid] for pid, number in owners.items() if not number}
+        outside = by_tenant.get(0, {})
         computing = {one.number for one in sights if one.groups} | ({0} if any(outside.values()) else set())
         has_phases = any(self._agent.shares(one, _place(one, gpu.uuid)).cap_in_force for one in tenants)
         self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, owners, computing, has_phases=has_phases)

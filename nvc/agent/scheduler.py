@@ -171,9 +171,14 @@ class Scheduler:
 
         May be called in any thread. Raises ContainerError.
         """
+        known = self._known.get(number)
+        there = {gpu.uuid for gpu in known.limits.gpus if has_phase(gpu, self.policy(gpu.uuid))} if known else set()
         for gpu in limits.gpus:
-            others = self._phases_of(gpu.uuid, self.policy(gpu.uuid), but=number)
-            if has_phase(gpu, self.policy(gpu.uuid)) and edges(MOST_PERIOD_US, others + 1) > EDGES:
+            policy = self.policy(gpu.uuid)
+            if gpu.uuid in there or not has_phase(gpu, policy):
+                continue  # there are no more phases by it
+            others = self._phases_of(gpu.uuid, policy, but=number)
+            if edges(MOST_PERIOD_US, others + 1) > EDGES:
                 raise ContainerError(
                     f"GPU {gpu.uuid}: its cap cannot be kept: {too_many(others, others + 1)}",
                     hint="take another GPU, no cap (a weight has no such limit), or wait for one of them to end",
