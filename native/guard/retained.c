@@ -312,18 +312,10 @@ static bool is_released (struct tenant *tenant)
     return false;
 }
 
-static bool has_process (const struct tenant *tenant)
-{
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0)
-            return true;
-    return false;
-}
-
 /* Pieces that are in no quarantine: without a process of the tenant they have no holder for long. */
 static void drop_lost (struct tenant *tenant)
 {
-    if (has_process (tenant))
+    if (tenant_has_process (tenant))
         return;
     for (struct retained_piece **at = &tenant->retained.pieces; *at != NULL;) {
         struct retained_piece *entry = *at;
@@ -342,7 +334,7 @@ static void drop_lost (struct tenant *tenant)
  * tenant that did not make it gives its duplicate up. It is charged as a lost one. With guard->probe_lock. */
 static void yield_foreign (struct tenant *tenant)
 {
-    bool is_over = !has_process (tenant) && !tenant_has_filter (tenant);
+    bool is_over = !tenant_has_process (tenant) && !tenant_has_filter (tenant);
 
     for (struct retained_piece *entry = tenant->retained.pieces; entry != NULL; entry = entry->next) {
         if (!entry->is_foreign || entry->piece.handle == 0 || (!is_over && guard_now () - entry->since < FOREIGN_NS))

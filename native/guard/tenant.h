@@ -116,6 +116,15 @@ static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
     return sum;
 }
 
+/* Whether a process that called the driver is there, or was not released yet. */
+static inline bool tenant_has_process (const struct tenant *tenant)
+{
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0)
+            return true;
+    return false;
+}
+
 /* How many listeners have processes still, of both threads. */
 static inline unsigned tenant_listeners (struct tenant *tenant)
 {
