@@ -7,7 +7,7 @@
 # BENCH_FLAGS  as for make bench;  PYTEST_FLAGS  further options of pytest, quoted as for sh:  -k 'podman or doctor'
 # NO_BENCH     set to anything: no measurements
 # NVC_GPU_PARTS  of tests/gpu/enforce only these parts, with commas: quota,kill,seen,cap,tenants,overhead,start,frameworks,
-#              containers,refs,two (two GPUs, else skipped),kinds; of the guard: trace,fairness,caps2,attach,guardcost,guardquota,attacks,faults,stop,requests
+#              containers,refs,two (two GPUs, else skipped),kinds; of the guard: trace,fairness,caps2,attach,guardcost,guardquota,many,attacks,faults,stop,requests
 #              (NVC_GPU_FAULT_SECONDS: how long each fault is repeated, default 30). NVC_GPU_TABLES: where their tables go (default build/gpu-share). NVC_FRAMEWORKS_PYTHON: the
 #              interpreter that has PyTorch, JAX and CuPy (default: python3 of PATH)
 set -u
