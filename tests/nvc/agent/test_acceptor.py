@@ -51,7 +51,7 @@ class Alone:
     """An acceptor without an agent. A context manager."""
 
     def __init__(self, directory: Path, program: str = "nvc-monitor") -> None:
-        self.directory = directory
+        self.directory, self.program = directory, program
         self.socket = bind(str(directory / "listen"))
         self.log = directory.parent / "acceptor.log"
         programs = [build(program) / program, str(self.socket.fileno()), directory]
@@ -75,7 +75,7 @@ class Alone:
 
     def close(self) -> None:
         """End every acceptor, those too that wait for an agent."""
-        for pid in processes("nvc-monitor", str(self.directory)):
+        for pid in processes(self.program, str(self.directory)):
             os.kill(pid, signal.SIGKILL)
         self.process.wait(20)
         self.socket.close()
