@@ -133,8 +133,10 @@ def _idle(place: Path, count: int) -> list[Line]:
             Line("agent's resident memory", "<= 60 MB", f"{resident:.0f} MB", resident <= 60),
             Line(f"private memory of all {len(others)} guard processes", "<= 200 MB", f"{own:.0f} MB", own <= 200),
         ]
-        before, started = computed([agent]), [node.start(memory=GIB) for _ in range(20)]
-        cost = (computed([agent]) - before) / len(started)
+        before, begun = computed([agent]), time.monotonic()
+        started = [node.start(memory=GIB) for _ in range(20)]
+        idle = parts[0] * (time.monotonic() - begun)  # what it does all the time
+        cost = max(0.0, computed([agent]) - before - idle) / len(started)
         lines.append(Line("admission: agent's processor, each", "<= 3 ms", f"{cost * 1e3:.1f} ms", cost <= 0.003))
         with node.client() as client:
             sets = [calls(client, "set", container=names[7], spec=f"mem={number + 1}Gi") for number in range(21)]
@@ -158,18 +160,19 @@ def _drain(place: Path, count: int) -> list[Line]:
         stay = node.fill(10, cap=100)
         names = node.fill(count, memory=GIB, cap=500)
         node.settle(count + len(stay))
-        alone = statistics.median(node.start(memory=GIB)[1] for _ in range(5))
+        alone, admitted = _started(node, 5)
         time.sleep(3)
         before, begun = node.tenants(), time.monotonic()
         node.end(names)
-        meanwhile = [node.start(memory=GIB)[1] for _ in range(3)]
+        meanwhile, admitted_meanwhile = _started(node, 3)
         gone = node.settle(len(stay) + 8)
         gone = time.monotonic() - begun
         late, own = node.blocked(begun)
         after, took = node.tenants(), time.monotonic() - begun
         parts = [1 - (after[name].gpus[0].frozen_ns - before[name].gpus[0].frozen_ns) / 1e9 / took for name in stay]
         held = all(after[name].gpus[0].cap_in_force for name in stay)
-        longer = max(meanwhile) - alone
+        longer = max(admitted_meanwhile) - statistics.median(admitted)
+        whole = max(meanwhile) - statistics.median(alone)
         lines = [
             Line(f"{count} end at once: time until all are gone", "", f"{gone:.1f} s"),
             Line("agent's event loop without a turn, at most", "<= 50 ms", f"{late * 1e3:.0f} ms", late <= 0.05),
@@ -181,10 +184,15 @@ def _drain(place: Path, count: int) -> list[Line]:
                 held and max(parts) <= 0.11,
             ),
             Line(
-                "a container that starts meanwhile, longer",
+                "a container that starts meanwhile waits longer to be admitted, at most",
                 "<= 100 ms",
-                f"{longer * 1e3:.0f} ms (alone {alone * 1e3:.0f} ms)",
+                f"{longer * 1e3:.0f} ms (alone {statistics.median(admitted) * 1e3:.0f} ms)",
                 longer <= 0.1,
+            ),
+            Line(
+                "the same until its first call is answered, by a driver that ends all others' clients",
+                "",
+                f"{whole * 1e3:.0f} ms (alone {statistics.median(alone) * 1e3:.0f} ms)",
             ),
         ]
         node.fill(count, memory=GIB, cap=500)
@@ -199,6 +207,17 @@ def _drain(place: Path, count: int) -> list[Line]:
         return [*lines, Line("agent's private memory after that, of a fresh one's", "<= 1.2", got, ratio <= 1.2)]
 
     return _inside(place, measure)
+
+
+def _started(node: Node, count: int) -> tuple[list[float], list[float]]:
+    """Of containers that start: seconds until the first call is answered, and until the agent has admitted it."""
+    answered, admitted = [], []
+    for _ in range(count):
+        begun = time.time()
+        name, took = node.start(memory=GIB)
+        answered.append(took)
+        admitted.append(node.admitted(name) - begun)
+    return answered, admitted
 
 
 def _killed(place: Path, count: int) -> list[Line]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -104,6 +105,15 @@ class Node:
         if made.line() != "bad=0":
             raise Failed(f"{tenant.name} has no memory")
         return tenant.name, time.monotonic() - begun
+
+    def admitted(self, name: str) -> float:
+        """When the agent admitted it, in seconds since 1970. Raises Failed."""
+        for line in self.agent.log.read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if event.get("event") == "tenant" and event.get("container") == name:
+                    return float(event["time"])
+        raise Failed(f"the log has no tenant {name}")
 
     def fill(self, count: int, **share: int) -> list[str]:
         """Many, eight at a time."""

@@ -38,6 +38,8 @@ class Probing(Part):
     _prober: Prober
     _owners: Owners
     _problem = ""
+    #: Whether the driver has answered since the first tenant came.
+    _is_known = False
     #: When there may be another balance.
     _again = 0.0
 
@@ -65,8 +67,11 @@ class Probing(Part):
         until = time.monotonic() + _FIRST_S
         self._prober.need()
         while not self._problem and time.monotonic() < until:
+            if self._is_known and len(self._agent.tenants):
+                return  # a driver that answers late delays no further container
             with contextlib.suppress(OSError):
                 if self._agent.supervisors.usage().gpus:
+                    self._is_known = True
                     return
             await asyncio.sleep(_LOOK_S)
             self.look()

@@ -12,7 +12,17 @@ import errno
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from nvc.agent.scheduled import NO_SHARE, NOT_KNOWN, Decided, Known, ScheduledShare, decided, has_phase, too_many
+from nvc.agent.scheduled import (
+    NO_SHARE,
+    NOT_KNOWN,
+    Decided,
+    Known,
+    ScheduledShare,
+    connected,
+    decided,
+    has_phase,
+    too_many,
+)
 from nvc.base.errors import ContainerError
 from nvc.guard.scheduling import (
     DRIVER_EDGES,
@@ -234,7 +244,7 @@ class Scheduler:
             if (known := self._known.get(number)) is not None:
                 self._look(number, known)
                 yield None
-        changed = self._connected(self._changed | {self._uuid(*place) for place in self._unwritten})
+        changed = connected(self._changed | {self._uuid(*place) for place in self._unwritten}, self._on, self._known)
         self._changed.clear()
         tenants = {uuid: self._requests(uuid) for uuid in changed}
         requests = {uuid: tuple(request for _, _, request in found) for uuid, found in tenants.items()}
@@ -248,17 +258,6 @@ class Scheduler:
     def _uuid(self, number: int, index: int) -> str:
         known = self._known.get(number)
         return known.limits.gpus[index].uuid if known is not None else ""
-
-    def _connected(self, uuids: set[str]) -> list[str]:
-        """With the GPUs that they are decided on together with: those of their tenants, and so on."""
-        found, left = dict.fromkeys(sorted(uuids - {""})), list(uuids)
-        while left:
-            for number in self._on.get(left.pop(), {}):
-                for gpu in self._known[number].limits.gpus:
-                    if gpu.uuid not in found:
-                        found[gpu.uuid] = None
-                        left.append(gpu.uuid)
-        return list(found)
 
     def _requests(self, uuid: str) -> list[tuple[int, int, Tenant]]:
         """(number, index, what ``nvc.guard.scheduling`` is to know) of the GPU's tenants."""
