@@ -138,7 +138,7 @@ def _hit(
 def _discover(
     host: Host, options: DriverOptions, facts: Facts, environ: Mapping[str, str]
 ) -> tuple[Inventory, dict[str, str]]:
-    # Imported here: pyelftools and the parsers cost more than the rest of a warm configure.
+    # Imported here: the parsers cost more than the rest of a warm configure.
     from nvc.driver.discover import checked_version, discover, watched
 
     system, gpus = facts

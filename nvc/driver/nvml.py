@@ -1,6 +1,6 @@
 """NVML's answers as values (libnvidia-container.md 3.8, 3.9 and 4.2). Runs in the driver service only.
 
-The binding (``pynvml`` of nvidia-ml-py) is passed in: it must be imported before chroot and load its library after.
+The binding (``nvc.bindings.nvml``) is passed in: it must be imported before chroot and load its library after.
 nvmlShutdown is never called: the kernel cleans up when the process ends, and the call can hang.
 """
 

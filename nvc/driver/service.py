@@ -46,20 +46,13 @@ class _Handlers:
 
         rights.parent_death_signal(self._parent)
         rights.set_name("nvc:[driver]")
-        # All imports are done now: after chroot the interpreter's files are out of reach.
-        import json.decoder  # noqa: F401 # the C scanner imports it for its errors
-
-        try:
-            import pynvml
-        except ImportError as error:
-            raise InitializationError(
-                "the Python package nvidia-ml-py cannot be imported", hint="install nvidia-ml-py"
-            ) from error
+        # All imports are done before: after chroot the interpreter's files are out of reach.
+        from nvc.bindings import nvml as binding
         from nvc.driver import confine, nvml
 
         begin = self._way_to_begin()
         confine.confine(self._host, uid=self._uid, gid=self._gid, parent=self._parent, log=self._log)
-        self._nvml = begin() if begin is not None else nvml.initialize(pynvml, library.load)
+        self._nvml = begin() if begin is not None else nvml.initialize(binding, library.load)
 
     def _way_to_begin(self) -> Callable[[], Nvml | Tegra] | None:
         """The platform's replacement for NVML's initialisation, after its imports and reads; None on most machines."""
@@ -70,12 +63,11 @@ class _Handlers:
             facts = look(self._host)
             return lambda: Tegra(facts, cuda_version, self._log)
         if self._platform == WSL:
-            import pynvml
-
             from nvc.bindings import dxcore, library
+            from nvc.bindings import nvml as binding
             from nvc.driver import wsl
 
-            return lambda: wsl.initialize(pynvml, library.load, dxcore.adapters, self._log)
+            return lambda: wsl.initialize(binding, library.load, dxcore.adapters, self._log)
         return None
 
     def system(self, request: SystemRequest, fds: list[int]) -> NvmlSystem:
