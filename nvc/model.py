@@ -14,9 +14,6 @@ NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
 MODESET_MINOR = 254
 
-#: ``DriverFile.capability`` of a file that no table knows: for containers that have every driver capability.
-EVERY = "every"
-
 # Where there is no ordinary NVIDIA driver: Windows' below WSL2, and Tegra's (Jetson). "" is the ordinary one.
 WSL, TEGRA = "wsl", "tegra"
 #: The one device node of WSL2.
@@ -85,7 +82,7 @@ class DriverFile(Record):
     kind: "library", "library32", "binary", "firmware", "ipc", "config" (a loader's or server's configuration) or
     "module" (of the X server); of a platform's own files "store" (WSL's driver
     store) and "csv-file", "csv-directory", "csv-link" (Tegra; a link's text is in ``links``).
-    capability: the driver capability it belongs to ("compute", ...), "" for always, EVERY for containers with all.
+    capability: the driver capability it belongs to ("compute", ...), "" for always, "every" for containers with all.
     links: developer links made beside it in the container, as (name, text) pairs. A "config" has (path, library)
     pairs: places at which it names libraries of the driver.
     place: container path, or "" for the directory of its kind; without a leading "/", below that directory.

@@ -10,7 +10,8 @@ import stat
 from nvc.driver import tables
 from nvc.driver.libraries import refusal, rows
 from nvc.driver.locate import host_path, read_text, resolve
-from nvc.model import EVERY, DriverFile
+from nvc.model import DriverFile
+from nvc.request.capabilities import EVERY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

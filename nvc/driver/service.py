@@ -104,9 +104,13 @@ class DriverClient:
         """The helper's process id."""
         return self._client.pid
 
-    def close(self) -> None:
-        """End the service and reap it."""
-        self._client.close()
+    def close(self, *, wait: bool = True) -> None:
+        """End the service and reap it. wait: False leaves the wait, for the driver to close files, to ``reap``."""
+        self._client.close(wait=wait)
+
+    def reap(self) -> None:
+        """Wait for the end of the service after ``close(wait=False)``."""
+        self._client.reap()
 
     def __enter__(self) -> Self:
         return self
