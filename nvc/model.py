@@ -28,11 +28,13 @@ NVCAPS_NONE, NVCAPS_PROC, NVCAPS_DEV = 0, 1, 2
 class Host(Record):
     """Where the host's driver is found.
 
-    root: driver root; user-space files, /dev and the /proc files below it are read there.
+    root: driver root; user-space files are read there, and /dev and the /proc files too where there is no dev_root.
     system: where /proc/devices, /proc/driver/nvidia-caps and /sys are read: "/" unless the machine is simulated.
     ldcache: path of the loader cache inside ``root``.
     simulated: name of the simulated machine, or "".
     csv: driver path of the directory of Tegra's mount lists.
+    dev_root: where device nodes and the driver's /proc are, "" for the driver root. libraries, configs: driver paths of
+    the only directories in which libraries and configuration files are looked for, () for the usual ones.
     """
 
     root: str = "/"
@@ -40,6 +42,14 @@ class Host(Record):
     system: str = "/"
     simulated: str = ""
     csv: str = CSV_DIRECTORY
+    dev_root: str = ""
+    libraries: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> str:
+        """The root of device nodes and of the driver's /proc."""
+        return self.dev_root or self.root
 
 
 class DriverOptions(Record):

@@ -90,7 +90,8 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
     uid, gid = _identity(uid, gid)
     # Read first: in a user namespace without a map every id reads as the overflow id.
     changes = os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid)
-    if host.root != "/":
+    # With nodes elsewhere, NVML would find none below the driver root.
+    if host.root != "/" and not host.dev_root:
         _preload(log)
         _change_root(host.root)
     if changes:

@@ -30,12 +30,11 @@ def directories_of(libraries: Iterable[DriverFile]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(file.path.rpartition("/")[0] for file in libraries))
 
 
-def find_configs(host: Host, libraries: Sequence[DriverFile], first: Sequence[str] = ()) -> Iterator[DriverFile]:
-    """The first file of every row of CONFIGS. first: directories to look in before all others."""
+def find_configs(host: Host, libraries: Sequence[DriverFile]) -> Iterator[DriverFile]:
+    """The first file of every row of CONFIGS."""
     beside = [directory.rpartition("/")[0] for directory in directories_of(libraries)]
-    search = dict.fromkeys(
-        (*first, *tables.CONFIG_DIRECTORIES, *(f"{place}/{name}" for place in beside for name in ("share", "etc")))
-    )
+    usual = (*tables.CONFIG_DIRECTORIES, *(f"{place}/{name}" for place in beside for name in ("share", "etc")))
+    search = dict.fromkeys(host.configs or usual)
     known = {file.path for file in libraries}
     for row in tables.CONFIGS:
         for directory in (*search, *([""] if row.at_root else [])):

@@ -26,7 +26,7 @@ MIG_MINORS = "/proc/driver/nvidia-caps/mig-minors"
 def style(host: Host, majors: dict[str, int]) -> int:
     """NVCAPS_DEV, NVCAPS_PROC, or NVCAPS_NONE where the driver has no capabilities directory."""
     try:
-        status(host.root, CAPABILITIES)
+        status(host.nodes, CAPABILITIES)
     except OSError:
         return NVCAPS_NONE
     return NVCAPS_DEV if CAPS_MAJOR in majors else NVCAPS_PROC
@@ -52,11 +52,11 @@ def node_of(host: Host, path: str) -> DeviceNode:
 def read_minor(host: Host, path: str) -> int:
     """The minor in a capability file. Raises DetectionError."""
     try:
-        text = read_text(host_path(host.root, resolve(host.root, path)))
+        text = read_text(host_path(host.nodes, resolve(host.nodes, path)))
     except OSError as error:
         raise DetectionError(
             f"unable to get cap device attributes: {path}: {reason(error)}",
-            hint="the driver root needs /proc of the host" if host.root != "/" else "",
+            hint="the driver root needs /proc of the host" if host.nodes != "/" else "",
         ) from error
     minor = file_attributes(text).minor
     if minor < 0:
@@ -91,7 +91,7 @@ class Nvcaps:
         Its node is None, with a warning, when the minor is unknown: few containers need it.
         """
         try:
-            status(self._host.root, path)
+            status(self._host.nodes, path)
         except OSError:
             return None
         if self.style != NVCAPS_DEV:

@@ -48,11 +48,14 @@ class _Handlers:
         rights.set_name("nvc:[driver]")
         # All imports are done before: after chroot the interpreter's files are out of reach.
         from nvc.bindings import nvml as binding
-        from nvc.driver import confine, nvml
+        from nvc.driver import confine, nvml, search
 
         begin = self._way_to_begin()
+        # Below the new root, or below the driver root where the root stays.
+        above = self._host.root.rstrip("/") if self._host.dev_root else ""
+        others = [f"{above}{place}/{nvml.LIBRARY}" for place in search.directories(self._host)]
         confine.confine(self._host, uid=self._uid, gid=self._gid, parent=self._parent, log=self._log)
-        self._nvml = begin() if begin is not None else nvml.initialize(binding, library.load)
+        self._nvml = begin() if begin is not None else nvml.initialize(binding, library.load, others=others)
 
     def _way_to_begin(self) -> Callable[[], Nvml | Tegra] | None:
         """The platform's replacement for NVML's initialisation, after its imports and reads; None on most machines."""

@@ -60,7 +60,8 @@ class Config(Record):
     timeout: seconds for one answer of a helper. cache: keep the inventory in /run/nvc. debug: log file.
     no_pivot: see ``UpdateLdcache``. inside: the caller is in the container's device cgroup already (a createContainer
     hook), to which the driver's devices may be added while NVML is queried. mps_user: uid whose MPS server containers
-    may use, beside root's.
+    may use, beside root's. dev_root, libraries, configs: as in ``nvc.model.Host``; with a dev_root, CDI specs can be
+    made and nothing can be applied to a container.
     """
 
     root: str = "/"
@@ -76,6 +77,9 @@ class Config(Record):
     inside: bool = False
     csv: str = CSV_DIRECTORY
     mps_user: int = 0
+    dev_root: str = ""
+    libraries: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
 
 
 class Context:
@@ -211,6 +215,11 @@ class Context:
         options: by default those of the reference's API (standalone, utility only).
         early: return while the container is still being looked up; see ContainerSession. Raises ContainerError.
         """
+        if self.host.dev_root:
+            raise InitializationError(
+                f"device nodes below {self.host.dev_root} cannot be given to a container here",
+                hint="a root of device nodes is for CDI specs: nvc-py cdi generate --dev-root",
+            )
         return ContainerSession(self, config, options, early=early)
 
     def _query(self) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
@@ -291,8 +300,15 @@ def _host(config: Config) -> Host:
     if config.sim:
         from nvc.sim import host
 
-        return host(config.sim).replace(csv=config.csv)
-    for name, value in (("root", config.root), ("ldcache", config.ldcache)):
+        return host(config.sim).replace(csv=config.csv, libraries=config.libraries, configs=config.configs)
+    for name, value in (("root", config.root), ("ldcache", config.ldcache), ("dev-root", config.dev_root or "/")):
         if not value.startswith("/"):
             raise InitializationError(f"invalid {name}: {value!r}", hint=f"--{name} takes an absolute path")
-    return Host(root=config.root, ldcache=config.ldcache, csv=config.csv)
+    return Host(
+        root=config.root,
+        ldcache=config.ldcache,
+        csv=config.csv,
+        dev_root="" if config.dev_root.rstrip("/") == config.root.rstrip("/") and config.dev_root else config.dev_root,
+        libraries=config.libraries,
+        configs=config.configs,
+    )
