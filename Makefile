@@ -9,8 +9,9 @@ DESTDIR ?=
 PYTEST_FLAGS ?=
 JOBS ?= $(shell nproc)
 VENV := .venv/bin
-# A Debian 13 tree with newer engines, for test-engines: made when it is not there, about 900 MB.
+# Trees of Debian 13 and of sid with newer engines, for test-engines: made when they are not there, about 1 GB each.
 USERLAND ?= $(HOME)/.cache/nvc-py/trixie
+USERLAND_SID ?= $(HOME)/.cache/nvc-py/sid
 MEASURED ?=
 comma := ,
 
@@ -36,23 +37,26 @@ soak-sequences: bootstrap native
 	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
 	NVC_SEQUENCES=$(or $(SEQUENCES),10000) NVC_SEQUENCES_SEED=$(or $(SEED),1) $(VENV)/pytest -q tests/native/test_sequences.py
 
-## soak           all ways to a GPU beside a hostile neighbour, faults, kills at each system call; SECONDS= of each way (default 600)
+## soak           all ways to a GPU beside a hostile neighbour, until each has its goal of rounds or took SECONDS= (default 1800);
+##                faults, kills at each system call. NVC_SOAK_COUNTS=FILE gets the counts
 soak: bootstrap native
 	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
-	NVC_MUST_RUN=root,system NVC_SOAK_SECONDS=$(or $(SECONDS),600) NVC_SOAK_EVERY=1 $(VENV)/pytest -q -s tests/soak
+	NVC_MUST_RUN=root,system NVC_SOAK_SECONDS=$(or $(SECONDS),1800) NVC_SOAK_EVERY=1 $(VENV)/pytest -q -s tests/soak
 
 ## fuzz           every parser on mutated samples: EXAMPLES= inputs each (default 20000); libFuzzer for native code: make -C native fuzz
 fuzz: bootstrap
 	NVC_FUZZ_EXAMPLES=$(or $(EXAMPLES),20000) $(VENV)/pytest -q --timeout=0 -n $(JOBS) tests/fuzz
 
 ## test-engines   Docker, containerd (CRI too), Podman, LXC, Incus, Slurm with the installed commands (as root; installs packages).
-##                USERLAND= leaves the newer engines out, MEASURED=docs/measured/engines.md writes that page
+##                USERLAND= and USERLAND_SID= leave the newer engines out, MEASURED=docs/measured/engines.md writes that page
 test-engines: bootstrap native
 	@tools/bootstrap '$(PYTHON)' engines
 	@test -z '$(USERLAND)' || tools/userland '$(USERLAND)'
+	@test -z '$(USERLAND_SID)' || tools/userland '$(USERLAND_SID)' sid
 	@prefix=$$(mktemp -d /tmp/nvc-engines.XXXXXX) && trap 'rm -rf "$$prefix"' EXIT && chmod 755 "$$prefix" && \
 	$(MAKE) -s install PREFIX="$$prefix" DESTDIR= && \
-	NVC_TEST_PREFIX="$$prefix" NVC_USERLAND='$(USERLAND)' NVC_MUST_RUN=root,system,engines$(if $(USERLAND),$(comma)userland) \
+	NVC_TEST_PREFIX="$$prefix" NVC_USERLAND='$(USERLAND)' NVC_USERLAND_SID='$(USERLAND_SID)' \
+	NVC_MUST_RUN=root,system,engines$(if $(USERLAND),$(comma)userland)$(if $(USERLAND_SID),$(comma)userland-sid) \
 	$(VENV)/pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS) $(if $(MEASURED),--measured=$(MEASURED)) tests/engines
 
 ## check          format, lint, types, import contracts, C warnings; changes nothing

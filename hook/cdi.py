@@ -1,5 +1,8 @@
 """``nvc-cdi-hook NAME [OPTION...] [then NAME [OPTION...]]...``: the hooks that CDI specs of ours name.
 
+Called as nvidia-cdi-hook or as ``nvidia-ctk hook`` it reads its words as that program does (version 1.20): switches
+``--debug`` and ``--quiet`` anywhere, commas in lists, the last value of an option counts.
+
 An engine puts them into the container's configuration, and the runtime starts them at createContainer with the
 container's state on stdin (``apply-cuda-memory-limits`` at createRuntime). Names and options are those of
 nvidia-cdi-hook, so that its specs work with this program.
@@ -12,8 +15,22 @@ import sys
 
 from hook import bundle, environment, process, state
 from hook.arguments import seconds
-from nvc.base.budgets import TIMEOUT_S
-from nvc.base.errors import ContainerError, InputError, NvcError, UsageError
+from hook.cdi_words import (
+    CDI_HOOK,
+    COMPAT,
+    DEBUG_VARIABLES,
+    MEMORY,
+    PROGRAM,
+    STATE,
+    THEIRS,
+    TIMEOUT,
+    TRUE,
+    read,
+    split,
+    switches,
+    usage,
+)
+from nvc.base.errors import ContainerError, InputError, NvcError, UsageError, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,177 +39,62 @@ if TYPE_CHECKING:
 
     Values = dict[str, list[str]]
 
-PROGRAM = "nvc-cdi-hook"
-#: Between two hooks of one start.
-THEN = "then"
-MEMORY = bundle.MEMORY_HOOK
-#: How the names of hooks begin that must not be left out: what they apply to the container would be missing.
-_APPLY = "apply-"
-_TIMEOUT = TIMEOUT_S
-_COMPAT = "/usr/local/cuda/compat"
-COMMON = (
-    ("debug", "FILE", "write what is done to FILE"),
-    ("timeout", "SECONDS", f"limit of every wait, {_TIMEOUT:g} when not given"),
-)
-#: Name -> what it does, and its options: name, value, meaning.
-HOOKS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
-    "create-symlinks": ("make links", (("link", "TEXT::PATH", "make the link PATH to TEXT; may be repeated"),)),
-    "update-ldcache": (
-        "make the loader find libraries",
-        (
-            ("folder", "DIR", "a directory with libraries; may be repeated"),
-            ("ldconfig-path", "FILE", "the host's ldconfig"),
-        ),
-    ),
-    "enable-cuda-compat": (
-        "prefer the image's CUDA compat libraries where they fit the driver",
-        (
-            ("host-driver-version", "VERSION", "of the driver on the host"),
-            ("host-cuda-version", "VERSION", "of CUDA in that driver"),
-            ("cuda-compat-container-root", "DIR", f"where the image has them, {_COMPAT} when not given"),
-        ),
-    ),
-    "disable-device-node-modification": (
-        "tell the driver's libraries to leave device nodes alone",
-        (("sim", "DIR", "use the simulated machine in DIR"),),
-    ),
-    "update-application-profile": ("show graphics programs the container's GPUs", ()),
-    "share": (
-        "limit the container to a share of its GPUs, as its annotation nvc.share, its variables or the node say",
-        (
-            ("share", "SPEC", "what the container gets, such as mem=10Gi,cap=50%, before what it asks for itself"),
-            ("share-fixed", "SPEC", "the same, and final: each hook of a container may name its own GPU by UUID"),
-            ("config", "FILE", "the node's rules, in place of /etc/nvc/config.toml"),
-            ("sim", "DIR", "use the simulated machine in DIR"),
-            ("root", "PATH", "the driver is below PATH"),
-        ),
-    ),
-    MEMORY: (
-        "limit the container to the memory that its variable NVIDIA_GPU_MEMORY_LIMIT says (stage createRuntime)",
-        (
-            ("gpu-id", "UUID", "a GPU that is limited; may be repeated"),
-            ("driver-root", "DIR", "the driver is below DIR"),
-            ("container-spec", "-", "the state is on standard input, where it always is"),
-            ("config", "FILE", "the node's rules, in place of /etc/nvc/config.toml"),
-            ("sim", "DIR", "use the simulated machine in DIR"),
-        ),
-    ),
-    "chmod": (
-        "change the mode of directories that an engine made",
-        (("mode", "OCTAL", "permission bits"), ("path", "DIR", "a directory; may be repeated")),
-    ),
-    "noop": ("do nothing", ()),
-}
-_REPEATABLE = ("link", "folder", "path", "gpu-id")
 
+def main(argv: Sequence[str], stdin: int = 0, *, program: str = PROGRAM) -> int:
+    """Run hooks on this process's stdin; 0: done or nothing to do, 1: failed, 2: wrong usage, 130: interrupted.
 
-def main(argv: Sequence[str], stdin: int = 0) -> int:
-    """Run hooks on this process's stdin; 0: done or nothing to do, 1: failed, 2: wrong usage, 130: interrupted."""
+    program: the name that it is called by, PROGRAM or one of THEIRS. Wrong usage is 1 under those.
+    """
+    debug = program in THEIRS and any(os.environ.get(name) in TRUE for name in DEBUG_VARIABLES)
     # At createContainer environment and working directory can be the container's.
     process.sanitise(trusted=False)
-    return serve(argv, stdin)
+    return serve([*(["--debug"] if debug else []), *argv], stdin, program=program)
 
 
-def serve(argv: Sequence[str], stdin: int = 0) -> int:
+def serve(argv: Sequence[str], stdin: int = 0, *, program: str = PROGRAM) -> int:
     """``main`` in a clean process."""
     debug = ""
     try:
-        if not argv or argv[0] in ("-h", "--help", "help"):
-            _print(1 if argv else 2, usage())
-            return 0 if argv else 2
-        if argv[0] in ("-v", "--version"):
+        theirs = program in THEIRS
+        words, debug = switches(argv) if theirs else (list(argv), "")
+        if (not words and not theirs) or words[:1] in (["-h"], ["-help"], ["--help"], ["help"]):
+            _print(1 if words else 2, usage(program))
+            return 0 if words else 2
+        if words[:1] in (["-v"], ["-version"], ["--version"]):
             from nvc import __version__
 
-            _print(1, f"{PROGRAM} (nvc-py) version {__version__}\n")
+            _print(1, f"{program} (nvc-py) version {__version__}\n")
             return 0
-        steps = [(name, values) for name, values in (_read(words) for words in _split(argv)) if name]
-        debug = next((values["debug"][-1] for _, values in steps if "debug" in values), "")
+        parts = [read(part, theirs=theirs) for part in split(words)]
+        steps = [(name, values) for name, values in parts if name]
+        debug = next((values["debug"][-1] for _, values in steps if "debug" in values), debug)
         if [name for name, _ in steps if name != "noop"]:
             _run(steps, debug, stdin)
     except UsageError as error:
-        _fail(error, "")
-        _print(2, f"Try `{PROGRAM} --help' for more information.\n")
-        return 2
+        _fail(program, error, "")
+        _print(2, f"Try `{program} --help' for more information.\n")
+        return 1 if program in THEIRS else 2
     except NvcError as error:
-        return _fail(error, debug)
+        return _fail(program, error, debug)
     except KeyboardInterrupt:
-        _fail(NvcError("interrupted"), debug)
+        _fail(program, NvcError("interrupted"), debug)
         return 130
     except Exception as error:
         from hook.report import internal
 
-        return _fail(internal(error), debug)
+        return _fail(program, internal(error), debug)
     return 0
 
 
 def run() -> NoReturn:
     """Entry point of the command: ends without tearing the interpreter down."""
-    os._exit(main(sys.argv[1:]))
-
-
-def usage() -> str:
-    """The help text."""
-    lines = []
-    for name, (summary, options) in HOOKS.items():
-        lines.append(f"  {name}\n      {summary}")
-        lines += [f"      --{option} {value}".ljust(44) + text for option, value, text in options]
-    lines += ["", "Every hook takes:"]
-    lines += [f"      --{option} {value}".ljust(44) + text for option, value, text in COMMON]
-    return (
-        f"Usage: {PROGRAM} NAME [OPTION...] [{THEN} NAME [OPTION...]]... < STATE\n\n"
-        "Hooks of CDI specs. The OCI runtime starts them at createContainer and writes the container's state to their\n"
-        "standard input; `nvc-py cdi generate` writes specs that name them.\n\n" + "\n".join(lines) + "\n"
-    )
-
-
-def _split(argv: Sequence[str]) -> list[list[str]]:
-    parts: list[list[str]] = [[]]
-    for word in argv:
-        if word == THEN:
-            parts.append([])
-        else:
-            parts[-1].append(word)
-    return parts
-
-
-def _read(words: list[str]) -> tuple[str, Values]:
-    """(name, values of its options); ("", {}) for a hook that may be left out. Raises UsageError, InputError."""
-    words = words[1:] if words[:1] == [bundle.CTK_HOOK] else words
-    name = words[0] if words else ""
-    if name not in HOOKS:
-        # Also behind words that we do not know, such as another program's global options.
-        applied = next((word for word in words if word.strip().lower().replace("_", "-").startswith(_APPLY)), None)
-        if applied is not None:
-            raise InputError(
-                f"unknown hook {applied!r}: the container would be without what it applies",
-                hint="upgrade nvc-py, or leave the hook out of the CDI specification (--disable-hook)",
-            )
-        # A spec may be newer than we are; a container without the newest hook is better than none.
-        _print(2, f"{PROGRAM}: warning: unknown hook {name!r} is left out\n")
-        return "", {}
-    known = {option for option, _, _ in (*HOOKS[name][1], *COMMON)}
-    values: Values = {}
-    rest = words[1:]
-    while rest:
-        word = rest.pop(0)
-        option, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("-") or option not in known:
-            raise UsageError(f"{name}: unexpected {word!r}")
-        if not equals:
-            if not rest:
-                raise UsageError(f"{name}: --{option} needs a value")
-            value = rest.pop(0)
-        if "\0" in value:
-            raise UsageError(f"{name}: --{option} contains a NUL character")
-        if option in values and option not in _REPEATABLE:
-            raise UsageError(f"{name}: --{option} twice")
-        values.setdefault(option, []).append(value)
-    return name, values
+    name = sys.argv[0].rpartition("/")[2]
+    os._exit(main(sys.argv[1:], program=name if name == CDI_HOOK else PROGRAM))
 
 
 def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     waits = [seconds(values["timeout"][-1]) for _, values in steps if "timeout" in values]
-    timeout = waits[-1] if waits else _TIMEOUT
+    timeout = waits[-1] if waits else TIMEOUT
     # All words are read before anything is done.
     calls = [(name.replace("-", "_"), _ARGUMENTS[name](values)) for name, values in steps if name in _ARGUMENTS]
     if any(name == MEMORY for name, _ in steps):
@@ -200,7 +102,7 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
             raise UsageError(f"{MEMORY} is of another stage than the other hooks: start it alone")
         _limit_memory(calls[0][1], state.decode(state.read(stdin, timeout)), timeout, debug)
         return
-    current = state.decode(state.read(stdin, timeout))
+    current = state.decode(_state(steps, stdin, timeout))
     _require_inside(current.pid)
     rootfs = _rootfs(current)
     shared = [values for name, values in steps if name == bundle.SHARE_HOOK]
@@ -215,6 +117,21 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     for function, given in calls:
         arguments = (given[0] or spec, *given[1:]) if function == bundle.SHARE_HOOK else given
         getattr(hooks, function)(target, *arguments, log)
+
+
+def _state(steps: list[tuple[str, Values]], stdin: int, timeout: float) -> bytes:
+    """The container's state, from the file that --container-spec names, or from standard input. Raises InputError."""
+    path = next((_last(values, STATE) for _, values in steps if STATE in values), "")
+    if path in ("", "-"):
+        return state.read(stdin, timeout)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"--{STATE} {path}: {reason(error)}") from error
+    try:
+        return state.read(descriptor, timeout)
+    finally:
+        os.close(descriptor)
 
 
 def _limit_memory(arguments: tuple[object, ...], current: state.State, timeout: float, debug: str) -> None:
@@ -250,7 +167,7 @@ def _gpus(config: dict[str, Any]) -> list[str]:
     lists = [stage for stage in (stages.values() if isinstance(stages, dict) else ()) if isinstance(stage, list)]
     words = [entry.get("args") for stage in lists for entry in stage if isinstance(entry, dict)]
     after = [args[args.index(MEMORY) :] for args in words if isinstance(args, list) and MEMORY in args]
-    return [uuid for args in after for uuid in _read(args)[1].get("gpu-id", [])]
+    return [uuid for args in after for uuid in read(args)[1].get("gpu-id", [])]
 
 
 def _share_fields(current: state.State, final: tuple[str, ...]) -> tuple[tuple[Any, ...], str]:
@@ -319,7 +236,7 @@ def _ldcache_arguments(values: Values) -> tuple[object, ...]:
 
 
 def _compat_arguments(values: Values) -> tuple[object, ...]:
-    directory = _last(values, "cuda-compat-container-root") or _COMPAT
+    directory = _last(values, "cuda-compat-container-root") or COMPAT
     return _last(values, "host-driver-version"), _last(values, "host-cuda-version"), directory
 
 
@@ -371,10 +288,10 @@ def _last(values: Values, name: str) -> str:
     return values[name][-1] if name in values else ""
 
 
-def _fail(error: NvcError, debug: str) -> int:
+def _fail(program: str, error: NvcError, debug: str) -> int:
     from hook import report
 
-    return report.fail(PROGRAM, error, debug)
+    return report.fail(program, error, debug)
 
 
 def _print(descriptor: int, text: str) -> None:

@@ -165,12 +165,17 @@ def imex_channels(mounts: Sequence[str]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(parse_imex(",".join(name.removeprefix("channel") or name for name in names))))
 
 
+#: Major, minor and patch are below these.
+_VERSION_LIMITS = (1 << 32, 1 << 32, 1 << 64)
+
+
 def _major_minor(version: str) -> str:
     """MAJOR.MINOR of a version such as 9.0.176, v10, 11.2.0-rc1."""
     core, *extra = version.strip().removeprefix("v").replace("+", "-").split("-")
     parts = core.split(".")
-    numbers = all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts)
-    if not numbers or len(parts) > 3 or (extra and len(parts) < 3):
+    numbers = all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts)
+    fits = numbers and all(int(part) < limit for part, limit in zip(parts, _VERSION_LIMITS, strict=False))
+    if not fits or len(parts) > 3 or (extra and len(parts) < 3):
         raise InputError(
             f"CUDA_VERSION={version!r} in the container is not a version",
             hint="set NVIDIA_DISABLE_REQUIRE=1 in the container to start it all the same",

@@ -3,6 +3,4 @@
 Nothing about OCI hooks belongs here (``hook``), nothing about process plumbing (``rpc``).
 """
 
-from __future__ import annotations
-
 __version__ = "0.1.0"

@@ -29,7 +29,6 @@ PACKAGES = {
     "pyseccomp": "python3-seccomp",  # libseccomp's own module, equivalent: nvc/driver/confine.py
     "tomlkit": "python3-tomlkit",
     "rich": "python3-rich",
-    "prometheus-client": "python3-prometheus-client",
 }
 #: No version is asked of these: PyPI's numbers are of another project.
 OTHER_NUMBERS = ("pyseccomp",)

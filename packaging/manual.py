@@ -17,9 +17,13 @@ from pathlib import Path
 import click
 from commands import CHECKOUT, own_names
 
-from hook import arguments, cdi, state, swarm
+from hook import arguments, state, swarm
+from hook import cdi_words as cdi
 from nvc import __version__
 from nvc.cli import help, options
+from nvc.cli.ctk import main as ctk_main
+from nvc.cli.ctk import show
+from nvc.cli.ctk.tree import ROOT
 from nvc.cli.main import OUR_PROGRAM
 
 Rows = Iterable[tuple[str, str]]
@@ -164,6 +168,7 @@ def services() -> Iterator[tuple[str, str]]:
     yield "nvc-hook.8", _hook()
     yield f"{cdi.PROGRAM}.8", _cdi_hook()
     yield "nvc-runtime.8", _runtime()
+    yield "nvidia-ctk.1", _ctk()
 
 
 def _hook() -> str:
@@ -191,7 +196,9 @@ def _cdi_hook() -> str:
     text = (
         "Hooks of CDI specs. The OCI runtime starts them at createContainer and writes the container's state to their "
         f"standard input. `nvc-py cdi generate` writes specs that name them. The word `{cdi.THEN}` stands between "
-        "several hooks of one start."
+        "several hooks of one start.\n\n"
+        f"As {cdi.CDI_HOOK} and `{cdi.CTK} hook` it reads its words as NVIDIA's program does: `--debug` and `--quiet` "
+        "take no value, commas separate items, and `--container-spec` names a file with the state."
     )
     parts = [".SH DESCRIPTION", *paragraphs(text), ".SH HOOKS"]
     for name, (summary, values) in cdi.HOOKS.items():
@@ -202,6 +209,32 @@ def _cdi_hook() -> str:
     parts += [".SH COMMON OPTIONS", *definitions(rows)]
     synopsis = [f"{cdi.PROGRAM} NAME [OPTION...] [{cdi.THEN} NAME [OPTION...]]..."]
     return page(cdi.PROGRAM, 8, "hooks of CDI specs", synopsis, parts, "nvc-py-cdi(1)")
+
+
+def _ctk() -> str:
+    text = (
+        f"The command of NVIDIA's container toolkit, with the commands and options of its version {ctk_main.ANSWERS}. "
+        "What each does is done by nvc-py: `nvc-py runtime configure`, `nvc-py cdi` and the hooks of nvc-cdi-hook(8) "
+        "do the same and more.\n\n"
+        "An option has one dash or two; its value stands after `=` or is the next word. A variable of the environment "
+        "counts where the option is not given."
+    )
+    parts = [".SH DESCRIPTION", *paragraphs(text)]
+    synopsis = []
+    for path, flags in show.rows(ROOT):
+        name = " ".join(command.name for command in path)
+        synopsis += [f"{name} [OPTION...]"] if path[-1].action or len(path) == 1 else []
+        shown = [(show.written(flag), _upper(show.described(flag))) for flag in flags if not flag.hidden]
+        if shown:
+            parts += [f".SH {escape(name.upper())}", *paragraphs(f"{path[-1].help}."), *definitions(shown)]
+    return page(
+        "nvidia-ctk",
+        1,
+        "configure container engines, CDI and device nodes for NVIDIA GPUs",
+        synopsis,
+        parts,
+        "nvc-py(1), nvc-py-runtime(1), nvc-py-cdi(1), nvc-cdi-hook(8)",
+    )
 
 
 def _runtime() -> str:

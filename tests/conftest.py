@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from nvc.agent import cgroups
+from tests.support import cgroupview
 from tests.support.watchdog import GRACE, Watchdog
 
 try:
@@ -55,6 +57,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
             os.rmdir(path)
     if _WATCHDOG in config.stash:
         config.stash[_WATCHDOG].close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cgroups_of_agents_go(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Those of agents in temporary directories that were killed, with what could have removed them."""
+    yield
+    name = cgroups.tree_name(str(tmp_path_factory.getbasetemp()))
+    for tree in cgroupview.directories(name):
+        cgroupview.remove_tree(tree)
 
 
 def limit(item: pytest.Item) -> float:

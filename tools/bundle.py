@@ -17,7 +17,7 @@ from pathlib import Path
 
 PACKAGES = ("rpc", "nvc", "hook")
 #: Imported by people's commands only, or before the bundle is read.
-LEFT_OUT = ("nvc.base.boot", "nvc.sim.", "nvc.cdi.", "nvc.cli.help", "nvc.cli.sim", "nvc.cli.cdi")
+LEFT_OUT = ("nvc.base.boot", "nvc.sim.", "nvc.cdi.", "nvc.cli.help", "nvc.cli.sim", "nvc.cli.cdi", "nvc.cli.ctk")
 NAME, FORMAT = "nvc/modules.bundle", 1
 
 

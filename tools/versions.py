@@ -1,7 +1,8 @@
 """Compare two installed versions: ``python -m tools.versions BEFORE AFTER``, both prefixes of ``make install``.
 
 What a container pays is measured on a simulated machine of each version's own, in pairs of one run: the hook for a
-container that asks for no GPU, and a whole ``podman run`` whose prestart hook gives it one.
+container that asks for no GPU, and a whole ``podman run`` whose prestart hook gives it one. With ``--counts`` what does
+not depend on what else the machine does: instructions (valgrind, of all processes), system calls (strace), page faults.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tests.support.bed import Bed
 from tests.support.bundle import Container, Hook
 from tests.support.engines import Podman
 from tools.bench import machine_facts
+from tools.counting import counted
 from tools.measuring import Failed, Row, interleave, markdown, spawn
 
 
@@ -27,12 +29,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("before", type=Path, help="prefix of the older version")
     parser.add_argument("after", type=Path, help="prefix of the newer version")
     parser.add_argument("--rounds", type=int, default=21, help="pairs of each row (default 21)")
+    parser.add_argument("--counts", action="store_true", help="count, in place of times")
     parser.add_argument("--names", nargs=2, default=("before", "after"), help="what to call them in the report")
     parser.add_argument("--write", metavar="FILE", help="also write the report to FILE")
     options = parser.parse_args(argv)
     bed = Bed()
     try:
-        rows = _rows(bed, options.before / "bin", options.after / "bin", options.rounds)
+        prefixes = options.before / "bin", options.after / "bin"
+        table = counted(bed, *prefixes) if options.counts else markdown(_rows(bed, *prefixes, options.rounds))
     except (Failed, OSError, RuntimeError) as error:
         print(f"versions: {error}", file=sys.stderr)
         return 1
@@ -40,8 +44,9 @@ def main(argv: Sequence[str]) -> int:
         bed.close()
     facts = "".join(f"- {name}: {value}\n" for name, value in machine_facts())
     names = f"- before: {options.names[0]}\n- after: {options.names[1]}\n"
-    command = f"- command: `python -m tools.versions BEFORE AFTER --rounds {options.rounds}`\n"
-    report = f"# Two versions, one machine (SIMULATED)\n\n{facts}{names}{command}\n{markdown(rows)}"
+    words = "--counts" if options.counts else f"--rounds {options.rounds}"
+    command = f"- command: `python -m tools.versions BEFORE AFTER {words}`\n"
+    report = f"# Two versions, one machine (SIMULATED)\n\n{facts}{names}{command}\n{table}"
     print(report)
     if options.write:
         Path(options.write).write_text(report)

@@ -3,6 +3,7 @@
 #include "client_files.h"
 #include "guard_private.h"
 #include "memory.h"
+#include "notify.h"
 #include "process.h"
 #include "tenant.h"
 
@@ -52,7 +53,8 @@ static int gather_embedded (struct tenant *tenant, struct rm_call *call, pid_t t
         return 0;
     memcpy (&pointers->descriptor, tenant->params + embedded->descriptor_at, sizeof (int));
     pointers->descriptor_copy = process_file (tenant, tenant->current, pointers->descriptor, &node);
-    return pointers->descriptor_copy < 0 ? EBADF : 0;
+    call->named = pointers->descriptor_copy;
+    return pointers->descriptor_copy < 0 || !notify_is_waiting (tenant) ? EBADF : 0;
 }
 
 int arguments_gather (struct tenant *tenant, struct rm_call *call, pid_t thread, struct call_pointers *pointers)

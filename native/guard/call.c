@@ -16,6 +16,7 @@
 #include "host.h"
 #include "inflight.h"
 #include "memory.h"
+#include "notify.h"
 #include "privsep.h"
 #include "process.h"
 #include "reconcile.h"
@@ -32,7 +33,6 @@
 #include <errno.h>
 #include <linux/seccomp.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* What making a device and, later, giving it back costs the driver at the least (H200, 580.159.04). */
@@ -186,13 +186,12 @@ static struct answer handle (struct tenant *tenant, struct rm_call *call, const 
 }
 
 /* On a file that is what the descriptor stands for, or was when its client was first used. */
-static struct answer call_on (struct tenant *tenant, int listener, struct rm_call *call, const struct seccomp_notif *notification)
+static struct answer call_on (struct tenant *tenant, struct rm_call *call, const struct seccomp_notif *notification)
 {
-    uint64_t id = notification->id;
     struct answer answer;
 
-    if (ioctl (listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) != 0)
-        return failed (EINTR); /* the thread does not wait any more */
+    if (!notify_is_waiting (tenant))
+        return failed (EINTR);
     if (call->node != RM_NODE_CONTROL && call->node != RM_NODE_GPU)
         return failed (ENOTTY);
     if (((call->request >> 8) & 0xff) != OWN_TYPE) {
@@ -263,8 +262,7 @@ static struct answer answer_uvm (struct tenant *tenant, const struct seccomp_not
     return failed (EINVAL);
 }
 
-struct answer call_ioctl (struct tenant *tenant, int listener, const struct seccomp_notif *notification,
-                          struct process *process)
+struct answer call_ioctl (struct tenant *tenant, const struct seccomp_notif *notification, struct process *process)
 {
     uint32_t request = (uint32_t) notification->data.args[1], client;
     int descriptor = (int) notification->data.args[0];
@@ -285,7 +283,7 @@ struct answer call_ioctl (struct tenant *tenant, int listener, const struct secc
     /* Only copied: that it is one of the driver's descriptors is not known yet. */
     if (call.head_size > sizeof (tenant->head))
         answer = failed (EINVAL);
-    else if (!memory_read (tenant, (pid_t) notification->pid, notification->data.args[2], tenant->head, call.head_size))
+    else if (!memory_read_head (tenant, (pid_t) notification->pid, notification->data.args[2], call.head_size))
         answer = (struct answer) { .error = -EFAULT, .is_stale = !process_is_there (process) };
     else {
         client = get32 (tenant->head, 0); /* the first field of every such struct */
@@ -296,7 +294,7 @@ struct answer call_ioctl (struct tenant *tenant, int listener, const struct secc
         if (tenant->copy < 0)
             answer = (struct answer) { .error = tenant->copy, .is_stale = tenant->copy == -ESRCH };
         else
-            answer = call_on (tenant, listener, &call, notification);
+            answer = call_on (tenant, &call, notification);
         if (tenant->copy >= 0 && client == 0)
             wait_close (tenant, process->pid, tenant->copy);
         tenant->copy = -1;

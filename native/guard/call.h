@@ -17,7 +17,6 @@ struct answer {
     bool is_stale; /* the process is not the thread's */
     uint32_t head_size; /* not 0: the call was made, and its answer lies in the container's memory and in tenant->head */
 };
-struct answer call_ioctl (struct tenant *tenant, int listener, const struct seccomp_notif *notification,
-                          struct process *process);
+struct answer call_ioctl (struct tenant *tenant, const struct seccomp_notif *notification, struct process *process);
 
 #endif

@@ -8,6 +8,7 @@
 #include "client_files.h"
 #include "guard_private.h"
 #include "held_files.h"
+#include "notify.h"
 #include "privsep.h"
 #include "process.h"
 #include "tenant.h"
@@ -35,6 +36,7 @@ int process_file (struct tenant *tenant, struct process *process, int descriptor
     int file = privsep_file (&tenant->guard->privsep, process, descriptor, node);
 
     wait_end (tenant, current);
+    notify_found_by_number (tenant);
     return file;
 }
 

@@ -209,6 +209,22 @@ static bool settle (struct tenant *tenant, uint32_t gpu, bool frozen)
     return is_done;
 }
 
+static bool has_channels (const struct edges *edges, uint32_t gpu)
+{
+    for (uint32_t i = 0; i < edges->count; i++)
+        if (edges->channels[i].gpu == (int) gpu)
+            return true;
+    return false;
+}
+
+/* Before a change of the list or of what is frozen: what keeps nothing off the GPU costs its tenant no time. */
+static void count_frozen (struct edges *edges, uint32_t gpu, uint64_t now)
+{
+    if (edges->frozen[gpu] && has_channels (edges, gpu))
+        edges->frozen_ns[gpu] += now - edges->counted_since[gpu];
+    edges->counted_since[gpu] = now;
+}
+
 int edges_apply (struct tenant *tenant, uint32_t gpu)
 {
     struct edges *edges = &tenant->edges;
@@ -231,8 +247,7 @@ int edges_apply (struct tenant *tenant, uint32_t gpu)
             continue;
         calls = switch_gpu (edges, gpu, frozen);
         now = guard_now ();
-        if (!frozen)
-            edges->frozen_ns[gpu] += now - edges->frozen_since[gpu];
+        count_frozen (edges, gpu, now);
         edges->frozen[gpu] = frozen;
         edges->frozen_since[gpu] = now;
         guard_changed (tenant->guard);
@@ -292,7 +307,8 @@ bool edges_frozen (struct edges *edges, uint32_t gpu, uint64_t *nanoseconds)
 
     pthread_mutex_lock (&edges->lock);
     frozen = edges->frozen[gpu];
-    *nanoseconds = edges->frozen_ns[gpu] + (frozen ? guard_now () - edges->frozen_since[gpu] : 0);
+    count_frozen (edges, gpu, guard_now ());
+    *nanoseconds = edges->frozen_ns[gpu];
     pthread_mutex_unlock (&edges->lock);
     return frozen;
 }
@@ -339,6 +355,8 @@ void edges_publish (struct tenant *tenant)
                                                .is_stopped = known != NULL && known->is_stopped,
                                                .again = known != NULL ? known->again : 0 };
     }
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        count_frozen (edges, gpu, guard_now ());
     before = edges->channels;
     edges->channels = made;
     edges->count = used;
@@ -359,6 +377,8 @@ void edges_forget (struct edges *edges, uint32_t client)
     uint32_t kept = 0;
 
     pthread_mutex_lock (&edges->lock);
+    for (uint32_t gpu = 0; gpu < SHARE_MAX_GPUS; gpu++)
+        count_frozen (edges, gpu, guard_now ());
     for (uint32_t i = 0; i < edges->count; i++)
         if (edges->channels[i].client != client)
             edges->channels[kept++] = edges->channels[i];

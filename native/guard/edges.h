@@ -29,7 +29,8 @@ struct edges {
     uint32_t count;
     bool frozen[SHARE_MAX_GPUS];
     uint64_t asserted_at;
-    uint64_t frozen_since[SHARE_MAX_GPUS], frozen_ns[SHARE_MAX_GPUS]; /* CLOCK_MONOTONIC ns; up to frozen_since */
+    uint64_t frozen_since[SHARE_MAX_GPUS];                             /* CLOCK_MONOTONIC ns */
+    uint64_t counted_since[SHARE_MAX_GPUS], frozen_ns[SHARE_MAX_GPUS]; /* up to counted_since, while there was a channel */
 };
 
 void edges_begin (struct edges *edges);
@@ -45,7 +46,7 @@ int edges_apply (struct tenant *tenant, uint32_t gpu);
  * driver counts stops and says of no channel whether it runs. Returns when to do so again (CLOCK_MONOTONIC ns); 0: nothing has to
  * stay off. */
 uint64_t edges_assert (struct tenant *tenant, uint64_t now);
-/* Whether the GPU's channels are off, and for how many nanoseconds they have been in all. */
+/* Whether the GPU's channels are off, and for how many nanoseconds any have been in all. */
 bool edges_frozen (struct edges *edges, uint32_t gpu, uint64_t *nanoseconds);
 
 #endif

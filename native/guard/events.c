@@ -15,7 +15,8 @@ void guard_changed (struct guard *guard)
 {
     uint64_t one = 1;
 
-    if (!atomic_exchange (&guard->is_changed, true) && write (guard->changed_descriptor, &one, sizeof (one)) < 0)
+    /* Mostly it is: then the reader, which clears it before it reads under the tenant's lock, sees what changed. */
+    if (!atomic_load (&guard->is_changed) && !atomic_exchange (&guard->is_changed, true) && write (guard->changed_descriptor, &one, sizeof (one)) < 0)
         return; /* it is readable already */
 }
 

@@ -78,12 +78,13 @@ void fair_begin (struct tenant *tenant) { tenant->fair.begun_at = guard_now (); 
 void fair_end (struct tenant *tenant)
 {
     struct fair *fair = &tenant->fair;
-    uint64_t taken = guard_now () - fair->begun_at, before = fair->cpu;
+    static _Thread_local uint64_t cpu; /* of this thread, when it made its last long call */
+    uint64_t taken = guard_now () - fair->begun_at, before = cpu;
 
     if (taken <= SHORT_NS)
         return;
-    fair->cpu = fair_cpu ();
-    fair_spent (tenant, fair->cpu - before < taken ? fair->cpu - before : taken);
+    cpu = fair_cpu ();
+    fair_spent (tenant, cpu - before < taken ? cpu - before : taken);
 }
 
 /* Not known is taken for yes: a tenant that waits then has had its allowance. */

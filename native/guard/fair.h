@@ -11,7 +11,7 @@ struct tenant;
 struct fair {
     uint64_t debt, counted_at; /* ns of the driver's time, at that time (CLOCK_MONOTONIC ns) */
     uint64_t until;            /* its calls wait; 0: no need */
-    uint64_t begun_at, cpu;    /* the current call (CLOCK_MONOTONIC ns); the thread's processor time when last read, ns */
+    uint64_t begun_at;         /* the current call (CLOCK_MONOTONIC ns) */
     _Atomic uint64_t closed;   /* ns that closing its files took, and that are not counted yet */
 };
 

@@ -126,15 +126,12 @@ void guard_destroy (struct guard *guard)
 
 void guard_abandon (struct guard *guard)
 {
-    uint64_t one = 1;
-
     atomic_store (&guard->is_abandoned, true);
     pthread_mutex_lock (&guard->lock);
     for (unsigned i = 0; i < guard->tenant_count; i++) {
         atomic_store (&guard->tenants[i]->is_paused, true);
         atomic_store (&guard->tenants[i]->has_changes, true); /* applied when its lock is released */
-        if (write (guard->tenants[i]->wake, &one, sizeof (one)) < 0)
-            continue; /* it is awake */
+        tenant_wake (guard->tenants[i]);
     }
     pthread_mutex_unlock (&guard->lock);
 }
@@ -281,7 +278,7 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
         return error;
     wait_check (tenant, guard_now ());
     *status = tenant->status;
-    status->listeners = tenant->listener_count;
+    status->listeners = tenant_listeners (tenant);
     status->called_ns = atomic_load (&tenant->called_at);
     if (tenant->waits_since != 0) {
         status->waits_for = (uint32_t) tenant->waits_for;
@@ -334,7 +331,7 @@ int guard_tenant_gone (struct guard *guard, uint32_t id)
         gone &= tenant->processes[i].serial == 0 || tenant->processes[i].is_inherited;
         is_inherited |= tenant->processes[i].serial != 0;
     }
-    gone &= tenant->listener_count == 0 && tenant->orphan_space_count == 0;
+    gone &= tenant_listeners (tenant) == 0 && tenant->orphan_space_count == 0;
     if (gone && (is_inherited || tenant->retained.pieces != NULL)) {
         /* Others hold what it lent, for as long as they like. */
         if (tenant->lonely_since == 0)

@@ -2,7 +2,8 @@
  * The guard as the files of native/guard see it.
  *
  * Locks, each taken only after those before it: guard_phases.lock; that of a phase thread; that of the attached processes, or a
- * tenant's; probe_lock or driver_usage_lock; guard->lock or edges.lock; listeners_lock. Of two named with "or" a thread has one at a time.
+ * tenant's turn; a tenant's; probe_lock or driver_usage_lock; guard->lock or edges.lock; listeners_lock. Of two named with "or" a thread
+ * has one at a time.
  */
 #ifndef NVC_GUARD_GUARD_PRIVATE_H
 #define NVC_GUARD_GUARD_PRIVATE_H

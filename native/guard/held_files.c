@@ -159,6 +159,9 @@ static bool is_reason (const struct tenant *tenant, const struct rm_call *call)
     const NVOS32_PARAMETERS *heap = (const void *) tenant->head;
     const NVOS54_PARAMETERS *control = (const void *) tenant->head;
 
+    /* Of channels that were found, whatever the call is about. */
+    if (tenant->are_edges_old && is_scheduled (tenant, get32 (tenant->head, 0)))
+        return true;
     switch (rm_request_number (call->request)) {
     case NV_ESC_RM_ALLOC:
         return rm_pieces (tenant->rm, alloc->hRoot, alloc->hObjectNew, NULL, 0) != 0 || is_scheduled (tenant, alloc->hRoot);

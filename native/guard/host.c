@@ -34,11 +34,16 @@ static long host_ioctl (void *context, uint64_t file, uint32_t request, void *ar
 {
     struct tenant *tenant = context;
     struct process *process = process_by_serial (tenant, file);
+    long result;
 
-    /* hClient is the first field of every such struct. */
-    if (tenant->current != NULL && (tenant->current == process || (process != NULL && process->dead)) && tenant->copy >= 0 && tenant->copy_node == RM_NODE_CONTROL &&
-        memcmp (argument, tenant->head, sizeof (uint32_t)) == 0)
-        return ioctl (tenant->copy, request, argument) < 0 ? -errno : 0;
+    /* hClient is the first field of every such struct. A child, or another process that was sent the file, calls by the client of the process
+     * that made it. */
+    if (tenant->current != NULL && process != NULL && tenant->copy >= 0 && tenant->copy_node == RM_NODE_CONTROL &&
+        memcmp (argument, tenant->head, sizeof (uint32_t)) == 0) {
+        result = reach_through (tenant->copy, request, argument);
+        if (result != -EBADF || tenant->current == process || process->dead)
+            return result;
+    }
     if (process == NULL)
         return -ESRCH;
     return reach_ioctl (tenant, process, request, argument);

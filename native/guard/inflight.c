@@ -61,7 +61,7 @@ bool inflight_add (struct tenant *tenant, struct process *process, const struct 
         return false;
     if (!process->is_suspect) {
         reconcile_baseline (tenant, process);
-        process->is_suspect = true;
+        process_set_suspect (tenant, process, true);
     }
     tenant->unconfirmed_calls++;
     tenant->inflight[tenant->inflight_count] =

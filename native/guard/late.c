@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <sys/prctl.h>
 #include <time.h>
-#include <unistd.h>
 
 /* Ticks without a stop that is due, after which the thread sleeps until the next one: those of a cap come several times a second. */
 #define IDLE_TICKS 20u
@@ -27,11 +26,8 @@ void late_done (struct tenant *tenant, uint32_t gpu) { atomic_store (&tenant->la
 /* What another thread than that of a GPU's phases could not stop is tried again by the tenant's. */
 static void nudge (struct tenant *tenant)
 {
-    uint64_t one = 1;
-
     atomic_store (&tenant->has_changes, true);
-    if (write (tenant->wake, &one, sizeof (one)) < 0)
-        return; /* it is awake */
+    tenant_wake (tenant);
 }
 
 /* Whether a stop is late. A tick counts that saw the same stop as the one before, while a thread is about it or after it failed again. */

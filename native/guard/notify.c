@@ -18,7 +18,42 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
-static struct answer decide (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
+/* No process ends, and another one starts and calls the driver, within this time. */
+#define EVENTS_NS 200000u
+
+/*
+ * NOTIF_ID_VALID says that the thread of a notification waits in its call still: so its number, its process, its address space and its
+ * descriptors are what they were when it made the call. It is asked after each look-up by a number, and before what was
+ * found is used. It is not needed where nothing was looked up, because what is used then cannot become another's:
+ *
+ * - the thread was this process's within the last THREAD_SOON_NS (process.c), in which its number is not given again;
+ * - the memory is an open file of the address space, whatever the process does (memory.c). An execve, which ends the thread,
+ *   leaves nothing to be read there, and looking for another address space is a look-up;
+ * - the driver's file is held, and was the process's when its client was first used (client_files.c).
+ *
+ * That the thread waits until the end of the call no check can say: its call is then made for nobody, as natively (replay.c).
+ */
+void notify_found_by_number (struct tenant *tenant) { tenant->notified.is_unchecked = true; }
+
+bool notify_is_waiting (struct tenant *tenant)
+{
+    struct notified *notified = &tenant->notified;
+
+    if (notified->is_unchecked && !notified->is_over)
+        notified->is_over = ioctl (notified->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notified->id) != 0;
+    notified->is_unchecked = false;
+    return !notified->is_over;
+}
+
+/* NULL: it does not wait any more, or there is no room. again: what is remembered of the thread is wrong. */
+static struct process *find_caller (struct tenant *tenant, pid_t thread, bool again)
+{
+    struct process *process = again ? process_of_thread_again (tenant, thread) : process_of_thread (tenant, thread);
+
+    return process != NULL && notify_is_waiting (tenant) ? process : NULL;
+}
+
+static struct answer decide (struct tenant *tenant, const struct seccomp_notif *notification)
 {
     struct process *process;
     struct answer answer;
@@ -29,13 +64,13 @@ static struct answer decide (struct tenant *tenant, int listener, const struct s
         tenant->status.refused++;
         return (struct answer) { .error = -EPERM };
     }
-    process = process_of_thread (tenant, (pid_t) notification->pid);
+    process = find_caller (tenant, (pid_t) notification->pid, false);
     if (process == NULL)
         return (struct answer) { .error = -EAGAIN };
     if (notification->data.nr == SYS_mmap) {
         /* It must land in the container's own memory, so only the container can make it. */
         if (!process_is_there (process))
-            process = process_of_thread_again (tenant, (pid_t) notification->pid);
+            process = find_caller (tenant, (pid_t) notification->pid, true);
         if (process == NULL)
             return (struct answer) { .error = -EAGAIN };
         if (!space_hold (tenant, process, (pid_t) notification->pid)) {
@@ -49,33 +84,38 @@ static struct answer decide (struct tenant *tenant, int listener, const struct s
     }
     if (notification->data.nr != SYS_ioctl)
         return (struct answer) { .continue_syscall = true };
-    answer = call_ioctl (tenant, listener, notification, process);
-    if (answer.is_stale && (process = process_of_thread_again (tenant, (pid_t) notification->pid)) != NULL)
-        answer = call_ioctl (tenant, listener, notification, process);
+    answer = call_ioctl (tenant, notification, process);
+    if (answer.is_stale && (process = find_caller (tenant, (pid_t) notification->pid, true)) != NULL)
+        answer = call_ioctl (tenant, notification, process);
     return answer;
 }
 
-bool notify_handle (struct tenant *tenant, int listener)
+int notify_receive (int listener, struct seccomp_notif *notification)
 {
-    struct seccomp_notif notification;
-    struct seccomp_notif_resp response;
+    memset (notification, 0, sizeof (*notification)); /* the kernel wants it so */
+    return ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, notification) != 0 ? errno : 0;
+}
+
+/* ENOENT: its thread was interrupted meanwhile. */
+bool notify_is_passing (int error) { return error == ENOENT || error == EINTR || error == EAGAIN; }
+
+uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
+{
+    struct seccomp_notif_resp response = { .id = notification->id };
+    uint64_t began = guard_now (), ended;
     struct answer answer;
-    uint64_t began;
     bool undelivered;
 
-    memset (&notification, 0, sizeof (notification)); /* the kernel wants it so */
-    if (ioctl (listener, SECCOMP_IOCTL_NOTIF_RECV, &notification) != 0)
-        return errno == ENOENT || errno == EINTR || errno == EAGAIN; /* ENOENT: its thread was interrupted meanwhile */
-    began = guard_now ();
-    atomic_store (&tenant->called_at, began);
+    /* The other thread may not have come to it yet: what a process had that has ended is there for the next one at once. */
+    if (began - atomic_exchange (&tenant->called_at, began) > EVENTS_NS)
+        tenant_take_events (tenant);
     pthread_mutex_lock (&tenant->lock);
     tenant->status.notifications++;
-    inflight_remove (tenant, (pid_t) notification.pid);
-    answer = decide (tenant, listener, &notification);
+    inflight_remove (tenant, (pid_t) notification->pid);
+    tenant->notified = (struct notified) { .listener = listener, .id = notification->id };
+    answer = decide (tenant, notification);
     tenant_unlock (tenant);
 
-    memset (&response, 0, sizeof (response));
-    response.id = notification.id;
     if (answer.continue_syscall)
         response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     else {
@@ -84,11 +124,22 @@ bool notify_handle (struct tenant *tenant, int listener)
     }
     /* ENOENT: the thread does not wait any more. What was made stays in the ledger, and is there when the thread comes again. */
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
+    ended = guard_now ();
 
     pthread_mutex_lock (&tenant->lock);
-    replay_keep (tenant, &notification, &answer, undelivered);
-    tenant->status.handling_ns += guard_now () - began;
+    replay_keep (tenant, notification, &answer, undelivered);
+    tenant->status.handling_ns += ended - began;
     tenant_unlock (tenant);
     guard_changed (tenant->guard);
-    return true;
+    return ended;
+}
+
+bool notify_handle (struct tenant *tenant, int listener)
+{
+    struct seccomp_notif notification;
+    int error = notify_receive (listener, &notification);
+
+    if (error == 0)
+        notify_answer (tenant, listener, &notification);
+    return error == 0 || notify_is_passing (error);
 }

@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "guard_private.h"
 #include "managed.h"
+#include "notify.h"
 #include "privsep.h"
 #include "process.h"
 #include "space.h"
@@ -46,8 +47,15 @@ void process_kill (struct tenant *tenant, const struct process *process)
     wait_end (tenant, current);
 }
 
+void process_set_suspect (struct tenant *tenant, struct process *process, bool is_suspect)
+{
+    tenant->suspects += (unsigned) is_suspect - (unsigned) process->is_suspect;
+    process->is_suspect = is_suspect;
+}
+
 void process_forget (struct tenant *tenant, struct process *process)
 {
+    process_set_suspect (tenant, process, false);
     epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, process->pidfd, NULL);
     client_files_release (tenant, process);
     close (process->pidfd);
@@ -125,6 +133,7 @@ static struct process *ask_for (struct tenant *tenant, pid_t thread)
     int result = privsep_process (&tenant->guard->privsep, thread, &found);
 
     wait_end (tenant, current);
+    notify_found_by_number (tenant);
     if (result == -EPERM)
         guard_note (tenant, RM_FOREIGN_PROCESS, 0, thread);
     return result == 0 ? enter (tenant, &found) : NULL;
@@ -143,11 +152,16 @@ struct process *process_of_thread (struct tenant *tenant, pid_t thread)
     struct thread_entry *entry = &tenant->threads[(uint32_t) thread % TENANT_THREADS];
     struct process *process = entry->thread == thread ? process_by_serial (tenant, entry->serial) : NULL;
     uint64_t now = guard_now ();
+    bool is_known = process != NULL && !process->dead && !process->shares_memory;
 
     /* The thread's number may mean another one by now, unless it called a moment ago: it must still be of this process. That
      * the process is the one that the pidfd pins shows when a descriptor is taken from it. */
-    if (process == NULL || process->dead || process->shares_memory ||
-        (now - entry->called_at >= THREAD_SOON_NS && !process_has_thread (process, thread))) {
+    if (is_known && now - entry->called_at >= THREAD_SOON_NS) {
+        /* In this order: while the process is there, its number is its own. */
+        is_known = process_has_thread (process, thread) && process_is_there (process);
+        notify_found_by_number (tenant);
+    }
+    if (!is_known) {
         process = ask_for (tenant, thread);
         if (process == NULL || !process_has_thread (process, thread))
             return NULL;

@@ -45,7 +45,7 @@ struct process {
     bool has_clients; /* it called the driver by one */
     uint64_t unreached_since; /* an ioctl on this client's file found no descriptor; 0: none did */
     uint32_t unreached_client;
-    bool is_suspect; /* a call of its was continued and may have become another */
+    bool is_suspect; /* process_set_suspect */
     bool is_due, has_inflight, is_cleared; /* of the current round of queries: it is about this one; calls of its are in flight, or over */
     uint64_t asked_at; /* the driver, about it, last (CLOCK_MONOTONIC ns); 0: never */
     uint64_t asked_falls; /* rm_reported_falls then */
@@ -71,6 +71,8 @@ bool process_is_there (const struct process *process);
 bool process_has_thread (const struct process *process, pid_t thread);
 /* Its address space is another one by now (execve): process->memory is asked for again. false: it is not to be had. */
 bool process_open_memory (struct tenant *tenant, struct process *process, pid_t thread);
+/* Whether a call of its was continued and may have become another. */
+void process_set_suspect (struct tenant *tenant, struct process *process, bool is_suspect);
 /* SIGKILL, by the monitor. */
 void process_kill (struct tenant *tenant, const struct process *process);
 void process_forget (struct tenant *tenant, struct process *process);

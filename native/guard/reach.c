@@ -32,9 +32,7 @@
 #define PATIENCE_NS 200000000u
 #define AGAIN_NS 20000000u
 
-/* 0 when the driver was reached through it; -errno, EBADF: it is not the client's file (rmclientValidate,
- * open-gpu-kernel-modules). */
-static long through (int file, uint32_t request, void *argument)
+long reach_through (int file, uint32_t request, void *argument)
 {
     const NVOS54_PARAMETERS *control = argument;
     long result = ioctl (file, request, argument) < 0 ? -errno : 0;
@@ -63,7 +61,7 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
 
     memcpy (&client, argument, sizeof (client)); /* hClient is the first field of every such struct */
     file = held_file_of (tenant, client);
-    result = file < 0 ? -EBADF : through (file, request, argument);
+    result = file < 0 ? -EBADF : reach_through (file, request, argument);
     if (result != -EBADF)
         return result;
     if (file >= 0)
@@ -84,7 +82,7 @@ static bool is_file_of (int file, uint32_t client)
                                   .params = (NvP64) (uintptr_t) &slice,
                                   .paramsSize = sizeof (slice) };
 
-    return through (file, REQUEST_CONTROL, &control) == 0;
+    return reach_through (file, REQUEST_CONTROL, &control) == 0;
 }
 
 /* Without the tenant's lock. */

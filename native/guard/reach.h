@@ -9,6 +9,8 @@ struct tenant;
 
 /* An ioctl of rm's own on the file of a client, whose handle the struct begins with. 0 or -errno. */
 long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t request, void *argument);
+/* The same through this file: -EBADF: it is not the client's (rmclientValidate, open-gpu-kernel-modules). */
+long reach_through (int file, uint32_t request, void *argument);
 /* No file of the client is held: its process's descriptors are looked through soon. */
 void reach_missing (struct tenant *tenant, struct process *process, uint32_t client);
 /* Looks for the files of clients that were not reached; when to do so again (CLOCK_MONOTONIC ns), 0: no need. */

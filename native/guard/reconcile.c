@@ -77,10 +77,11 @@ static bool holds_nothing (const struct tenant *tenant, const struct process *pr
     return true;
 }
 
-/* A process that never had a client holds nothing. */
+/* A process that never had a client holds nothing. One that ended holds what a continued call of its made, until that was asked about. */
 static bool may_hold (const struct tenant *tenant, const struct process *process)
 {
-    return process->serial != 0 && (!process->dead || process->is_inherited) && (process->has_clients || !holds_nothing (tenant, process));
+    return process->serial != 0 && (!process->dead || process->is_inherited || process->is_suspect) &&
+           (process->has_clients || !holds_nothing (tenant, process));
 }
 
 static void query_all (struct tenant *tenant)
@@ -103,20 +104,15 @@ static bool sum_usage (struct tenant *tenant)
 {
     bool any = false;
 
+    unconfirmed_forget (tenant);
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         uint64_t sum = 0, duplicated = 0, known;
-        bool is_left = false;
 
         for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
             sum += tenant->processes[i].serial ? tenant->processes[i].driver_usage[gpu] : 0;
             duplicated += tenant->processes[i].serial ? tenant->processes[i].driver_duplicated[gpu] : 0;
-            is_left |= tenant->processes[i].serial != 0;
         }
         tenant->status.driver_usage[gpu] = sum;
-        if (!is_left) {
-            tenant->raced[gpu] = 0;
-            rm_forget_unconfirmed (tenant->rm);
-        }
         /* Like with like: what is charged beside it, the driver reports for no process. */
         known = rm_reported (tenant->rm, (int) gpu, duplicated);
         sum = sum > known ? sum - known : 0;
@@ -320,7 +316,8 @@ void reconcile_due (struct tenant *tenant, uint64_t now)
         if (process->is_due) {
             query_again (tenant, process, now, seldom, spent);
             if (process->is_cleared) {
-                process->is_suspect = process->is_cleared = false;
+                process_set_suspect (tenant, process, false);
+                process->is_cleared = false;
                 unconfirmed_release (tenant, process->serial);
             }
             process->is_due = false;
@@ -338,7 +335,7 @@ void reconcile_all (struct tenant *tenant)
 
 void reconcile_unconfirmed (struct tenant *tenant)
 {
-    if (!unconfirmed_is_open (tenant))
+    if (tenant->suspects == 0)
         return;
     query_all (tenant);
     compare (tenant);
@@ -353,10 +350,8 @@ static bool is_recent (const struct tenant *tenant, const struct process *proces
 
 void reconcile_baseline (struct tenant *tenant, struct process *process)
 {
-    bool is_first = true;
+    bool is_first = tenant->suspects == 0;
 
-    for (unsigned i = 0; i < TENANT_PROCESSES && is_first; i++)
-        is_first = !tenant->processes[i].is_suspect;
     if (process->asked_at == 0)
         query (tenant, process);
     /* Others may be made to hold what it wins, and what they hold already is not to be taken for that. */

@@ -28,6 +28,8 @@
 #define CERTAIN_BYTES ((uint64_t) 32 << 20)
 #define FIRST_LOOK_NS 5000000u
 #define LAST_LOOK_NS 1000000000u
+/* How long the duplicate of another tenant's piece is kept at the most. */
+#define FOREIGN_NS UINT64_C (10000000000)
 /* Pieces that are probed at once, under the lock. */
 #define LOOK_MOST 256u
 
@@ -56,6 +58,7 @@ struct retained_piece *retained_duplicate (struct tenant *tenant, const struct r
     entry->gpu = (uint32_t) piece->gpu;
     entry->client = piece->client;
     entry->handle = piece->handle;
+    entry->is_foreign = piece->is_foreign;
     entry->piece = (struct probe_piece) { .bytes = piece->bytes,
                                            .gpu = probe_gpu (probe, tenant->limits.gpus[piece->gpu].uuid),
                                            .is_below_subdevice = piece->is_below_subdevice };
@@ -218,6 +221,7 @@ static void charge (struct tenant *tenant, struct retained_piece *entry)
 {
     struct retained *retained = &tenant->retained;
 
+    entry->since = guard_now ();
     entry->next = retained->pieces;
     retained->pieces = entry;
     retained->bytes[entry->gpu] += entry->piece.bytes;
@@ -312,12 +316,19 @@ static bool is_released (struct tenant *tenant)
     return false;
 }
 
-/* Pieces that could not be quarantined: without a process of the tenant they have no holder for long. */
-static void drop_lost (struct tenant *tenant)
+static bool has_process (const struct tenant *tenant)
 {
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
         if (tenant->processes[i].serial != 0)
-            return;
+            return true;
+    return false;
+}
+
+/* Pieces that are in no quarantine: without a process of the tenant they have no holder for long. */
+static void drop_lost (struct tenant *tenant)
+{
+    if (has_process (tenant))
+        return;
     for (struct retained_piece **at = &tenant->retained.pieces; *at != NULL;) {
         struct retained_piece *entry = *at;
 
@@ -331,6 +342,20 @@ static void drop_lost (struct tenant *tenant)
     }
 }
 
+/* Where the guards of two tenants have a piece in their quarantines each is the other one's holder, and neither would ever let go of it: the
+ * tenant that did not make it gives its duplicate up. It is charged as a lost one. With guard->probe_lock. */
+static void yield_foreign (struct tenant *tenant)
+{
+    bool is_over = !has_process (tenant) && !tenant_has_filter (tenant);
+
+    for (struct retained_piece *entry = tenant->retained.pieces; entry != NULL; entry = entry->next) {
+        if (!entry->is_foreign || entry->piece.handle == 0 || (!is_over && guard_now () - entry->since < FOREIGN_NS))
+            continue;
+        probe_free (tenant->guard->dup_probe, &entry->piece, QUARANTINE_CLIENT);
+        entry->piece.handle = 0;
+    }
+}
+
 void retained_check (struct tenant *tenant, uint64_t now)
 {
     struct retained *retained = &tenant->retained;
@@ -339,8 +364,9 @@ void retained_check (struct tenant *tenant, uint64_t now)
 
     if (retained->pieces == NULL || (now != 0 && now < retained->look_at))
         return;
-    drop_lost (tenant);
     pthread_mutex_lock (&tenant->guard->probe_lock);
+    yield_foreign (tenant);
+    drop_lost (tenant);
     if (is_released (tenant)) {
         /* Those that were probed go to the end. */
         while ((entry = retained->pieces) != NULL && (now == 0 || looked++ < LOOK_MOST)) {

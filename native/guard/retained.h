@@ -23,6 +23,8 @@ struct retained_piece {
     uint32_t gpu; /* of the tenant's limits */
     uint32_t client, handle; /* its owner's */
     uint64_t serial;         /* dormant: the process that had it and ended */
+    uint64_t since;          /* charged; CLOCK_MONOTONIC ns */
+    bool is_foreign;         /* another tenant's, whose guard may have it in its quarantine */
 };
 
 struct retained {

@@ -15,7 +15,6 @@
 #include "tenant.h"
 
 #include <errno.h>
-#include <unistd.h>
 
 /* Most calls of the driver are over by then. */
 #define PATIENCE_NS 300000u
@@ -84,7 +83,6 @@ void tenant_unlock (struct tenant *tenant)
 int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds)
 {
     struct tenant *tenant = gpu < SHARE_MAX_GPUS ? guard_find (guard, id) : NULL;
-    uint64_t one = 1;
 
     if (tenant == NULL)
         return -ENOENT;
@@ -93,8 +91,8 @@ int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t
     atomic_store (&tenant->has_changes, true);
     if (guard_lock (tenant, PATIENCE_NS))
         tenant_unlock (tenant);
-    else if (write (tenant->wake, &one, sizeof (one)) < 0)
-        one = 0; /* it is awake */
+    else
+        tenant_wake (tenant);
     guard_let_go (tenant);
     return 0;
 }

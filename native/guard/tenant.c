@@ -1,4 +1,5 @@
-/* A tenant's thread ("nvc-guard"): answers its listeners, is told of its processes' ends, looks at what can only be seen afterwards.
+/* A tenant's second thread ("nvc-guard-look"): is told of its processes' ends, looks at what can only be seen afterwards, and answers the
+ * listeners that the first one (receive.c) does not have. What both do, each does with tenant->turn.
  * tenant_create, tenant_stop, tenant_destroy and tenant_listen run in the supervisor's main thread. */
 #include "clock.h"
 #include "edges.h"
@@ -15,6 +16,7 @@
 #include "schedule.h"
 #include "space.h"
 #include "tenant.h"
+#include "unconfirmed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -52,6 +54,38 @@ static void listener_done (struct tenant *tenant, int listener)
             break;
         }
     pthread_mutex_unlock (&tenant->listeners_lock);
+    pthread_mutex_lock (&tenant->lock);
+    unconfirmed_forget (tenant);
+    tenant_unlock (tenant);
+}
+
+static bool is_own (struct tenant *tenant, int listener)
+{
+    bool is_found = false;
+
+    pthread_mutex_lock (&tenant->listeners_lock);
+    for (unsigned i = 0; i < tenant->listener_count; i++)
+        is_found |= tenant->listeners[i] == listener;
+    pthread_mutex_unlock (&tenant->listeners_lock);
+    return is_found;
+}
+
+unsigned tenant_listeners (struct tenant *tenant)
+{
+    unsigned count;
+
+    pthread_mutex_lock (&tenant->listeners_lock);
+    count = tenant->listener_count + (tenant->receiver.listener >= 0);
+    pthread_mutex_unlock (&tenant->listeners_lock);
+    return count;
+}
+
+void tenant_wake (const struct tenant *tenant)
+{
+    uint64_t one = 1;
+
+    if (write (tenant->wake, &one, sizeof (one)) < 0)
+        return; /* it is awake */
 }
 
 /* A process ended. What it had is refunded when the driver says that it holds nothing any more. */
@@ -80,9 +114,9 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
     tenant_unlock (tenant);
 }
 
-static int sleep_for (struct tenant *tenant)
+uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held)
 {
-    uint64_t now = guard_now (), next, again;
+    uint64_t next, again;
 
     pthread_mutex_lock (&tenant->lock);
     managed_refresh (tenant, now);
@@ -96,16 +130,23 @@ static int sleep_for (struct tenant *tenant)
         again = tenant->retained.look_at;
     next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at
                                                                                             : tenant->look_at;
+    *held = fair_wait (tenant, now);
     tenant_unlock (tenant);
-    if (again != 0 && (next == 0 || again < next))
-        next = again;
-    if (next == 0)
-        return -1;
-    return next <= now ? 0 : (int) ((next - now + 999999) / 1000000);
+    return again != 0 && (next == 0 || again < next) ? again : next;
 }
 
-/* What is not a notification: processes that ended, and changes by other threads. */
-static void handle_events (struct tenant *tenant)
+/* Until then, in ms. The other thread wakes this one for what is due earlier. */
+static int sleep_until (struct tenant *tenant, uint64_t due)
+{
+    uint64_t now = guard_now ();
+
+    atomic_store (&tenant->receiver.armed, due != 0 ? due : UINT64_MAX);
+    if (due == 0)
+        return -1;
+    return due <= now ? 0 : (int) ((due - now + 999999) / 1000000);
+}
+
+void tenant_take_events (struct tenant *tenant)
 {
     struct epoll_event events[32];
     int count = epoll_wait (tenant->epoll, events, 32, 0);
@@ -121,22 +162,18 @@ static void handle_events (struct tenant *tenant)
 }
 
 /* What is waited for: the epoll descriptor, then the listeners, unless the tenant has to wait for others. */
-static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int *timeout)
+static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int held)
 {
     nfds_t count = 1;
-    int held;
 
     waited[0] = (struct pollfd) { .fd = tenant->epoll, .events = POLLIN };
-    pthread_mutex_lock (&tenant->lock);
-    held = fair_wait (tenant, guard_now ());
-    tenant_unlock (tenant);
     pthread_mutex_lock (&tenant->listeners_lock);
+    /* POLLHUP alone. */
+    waited[count++] = (struct pollfd) { .fd = tenant->receiver.listener };
     for (unsigned i = 0; held == 0 && i < tenant->listener_count; i++)
         /* POLLHUP is always told. */
         waited[count++] = (struct pollfd) { .fd = tenant->listeners[i], .events = atomic_load (&tenant->guard->is_abandoned) ? 0 : POLLIN };
     pthread_mutex_unlock (&tenant->listeners_lock);
-    if (held != 0 && (*timeout < 0 || held < *timeout))
-        *timeout = held;
     return count;
 }
 
@@ -144,6 +181,8 @@ static void tenant_free (struct tenant *tenant)
 {
     for (unsigned i = 0; i < tenant->listener_count; i++)
         close (tenant->listeners[i]);
+    if (tenant->receiver.listener >= 0)
+        close (tenant->receiver.listener);
     if (tenant->rm != NULL)
         rm_destroy (tenant->rm);
     retained_release (tenant);
@@ -158,8 +197,11 @@ static void tenant_free (struct tenant *tenant)
     if (tenant->wake >= 0)
         close (tenant->wake);
     sem_destroy (&tenant->ended);
+    if (tenant->receiver.is_started)
+        return; /* that thread may wait in the kernel, and finds the turn taken when it comes back */
     pthread_mutex_destroy (&tenant->lock);
     pthread_mutex_destroy (&tenant->listeners_lock);
+    turn_end (&tenant->turn);
     free (tenant);
 }
 
@@ -173,30 +215,42 @@ static void thaw (struct tenant *tenant)
 static void *run (void *argument)
 {
     struct tenant *tenant = argument;
-    struct pollfd waited[1 + TENANT_LISTENERS];
+    struct pollfd waited[2 + TENANT_LISTENERS];
     bool is_due = true; /* something beside notifications was looked at */
 
-    prctl (PR_SET_NAME, "nvc-guard");
+    prctl (PR_SET_NAME, "nvc-guard-look");
+    turn_take (&tenant->turn);
     while (!atomic_load (&tenant->stop)) {
-        int timeout = sleep_for (tenant);
-        nfds_t count = waited_for (tenant, waited, &timeout);
+        int held, timeout = sleep_until (tenant, tenant_look (tenant, guard_now (), &held));
+        nfds_t count = waited_for (tenant, waited, held);
+
+        if (held != 0 && (timeout < 0 || held < timeout))
+            timeout = held;
 
         if (is_due)
             guard_changed (tenant->guard);
         /* poll, because the kernel's "wake up on the same CPU" does not pass through an epoll descriptor. */
+        turn_give (&tenant->turn);
         is_due = poll (waited, count, timeout) <= 0;
+        turn_take (&tenant->turn);
         if (is_due)
             continue;
         if (waited[0].revents != 0) {
-            handle_events (tenant);
+            tenant_take_events (tenant);
             is_due = true;
         }
-        for (nfds_t i = 1; i < count; i++)
-            if (waited[i].revents != 0 && ((waited[i].revents & POLLIN) == 0 || !notify_handle (tenant, waited[i].fd))) {
+        if ((waited[1].revents & POLLHUP) != 0) {
+            receiver_drop (tenant, waited[1].fd);
+            is_due = true;
+        }
+        for (nfds_t i = 2; i < count; i++)
+            if (waited[i].revents != 0 && is_own (tenant, waited[i].fd) &&
+                ((waited[i].revents & POLLIN) == 0 || !notify_handle (tenant, waited[i].fd))) {
                 listener_done (tenant, waited[i].fd);
                 is_due = true;
             }
     }
+    /* The turn is not given back: the other thread waits for it, or for a call, until this process ends. */
     pthread_mutex_lock (&tenant->lock);
     thaw (tenant);
     tenant_unlock (tenant);
@@ -237,6 +291,8 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     tenant->epoll = tenant->wake = -1;
     pthread_mutex_init (&tenant->lock, NULL);
     pthread_mutex_init (&tenant->listeners_lock, NULL);
+    turn_begin (&tenant->turn);
+    receiver_begin (&tenant->receiver);
     sem_init (&tenant->ended, 0, 0);
     memcpy (version, limits->driver, sizeof (limits->driver));
     tenant->abi = rm_abi_find (version);
@@ -259,13 +315,10 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
 
 void tenant_stop (struct tenant *tenant)
 {
-    uint64_t one = 1;
-
     atomic_fetch_add (&tenant->users, 1); /* until tenant_destroy */
     atomic_store (&tenant->stop, true);
     atomic_store (&tenant->has_changes, true); /* the thread that has its lock thaws what is frozen */
-    if (write (tenant->wake, &one, sizeof (one)) < 0)
-        return; /* it is awake */
+    tenant_wake (tenant);
 }
 
 bool tenant_destroy (struct tenant *tenant, const struct timespec *until)
@@ -291,24 +344,24 @@ bool tenant_destroy (struct tenant *tenant, const struct timespec *until)
 int tenant_listen (struct tenant *tenant, int listener)
 {
     uint64_t flags = SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP;
-    uint64_t one = 1;
     int own = fcntl (listener, F_DUPFD_CLOEXEC, 0);
-    bool is_full;
+    bool is_full = false;
 
     if (own < 0)
         return -errno;
     /* Waiter and guard run one after the other: waking on the same CPU saves most of the time (6.6; refused before). */
     ioctl (own, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
     pthread_mutex_lock (&tenant->listeners_lock);
-    is_full = tenant->listener_count == TENANT_LISTENERS;
-    if (!is_full)
-        tenant->listeners[tenant->listener_count++] = own;
+    if (!receiver_take (tenant, own)) {
+        is_full = tenant->listener_count == TENANT_LISTENERS;
+        if (!is_full)
+            tenant->listeners[tenant->listener_count++] = own;
+    }
     pthread_mutex_unlock (&tenant->listeners_lock);
     if (is_full) {
         close (own);
         return -EMFILE;
     }
-    if (write (tenant->wake, &one, sizeof (one)) < 0)
-        return 0; /* it is awake */
+    tenant_wake (tenant);
     return 0;
 }

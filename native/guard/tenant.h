@@ -8,7 +8,9 @@
 #include "inflight.h"
 #include "late.h"
 #include "memory.h"
+#include "notify.h"
 #include "process.h"
+#include "receive.h"
 #include "retained.h"
 #include "space.h"
 #include "unconfirmed.h"
@@ -48,6 +50,8 @@ struct tenant {
         uint32_t slice, groups;
     } decided[SHARE_MAX_GPUS];
 
+    struct turn turn; /* whichever of its two threads acts (receive.h); the first of all locks */
+    struct receiver receiver;
     pthread_mutex_t listeners_lock; /* listeners; the last of all locks, and never held for long */
     int listeners[TENANT_LISTENERS];
     unsigned listener_count;
@@ -60,6 +64,7 @@ struct tenant {
     struct thread_entry threads[TENANT_THREADS];
     struct inflight_call inflight[TENANT_INFLIGHT];
     unsigned inflight_count;
+    unsigned suspects; /* processes that are; asked at each FREE, where to look at all of them would cost a cache miss each */
     uint64_t next_serial;
     uint64_t refreshed_at; /* status.notifications then */
     uint64_t ended_at;  /* the last of its processes that did (CLOCK_MONOTONIC ns); 0: all of them are refunded */
@@ -88,9 +93,11 @@ struct tenant {
     struct guard_status status; /* counters */
 
     /* The current call: rm's own ioctls on its file go through this copy. */
+    struct notified notified;
     struct process *current;
     int copy;
     enum rm_node copy_node; /* of what the copy is: the other nodes take no controls */
+    struct memory_window window;
     uint8_t head[4096], params[SCRATCH_SIZE], list[SCRATCH_SIZE], rights[16];
     uint32_t params_used; /* bytes of params; all behind them are 0 */
     uint8_t head_before[4096], params_before[SCRATCH_SIZE]; /* before rm began the call; long params only if it may begin again */
@@ -109,6 +116,17 @@ static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
     return sum;
 }
 
+/* Whether any process is behind the filter, also one that never called the driver. */
+static inline bool tenant_has_filter (struct tenant *tenant)
+{
+    bool has_filter;
+
+    pthread_mutex_lock (&tenant->listeners_lock);
+    has_filter = tenant->listener_count != 0;
+    pthread_mutex_unlock (&tenant->listeners_lock);
+    return has_filter;
+}
+
 /* Zeroed, for a record of what the driver did or may have done: without it something would not be counted, or not be stopped. So this
  * process ends where there is no memory, and with it the container; never NULL. */
 void *tenant_allocate (struct tenant *tenant, size_t count, size_t size);
@@ -117,6 +135,15 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
  * not; it frees the tenant when it does, and the guard has to stay. The tenant is not on the table any more. */
 void tenant_stop (struct tenant *tenant);
 bool tenant_destroy (struct tenant *tenant, const struct timespec *until);
+/* What is not a notification: processes that ended, and changes by other threads. With the turn, without the lock. */
+void tenant_take_events (struct tenant *tenant);
+/* Does what is due. held: ms that the tenant has to wait before its next call (fair.h). When it is to be called again, at the latest
+ * (CLOCK_MONOTONIC ns, as now); 0: nothing is to be looked at. */
+uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held);
+/* Its second thread looks at once. */
+void tenant_wake (const struct tenant *tenant);
+/* How many have processes still. */
+unsigned tenant_listeners (struct tenant *tenant);
 /* 0 or -errno. */
 int tenant_listen (struct tenant *tenant, int listener);
 

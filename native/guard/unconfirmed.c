@@ -52,14 +52,6 @@ bool unconfirmed_hold (struct tenant *tenant, pid_t thread, uint32_t client)
     return file >= 0;
 }
 
-bool unconfirmed_is_open (const struct tenant *tenant)
-{
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0 && tenant->processes[i].is_suspect)
-            return true;
-    return false;
-}
-
 /* Each call takes one piece at the most, and each piece RM_GRANULE at the least, of which the driver may report a page. */
 static uint64_t rounded_up (const struct tenant *tenant, uint64_t reported)
 {
@@ -95,6 +87,19 @@ void unconfirmed_settle (struct tenant *tenant)
         lower (tenant, gpu);
     }
     tenant->unconfirmed_calls = tenant->inflight_count;
+}
+
+void unconfirmed_forget (struct tenant *tenant)
+{
+    bool has_filter = tenant_has_filter (tenant);
+
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0)
+            return;
+    rm_forget_unconfirmed (tenant->rm);
+    /* One that never called the driver may have UVM's file. */
+    for (uint32_t gpu = 0; !has_filter && gpu < tenant->limits.gpu_count; gpu++)
+        tenant->raced[gpu] = tenant->raced_reported[gpu] = 0;
 }
 
 void unconfirmed_release (struct tenant *tenant, uint64_t serial)

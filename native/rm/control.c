@@ -36,8 +36,7 @@ static void remember (struct rm *rm, struct object *group, uint64_t asked)
 
 static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
 {
-    const NVOS54_PARAMETERS *head = call->head;
-    NVA06C_CTRL_TIMESLICE_PARAMS *params = call->params, given;
+    NVA06C_CTRL_TIMESLICE_PARAMS *params = call->params;
     struct object *group = compute_group (rm, call);
     int gpu = group != NULL ? tracker_gpu (rm, group) : GPU_UNKNOWN;
     uint64_t asked = params->timesliceUs;
@@ -58,11 +57,8 @@ static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
         return RM_PERFORM;
     }
     note (rm, RM_SCHEDULING_CONTROL, call->own.number);
-    given.timesliceUs = slice;
     remember (rm, group, asked);
-    if (schedule_control (rm, group->client->file->link.key, head->hClient, head->hObject, call->own.number, &given,
-                          sizeof (given)) == 0)
-        group->slice = slice;
+    (void) schedule_write_slice (rm, group, slice);
     return end_here (call, 0, RM_ANSWERED);
 }
 

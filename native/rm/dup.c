@@ -107,7 +107,7 @@ static void add_foreign (struct rm *rm, const struct rm_call *call)
 {
     const NVOS55_PARAMETERS *head = call->head;
 
-    if (evidence_import (rm, call, head->hClient, head->hObject) != EVIDENCE_OBJECT)
+    if (evidence_import (rm, call, head->hClient, head->hParent, head->hObject) != EVIDENCE_OBJECT)
         undo (rm, call);
 }
 

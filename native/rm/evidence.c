@@ -169,10 +169,11 @@ enum evidence evidence_of (struct rm *rm, const struct rm_call *call, uint32_t c
     return EVIDENCE_OBJECT;
 }
 
-enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle)
+enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t parent, uint32_t handle)
 {
     const struct object *root = tracker_find (rm, client, client);
     uint64_t file = root != NULL && root->kind == CLASS_CLIENT ? root->client->file->link.key : call->file;
+    const struct object *object;
     uint32_t class;
     uint64_t bytes;
     int gpu;
@@ -182,11 +183,16 @@ enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32
     if (class != NV01_MEMORY_LOCAL_USER)
         return evidence_of (rm, call, client, handle);
     bytes = ask_size (rm, file, client, handle);
-    gpu = tracker_gpu_of (rm, client, ((const NVOS55_PARAMETERS *) call->head)->hParent);
+    gpu = tracker_gpu_of (rm, client, parent);
     if (bytes == 0 || gpu == GPU_UNKNOWN || !memory_reserve (rm, gpu, memory_footprint (rm, bytes)))
         return EVIDENCE_UNUSABLE;
     memory_refund (rm, gpu, memory_footprint (rm, bytes));
-    return evidence_of (rm, call, client, handle);
+    if (evidence_of (rm, call, client, handle) != EVIDENCE_OBJECT)
+        return EVIDENCE_UNUSABLE;
+    object = tracker_find (rm, client, handle);
+    if (object->memory != NULL)
+        object->memory->is_foreign = true;
+    return EVIDENCE_OBJECT;
 }
 
 bool evidence_has (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle)

@@ -1,9 +1,14 @@
-/* Memory that is handed on by a descriptor: the exporter pays until its handles are freed and the descriptor's file is
- * closed, as far as this tenant's files can be seen; a guard's cannot. An import is not charged. */
+/*
+ * Memory that is handed on by a descriptor: the exporter pays until its handles are freed and the descriptor's file is closed, as far as this
+ * tenant's files can be seen; a guard's cannot. An import of the tenant's own memory is another handle of it. A guard charges one of memory
+ * that is not the tenant's like a duplicate of it.
+ */
 #include "nv_params.h"
 #include "state.h"
 
 #define COUNT(array) (sizeof (array) / sizeof ((array)[0]))
+/* Of the tenant's exported pieces so many are compared with one that is imported: it is another tenant's otherwise, and charged. */
+#define COMPARED_MAX 4096u
 
 /* 0: unknown. */
 static uint64_t file_behind (struct rm *rm, int descriptor)
@@ -19,6 +24,7 @@ static void export_one (struct rm *rm, const struct rm_call *call, uint64_t file
         return;
     /* Where the descriptor's file is unknown the charge stays until the exporting file is closed: rather too long. A guard asks the
      * driver for other holders when the last handle is freed, and when the process ends (guard/retained.c): such a file is one. */
+    rm->exported += !object->memory->is_exported;
     object->memory->is_exported = true;
     if (file != 0 || !is_guard (rm))
         tracker_export (rm, file != 0 ? file : call->file, object->memory, slot);
@@ -86,6 +92,151 @@ static void import_one (struct rm *rm, const struct rm_call *call, uint64_t name
     memory_join (rm, object, export->memory);
 }
 
+/* What an import asked for, in the one form of the call or the other. */
+struct import {
+    uint32_t parent, slot, count;
+    bool is_list;
+    NvHandle handles[COUNT (((NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *) 0)->objects)];
+};
+
+/* The same once more, into another client of the tenant's. The handle that the driver picks; 0: it does not. */
+static uint32_t import_again (struct rm *rm, const struct rm_call *call, const struct import *of, const struct object *parent)
+{
+    uint32_t client = (uint32_t) (parent->link.key >> 32), handle = (uint32_t) parent->link.key;
+    uint64_t file = parent->client->file->link.key;
+    NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS one;
+    NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS list = {.fd = call->named, .hParent = handle, .numObjects = 1,
+                                                              .index = (uint16_t) of->slot};
+
+    if (of->is_list)
+        return schedule_control (rm, file, client, client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, &list, sizeof (list)) == 0
+                   ? list.objects[0]
+                   : 0;
+    one = *(const NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *) call->params; /* its type */
+    one.fd = call->named;
+    one.object.data.rmObject.hDevice = parent->device != NULL ? (uint32_t) parent->device->link.key : handle;
+    one.object.data.rmObject.hParent = handle;
+    one.object.data.rmObject.hObject = 0;
+    return schedule_control (rm, file, client, client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, &one, sizeof (one)) == 0
+               ? one.object.data.rmObject.hObject
+               : 0;
+}
+
+static void free_handle (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle)
+{
+    _Alignas (uint64_t) NVOS00_PARAMETERS head = {.hRoot = client, .hObjectParent = parent, .hObjectOld = handle};
+
+    rm->host->ioctl (rm->context, file, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
+}
+
+/* Whether two handles of a client are handles of the same memory (memIsDuplicate). What the driver does not say is not. */
+static bool is_same (struct rm *rm, const struct client *client, uint32_t handle, uint32_t other)
+{
+    _Alignas (uint64_t) NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS params = {.hObject1 = handle, .hObject2 = other};
+    uint32_t root = (uint32_t) client->object->link.key;
+
+    return schedule_control (rm, client->file->link.key, root, root, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, &params,
+                             sizeof (params)) == 0 &&
+           params.bDuplicates != 0;
+}
+
+static bool is_exported (const struct object *object, int gpu)
+{
+    return object->memory != NULL && object->memory->is_exported && object->memory->gpu == gpu;
+}
+
+/* The memory of an exported handle of this client that `handle`, which was imported into `by`, is another one of. */
+static struct memory *find_in (struct rm *rm, const struct rm_call *call, const struct import *of, const struct client *client,
+                               const struct object *by, uint32_t handle, uint32_t *compared)
+{
+    uint32_t own = client == by->client ? handle : 0;
+    struct memory *found = NULL;
+    const struct object *parent = NULL;
+
+    for (struct object *at = client->object; at != NULL && found == NULL && *compared < COMPARED_MAX; at = tracker_next (client->object, at)) {
+        if (!is_exported (at, tracker_gpu (rm, by)))
+            continue;
+        if (own == 0 && parent == NULL)
+            own = import_again (rm, call, of, parent = at->parent);
+        ++*compared;
+        if (own != 0 && is_same (rm, client, own, (uint32_t) at->link.key))
+            found = at->memory;
+    }
+    if (own != 0 && parent != NULL)
+        free_handle (rm, client->file->link.key, (uint32_t) client->object->link.key, (uint32_t) parent->link.key, own);
+    return found;
+}
+
+static struct memory *find_own (struct rm *rm, const struct rm_call *call, const struct import *of, const struct object *by, uint32_t handle)
+{
+    struct memory *found = NULL;
+    uint32_t compared = 0;
+
+    for (const struct client *client = rm->exported != 0 ? rm->clients : NULL; client != NULL && found == NULL; client = client->after)
+        found = find_in (rm, call, of, client, by, handle, &compared);
+    return found;
+}
+
+/* false: it is beyond the quota, or the driver does not say what it is. */
+static bool import_guarded (struct rm *rm, const struct rm_call *call, const struct import *of, uint32_t handle)
+{
+    uint32_t client = ((const NVOS54_PARAMETERS *) call->head)->hClient;
+    const struct object *parent = tracker_find (rm, client, of->parent);
+    struct memory *memory = parent != NULL ? find_own (rm, call, of, parent, handle) : NULL;
+    struct object *object;
+
+    if (memory == NULL)
+        return evidence_import (rm, call, client, of->parent, handle) == EVIDENCE_OBJECT;
+    object = tracker_add (rm, call->file, client, of->parent, handle, CLASS_VIDEO_MEMORY);
+    if (object == NULL)
+        return false;
+    memory->references++;
+    memory_join (rm, object, memory);
+    return true;
+}
+
+static struct import import_of (const struct rm_control *control, const struct rm_call *call)
+{
+    const NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *one = call->params;
+    const NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *many = call->params;
+    struct import of;
+
+    if (control->kind == CONTROL_IMPORT_OBJECT)
+        return (struct import) {.parent = one->object.data.rmObject.hParent, .count = 1, .handles = {one->object.data.rmObject.hObject}};
+    of = (struct import) {.parent = many->hParent, .slot = many->index, .is_list = true};
+    of.count = many->numObjects < COUNT (of.handles) ? many->numObjects : COUNT (of.handles);
+    for (uint32_t i = 0; i < of.count; i++)
+        of.handles[i] = many->objects[i];
+    return of;
+}
+
+/* All of the call, or nothing: as if it had never been made. */
+static void undo (struct rm *rm, const struct rm_call *call, const struct import *of)
+{
+    NVOS54_PARAMETERS *head = call->head;
+
+    for (uint32_t i = 0; i < of->count; i++) {
+        struct object *object = tracker_find (rm, head->hClient, of->handles[i]);
+
+        free_handle (rm, call->file, head->hClient, of->parent, of->handles[i]);
+        if (object != NULL)
+            tracker_drop (rm, object);
+    }
+    note (rm, RM_OVER_QUOTA, NV01_MEMORY_LOCAL_USER);
+    head->status = NV_ERR_NO_MEMORY;
+}
+
+static void import_all (struct rm *rm, const struct rm_control *control, const struct rm_call *call)
+{
+    struct import of = import_of (control, call);
+
+    for (uint32_t i = 0; i < of.count; i++, of.slot++)
+        if (of.handles[i] != 0 && !import_guarded (rm, call, &of, of.handles[i])) {
+            undo (rm, call, &of);
+            return;
+        }
+}
+
 void share_import (struct rm *rm, const struct rm_control *control, struct rm_call *call)
 {
     const NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *one = call->params;
@@ -93,6 +244,10 @@ void share_import (struct rm *rm, const struct rm_control *control, struct rm_ca
     uint64_t file = file_behind (rm, one->fd); /* both begin with it */
     uint32_t count, first;
 
+    if (is_guard (rm)) {
+        import_all (rm, control, call);
+        return;
+    }
     if (control->kind == CONTROL_IMPORT_OBJECT) {
         import_one (rm, call, file, one->object.data.rmObject.hParent, one->object.data.rmObject.hObject, 0);
         return;

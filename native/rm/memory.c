@@ -62,6 +62,7 @@ void memory_drop (struct rm *rm, struct memory *memory)
     if (memory == NULL || --memory->references > 0)
         return;
     memory_refund (rm, memory->gpu, memory->bytes);
+    rm->exported -= memory->is_exported;
     rm->memory_count--;
     pool_give (&rm->memory_pool, memory);
 }

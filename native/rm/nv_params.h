@@ -98,6 +98,14 @@ typedef struct NV_PACKED {
 NV_SIZE (NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS, 16);
 NV_AT (NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS, data, 8);
 
+typedef struct {
+    NvHandle hObject1;
+    NvHandle hObject2;
+    uint8_t bDuplicates;
+} NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS;
+NV_SIZE (NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS, 12);
+NV_AT (NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS, bDuplicates, 8);
+
 /* ctrl/ctrl0000/ctrl0000unix.h */
 typedef struct NV_PACKED {
     uint32_t type;
@@ -274,6 +282,22 @@ NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, numChannels, 4);
 NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, pRunlistPreemptEvent, 16);
 NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hClientList, 24);
 NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hChannelList, 280);
+
+/* ctrl/ctrl2080/ctrl2080{gpumon,perf}.h. Samples follow the head, NV2080_CTRL_PERF_GPUMON_SAMPLE_COUNT_PERFMON_UTIL of them: each a time stamp in
+ * nanoseconds, then the engines fb, gr, nvenc, nvdec, and from 550 on nvjpg and nvofa. Of an engine this is the beginning; a name of 100 bytes
+ * follows, and from 570 on a pointer. util: 1/10000. */
+#define NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL 2u
+#define NV2080_CTRL_PERF_GPUMON_SAMPLE_COUNT_PERFMON_UTIL 72u
+typedef struct NV_PACKED {
+    uint8_t type, pad1[3];
+    uint32_t bufSize, count, tracker;
+} NV2080_CTRL_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2_PARAMS;
+NV_SIZE (NV2080_CTRL_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2_PARAMS, 16);
+
+typedef struct NV_PACKED {
+    uint32_t util, vgpuScale, procId, subProcessID;
+} NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE;
+NV_SIZE (NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE, 16);
 
 /* ctrl/ctrl503c.h */
 typedef struct NV_PACKED {

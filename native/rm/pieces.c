@@ -1,24 +1,6 @@
 /* Pieces of video memory whose last handle is at or below an object: what its freeing gives back. */
 #include "state.h"
 
-struct walk {
-    struct object *top, *at;
-};
-
-/* Parents before children; without recursion: a tenant decides how deep its tree is. */
-static struct object *next_below (struct walk *walk)
-{
-    struct object *at = walk->at;
-
-    if (at == NULL)
-        return walk->at = walk->top;
-    if (at->child != NULL)
-        return walk->at = at->child;
-    while (at != walk->top && at->after == NULL)
-        at = at->parent;
-    return walk->at = at == walk->top ? NULL : at->after;
-}
-
 static void emit (const struct object *object, struct rm_piece *piece)
 {
     piece->bytes = object->memory->bytes;
@@ -26,25 +8,20 @@ static void emit (const struct object *object, struct rm_piece *piece)
     piece->handle = (uint32_t) object->link.key;
     piece->gpu = object->memory->gpu;
     piece->is_exported = object->memory->is_exported;
+    piece->is_foreign = object->memory->is_foreign;
     piece->is_below_subdevice = object->parent != NULL && object->parent->kind == CLASS_SUBDEVICE;
 }
 
 static void begin (struct object *top)
 {
-    struct walk walk = { .top = top };
-    const struct object *object;
-
-    while ((object = next_below (&walk)) != NULL)
+    for (struct object *object = top; object != NULL; object = tracker_next (top, object))
         if (object->memory != NULL)
             object->memory->seen = 0;
 }
 
 static size_t find (struct object *top, struct rm_piece *pieces, size_t capacity, size_t count)
 {
-    struct walk walk = { .top = top };
-    const struct object *object;
-
-    while ((object = next_below (&walk)) != NULL) {
+    for (struct object *object = top; object != NULL; object = tracker_next (top, object)) {
         struct memory *memory = object->memory;
 
         /* Other handles, and files that it was exported to, are references too. */
@@ -62,10 +39,7 @@ void rm_drop_memory (struct rm *rm, uint64_t name)
     const struct file *file = (const struct file *) table_find (&rm->files, name);
 
     for (const struct client *client = file != NULL ? file->clients : NULL; client != NULL; client = client->file_after) {
-        struct walk walk = { .top = client->object };
-        struct object *object;
-
-        while ((object = next_below (&walk)) != NULL) {
+        for (struct object *object = client->object; object != NULL; object = tracker_next (client->object, object)) {
             memory_leave (rm, object);
             object->memory = NULL;
             object->is_counted = object->is_owner = false;

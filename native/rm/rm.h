@@ -79,6 +79,7 @@ struct rm_call {
     enum rm_node node;
     uint64_t file;    /* the open file, by the user's own naming; the same for duplicates of a descriptor */
     uint32_t descriptor; /* a guard's: what the caller knows it by */
+    int32_t named; /* a guard's: its own copy of the descriptor that the params name, while the call is handled */
     uint32_t request; /* ioctl number: low byte the escape, bits 16-29 the size, the driver ignores the type byte */
     void *head;
     uint32_t head_size;
@@ -257,6 +258,7 @@ struct rm_piece {
     int32_t gpu;
     bool is_below_subdevice; /* otherwise below a device */
     bool is_exported;        /* by a descriptor, which may be open */
+    bool is_foreign;         /* made by another tenant or the host, which may have it */
 };
 /* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export to a known file. Up to
  * `capacity`; returns how many there are. */

@@ -300,7 +300,7 @@ void schedule_added (struct rm *rm, struct object *object, const void *params, u
     /* Channel groups say their engine, and channels that have no group of their own. */
     if (object->kind == CLASS_GROUP) {
         object->engine = params_size >= sizeof (*of_group) ? of_group->engineType : 0;
-        object->is_compute = schedule_is_graphics (rm, object->engine);
+        object->is_compute = schedule_computes (rm, object->engine);
         tracker_add_role (&object->client->groups, object);
     } else if (object->kind == CLASS_CHANNEL) {
         group = schedule_group_of (object);
@@ -308,10 +308,9 @@ void schedule_added (struct rm *rm, struct object *object, const void *params, u
             object->engine = group->engine;
         else if (params_size >= sizeof (*of_channel))
             object->engine = of_channel->engineType;
-        if (group != NULL ? group->is_compute : schedule_is_graphics (rm, object->engine))
+        if (group != NULL ? group->is_compute : schedule_computes (rm, object->engine))
             compute_channel (rm, object);
     } else if (object->kind == CLASS_COMPUTE && object->parent->kind == CLASS_CHANNEL && object->parent->engine == 0) {
-        /* Before Ampere a group need not say its engine: what is allocated on its channels does. */
         group = schedule_group_of (object->parent);
         if (group != NULL)
             group->is_compute = true;
@@ -323,6 +322,9 @@ void schedule_removed (struct rm *rm, struct object *object)
 {
     struct object *group;
 
+    /* Channels are stopped by it as long as it is there. */
+    if (object->kind == CLASS_SUBDEVICE && object->client->channels != NULL)
+        changed (rm, object);
     if (object->kind == CLASS_GROUP) {
         tracker_remove_role (&object->client->groups, object);
         leave_same (object);

@@ -17,7 +17,7 @@ static bool is_shorter (struct rm *rm, const struct object *group, uint32_t micr
            is.timesliceUs < microseconds;
 }
 
-static long write_slice (struct rm *rm, struct object *object, uint32_t microseconds)
+long schedule_write_slice (struct rm *rm, struct object *object, uint32_t microseconds)
 {
     _Alignas (uint64_t) NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS of_channel = {
         .hChannel = (uint32_t) object->link.key,
@@ -49,7 +49,7 @@ static long slice_all (struct rm *rm, struct object *first, int gpu, uint32_t mi
     for (struct object *at = first; at != NULL; at = at->role_after) {
         if (!at->is_compute || tracker_gpu (rm, at) != gpu || (at->kind == CLASS_CHANNEL && !schedule_is_lone (rm, at)))
             continue;
-        result = write_slice (rm, at, microseconds);
+        result = schedule_write_slice (rm, at, microseconds);
         problem = problem == 0 ? result : problem;
     }
     return problem;
@@ -74,7 +74,7 @@ bool schedule_before_run (struct rm *rm, struct object *object)
     int gpu = tracker_gpu (rm, group);
     uint32_t slice = gpu >= 0 && group->is_compute ? rm->host->timeslice (rm->context, gpu) : 0;
 
-    return slice == 0 || slice == group->slice || write_slice (rm, group, slice) == 0;
+    return slice == 0 || slice == group->slice || schedule_write_slice (rm, group, slice) == 0;
 }
 
 uint64_t schedule_context_bytes (const struct rm *rm, uint8_t kind, const struct object *parent, const void *params,
@@ -90,5 +90,5 @@ uint64_t schedule_context_bytes (const struct rm *rm, uint8_t kind, const struct
         engine = of_group->engineType;
     else if (kind == CLASS_CHANNEL && params_size >= sizeof (*of_channel))
         engine = of_channel->engineType;
-    return engine == 0 || schedule_is_graphics (rm, engine) ? SCHEDULE_CONTEXT_BYTES : 0;
+    return schedule_computes (rm, engine) ? SCHEDULE_CONTEXT_BYTES : 0;
 }

@@ -58,6 +58,7 @@ struct memory {
     uint64_t reported; /* bytes, as it does; less than what is charged where it hands out more */
     bool is_exported;
     bool is_disowned; /* what made it is freed, or not this tenant's */
+    bool is_foreign;  /* another tenant's or the host's */
 };
 
 struct object {
@@ -153,6 +154,7 @@ struct rm {
     uint64_t client_count, memory_count, serial;
     uint64_t bytes[RM_MAX_GPUS];
     struct reported reported[RM_MAX_GPUS];
+    uint64_t exported; /* pieces that were exported by a descriptor */
     uint64_t reported_falls; /* how often one of reported[] may have fallen */
     uint64_t unconfirmed; /* continued allocations of which no object was found */
     struct named named[NAMED_MAX];
@@ -205,6 +207,8 @@ struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client, uint3
                             uint8_t kind);
 void tracker_drop (struct rm *rm, struct object *object);
 void tracker_drop_client (struct rm *rm, struct client *client);
+/* After `at`, of `top` and all below it: parents before children, and without recursion, for a tenant decides how deep its tree is. NULL: none. */
+struct object *tracker_next (const struct object *top, struct object *at);
 /* The share's GPU of an object, GPU_UNKNOWN or RM_NO_GPU. */
 int tracker_gpu (const struct rm *rm, const struct object *object);
 int tracker_gpu_of (const struct rm *rm, uint32_t client, uint32_t handle);
@@ -226,6 +230,12 @@ static inline bool schedule_is_graphics (const struct rm *rm, uint32_t engine)
 {
     return engine >= rm->abi->first_graphics && engine <= rm->abi->last_graphics;
 }
+/* Before Ampere a group, or a channel without one, need not say its engine: what is allocated on it does. A guard's tenant may have
+ * allocated there what no record has, so it computes from the beginning. */
+static inline bool schedule_computes (const struct rm *rm, uint32_t engine)
+{
+    return schedule_is_graphics (rm, engine) || (rm->posture == RM_POSTURE_GUARD && engine == 0);
+}
 static inline struct object *schedule_group_of (const struct object *channel)
 {
     struct object *parent = channel->parent;
@@ -242,6 +252,8 @@ uint64_t schedule_context_bytes (const struct rm *rm, uint8_t kind, const struct
 void schedule_duplicated (struct rm *rm, struct object *object, struct object *source);
 /* Whether channels that compute could not be stopped any more without this subdevice. */
 bool schedule_needs (const struct rm *rm, const struct object *object);
+/* Writes the timeslice of a group or of a channel without one. 0, a status or -errno. A shorter one that another tenant wrote stays. */
+long schedule_write_slice (struct rm *rm, struct object *object, uint32_t microseconds);
 /* Before a group, or a channel, is let through to compute: it has the share's timeslice. false: it could not be written. */
 bool schedule_before_run (struct rm *rm, struct object *object);
 /* Whether its GPU is known and its client has a subdevice of it, by which channels are stopped. */
@@ -269,8 +281,9 @@ void external_file_closed (struct rm *rm, uint64_t file);
 /* evidence.c: objects of a guard's tenant that the ledger does not have, asked about, and entered as the driver reports them.
  * UNUSABLE: there is one, and no record of it could be made. */
 enum evidence { EVIDENCE_NONE, EVIDENCE_OBJECT, EVIDENCE_UNUSABLE };
-/* The same of a handle that was just made over memory of another tenant's or the host's: charged, if the quota has room for it. */
-enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
+/* The same of a handle below `parent` that was just made over memory of another tenant's or the host's: charged, if the quota has room for
+ * it. */
+enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t parent, uint32_t handle);
 enum evidence evidence_of (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
 /* A client that the driver knows: a call on it through this file succeeded, or the driver was asked. It enters, and the continued ALLOC that
  * made it is confirmed. false: there is no memory for the record. */

@@ -230,27 +230,25 @@ int tracker_gpu_of (const struct rm *rm, uint32_t client, uint32_t handle)
     return object != NULL ? tracker_gpu (rm, object) : GPU_UNKNOWN;
 }
 
+struct object *tracker_next (const struct object *top, struct object *at)
+{
+    if (at->child != NULL)
+        return at->child;
+    while (at != top && at->after == NULL)
+        at = at->parent;
+    return at == top ? NULL : at->after;
+}
+
 /* Memory below a device whose GPU was not known was not charged; now it can be. */
 static void charge_waiting (struct rm *rm, struct object *device, int gpu)
 {
-    struct object *at = device;
+    for (struct object *at = device; at != NULL; at = tracker_next (device, at)) {
+        uint64_t charged;
 
-    while (at != NULL) {
-        if (at->memory != NULL && at->memory->gpu == GPU_UNKNOWN) {
-            uint64_t charged;
-
-            memory_charge (rm, gpu, at->memory->bytes, &charged);
-            memory_set_gpu (rm, at->memory, gpu, charged);
-        }
-        if (at->child != NULL) {
-            at = at->child;
+        if (at->memory == NULL || at->memory->gpu != GPU_UNKNOWN)
             continue;
-        }
-        while (at != device && at->after == NULL)
-            at = at->parent;
-        if (at == device)
-            return;
-        at = at->after;
+        memory_charge (rm, gpu, at->memory->bytes, &charged);
+        memory_set_gpu (rm, at->memory, gpu, charged);
     }
 }
 

@@ -24,8 +24,10 @@ void clock_run (struct manager *manager)
 {
     uint64_t now = clock_now (manager);
 
-    for (struct engine *engine = manager->engines; engine != NULL; engine = engine->next)
+    for (struct engine *engine = manager->engines; engine != NULL; engine = engine->next) {
+        samples_run (manager, engine, now);
         engine_run (engine, now);
+    }
 }
 
 void clock_set (struct manager *manager, enum sim_clock_mode mode, uint64_t advance)

@@ -22,6 +22,7 @@ static const struct control_row rows[] = {
     { 0x00000d01, KIND_CLIENT, 12, 0, control_address_space },
     { 0x00000d02, KIND_CLIENT, 16, 0, control_handle_info },
     { 0x00000d04, KIND_CLIENT, 12, 0, control_inherited_share },
+    { 0x00000d07, KIND_CLIENT, 12, 0, memory_are_duplicates },
     { 0x00003d08, KIND_CLIENT, 0, VERSION_EXPORT_INFO, memory_export_info },
     { 0x00003d0b, KIND_CLIENT, 2128, 0, memory_export },
     { 0x00003d0c, KIND_CLIENT, 652, 0, memory_import },
@@ -35,6 +36,7 @@ static const struct control_row rows[] = {
     { 0x20801301, KIND_SUBDEVICE, 16, 0, control_fb_info_list },
     { 0x20801303, KIND_SUBDEVICE, 0, VERSION_FB_INFO, control_fb_info },
     { 0x20801802, KIND_SUBDEVICE, 16, 0, NULL }, /* of the bus */
+    { 0x20802096, KIND_SUBDEVICE, 0, VERSION_SAMPLES, control_samples },
     { 0x2080110b, KIND_SUBDEVICE, 536, 0, control_disable },
     { 0x503c0102, KIND_OTHER, 16, 0, control_register_space },
     { 0x503c0103, KIND_OTHER, 4, 0, control_unregister },

@@ -198,6 +198,7 @@ static void consume (struct engine_group *group, struct engine_work **place, uin
     uint64_t done = 0;
 
     group->busy += nanoseconds;
+    group->engine->busy += nanoseconds;
     if (nanoseconds < work->first) {
         work->first -= nanoseconds;
         return;

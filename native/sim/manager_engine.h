@@ -62,6 +62,7 @@ struct engine {
     struct engine_group *incoming; /* being switched to */
     uint64_t switch_left, slice_left;
     uint32_t changes; /* channels with a change_at */
+    uint64_t busy;    /* nanoseconds, of all groups, those that have ended too */
 };
 
 void engine_add_group (struct engine *engine, struct engine_group *group);

@@ -77,6 +77,21 @@ enum status memory_duplicate (struct request *request)
     return STATUS_OK;
 }
 
+/* NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES: two handles, and the answer. */
+enum status memory_are_duplicates (struct request *request, struct object *object)
+{
+    const struct object *first = object_find (object->client, get32 (request->params, 0));
+    const struct object *second = object_find (object->client, get32 (request->params, 4));
+
+    if (first == NULL || second == NULL)
+        return STATUS_OBJECT_NOT_FOUND;
+    if (first->kind != KIND_MEMORY || second->kind != KIND_MEMORY)
+        return STATUS_NOT_SUPPORTED;
+    request->params[8] = first->memory.piece != NULL && first->memory.piece == second->memory.piece;
+    request->params_changed = true;
+    return STATUS_OK;
+}
+
 static bool make_room (struct manager_file *file, uint32_t count)
 {
     if (count <= file->export_count)

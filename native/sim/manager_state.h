@@ -109,6 +109,18 @@ struct manager_fault {
     uint32_t escape, number, status, after;
 };
 
+/* manager_samples.c */
+#define SAMPLES 72
+struct samples {
+    uint64_t last, next, busy; /* when the last one was taken and the next one is; the engine's busy time at the last */
+    uint32_t place, random;    /* the oldest */
+    struct {
+        uint64_t when;
+        uint32_t part, process; /* of the time since the one before, in 1/10000; SAMPLE_NONE */
+    } taken[SAMPLES];
+};
+#define SAMPLE_NONE UINT32_MAX
+
 struct manager {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* on CLOCK_MONOTONIC: signalled at each change that a call may wait for */
@@ -120,6 +132,7 @@ struct manager {
     struct manager_file *files;
     struct client *clients;
     struct engine *engines;
+    struct samples samples[MANAGER_MAX_GPUS];
     uint32_t next_client, next_number;
     struct manager_fault faults[MANAGER_MAX_FAULTS];
     struct sim_questions questions;
@@ -215,6 +228,7 @@ enum status memory_vid_heap (struct request *request);
 enum status memory_share (struct request *request);
 enum status memory_duplicate (struct request *request);
 enum status memory_export (struct request *request, struct object *object);
+enum status memory_are_duplicates (struct request *request, struct object *object);
 enum status memory_import (struct request *request, struct object *object);
 enum status memory_export_info (struct request *request, struct object *object);
 
@@ -232,12 +246,12 @@ enum status control (struct request *request);
  * they point to. False: it is not readable. */
 uint32_t control_params_size (const struct request *request);
 bool control_take_list (struct request *request);
-/* manager_information.c, manager_process.c, manager_schedule.c, manager_peer.c: the functions of the table in
+/* manager_information.c, manager_process.c, manager_samples.c, manager_schedule.c, manager_peer.c: the functions of the table in
  * manager_control.c. */
 typedef enum status control_function (struct request *request, struct object *object);
 control_function control_build_version, control_ids, control_id_info, control_pci_info, control_address_space,
     control_inherited_share, control_handle_info, control_surface_info, control_channel_property, control_gid, control_fb_info, control_fb_info_list, control_pids, control_pid_info,
-    control_schedule, control_set_slice, control_get_slice, control_preempt, control_number, control_token,
+    control_samples, control_schedule, control_set_slice, control_get_slice, control_preempt, control_number, control_token,
     control_disable, control_register_space, control_register_memory, control_unregister, control_encoder_caps;
 /* Creates the engine's part of a group or channel. */
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
@@ -270,6 +284,8 @@ void external_each (const struct manager_file *file,
 
 /* manager_clock.c */
 uint64_t clock_now (struct manager *manager);
+/* manager_samples.c: those that are due until then, for which the engine is advanced. */
+void samples_run (struct manager *manager, struct engine *engine, uint64_t until);
 /* Advances every engine to now. */
 void clock_run (struct manager *manager);
 void clock_set (struct manager *manager, enum sim_clock_mode mode, uint64_t advance);

@@ -82,6 +82,56 @@ typedef struct {
     unsigned long long memorySizeMB;
 } nvmlDeviceAttributes_t;
 
+typedef struct nvmlGpuInstance_st *nvmlGpuInstance_t;
+typedef struct nvmlComputeInstance_st *nvmlComputeInstance_t;
+
+/* Of GPU instances and of compute instances: the first slice, and how many. */
+typedef struct {
+    unsigned int start;
+    unsigned int size;
+} nvmlPlacement_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    unsigned int id;
+    unsigned int profileId;
+    nvmlPlacement_t placement;
+} nvmlGpuInstanceInfo_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    nvmlGpuInstance_t gpuInstance;
+    unsigned int id;
+    unsigned int profileId;
+    nvmlPlacement_t placement;
+} nvmlComputeInstanceInfo_t;
+
+typedef struct {
+    unsigned int id;
+    unsigned int isP2pSupported;
+    unsigned int sliceCount;
+    unsigned int instanceCount;
+    unsigned int multiprocessorCount;
+    unsigned int copyEngineCount;
+    unsigned int decoderCount;
+    unsigned int encoderCount;
+    unsigned int jpegCount;
+    unsigned int ofaCount;
+    unsigned long long memorySizeMB;
+} nvmlGpuInstanceProfileInfo_t;
+
+typedef struct {
+    unsigned int id;
+    unsigned int sliceCount;
+    unsigned int instanceCount;
+    unsigned int multiprocessorCount;
+    unsigned int sharedCopyEngineCount;
+    unsigned int sharedDecoderCount;
+    unsigned int sharedEncoderCount;
+    unsigned int sharedJpegCount;
+    unsigned int sharedOfaCount;
+} nvmlComputeInstanceProfileInfo_t;
+
 /* nvmlDeviceGet{Compute,Graphics}RunningProcesses without and with _v2, _v3. */
 typedef struct {
     unsigned int pid;
@@ -140,6 +190,16 @@ NVML_DEVICE_FUNCTION (nvmlDeviceGetGpuInstanceId, unsigned int *id);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeInstanceId, unsigned int *id);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetAttributes, nvmlDeviceAttributes_t *attributes);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetAttributes_v2, nvmlDeviceAttributes_t *attributes);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetGpuInstanceById, unsigned int id, nvmlGpuInstance_t *instance);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetGpuInstanceProfileInfo, unsigned int number, nvmlGpuInstanceProfileInfo_t *info);
+NVML_API nvmlReturn_t nvmlGpuInstanceGetInfo (nvmlGpuInstance_t instance, nvmlGpuInstanceInfo_t *info);
+NVML_API nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById (nvmlGpuInstance_t instance, unsigned int id,
+                                                             nvmlComputeInstance_t *compute);
+NVML_API nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo (nvmlGpuInstance_t instance, unsigned int number,
+                                                                    unsigned int engine,
+                                                                    nvmlComputeInstanceProfileInfo_t *info);
+NVML_API nvmlReturn_t nvmlComputeInstanceGetInfo (nvmlComputeInstance_t compute, nvmlComputeInstanceInfo_t *info);
+NVML_API nvmlReturn_t nvmlComputeInstanceGetInfo_v2 (nvmlComputeInstance_t compute, nvmlComputeInstanceInfo_t *info);
 
 /* Not in NVML: the name of the simulated machine, or the reason why there is none. Never NULL; valid after nvmlInit. */
 NVML_API const char *nvcSimMachineName (void);

@@ -23,6 +23,7 @@ enum version_struct {
     VERSION_MAP_DMA,     /* NVOS46 */
     VERSION_UNMAP_DMA,   /* NVOS47 */
     VERSION_WAIT_OPEN,   /* nv_ioctl_wait_open_complete_t; 0: there is no such call */
+    VERSION_SAMPLES,     /* NV2080_CTRL_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2_PARAMS: 72 samples, with four engines up to 545 */
     VERSION_UVM_GPUS,    /* UVM_MAX_GPUS: a number, not a size */
     VERSION_STRUCTS
 };
@@ -46,7 +47,8 @@ static inline uint32_t version_size (enum version_struct of, int release)
         { VERSION_PROBED, 580, 384 },    { VERSION_EXPORT_INFO, 0, 76 },  { VERSION_EXPORT_INFO, 545, 80 },
         { VERSION_MAP_DMA, 0, 56 },      { VERSION_MAP_DMA, 580, 64 },    { VERSION_UNMAP_DMA, 0, 40 },
         { VERSION_UNMAP_DMA, 550, 48 },  { VERSION_WAIT_OPEN, 550, 8 },   { VERSION_UVM_GPUS, 0, 32 },
-        { VERSION_UVM_GPUS, 550, 256 },
+        { VERSION_UVM_GPUS, 550, 256 },  { VERSION_SAMPLES, 0, 34000 },   { VERSION_SAMPLES, 550, 50704 },
+        { VERSION_SAMPLES, 570, 55888 },
     };
     uint32_t size = 0;
 

@@ -61,6 +61,24 @@ void admission_note_pending (const struct monitor *self, const struct runtime_me
     close (file);
 }
 
+/* Where the rest of the container is, for an agent that finds this process dead: its first process may have children. */
+static void note_cgroup (const struct monitor *self, const struct runtime_message *message)
+{
+    char path[2 * CHANNEL_PATH];
+    struct container of;
+    int file;
+
+    if (message->state.is_running || container_open (&of, message->state.pid, proc_start_time (message->state.pid)) != 0)
+        return;
+    snprintf (path, sizeof (path), "%s/pending/%d", self->directory, (int) getpid ());
+    file = open (path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (file >= 0) {
+        monitor_write_cgroup (file, &of);
+        close (file);
+    }
+    container_close (&of);
+}
+
 enum admission { ADMISSION_START, ADMISSION_DONE, ADMISSION_REFUSED, ADMISSION_LATE };
 
 static void log_waiting (const struct monitor *self, const struct runtime_message *message)
@@ -77,7 +95,7 @@ static enum admission admit (const struct monitor *self, const struct runtime_me
                              struct channel_start *start, int files[2], int *connection)
 {
     uint64_t since = guard_now_ms (), until = since + ADMIT_MS;
-    bool is_said = false;
+    bool is_said = false, is_noted = false;
 
     while (guard_now_ms () < until) {
         struct pollfd waited[2] = { { .events = POLLIN }, { .fd = message->listener } };
@@ -86,6 +104,9 @@ static enum admission admit (const struct monitor *self, const struct runtime_me
 
         *connection = waited[0].fd = request_admission (self, message);
         successor_start (successor); /* while the agent decides */
+        if (!is_noted)
+            note_cgroup (self, message);
+        is_noted = true;
         if (*connection < 0 && !is_said && guard_now_ms () - since > RESTART_MS) {
             is_said = true;
             log_waiting (self, message);

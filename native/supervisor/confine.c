@@ -37,7 +37,7 @@
 #endif
 /* Pages of counters that tell of an execve, one a process (guard/space.c): more than a user may lock by default. */
 #define LOCKED_MOST ((rlim_t) 64 << 20)
-/* Threads and processes of the supervisor's user, which nothing else has: one for each GPU, the tenant's, three of the guard's, the main one,
+/* Threads and processes of the supervisor's user, which nothing else has: one for each GPU, the tenant's two, two of the guard's, the main one,
  * and the process that holds quarantined pieces. */
 #define THREADS_MOST ((rlim_t) SHARE_MAX_GPUS + 8)
 /* Private memory that can be written: a full ledger (RECORDS_MAX), stacks, and lists of all records while they are looked through. */

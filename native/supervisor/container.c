@@ -19,30 +19,35 @@
 #define PATH_SIZE 8192u
 /* cgroup.procs is read and its processes ended that often: a fork bomb may be faster than one reading. */
 #define ROUNDS 1000u
+/* Of cgroups below a container's that are looked through; each has a list of 64 KiB on the stack. */
+#define DEPTH 16u
 
-/* The path of a process's cgroup: of version 2 (controller ""), or of a controller of version 1. false: there is none. */
-static bool cgroup_of (const char *process, const char *controller, char *path, size_t size)
+/* /proc/PID/cgroup. */
+static bool read_cgroups (const char *process, char text[PATH_SIZE])
 {
-    char name[64], text[PATH_SIZE], *rest = text, *line;
+    char name[64];
 
     snprintf (name, sizeof (name), "/proc/%s/cgroup", process);
-    if (!proc_text (name, text, sizeof (text)))
-        return false;
-    while ((line = strsep (&rest, "\n")) != NULL) {
-        char *controllers = strchr (line, ':'), *where = controllers != NULL ? strchr (controllers + 1, ':') : NULL, *one;
+    return proc_text (name, text, PATH_SIZE);
+}
 
-        if (where == NULL)
+/* The path of a process's cgroup: of version 2 (controller ""), or of a controller of version 1. false: there is none. */
+static bool cgroup_in (const char *text, const char *controller, char *path, size_t size)
+{
+    size_t length = strlen (controller);
+
+    for (const char *line = text, *end; *line != '\0'; line = *end == '\0' ? end : end + 1) {
+        const char *one = strchr (line, ':'), *where;
+        bool is_found = false;
+
+        end = line + strcspn (line, "\n");
+        where = one != NULL ? strchr (++one, ':') : NULL;
+        if (where == NULL || where >= end)
             continue;
-        *where++ = '\0';
-        controllers++;
-        if (*controller == '\0' ? *controllers != '\0' : *controllers == '\0')
-            continue;
-        for (one = controllers; *controller != '\0' && (one = strsep (&controllers, ",")) != NULL;)
-            if (strcmp (one, controller) == 0)
-                break;
-        if (*controller != '\0' && one == NULL)
-            continue;
-        return (size_t) snprintf (path, size, "%s", where) < size;
+        for (; one < where && !is_found && length != 0; one += strcspn (one, ",:") + 1)
+            is_found = strncmp (one, controller, length) == 0 && (one[length] == ',' || one[length] == ':');
+        if (length == 0 ? one == where : is_found)
+            return (size_t) snprintf (path, size, "%.*s", (int) (end - where - 1), where + 1) < size;
     }
     return false;
 }
@@ -78,6 +83,19 @@ static int open_of (const char *directory, const char *path, const char *file, i
     return open (name, flags | O_CLOEXEC);
 }
 
+static void hold (struct container *container, const char *controller, const char *mount, const char *path)
+{
+    struct stat found;
+
+    container->directory = open_of (mount, path, ".", O_RDONLY | O_DIRECTORY);
+    if (container->directory < 0 || fstat (container->directory, &found) != 0)
+        return;
+    container->cgroup = strdup (path);
+    container->controller = controller;
+    container->mount = mount;
+    container->inode = found.st_ino;
+}
+
 static void open_cgroups (struct container *container)
 {
     /* Where controllers are mounted: systemd's places, and those of cgroup v2 alone. */
@@ -87,24 +105,22 @@ static void open_cgroups (struct container *container)
                    { "", "/sys/fs/cgroup/unified" },
                    { "freezer", "/sys/fs/cgroup/freezer" },
                    { "devices", "/sys/fs/cgroup/devices" } };
-    char process[16], path[PATH_SIZE], caller[PATH_SIZE];
+    char process[16], of_process[PATH_SIZE], of_caller[PATH_SIZE], path[PATH_SIZE], caller[PATH_SIZE];
 
     snprintf (process, sizeof (process), "%d", (int) container->pid);
+    if (!read_cgroups (process, of_process) || !read_cgroups ("self", of_caller))
+        return;
     for (unsigned i = 0; i < sizeof (places) / sizeof (places[0]); i++) {
-        if (!cgroup_of (process, places[i].controller, path, sizeof (path)) ||
-            !cgroup_of ("self", places[i].controller, caller, sizeof (caller)) ||
+        if (!cgroup_in (of_process, places[i].controller, path, sizeof (path)) ||
+            !cgroup_in (of_caller, places[i].controller, caller, sizeof (caller)) ||
             !is_own (places[i].directory, path, caller, container->pid))
             continue;
-        if (container->cgroup == NULL) {
-            container->cgroup = strdup (path);
-            container->controller = places[i].controller;
-        }
+        if (container->cgroup == NULL)
+            hold (container, places[i].controller, places[i].directory, path);
         if (container->kill < 0 && *places[i].controller == '\0')
             container->kill = open_of (places[i].directory, path, "cgroup.kill", O_WRONLY);
         if (container->events < 0 && *places[i].controller == '\0')
             container->events = open_of (places[i].directory, path, "cgroup.events", O_RDONLY);
-        if (container->procs < 0)
-            container->procs = open_of (places[i].directory, path, "cgroup.procs", O_RDONLY);
         if (strcmp (places[i].controller, "freezer") == 0)
             container->freezer = open_of (places[i].directory, path, "freezer.state", O_WRONLY);
     }
@@ -212,11 +228,13 @@ static pid_t living_thread (pid_t pid)
 static bool is_in_cgroup (const struct container *container, pid_t pid)
 {
     size_t length = strlen (container->cgroup);
-    char process[16], path[PATH_SIZE];
+    char process[16], text[PATH_SIZE], path[PATH_SIZE], name[2 * PATH_SIZE];
+    struct stat found;
 
     snprintf (process, sizeof (process), "%d", (int) pid);
-    return cgroup_of (process, container->controller, path, sizeof (path)) && strncmp (path, container->cgroup, length) == 0 &&
-           (path[length] == '/' || path[length] == '\0');
+    snprintf (name, sizeof (name), "%s%s", container->mount, container->cgroup);
+    return read_cgroups (process, text) && cgroup_in (text, container->controller, path, sizeof (path)) && strncmp (path, container->cgroup, length) == 0 &&
+           (path[length] == '/' || path[length] == '\0') && stat (name, &found) == 0 && found.st_ino == container->inode;
 }
 
 /* A pod's pid namespace, which its first process did not begin, is that of several containers. A process of the host that joins the
@@ -250,8 +268,8 @@ static void end_one (const struct container *container, pid_t pid, uint64_t star
     close (pidfd);
 }
 
-/* SIGKILL to each process in cgroup.procs; how many there are. */
-static unsigned end_listed (int procs)
+/* How many processes there are in cgroup.procs; ends: SIGKILL to each. */
+static unsigned listed (int procs, bool ends)
 {
     char text[65536], *rest = text, *line;
     ssize_t size = pread (procs, text, sizeof (text) - 1, 0);
@@ -260,9 +278,37 @@ static unsigned end_listed (int procs)
     text[size > 0 ? size : 0] = '\0';
     while ((line = strsep (&rest, "\n")) != NULL && rest != NULL)
         if (*line != '\0') {
-            end_one (NULL, (pid_t) strtol (line, NULL, 10), 0);
+            if (ends)
+                end_one (NULL, (pid_t) strtol (line, NULL, 10), 0);
             count++;
         }
+    return count;
+}
+
+/* The same of a cgroup and of those below it, which a container may have made. Those that lie deeper than `depth` count as one process. */
+static unsigned listed_below (int directory, bool ends, unsigned depth)
+{
+    int procs = openat (directory, "cgroup.procs", O_RDONLY | O_CLOEXEC), copy = openat (directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    unsigned count = procs >= 0 ? listed (procs, ends) : 0;
+    DIR *entries = copy >= 0 ? fdopendir (copy) : NULL;
+    struct dirent *entry;
+
+    if (procs >= 0)
+        close (procs);
+    while (entries != NULL && (entry = readdir (entries)) != NULL) {
+        int below;
+
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+            continue;
+        below = depth != 0 ? openat (directory, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+        count += below >= 0 ? listed_below (below, ends, depth - 1) : depth == 0;
+        if (below >= 0)
+            close (below);
+    }
+    if (entries != NULL)
+        closedir (entries);
+    else if (copy >= 0)
+        close (copy);
     return count;
 }
 
@@ -274,17 +320,17 @@ const char *container_end (const struct container *container, const struct conta
         used = "cgroup.kill";
     else if (container->is_namespace_init && syscall (SYS_pidfd_send_signal, container->pidfd, SIGKILL, NULL, 0) == 0)
         used = "pid namespace";
-    else if (container->freezer >= 0 && container->procs >= 0) {
+    else if (container->freezer >= 0) {
         used = "freezer";
         if (write (container->freezer, "FROZEN", 6) != 6)
             used = "cgroup.procs";
-        (void) end_listed (container->procs);
+        (void) listed_below (container->directory, true, DEPTH);
         if (write (container->freezer, "THAWED", 6) != 6)
             used = "cgroup.procs";
     }
     if (container->pidfd >= 0)
         syscall (SYS_pidfd_send_signal, container->pidfd, SIGKILL, NULL, 0);
-    for (unsigned i = 0; container->kill < 0 && container->procs >= 0 && i < ROUNDS && end_listed (container->procs) != 0; i++)
+    for (unsigned i = 0; container->kill < 0 && container->directory >= 0 && i < ROUNDS && listed_below (container->directory, true, DEPTH) != 0; i++)
         nanosleep (&(struct timespec) { .tv_nsec = 100000 }, NULL);
     for (unsigned i = 0; i < count; i++)
         if (known[i].pid != 0 && known[i].start_time != 0)
@@ -294,13 +340,13 @@ const char *container_end (const struct container *container, const struct conta
 
 bool container_is_left (const struct container *container, const struct container_process *known, unsigned count)
 {
-    char byte, text[256];
+    char text[256];
     ssize_t size = container->events >= 0 ? pread (container->events, text, sizeof (text) - 1, 0) : 0;
 
     text[size > 0 ? size : 0] = '\0';
     if (strstr (text, "populated 1") != NULL)
         return true;
-    if (container->procs >= 0 && pread (container->procs, &byte, 1, 0) > 0)
+    if (container->events < 0 && container->directory >= 0 && listed_below (container->directory, false, DEPTH) != 0)
         return true;
     if (container->pidfd >= 0 && syscall (SYS_pidfd_send_signal, container->pidfd, 0, NULL, 0) == 0 &&
         proc_start_time (container->pid) == container->start_time)
@@ -314,7 +360,7 @@ bool container_is_left (const struct container *container, const struct containe
 
 void container_close (struct container *container)
 {
-    int *files[] = { &container->pidfd, &container->kill, &container->events, &container->procs, &container->freezer, &container->mounts };
+    int *files[] = { &container->pidfd, &container->kill, &container->events, &container->directory, &container->freezer, &container->mounts };
 
     for (unsigned i = 0; i < sizeof (files) / sizeof (files[0]); i++) {
         if (*files[i] >= 0)

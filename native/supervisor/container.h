@@ -13,16 +13,18 @@ struct container {
     int pidfd;
     int kill;    /* cgroup.kill of its own cgroup (v2, Linux 5.14) */
     int events;  /* cgroup.events of its own cgroup (v2), which tells of those below it too */
-    int procs;   /* cgroup.procs of its own cgroup, of version 2 or of the controller that holds it */
+    int directory; /* its own cgroup, of version 2 or of the controller that holds it */
     int freezer; /* freezer.state of its own cgroup (v1) */
     bool is_namespace_init; /* pid 1 of a pid namespace of its own: with it the kernel ends all others */
     uint64_t pid_namespace, mount_namespace; /* inodes; 0: the caller's */
     int mounts; /* its mount namespace, held so that its number means no other one */
     char *cgroup;           /* path of its own cgroup, of version 2 or of a controller; NULL: it has none of its own */
     const char *controller; /* of that; "": version 2 */
+    const char *mount;      /* of that: where its hierarchy is */
+    uint64_t inode;         /* of its directory: one that is made later under the same path has another */
 };
 
-#define CONTAINER_NONE { .pidfd = -1, .kill = -1, .events = -1, .procs = -1, .freezer = -1, .mounts = -1 }
+#define CONTAINER_NONE { .pidfd = -1, .kill = -1, .events = -1, .directory = -1, .freezer = -1, .mounts = -1 }
 
 /* A process that called the driver. */
 struct container_process {

@@ -10,6 +10,7 @@
  */
 #include "drain.h"
 #include "monitor.h"
+#include "own_cgroup.h"
 #include "proc.h"
 
 #include <errno.h>
@@ -371,6 +372,7 @@ int main (int argc, char **argv)
 {
     static struct monitor self = { .supervisor = -1, .pidfd = -1, .privsep = -1, .server = -1, .counters = -1, .watchdog = -1, .containers = CONTAINERS_NONE };
     struct rlimit none = { 0, 0 };
+    char problem[OWN_CGROUP_MESSAGE], more[OWN_CGROUP_MESSAGE + 32];
     int socket, accepts = 0;
     socklen_t size = sizeof (accepts);
 
@@ -385,6 +387,10 @@ int main (int argc, char **argv)
     prctl (PR_SET_DUMPABLE, 0);
     setrlimit (RLIMIT_CORE, &none);
     proc_keep_from_oom_killer (); /* its end, or the supervisor's, ends a container */
+    own_cgroup_enter (self.directory, problem); /* an acceptor, too: the tenant's cgroup is there before its first call */
+    snprintf (more, sizeof (more), "\"message\": \"%s\"", problem);
+    if (problem[0] != '\0')
+        monitor_log (&self, "warning", more);
     signal (SIGPIPE, SIG_IGN);
     signal (SIGINT, SIG_IGN);
     signal (SIGHUP, SIG_IGN);

@@ -49,6 +49,8 @@ int monitor_ask (struct monitor *self, const void *packet, size_t size, const in
 int monitor_hold (struct monitor *self, int listener);
 /* start.c: DIRECTORY/cgroup, for an agent that finds neither this process nor the supervisor. */
 void monitor_write_cgroups (const struct monitor *self);
+/* A line of nvc/agent/ending.py: inode and path of cgroup.kill of the container's own cgroup, or else of its directory. Nothing without one. */
+void monitor_write_cgroup (int file, const struct container *of);
 /* watchdog.c: whether nothing of the tenant is left, as its supervisor says. */
 bool monitor_is_gone (const struct monitor *self);
 /* Processes that called the driver, as its supervisor says: COUNTERS_PROCESSES at most; how many. */

@@ -20,7 +20,9 @@
 
 #define PLAN_MAGIC 0x504c564eu     /* "NVLP" */
 #define COUNTERS_MAGIC 0x434c564eu /* "NVLC" */
+#ifndef PAGES_VERSION /* a test has programs of another one */
 #define PAGES_VERSION 1u
+#endif
 
 /* When the tenant is on, on one GPU: since and until in microseconds of a period that begins at multiples of `period` of
  * CLOCK_MONOTONIC; until may lie beyond the period's end. period 0: always on. */
@@ -65,7 +67,7 @@ struct counters_file {
     uint64_t event_count; /* since the start; event n lies at n % COUNTERS_EVENTS */
     struct guard_event events[COUNTERS_EVENTS];
     struct counters counters[2];
-    char build[COUNTERS_BUILD]; /* the supervisor's version, with NULs behind; written once, at its start */
+    char build[COUNTERS_BUILD]; /* the supervisor's version, with NULs behind; written once, at its start. Last in every PAGES_VERSION */
 };
 
 /* The valid plan. 0, or -errno; -EBADMSG: it is no plan file of this version. */

@@ -10,11 +10,12 @@
  *
  * Without an agent it goes on, until no tenant has held memory for ten minutes: its client keeps the GPUs awake. One thread.
  *
- * usage: nvc-prober SOCKET PAGE DEVICES USER
+ * usage: nvc-prober SOCKET PAGE DEVICES USER DIRECTORY
  *        SOCKET: a datagram socket, by which each agent's connection comes; or a connection, with which this process ends. PAGE: the usage
- *        page, for writing. DEVICES: the directory of the driver's nodes. USER: its uid and gid.
+ *        page, for writing. DEVICES: the directory of the driver's nodes. USER: its uid and gid. DIRECTORY: the agent's, or "".
  */
 #include "confine.h"
+#include "own_cgroup.h"
 #include "prober.h"
 
 #include <fcntl.h>
@@ -193,12 +194,12 @@ int main (int argc, char **argv)
     struct {
         uint32_t magic, version, index, prober;
     } head = { USAGE_MAGIC, USAGE_VERSION, 0, (uint32_t) getpid () };
-
+    char problem[OWN_CGROUP_MESSAGE];
     int kind = SOCK_DGRAM;
     socklen_t size = sizeof (kind);
 
-    if (argc != 5) {
-        fprintf (stderr, "usage: nvc-prober SOCKET PAGE DEVICES USER\n(started by nvc-agent)\n");
+    if (argc != 6) {
+        fprintf (stderr, "usage: nvc-prober SOCKET PAGE DEVICES USER DIRECTORY\n(started by nvc-agent)\n");
         return 2;
     }
     self.socket = atoi (argv[1]);
@@ -209,6 +210,7 @@ int main (int argc, char **argv)
     setrlimit (RLIMIT_FSIZE, &page);
     signal (SIGXFSZ, SIG_IGN);
     signal (SIGPIPE, SIG_IGN);
+    own_cgroup_enter (argv[5], problem); /* where it has none, no monitor has, and says so */
     if (getsockopt (self.socket, SOL_SOCKET, SO_TYPE, &kind, &size) != 0)
         return 2;
     if (kind != SOCK_DGRAM) {

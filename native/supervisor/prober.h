@@ -1,4 +1,4 @@
-/* The node's prober: what prober.c (its life, the agent's messages) and prober_usage.c (questions, the page) share. */
+/* The node's prober: what prober.c (its life, the agent's messages) and prober_usage.c and prober_time.c (questions, the page) share. */
 #ifndef NVC_SUPERVISOR_PROBER_H
 #define NVC_SUPERVISOR_PROBER_H
 
@@ -17,6 +17,15 @@ struct probed {
     unsigned pid_count;
 };
 
+/* What the driver's samples say of a GPU (prober_time.c). */
+#define SAMPLES_MOST 72u
+struct sampled {
+    uint64_t last;     /* the time stamp of the newest one that was taken, by the driver's clock; 0: none */
+    uint64_t again_ns; /* when to ask again, after the driver answered in no way that is known */
+    uint64_t sampled_ns, busy_ns;
+    unsigned layout;
+};
+
 struct prober {
     int socket, connection, page; /* socket -1: there is one connection; connection -1: there is no agent */
     uint64_t usage_at; /* the next question */
@@ -28,9 +37,15 @@ struct prober {
     uint32_t index; /* of the valid copy */
     uint64_t idle[RM_MAX_GPUS];
     bool has_idle[RM_MAX_GPUS];
+    struct sampled sampled[RM_MAX_GPUS];
     struct usage now, before; /* as published last */
     uint32_t pids[PIDS_MOST]; /* of the GPU that is asked about */
     unsigned pid_count;
+    struct {
+        uint32_t pid;
+        uint64_t busy_ns;
+    } computed[SAMPLES_MOST]; /* on that GPU since the last question */
+    unsigned computed_count;
 };
 
 /* CLOCK_MONOTONIC, ns. */
@@ -39,6 +54,8 @@ uint64_t prober_now (void);
 void prober_publish_calls (const struct prober *self);
 /* Whether nothing of any tenant is left, as their supervisors say. */
 bool prober_is_over (const struct prober *self);
+/* prober_time.c: takes the samples of a GPU that are new, into self->computed. */
+void prober_take_samples (struct prober *self, unsigned gpu);
 /* Asks the driver about the processes of each GPU. */
 void prober_publish_usage (struct prober *self);
 

@@ -125,6 +125,8 @@ static bool list_pids (struct prober *self, unsigned gpu)
     self->pid_count = 0;
     for (uint32_t i = 0; i < listed.pidTblCount && i < LISTED_MOST; i++)
         add_pid (self, listed.pidTbl[i]);
+    for (unsigned i = 0; i < self->computed_count; i++) /* one that has ended meanwhile, too */
+        add_pid (self, self->computed[i].pid);
     for (uint32_t i = 0; i < self->before.head.gpu_count; i++) {
         const struct usage_gpu *before = &self->before.head.gpus[i];
 
@@ -155,6 +157,28 @@ static bool ask_heap (struct prober *self, unsigned gpu, struct usage_gpu *row)
     return true;
 }
 
+/* What it had as published last, and since. place: where its row was then, or near there. */
+static uint64_t busy_of (const struct prober *self, const struct usage_gpu *row, uint32_t pid, uint32_t place)
+{
+    uint64_t busy_ns = 0;
+
+    for (uint32_t i = 0; i < self->before.head.gpu_count; i++) {
+        const struct usage_gpu *before = &self->before.head.gpus[i];
+
+        for (uint32_t at = 0; memcmp (before->uuid, row->uuid, sizeof (row->uuid)) == 0 && at < before->count; at++) {
+            const struct usage_row *one = &self->before.rows[before->first + (place + at) % before->count];
+
+            if (one->pid == pid) {
+                busy_ns = one->busy_ns;
+                break;
+            }
+        }
+    }
+    for (unsigned i = 0; i < self->computed_count; i++)
+        busy_ns += self->computed[i].pid == pid ? self->computed[i].busy_ns : 0;
+    return busy_ns;
+}
+
 /* false: the driver did not answer. */
 static bool ask_gpu (struct prober *self, unsigned gpu, struct usage_gpu *row)
 {
@@ -163,6 +187,9 @@ static bool ask_gpu (struct prober *self, unsigned gpu, struct usage_gpu *row)
     struct usage_head *head = &self->now.head;
     uint64_t reported = 0;
 
+    prober_take_samples (self, gpu);
+    row->sampled_ns = self->sampled[gpu].sampled_ns;
+    row->busy_ns = self->sampled[gpu].busy_ns;
     if (!list_pids (self, gpu) || !ask_heap (self, gpu, row))
         return false;
     for (unsigned done = 0; done < self->pid_count; done += DRIVER_USAGE_PIDS) {
@@ -172,8 +199,10 @@ static bool ask_gpu (struct prober *self, unsigned gpu, struct usage_gpu *row)
         if (driver_usage_ask (&self->client, (int) gpu, &answer, self->pids + done, count, found) != 0)
             return false;
         for (unsigned i = 0; i < count && head->row_count < USAGE_ROWS; i++, row->count++) {
-            self->now.rows[head->row_count++] =
-                (struct usage_row) { .pid = self->pids[done + i], .own = found[i].own, .duplicated = found[i].duplicated };
+            self->now.rows[head->row_count++] = (struct usage_row) { .pid = self->pids[done + i],
+                                                                     .own = found[i].own,
+                                                                     .duplicated = found[i].duplicated,
+                                                                     .busy_ns = busy_of (self, row, self->pids[done + i], row->count) };
             reported += found[i].own;
         }
     }

@@ -114,16 +114,18 @@ static int listen_at (const char *directory)
     return -1;
 }
 
-/* A line of nvc/agent/ending.py: inode and path of cgroup.kill. */
-static void write_cgroup (int file, int kill)
+void monitor_write_cgroup (int file, const struct container *of)
 {
+    int named = of->kill >= 0 ? of->kill : of->directory;
     char link[32], path[4096];
     struct stat found;
     ssize_t size;
 
-    snprintf (link, sizeof (link), "/proc/self/fd/%d", kill);
+    if (named < 0)
+        return;
+    snprintf (link, sizeof (link), "/proc/self/fd/%d", named);
     size = readlink (link, path, sizeof (path) - 1);
-    if (size > 0 && fstat (kill, &found) == 0) {
+    if (size > 0 && fstat (named, &found) == 0) {
         path[size] = '\0';
         dprintf (file, "%llu %s\n", (unsigned long long) found.st_ino, path);
     }
@@ -142,8 +144,7 @@ void monitor_write_cgroups (const struct monitor *self)
     if (file < 0)
         return;
     for (unsigned i = 0; i < self->containers.count; i++)
-        if (self->containers.list[i].kill >= 0)
-            write_cgroup (file, self->containers.list[i].kill);
+        monitor_write_cgroup (file, &self->containers.list[i]);
     close (file);
     (void) rename (fresh, name);
 }
@@ -221,12 +222,8 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
         monitor_write_cgroups (self);
         trim_stack ();
         watchdog_start (self); /* a copy of this process */
-    } else {
-        /* It may wait for this process, or not answer at all. */
-        (void) kill (self->pid, SIGKILL);
-        while (waitpid (self->pid, NULL, 0) < 0 && errno == EINTR)
-            continue;
-    }
+    } else
+        monitor_end_supervisor (self); /* it may wait for this process, or not answer at all */
     return error;
 }
 

@@ -2,8 +2,8 @@
  * nvc-supervisor: one process a tenant, started by its monitor (monitor.c). It answers the tenant's seccomp listeners and
  * makes the tenant's driver calls (native/guard), keeps the tenant's on and off phases, and publishes its counters.
  *
- * Threads: main (this file; publish.c) reads the plan and publishes; "nvc-guard" (tenant.c) answers notifications; "nvc-phases"
- * (phase_thread.c), one a GPU with a cap; "nvc-late" (late.c) ticks; "nvc-guard-close" (held_files.c) closes files of the driver.
+ * Threads: main (this file; publish.c) reads the plan and publishes; "nvc-guard" (receive.c) answers notifications;
+ * "nvc-guard-look" (tenant.c) does what is due, and answers further listeners; "nvc-phases" (phase_thread.c), one a GPU with a cap; "nvc-late" (late.c) ticks; "nvc-guard-close" (held_files.c) closes files of the driver.
  *
  * usage: nvc-supervisor SOCKET PRIVSEP
  *        Descriptors, whose other ends are the monitor's: its requests, and those of this process (guard/privsep.h).

@@ -78,7 +78,7 @@ static void close_others (const struct monitor *self, int waits)
     kept[count++] = self->counters;
     for (unsigned i = 0; i < self->containers.count; i++) {
         const struct container *one = &self->containers.list[i];
-        const int files[] = { one->pidfd, one->kill, one->events, one->procs, one->freezer, one->mounts };
+        const int files[] = { one->pidfd, one->kill, one->events, one->directory, one->freezer, one->mounts };
 
         memcpy (kept + count, files, sizeof (files));
         count += sizeof (files) / sizeof (files[0]);

@@ -356,5 +356,5 @@ struct answer model_call (int descriptor, uint32_t escape, uint32_t size, uint64
     notification.data.args[1] = NV_REQUEST (escape, size);
     notification.data.args[2] = address;
     model.tenant->status.notifications++;
-    return call_ioctl (model.tenant, -1, &notification, model.process);
+    return call_ioctl (model.tenant, &notification, model.process);
 }

@@ -128,10 +128,14 @@ static bool hear (struct message *message, int *file)
 
 /* --- what steps ask of a kernel and a world ------------------------------------------------------------------------------- */
 
+/* The first simulated GPU; PLAYED_GPU, 32 hexadecimal digits: another one. */
 const uint8_t *kernel_uuid (void)
 {
-    static const uint8_t uuid[16] = { 0x11, 0x11, 0x11, 0x11, 0x22, 0x22, 0x33, 0x33, 0x44, 0x44, 0x55, 0x55, 0x55, 0x55, 0x55, 0x55 };
+    static uint8_t uuid[16] = { 0x11, 0x11, 0x11, 0x11, 0x22, 0x22, 0x33, 0x33, 0x44, 0x44, 0x55, 0x55, 0x55, 0x55, 0x55, 0x55 };
+    const char *digits = getenv ("PLAYED_GPU");
 
+    for (unsigned i = 0; digits != NULL && i < sizeof (uuid) && sscanf (digits + 2 * (size_t) i, "%2hhx", &uuid[i]) == 1; i++)
+        continue;
     return uuid;
 }
 

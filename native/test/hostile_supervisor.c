@@ -49,12 +49,50 @@ static void attack_monitor (int socket, pid_t target, uint64_t start_time)
                  sizeof (struct privsep_request));
 }
 
+static void fill (size_t mebibytes)
+{
+    const size_t size = mebibytes << 20;
+    char *memory = mmap (NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory != MAP_FAILED)
+        memset (memory, 1, size);
+    say ("fill", (int) mebibytes, memory != MAP_FAILED ? 0 : -1);
+}
+
+/* All the memory that it can have: 30 MiB in each of its processes, and then what is left of its own 192. */
+static void attack_memory (void)
+{
+    int gate[2], done[2];
+    char byte = 0;
+
+    if (pipe2 (gate, 0) != 0)
+        return;
+    for (unsigned i = 0; i < 36; i++) {
+        if (pipe2 (done, 0) != 0)
+            return;
+        if (syscall (SYS_clone, SIGCHLD, NULL, NULL, NULL, 0) == 0) {
+            close (gate[1]);
+            fill (30);
+            close (done[0]);
+            close (done[1]);
+            syscall (SYS_exit_group, read (gate[0], &byte, 1) != 0);
+        }
+        close (done[1]);
+        while (read (done[0], &byte, 1) < 0) /* until it has filled them, or was ended */
+            continue;
+        close (done[0]);
+    }
+    fill (180);
+}
+
 struct guard *__wrap_guard_create (int privsep)
 {
     const char *targets = getenv ("NVC_TEST_TARGETS");
     unsigned long long start_time;
     int pid, size = 0;
 
+    if (getenv ("NVC_TEST_FILL") != NULL)
+        attack_memory ();
     attack_host ();
     attack_amounts ();
     for (int number = 1; number < 34; number += 16)

@@ -170,6 +170,8 @@ long fake_call (struct fake *fake, enum rm_node node, uint64_t file, uint32_t re
                            .list_size = list_size};
     long result;
 
+    if (params != NULL && params_size >= sizeof (call.named))
+        call.named = (int32_t) get32 (params, 0); /* where imports name a file */
     fake->decision = rm_begin (fake->rm, &call);
     if (fake->decision == RM_ANSWERED || fake->decision == RM_REFUSED)
         return 0;

@@ -129,6 +129,17 @@ static uint32_t handle_info (struct fake *fake, uint32_t client, NV0000_CTRL_CLI
     return 0;
 }
 
+/* memIsDuplicate */
+static uint32_t are_duplicates (struct fake *fake, uint32_t client, NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS *params)
+{
+    const struct fake_object *first = fake_find (fake, client, params->hObject1), *second = fake_find (fake, client, params->hObject2);
+
+    if (first == NULL || second == NULL || first->memory < 0 || second->memory < 0)
+        return NV_ERR_OBJECT_NOT_FOUND;
+    params->bDuplicates = first->memory == second->memory;
+    return 0;
+}
+
 static uint32_t surface_info (const struct fake *fake, const struct fake_object *object,
                               const NV0041_CTRL_GET_SURFACE_INFO_PARAMS *params)
 {
@@ -176,6 +187,8 @@ uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS 
         return object->class == NV20_SUBDEVICE_0 ? disable_channels (fake, params) : NV_ERR_INVALID_OBJECT_HANDLE;
     case NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO:
         return handle_info (fake, client, params);
+    case NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES:
+        return are_duplicates (fake, client, params);
     case NV0041_CTRL_CMD_GET_SURFACE_INFO:
         return params != NULL && head->paramsSize == sizeof (NV0041_CTRL_GET_SURFACE_INFO_PARAMS)
                    ? surface_info (fake, object, params)

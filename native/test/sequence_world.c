@@ -79,6 +79,7 @@ static void guard_begin (unsigned number)
     tenant->copy = tenant->epoll = tenant->wake = -1;
     pthread_mutex_init (&tenant->lock, NULL);
     pthread_mutex_init (&tenant->listeners_lock, NULL);
+    receiver_begin (&tenant->receiver);
     tenant->abi = rm_abi_find (machine.driver);
     tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
     guard->tenants[guard->tenant_count++] = tenant;
@@ -158,16 +159,22 @@ static void tell_ends (void)
             if (tenant->processes[k].serial != 0 && tenant->processes[k].pid == task->pid)
                 process_ended (tenant, tenant->processes[k].serial);
     }
+    /* The filter's other end is there as long as a process is. */
+    for (unsigned i = 0; i < TENANTS; i++)
+        tenants[i].listener_count = 0;
+    for (unsigned i = 0; i < kernel.task_count; i++)
+        if (kernel.tasks[i].is_alive)
+            tenants[kernel.tasks[i].tenant].listener_count = 1;
 }
 
 /* What all guards have to do now; ns until one has more to do. */
 static uint64_t take_turns (uint64_t most)
 {
     for (unsigned i = 0; i < TENANTS; i++) {
-        int timeout;
+        int timeout, held;
 
         kernel.caller = GUARD_PID (i);
-        timeout = sleep_for (&tenants[i]);
+        timeout = sleep_until (&tenants[i], tenant_look (&tenants[i], guard_now (), &held));
         if (timeout >= 0 && (uint64_t) timeout * MILLISECOND < most)
             most = (uint64_t) timeout * MILLISECOND;
     }

@@ -9,6 +9,7 @@
 
 #include <stdarg.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #define CHANNELS 100u
 #define CLIENT 0xc1d00001u
@@ -78,6 +79,7 @@ static bool are_off (void)
 int main (void)
 {
     static struct guard guard;
+    uint64_t before, now;
     unsigned most = 0;
     bool ran = false;
 
@@ -128,5 +130,17 @@ int main (void)
     edges_apply (tenant, 0);
     tap_ok (stopped () == 0 && edges_assert (tenant, guard_now () + 1000000000) == 0 && stopped () == 0,
             "a start by one call starts them, and nothing stops them then");
+
+    /* How long a tenant is kept off: it is, while it has channels. */
+    atomic_store (&tenant->planned_frozen[0], true);
+    edges_apply (tenant, 0);
+    (void) edges_frozen (&tenant->edges, 0, &before);
+    usleep (20000);
+    tap_ok (edges_frozen (&tenant->edges, 0, &now) && now >= before + 20000000, "the time that channels are off counts");
+    edges_forget (&tenant->edges, CLIENT);
+    edges_forget (&tenant->edges, CLIENT + 1);
+    (void) edges_frozen (&tenant->edges, 0, &before);
+    usleep (20000);
+    tap_ok (edges_frozen (&tenant->edges, 0, &now) && now == before && before != 0, "without a channel no time counts");
     return tap_done ();
 }

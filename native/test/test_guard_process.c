@@ -110,6 +110,26 @@ static void without_first_thread (struct guard *guard)
     process_forget (tenant, process);
 }
 
+/* What is remembered of a process whose end was not told yet, and whose number another one has by now. */
+static void number_given_again (pid_t child)
+{
+    struct process *ended = tenant->processes, *found;
+    pid_t other = fork ();
+
+    if (other == 0)
+        _exit (0);
+    memset (tenant->processes, 0, sizeof (tenant->processes));
+    *ended = (struct process) { .serial = TENANT_PROCESSES, .pid = child, .memory = -1, .has_clients = true };
+    ended->pidfd = (int) syscall (SYS_pidfd_open, other, 0);
+    waitpid (other, NULL, 0);
+    tenant->threads[(uint32_t) child % TENANT_THREADS] = (struct thread_entry) { .thread = child, .serial = ended->serial, .called_at = 1 };
+    found = process_of_thread (tenant, child);
+    tap_ok (found != NULL && found != ended && found->pid == child, "nor is it the process that had the number before");
+    if (found != NULL)
+        process_forget (tenant, found);
+    close (ended->pidfd);
+}
+
 /* The file by which a client is known is asked for once. */
 static void client_files (pid_t child)
 {
@@ -195,13 +215,14 @@ int main (void)
     tap_ok (entry->called_at != 1, "and that it called is known");
     if (free_one != NULL)
         close (free_one->pidfd);
+    number_given_again (child);
 
     free_one = fill ();
     free_one->managed = 1;
     tap_ok (process_of_thread (tenant, child) == NULL, "nor one that has managed memory");
 
     free_one = fill ();
-    free_one->is_suspect = true;
+    process_set_suspect (tenant, free_one, true);
     tap_ok (process_of_thread (tenant, child) == NULL, "nor one with continued calls");
 
     client_files (child);

@@ -113,7 +113,7 @@ int main (void)
     tap_ok (look () == 1 && tenant->excess[0] == 0, "what was freed since the page's answer is not charged");
 
     again ();
-    process->is_suspect = true;
+    process_set_suspect (tenant, process, true);
     publish ((uint32_t) getpid (), 0, clock_now + SECOND / 2);
     tap_ok (look () != 0, "after a continued call the driver is asked");
     again ();

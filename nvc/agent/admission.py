@@ -22,6 +22,8 @@ from nvc.agent.state import records
 from nvc.base.errors import AgentError, NvcError, PrivilegeError, reason
 from nvc.guard.channel import ADMISSION, ADMIT, HEAD, START, Connection, receive
 from nvc.guard.supervisors import MONITOR, SUPERVISOR, find
+from nvc.linux import syscalls
+from nvc.linux.fd import Fd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ _RESTART_S = 1.0
 #: Seconds for an acceptor to end: it refuses what waits at its socket first.
 _STOP_S = 2.0
 _BACKLOG = 1024
+#: Of what an acceptor writes down: a process, and its cgroup.
+_PENDING_LIMIT = 8192
 LOCK = "accept.lock"
 
 
@@ -83,6 +87,7 @@ class Acceptors:
         self._programs = find(MONITOR), find(SUPERVISOR)
         self._started: list[subprocess.Popen[bytes]] = []
         self._at = 0.0
+        self._has_looked = False
 
     def look(self) -> None:
         """Start one if there is none. Raises AgentError."""
@@ -92,9 +97,16 @@ class Acceptors:
             return
         pid, inode = self._holder()
         listening = self._listening()
-        if pid and inode == listening and listening:
+        is_served = bool(pid and listening) and inode == listening
+        if is_served and (self._has_looked or self._is_current(pid)):
+            self._has_looked = True
             return
-        if pid:  # it listens on a socket that no runtime finds
+        self._has_looked = True
+        if is_served and self._socket is None:  # what waits at it is lost with its last copy
+            self._socket = _copy_of_socket(pid, listening)
+            if self._socket is None:
+                return
+        if pid:  # it listens on a socket that no runtime finds, or is of the package's version before this one
             _terminate(pid)
         if self._socket is None or not listening:
             if self._socket is not None:
@@ -120,16 +132,25 @@ class Acceptors:
         for one in self._started:
             one.poll()
 
+    def _is_current(self, pid: int) -> bool:
+        """Whether it runs the program that is installed: a container that comes gets the acceptor's, and its guard."""
+        try:
+            return os.path.samefile(f"/proc/{pid}/exe", self._programs[0])
+        except OSError:
+            return True  # it has ended, and the next look starts one
+
     def _end_pending(self) -> None:
         """End the processes of listeners that acceptors had when they were killed."""
         place = f"{self._directory}/{records.PENDING}"
         try:
             for name in os.listdir(place):
                 if name.isdigit() and not _is_acceptor(int(name)):
-                    with open(f"{place}/{name}", "rb") as file:
-                        words = file.read(64).split()
+                    with open(f"{place}/{name}", encoding="utf-8") as file:
+                        first, *cgroups = file.read(_PENDING_LIMIT).splitlines() or [""]
                     os.unlink(f"{place}/{name}")
-                    if len(words) == 2 and ending.end_process(int(words[0]), int(words[1])):
+                    words = first.split()
+                    ended = [ending.end_cgroup(line) for line in cgroups]
+                    if len(words) == 2 and (ending.end_process(int(words[0]), int(words[1])) or any(ended)):
                         message = "the acceptor that had its listener was killed"
                         self._journal.write("refused", pid=int(words[0]), ended=True, message=message)
         except (OSError, ValueError):
@@ -190,6 +211,19 @@ def _is_acceptor(pid: int) -> bool:
             return file.read() == b"nvc-monitor\n"
     except OSError:
         return False
+
+
+def _copy_of_socket(pid: int, inode: int) -> socket.socket | None:
+    """The socket of this inode that an acceptor listens on: the first word of its command line; None: it has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            number = int(file.read(64).split(b"\0")[1])
+        with Fd(os.pidfd_open(pid)) as process, syscalls.pidfd_getfd(process, number) as copy:
+            if os.fstat(copy.fileno()).st_ino == inode:
+                return socket.socket(fileno=copy.detach())
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
 
 
 def _terminate(pid: int) -> None:

@@ -13,12 +13,12 @@ import signal
 import socket
 import time
 
-from nvc.agent import admission, peer, users
+from nvc.agent import admission, cgroups, peer, users
 from nvc.agent.admission import Acceptors, AdmissionSocket
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
-from nvc.agent.scheduler import ScheduledShare
+from nvc.agent.scheduled import NO_SHARE
 from nvc.agent.settings import load
 from nvc.agent.state import records
 from nvc.agent.tenants import Tenants
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nvc.agent.balance import Finding
     from nvc.agent.control import Handler
     from nvc.agent.part import Part
+    from nvc.agent.scheduled import ScheduledShare
     from nvc.agent.settings import AgentSettings
     from nvc.agent.status import StatusTenant
     from nvc.agent.tenant import Tenant
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at tenants and events; for another agent to end; between two lines to the service manager.
 LOOK, OTHER, FLUSH = 0.25, 5.0, 0.15
+#: Seconds after a tenant's end in which its processes end, and its cgroup can be removed.
+ENDING = 5.0
 #: Seconds between two looks for entries of the store that no container has.
 CLEAN = 60.0
 #: The file that the one agent of a directory holds a lock of. Places of its pid there.
@@ -90,6 +93,7 @@ class Agent:
             with Supervisors(self.options.devices, self.options.directory, first) as self.supervisors:
                 await self._serve(systemd, given)
         finally:
+            cgroups.remove(self.options.directory)
             os.close(lock)
 
     async def _serve(self, systemd: Systemd, given: dict[str, int]) -> None:
@@ -97,6 +101,9 @@ class Agent:
         directory = self.options.directory
         control = self._control(given.get("control", -1))
         admitting = admission.bind(f"{directory}/admit", socket.SOCK_SEQPACKET)
+        if problem := cgroups.prepare(directory):
+            message = f"the memory of guards' processes has no limit but each process's: {problem}"
+            self.journal.write("warning", message=message, hint="enable the memory controller of cgroups")
         self._acceptors = Acceptors(directory, self.journal, given.get("listen", -1))
         self.tenants = Tenants(self.supervisors, self.journal, directory, self.options.shares, self.parts)
         self.tenants.take_over()
@@ -167,6 +174,8 @@ class Agent:
             self.tenants.look()
             for part in self.parts:
                 part.look()
+            if time.monotonic() - self.supervisors.forgot_at < ENDING:
+                cgroups.clean(self.options.directory)
             try:
                 self._acceptors.look()
                 problem = ""
@@ -184,6 +193,7 @@ class Agent:
 
         while True:
             await asyncio.sleep(CLEAN)
+            cgroups.clean(self.options.directory)
             try:
                 gone = await asyncio.to_thread(unowned.clean, keep, self.options.shares)
             except (NvcError, OSError) as error:
@@ -244,12 +254,20 @@ class Agent:
 
     def shares(self, tenant: Tenant, gpu: int) -> ScheduledShare:
         """What it is to have and has of a GPU's time; 0 without scheduling."""
-        found = (part.shares(tenant, gpu) for part in self.parts)
-        return next((share for share in found if share is not None), ScheduledShare(0.0, 0.0))
+        for part in self.parts:
+            share = part.shares(tenant, gpu)
+            if share is not None:
+                return share
+        return NO_SHARE
 
     def reported(self, tenant: Tenant, uuid: str) -> int:
         """Bytes that the driver reports of the tenant's processes on a GPU; 0: not known."""
         return max((part.reported(tenant, uuid) for part in self.parts), default=0)
+
+    def computed(self, tenant: Tenant, uuid: str) -> tuple[float | None, int]:
+        """(part of the GPU's time that the driver's samples say, None: not known; nanoseconds in all)."""
+        found = [part.computed(tenant, uuid) for part in self.parts]
+        return next((one for one in found if one[0] is not None), (None, max((one[1] for one in found), default=0)))
 
     def findings(self) -> dict[str, Finding]:
         """UUID of a GPU -> its balance."""

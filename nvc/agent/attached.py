@@ -71,6 +71,10 @@ class Attachments:
 
     # For the scheduler.
 
+    def stamp(self, tenant: int) -> object:
+        """Raises OSError."""
+        return time.monotonic_ns() if tenant & ATTACHED else self._supervisors.stamp(tenant)
+
     def status(self, tenant: int) -> TenantStatus:
         """Raises OSError."""
         if not tenant & ATTACHED:
@@ -143,7 +147,7 @@ class Attachments:
             self._forget(scheduler, number, restore=True)
             raise
         scheduler.tenant(number, Limits((gpu,)))
-        scheduler.update()
+        await scheduler.renew()
         took = round((time.monotonic() - begin) * 1000, 1)
         return [
             {
@@ -277,7 +281,6 @@ class Attachments:
     def _forget(self, scheduler: Scheduler, number: int, *, restore: bool) -> None:
         known = self._tenants[number]
         scheduler.forget(number)
-        scheduler.update()  # out of the plan before its channels are forgotten
         try:
             self._supervisors.remove(number)
         except OSError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import time
 
 from nvc.agent.state import records
 from nvc.share.store import start_time
@@ -12,20 +14,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.agent.state.records import TenantRecord
 
-#: What a monitor writes into its tenant's directory: a line a container, the number of a file's inode, and its path.
-CGROUP = "cgroup"
+#: What a monitor writes into its tenant's directory: a line a container, the number of an inode, and its path: of
+#: cgroup.kill, or of a cgroup's directory where there is none (version 1).
+CGROUP, KILL = "cgroup", "cgroup.kill"
 _LIMIT = 1 << 20
+#: Looks at a cgroup of version 1, whose processes may make others meanwhile.
+_ROUNDS = 100
 
 
 def end(directory: str, record: TenantRecord) -> bool:
     """SIGKILL to every process of the tenant's containers; False: none was left. Raises nothing."""
-    ended = [_end_cgroup(line) for line in cgroups(directory, record.number)]
+    ended = [end_cgroup(line) for line in cgroups(directory, record.number)]
     ended += [end_process(one.pid, one.start_time) for one in record.members]
     return any(ended)
 
 
 def cgroups(directory: str, number: int) -> list[str]:
-    """Inode and path of cgroup.kill of each container of a tenant that has a cgroup of its own (version 2)."""
+    """A line for each container of a tenant that has a cgroup of its own."""
     try:
         with open(f"{records.path(directory, number)}/{CGROUP}", encoding="utf-8") as file:
             return file.read(_LIMIT).splitlines()
@@ -33,12 +38,14 @@ def cgroups(directory: str, number: int) -> list[str]:
         return []
 
 
-def _end_cgroup(line: str) -> bool:
-    """By cgroup.kill of a container's own cgroup, if it is still the same cgroup and has processes."""
+def end_cgroup(line: str) -> bool:
+    """End what is in a container's own cgroup, if it is still the same cgroup; False: nothing is. Raises nothing."""
     inode, _, path = line.partition(" ")
     try:
         if os.stat(path).st_ino != int(inode):
             return False
+        if os.path.basename(path) != KILL:
+            return _end_listed(path)
         with open(f"{os.path.dirname(path)}/cgroup.events", "rb") as file:  # of cgroups below it, too
             if b"populated 1" not in file.read(256):
                 return False
@@ -46,6 +53,22 @@ def _end_cgroup(line: str) -> bool:
             file.write(b"1")
     except (OSError, ValueError):
         return False
+    return True
+
+
+def _end_listed(directory: str) -> bool:
+    """SIGKILL to all in a cgroup and below it until there is none. Raises OSError."""
+    for rounds in range(_ROUNDS):
+        pids = []
+        for place, _, _ in os.walk(directory):
+            with open(f"{place}/cgroup.procs", "rb") as file:
+                pids += [int(word) for word in file.read(_LIMIT).split()]
+        if not pids:
+            return rounds > 0
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
     return True
 
 

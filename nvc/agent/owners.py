@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 
-from nvc.agent.ending import cgroups
+from nvc.agent.ending import KILL, cgroups
 from nvc.guard.supervisors import USER_COUNT
 from nvc.share.store import start_time
 
@@ -92,8 +92,9 @@ class Owners:
         return 0
 
     def _places(self, number: int) -> list[str]:
-        """The containers' own cgroups, as their monitor wrote them down; without those that have none."""
-        return [os.path.dirname(line.partition(" ")[2]) for line in cgroups(self._directory, number)]
+        """The containers' own cgroups of version 2, as their monitor wrote them down; without those that have none."""
+        paths = [line.partition(" ")[2] for line in cgroups(self._directory, number)]
+        return [os.path.dirname(path) for path in paths if os.path.basename(path) == KILL]
 
     def _look(self, tenant: Tenant) -> tuple[tuple[str, ...], frozenset[int]]:
         """Paths of its cgroups in version 2, and its pid namespaces other than the agent's."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from nvc.agent.agent import Agent
     from nvc.agent.balance import Finding
     from nvc.agent.control import Handler
-    from nvc.agent.scheduler import ScheduledShare
+    from nvc.agent.scheduled import ScheduledShare
     from nvc.agent.status import StatusTenant
     from nvc.agent.tenant import Tenant
     from nvc.share.limits import Limits
@@ -40,6 +40,9 @@ class Part:
     def changed(self, tenant: Tenant) -> None:
         """A tenant's limits changed: ``tenant.limits`` has them, and the guard as well."""
 
+    async def settled(self) -> None:
+        """Returns when what changed before is in force."""
+
     def gone(self, tenant: Tenant) -> None:
         """A tenant is gone; the guard knows it no more."""
 
@@ -65,6 +68,10 @@ class Part:
     def reported(self, tenant: Tenant, uuid: str) -> int:
         """Bytes that the driver reports of the tenant's processes on a GPU; 0: not known here."""
         return 0
+
+    def computed(self, tenant: Tenant, uuid: str) -> tuple[float | None, int]:
+        """(part of the GPU's time that samples say, None: not known; nanoseconds in all)."""
+        return None, 0
 
     def findings(self) -> Mapping[str, Finding]:
         """UUID of a GPU -> its balance."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nvc.agent.agent import Agent
     from nvc.agent.control import Handler
     from nvc.agent.peer import Peer
-    from nvc.agent.scheduler import ScheduledShare
+    from nvc.agent.scheduled import ScheduledShare
     from nvc.agent.status import StatusTenant
     from nvc.agent.tenant import Tenant
     from nvc.share.limits import Limits
@@ -56,7 +56,7 @@ class Scheduling(Part):
         )
         for tenant in agent.tenants:
             self._scheduler.tenant(tenant.number, tenant.limits)
-        self._scheduler.update()
+        await self._scheduler.renew()
         self._task = asyncio.ensure_future(self._scheduler.run())
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -109,7 +109,7 @@ class Scheduling(Part):
             uuid = found[0]
         self._scheduler.check_policy(request["policy"], uuid)
         name = self._scheduler.set_policy(request["policy"], uuid)
-        self._scheduler.update()
+        await self._scheduler.renew()
         self._agent.journal.write("policy", policy=name, gpu=uuid or "all", pid=caller.pid)
         return {"policy": name, "gpu": uuid}
 
@@ -124,17 +124,17 @@ class Scheduling(Part):
 
     def changed(self, tenant: Tenant) -> None:
         self._scheduler.tenant(tenant.number, tenant.limits)
-        self._scheduler.update()
+
+    async def settled(self) -> None:
+        await self._scheduler.renew()
 
     def gone(self, tenant: Tenant) -> None:
         self._scheduler.forget(tenant.number)
-        self._scheduler.update()
 
     def reload(self) -> None:
         settings = self._agent.settings
         self._scheduler.settings(slots=settings.slots, period=settings.period_us)
         self._scheduler.set_policy(settings.policy)
-        self._scheduler.update()
 
     async def stop(self) -> None:
         self._attachments.close(self._scheduler)

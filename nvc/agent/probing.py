@@ -1,4 +1,4 @@
-"""The agent's part about memory: the node's prober, what the driver reports of tenants, and the balance of each GPU."""
+"""The agent's part about what the driver reports: the node's prober, memory and computed time of tenants, balances."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import time
 
 from nvc.agent.balance import Balance, Finding, Sight
+from nvc.agent.computed import ComputedTime
 from nvc.agent.owners import Owners
 from nvc.agent.part import Part
 from nvc.agent.settings import FREEZE, STOP_ADMISSION
@@ -48,6 +49,8 @@ class Probing(Part):
         self._said: dict[str, int] = {}
         #: (tenant, UUID) -> bytes that the driver reports of the tenant's processes.
         self._reported: dict[tuple[int, str], int] = {}
+        #: UUID -> computed time.
+        self._computed: dict[str, ComputedTime] = {}
         self._pausing: set[asyncio.Task[None]] = set()
 
     async def start(self, agent: Agent) -> None:
@@ -86,6 +89,8 @@ class Probing(Part):
     def gone(self, tenant: Tenant) -> None:
         self._prober.gone(tenant.number)
         self._owners.gone(tenant.number)
+        for computed in self._computed.values():
+            computed.gone(tenant.number)
         self._reported = {key: size for key, size in self._reported.items() if key[0] != tenant.number}
 
     def look(self) -> None:
@@ -97,6 +102,9 @@ class Probing(Part):
             usage = self._agent.supervisors.usage()
             for uuid in [uuid for uuid in self._findings if uuid not in usage.gpus]:
                 del self._findings[uuid]
+            for uuid, computed in self._computed.items():
+                if uuid not in usage.gpus:
+                    computed.lost()
             begun = time.monotonic()
             new = [
                 gpu for gpu in usage.gpus.values() if begun >= self._again and gpu.asked_ns != self._asked.get(gpu.uuid)
@@ -116,6 +124,10 @@ class Probing(Part):
         """Bytes that the driver reports of the tenant's processes, as the prober knows it; 0: nothing."""
         return self._reported.get((tenant.number, uuid), 0)
 
+    def computed(self, tenant: Tenant, uuid: str) -> tuple[float | None, int]:
+        found = self._computed.get(uuid)
+        return (found.part(tenant.number), found.busy_ns(tenant.number)) if found is not None else (None, 0)
+
     def findings(self) -> Mapping[str, Finding]:
         return self._findings
 
@@ -127,7 +139,8 @@ class Probing(Part):
         for tenant in (one for one in tenants if not self._owners.knows(one)):
             with contextlib.suppress(OSError):
                 named.update({pid: tenant.number for pid, _ in self._agent.supervisors.processes(tenant.number)})
-        owners = self._owners.of((pid for pid, own in gpu.processes.items() if own), self._agent.tenants, named)
+        pids = {*(pid for pid, own in gpu.processes.items() if own), *gpu.computed}
+        owners = self._owners.of(pids, self._agent.tenants, named)
         sights = []
         for tenant in tenants:
             own = {pid: gpu.processes[pid] for pid, number in owners.items() if number == tenant.number}
@@ -135,6 +148,7 @@ class Probing(Part):
             with contextlib.suppress(OSError):
                 sights.append(self._sight(tenant, gpu, own))
         outside = {pid: gpu.processes[pid] for pid, number in owners.items() if not number}
+        self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, owners)
         balance = self._balances.setdefault(gpu.uuid, Balance())
         self._findings[gpu.uuid] = finding = balance.update(gpu, sights, outside)
         self._tell(gpu.uuid, finding)

@@ -102,7 +102,7 @@ class Registrations:
         pid: 0 where the caller does not know it: the registration stays pending then. Raises ContainerError for a
         container that is not registered, or whose registration counts for another process; AgentError.
         """
-        found = [one for one in self._valid() if one.container == container]
+        found = self._valid(container)
         same = [one for one in found if (one.device, one.inode) == (device, inode)]
         bound = next((one for one in same if pid and one.pid == pid), None)
         if bound is not None:
@@ -134,7 +134,7 @@ class Registrations:
         Raises ContainerError for one that is not registered, AgentError.
         """
         first = process.first or process.pid
-        found = [one for one in self._valid() if one.container == process.container]
+        found = self._valid(process.container)
         # crun 1.8.1 does not say the first process when another one is put into the container: the id decides.
         bound = [one for one in found if one.pid and process.first in (0, one.pid)]
         if bound:
@@ -150,8 +150,10 @@ class Registrations:
             if not one.is_valid:
                 self._remove(one.number)
 
-    def _valid(self) -> list[Registration]:
-        return [one for one in self._by_number.values() if one.is_valid]
+    def _valid(self, container: str | None = None) -> list[Registration]:
+        """container: only those of this id; each looks a process up."""
+        wanted = [one for one in self._by_number.values() if container is None or one.container == container]
+        return [one for one in wanted if one.is_valid]
 
     def _bound(self, pending: Registration, pid: int) -> Registration:
         if not pid:

@@ -7,6 +7,7 @@ import time
 
 from nvc import __version__
 from nvc.agent.status import AgentStatus, StatusContainer, StatusGpu, StatusTenant, TenantGpu, TenantProcess
+from nvc.guard.protocol import Encoded
 from nvc.share.model import CAP_WHOLE
 from rpc.codec import dumps
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from nvc.agent.agent import Agent
     from nvc.agent.balance import Finding
-    from nvc.agent.scheduler import ScheduledShare
+    from nvc.agent.scheduled import ScheduledShare
     from nvc.agent.state.records import TenantRecord
     from nvc.agent.tenant import Tenant
     from nvc.guard.pages import TenantStatus
@@ -30,32 +31,46 @@ PART_SECONDS, PAGE_BYTES = 0.01, 256 << 10
 
 
 def page(agent: Agent, after: int, container: str = "") -> dict[str, Any]:
-    """A page of the status as data: tenants with ids beyond ``after``, as many as fit, one at least.
+    """A page of the status, encoded: tenants with ids beyond ``after``, as many as fit, one at least.
 
     container: only its tenant.
     """
     until = time.monotonic() + PART_SECONDS
-    found: list[dict[str, Any]] = []
+    found: list[bytes] = []
     size, is_cut = 0, False
-    for tenant in _tenants(agent, after, container):
+    for row in _rows(agent, after, container):
         if found and (size > PAGE_BYTES or time.monotonic() > until):
             is_cut = True
             break
-        found.append(tenant.as_data())
-        size += len(dumps(found[-1]))
-    return {**_node(agent).as_data(), "tenants": found, "is_cut": is_cut}
+        found.append(row.encoded())
+        size += len(found[-1])
+    return {**_node(agent).as_data(), "tenants": Encoded(b"[%b]" % b",".join(found)), "is_cut": is_cut}
 
 
 async def whole(agent: Agent) -> AgentStatus:
     """Everything. Others have their turn in between, so tenants are as they were up to a second apart."""
     found = []
     until = time.monotonic() + PART_SECONDS
-    for tenant in _tenants(agent):
-        found.append(tenant)
+    for row in _rows(agent):
+        found.append(row.tenant)
         if time.monotonic() > until:
             await asyncio.sleep(0)
             until = time.monotonic() + PART_SECONDS
     return _node(agent).replace(tenants=tuple(found))
+
+
+class Row:
+    """A tenant as it was reported last, and ``of`` what: it is not made again while that is the same."""
+
+    def __init__(self, tenant: StatusTenant, of: tuple[object, ...] = ()) -> None:
+        self.tenant, self.of = tenant, of
+        self._encoded = b""
+
+    def encoded(self) -> bytes:
+        """As JSON."""
+        if not self._encoded:
+            self._encoded = dumps(self.tenant.as_data())
+        return self._encoded
 
 
 def _node(agent: Agent) -> AgentStatus:
@@ -74,23 +89,27 @@ def _node(agent: Agent) -> AgentStatus:
     return AgentStatus(__version__, agent.settings.policy, gpus, (), agent.journal.lost)
 
 
-def _tenants(agent: Agent, after: int = 0, container: str = "") -> Iterator[StatusTenant]:
+def _rows(agent: Agent, after: int = 0, container: str = "") -> Iterator[Row]:
     """By number, each as it is when it is asked for; those that have gone by then are left out."""
-    wanted = [
-        tenant
-        for tenant in agent.tenants
-        if tenant.number > after
-        and (not container or any(container in (one.key, one.container) for one in tenant.record.members))
-    ]
-    for tenant in sorted(wanted, key=lambda one: one.number):
-        try:
-            if agent.tenants.by_number(tenant.number) is tenant:
-                yield _tenant(agent, tenant)
-        except OSError:
+    tenants = agent.tenants
+    unmanaged = {
+        one.id: one
+        for one in tenants.unmanaged.status()
+        if one.id > after and (not container or any(container == of.name for of in one.containers))
+    }
+    for number in sorted({*(tenants.named(container) if container else tenants.numbers()), *unmanaged}):
+        if number in unmanaged:
+            yield Row(unmanaged[number])
             continue
+        tenant = tenants.by_number(number) if number > after else None
+        if tenant is not None:
+            try:
+                yield _row(agent, tenant)
+            except OSError:
+                continue
     if not container:
         # Their numbers are beyond all others (nvc.guard.supervisors.ATTACHED).
-        yield from sorted((one for one in agent.attached() if one.id > after), key=lambda one: one.id)
+        yield from map(Row, sorted((one for one in agent.attached() if one.id > after), key=lambda one: one.id))
 
 
 def _balance(agent: Agent, finding: Finding | None) -> tuple[int, bool, str]:
@@ -102,13 +121,20 @@ def _balance(agent: Agent, finding: Finding | None) -> tuple[int, bool, str]:
     return max(0, finding.unaccounted), finding.is_said, name
 
 
-def _tenant(agent: Agent, tenant: Tenant) -> StatusTenant:
+def _row(agent: Agent, tenant: Tenant) -> Row:
     """Raises OSError when the guard knows it no more."""
-    number = tenant.number
-    published = agent.supervisors.status(number), agent.supervisors.processes(number), agent.supervisors.build(number)
-    shares = [agent.shares(tenant, index) for index in range(len(tenant.limits.gpus))]
-    reported = [agent.reported(tenant, gpu.uuid) for gpu in tenant.limits.gpus]
-    return of(tenant.record, tenant.limits, *published, shares, reported)
+    number, record, limits = tenant.number, tenant.record, tenant.limits
+    stamp = agent.supervisors.stamp(number)  # first: what is published meanwhile is in the next row
+    shares = [agent.shares(tenant, index) for index in range(len(limits.gpus))]
+    reported = [agent.reported(tenant, gpu.uuid) for gpu in limits.gpus]
+    computed = [agent.computed(tenant, gpu.uuid) for gpu in limits.gpus]
+    inputs = stamp, record, limits, shares, reported, computed
+    if tenant.row is None or tenant.row.of != inputs:
+        published = *agent.supervisors.published(number), agent.supervisors.build(number)
+        found = of(record, limits, *published, shares, reported, computed)
+        # The time that it is frozen for goes on.
+        tenant.row = Row(found, () if any(gpu.frozen for gpu in found.gpus) else inputs)
+    return tenant.row
 
 
 def of(
@@ -119,46 +145,51 @@ def of(
     build: str,
     shares: Sequence[ScheduledShare] = (),
     reported: Sequence[int] = (),
+    computed: Sequence[tuple[float | None, int]] = (),
 ) -> StatusTenant:
     """A tenant by what its supervisor publishes. pids: with bytes a GPU.
 
-    shares, reported (bytes, by the prober): a GPU each, or none.
+    shares, reported (bytes, by the prober), computed (``Agent.computed``): a GPU each, or none.
     """
     gpus = []
     for index, (limit, used) in enumerate(zip(limits.gpus, found.gpus, strict=False)):
         share = shares[index] if shares else None
+        part, computed_ns = computed[index] if computed else (None, 0)
+        estimate = share.achieved if share else 0.0
         gpus.append(
-            TenantGpu(
-                uuid=limit.uuid,
-                limit=limit.memory,
-                memory=used.memory,
-                managed=used.managed,
-                driver_usage=max(used.driver_usage, reported[index] if reported else 0),
-                cap=0 if limit.cap >= CAP_WHOLE else limit.cap,
-                weight=limit.weight,
-                priority=limit.priority,
-                target_ratio=share.target if share else 0.0,
-                achieved_ratio=share.achieved if share else 0.0,
-                groups=used.groups,
-                slice_us=used.slice,
-                frozen=used.frozen,
-                frozen_ns=used.frozen_ns,
-                cap_in_force=share is None or share.cap_in_force or limits.paused,
+            TenantGpu(  # by position: hundreds of tenants have thousands of them
+                limit.uuid,
+                limit.memory,
+                used.memory,
+                used.managed,
+                max(used.driver_usage, reported[index] if reported else 0),
+                0 if limit.cap >= CAP_WHOLE else limit.cap,
+                limit.weight,
+                limit.priority,
+                share.target if share else 0.0,
+                estimate if part is None else part,
+                used.groups,
+                used.slice,
+                used.frozen,
+                used.frozen_ns,
+                share is None or share.cap_in_force or limits.paused,
+                part is not None,
+                computed_ns,
             )
         )
     return StatusTenant(
-        id=record.number,
-        container=record.name,
-        pid=record.pid,
-        kind="guard",
-        since=record.since,
-        gpus=tuple(gpus),
-        processes=tuple(TenantProcess(pid, memory) for pid, memory in pids),
-        denials=dict(found.reasons),
-        notifications=found.notifications,
-        handling_ns=found.handling_ns,
-        paused=limits.paused,
-        build=build,
-        containers=tuple(StatusContainer(one.name, one.pid, one.engine_name) for one in record.members),
-        name=record.engine_name if not record.others else "",
+        record.number,
+        record.name,
+        record.pid,
+        "guard",
+        record.since,
+        tuple(gpus),
+        tuple([TenantProcess(pid, memory) for pid, memory in pids]),
+        dict(found.reasons),
+        found.notifications,
+        found.handling_ns,
+        limits.paused,
+        build,
+        tuple([StatusContainer(one.name, one.pid, one.engine_name) for one in record.members]),
+        record.engine_name if not record.others else "",
     )

@@ -10,38 +10,34 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+from nvc.agent.scheduled import NO_SHARE, NOT_KNOWN, Decided, Known, ScheduledShare, decided, has_phase, too_many
 from nvc.base.errors import ContainerError
-from nvc.base.record import Record
 from nvc.guard.scheduling import (
     DRIVER_EDGES,
     EDGES,
     MOST_PERIOD_US,
-    MOST_PHASES,
     OWN_US,
     PERIOD_US,
     Schedule,
     Tenant,
-    decide_all,
     edges,
-    expected,
-    lost,
     parse_policy,
 )
-from nvc.share.model import CAP_WHOLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Protocol
+    from collections.abc import Callable, Generator
+    from typing import Any, Protocol
 
     from nvc.guard.pages import TenantStatus
     from nvc.share.limits import Limits
-    from nvc.share.model import ResolvedGpu
 
     class SchedulingGuard(Protocol):
         """What it needs of ``nvc.guard.supervisors.Supervisors``."""
 
+        def stamp(self, tenant: int) -> object: ...
         def status(self, tenant: int) -> TenantStatus: ...
         def slice(self, tenant: int, gpu: int, microseconds: int) -> None: ...
         def phase(self, tenant: int, gpu: int, period: int, since: int, until: int) -> None: ...
@@ -49,48 +45,22 @@ if TYPE_CHECKING:
 
 #: Seconds between looks at the tenants' groups, and at most, however many there are.
 LOOK, LOOK_MOST = 0.1, 0.3
-#: No more of the agent's time than this goes into looking: with thousands of tenants it looks less often.
-EFFORT = 0.1
-#: Seconds over which a share is measured.
-WINDOW = 1.0
-NOT_KNOWN = -1
+#: No more of the agent's time than this goes into looking: with hundreds of tenants it looks less often.
+EFFORT = 0.01
+#: Seconds that it keeps the agent's loop from others.
+_TURN = 0.005
 #: So many different problems are remembered as told.
 _TOLD = 1000
 #: The part of a GPU's time in switches above which the log warns.
 _LOST = 0.2
-#: Policies for which caps mean nothing (nvc.guard.scheduling).
-_WITHOUT_CAPS = ("preemptive", "soft", "native")
-
-
-class ScheduledShare(Record):
-    """Of a GPU's time, 0 to 1. target: while all tenants have work. achieved: by that, and the time it was really off.
-
-    The driver does not say how long a process computed: a tenant that had no work got less. cap_in_force: the tenant's
-    phase is written into its plan; False also without a cap.
-    """
-
-    target: float
-    achieved: float
-    cap_in_force: bool = False
-
-
-class _Known:
-    """A tenant: its limits, and what was last seen of it, by GPU."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.groups = [0] * len(limits.gpus)
-        #: What was written last; NOT_KNOWN: an agent before this one may have written something.
-        self.slices = [NOT_KNOWN] * len(limits.gpus)
-        #: (when, frozen_ns) at the beginning of the window, and the part of the last one that it was on.
-        self.begin: list[tuple[float, int]] = [(0.0, 0)] * len(limits.gpus)
-        self.on: list[float] = [1.0] * len(limits.gpus)
 
 
 class Scheduler:
-    """For one thread, the agent's loop. ``run`` is its task; everything else takes effect before it returns.
+    """For one thread, the agent's loop. ``run`` is its task, which puts into force what it is told.
 
-    Calls of the driver are made in between: about 0.5 ms for each process whose slice changes.
+    Only GPUs are decided on whose tenants, groups or policy changed, and in a thread: with hundreds of tenants that
+    takes tens of milliseconds. Calls of the driver are made in between: about 0.5 ms for each process whose slice
+    changes.
     """
 
     def __init__(
@@ -113,34 +83,55 @@ class Scheduler:
         self._slots = slots
         self._period = period
         self._problem = problem
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, Known] = {}
         self._policies: dict[str, str] = {}
         self._schedules: dict[str, Schedule] = {}
-        #: What the guard has: UUID -> (period, phases).
-        self._planned: dict[str, tuple[int, tuple[tuple[int, int, int, int], ...]]] = {}
+        #: What the guard has: UUID -> period, and (tenant's number, GPU's index) -> (since, until).
+        self._planned: dict[str, tuple[int, dict[tuple[int, int], tuple[int, int]]]] = {}
         #: (tenant's number, GPU's index) of phases that could not be written; tried again with every look.
         self._unwritten: set[tuple[int, int]] = set()
-        self._shares: dict[tuple[int, str], float] = {}
+        #: UUID -> tenant's number -> the part of the time that it is to have.
+        self._shares: dict[str, dict[int, float]] = {}
+        #: UUID -> numbers of its tenants, and their index of it.
+        self._on: dict[str, dict[int, int]] = {}
+        #: GPUs that are to be decided on again.
+        self._changed: set[str] = set()
         self._problems: set[str] = set()
         self._wake: asyncio.Event | None = None
+        #: One renewal at a time; what decides, beside the loop.
+        self._renewing = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "nvc-schedule")
 
     # What it is told.
 
     def tenant(self, number: int, limits: Limits) -> None:
-        """A tenant came, or its limits changed; the guard knows it by this number. Followed by ``update``."""
+        """A tenant came, or its limits changed; the guard knows it by this number. In force with the next renewal."""
         known = self._known.get(number)
-        if known is None or len(known.limits.gpus) != len(limits.gpus):
-            self._known[number] = _Known(limits)
+        if known is None or [gpu.uuid for gpu in known.limits.gpus] != [gpu.uuid for gpu in limits.gpus]:
+            self._leave(number)
+            self._known[number] = Known(limits)
+            for index, gpu in enumerate(limits.gpus):
+                self._on.setdefault(gpu.uuid, {})[number] = index
         else:
             known.limits = limits
+        self._changed.update(gpu.uuid for gpu in limits.gpus)
+        self.poke()
 
     def forget(self, number: int) -> None:
-        """A tenant is gone. Followed by ``update``."""
+        """A tenant is gone."""
+        self._leave(number)
         self._known.pop(number, None)
         self._unwritten = {place for place in self._unwritten if place[0] != number}
+        self.poke()
+
+    def _leave(self, number: int) -> None:
+        known = self._known.get(number)
+        for gpu in known.limits.gpus if known is not None else ():
+            self._on.get(gpu.uuid, {}).pop(number, None)
+            self._changed.add(gpu.uuid)
 
     def set_policy(self, policy: str, uuid: str = "") -> str:
-        """A policy by name or number, for one GPU or (uuid "") for all; its name. Followed by ``update``.
+        """A policy by name or number, for one GPU or (uuid "") for all; its name. In force with the next renewal.
 
         Raises InputError.
         """
@@ -150,11 +141,15 @@ class Scheduler:
         else:
             self._policy = name
             self._policies.clear()
+        self._changed.update([uuid] if uuid else self._on)
+        self.poke()
         return name
 
     def settings(self, *, slots: int, period: int) -> None:
-        """Other numbers for ``decide``. Followed by ``update``."""
+        """Other numbers for ``decide``. In force with the next renewal."""
         self._slots, self._period = slots, period
+        self._changed.update(self._on)
+        self.poke()
 
     def policy(self, uuid: str = "") -> str:
         """The name of the policy of a GPU, or of those that have none of their own."""
@@ -164,11 +159,11 @@ class Scheduler:
         """What a tenant is to have and has of the GPU with this index in its limits; 0 for one that is not known."""
         known = self._known.get(number)
         if known is None or not 0 <= gpu < len(known.limits.gpus):
-            return ScheduledShare(0.0, 0.0)
+            return NO_SHARE
         uuid = known.limits.gpus[gpu].uuid
-        target = self._shares.get((number, uuid), 0.0)
-        _, phases = self._planned.get(uuid, (0, ()))
-        in_force = (number, gpu) not in self._unwritten and any(phase[:2] == (number, gpu) for phase in phases)
+        target = self._shares.get(uuid, {}).get(number, 0.0)
+        planned = self._planned.get(uuid)
+        in_force = planned is not None and (number, gpu) in planned[1] and (number, gpu) not in self._unwritten
         return ScheduledShare(target, min(target, known.on[gpu]), in_force)
 
     def check(self, limits: Limits, number: int = -1) -> None:
@@ -178,125 +173,168 @@ class Scheduler:
         """
         for gpu in limits.gpus:
             others = self._phases_of(gpu.uuid, self.policy(gpu.uuid), but=number)
-            if _has_phase(gpu, self.policy(gpu.uuid)) and edges(MOST_PERIOD_US, others + 1) > EDGES:
+            if has_phase(gpu, self.policy(gpu.uuid)) and edges(MOST_PERIOD_US, others + 1) > EDGES:
                 raise ContainerError(
-                    f"GPU {gpu.uuid}: its cap cannot be kept: {_too_many(others, others + 1)}",
+                    f"GPU {gpu.uuid}: its cap cannot be kept: {too_many(others, others + 1)}",
                     hint="take another GPU, no cap (a weight has no such limit), or wait for one of them to end",
                 )
 
     def check_policy(self, policy: str, uuid: str = "") -> None:
         """Whether ``set_policy`` gives every tenant a phase that can be kept. Raises InputError, ContainerError."""
         name = parse_policy(policy)
-        for one in dict.fromkeys([uuid] if uuid else [gpu.uuid for known in self._all() for gpu in known.limits.gpus]):
+        for one in [uuid] if uuid else list(self._on):
             phases = self._phases_of(one, name)
             if edges(MOST_PERIOD_US, phases) > EDGES:
                 raise ContainerError(
-                    f"GPU {one}: policy {name} cannot be kept: {_too_many(phases, phases)}",
+                    f"GPU {one}: policy {name} cannot be kept: {too_many(phases, phases)}",
                     hint="take policy weighted and weights, or wait for containers to end",
                 )
 
-    def _all(self, but: int = -1) -> list[_Known]:
-        return [known for number, known in list(self._known.items()) if number != but]
-
     def _phases_of(self, uuid: str, policy: str, but: int = -1) -> int:
-        gpus = (gpu for known in self._all(but) for gpu in known.limits.gpus)
-        return sum(gpu.uuid == uuid and _has_phase(gpu, policy) for gpu in gpus)
+        tenants = [
+            (self._known.get(number), index) for number, index in list(self._on.get(uuid, {}).items()) if number != but
+        ]
+        return sum(known is not None and has_phase(known.limits.gpus[index], policy) for known, index in tenants)
 
     # What it does.
 
     def update(self) -> None:
         """Look at every tenant, decide, and put into force what changed. Raises nothing: problems are told."""
-        tenants: dict[str, list[tuple[int, int, Tenant]]] = {}
-        for number in list(self._known):
-            known = self._known[number]
-            if not self._look(number, known):
-                continue
-            for index, gpu in enumerate(known.limits.gpus):
-                request = Tenant(
-                    str(number), gpu.weight, gpu.cap, gpu.priority, known.groups[index], paused=known.limits.paused
-                )
-                tenants.setdefault(gpu.uuid, []).append((number, index, request))
-        self._shares = {}
-        uuids = dict.fromkeys([*self._schedules, *tenants])
-        schedules = decide_all(
-            {uuid: tuple(request for _, _, request in tenants.get(uuid, [])) for uuid in uuids},
-            {uuid: self.policy(uuid) for uuid in uuids},
-            self._slots,
-            self._period,
-            {uuid: schedule.phases for uuid, schedule in self._schedules.items()},
-        )
-        for uuid, schedule in schedules.items():
-            self._schedule(uuid, tenants.get(uuid, []), schedule)
-
-    def _look(self, number: int, known: _Known) -> bool:
+        steps, answer = self._steps(), None
         try:
-            status = self._guard.status(number)
+            while True:
+                ask = steps.send(answer)
+                answer = ask() if ask is not None else None
+        except StopIteration:
+            return
+
+    async def renew(self) -> None:
+        """As ``update``; the loop's other tasks have their turns meanwhile. What was told before is in force then."""
+        loop = asyncio.get_running_loop()
+        async with self._renewing:
+            steps, answer, until = self._steps(), None, loop.time() + _TURN
+            try:
+                while True:
+                    ask = steps.send(answer)
+                    answer = await loop.run_in_executor(self._thread, ask) if ask is not None else None
+                    if loop.time() > until:
+                        await asyncio.sleep(0)
+                        until = loop.time() + _TURN
+            except StopIteration:
+                return
+
+    def _steps(self) -> Generator[Callable[[], Any] | None, Any, None]:
+        """An update, with places where others may have their turn. What it yields is computed, in any thread."""
+        for number in tuple(self._known):
+            if (known := self._known.get(number)) is not None:
+                self._look(number, known)
+                yield None
+        changed = self._connected(self._changed | {self._uuid(*place) for place in self._unwritten})
+        self._changed.clear()
+        tenants = {uuid: self._requests(uuid) for uuid in changed}
+        requests = {uuid: tuple(request for _, _, request in found) for uuid, found in tenants.items()}
+        policies = {uuid: self.policy(uuid) for uuid in changed}
+        before = {uuid: self._schedules[uuid].phases for uuid in changed if uuid in self._schedules}
+        slots, period = self._slots, self._period
+        answer = (yield lambda: decided(requests, policies, slots, period, before)) if changed else {}
+        for uuid, one in answer.items():
+            yield from self._put(uuid, tenants[uuid], one)
+
+    def _uuid(self, number: int, index: int) -> str:
+        known = self._known.get(number)
+        return known.limits.gpus[index].uuid if known is not None else ""
+
+    def _connected(self, uuids: set[str]) -> list[str]:
+        """With the GPUs that they are decided on together with: those of their tenants, and so on."""
+        found, left = dict.fromkeys(sorted(uuids - {""})), list(uuids)
+        while left:
+            for number in self._on.get(left.pop(), {}):
+                for gpu in self._known[number].limits.gpus:
+                    if gpu.uuid not in found:
+                        found[gpu.uuid] = None
+                        left.append(gpu.uuid)
+        return list(found)
+
+    def _requests(self, uuid: str) -> list[tuple[int, int, Tenant]]:
+        """(number, index, what ``nvc.guard.scheduling`` is to know) of the GPU's tenants."""
+        found = []
+        for number, index in self._on.get(uuid, {}).items():
+            known = self._known[number]
+            if known.is_there:
+                gpu, paused = known.limits.gpus[index], known.limits.paused
+                request = Tenant(str(number), gpu.weight, gpu.cap, gpu.priority, known.groups[index], paused=paused)
+                found.append((number, index, request))
+        return found
+
+    def _look(self, number: int, known: Known) -> None:
+        is_there = True
+        try:
+            stamp, now = self._guard.stamp(number), self._clock()
+            if stamp == known.stamp and known.is_steady:
+                known.unchanged = now
+                return
+            changed = known.see(self._guard.status(number), now)
+            known.stamp = stamp
         except OSError as error:
             # One of which nothing is to be had now keeps what it has, its cap above all.
+            changed, is_there = [], error.errno != errno.ENOENT
             if error.errno != errno.EBUSY:
                 self._tell(f"tenant {number}: {error}")
-            return error.errno != errno.ENOENT
-        now = self._clock()
-        for index, gpu in enumerate(status.gpus[: len(known.groups)]):
-            known.groups[index] = gpu.groups
-            since, frozen = known.begin[index]
-            if now - since >= WINDOW:
-                if since:
-                    known.on[index] = max(0.0, 1 - (gpu.frozen_ns - frozen) / 1e9 / (now - since))
-                known.begin[index] = now, gpu.frozen_ns
-        return True
+        if is_there != known.is_there:
+            known.is_there = is_there
+            changed = list(range(len(known.limits.gpus)))
+        self._changed.update(known.limits.gpus[index].uuid for index in changed)
 
-    def _schedule(self, uuid: str, found: list[tuple[int, int, Tenant]], schedule: Schedule) -> None:
-        requested = tuple(request for _, _, request in found)
+    def _put(self, uuid: str, found: list[tuple[int, int, Tenant]], decided: Decided) -> Generator[None, Any, None]:
+        schedule = decided.schedule
         if found:
             self._schedules[uuid] = schedule
         else:
             self._schedules.pop(uuid, None)
-        parts = expected(requested, schedule)
         numbers = {request.name: (number, index) for number, index, request in found}
-        for name, part in parts.items():
-            self._shares[numbers[name][0], uuid] = part
+        self._shares[uuid] = {numbers[name][0]: part for name, part in decided.parts.items()}
         kept = {phase.name for phase in schedule.phases}
         for name, (number, index) in numbers.items():
-            if name not in kept and self._known[number].slices[index] == NOT_KNOWN:
+            known = self._known.get(number)
+            if name not in kept and known is not None and known.slices[index] == NOT_KNOWN:
                 self._phase(number, index, 0, 0, 0)  # of an agent before this one
-        self._plan(uuid, schedule, numbers)
-        if schedule.phases and (part := lost(requested, schedule)) > _LOST:
-            groups = sum(request.groups for request in requested if not request.paused)
+                yield
+        yield from self._plan(uuid, schedule, numbers)
+        if schedule.phases and decided.lost > _LOST:
+            groups = sum(request.groups for _, _, request in found if not request.paused)
             self._tell(
-                f"GPU {uuid}: switches among {groups} groups take {part:.0%} of its time beside its smallest cap; a "
-                "larger cap, or a weight in its place, takes less"
+                f"GPU {uuid}: switches among {groups} groups take {decided.lost:.0%} of its time beside its smallest "
+                "cap; a larger cap, or a weight in its place, takes less"
             )
         for name, microseconds in schedule.slices:
-            self._slice(*numbers[name], microseconds)
+            if self._slice(*numbers[name], microseconds):
+                yield
 
-    def _plan(self, uuid: str, schedule: Schedule, numbers: dict[str, tuple[int, int]]) -> None:
-        phases = tuple((*numbers[phase.name], phase.since, phase.until) for phase in schedule.phases)
-        planned = (schedule.period, phases) if phases else (0, ())
-        before = self._planned.get(uuid, (0, ()))
-        if before == planned and not any(phase[:2] in self._unwritten for phase in phases):
-            return
+    def _plan(self, uuid: str, schedule: Schedule, numbers: dict[str, tuple[int, int]]) -> Generator[None, Any, None]:
+        phases = {numbers[phase.name]: (phase.since, phase.until) for phase in schedule.phases}
+        period, before = self._planned.get(uuid, (0, {}))
         needed = edges(schedule.period, len(phases))
         if needed > DRIVER_EDGES:
             # Admission refuses at half of that: limits files were written while there was no agent.
             self._tell(
                 f"GPU {uuid}: caps of tenants that came or changed are not kept: {len(phases)} tenants with a cap need "
                 f"{needed} stops and starts a second, and the driver takes {DRIVER_EDGES}; the plan before, of "
-                f"{len(before[1])} tenants, stays in force"
+                f"{len(before)} tenants, stays in force"
             )
             return
-        kept = {phase[:2] for phase in phases}
-        for number, gpu, _, _ in before[1]:
-            if (number, gpu) not in kept and number in self._known:
-                self._phase(number, gpu, 0, 0, 0)
-        is_new = before != planned
-        for number, gpu, since, until in phases:
-            if is_new or (number, gpu) in self._unwritten:
-                self._phase(number, gpu, schedule.period, since, until)
         if phases:
-            self._planned[uuid] = planned
+            self._planned[uuid] = schedule.period, phases
         else:
             self._planned.pop(uuid, None)
+        for place in before:
+            if place not in phases and place[0] in self._known:
+                self._phase(*place, 0, 0, 0)
+                yield
+        for place, (since, until) in phases.items():
+            is_same = period == schedule.period and before.get(place) == (since, until)
+            if place[0] in self._known and (not is_same or place in self._unwritten):
+                self._phase(*place, schedule.period, since, until)
+                yield
 
     def _phase(self, number: int, gpu: int, period: int, since: int, until: int) -> None:
         try:
@@ -306,10 +344,11 @@ class Scheduler:
             self._unwritten.add((number, gpu))
             self._tell(f"tenant {number}: its cap is not written: {error}")
 
-    def _slice(self, number: int, index: int, microseconds: int) -> None:
-        known = self._known[number]
-        if known.slices[index] == microseconds:
-            return
+    def _slice(self, number: int, index: int, microseconds: int) -> bool:
+        """False: there was nothing to do."""
+        known = self._known.get(number)
+        if known is None or known.slices[index] == microseconds:
+            return False
         try:
             if not microseconds:
                 # 0 says nothing about groups that have another one already.
@@ -317,8 +356,9 @@ class Scheduler:
             self._guard.slice(number, index, microseconds)
         except OSError as error:
             self._tell(f"tenant {number}: its timeslice is not written: {error}")
-            return
+            return True
         known.slices[index] = microseconds
+        return True
 
     def _tell(self, text: str) -> None:
         if text in self._problems:
@@ -336,10 +376,11 @@ class Scheduler:
         try:
             while True:
                 begin = self._clock()
-                self.update()
-                pause = min(max(LOOK, (self._clock() - begin) / EFFORT), LOOK_MOST)
+                await self.renew()
+                took = self._clock() - begin
                 try:
-                    await asyncio.wait_for(self._wake.wait(), pause)
+                    await asyncio.wait_for(self._wake.wait(), min(max(LOOK, took / EFFORT), LOOK_MOST))
+                    await asyncio.sleep(min(took, LOOK))  # what comes with it is decided on together
                 except TimeoutError:
                     pass
                 self._wake.clear()
@@ -353,18 +394,7 @@ class Scheduler:
 
     def stop(self) -> None:
         """Forget the tenants. What was planned stays in force."""
+        self._thread.shutdown(wait=False)
         self._planned.clear()
         self._schedules.clear()
         self._shares.clear()
-
-
-def _has_phase(gpu: ResolvedGpu, policy: str) -> bool:
-    return policy == "fair" or (gpu.cap < CAP_WHOLE and policy not in _WITHOUT_CAPS)
-
-
-def _too_many(there: int, phases: int) -> str:
-    return (
-        f"{there} containers with a cap are there, and {MOST_PHASES} are the most: {phases} need "
-        f"{edges(MOST_PERIOD_US, phases)} stops and starts a second at the longest period of "
-        f"{MOST_PERIOD_US // 1000} ms, and the driver is given {EDGES}"
-    )

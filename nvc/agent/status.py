@@ -7,6 +7,9 @@ from nvc.base.record import DecodeError, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from nvc.guard.protocol import Client
 
 
@@ -33,8 +36,10 @@ class TenantGpu(Record):
     limit, memory, managed, driver_usage: bytes; limit 0: as much as there is; managed is part of memory; driver_usage:
     what the driver said last, 0 when it was not asked. cap: 1/1000, 0: none. weight: 0: the usual one.
     target_ratio, achieved_ratio: parts of the GPU's time, 0 to 1; 0 without scheduling. groups: compute groups.
-    slice_us: their timeslice, 0: libcuda's own. frozen_ns: since the tenant came. cap_in_force: whether its
-    cap is in force, or it is paused; of no meaning without a cap.
+    slice_us: their timeslice, 0: libcuda's own. frozen_ns: while it had groups, since the tenant came. cap_in_force:
+    whether its cap is in force, or it is paused; of no meaning without a cap. is_measured: achieved_ratio is of the
+    driver's samples of the last seconds; otherwise an estimate by the schedule. computed_ns: by such samples, since
+    the agent's start.
     """
 
     uuid: str
@@ -52,6 +57,8 @@ class TenantGpu(Record):
     frozen: bool
     frozen_ns: int
     cap_in_force: bool = True
+    is_measured: bool = False
+    computed_ns: int = 0
 
 
 class TenantProcess(Record):
@@ -124,14 +131,28 @@ def ask(client: Client, *, after: int = 0, container: str = "") -> AgentStatus:
     key. Each tenant is as it was when its page was made: one that comes meanwhile is there, or not.
     """
     found: list[StatusTenant] = []
+    client.send("status", after=after or None, container=container or None)
     while True:
+        data = client.receive()
+        last = _last(data) if data.get("is_cut") is True else None
+        if last is not None:
+            if last <= after:
+                raise AgentError("the agent's status comes in pages without an end", hint="restart nvc-agent")
+            after = last
+            # The agent makes the next page while this one is decoded.
+            client.send("status", after=after, container=container or None)
         try:
-            page = AgentStatus.from_data(client.call("status", after=after or None, container=container or None))
+            page = AgentStatus.from_data(data)
         except DecodeError as error:
+            client.close()  # an answer may be on its way
             raise AgentError(f"the agent is of another version: {error}", hint="restart nvc-agent") from None
         found += page.tenants
-        if not page.is_cut:
+        if last is None:
             return page.replace(tenants=tuple(found))
-        if not page.tenants or page.tenants[-1].id <= after:
-            raise AgentError("the agent's status comes in pages without an end", hint="restart nvc-agent")
-        after = page.tenants[-1].id
+
+
+def _last(page: Mapping[str, Any]) -> int:
+    """The greatest id of a page that is cut; 0: it has none, or something that is none."""
+    tenants = page.get("tenants")
+    last = tenants[-1].get("id") if isinstance(tenants, list) and tenants and isinstance(tenants[-1], dict) else 0
+    return last if isinstance(last, int) else 0

@@ -11,12 +11,13 @@ import errno
 import os
 import time
 
-from nvc.agent import ending
+from nvc.agent import arriving, ending
 from nvc.agent.groups import Groups, words
 from nvc.agent.registrations import Registrations
 from nvc.agent.state import records as tenant_files
 from nvc.agent.state.records import Member, TenantRecord
 from nvc.agent.tenant import Tenant
+from nvc.agent.unmanaged import UnmanagedTenants
 from nvc.base.errors import AgentError, ContainerError, InputError, NvcError, reason
 from nvc.guard.channel import DONE, REFUSED, START
 from nvc.share import limits as limits_file
@@ -25,7 +26,7 @@ from nvc.share.limits import with_shares
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from nvc.agent.container_state import ContainerProcess
     from nvc.agent.journal import Journal
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from nvc.share.entry import Entry
     from nvc.share.limits import Limits
 
-#: Seconds that a container's entry may come after its listener: a hook of the engine's own may be slow.
-ENTRY_SECONDS = 3.0
 #: What connecting to a monitor that is gone gives.
 _GONE = (errno.ENOENT, errno.ECONNREFUSED, errno.EPIPE, errno.ECONNRESET)
 #: Of a tenant at a time (MONITOR_LISTENERS of native/supervisor/monitor.h).
@@ -59,7 +58,11 @@ class Tenants:
         for problem in self.registrations.problems:
             journal.write("warning", message=problem)
         self._groups = Groups(supervisors, journal, directory)
+        self.unmanaged = UnmanagedTenants(supervisors, journal, directory)
         self._by_number: dict[int, Tenant] = {}
+        #: Key or id -> numbers of tenants of one container; numbers of groups.
+        self._named: dict[str, set[int]] = {}
+        self._grouped: set[int] = set()
         self._next = 1
 
     def __iter__(self) -> Iterator[Tenant]:
@@ -71,14 +74,26 @@ class Tenants:
     def by_number(self, number: int) -> Tenant | None:
         return self._by_number.get(number)
 
+    def numbers(self) -> Iterable[int]:
+        """Of all of them."""
+        return tuple(self._by_number)
+
+    def named(self, word: str) -> set[int]:
+        """The numbers of those that have a container of this key or id."""
+        found = {number for number in self._grouped if _has(self._by_number[number], lambda of: word in _words(of))}
+        return found | self._named.get(word, set())
+
     def find(self, word: str) -> Tenant:
         """The tenant that ``word`` names: a key or id, the beginning of one, a pid. Raises InputError."""
-        exact = [one for one in self if word == one.name or _has(one, lambda of: word in (of.key, of.container))]
+        exact = [self._by_number[number] for number in self.named(word)]
+        exact = exact or [one for one in self if word == one.name]
         number = int(word[:10]) if word.isascii() and word.isdigit() else 0
         by_pid = [one for one in self if number and _has(one, lambda of: of.pid == number)]
         found = exact or by_pid or [one for one in self if word and _has(one, lambda of: of.name.startswith(word))]
         if len(found) == 1:
             return found[0]
+        if self.unmanaged.has(word):
+            raise InputError(f"container {word!r} has a guard of another protocol", hint="start it again to change it")
         names = ", ".join(one.name[:16] for one in (found or list(self))[:8])
         if found:
             raise InputError(f"container {word!r} is not the only one", hint=f"it could be {names}")
@@ -99,10 +114,11 @@ class Tenants:
         try:
             try:
                 self.registrations.arrived(process)
-                with await self._entry(process) as entry:
+                with await arriving.entry(process, self._shares) as entry:
                     for part in self._parts:
                         await part.arriving()
                     member = _member(entry, process)
+                    self.unmanaged.check(member, entry.record.group)
                     tenant = self._find(member)
                     group = self._group(entry.record.group) if tenant is None else None
                     if tenant is not None:
@@ -123,33 +139,6 @@ class Tenants:
             os.close(listener)
             if pinned >= 0:
                 os.close(pinned)
-
-    async def _entry(self, process: ContainerProcess) -> Entry:
-        """Its entry in the store, as soon as there is one. Raises ContainerError."""
-        until = time.monotonic() + ENTRY_SECONDS
-        while True:
-            found = await asyncio.to_thread(self._look, process)
-            if found is not None:
-                return found
-            if time.monotonic() > until:
-                raise ContainerError(
-                    f"container {process.container} has no share: {self._shares}/{process.container} is missing",
-                    hint="its nvc-hook makes it at prestart; a seccomp profile with a listener alone is not enough",
-                )
-            await asyncio.sleep(0.05)
-
-    def _look(self, process: ContainerProcess) -> Entry | None:
-        wanted = None
-        for entry in store.entries(self._shares)[0]:
-            record = entry.record
-            # The pid too: what an earlier container of this name left must not count.
-            named = process.container in (record.key, record.container)
-            same = record.pid == process.first if process.first and record.pid else named
-            if wanted is None and same and entry.is_alive():
-                wanted = entry
-            else:
-                entry.close()
-        return wanted
 
     def _find(self, member: Member) -> Tenant | None:
         """The container's tenant; an earlier container of its name is over."""
@@ -201,7 +190,12 @@ class Tenants:
 
     def _added(self, tenant: Tenant) -> None:
         self._by_number[tenant.number] = tenant
-        for one in tenant.record.members:
+        if tenant.record.group:
+            self._grouped.add(tenant.number)
+        else:
+            for word in _words(tenant.members[0]):
+                self._named.setdefault(word, set()).add(tenant.number)
+        for one in tenant.members:
             gpus = list(words(tenant.limits))
             self._journal.write("tenant", container=one.name, tenant=tenant.number, pid=one.pid, gpus=gpus)
         for part in self._parts:
@@ -246,23 +240,16 @@ class Tenants:
         for record in records:
             try:
                 self._added(Tenant(record, limits_file.decode(self._supervisors.find_again(record.number))))
-            except OSError as error:
-                if error.errno not in _GONE:
-                    self._left_alone(record, str(error))
+            except (OSError, NvcError, ValueError) as error:
+                if not isinstance(error, OSError) or error.errno not in _GONE:
+                    self.unmanaged.add(record, str(error))
                 elif os.path.exists(f"{tenant_files.path(self._directory, record.number)}/plan"):
                     self._lost(record, str(error))
                 else:
                     # The agent before this one ended before it began: its acceptor asks again.
                     tenant_files.remove(self._directory, record.number)
-            except (NvcError, ValueError) as error:
-                self._left_alone(record, str(error))
-
-    def _left_alone(self, record: TenantRecord, why: str) -> None:
-        """Its supervisor goes on by itself: of another version, most likely."""
-        hint = "it is guarded, and cannot be changed or seen by this agent: start the container again"
-        self._journal.write(
-            "warning", message=f"container {record.name}: its supervisor is not understood: {why}", hint=hint
-        )
+        for record in tenant_files.unread(self._directory, [one.number for one in records]):
+            self.unmanaged.add(record, "its record cannot be read")
 
     def _lost(self, record: TenantRecord, why: str, *, always: bool = False) -> None:
         """Neither monitor nor supervisor is left: a container that still runs must not run on unguarded.
@@ -335,6 +322,7 @@ class Tenants:
 
     def look_for_lost(self) -> None:
         """End the containers whose monitor is gone. Raises nothing."""
+        self.unmanaged.look()
         for tenant in self:
             if self._supervisors.is_lost(tenant.number):
                 self._forget(tenant)
@@ -353,6 +341,12 @@ class Tenants:
 
     def _forget(self, tenant: Tenant) -> None:
         del self._by_number[tenant.number]
+        self._grouped.discard(tenant.number)
+        for word in _words(tenant.members[0]):
+            left = self._named.get(word, set())
+            left.discard(tenant.number)
+            if not left:
+                self._named.pop(word, None)
         try:
             self._supervisors.forget(tenant.number)
         except KeyError:
@@ -370,6 +364,7 @@ class Tenants:
             except OSError:
                 continue
         left = len(self)
+        self.unmanaged.close()
         self._by_number.clear()
         return left
 
@@ -391,7 +386,12 @@ def _not_added(tenant: Tenant, error: OSError) -> NvcError:
 
 
 def _has(tenant: Tenant, is_meant: Callable[[Member], bool]) -> bool:
-    return any(is_meant(one) for one in tenant.record.members)
+    return any(is_meant(one) for one in tenant.members)
+
+
+def _words(member: Member) -> set[str]:
+    """What a container is found by."""
+    return {member.key, member.container} - {""}
 
 
 def _member(entry: Entry, process: ContainerProcess) -> Member:

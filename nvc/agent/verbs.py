@@ -99,6 +99,8 @@ class Verbs:
                     hint="the change is written, and in force when that call has ended",
                 )
             await asyncio.sleep(0.005)
+        for part in self._agent.parts:
+            await part.settled()
 
     async def _reload(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         self._agent.reload()

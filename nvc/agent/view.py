@@ -33,8 +33,9 @@ class SeenShare(Record):
 
     enforcer: GUARD, LIBRARY or ATTACH. memory, limit, managed, driver_usage: bytes; limit 0: none; driver_usage 0: the
     driver was not asked. cap: part of the GPU's time, 1.0: none. target, achieved: parts of it, None without a
-    scheduler of the agent.
-    frozen_ns: since the tenant came. frozen_part: of the time since the last look, None at the first.
+    scheduler of the agent; is_measured: achieved is of the driver's samples, otherwise an estimate.
+    frozen_ns: while it had compute groups, since the tenant came. frozen_part: of the time since the last look, None at
+    the first.
     denials: reason -> how often; of the whole container. name: by its engine.
     """
 
@@ -52,6 +53,7 @@ class SeenShare(Record):
     denials: dict[str, int] = {}
     target: float | None = None
     achieved: float | None = None
+    is_measured: bool = False
     slice_us: int = 0
     frozen: bool = False
     frozen_ns: int = 0
@@ -171,7 +173,8 @@ def _of_tenant(tenant: StatusTenant, gpu: TenantGpu, index: int, name: Callable[
         processes,
         dict(tenant.denials),
         gpu.target_ratio if scheduled else None,
-        gpu.achieved_ratio if scheduled else None,
+        gpu.achieved_ratio if scheduled or gpu.is_measured else None,
+        gpu.is_measured,
         gpu.slice_us,
         gpu.frozen,
         gpu.frozen_ns,

@@ -77,8 +77,9 @@ class Record(metaclass=_RecordMeta):
         fields = self._fields
         put = object.__setattr__
         if len(values) == len(fields) and not named:
-            for field, value in zip(fields, values, strict=True):
-                put(self, field, value)
+            # All that is decoded comes here: map calls faster than a loop's body does.
+            for _ in map(put, (self,) * len(fields), fields, values):
+                pass
             return
         if len(values) > len(fields):
             raise TypeError(f"{type(self).__name__} takes {len(fields)} values, got {len(values)}")
@@ -146,9 +147,9 @@ def _to_data(value: Any) -> Any:
     if isinstance(value, Record):
         return value.as_data()
     if isinstance(value, tuple | list):
-        return [_to_data(item) for item in value]
+        return [item if type(item) in _PLAIN else _to_data(item) for item in value]
     if isinstance(value, dict):
-        return {key: _to_data(item) for key, item in value.items()}
+        return {key: item if type(item) in _PLAIN else _to_data(item) for key, item in value.items()}
     return value
 
 
@@ -240,20 +241,21 @@ def _split(text: str, separator: str) -> Iterator[str]:
 
 
 def _build_decoder(annotation: str, owner: Any) -> Callable[[Any], Any]:
-    choices = list(_split(annotation, "|"))
+    # Looking at each character costs a start as much as all decoding: only where there is something to split.
+    choices = list(_split(annotation, "|")) if "|" in annotation else ()
     if len(choices) > 1:
         return _union([_decoder(choice, owner) for choice in choices])
     if annotation in _ATOMS:
         found = _decoders[annotation] = _atom(annotation)
         return found
+    if annotation.startswith("tuple[") and annotation.endswith(", ...]"):
+        item = annotation[6:-6]
+        found = _sequence(_decoder(item, owner))
+        if item in _ATOMS:
+            _decoders[annotation] = found
+        return found
     if annotation.startswith("tuple[") and annotation.endswith("]"):
-        parts = list(_split(annotation[6:-1], ","))
-        if len(parts) == 2 and parts[1] == "...":
-            found = _sequence(_decoder(parts[0], owner))
-            if parts[0] in _ATOMS:
-                _decoders[annotation] = found
-            return found
-        return _fixed([_decoder(part, owner) for part in parts])
+        return _fixed([_decoder(part, owner) for part in _split(annotation[6:-1], ",")])
     if annotation.startswith("dict[str,") and annotation.endswith("]"):
         return _mapping(_decoder(annotation[9:-1].strip(), owner))
     cls = _record_class(annotation, owner)

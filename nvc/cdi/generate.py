@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 STRATEGIES = ("index", "uuid", "type-index")
 #: "auto" is what the machine is: one of the next three.
 MODES = ("auto", "nvml", "wsl", "csv", "management")
+#: Of GPUs; the modes of ``nvc.cdi.gated`` have classes of their own.
+DEFAULT_CLASS = "gpu"
 #: Mode -> platform of the machines that it is for.
 PLATFORMS = {"nvml": "", "wsl": WSL, "csv": TEGRA}
 #: Every hook that can be named, in the order in which they run: a compat directory must be known to ldconfig.
@@ -68,7 +70,7 @@ class GenerateOptions(Record):
     capabilities: tuple[str, ...] = WORDS
     strategies: tuple[str, ...] = ("index", "uuid")
     vendor: str = "nvidia.com"
-    device_class: str = "gpu"
+    device_class: str = DEFAULT_CLASS
     hook_path: str = "/usr/local/bin/nvc-cdi-hook"
     ldconfig: str = ""
     management: bool = False

@@ -13,17 +13,20 @@ import click
 from nvc.base.errors import InputError
 from nvc.cdi import files, text
 from nvc.cdi.gated import CLASSES
-from nvc.cdi.generate import HOOKS, MODES, PLATFORMS, STRATEGIES, GenerateOptions
+from nvc.cdi.generate import DEFAULT_CLASS, HOOKS, MODES, PLATFORMS, STRATEGIES, GenerateOptions
 from nvc.cli.cdi_hook import HOOK_PROGRAM
 from nvc.cli.settings import Settings
 from nvc.model import DriverOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nvc.cdi.gather import Surroundings
     from nvc.cdi.spec import CdiSpec
     from nvc.inject.api import Context
     from nvc.model import Inventory
 
+_WHOLE_DRIVER = DriverOptions()
 _DEFAULT_HOOK = f"/usr/local/bin/{HOOK_PROGRAM}"
 _spec_dirs = click.option(
     "--spec-dir",
@@ -122,6 +125,13 @@ def cdi() -> None:
     is_flag=True,
     help="Name no groups of device nodes; engines older than CDI 0.7.0 then take the spec of every machine.",
 )
+@click.option(
+    "--device-id",
+    "devices",
+    multiple=True,
+    metavar="ID",
+    help="Only these devices: index, GPU:MIG index, UUID or bus id. May be repeated. Default: all.",
+)
 @click.option("--csv-all", "every_list", is_flag=True, help="On a Tegra: every mount list, not only the base set.")
 @click.pass_obj
 def generate(
@@ -140,6 +150,7 @@ def generate(
     share_fixed: str,
     no_all_device: bool,
     no_additional_gids: bool,
+    devices: tuple[str, ...],
     every_list: bool,
     dev_root: str,
     libraries: tuple[str, ...],
@@ -160,49 +171,25 @@ def generate(
         nvc-py cdi generate --mode management --output /var/run/cdi/management.yaml
         nvc-py --sim /tmp/machine cdi generate
     """
-    from nvc.cdi.gather import gather
-    from nvc.cdi.generate import generate as make
     from nvc.request.capabilities import DriverCapabilities
 
     form = _form(output, form)
-    _check_mode(mode)
-    general = settings or Settings()
-    settings = general.replace(
-        dev_root=_absolute("--dev-root", dev_root) if dev_root else "",
-        libraries=tuple(_below(general, "--library-search-path", path) for path in libraries),
-        configs=tuple(_below(general, "--config-search-path", path) for path in configs),
-    )
+    settings = searched(settings or Settings(), dev_root, libraries, configs)
     _check_one_spec(share, share_fixed)
-    if mode in CLASSES:
-        _generate_gated(settings, mode, vendor, device_class, output, form, all_device=not no_all_device)
-        return
-    management = mode == "management"
-    if management and vendor == "nvidia.com":
-        vendor = "management.nvidia.com"
     options = GenerateOptions(
         capabilities=tuple(DriverCapabilities.parse(capabilities)),
         strategies=strategies or GenerateOptions().strategies,
         vendor=vendor,
-        device_class=device_class or "gpu",
+        device_class=device_class or DEFAULT_CLASS,
         hook_path=_absolute("--nvc-hook-path", hook_path) if hook_path else find_hook(),
         ldconfig=_absolute("--ldconfig-path", ldconfig) if ldconfig else "",
-        management=management,
         all_device=not no_all_device,
         disabled_hooks=disabled,
         share=_share(share),
         share_fixed=_share(share_fixed) or "",
         additional_gids=not no_additional_gids,
     )
-    with _context(settings) as context:
-        inventory = context.inventory(DriverOptions(csv_all=every_list))
-        _check_platform(mode, inventory.driver.platform)
-        around = gather(context.host, inventory)
-        spec = make(inventory, around, context.host, options)
-        simulated = context.host.simulated
-    for line in left_out(inventory, around):
-        click.echo(f"warning: {line}", err=True)
-    if simulated:
-        click.echo(f"SIMULATED machine {simulated}: the spec is for containers on this computer only", err=True)
+    spec = make(settings, mode, options, devices, DriverOptions(csv_all=every_list))
     _deliver(spec, output, form)
 
 
@@ -262,6 +249,46 @@ def validate(paths: tuple[str, ...], directories: tuple[str, ...], with_paths: b
     return 1 if bad else 0
 
 
+def make(
+    settings: Settings | None,
+    mode: str,
+    options: GenerateOptions,
+    devices: Sequence[str] = (),
+    driver: DriverOptions = _WHOLE_DRIVER,
+) -> CdiSpec:
+    """The spec of this machine, whichever command was typed.
+
+    devices: only these, all of them without any. driver: what of the driver is left out.
+
+    Raises InputError for a mode that is not this machine's, DeviceError for a device that it does not have.
+    """
+    from nvc.cdi import gated
+    from nvc.cdi.chosen import chosen
+    from nvc.cdi.gather import gather
+    from nvc.cdi.generate import generate
+
+    _check_mode(mode)
+    if mode in CLASSES:  # another driver's devices: no GPU is looked for
+        device_class = CLASSES[mode] if options.device_class == DEFAULT_CLASS else options.device_class
+        with _context(settings) as context:
+            root = context.host.root
+        return gated.spec(mode, options.vendor, device_class, root, all_device=options.all_device)
+    management = mode == "management"
+    vendor = "management.nvidia.com" if management and options.vendor == "nvidia.com" else options.vendor
+    with _context(settings) as context:
+        inventory = context.inventory(driver)
+        _check_platform(mode, inventory.driver.platform)
+        around = gather(context.host, inventory)
+        options = options.replace(management=management, vendor=vendor)
+        spec = generate(chosen(inventory, devices), around, context.host, options)
+        simulated = context.host.simulated
+    for line in left_out(inventory, around):
+        click.echo(f"warning: {line}", err=True)
+    if simulated:
+        click.echo(f"SIMULATED machine {simulated}: the spec is for containers on this computer only", err=True)
+    return spec
+
+
 def left_out(inventory: Inventory, around: Surroundings) -> list[str]:
     """What containers do not get by this spec though a daemon of the driver offers it, and why: one line each."""
     by_name = (
@@ -281,24 +308,6 @@ def find_hook(program: str | None = None) -> str:
         return os.path.realpath(found)
     click.echo(f"warning: {HOOK_PROGRAM} is not installed: containers cannot start with this spec", err=True)
     return _DEFAULT_HOOK
-
-
-def _generate_gated(
-    settings: Settings | None,
-    mode: str,
-    vendor: str,
-    device_class: str | None,
-    output: str,
-    form: str,
-    *,
-    all_device: bool,
-) -> None:
-    """The spec of another driver's devices: no GPU is looked for."""
-    from nvc.cdi import gated
-
-    with _context(settings) as context:
-        root = context.host.root
-    _deliver(gated.spec(mode, vendor, device_class or CLASSES[mode], root, all_device=all_device), output, form)
 
 
 def _context(settings: Settings | None) -> Context:
@@ -342,6 +351,18 @@ def _check_platform(mode: str, platform: str) -> None:
     if wanted != platform:
         this = next(name for name, value in PLATFORMS.items() if value == platform)
         raise InputError(f"mode {mode} is not for this machine", hint=f"--mode {this} is, or auto")
+
+
+def searched(settings: Settings, dev_root: str, libraries: Sequence[str], configs: Sequence[str]) -> Settings:
+    """With where device nodes are ("" as usual) and the only directories to look in, all of this machine.
+
+    Raises InputError for a relative path and a directory outside of the driver root.
+    """
+    return settings.replace(
+        dev_root=_absolute("--dev-root", dev_root) if dev_root else "",
+        libraries=tuple(_below(settings, "--library-search-path", path) for path in libraries),
+        configs=tuple(_below(settings, "--config-search-path", path) for path in configs),
+    )
 
 
 def _below(settings: Settings, option: str, path: str) -> str:

@@ -129,7 +129,7 @@ class _Invocation:
     def act(self, parsed: Parsed, command: str) -> int:
         """--version, --help, --usage, --completion."""
         if parsed.action == "version":
-            text.emit(1, text.version())
+            text.emit(1, text.version(reference=self.program == REFERENCE_PROGRAM))
             return 0
         from nvc.cli import help
 

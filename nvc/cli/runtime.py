@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nvc.base.errors import UsageError
+from nvc.engines import removal
 from nvc.engines.config import HOOK, RUNTIME, EngineConfig
 from nvc.engines.files import Files, backup_path, write
 from nvc.engines.table import ENGINES, Engine, places
@@ -44,6 +45,9 @@ def runtime() -> None:
     "--cdi", "--enable-cdi", "--cdi.enabled", "--cdi.enable", "cdi", is_flag=True, help="Switch the engine's CDI on."
 )
 @click.option("--remove", is_flag=True, help="Take out what this command put in.")
+@click.option(
+    "--all", "every", is_flag=True, help="With --remove: every entry that starts a program of ours, by any name."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
 @click.option("--full", is_flag=True, help="Show whole new files in place of the differences.")
 @click.option("--config", metavar="FILE", help="The engine's main file; given alone, the edits go there.")
@@ -79,6 +83,7 @@ def configure(
     default: bool,
     cdi: bool,
     remove: bool,
+    every: bool,
     dry_run: bool,
     full: bool,
     config: str | None,
@@ -117,9 +122,11 @@ def configure(
         stage="createContainer" if os.geteuid() else "prestart",
         remove=remove,
     )
-    _check(engine, row, engine_config)
+    check(engine, row, engine_config)
     files = Files()
-    plan = row.plan(engine_config, files)
+    if every and not remove:
+        raise UsageError("--all goes with --remove", hint="without it nothing is taken out")
+    plan = removal.plan(row.plan, row.names, engine_config, files) if every else row.plan(engine_config, files)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
     if not plan.edits:
@@ -133,17 +140,28 @@ def configure(
 
 
 def absolute(path: str) -> str:
-    """The path from the root, links as they are: the user's names stay in the messages."""
-    return os.path.normpath(os.path.join(os.getcwd(), path))
+    """The path from the root, links as they are: the user's names stay in the messages.
+
+    Raises UsageError for a relative one where the working directory has been removed.
+    """
+    if path.startswith("/"):
+        return os.path.normpath(path)
+    try:
+        return os.path.normpath(os.path.join(os.getcwd(), path))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: the working directory does not exist", hint="cd / and write whole paths") from None
 
 
 def program(name: str) -> str:
     """The path of one of our programs: beside the one that runs, else the first in PATH, else where packages go."""
-    beside = os.path.join(os.path.dirname(absolute(sys.argv[0])), name)
+    try:
+        beside = os.path.join(os.path.dirname(absolute(sys.argv[0])), name)
+    except UsageError:
+        beside = ""
     return beside if os.access(beside, os.X_OK) else shutil.which(name) or f"/usr/bin/{name}"
 
 
-def _check(engine: str, row: Engine, engine_config: EngineConfig) -> None:
+def check(engine: str, row: Engine, engine_config: EngineConfig) -> None:
     """Raises UsageError for what cannot be meant."""
     if not _NAME.fullmatch(engine_config.name) or engine_config.name in _TAKEN:
         raise UsageError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import InputError
 from nvc.base.record import Record
@@ -85,7 +87,8 @@ def read(parsed: Parsed) -> Settings:
             changes[name] = value
     user = parsed.last("user")
     if user is not None:
-        changes["uid"], changes["gid"] = parse_user(user)
+        bare = parsed.is_bare("user")
+        changes["uid"], changes["gid"] = (os.geteuid(), os.getegid()) if bare else parse_user(user)
     timeout = parsed.last("timeout")
     if timeout is not None:
         changes["timeout"] = _seconds(timeout)

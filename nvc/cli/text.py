@@ -47,13 +47,18 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def version() -> str:
-    """The seven lines of --version."""
+#: The release of libnvidia-container that has the options of ``nvc.cli.options``.
+REFERENCE_VERSION = "1.17.9"
+
+
+def version(*, reference: bool) -> str:
+    """The seven lines of --version. reference: called as nvidia-container-cli, whose release clients compare."""
+    shown = REFERENCE_VERSION if reference else __version__
     lines = {
-        "cli-version": __version__,
-        "lib-version": __version__,
+        "cli-version": shown,
+        "lib-version": shown,
         "build date": _installed(),
-        "build revision": __version__,
+        "build revision": f"nvc-py {__version__}",
         "build compiler": f"{sys.implementation.name} {sys.version.split()[0]}",
         "build platform": os.uname().machine,
         "build flags": " ".join(flag for flag, on in (("-I", sys.flags.isolated), ("-S", sys.flags.no_site)) if on),

@@ -133,7 +133,7 @@ def _pin(pid: int | None) -> Fd:
     try:
         return Fd(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), path)
     except OSError as error:
-        raise _lost(f"{path}/ns/mnt", error) from error
+        raise _lost(f"{path}/root/", error) from error
 
 
 def _open_in(process: Fd, name: str, flags: int) -> Fd:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 #: Base names of the programs: every entry that starts one of them is ours, whether written by nvc-py or by hand.
 RUNTIME = "nvc-runtime"
 HOOK = "nvc-hook"
+#: NVIDIA's names of the same programs, which are installed too. In another directory they are another's.
+RUNTIME_NAMES = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy")
+HOOK_NAMES = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 
 
 class EngineConfig(Record):
@@ -20,7 +23,8 @@ class EngineConfig(Record):
     name, path: of the runtime. hook: path of the OCI hook. default: make it the engine's default runtime. cdi: switch
     the engine's own CDI support on. hooks: use the OCI hook in place of a runtime. main_file: the engine's main file.
     drop_in: the file beside it that takes the edits, "" for the main file. hooks_dir: where the hook's JSON goes.
-    stage: OCI stage of the hook. remove: take the entries out.
+    stage: OCI stage of the hook. remove: take the entries out. every: entries with NVIDIA's names of our programs are
+    ours too. effective: the settings as the engine itself prints them, "" to go by its files.
     """
 
     name: str = "nvidia"
@@ -34,6 +38,8 @@ class EngineConfig(Record):
     hooks_dir: str = ""
     stage: str = "prestart"
     remove: bool = False
+    every: bool = False
+    effective: str = ""
 
 
 class FileEdit(Record):

@@ -94,22 +94,39 @@ def plan(config: EngineConfig, sources: Sources) -> Plan:
         edits, notes = _drop_in(config, sources, main, imported)
         return Plan(edits, (*looked, config.drop_in), notes + _warnings(main), RELOAD)
     target = next((file for file in reversed(imported) if has(file.tree, file.plugin)), main)
-    layers = tuple(file.tree for file in (main, *imported) if file is not target and file.plugin == target.plugin)
+    others = (main, *imported, *_effective(config))
+    layers = tuple(file.tree for file in others if file is not target and file.plugin == target.plugin)
     wanted = changes(target.tree, target.version, config, (*layers, target.tree))
     edits = tuple(steps.put(sources, steps.TOML, target.path, wanted, ours=_any_ours(target, config)))
     moved = () if target is main else (f"{target.path} is imported and has the CRI settings, so the edit is there",)
     return Plan(edits, (target.path,), moved + _warnings(main), RELOAD)
 
 
+def names(config: EngineConfig, sources: Sources) -> list[str]:
+    """The runtimes of ours, in every file."""
+    main, imported = _files(config, sources)
+    return [name for file in (main, *imported) for name in _ours(file, config)]
+
+
 def _files(config: EngineConfig, sources: Sources) -> tuple[_File, list[_File]]:
     tree = edit.read(steps.TOML, sources.read(config.main_file), config.main_file)
-    main = _File(config.main_file, tree, version(tree, config.main_file))
+    known = [file.version for file in _effective(config)] if not tree else []
+    main = _File(config.main_file, tree, known[0] if known else version(tree, config.main_file))
     imported = []
     for pattern in _imports(tree):
         for path in sources.listing(_beside(config.main_file, pattern)):
             inner = edit.read(steps.TOML, sources.read(path), path)
             imported.append(_File(path, inner, version(inner, path, main.version)))
     return main, imported
+
+
+def _effective(config: EngineConfig) -> list[_File]:
+    """What containerd prints of its settings, as a file; none where it was not asked."""
+    if not config.effective:
+        return []
+    name = "containerd config dump"
+    tree = edit.read(steps.TOML, config.effective, name)
+    return [_File(name, tree, version(tree, name))]
 
 
 def _drop_in(
@@ -122,7 +139,7 @@ def _drop_in(
             hint="leave --drop-in-config away, or convert the file with: containerd config migrate",
         )
     old = edit.read(steps.TOML, sources.read(path), path)
-    others = [file for file in (main, *imported) if file.path != path]
+    others = [file for file in (main, *imported, *_effective(config)) if file.path != path]
     source = next((file for file in reversed(others) if has(file.tree, main.plugin)), main)
     text = sources.read(path)
     edits: list[FileEdit] = []

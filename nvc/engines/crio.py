@@ -32,6 +32,11 @@ def configure(text: str, config: EngineConfig, path: str = "crio.conf", layers: 
     return edit.changed(steps.TOML, text, wanted, path)
 
 
+def names(config: EngineConfig, sources: Sources) -> list[str]:
+    """The runtimes of ours."""
+    return layered.names(LAYOUT, config, sources)
+
+
 def plan(config: EngineConfig, sources: Sources) -> Plan:
     """The edits of the files. Raises InputError if one cannot be read."""
     made = layered.plan(LAYOUT, config, sources)

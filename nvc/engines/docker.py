@@ -51,6 +51,12 @@ def plan(config: EngineConfig, sources: Sources) -> Plan:
     return Plan(edits, (path,), notes, "systemctl restart docker")
 
 
+def names(config: EngineConfig, sources: Sources) -> list[str]:
+    """The runtimes of ours."""
+    runtimes = table(edit.read(steps.JSON, sources.read(config.main_file), config.main_file), ("runtimes",))
+    return [name for name, entry in runtimes.items() if steps.is_ours(get(entry, ("path",)), config)]
+
+
 def _as_found(tree: Tree, config: EngineConfig) -> EngineConfig:
     found = get(tree, ("runtimes", config.name, "path"))
     return config.replace(path=found) if isinstance(found, str) else config
@@ -64,9 +70,13 @@ def _owned(tree: Tree, config: EngineConfig, known: bool) -> tuple[list[Path], t
     owned: list[Path] = [place]
     if get(tree, DEFAULT) == config.name:
         owned.append(DEFAULT)
-    if known and has(tree, place):
-        owned.append(CDI)
-    return owned, ()
+    if not has(tree, place):
+        return owned, ()
+    owned.append(CDI)
+    # Without a backup the file is ours from the beginning, whatever its owner has added.
+    return owned, () if known or not get(tree, CDI) else (
+        "features.cdi is taken out too: switch it on again if you need it",
+    )
 
 
 def _any_ours(tree: Tree, config: EngineConfig) -> bool:

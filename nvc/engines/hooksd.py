@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nvc.base.errors import InputError
 from nvc.engines import edit, steps
 from nvc.engines.changes import Change, Tree, get
-from nvc.engines.config import HOOK, EngineConfig, FileEdit, Sources
+from nvc.engines.config import HOOK, HOOK_NAMES, EngineConfig, FileEdit, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,10 +57,15 @@ def put(config: EngineConfig, sources: Sources) -> Iterator[FileEdit]:
 
 
 def take(config: EngineConfig, sources: Sources) -> Iterator[FileEdit]:
-    """Remove the hook's file, if it is ours."""
-    text = sources.read(path(config))
-    if text is not None and _ours(_read(config, sources), config):
-        yield FileEdit(path(config), text, None, "drop")
+    """Remove the hook's file, if it is ours; with ``config.every`` each file that starts our hook."""
+    files = [path(config)]
+    if config.every:
+        others = (sources.listing(f"{directory}/*.json") for directory in (config.hooks_dir, BUILT_IN))
+        files = list(dict.fromkeys([*files, *(name for names in others for name in names)]))
+    for name in files:
+        text = sources.read(name)
+        if text is not None and _ours(_tree(text, name, config), config):
+            yield FileEdit(name, text, None, "drop")
 
 
 def twice(config: EngineConfig, sources: Sources, directories: list[str]) -> tuple[str, ...]:
@@ -74,10 +79,24 @@ def others(config: EngineConfig, sources: Sources) -> bool:
     return any(name != path(config) for name in sources.listing(f"{config.hooks_dir}/*.json"))
 
 
+def _tree(text: str, name: str, config: EngineConfig) -> Tree:
+    """The content of a hook's file; {} for a broken one that is not ours, which the engine cannot read either."""
+    try:
+        return edit.read(steps.JSON, text, name)
+    except InputError:
+        if name == path(config):
+            raise
+        return {}
+
+
 def _read(config: EngineConfig, sources: Sources) -> Tree:
     return edit.read(steps.JSON, sources.read(path(config)), path(config))
 
 
 def _ours(tree: Tree, config: EngineConfig) -> bool:
     program = get(tree, ("hook", "path"))
-    return isinstance(program, str) and (program == config.hook or program.rpartition("/")[2] == HOOK)
+    if not isinstance(program, str):
+        return False
+    directory, _, name = program.rpartition("/")
+    other = config.every and name in HOOK_NAMES and directory == config.hook.rpartition("/")[0]
+    return program == config.hook or name == HOOK or other

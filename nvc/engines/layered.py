@@ -66,6 +66,13 @@ def plan(layout: Layout, config: EngineConfig, sources: Sources) -> Plan:
     return Plan(edits, (path,), notes, layout.reload)
 
 
+def names(layout: Layout, config: EngineConfig, sources: Sources) -> list[str]:
+    """The runtimes of ours in the file that takes the edits."""
+    tree = edit.read(steps.TOML, sources.read(target(config)), target(config))
+    runtimes = table(tree, layout.runtimes)
+    return [name for name, entry in runtimes.items() if steps.is_ours(layout.program(entry), config)]
+
+
 def changes(layout: Layout, layers: list[Tree], tree: Tree, config: EngineConfig) -> list[Change]:
     """The changes that register our runtime. layers: all files but the target, in the order of reading."""
     place = (*layout.runtimes, config.name)
@@ -151,7 +158,8 @@ def _layers(layout: Layout, config: EngineConfig, sources: Sources) -> list[Tree
     names = [layout.below, config.main_file]
     if config.drop_in:
         names += sources.listing(f"{config.drop_in.rpartition('/')[0]}/{layout.pattern}")
-    return [edit.read(steps.TOML, sources.read(name), name) for name in names if name and name != target(config)]
+    trees = [edit.read(steps.TOML, sources.read(name), name) for name in names if name and name != target(config)]
+    return [*trees, *([edit.read(steps.TOML, config.effective, "crio status config")] if config.effective else [])]
 
 
 def _effective(layout: Layout, layers: list[Tree]) -> list[str]:

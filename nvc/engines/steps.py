@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nvc.base.errors import InputError
 from nvc.engines import edit, jsontext, tomltext
 from nvc.engines.changes import Tree, get, table
-from nvc.engines.config import RUNTIME, EngineConfig, FileEdit, Sources
+from nvc.engines.config import RUNTIME, RUNTIME_NAMES, EngineConfig, FileEdit, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Changes = Callable[[Tree], Sequence[Change]]
 
+#: Where an engine finds a program without a directory.
+_SEARCHED = ("/usr/bin", "/usr/local/bin")
 JSON: Form = jsontext
 TOML: Form = tomltext
 
@@ -76,8 +78,13 @@ def variants(config: EngineConfig) -> list[EngineConfig]:
 
 
 def is_ours(path: object, config: EngineConfig) -> bool:
-    """Whether a runtime's program is nvc-runtime."""
-    return isinstance(path, str) and (path == config.path or path.rpartition("/")[2] == RUNTIME)
+    """Whether a runtime's program is nvc-runtime; with ``config.every`` also NVIDIA's names beside it or in PATH."""
+    if not isinstance(path, str):
+        return False
+    directory, _, name = path.rpartition("/")
+    own = config.path.rpartition("/")[0]
+    beside = directory == own or (not directory and own in _SEARCHED)
+    return path == config.path or name == RUNTIME or (config.every and name in RUNTIME_NAMES and beside)
 
 
 def template(layers: Sequence[Tree], runtimes: Path, default: Path, config: EngineConfig) -> Tree:

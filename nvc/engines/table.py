@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
 
 class Engine(NamedTuple):
-    """config, drop_in: the main file, and the one that takes the edits ("" where that is the main one). hooks_dir:
+    """plan: the edits. names: the runtimes of ours.
+
+    config, drop_in: the main file, and the one that takes the edits ("" where that is the main one). hooks_dir:
     for the OCI hook, "" where the engine has none. hooks: whether the hook is the usual way. own: the same three
     files for a user's own engine, below the configuration directory; empty where there is none.
     """
 
     plan: Callable[[EngineConfig, Sources], Plan]
+    names: Callable[[EngineConfig, Sources], list[str]]
     config: str
     drop_in: str = ""
     hooks_dir: str = ""
@@ -28,13 +31,18 @@ class Engine(NamedTuple):
 
 
 ENGINES = {
-    "docker": Engine(docker.plan, "/etc/docker/daemon.json", own=("docker/daemon.json", "", "")),
-    "containerd": Engine(containerd.plan, "/etc/containerd/config.toml"),
+    "docker": Engine(docker.plan, docker.names, "/etc/docker/daemon.json", own=("docker/daemon.json", "", "")),
+    "containerd": Engine(containerd.plan, containerd.names, "/etc/containerd/config.toml"),
     "crio": Engine(
-        crio.plan, "/etc/crio/crio.conf", "/etc/crio/crio.conf.d/99-nvidia.toml", "/etc/containers/oci/hooks.d"
+        crio.plan,
+        crio.names,
+        "/etc/crio/crio.conf",
+        "/etc/crio/crio.conf.d/99-nvidia.toml",
+        "/etc/containers/oci/hooks.d",
     ),
     "podman": Engine(
         podman.plan,
+        podman.names,
         "/etc/containers/containers.conf",
         "/etc/containers/containers.conf.d/99-nvidia.conf",
         "/etc/containers/oci/hooks.d",

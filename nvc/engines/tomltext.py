@@ -99,7 +99,7 @@ def _insert(text: str, change: Change) -> Iterator[str]:
         for place, indent in (places[-1], (at, places[-1][1])):
             above = "".join(lines[: place + 1])
             end = "" if above.endswith("\n") else "\n"
-            yield f"{above}{end}{indent}{_line(change.path[-1], change.value)}{''.join(lines[place + 1 :])}"
+            yield f"{above}{end}{indent}{line(change.path[-1], change.value)}{''.join(lines[place + 1 :])}"
 
 
 def _assign(text: str, change: Change) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _append(text: str, change: Change) -> Iterator[str]:
 
 
 def _prepend(text: str, change: Change) -> Iterator[str]:
-    yield f"{_line(change.path[0], change.value)}{text}"
+    yield f"{line(change.path[0], change.value)}{text}"
 
 
 def _cut(text: str, change: Change) -> Iterator[str]:
@@ -192,12 +192,18 @@ def _tables(path: Path, value: dict[str, Any]) -> str:
     below = {key: inner for key, inner in value.items() if isinstance(inner, dict)}
     blocks = []
     if own or not below:
-        blocks.append(f"[{'.'.join(_key(part) for part in path)}]\n{''.join(_line(k, v) for k, v in own.items())}")
+        blocks.append(f"[{header(path)}]\n{''.join(line(k, v) for k, v in own.items())}")
     blocks += [_tables((*path, key), inner) for key, inner in below.items()]
     return "\n".join(blocks)
 
 
-def _line(key: str, value: Any) -> str:
+def header(path: Path) -> str:
+    """The name of a table as its header has it."""
+    return ".".join(_key(part) for part in path)
+
+
+def line(key: str, value: Any) -> str:
+    """A key and its value, as a line."""
     import tomlkit
 
     return f"{_key(key)} = {tomlkit.item(value).as_string()}\n"

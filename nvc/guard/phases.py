@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect
+
 from nvc.base.record import Record
 
 TYPE_CHECKING = False
@@ -30,12 +32,14 @@ def lay(lengths: dict[str, int], period: int, before: tuple[Phase, ...]) -> tupl
 def _beside(lengths: dict[str, int], period: int, before: tuple[Phase, ...]) -> tuple[Phase, ...]:
     """Phases around those that can stay; () when one finds no room."""
     places: dict[str, Phase] = {}
+    ring = _Ring(period)
     for phase in before:
         length = lengths.get(phase.name)
         if length is None or phase.since >= period:
             continue
         kept = Phase(phase.name, phase.since, phase.since + length)
-        if all(_apart(kept, other, period) for other in places.values()):
+        if ring.has_room(kept):
+            ring.put(kept)
             places[phase.name] = kept
     # Where another one ends, there may be room: handing over is as cheap as can be.
     room = _room(tuple(places.values()), period)
@@ -58,6 +62,27 @@ def _room(phases: tuple[Phase, ...], period: int) -> dict[int, int]:
     after = dict(zip(begins, [*begins[1:], *(begin + period for begin in begins[:1])], strict=True))
     free = {phase.until % period: after[phase.since] - phase.until for phase in phases} or {0: period}
     return {end: length for end, length in free.items() if length}
+
+
+class _Ring:
+    """Phases of one GPU of which no two overlap: of another one, only the two beside it matter."""
+
+    def __init__(self, period: int) -> None:
+        self._period = period
+        self._begins: list[int] = []
+        #: By their begins.
+        self.phases: list[Phase] = []
+
+    def has_room(self, phase: Phase) -> bool:
+        at = bisect(self._begins, phase.since)
+        beside = (self.phases[at - 1], self.phases[at % len(self.phases)]) if self.phases else ()
+        return all(_apart(phase, one, self._period) for one in beside)
+
+    def put(self, phase: Phase) -> None:
+        """One that there is room for."""
+        at = bisect(self._begins, phase.since)
+        self._begins.insert(at, phase.since)
+        self.phases.insert(at, phase)
 
 
 def _apart(first: Phase, second: Phase, period: int) -> bool:
@@ -111,25 +136,25 @@ def _begins(
 ) -> dict[str, int]:
     """Where each begins, of those that find room."""
     last = {uuid: {phase.name: phase.since for phase in before.get(uuid, ())} for uuid in lengths}
-    busy: dict[str, list[Phase]] = {uuid: [] for uuid in lengths}
+    busy = {uuid: _Ring(period) for uuid in lengths}
     begins: dict[str, int] = {}
 
     def put(name: str, since: int) -> None:
         begins[name] = since
         for uuid in places[name]:
-            busy[uuid].append(Phase(name, since, since + lengths[uuid][name]))
+            busy[uuid].put(Phase(name, since, since + lengths[uuid][name]))
 
     for name in order:
         (since, *others) = {last[uuid].get(name, -1) for uuid in places[name]}
         new = {uuid: Phase(name, since, since + lengths[uuid][name]) for uuid in places[name]}
         if others or not 0 <= since < period:
             continue
-        if all(_apart(phase, one, period) for uuid, phase in new.items() for one in busy[uuid]):
+        if all(busy[uuid].has_room(phase) for uuid, phase in new.items()):
             put(name, since)
     for name in order:
         if name in begins:
             continue
-        taken = [phase for uuid in places[name] for phase in busy[uuid]]
+        taken = [phase for uuid in places[name] for phase in busy[uuid].phases]
         since = _first_room(taken, max(lengths[uuid][name] for uuid in places[name]), period)
         if since >= 0:
             put(name, since)

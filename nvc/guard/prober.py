@@ -61,6 +61,7 @@ class Prober:
         self._process: subprocess.Popen[bytes] | None = None
         self._start_at = self._since = 0.0
         self._needed_at = -IDLE_S
+        self._has_looked = False
 
     def tenant(self, number: int, uuids: Sequence[str]) -> None:
         """A tenant came; uuids: of its GPUs."""
@@ -88,7 +89,7 @@ class Prober:
         if self._tenants:
             self._needed_at = now
         try:
-            problem = self._look_at(now)
+            problem = self._look_at(now) or self._end_another(now)
             if self._connection is None and now - self._needed_at < IDLE_S and now >= self._start_at:
                 self._start(now)
             elif self._connection is not None and now - self._needed_at > IDLE_S:
@@ -119,10 +120,26 @@ class Prober:
                 return f"{NAME}: the driver has no GPU at {self._devices}; supervisors ask about usage by themselves"
             how = "" if code is None else f" (signal {-code})" if code < 0 else f" (status {code})"
             return f"{NAME} ended{how}; another one is started"
+        if self._process is None and usage.is_foreign(self._page):
+            self._end()
+            self._start_at = now + _RESTART_S
+            return f"{NAME} is of another version; another one is started"
         written = max(usage.written_ns(self._page), int(self._since * 1e9))
         if time.monotonic_ns() - written > STALE_NS:
             self._kill()
             return f"{NAME} did not write for {STALE_NS // 10**9} s; another one is started"
+        return ""
+
+    def _end_another(self, now: float) -> str:
+        """At the first look: the prober of another version of the package, which an agent before this one started."""
+        if self._has_looked or not self._directory:
+            return ""
+        self._has_looked = True
+        with contextlib.suppress(OSError):
+            if not os.path.samefile(f"/proc/{usage.prober_pid(self._page)}/exe", self._program):
+                self._start_at = now + _EXIT_S
+                if self._kill():
+                    return f"{NAME} is of another version than the agent; another one is started"
         return ""
 
     def _code(self) -> int | None:
@@ -188,7 +205,7 @@ class Prober:
     def _spawn(self, passed: list[int]) -> None:
         """passed: the socket, the page, and what it holds besides. Raises OSError."""
         self._process = subprocess.Popen(
-            [self._program, str(passed[0]), str(passed[1]), self._devices, str(self._user)],
+            [self._program, *map(str, passed[:2]), self._devices, str(self._user), self._directory],
             pass_fds=passed,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -220,8 +237,9 @@ class Prober:
                 padded = (*self._pids, *(0 for _ in range(PIDS_MOST - len(self._pids))))
                 self._connection.send(PIDS_PACKET.pack(PIDS, 0, len(self._pids), 0, *padded))
 
-    def _kill(self) -> None:
+    def _kill(self) -> bool:
         """One that hangs; in a call of the driver it ends when that does, and holds the lock until then."""
+        is_killed = False
         pid = self._process.pid if self._process is not None else usage.prober_pid(self._page)
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(pid)
@@ -229,9 +247,11 @@ class Prober:
                 with open(f"/proc/{pid}/comm", "rb") as file:
                     if file.read() == f"{NAME}\n".encode():
                         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                        is_killed = True
             finally:
                 os.close(pidfd)
         self._drop()
+        return is_killed
 
     def _drop(self) -> None:
         if self._connection is not None:

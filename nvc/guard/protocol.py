@@ -85,12 +85,19 @@ _FREE = ("configure",)
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 
+class Encoded(bytes):
+    """JSON of a field's value, for ``encode`` to put where it belongs."""
+
+
 def encode(message: Mapping[str, Any]) -> bytes:
     """A message as its line. Raises AgentError when it is too long, or JSON cannot carry it."""
+    fields = []
     try:
-        line = dumps(dict(message)) + b"\n"
+        for name, value in message.items():
+            fields.append(dumps(name) + b":" + (value if isinstance(value, Encoded) else dumps(value)))
     except CodecError as error:
         raise AgentError(f"a message cannot be sent: {error}") from error
+    line = b"{%b}\n" % b",".join(fields)
     if len(line) > LIMIT:
         raise AgentError(f"a message of {len(line)} bytes is longer than {LIMIT}")
     return line
@@ -203,12 +210,20 @@ class Client:
 
         Raises AgentError, or the NvcError that the agent answered with.
         """
+        self.send(verb, **fields)
+        return self.receive()
+
+    def send(self, verb: str, **fields: object) -> None:
+        """Say a verb, whose reply ``receive`` gives. Raises AgentError."""
         request = {"verb": verb, **{name: value for name, value in fields.items() if value is not None}}
         check(request)
         try:
             self._socket.sendall(encode(request))
         except OSError as error:
             raise AgentError(f"{self.path}: {reason(error)}", hint="the agent went away; try again") from None
+
+    def receive(self) -> dict[str, Any]:
+        """The fields of the reply to what was said. Raises AgentError, or the NvcError that the agent answered with."""
         return result(self._message())
 
     def events(self) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import subprocess
+import time
 
 from nvc.base.errors import InitializationError
 from nvc.guard import plan_file, usage
@@ -37,7 +38,7 @@ from nvc.guard.channel import (
     connect,
     connect_soon,
 )
-from nvc.guard.pages import Counters, Event, Plan, TenantStatus
+from nvc.guard.pages import VERSION, Counters, Event, Plan, TenantStatus
 from nvc.guard.prober import NAME as PROBER
 from nvc.guard.prober import Prober
 from nvc.guard.usage import Usage
@@ -100,6 +101,8 @@ class Supervisors:
         #: Readable, once each, when a monitor is gone; ``is_lost`` tells whose.
         self.ends = select.epoll()
         self._contention = usage.open_page(directory)
+        #: When the last one was let go of; time.monotonic().
+        self.forgot_at = float("-inf")
 
     def __enter__(self) -> Self:
         return self
@@ -175,8 +178,11 @@ class Supervisors:
         connection = Connection(connect_soon(f"{place}/monitor"))  # first: whether it is gone needs no plan
         try:
             _, data, found = connection.ask(HEAD.pack(OPEN, 0))
-            if len(found) != 1 or len(data) != STATE_PACKET.size:
-                raise OSError(errno.EPROTO, "the monitor speaks another protocol")
+            version = STATE_PACKET.unpack(data)[3] if len(data) == STATE_PACKET.size else 0
+            if len(found) != 1 or version != VERSION:
+                for one in found:
+                    os.close(one)
+                raise OSError(errno.EPROTO, f"it speaks protocol {version}, this agent speaks {VERSION}")
             try:
                 plan = plan_file.open_plan(place)
             except BaseException:
@@ -262,6 +268,7 @@ class Supervisors:
 
     def forget(self, number: int) -> None:
         """Let go of a tenant, which goes on."""
+        self.forgot_at = time.monotonic()
         self._tenants.pop(number).close()
 
     # What it did.
@@ -291,6 +298,10 @@ class Supervisors:
         """Whether nothing of the tenant is left: no filter, no process, no memory. Raises OSError."""
         return self._tenant(number).counters.gone
 
+    def stamp(self, number: int) -> tuple[int, int, int]:
+        """Another one with each publishing of the tenant's counters, and each event. Raises OSError."""
+        return self._tenant(number).counters.stamp()
+
     def status(self, number: int) -> TenantStatus:
         """As published last, at most some 20 ms ago. Raises OSError."""
         return self._tenant(number).counters.status()
@@ -298,6 +309,10 @@ class Supervisors:
     def processes(self, number: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """(host pid, bytes a GPU, as last reported by the driver) of processes with driver calls. Raises OSError."""
         return self._tenant(number).counters.processes()
+
+    def published(self, number: int) -> tuple[TenantStatus, tuple[tuple[int, tuple[int, ...]], ...]]:
+        """``status`` and ``processes`` of one publishing. Raises OSError."""
+        return self._tenant(number).counters.published()
 
     def attached(self, number: int) -> tuple[int, bool, int]:
         """(living processes, whether they are frozen, nanoseconds that they were). Raises OSError (ENOENT)."""

@@ -1,6 +1,7 @@
 """The node's usage page (native/guard/usage_page.h): what the driver reports of each process that uses a GPU.
 
-The prober writes it twice a second (``nvc.guard.prober``), supervisors and the agent read it.
+Memory, and time as its samples have it (native/supervisor/prober_time.c). The prober writes it twice a second
+(``nvc.guard.prober``), supervisors and the agent read it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from nvc.base.record import Record
 from nvc.share.limits import uuid_text
 
 #: usage_page.h: USAGE_MAGIC, USAGE_VERSION, USAGE_ROWS; share.h: SHARE_MAX_GPUS; guard.h: GUARD_CONTENTION_MAGIC.
-MAGIC, VERSION, ROWS, _GPUS, CONTENTION_MAGIC = 0x554C564E, 1, 8192, 32, 0x4F434E564E
+MAGIC, VERSION, ROWS, _GPUS, CONTENTION_MAGIC = 0x554C564E, 2, 8192, 32, 0x4F434E564E
 #: usage_page.h: USAGE_FRESH_NS.
 FRESH_NS = 5_000_000_000
 #: Between two writings of a copy lies a second: a reader that is overtaken begins again.
@@ -32,14 +33,14 @@ class _Contention(ctypes.Structure):
 class _Row(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("pid", "spare")),
-        *((name, ctypes.c_uint64) for name in ("own", "duplicated")),
+        *((name, ctypes.c_uint64) for name in ("own", "duplicated", "busy_ns")),
     )
 
 
 class _Gpu(ctypes.Structure):
     _fields_ = (
         ("uuid", ctypes.c_uint8 * 16),
-        *((name, ctypes.c_uint64) for name in ("asked_ns", "used", "total", "idle")),
+        *((name, ctypes.c_uint64) for name in ("asked_ns", "used", "total", "idle", "sampled_ns", "busy_ns")),
         *((name, ctypes.c_uint32) for name in ("first", "count")),
     )
 
@@ -74,6 +75,9 @@ class GpuUsage(Record):
 
     idle: ``used`` beyond all reported memory, when the prober began. processes: host pid -> bytes that its clients
     have allocated and hold (memPrivate and memSharedOwned of GET_PID_INFO).
+
+    sampled_ns: of so much time since the prober began there are samples, 0: the driver takes none; busy_ns: of it, in
+    which the GPU computed. computed: host pid -> of that, in which a sample found the process on the GPU.
     """
 
     uuid: str
@@ -82,6 +86,9 @@ class GpuUsage(Record):
     total: int
     idle: int
     processes: dict[int, int]
+    sampled_ns: int = 0
+    busy_ns: int = 0
+    computed: dict[int, int] = {}
 
 
 class Usage(Record):
@@ -136,12 +143,23 @@ def written_ns(descriptor: int) -> int:
     return int(found.written_ns) if found.magic == CONTENTION_MAGIC else 0
 
 
+def is_foreign(descriptor: int) -> bool:
+    """Whether a prober of another version writes it: of an installation before this one. Raises OSError."""
+    magic, version = (
+        int.from_bytes(os.pread(descriptor, 4, one.offset), "little") for one in (_Page.magic, _Page.version)
+    )
+    return magic == MAGIC and version != VERSION
+
+
 def prober_pid(descriptor: int) -> int:
     """Of the prober that wrote last; 0: none. Raises OSError."""
     return int.from_bytes(os.pread(descriptor, 4, _Page.prober.offset), "little")
 
 
 def _gpu(found: _Gpu, rows: ctypes.Array[_Row]) -> GpuUsage:
-    processes = {int(row.pid): int(row.own) for row in rows[found.first : found.first + found.count]}
-    uuid = uuid_text(bytes(found.uuid))
-    return GpuUsage(uuid, int(found.asked_ns), int(found.used), int(found.total), int(found.idle), processes)
+    own = rows[found.first : found.first + found.count]
+    sizes = (int(found.used), int(found.total), int(found.idle))
+    processes = {int(row.pid): int(row.own) for row in own}
+    computed = {int(row.pid): int(row.busy_ns) for row in own if row.busy_ns}
+    times = (int(found.sampled_ns), int(found.busy_ns))
+    return GpuUsage(uuid_text(bytes(found.uuid)), int(found.asked_ns), *sizes, processes, *times, computed)

@@ -1,8 +1,9 @@
 """The process at the other end: only a caller that could do all of it itself, and with the same result, is served.
 
-Compared with this process are user and group ids, capabilities, no_new_privs and seccomp, the security module's label,
-the root directory, and the namespaces that decide what a path or a process id means. What may differ (limits, the OOM
-score, niceness) is taken over by the process that does the work.
+Compared with this process are user and group ids, capabilities, the security module's label, the root directory, and
+the namespaces that decide what a path or a process id means. A caller with no_new_privs or seccomp filters that it does
+not share is refused, as what filters refuse cannot be read; this process may be more confined, and in the agent's unit
+is. What may differ (limits, the OOM score, niceness) is taken over by the process that does the work.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from nvc.prefork.request import Refused
 #: What the work needs; where we have less than the caller, the Python program would succeed and we would not.
 _REQUIRED_RIGHTS = rights.mask(rights.PERMITTED | rights.BOUNDING)
 _NAMESPACES = ("mnt", "pid", "user", "cgroup")
-_SAME = ("Uid", "Gid", "NoNewPrivs", "Seccomp", "Seccomp_filters")
+_SAME = ("Uid", "Gid")
 _SETS = ("CapEff", "CapPrm", "CapBnd")
 _CREDENTIALS = struct.Struct("3i")
 # asm-generic/socket.h, since Linux 6.5.
@@ -31,12 +32,34 @@ _ATTRIBUTES = struct.Struct(f"={2 * len(_LIMITS)}q2i")
 
 
 class Standing(Record):
-    """What decides what a process may do, and what paths and numbers mean to it."""
+    """What decides what a process may do, and what paths and numbers mean to it.
+
+    filters: seccomp's, -1 where they are not counted (before Linux 5.9).
+    """
 
     places: tuple[tuple[int, int], ...]
     label: bytes
     same: tuple[str, ...]
     sets: tuple[int, ...]
+    no_new_privs: bool
+    filters: int
+
+    def lacks(self, ours: Standing) -> str:
+        """What a caller of this standing lacks to be served by a process of ``ours``; "" for nothing."""
+        if self.places != ours.places:
+            return "a caller in other namespaces, or with another root"
+        if self.label != ours.label or self.same != ours.same:
+            return "a caller of another standing (ids, label)"
+        if self.no_new_privs > ours.no_new_privs:
+            return "a caller with no_new_privs"
+        # Every process has those of process 1, and cannot get rid of them.
+        if self.filters and (self.filters < 0 or self.filters != _filters(_status(1))):
+            return "a caller with seccomp filters"
+        for mine, its in zip(ours.sets, self.sets, strict=True):
+            # It may gain nothing by us, nor lose.
+            if mine & ~its or its & _REQUIRED_RIGHTS & ~mine:
+                return "a caller with other capabilities"
+        return ""
 
 
 class ProcessAttributes(Record):
@@ -79,15 +102,8 @@ class Caller:
 
     def check(self, ours: Standing, own: ProcessAttributes) -> ProcessAttributes:
         """Raises Refused for a caller of another standing than ``ours``; else what to take over in place of ``own``."""
-        theirs = standing(self.pid)
-        if theirs.places != ours.places:
-            raise Refused("a caller in other namespaces, or with another root")
-        if theirs.label != ours.label or theirs.same != ours.same:
-            raise Refused("a caller of another standing (ids, seccomp, no_new_privs, label)")
-        for mine, its in zip(ours.sets, theirs.sets, strict=True):
-            # It may gain nothing by us, nor lose.
-            if mine & ~its or its & _REQUIRED_RIGHTS & ~mine:
-                raise Refused("a caller with other capabilities")
+        if lacking := standing(self.pid).lacks(ours):
+            raise Refused(lacking)
         attributes = attributes_of(self.pid)
         if not (ours.sets[0] >> _CAP_SYS_RESOURCE & 1 or _below(attributes, own)):
             raise Refused("a caller with limits that we cannot raise ours to")
@@ -108,9 +124,7 @@ def standing(pid: int | str) -> Standing:
             places.append((0, 0))
         else:
             places.append((status.st_dev, status.st_ino))
-    # Of the ends of lines that there are the kernel escapes the newline alone in a process's name.
-    lines = _read(f"{base}/status").decode("latin-1").split("\n")
-    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    fields = _status(pid)
     try:
         label = _read(f"{base}/attr/current")
     except OSError:
@@ -120,7 +134,21 @@ def standing(pid: int | str) -> Standing:
         label,
         tuple(fields.get(name, "").strip() for name in _SAME),
         tuple(int(fields[name], 16) for name in _SETS),
+        fields.get("NoNewPrivs", "0").strip() == "1",
+        _filters(fields),
     )
+
+
+def _status(pid: int | str) -> dict[str, str]:
+    # Of the ends of lines that there are the kernel escapes the newline alone in a process's name.
+    lines = _read(f"/proc/{pid}/status").decode("latin-1").split("\n")
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def _filters(fields: dict[str, str]) -> int:
+    if fields.get("Seccomp", "0").strip() == "0":
+        return 0
+    return int(fields.get("Seccomp_filters", "-1"))
 
 
 def attributes_of(pid: int) -> ProcessAttributes:

@@ -35,6 +35,9 @@ _SYMBOLS = "=!<>"
 _ACCEPTED = {"=": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
 # The reference accepts any prefix of an operator; only this prefix is not an operator itself.
 _SHORTENED = {"!": "!="}
+#: Components of a version as ``_version`` has them: nothing, and the number that the reference takes for an overflow
+#: (strtoumax: 2^64 - 1).
+_ZERO, _TOO_BIG = (0, ""), (20, str(2**64 - 1))
 _UPDATE_ADVICE = ", please update your driver to a newer version, or use an earlier cuda container"
 
 
@@ -74,9 +77,9 @@ def _holds(term: str, facts: Facts, expression: str) -> bool:
     value = term[start:].lstrip(_SYMBOLS)
     name, symbols = term[:start].lower(), term[start : len(term) - len(value)]
     operator = _SHORTENED.get(symbols, symbols)
-    if operator not in _ACCEPTED:
+    if operator not in _ACCEPTED or not value:
         near = "; write = for equality" if symbols == "==" else ""
-        raise _invalid(term, expression, f"expected one of {' '.join(_ACCEPTED)} after the name{near}")
+        raise _invalid(term, expression, f"expected one of {' '.join(_ACCEPTED)} and a value after the name{near}")
     if name in ("cuda", "driver", "arch"):
         fact = {"cuda": facts.cuda, "driver": facts.driver, "arch": facts.arch}[name]
         return fact is None or _compare(fact, value, term, expression) in _ACCEPTED[operator]
@@ -94,11 +97,12 @@ def _compare(fact: str, value: str, term: str, expression: str) -> int:
     if ours is None or theirs is None:
         wrong = value if theirs is None else fact
         raise _invalid(term, expression, f"'{wrong}' is not a version (digits and dots, first a digit)")
-    longest = max(len(ours), len(theirs))
-    pad = (0, "")
-    left = ours + [pad] * (longest - len(ours))
-    right = theirs + [pad] * (longest - len(theirs))
-    return (left > right) - (left < right)
+    for left, right in zip(ours, theirs, strict=False):
+        if max(left, right) >= _TOO_BIG:
+            raise _invalid(term, expression, "a number is larger than 64 bits")
+        if left != right:
+            return 1 if left > right else -1
+    return any(part > _ZERO for part in ours[len(theirs) :]) - any(part > _ZERO for part in theirs[len(ours) :])
 
 
 def _version(text: str) -> list[tuple[int, str]] | None:

@@ -12,12 +12,12 @@ _ID_LIMIT = 2**32 - 1
 
 
 def parse_user(text: str) -> tuple[int, int]:
-    """The uid and gid that ``text`` names; "" is the caller's effective ids.
+    """The uid and gid that ``text`` names.
 
     A user alone brings the group of their passwd entry. Raises InputError with the reference's words.
     """
     if not text:
-        return os.geteuid(), os.getegid()
+        raise _failed(errno.ENOENT, text)
     user, _, group = text.partition(":")
     if ":" in group:
         raise _failed(errno.EINVAL, text)

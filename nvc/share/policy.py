@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SECTION = "share"
 #: Below this a CUDA context leaves little or nothing for the program: it takes about 515 MiB on an H200 itself.
 SENSIBLE_MEMORY = 600 << 20
+#: The first architecture whose managed memory moves while programs use it (CUDA's concurrent managed access).
+PASCAL = 6
 GUARDS = ("auto", "require", "off")
 MEMORY_ONLY = "memory-only"
 UNKNOWN_DRIVERS = ("refuse", MEMORY_ONLY)
@@ -274,7 +276,18 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
     if maximum.priority and RANK[priority] > RANK[maximum.priority]:
         priority = maximum.priority
     oversubscribe = bool(wanted.oversubscribe) and maximum.oversubscribe is not False
+    if oversubscribe and 0 < _architecture(gpu) < PASCAL:
+        raise InputError(
+            f"{source}: oversubscribe=on has no effect on GPU {gpu.index}, whose compute capability is {gpu.arch}",
+            hint="its memory does not move to the host's while programs use it, which takes 6.0 or more; leave it out",
+        )
     return ResolvedGpu(gpu.uuid, gpu.minor, memory, cap, weight, priority, oversubscribe)
+
+
+def _architecture(gpu: Gpu) -> int:
+    """The major number of its compute capability; 0: not known."""
+    major = gpu.arch.partition(".")[0]
+    return int(major) if major.isdecimal() else 0
 
 
 def _bytes(share: GpuShare, total: int, gpu: str) -> int:

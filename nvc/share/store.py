@@ -96,6 +96,25 @@ def entries(directory: str = DIRECTORY) -> tuple[list[Entry], list[str]]:
     return found, warnings
 
 
+def entry(key: str, directory: str = DIRECTORY) -> Entry | None:
+    """The entry of that key, whether its container lives or not; None: there is none, or it is damaged.
+
+    Raises PrivilegeError.
+    """
+    if not key or "/" in key or key.startswith("."):
+        return None
+    try:
+        store = _open_directory(directory)
+    except FileNotFoundError:
+        return None
+    try:
+        return open_entry(store, directory, key)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(store)
+
+
 def find(word: str, directory: str = DIRECTORY) -> Entry:
     """The living container that ``word`` names: a key, the beginning of an id, or the pid of its first process.
 

@@ -29,8 +29,10 @@ class ShareRow(Record):
     """A container's share of a GPU, with what the container itself lowered. used, limit: bytes; limit 0: none.
 
     own: the settings that the container lowered itself. frozen_ns: how long caps kept it off the GPU, the process that
-    waited longest. notes: what deserves attention. groups: compute groups. managed: bytes of managed memory, of used.
-    guard: the version of the supervisor that enforces it, "" where the agent does not say one. name: by the engine.
+    waited longest. target, achieved: parts of the GPU's time, None where no agent schedules it; is_measured: achieved
+    is of the driver's samples, otherwise an estimate. notes: what deserves attention. groups: compute groups. managed:
+    bytes of managed memory, of used. guard: the version of the supervisor that enforces it, "" where the agent does not
+    say one. name: by the engine.
     """
 
     container: str
@@ -51,6 +53,9 @@ class ShareRow(Record):
     managed: int = 0
     guard: str = ""
     name: str = ""
+    target: float | None = None
+    achieved: float | None = None
+    is_measured: bool = False
 
 
 def shown_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""containerd 1.7 as kubelet uses it, through the Container Runtime Interface: the runtime handler, and CDI."""
+"""containerd 1.7 and 2.1 as kubelet uses them, through the Container Runtime Interface: runtime handler and CDI."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,10 +22,14 @@ CUDA_99 = {"NVIDIA_VISIBLE_DEVICES": "0", "NVIDIA_REQUIRE_CUDA": "cuda>=99.0"}
 Show = Callable[[str, str], None]
 
 
+@pytest.fixture(scope="module", params=userland.SUITES)
+def root(request: pytest.FixtureRequest) -> Path:
+    return userland.place(request.param)
+
+
 @pytest.fixture(scope="module")
-def kubelet(bed: Bed) -> Iterator[cri.Client]:
+def kubelet(bed: Bed, root: Path) -> Iterator[cri.Client]:
     """A client of containerd on a machine with eight GPUs, whose config.toml our own command has edited."""
-    root = userland.place()
     if find_spec("grpc") is None:
         why = "no grpcio in this environment: tools/bootstrap '' engines installs it"
         (pytest.fail if "engines" in os.environ.get("NVC_MUST_RUN", "").split(",") else pytest.skip)(why)

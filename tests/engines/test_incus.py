@@ -1,4 +1,4 @@
-"""Incus of Debian 13: nvidia.runtime=true as docs/user/engines/lxc.md says, and the command in Incus's PATH."""
+"""Incus 6 and 7: nvidia.runtime=true as docs/user/engines/lxc.md says, and the command in Incus's PATH."""
 
 from __future__ import annotations
 
@@ -42,12 +42,16 @@ Show = Callable[[str, str], None]
 
 @dataclass
 class Incus:
-    """incusd in the userland, with all it keeps below ``place``. commands: what its /usr/local/bin is."""
+    """incusd in the userland, with all it keeps below ``place``.
+
+    commands: what its /usr/local/bin is. cgroups: what its cgroup tree is; None: this machine's.
+    """
 
     bed: Bed
     root: Path
     place: Path
     commands: Path
+    cgroups: cgroupview.CgroupView | None = None
     containers: list[str] = field(default_factory=list, init=False)
     daemon: daemons.Daemon = field(init=False)
 
@@ -55,6 +59,8 @@ class Incus:
         """Start it with a storage pool and one image. Raises daemons.NotReady."""
         view = ["sh", "-eu", "-c", _VIEW, "view", str(self.commands), str(self.bed.machine(MACHINE) / "dev")]
         command = userland.wrap(self.root, [*view, f"/{DAEMON}", "--group", "root"])
+        if self.cgroups is not None:
+            command = self.cgroups.wrap(command)
         self.daemon = daemons.Daemon("incusd", command, self._env(), self.place / "incusd.log")
         self.daemon.start(lambda: (self._directory / "unix.socket").exists() and self.call("query", "/1.0").code == 0)
         self.done("storage", "create", "default", "dir")
@@ -131,9 +137,9 @@ class Incus:
         return target
 
 
-@pytest.fixture(scope="module")
-def root() -> Path:
-    place = userland.place()
+@pytest.fixture(scope="module", params=userland.SUITES)
+def root(request: pytest.FixtureRequest) -> Path:
+    place = userland.place(request.param)
     if not (place / DAEMON).exists():
         why = f"the userland {place} has no Incus: run tools/userland on it again"
         if "userland" in os.environ.get("NVC_MUST_RUN", "").split(","):
@@ -148,7 +154,9 @@ def incus(bed: Bed, root: Path) -> Iterator[Incus]:
     launchers.with_options(commands, "nvidia-container-cli", bed.commands.cli, f"--sim={bed.machine(MACHINE)}")
     (commands / "grep").write_text(GREP)
     (commands / "grep").chmod(0o755)
-    engine = Incus(bed, root, bed.directory("incus"), commands)
+    # LXC 7 has no support of hybrid trees.
+    newer = not userland.version(root, "incus-base").startswith("6.")
+    engine = Incus(bed, root, bed.directory("incus"), commands, cgroupview.named("v2") if newer else None)
     try:
         engine.start()
         yield engine

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support import launchers, leftovers
+from tests.support import cgroupview, launchers, leftovers, userland
 from tests.support.bed import Bed
 from tests.support.engines import Lxc
 from tests.support.launchers import CHECKOUT
@@ -18,8 +18,17 @@ pytestmark = pytest.mark.engines
 Show = Callable[[str, str], None]
 
 
-def test_the_lines_of_the_page(bed: Bed, need: Callable[..., None], show: Show) -> None:
-    need("lxc-execute", "newuidmap")
+@pytest.mark.parametrize("suite", ["here", "sid"])
+def test_the_lines_of_the_page(bed: Bed, need: Callable[..., None], show: Show, suite: str) -> None:
+    """LXC 5 of this machine, and LXC 7 of sid, which has no support of hybrid cgroup trees."""
+    under: list[str] = []
+    if suite == "here":
+        need("lxc-execute", "newuidmap")
+    else:
+        view = cgroupview.named("v2")
+        if view is None:
+            pytest.skip("this machine cannot show cgroup v2")
+        under = view.wrap(userland.wrap(userland.place(suite)))
     page = (CHECKOUT / "docs/user/engines/lxc.md").read_text()
     block = re.search(r"```\n(lxc\..*?)```", page, re.DOTALL)
     assert block is not None
@@ -27,7 +36,7 @@ def test_the_lines_of_the_page(bed: Bed, need: Callable[..., None], show: Show) 
     directory = bed.directory("bin")
     launchers.with_options(directory, "nvidia-container-cli", bed.commands.cli, f"--sim={bed.machine('h100x8')}")
     path = f"{directory}:{os.environ['PATH']}:/usr/sbin:/sbin"
-    lxc = Lxc(bed.name("lxc"), bed.rootfs(owner=Lxc.offset), bed.directory("lxc"), path, env=bed.env)
+    lxc = Lxc(bed.name("lxc"), bed.rootfs(owner=Lxc.offset), bed.directory("lxc"), path, env=bed.env, under=under)
     token = ("lxc.environment", f"{leftovers.VARIABLE}={bed.token}")
     lxc.prepare([token, *((key, value) for key, value in settings)])
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.support import bundle, leftovers, sight
+from tests.support import bundle, leftovers, sight, userland
 from tests.support.bed import Bed
 from tests.support.bundle import Container
 from tests.support.launchers import CHECKOUT
@@ -28,8 +29,14 @@ def block(title: str) -> str:
     return found[1]
 
 
+@pytest.fixture(scope="module", params=["here", "sid"])
+def suite(request: pytest.FixtureRequest) -> str:
+    """Slurm 22.05 of this machine, or 26.05 of sid."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def slurm(bed: Bed) -> Iterator[Slurm]:
+def slurm(bed: Bed, suite: str) -> Iterator[Slurm]:
     """The cluster of the page; both nodes have the GPUs of one simulated machine, which the runtime is told."""
     place, machine = bed.directory("slurm"), bed.machine("h100x8")
     etc = place / "etc"
@@ -46,7 +53,14 @@ def slurm(bed: Bed) -> Iterator[Slurm]:
         text = text.replace("/var/spool/slurm/containers", f"{place}/containers")
         return text.replace(" nvc-runtime ", f" env NVC_SIM={machine} {bed.commands.runtime} ")
 
-    cluster = Slurm(bed.token, place, machine, 8, moved(block("oci.conf")), {})
+    wrap: list[str] = []
+    if suite != "here":
+        # Slurm looks for its own host's name.
+        hosts = place / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
+        cover = '[ -e /etc/hosts ] || touch /etc/hosts; mount --bind "$1" /etc/hosts; shift; exec "$@"'
+        wrap = userland.wrap(userland.place(suite), ["sh", "-euc", cover, "hosts", str(hosts)])
+    cluster = Slurm(bed.token, place, machine, 8, moved(block("oci.conf")), {}, wrap)
     cluster.prepare(extra=moved(block("slurm.conf")))
     try:
         cluster.start()

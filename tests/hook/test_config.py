@@ -207,3 +207,10 @@ def test_every_field_of_the_table_exists() -> None:
 
     assert {field for _, _, _, field in KEYS if field} <= fields
     assert len({(section, key) for section, key, _, _ in KEYS}) == len(KEYS)
+
+
+def test_a_host_may_support_no_capability() -> None:
+    """Then containers that ask for none get none; this is no mistake in the file."""
+    config = decode(b'supported-driver-capabilities = ""\n', "/etc/nvidia-container-runtime/config.toml")
+
+    assert config.supported_capabilities == ()

@@ -159,6 +159,7 @@ def test_capabilities_that_cannot_be_given(value: str, supported: tuple[str, ...
         pytest.param({"NVIDIA_REQUIRE_A": "cuda>=99", "NVIDIA_DISABLE_REQUIRE": "true"}, (), id="disabled by true"),
         pytest.param({"NVIDIA_REQUIRE_A": "cuda>=9", "NVIDIA_DISABLE_REQUIRE": "yes"}, ("cuda>=9",), id="invalid"),
         pytest.param({"NVIDIA_REQUIRE_A": "cuda>=9", "NVIDIA_DISABLE_REQUIRE": "0"}, ("cuda>=9",), id="not disabled"),
+        pytest.param({"CUDA_VERSION": ".".join(["4294967295"] * 3)}, ("cuda>=4294967295.4294967295",), id="32 bits"),
         pytest.param({"CUDA_VERSION": "junk", "NVIDIA_DISABLE_REQUIRE": "1"}, (), id="disabled before looked at"),
     ],
 )
@@ -166,7 +167,10 @@ def test_requirements(env: dict[str, str], expected: tuple[str, ...]) -> None:
     assert expected == requirements(env)
 
 
-@pytest.mark.parametrize("version", ["junk", "9.x", "9.0.176.1", ".9", "9.", "v", "-1", "9-rc1", "٩.0", "9" * 5000])
+@pytest.mark.parametrize(
+    "version",
+    ["junk", "9.x", "9.0.176.1", ".9", "9.", "v", "-1", "4294967296", f"1.2.{2**64}", "9-rc1", "٩.0", "9" * 5000],
+)
 def test_cuda_version_that_is_none(version: str) -> None:
     with pytest.raises(InputError, match="CUDA_VERSION"):
         requirements({"CUDA_VERSION": version})

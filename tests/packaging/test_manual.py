@@ -13,8 +13,11 @@ import manual
 import pytest
 from commands import commands
 
-from hook import arguments, cdi
+from hook import arguments
+from hook import cdi_words as cdi
 from nvc.cli import groups, options
+from nvc.cli.ctk import show
+from nvc.cli.ctk.tree import ROOT, Flag
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +57,15 @@ def option_rows() -> Iterator[tuple[str, set[str]]]:
     for name in options.GROUPS:
         yield f"nvc-py-{name}.1", set(group_options(groups.load(name)))
     yield "nvc-hook.8", {f"--{name}" for name, _, _ in arguments.OPTIONS}
+    yield "nvidia-ctk.1", {f"--{name}" for _, flags in show.rows(ROOT) for flag in flags for name in _shown(flag)}
     yield (
         "nvc-cdi-hook.8",
         {f"--{name}" for _, rows in cdi.HOOKS.values() for name, _, _ in rows} | {f"--{row[0]}" for row in cdi.COMMON},
     )
+
+
+def _shown(flag: Flag) -> list[str]:
+    return [name for name in flag.names if len(name) > 1] if not flag.hidden else []
 
 
 def group_options(command: click.Command) -> Iterator[str]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from nvc.agent import cgroups
 from nvc.base.errors import NvcError
 from nvc.guard.protocol import Client
 from nvc.share import store
@@ -77,8 +78,11 @@ class RunningAgent:
         driver: str,
         launcher: Path,
         environment: Mapping[str, str],
+        installed: Path = CHECKOUT,
     ) -> None:
+        """installed: what has the packages."""
         build("nvc-monitor", "nvc-supervisor", "nvc-prober")
+        self.installed = installed
         self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
         self.directory, self.store = str(place / "agent"), str(place / "shares")
         self.environment, self.log, self.config = dict(environment), place / "log", place / "config.toml"
@@ -102,6 +106,7 @@ class RunningAgent:
         for tenant in self.tenants:
             tenant.close()
         assert leftovers.until(lambda: not processes("nvc-monitor", self.directory), seconds=30), "a monitor is left"
+        cgroups.remove(self.directory)
 
     def tenant(self, **fields: Any) -> AgentTenant:
         """Another tenant. fields: of ResolvedGpu."""
@@ -111,9 +116,13 @@ class RunningAgent:
         return self.tenants[-1]
 
     def status(self) -> dict[str, Any]:
-        """The answer to ``status``. Raises NvcError."""
+        """The answer to ``status``, all of its pages (one ends after 10 ms). Raises NvcError."""
         with Client(f"{self.directory}/control", 60.0) as client:
-            return client.call("status")
+            answer = client.call("status")
+            while answer.pop("is_cut", False):
+                page = client.call("status", after=answer["tenants"][-1]["id"])
+                answer = page | {"tenants": answer["tenants"] + page["tenants"]}
+            return answer
 
     def ready(self, seconds: float = 40.0) -> bool:
         """Whether it answers, in time."""
@@ -141,7 +150,7 @@ class RunningAgent:
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [*command, "--config", str(self.config)],
-                cwd=CHECKOUT,
+                cwd=self.installed,
                 env={**self.environment, "PYTHONPATH": os.pathsep.join(sys.path)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -11,12 +11,13 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
+from nvc.agent import cgroups
 from nvc.agent.status import AgentStatus, StatusTenant, ask
 from nvc.base.errors import AgentError
 from nvc.guard.prober import LOCK
 from nvc.guard.protocol import Client
 from nvc.guard.usage import prober_pid
-from tests.support import fuse, leftovers
+from tests.support import cgroupview, fuse, leftovers
 from tests.support.acceptors import processes
 from tests.support.bed import Bed
 from tests.support.bundle import Container
@@ -65,6 +66,8 @@ class RunningAgent:
         self.stop()
         assert leftovers.until(lambda: not self.pids("nvc-monitor"), seconds=30), "a monitor is left"
         self._end_prober()
+        cgroups.remove(self.directory)  # of what ended after the agent
+        assert not cgroupview.directories(cgroups.tree_name(self.directory)), "a cgroup is left"
 
     def _has_prober(self) -> bool:
         """Whether a prober has its lock."""

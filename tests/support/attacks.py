@@ -74,4 +74,7 @@ FLOODS = ("flood", "bomb", "storm", "command-race", "size-race", "scheduling", "
 #: Those that the guard does not hold yet, and why: tests of them are expected to fail.
 OPEN: dict[str, str] = {}
 #: Words of the program that are tools of other tests.
-TOOLS = ("victim", "churn", "uvm-child", "uvm-tables", "unchanged", "idle", "fuse", "batch", "pids", "contexts")
+TOOLS = (
+    *("victim", "churn", "uvm-child", "uvm-tables", "unchanged", "idle", "fuse", "batch", "pids", "contexts"),
+    *("lend", "borrow"),
+)

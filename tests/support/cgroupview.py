@@ -69,8 +69,13 @@ def remove_when_empty(name: str, *, seconds: float = 20.0) -> None:
 def remove(name: str) -> None:
     """Remove the empty cgroup of that name at the top of every hierarchy; missing or used ones are left."""
     for directory in {ROOT, *ROOT.glob("*/")}:
-        for path in sorted(Path(directory, name).glob("**/"), reverse=True):
-            try:
-                path.rmdir()
-            except OSError:
-                continue
+        remove_tree(Path(directory, name))
+
+
+def remove_tree(top: Path) -> None:
+    """Remove a cgroup and those below it; used ones are left."""
+    for path in sorted(top.glob("**/"), reverse=True):
+        try:
+            path.rmdir()
+        except OSError:
+            continue

@@ -39,12 +39,16 @@ _UNUSED = (
 class Containerd:
     """containerd, and ctr as its client.
 
-    The token is containerd's namespace, so cgroups carry it. env: what containerd, and so every runtime, gets.
+    The token is containerd's namespace, so cgroups carry it. env: what containerd, and so every runtime, gets. shares:
+    whether its containers' shares are the host's, for an agent outside. wrap: what containerd and ctr run under
+    (another userland).
     """
 
     token: str
     place: Path
     env: Mapping[str, str]
+    shares: bool = False
+    wrap: Sequence[str] = ()
     daemon: daemons.Daemon | None = field(default=None, init=False)
 
     @property
@@ -60,7 +64,8 @@ class Containerd:
         """Start containerd with the config.toml that is there. Raises daemons.NotReady."""
         path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
         environment = {"PATH": path, leftovers.VARIABLE: self.token, **self.env}
-        command = daemons.own_run([find("containerd"), "--config", str(self.config)])
+        program = "containerd" if self.wrap else find("containerd")
+        command = daemons.own_run([*self.wrap, program, "--config", str(self.config)], shares=self.shares)
         self.daemon = daemons.Daemon("containerd", command, environment, self.place / "containerd.log")
         self.daemon.start(lambda: self.call("version").code == 0)
 
@@ -68,7 +73,7 @@ class Containerd:
         """ctr. path: a directory at the head of its PATH."""
         usual = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
         environment = {"PATH": f"{path}:{usual}" if path else usual, leftovers.VARIABLE: self.token, **(env or {})}
-        return execute(["ctr", "-a", f"{self.place}/c.sock", "-n", self.token, *arguments], env=environment)
+        return execute([*self.wrap, "ctr", "-a", f"{self.place}/c.sock", "-n", self.token, *arguments], env=environment)
 
     def import_image(self, rootfs: Path) -> None:
         """An image of one layer. Raises RuntimeError."""

@@ -84,6 +84,26 @@ class Costs:
         )
 
 
+def alternating(
+    begin: Callable[[], Sequence[Spoken]], line: str, starts: int, rounds: int, *, warm: bool
+) -> list[list[float]]:
+    """What each of the programs answers to a line, each once a round in a changing order; all of them, per program.
+
+    begin: as below, of any number. warm: asked once before that. Raises Silent.
+    """
+    found: list[list[float]] = []
+    for _ in range(starts):
+        programs = begin()
+        found = found or [[] for _ in programs]
+        for program in programs if warm else ():
+            program.ask(line)
+        for place in _turns(len(programs), rounds):
+            found[place].append(float(programs[place].ask(line).split()[0]))
+        for program in programs:
+            program.kill()
+    return found
+
+
 def calls(begin: Callable[[], Sequence[Spoken]], starts: int, rounds: int) -> dict[str, Costs]:
     """CALLS of cost.cu, in nanoseconds, by programs that are started anew ``starts`` times.
 

@@ -205,11 +205,10 @@ def read_log(log: Path) -> tuple[str, str]:
 class CriContainerd(Containerd):
     """containerd with its CRI plugin, and ctr in kubelet's namespace of it.
 
-    specs: the directory of CDI specifications. wrap: what containerd and ctr run under (another userland).
+    specs: the directory of CDI specifications.
     """
 
     specs: Path = Path("/nonexistent")
-    wrap: Sequence[str] = ()
 
     def write_config(self, *, cri: bool = True) -> None:
         super().write_config(cri=cri)

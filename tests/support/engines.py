@@ -109,7 +109,7 @@ class Podman:
 class Lxc:
     """An idmapped LXC container started by root. place: LXC's directory; path: PATH of LXC and of its hooks.
 
-    level: of LXC's log, where DEBUG has what hooks print.
+    level: of LXC's log, where DEBUG has what hooks print. under: what it runs under (another userland).
     """
 
     name: str
@@ -119,6 +119,7 @@ class Lxc:
     offset: int = 200000
     level: str = "INFO"
     env: Mapping[str, str] = field(default_factory=dict)
+    under: Sequence[str] = ()
 
     def prepare(self, settings: Sequence[tuple[str, str]]) -> None:
         """Write the container's config; ``settings`` are further lines of it."""
@@ -157,6 +158,6 @@ class Lxc:
             *command,
         ]
         try:
-            return execute([*wrap, *lxc], env={"PATH": self.path, "HOME": "/root", **self.env})
+            return execute([*self.under, *wrap, *lxc], env={"PATH": self.path, "HOME": "/root", **self.env})
         finally:
             remove("lxc.pivot")  # LXC leaves it; one that is in use stays

@@ -16,7 +16,7 @@ from nvc.agent.scheduler import Scheduler
 from nvc.guard.filter import merge
 from nvc.guard.pages import TenantStatus
 from nvc.guard.profile import ALLOW, NOTIFY
-from nvc.guard.supervisors import Supervisors
+from nvc.guard.supervisors import MONITOR, SUPERVISOR, Supervisors
 from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
@@ -158,6 +158,7 @@ class Guarding:
     place: an empty directory. uuid: of the GPU that all share. launcher: of ``build_launcher``. devices: where the
     driver's nodes are. look: seconds between looks at tenants' groups; each look waits for a tenant's in-flight
     notification, and the tenant's next one then for it. An agent looks every ``nvc.agent.scheduler.LOOK``.
+    programs: the directory with nvc-monitor and nvc-supervisor of another build; "": this one's.
     """
 
     def __init__(
@@ -170,10 +171,13 @@ class Guarding:
         devices: str = "/dev",
         *,
         look: float = LOOK,
+        programs: str = "",
     ) -> None:
         build("nvc-monitor", "nvc-supervisor", "nvc-prober")
         self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
         self.guard, self.tenants = Supervisors(devices), list[GuardedTenant]()
+        if programs:
+            self.guard._monitor, self.guard._supervisor = f"{programs}/{MONITOR}", f"{programs}/{SUPERVISOR}"
         self.prober = self.guard.prober()
         #: What the scheduler could not do, and of the prober.
         self.problems: list[str] = []

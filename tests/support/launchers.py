@@ -28,6 +28,8 @@ _MODULES = {
     "nvidia-container-runtime-hook": "hook.__main__",
     "nvidia-container-toolkit": "hook.__main__",
     "nvc-cdi-hook": "hook.cdi",
+    "nvidia-cdi-hook": "hook.cdi",
+    "nvidia-ctk": "hook.ctk",
     "nvc-runtime": "hook.runtime.__main__",
     "nvidia-container-runtime": "hook.runtime.__main__",
     "nvidia-container-runtime.legacy": "hook.runtime.__main__",
@@ -101,7 +103,8 @@ def install(prefix: Path) -> Commands:
             launcher = library / "bin" / name
             own = f"sys.argv[0] = {str(directory) + '/'!r} + sys.argv[0].rpartition('/')[2]\n"
         launcher.write_text(
-            f"#!{interpreter()} -IS\nimport sys\n{own}sys.path += [{str(library)!r}, {str(library / 'deps')!r}]\n"
+            f"#!{interpreter()} -IS\nimport sys\n{own}"
+            f"sys.path = [{str(library)!r}, *sys.path, {str(library / 'deps')!r}]\n"
             f"from nvc.base.boot import start\nstart({str(library)!r}, {module!r})\n"
         )
         launcher.chmod(0o755)

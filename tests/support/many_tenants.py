@@ -22,6 +22,7 @@ from nvc.base.errors import AgentError
 from nvc.guard import pages
 from nvc.guard.pages import Counters, TenantStatus
 from nvc.model import DeviceNode, Gpu
+from nvc.share import store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 
@@ -50,13 +51,15 @@ class Published:
         #: Numbers of tenants that ended.
         self.ended: set[int] = set()
 
-    def status(self, number: int) -> TenantStatus:
+    def stamp(self, number: int) -> tuple[int, int, int]:
         if number in self.ended:
             raise OSError("it has ended")
-        return self._counters.status()
+        return self._counters.stamp()
 
-    def processes(self, number: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        return self._counters.processes()
+    def published(self, number: int) -> tuple[TenantStatus, tuple[tuple[int, tuple[int, ...]], ...]]:
+        if number in self.ended:
+            raise OSError("it has ended")
+        return self._counters.published()
 
     def build(self, number: int) -> str:
         return self._counters.build
@@ -119,3 +122,14 @@ def serving(agent: Agent, path: Path, blocked: Callable[[float], None] = lambda 
         if thread.is_alive():
             raise AgentError("the control socket does not end")
         loop.close()
+
+
+def fill(shares: Path, count: int, gpus: int = 1) -> None:
+    """The store's entries of ``make``'s tenants; their containers' first process is this one."""
+    pid = os.getpid()
+    limits = Limits(tuple(ResolvedGpu(uuid, -1, 10 * GIB, 0, 10) for uuid in UUIDS[:gpus]))
+    for number in range(1, count + 1):
+        name = f"{number:064x}"
+        engine = f"namespace/pod-{number:06}/main"
+        record = store.StoredShare(name, name, pid, store.start_time(pid), name=engine)
+        store.create(record, limits, b"", directory=str(shares))

@@ -2,12 +2,13 @@
 
    Round for round until SECONDS are over: QUOTA_PIECES pieces of MIB must be given, two more must be refused, and all are
    given back. SECONDS "once": one round. 0: one round, in which it says "held" with its pieces and waits for the end of its
-   stdin. Prints rounds=, failed= (refused, but should have been given), passed= (given beyond the quota), again= (asked to
+   stdin. SECONDS "eof": a round five times a second until stdin ends; "started" after the first. Prints rounds=, failed= (refused, but should have been given), passed= (given beyond the quota), again= (asked to
    try again), longest= (milliseconds of the call that took longest).
    A call that answers EAGAIN or EINTR is made again, as NVIDIA's libraries do. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -95,8 +96,8 @@ main (int argc, char **argv)
   uint32_t client = 0, device = 1, subdevice = 2, zeros[14] = { 0 };
   int quota = argc > 1 ? atoi (argv[1]) : 1;
   uint64_t bytes = (argc > 2 ? strtoull (argv[2], NULL, 0) : 1) << 20;
-  bool is_once = argc > 3 && strcmp (argv[3], "once") == 0;
-  double seconds = argc > 3 && !is_once ? atof (argv[3]) : 0, end = now () + seconds;
+  bool is_once = argc > 3 && strcmp (argv[3], "once") == 0, is_eof = argc > 3 && strcmp (argv[3], "eof") == 0;
+  double seconds = argc > 3 && !is_once && !is_eof ? atof (argv[3]) : 0, end = now () + seconds;
   unsigned long rounds = 0, failed = 0, passed = 0;
   uint32_t odd = 0;
   char byte;
@@ -122,7 +123,12 @@ main (int argc, char **argv)
           odd = i < quota ? (status ? status : odd) : (status != 0 && status != 0x51 ? status : odd);
         }
       rounds++;
-      if (seconds == 0 && !is_once)
+      if (is_eof && rounds == 1)
+        {
+          printf ("started\n");
+          fflush (stdout);
+        }
+      if (seconds == 0 && !is_once && !is_eof)
         {
           printf ("held\n");
           fflush (stdout);
@@ -133,7 +139,7 @@ main (int argc, char **argv)
         if (held[i] && (odd = release (client, device, 100 + (uint32_t) i)) != 0)
           failed++;
     }
-  while (now () < end);
+  while (is_eof ? poll (&(struct pollfd) { .fd = 0, .events = POLLIN }, 1, 200) == 0 : now () < end);
   printf ("rounds=%lu failed=%lu passed=%lu again=%lu odd=%#x longest=%.0f\n", rounds, failed, passed, again, odd, longest * 1e3);
   return failed != 0 || passed != 0;
 }

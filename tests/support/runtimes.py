@@ -143,8 +143,11 @@ class OciRuntime:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        for identifier in self.started:
-            execute(self.command("delete", "--force", identifier), env=self.env_for_commands())
+        started, self.started[:] = self.started[:], []
+        for identifier in started:
+            # ``run`` deletes what it ran to its end.
+            if (self.state / identifier).exists():
+                execute(self.command("delete", "--force", identifier), env=self.env_for_commands())
         shutil.rmtree(self.state, ignore_errors=True)
 
     def _call(self, verb: str, *arguments: str) -> Result:

@@ -16,7 +16,7 @@ from typing import Any
 from nvc.share import limits, region
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
-from tests.support import fuse
+from tests.support import cgroupview, fuse
 from tests.support.isolation import in_namespaces, mount_bind
 from tests.support.native import CHECKOUT, build
 
@@ -157,21 +157,26 @@ def with_gpu(machine: Path, function: Callable[[SimGpu], None], *, driver: str =
     driver: the version that the manager, libcuda and NVML are of.
     """
     build()
-    in_namespaces(_inside, str(machine), function, driver, pid=True, timeout=100)
-
-
-def _inside(machine: str, function: Callable[[SimGpu], None], driver: str) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    top = tempfile.gettempdir()
     # A file system of our own over the one for temporary files, but not over the machine, which may lie there.
-    with tempfile.TemporaryDirectory(dir=top) as place:
-        assert libc.mount(b"tmpfs", place.encode(), b"tmpfs", 0, None) == 0
+    with tempfile.TemporaryDirectory() as place:
         try:
-            _serve(Path(machine), Path(place), function, libc, driver)
+            in_namespaces(_inside, str(machine), place, function, driver, pid=True, timeout=100)
         finally:
-            libc.umount2(b"/dev", 2)
-            libc.umount2(f"{place}/nodes".encode(), 2)
-            libc.umount2(place.encode(), 2)
+            for tree in cgroupview.directories(
+                os.path.basename(place)
+            ):  # of an agent that was killed with its namespace
+                cgroupview.remove_tree(tree)
+
+
+def _inside(machine: str, place: str, function: Callable[[SimGpu], None], driver: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mount(b"tmpfs", place.encode(), b"tmpfs", 0, None) == 0
+    try:
+        _serve(Path(machine), Path(place), function, libc, driver)
+    finally:
+        libc.umount2(b"/dev", 2)
+        libc.umount2(f"{place}/nodes".encode(), 2)
+        libc.umount2(place.encode(), 2)
 
 
 def _serve(machine: Path, place: Path, function: Callable[[SimGpu], None], libc: ctypes.CDLL, driver: str) -> None:

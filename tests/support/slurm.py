@@ -53,7 +53,11 @@ PartitionName=p Nodes=ALL Default=YES MaxTime=2 State=UP
 
 @dataclass
 class Slurm:
-    """The cluster. machine: whose device nodes stand for the GPUs of both nodes. oci: the text of oci.conf."""
+    """The cluster.
+
+    machine: whose device nodes stand for the GPUs of both nodes. oci: the text of oci.conf. wrap: what its daemons and
+    commands run under (another userland).
+    """
 
     token: str
     place: Path
@@ -61,6 +65,7 @@ class Slurm:
     gpus: int
     oci: str
     env: Mapping[str, str]
+    wrap: Sequence[str] = ()
     daemons: list[daemons.Daemon] = field(default_factory=list, init=False)
 
     def prepare(self, *, extra: str = "") -> None:
@@ -92,7 +97,7 @@ class Slurm:
     def _start(self, name: str, command: Sequence[str], ready: daemons.Ready) -> None:
         # Their own log files are beside: Slurm writes to both.
         environment = {**self._env(), **self.env}
-        daemon = daemons.Daemon(name, command, environment, self.place / f"{name}.out")
+        daemon = daemons.Daemon(name, [*self.wrap, *command], environment, self.place / f"{name}.out")
         self.daemons.append(daemon)
         daemon.start(ready)
 
@@ -101,7 +106,7 @@ class Slurm:
 
     def call(self, *command: str, env: Mapping[str, str] | None = None, user: Sequence[str] = ()) -> Result:
         """One of Slurm's commands. user: what makes it an ordinary user's."""
-        return execute([*user, *command], env={**self._env(), **(env or {})}, cwd=Path("/"))
+        return execute([*self.wrap, *user, *command], env={**self._env(), **(env or {})}, cwd=Path("/"))
 
     def stop(self) -> None:
         """End all of it, in the reverse order."""

@@ -1,8 +1,9 @@
-"""The Debian 13 userland that tools/userland makes, as the root of a command, for engines newer than this machine's."""
+"""The userlands that tools/userland makes, each as the root of a command, for engines newer than this machine's."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,21 +15,31 @@ from tests.support.podmanbox import quoted
 from tests.support.users import User
 
 #: Read once: tests see no NVC_ variable.
-_PLACE = os.environ.get("NVC_USERLAND", "")
+_PLACES = {"trixie": os.environ.get("NVC_USERLAND", ""), "sid": os.environ.get("NVC_USERLAND_SID", "")}
+#: Debian 13, and what is newest.
+SUITES = tuple(_PLACES)
 #: pivot_root, not chroot: a hook that enters a mount namespace lands in its real root, which a chroot would leave at
 #: the host's. /tmp is the host's, where test beds are; /run is new; the product's interpreter may be anywhere.
 _SCRIPT = Path(__file__).parent / "programs/enter_userland.sh"
 
 
-def place() -> Path:
-    """The userland's directory; skips the test where there is none (NVC_MUST_RUN=userland: fails)."""
-    found = Path(_PLACE)
-    if _PLACE and (found / ".nvc-complete").exists():
+def place(suite: str = "trixie") -> Path:
+    """The userland's directory; skips the test where there is none (NVC_MUST_RUN=userland or userland-sid: fails)."""
+    found = Path(_PLACES[suite])
+    if _PLACES[suite] and (found / ".nvc-complete").exists():
         return found
-    why = "no Debian 13 userland: make one with tools/userland DIR, and name it in NVC_USERLAND"
-    if "userland" in os.environ.get("NVC_MUST_RUN", "").split(","):
+    variable, needed = ("NVC_USERLAND", "userland") if suite == "trixie" else ("NVC_USERLAND_SID", "userland-sid")
+    why = f"no userland of Debian {suite}: make one with tools/userland DIR {suite}, and name it in {variable}"
+    if needed in os.environ.get("NVC_MUST_RUN", "").split(","):
         pytest.fail(why)
     pytest.skip(why)
+
+
+def version(root: Path, package: str) -> str:
+    """The version of a Debian package there, such as 28.5.2, for what a test notes."""
+    words = ["dpkg-query", "--admindir", str(root / "var/lib/dpkg"), "-W", "-f", "${Version}", package]
+    found = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return found.rpartition(":")[2].partition("+")[0].partition("-")[0]
 
 
 def wrap(root: Path, command: Sequence[str] = ()) -> list[str]:

@@ -49,10 +49,10 @@ class WarmBed:
         assert self.process is not None
         return self.process.pid
 
-    def start(self, view: CgroupView | None = None) -> None:
-        """Serve, in a mount namespace that shows ``view``. Returns when it does."""
+    def start(self, view: CgroupView | None = None, words: Sequence[str] = ()) -> None:
+        """Serve, in a mount namespace that shows ``view``. Returns when it does. words: in front of the command."""
         listener = standby.listen(str(self.socket))
-        command = standby.command(listener.fileno(), str(self.library))
+        command = [*words, *standby.command(listener.fileno(), str(self.library))]
         self.process = subprocess.Popen(
             command if view is None else view.wrap(command),
             pass_fds=(listener.fileno(),),

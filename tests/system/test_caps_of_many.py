@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,13 +29,13 @@ TENANTS = 65
 #: A driver that takes 650 edges a second: those of 65 tenants at a period of 200 ms, which is the longest one here.
 SLOW_DRIVER = """
 import runpy
-from nvc.agent import scheduler
+from nvc.agent import scheduled, scheduler
 from nvc.guard import scheduling
-scheduler.EDGES = scheduling.EDGES = 650
-scheduler.MOST_PERIOD_US = scheduling.MOST_PERIOD_US = 200_000
+scheduled.EDGES = scheduler.EDGES = scheduling.EDGES = 650
+scheduled.MOST_PERIOD_US = scheduler.MOST_PERIOD_US = scheduling.MOST_PERIOD_US = 200_000
 runpy.run_module("nvc", run_name="__main__")
 """
-SECONDS = 4.0
+SECONDS, LOOKS = 4.0, 60
 
 
 class SlowDriver(RunningAgent):
@@ -46,6 +48,13 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_machine(directory)
     build_static(SOURCES[0], directory / "attack", *map(str, SOURCES[1:]))
     return directory
+
+
+def every(seconds: float, count: int) -> Iterator[int]:
+    """Numbers, at irregular times: what is looked at is regular."""
+    for number in range(count):
+        time.sleep(random.uniform(0, 2 * seconds))
+        yield number
 
 
 def gpus(client: Client) -> dict[str, TenantGpu]:
@@ -68,15 +77,14 @@ def test_each_of_65_caps_is_kept_and_the_next_one_is_refused(machine: Path) -> N
             client = stack.enter_context(Client(f"{agent.directory}/control", 60.0))
             assert leftovers.until(lambda: all(one.cap_in_force for one in gpus(client).values()), seconds=10)
             time.sleep(0.5)
-            begin, before = time.monotonic(), gpus(client)
-            time.sleep(SECONDS)
-            end, after = time.monotonic(), gpus(client)
-            on = [1 - (after[name].frozen_ns - before[name].frozen_ns) / 1e9 / (end - begin) for name in after]
+            looks = [gpus(client) for _ in every(SECONDS / LOOKS, LOOKS)]
+            on = [sum(not look[name].frozen for look in looks) / len(looks) for name in looks[0]]
             assert len(on) == TENANTS
             print("on:", min(on), max(on), sum(on) / len(on))
             # The plans are exact; 650 edges a second of a simulated driver beside other tests are not.
             assert 0.07 < sum(on) / len(on) < 0.14
-            assert max(on) < 0.3, "a pause of the machine lengthens what is on"
+            assert max(on) < 0.4, "of so few looks, and a pause of the machine lengthens what is on"
+            assert not any(one.frozen_ns for one in looks[-1].values()), "they have no groups"
 
             refused = start(100)
             refused.process.wait(30)

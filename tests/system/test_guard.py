@@ -119,6 +119,24 @@ def test_what_an_ended_process_had_is_there_at_once(place: Path) -> None:
     guarded(place, handed_over)
 
 
+def several_listeners(tenants: Tenants) -> None:
+    """A container's program, and each that is started in it later, has a listener; any may end first."""
+    tenants.add(memory=LIMIT)
+    probes = [tenants.probe() for _ in range(3)]
+    for left in (3, 2, 1):
+        until(lambda left=left: tenants.status().listeners == left, f"{left} listeners")
+        for probe in probes:
+            assert probe.alloc(64, 1) == [1, 0]
+        probes.pop(0).kill()
+    tenants.wait_until_gone()
+    assert tenants.status().listeners == 0
+    assert tenants.probe().alloc(64, 1) == [1, 0], "one that comes after that is answered as well"
+
+
+def test_every_listener_is_answered_whichever_ends(place: Path) -> None:
+    guarded(place, several_listeners)
+
+
 def race(tenants: Tenants) -> None:
     tenants.add(memory=LIMIT)
     probes = [tenants.probe() for _ in range(8)]

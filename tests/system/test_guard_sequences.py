@@ -8,7 +8,6 @@ charged for at least what the simulated driver has handed out; after the end of 
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from functools import partial
 from pathlib import Path
@@ -16,29 +15,18 @@ from pathlib import Path
 import pytest
 
 from tests.support import manager
-from tests.support.native import build
-from tests.support.tenants import SECONDS, Tenants, guarded, prepare, until
+from tests.support.played import RETAINING, SAMPLED, Counts, TwoTenants, played, recorded, sequences
+from tests.support.simgpu import SimGpu, with_gpu
+from tests.support.tenants import Tenants, guarded, prepare, until
+from tests.system.test_guarded_smoke import environment, guarding
 
 pytestmark = [pytest.mark.root, pytest.mark.system]
 
 COUNT = int(os.environ.get("NVC_PLAYED_SEQUENCES", "200"))
 SEED = int(os.environ.get("NVC_SEQUENCES_SEED", "1"))
-MIB = 1 << 20
 LIMIT = 1 << 30
-#: Half of the sequences have no steps by which UVM retains pieces: then all is charged. With them, pieces below 32 MiB
-#: are found by sampling (docs/internals/guard.md): of each tenant so many bytes can be missed.
-RETAINING = "map,batch"
-SAMPLED = 224 * MIB
-#: Each sequence begins with these: tenant 0 has the first and the last, tenant 1 the other one.
-TASKS = {0: 0, 1: 1, 3: 0}
 NEIGHBOUR = 1
-
-
-def sequences(count: int, without: str) -> list[str]:
-    """Steps, by ``guard_sequences print``; each begins with its name. without: kinds of steps, with commas."""
-    command = [str(build("guard_sequences") / "guard_sequences"), "print", str(count), str(SEED), "", without]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
-    return [one + "\n" for one in out.split("\n\n") if one.strip()]
+BETWEEN_TENANTS = {"m3-confederate", "n17-heir-of-a-foreign-duplicate", "n26-import-from-another-tenant"}
 
 
 class Play:
@@ -51,7 +39,7 @@ class Play:
         self.folder = tenants.gpu.work / f"sequence{number}"
         self.folder.mkdir()
         self.control = os.open("/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
-        self.calls = self.races = self.pieces = 0
+        self.counts = Counts(0, 0, 0)
 
     def charged(self) -> int:
         return sum(self.tenants.of(one).memory for one in self.ids)
@@ -66,27 +54,12 @@ class Play:
     def run(self) -> None:
         """Raises AssertionError."""
         name = self.steps.splitlines()[0]
-        player = build("guard_player") / "guard_player"
         for one in self.ids:
             self.tenants.add(one, memory=LIMIT)
-        with subprocess.Popen(
-            [player, "play", self.folder],
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as coordinator:
-            assert coordinator.stdin and coordinator.stdout and coordinator.stderr
-            for number, tenant in TASKS.items():
-                self.tenants.start(player, "task", str(number), self.folder, tenant=self.ids[tenant])
-            coordinator.stdin.write(self.steps + "\n")
-            coordinator.stdin.flush()
-            counts = coordinator.stdout.readline().split()
-            assert len(counts) == 3, (name, coordinator.stderr.read())
-            self.calls, self.races, self.pieces = map(int, counts)
+        with played(
+            self.folder, self.steps, lambda tenant, words: self.tenants.start(*words, tenant=self.ids[tenant])
+        ) as self.counts:
             until(self.is_covered, f"{name}: {self.held()} bytes are handed out, {self.charged()} charged")
-            coordinator.stdin.close()
-            coordinator.wait(SECONDS)
         for one in self.ids:
             until(partial(self.tenants.guard.gone, one), f"{name}: tenant {one} is gone")
             self.tenants.guard.remove(one)
@@ -99,23 +72,21 @@ def play_all(tenants: Tenants, count: int, without: str, missed: int) -> None:
     assert neighbour.alloc(2) == [1, 0]
     assert neighbour.free() == 0
     control = os.open("/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
-    before, calls, races, pieces, longest = manager.used(control), 0, 0, 0, 0.0
-    for number, steps in enumerate(sequences(count, without)):
+    before, counts, longest = manager.used(control), Counts(0, 0, 0), 0.0
+    for number, steps in enumerate(sequences(count, SEED, without)):
         one = Play(tenants, number, steps, before, missed)
         one.run()
-        calls, races, pieces = calls + one.calls, races + one.races, pieces + one.pieces
+        counts += one.counts
         begun = time.monotonic()
         assert neighbour.alloc(2) == [1, 0], steps.splitlines()[0]
         assert neighbour.free() == 0
         longest = max(longest, time.monotonic() - begun)
         until(lambda: manager.used(control) == before, f"{steps.splitlines()[0]}: all is given back")
     os.close(control)
-    print(
-        f"sequences {COUNT}, calls {calls}, raced {races}, pieces {pieces}, neighbour's longest {longest * 1000:.0f} ms"
-    )
-    assert calls > 20 * count
-    assert pieces > count
-    assert races > count // 8
+    print(f"sequences {COUNT}, {counts}, neighbour's longest {longest * 1000:.0f} ms")
+    assert counts.calls > 20 * count
+    assert counts.pieces > count
+    assert counts.raced > count // 8
     assert longest < 2
 
 
@@ -124,3 +95,27 @@ def play_all(tenants: Tenants, count: int, without: str, missed: int) -> None:
 def test_nothing_is_held_uncharged_behind_the_real_filter(tmp_path: Path, without: str, missed: int) -> None:
     play = partial(play_all, count=(COUNT + 1) // 2, without=without, missed=missed)
     guarded(prepare(tmp_path), play)
+
+
+def test_tenants_that_stay_let_go_of_what_both_of_them_had(tmp_path: Path) -> None:
+    """Two guards' duplicates of one piece: each was another holder for the other one, and the memory was lost."""
+
+    def inside(gpu: SimGpu) -> None:
+        places = map(gpu.work.joinpath, map("play{}".format, range(100)))
+        control = os.open("/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
+
+        def folder() -> Path:
+            place = next(places)
+            place.mkdir()
+            return place
+
+        with guarding(gpu) as guarded:
+            tenants = [guarded.tenant(memory=LIMIT) for _ in range(2)]
+            play = TwoTenants(folder, tenants, environment(gpu), lambda: manager.used(control), 0)
+            chosen = [one for one in recorded("managed") if one.split()[1] in BETWEEN_TENANTS]
+            assert play.play_all(chosen, seconds=100) == len(BETWEEN_TENANTS)
+            assert play.wrong == []
+            assert manager.used(control) == play.before
+        os.close(control)
+
+    with_gpu(prepare(tmp_path), inside)

@@ -273,6 +273,17 @@ def test_the_prober_outlives_an_agent_and_is_found_again(place: Path) -> None:
                     lambda: usage.prober_pid(page) != pid and 2 * GIB in published(page).values(), "it starts another"
                 )
                 assert '"event":"prober","message":"nvc-prober ended; another' in agent.log.read_text()
+                # One that an agent of another version has left, whose page this one cannot read.
+                pid = usage.prober_pid(page)
+                agent.process.kill()
+                agent.process.wait()
+                with open(directory / "contention", "r+b", buffering=0) as file:
+                    os.pwrite(file.fileno(), (usage.VERSION - 1).to_bytes(4, "little"), usage._Page.version.offset)
+                agent.process = agent._start()
+                assert agent.ready()
+                until(lambda: 2 * GIB in published(page).values(), "an update replaces it", 20)
+                assert usage.prober_pid(page) != pid and has_ended(pid)
+                assert "nvc-prober is of another version" in agent.log.read_text()
             pid = usage.prober_pid(page)
             until(lambda: has_ended(pid), "without tenants it ends", 40)
             os.close(page)

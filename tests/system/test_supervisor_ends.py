@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.agent import cgroups
 from tests.support import leftovers
 from tests.support.agentbed import Held, RunningAgent
 from tests.support.attacks import SOURCES
@@ -23,7 +24,7 @@ from tests.support.cgroupview import ROOT, remove_when_empty
 from tests.support.runtimes import OciRuntime
 from tests.support.tenants import build_static
 from tests.system.test_agent import agent, behind, empty, machine, tenant, tree
-from tests.system.test_supervisor import ended_within, first_process, is_alive, pids
+from tests.system.test_supervisor import ended_within, first_process, is_alive, pids, watchdog
 
 __all__ = ["agent", "machine", "tree"]
 pytestmark = pytest.mark.system
@@ -63,6 +64,13 @@ def seconds_to_end(pid: int, victims: tuple[int, ...]) -> float:
         os.close(pidfd)
 
 
+def own_cgroup(agent: RunningAgent, pid: int) -> str:
+    """The cgroup with the limit of memory; it is in the agent's tree."""
+    tree = cgroups.tree_name(agent.directory)
+    (place,) = {line.split(":")[2] for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if tree in line}
+    return place
+
+
 @pytest.mark.parametrize("killed", ["supervisor", "monitor", "both"])
 def test_a_container_ends_within_100_ms(
     bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, killed: str
@@ -73,6 +81,7 @@ def test_a_container_ends_within_100_ms(
             assert held.line() == "held"
             first = first_process(agent, held)
             monitor, supervisor = pids(agent)
+            assert len({own_cgroup(agent, pid) for pid in (monitor, supervisor, watchdog(monitor))}) == 1
             victims = {"supervisor": (supervisor,), "monitor": (monitor,), "both": (monitor, supervisor)}[killed]
             if killed == "both":  # neither sees the other one die
                 for victim in victims:

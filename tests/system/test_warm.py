@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from tests.support.warm import WarmBed, waiting_for_ldconfig
 
 pytestmark = pytest.mark.system
 
+PROGRAMS = launchers.CHECKOUT / "tests/support/programs"
 MANY = 64
 AT_ONCE = 16
 
@@ -203,6 +205,17 @@ def test_a_caller_with_fewer_rights_gets_none_by_asking(
     assert warm.served() == before
     assert call(bed, *client)[0] == 1
     assert warm.served() != before
+
+
+def test_a_server_that_is_confined_as_its_unit_does_serves(bed: Bed, installed: WarmBed, runc: OciRuntime) -> None:
+    """NoNewPrivileges=, RestrictRealtime= and the like are flags and filters that no engine has: none was served."""
+    with installed:
+        # A system call that nothing here makes (syslog).
+        installed.start(words=[sys.executable, str(PROGRAMS / "under_filter.py"), "103"])
+        (code, out, err), served = both(
+            bed, installed, runc, "nvc-py", "configure --device=0 --compute --pid={pid} {tree}"
+        )
+    assert (code, out, served) == (0, "", True), err
 
 
 @pytest.mark.timeout(300)

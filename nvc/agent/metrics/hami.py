@@ -11,12 +11,12 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from nvc.agent.metrics.rows import COUNT, Row, cap, engine_names, limit, names
+from nvc.agent.metrics.samples import COUNT, Row, cap, engine_names, limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from nvc.agent.metrics.rows import Sample
+    from nvc.agent.metrics.samples import Sample
     from nvc.agent.status import AgentStatus, StatusGpu, TenantGpu
 
 #: What HAMi's chart sets, in its monitor's environment.
@@ -37,12 +37,11 @@ def node() -> str:
 
 def _each(value: Callable[[AgentStatus, TenantGpu], float | None]) -> Callable[[AgentStatus], Iterator[Sample]]:
     def samples(status: AgentStatus) -> Iterator[Sample]:
-        named = names(status)
         for tenant in status.tenants:
             for position, gpu in enumerate(tenant.gpus):
                 found = value(status, gpu)
                 if found is not None:
-                    yield (*engine_names(tenant.name)[:2], named[tenant.id], str(position), gpu.uuid), found
+                    yield (*engine_names(tenant.name)[:2], tenant.container, str(position), gpu.uuid), found
 
     return samples
 
@@ -69,7 +68,7 @@ def _limit(status: AgentStatus, gpu: TenantGpu) -> float | None:
 
 
 def _computing(status: AgentStatus, gpu: TenantGpu) -> float | None:
-    return gpu.achieved_ratio * _PERCENT if gpu.target_ratio else None
+    return gpu.achieved_ratio * _PERCENT if gpu.target_ratio or gpu.is_measured else None
 
 
 def _allocated(status: AgentStatus, gpu: StatusGpu) -> float:
@@ -91,7 +90,10 @@ def _total(status: AgentStatus, gpu: StatusGpu) -> float:
 
 _USED = "Memory that a container has of a GPU."
 _ALLOWED = "Memory that a container may have of a GPU."
-_TIME = "Part of the GPU's time that a container could compute, in percent (HAMi: use of the SMs)."
+_TIME = (
+    "Part of the GPU's time that a container computed, or where that is not measured an estimate, in percent "
+    "(HAMi: use of the SMs)."
+)
 _WHOLE = "Memory of a GPU."
 _SHARING = "Containers that share a GPU."
 _GIVEN = "Sum of the memory limits of a GPU's containers."

@@ -5,7 +5,7 @@ The agent wires it in with one call, in its own loop:
     server = await metrics.serve(config.metrics, status, hami=config.metrics_hami)
 
 Reading needs no right: what is said are sizes, times and names of containers. So the address is this machine's own
-unless the configuration says otherwise. The metrics themselves are rows in metrics_rows and metrics_hami.
+unless the configuration says otherwise. The metrics themselves are the rows of ``rows`` and ``hami``.
 """
 
 from __future__ import annotations
@@ -14,20 +14,12 @@ import asyncio
 import enum
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-from nvc.agent.metrics.hami import HAMI
-from nvc.agent.metrics.rows import NODE, TENANT, bounded
+from nvc.agent.metrics.exposition import text
 from nvc.base.errors import AgentError, InputError, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable
 
-    from prometheus_client.metrics_core import Metric
-
-    from nvc.agent.metrics.rows import Row
     from nvc.agent.status import AgentStatus
 
 PATH = "/metrics"
@@ -53,22 +45,6 @@ def parse(address: str) -> tuple[str, int]:
     return host, number
 
 
-def families(status: AgentStatus, *, hami: bool = False) -> Iterator[Metric]:
-    """Every metric with its samples; those that have none are said too. hami: HAMi's names as well."""
-    few = bounded(status)
-    for rows, of in ((NODE, status), (TENANT, few), (HAMI if hami else (), few)):
-        for row in rows:
-            yield _family(row, of)
-
-
-def text(status: AgentStatus, *, hami: bool = False, accept: str = "") -> tuple[bytes, str]:
-    """(page, its content type). accept: the reader's header."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(tuple(families(status, hami=hami))))
-    encode, kind = choose_encoder(accept)
-    return encode(registry), kind
-
-
 async def serve(
     address: str, status: Callable[[], Awaitable[AgentStatus]], *, hami: bool = False, limit: int = CONNECTIONS
 ) -> asyncio.Server:
@@ -85,14 +61,6 @@ async def serve(
         raise AgentError(
             f"metrics at {address}: {why}", hint="choose another address: [agent] metrics in /etc/nvc/config.toml"
         ) from None
-
-
-class _Collected:
-    def __init__(self, found: Iterable[Metric]) -> None:
-        self._found = found
-
-    def collect(self) -> Iterable[Metric]:
-        return self._found
 
 
 class _Waits(enum.Enum):
@@ -183,16 +151,6 @@ async def _last(writer: asyncio.StreamWriter, answer: bytes) -> None:
         await asyncio.wait_for(writer.wait_closed(), CLIENT_TIMEOUT_S)
     except (TimeoutError, OSError):
         writer.transport.abort()
-
-
-def _family(row: Row, status: AgentStatus) -> Metric:
-    kind = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
-    family: GaugeMetricFamily | CounterMetricFamily = kind(
-        row.name.removesuffix("_total"), row.help, labels=row.labels, unit=row.unit
-    )
-    for labels, value in row.samples(status):
-        family.add_metric(labels, value)
-    return family
 
 
 _WORDS = {

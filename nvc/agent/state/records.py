@@ -15,6 +15,10 @@ from nvc.base.errors import AgentError, reason
 from nvc.base.record import Record
 from rpc.codec import dumps, loads
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container
+
 TENANTS, CONTAINERS, PENDING = "tenants", "containers", "pending"
 #: What names of files begin with that were no record of a tenant; they stay for an administrator to look at.
 DAMAGED = "damaged-"
@@ -193,6 +197,24 @@ def known(directory: str) -> list[TenantRecord]:
                 found.append(TenantRecord.from_data(loads(file.read(_LIMIT), limit=_LIMIT)))
         except (OSError, ValueError):
             continue
+    return found
+
+
+def unread(directory: str, known: Container[int]) -> list[TenantRecord]:
+    """Of tenants with a monitor that are not known: their numbers, and their containers' ids by the links."""
+    names: dict[int, list[str]] = {}
+    for entry in os.scandir(f"{directory}/{TENANTS}"):
+        number = int(entry.name) if entry.name.isascii() and entry.name.isdigit() else 0
+        if number and number not in known and os.path.exists(f"{entry.path}/monitor"):
+            names[number] = []
+    for entry in os.scandir(f"{directory}/{CONTAINERS}"):
+        number_of = os.path.basename(os.readlink(entry.path))
+        if number_of.isdigit() and int(number_of) in names:
+            names[int(number_of)].append(entry.name)
+    found = []
+    for number, linked in names.items():
+        first, *others = [Member(name, name, 0, 0) for name in sorted(linked) or [f"tenant-{number}"]]
+        found.append(TenantRecord(number, **first.as_data(), since=0.0, others=tuple(others)))
     return found
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: As many requirements as the reference takes.
 REQUIREMENTS_LIMIT = 32
-# PID_MAX_LIMIT of the kernel (include/linux/threads.h) on 64-bit machines.
-_PID_LIMIT = 4 * 1024 * 1024
+#: pid_t. The kernel has none above 4,194,304; of those the message is that of a process that has ended.
+_PID_LIMIT = 1 << 31
 
 
 class ConfigureRequest(Record):
@@ -71,11 +71,12 @@ def _pid(text: str | None) -> int | None:
         return None
     digits = text.removeprefix("-")
     significant = digits.lstrip("0") or "0"
-    if not digits or len(significant) > 10 or not frozenset("0123456789").issuperset(digits):
-        raise InputError(f"invalid process id: {text}", hint="--pid takes the number of a process of the container")
+    hint = f"--pid={text[:40]}: write the number of a process of the container"
+    if not digits or not frozenset("0123456789").issuperset(digits):
+        raise InputError("parse pid failed: invalid argument", hint=hint)
+    if len(significant) > 10 or int(significant) >= _PID_LIMIT:
+        raise InputError("parse pid failed: numerical result out of range", hint=hint)
     pid = 0 if text.startswith("-") else int(significant)
-    if pid > _PID_LIMIT:
-        raise InputError(f"invalid process id: {text}", hint=f"the kernel has none above {_PID_LIMIT}")
     return pid if pid > 0 else None
 
 

@@ -91,6 +91,11 @@ class Parsed:
         values = self.all(destination)
         return values[-1] if values else None
 
+    def is_bare(self, destination: str) -> bool:
+        """Whether the option was given last without its optional value: ``--user``, and not ``--user=``."""
+        values = [value for option, value in self.events if option.destination == destination]
+        return bool(values) and values[-1] is None
+
     def all(self, destination: str) -> list[str]:
         """Every value given, in order; an optional value that was left out is ""."""
         return [value or "" for option, value in self.events if option.destination == destination]

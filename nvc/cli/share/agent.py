@@ -41,10 +41,13 @@ class Told:
             return None
 
 
-def guarded(rows: Iterable[ShareRow], socket: str, container: str = "") -> tuple[list[ShareRow], NvcError | None]:
+def guarded(
+    rows: Iterable[ShareRow], socket: str, container: str = "", *, pids: bool = True
+) -> tuple[list[ShareRow], NvcError | None]:
     """The rows, with what their guard knows of those that are guarded: from the agent, or from their supervisors.
 
-    container: the one that all of the rows are of. Beside them why an agent that is there gave no status.
+    container: the one that all of the rows are of. pids: look up their processes' names, and pids in the container.
+    Beside them why an agent that is there gave no status.
     """
     silent: NvcError | None = None
     try:
@@ -54,7 +57,7 @@ def guarded(rows: Iterable[ShareRow], socket: str, container: str = "") -> tuple
         tenants = away(socket)
         silent = None if isinstance(error, NoAgent) else error
     names = {one.name: tenant for tenant in tenants if tenant.kind == "guard" for one in tenant.containers}
-    return [_guarded(row, names.get(row.container) or names.get(row.key)) for row in rows], silent
+    return [_guarded(row, names.get(row.container) or names.get(row.key), pids=pids) for row in rows], silent
 
 
 def away(socket: str) -> tuple[StatusTenant, ...]:
@@ -67,7 +70,7 @@ def away(socket: str) -> tuple[StatusTenant, ...]:
         return ()
 
 
-def _guarded(row: ShareRow, tenant: StatusTenant | None) -> ShareRow:
+def _guarded(row: ShareRow, tenant: StatusTenant | None, *, pids: bool) -> ShareRow:
     if tenant is None:
         return row
     places = [place for place, gpu in enumerate(tenant.gpus) if gpu.uuid == row.gpu]
@@ -75,7 +78,10 @@ def _guarded(row: ShareRow, tenant: StatusTenant | None) -> ShareRow:
         return row.replace(guard=tenant.build)
     place, gpu = places[0], tenant.gpus[places[0]]
     processes = tuple(
-        ShareProcess(inner_pid(one.pid), one.pid, process_name(one.pid), one.memory[place]) for one in tenant.processes
+        ShareProcess(
+            inner_pid(one.pid) if pids else 0, one.pid, process_name(one.pid) if pids else "", one.memory[place]
+        )
+        for one in tenant.processes
     )
     shared = (f"{tenant.container}: memory and processes of {len(tenant.containers)} containers",)
     return row.replace(
@@ -83,6 +89,9 @@ def _guarded(row: ShareRow, tenant: StatusTenant | None) -> ShareRow:
         managed=gpu.managed,
         groups=gpu.groups,
         frozen_ns=gpu.frozen_ns,
+        target=gpu.target_ratio or None,
+        achieved=gpu.achieved_ratio if gpu.target_ratio or gpu.is_measured else None,
+        is_measured=gpu.is_measured,
         processes=processes,
         guard=tenant.build,
         notes=(*row.notes, *(shared if len(tenant.containers) > 1 else ())),

@@ -153,7 +153,7 @@ def _rows(socket: str, *, pids: bool) -> tuple[list[ShareRow], list[str], NvcErr
     rows, warnings = share_rows.of_store(_store(), pids=pids)
     if not rows:
         return rows, warnings, None
-    rows, silent = share_agent.guarded(rows, socket)
+    rows, silent = share_agent.guarded(rows, socket, pids=pids)
     return rows, warnings, silent
 
 

@@ -38,6 +38,8 @@ _BAR = 12
 _NAME, _ENGINE_NAME = 12, 36
 _GAP = "  "
 _NOTHING = "-"
+#: Before a value that is not measured.
+ESTIMATED = "~"
 #: From here on a bar is yellow, and red.
 _WARM, _HOT = 0.8, 0.95
 
@@ -139,7 +141,7 @@ def _cells(share: SeenShare, *, whole: bool) -> dict[str, Text]:
         "NAME": share.name if whole else share.name[-_ENGINE_NAME:],
         "USED/LIMIT": f"{size(share.memory)}/{limit}",
         "TARGET": percent(share.target),
-        "ACHIEVED": percent(share.achieved),
+        "ACHIEVED": ("" if share.is_measured or share.achieved is None else ESTIMATED) + percent(share.achieved),
         "CAP": percent(share.cap) if share.cap < 1 else _NOTHING,
         "WEIGHT": str(share.weight),
         "PRIORITY": share.priority,

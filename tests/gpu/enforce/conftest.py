@@ -20,6 +20,7 @@ from nvc.share import preload
 from nvc.share.model import ResolvedGpu
 from tests.support import loose_share
 from tests.support import native as native_parts
+from tests.support.agent_tenants import AgentTenant
 from tests.support.bed import Bed
 from tests.support.frameworks import Frameworks
 from tests.support.gpumeasure import (
@@ -161,7 +162,7 @@ def start(programs: Path, environment: dict[str, str]) -> Iterator[Starts]:
         program: str,
         *arguments: object,
         share: LooseShare | None = None,
-        tenant: GuardedTenant | None = None,
+        tenant: GuardedTenant | AgentTenant | None = None,
         seconds: float = 60,
         **more: str,
     ) -> Spoken:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from nvc.agent import scheduler
 from tests.gpu.enforce.conftest import Starts
 from tests.support import costs
+from tests.support.bed import Bed
 from tests.support.costs import Costs
 from tests.support.frameworks import require
-from tests.support.guarded import Guarding
+from tests.support.gpumeasure import first_gpu, nodes
+from tests.support.guarded import GuardedTenant, Guarding
 from tests.support.share_table import Table
 from tests.support.spoken import Spoken
 
@@ -27,6 +34,11 @@ BY_TIME = ("alloc + free 4 MiB", "alloc + free 4 KiB")
 STARTS, ROUNDS = 14, 3
 CONTEXT_STARTS, CONTEXTS, TRAININGS = 18, 3, 6
 LAUNCHES = 8000
+#: A directory with nvc-monitor and nvc-supervisor of another build, which is compared with this one.
+BASELINE = os.environ.get("NVC_GPU_BASELINE", "")
+BASELINE_STARTS, BASELINE_ROUNDS, BASELINE_CONTEXTS = 8, 6, 10
+#: cost.cu keeps so many pieces beside those that it counts.
+PAIRS, KEPT = 150, 8
 
 
 @pytest.mark.timeout(200)
@@ -87,3 +99,60 @@ def test_training_is_as_fast(calm: Guarding, start: Starts, table: Table) -> Non
 
     cost.add(table, "PyTorch training, steps a second", TRAINING, "/s", least=True)
     assert cost.ratio >= TRAINING - cost.noise / 2
+
+
+def announced(tenant: GuardedTenant, program: Spoken, line: str) -> int:
+    """How many calls of the driver the tenant's guard is told of, while its program answers a line."""
+    before = tenant.status().notifications
+    program.ask(line)
+    return tenant.status().notifications - before
+
+
+def test_how_many_calls_are_announced(calm: Guarding, start: Starts, table: Table) -> None:
+    tenant = calm.tenant(memory=8 * GIB)
+    with start("context", tenant=tenant) as program:
+        first, one, two = (announced(tenant, program, line) for line in ("first", "context 1", "context 2"))
+    with start("cost", tenant=tenant) as program:
+        program.ask(f"alloc {PAIRS} {4 << 20}")
+        pairs = announced(tenant, program, f"alloc {PAIRS} {4 << 20}")
+
+    table.add("announced calls of a program's first context, with cuInit and its end", got=str(first))
+    table.add("announced calls of another context, made and given back", got=str(two - one))
+    table.add("announced calls of an allocation and its freeing, 4 MiB", got=f"{pairs / (PAIRS + KEPT):.2f}")
+    assert first > 0
+    assert pairs >= 2 * PAIRS
+
+
+@pytest.fixture
+def before(bed: Bed, launcher: Path) -> Iterator[Guarding]:
+    """As ``calm``, by the programs of NVC_GPU_BASELINE."""
+    uuid, driver = first_gpu()
+    programs = str(Path(BASELINE).absolute())
+    with Guarding(
+        bed.directory("before"), uuid, nodes(), driver, launcher, look=scheduler.LOOK, programs=programs
+    ) as guarded:
+        yield guarded
+
+
+@pytest.mark.skipif(not BASELINE, reason="NVC_GPU_BASELINE names no other build")
+@pytest.mark.timeout(150)
+def test_beside_another_build(calm: Guarding, before: Guarding, start: Starts, table: Table) -> None:
+    tenants = [calm.tenant(memory=8 * GIB), before.tenant(memory=8 * GIB)]
+    start("context").ask("first")  # the driver does not begin anew with each
+
+    def begin(program: str) -> list[Spoken]:
+        return [*(start(program, tenant=tenant) for tenant in tenants), start(program)]
+
+    line = costs.CALLS["alloc + free 4 MiB"]
+    pairs = costs.alternating(lambda: begin("cost"), line, BASELINE_STARTS, BASELINE_ROUNDS, warm=True)
+    handled = [tenant.status() for tenant in tenants]
+    contexts = costs.alternating(lambda: begin("context"), "first", BASELINE_CONTEXTS, 1, warm=False)
+    for place, build in enumerate(("this build", "the one before")):
+        Costs(pairs[place], pairs[2]).add(table, f"alloc + free 4 MiB, {build}", 1.45, "µs", scale=1e-3)
+        Costs(contexts[place], contexts[2]).add(table, f"first context, {build}", 1.08, "ms", scale=1e-6)
+        status = handled[place]
+        table.add(
+            f"handling of a notification, {build}",
+            got=f"{status.handling_ns / status.notifications / 1000:.2f} µs of {status.notifications}",
+        )
+    assert Costs(pairs[0], pairs[1]).ratio <= 1 + costs.NOISE

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from nvc.agent import admission
 from nvc.agent.admission import Acceptors, bind
 from nvc.agent.journal import Journal
 from nvc.agent.state.records import prepare
@@ -205,4 +207,34 @@ def test_what_waits_at_a_socket_that_goes_is_ended(alone: Alone, contained: Call
     assert alone.process.wait(20) == 0
     assert leftovers.until(lambda: bool(alone.events()), seconds=20)
     assert alone.events()[0]["message"] == "the agent was stopped"
-    assert processes("nvc-monitor", str(alone.directory)) == []
+    # The process that ends the callers writes its event first, and ends after it.
+    assert leftovers.until(lambda: processes("nvc-monitor", str(alone.directory)) == [], seconds=20)
+
+
+def test_the_next_agent_replaces_one_of_another_version_and_no_other(
+    alone: Alone, contained: Callable[..., Contained], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an upgrade: what comes is for the installed programs, and what waits at the socket is not lost."""
+    same = Acceptors(str(alone.directory), Journal(-1))
+    same.look()
+    assert acceptor(alone.directory)[0] == alone.process.pid
+    installed = alone.directory.parent / "nvc-monitor"
+    shutil.copy2(build("nvc-monitor") / "nvc-monitor", installed)
+    monkeypatch.setattr(admission, "find", lambda program: str(installed) if program == "nvc-monitor" else "/none")
+    alone.process.send_signal(signal.SIGSTOP)
+    waiting = contained()
+    assert leftovers.until(lambda: select.select([alone.socket], [], [], 0)[0] != [], seconds=20)
+    before = acceptor(alone.directory)
+    alone.socket.close()
+    after = Acceptors(str(alone.directory), Journal(-1))
+    after.look()
+    alone.process.send_signal(signal.SIGCONT)
+    assert alone.process.wait(20) == 0
+    pending = alone.directory / "pending"
+    assert leftovers.until(lambda: list(pending.iterdir()) != [], seconds=20), "the new one took it"
+    assert leftovers.until(lambda: acceptor(alone.directory)[0] not in (0, before[0]), seconds=20)
+    assert acceptor(alone.directory)[1] == before[1], "the same socket"
+    assert waiting.process.poll() is None
+    for pid in processes("nvc-monitor", str(alone.directory)):
+        assert Path(f"/proc/{pid}/exe").samefile(installed)
+    after.close()

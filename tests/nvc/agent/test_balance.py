@@ -11,7 +11,7 @@ import pytest
 
 from nvc.agent import owners as under_test
 from nvc.agent.balance import ACT_NS, PER_PROCESS, SAY_NS, TOLERANCE, Balance, Finding, Sight
-from nvc.agent.metrics.server import text
+from nvc.agent.metrics.exposition import text
 from nvc.agent.owners import Owners
 from nvc.agent.state import records
 from nvc.agent.state.records import Member, TenantRecord
@@ -161,7 +161,7 @@ def test_a_red_line_in_top_and_a_metric() -> None:
     (line,) = [line for line in lines if "accounted" in line.plain]
     assert (line.plain, line.style) == ("    3072Mi in use are not accounted for, by 0123456789ab", "red")
     page = text(status)[0].decode()
-    assert f'nvc_gpu_unaccounted_bytes{{gpu="{UUID}"}} 3.221225472e+09' in page
+    assert f'nvc_gpu_unaccounted_bytes{{gpu="{UUID}"}} 3221225472' in page
     assert f'nvc_gpu_unbalanced{{gpu="{UUID}"}} 1.0' in page
     calm = AgentStatus("1", "weighted", (gpu.replace(is_unbalanced=False, unaccounted_by=""),), ())
     assert not [line for line in picture(collect(calm, (), 0.0), 120) if "accounted" in line.plain]

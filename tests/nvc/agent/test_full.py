@@ -148,7 +148,7 @@ def started(place: Path) -> tuple[int, str]:
     ("inodes", "missing"),
     [
         *((1, "tenants"), (2, "containers"), (3, "pending"), (4, "lock"), (5, "contention"), (6, "control")),
-        *((7, "admit"), (8, "registrations"), (9, "accept.lock"), (10, "listen")),
+        *((7, "admit"), (8, "registrations"), (9, "registrations"), (10, "accept.lock"), (11, "listen")),
     ],
 )
 def test_an_agent_that_cannot_make_its_files_says_which(tmp_path: Path, inodes: int, missing: str) -> None:

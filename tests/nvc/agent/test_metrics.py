@@ -12,11 +12,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from nvc.agent.metrics import rows
 from nvc.agent.metrics import server as metrics
+from nvc.agent.metrics.exposition import text
 from nvc.agent.metrics.hami import HAMI
-from nvc.agent.metrics.rows import ROWS, TENANTS
-from nvc.agent.metrics.server import parse, text
+from nvc.agent.metrics.rows import ROWS
+from nvc.agent.metrics.samples import TENANTS, Row
+from nvc.agent.metrics.server import parse
 from nvc.agent.status import AgentStatus
 from nvc.base.errors import AgentError, InputError
 from nvc.bindings.reasons import REASONS
@@ -67,7 +68,7 @@ def test_a_tenant_has_the_names_of_its_engine() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_our_names_follow_the_rules(row: rows.Row) -> None:
+def test_our_names_follow_the_rules(row: Row) -> None:
     assert re.fullmatch(r"nvc_[a-z_]+", row.name)
     assert (row.kind == "counter") == row.name.endswith("_total")
     # A name that ends like a unit is one, and says so.

@@ -30,8 +30,17 @@ class Notes:
         #: Tenants that are busy; whose plan cannot be written.
         self.busy: set[int] = set()
         self.full: set[int] = set()
+        #: Tenants that publish nothing; those that were read, in order.
+        self.still: set[int] = set()
+        self.stamps: dict[int, int] = {}
+        self.reads: list[int] = []
+
+    def stamp(self, tenant: int) -> object:
+        self.stamps[tenant] = self.stamps.get(tenant, 0) + (tenant not in self.still)
+        return self.stamps[tenant]
 
     def status(self, tenant: int) -> TenantStatus:
+        self.reads.append(tenant)
         if tenant in self.gone:
             raise OSError(2, "status")
         if tenant in self.busy:

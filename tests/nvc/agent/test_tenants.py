@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from nvc.agent import arriving
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.part import Part
 from nvc.agent.state.records import CONTAINERS, TENANTS
-from nvc.agent.tenants import LISTENERS, Tenants
+from nvc.agent.tenants import LISTENERS
 from nvc.base.errors import ContainerError
 from nvc.guard.channel import Connection
 from nvc.linux import seccomp
@@ -155,8 +156,9 @@ def test_a_container_whose_record_is_damaged_keeps_its_plan(tmp_path: Path) -> N
         whole = plan.read_bytes()
         Path(place.directory, TENANTS, f"{tenant.number}.json").write_bytes(b"{")
         place.agent().take_over()
-        assert (len(place.tenants), place.events()) == (0, ["tenant", "warning"])
-        assert place.admit(listener)
+        assert (len(place.tenants), place.events()) == (0, ["tenant", "warning", "warning"])
+        assert not place.admit(listener), "its quota is not to be had twice"
+        assert place.admit(listener, place.another("c2", "", place.limits))
         assert [one.number for one in place.tenants] == [tenant.number + 1]
         assert (plan.read_bytes(), Path(f"/proc/{monitor}/comm").read_text()) == (whole, "nvc-monitor\n")
         os.close(other)
@@ -284,14 +286,14 @@ def strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
         number = filtered()
         found = []
 
-        async def end(tenants: Tenants, process: ContainerProcess) -> None:
+        async def end(process: ContainerProcess, shares: str) -> None:
             os.kill(number, signal.SIGKILL)
             os.waitpid(number, 0)
             Path("/proc/sys/kernel/ns_last_pid").write_text(str(number - 1))
             found.append(filtered())
             raise ContainerError("no share")
 
-        monkeypatch.setattr(Tenants, "_entry", end)
+        monkeypatch.setattr(arriving, "entry", end)
         assert not place.admit(hung_up(), pid=number)
         assert found == [number]
         lives = os.waitpid(number, os.WNOHANG) == (0, 0)

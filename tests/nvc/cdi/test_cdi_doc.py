@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from hook.cdi import COMMON, HOOKS
+from hook.cdi_words import COMMON, HOOKS
 from nvc.cdi.gated import CLASSES
 from nvc.cdi.generate import MODES, STRATEGIES
 from nvc.cli.cdi import generate, list_devices, validate

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hook.cdi import _ARGUMENTS, HOOKS, THEN, _read, _share_fields, serve
+from hook.cdi import _ARGUMENTS, _share_fields, serve
+from hook.cdi_words import HOOKS, THEN, read
 from hook.state import State
 from nvc.cdi import generate
 from tests.support import injection
@@ -166,8 +167,8 @@ def test_nor_is_it_in_another_spelling(words: list[str], capfd: pytest.CaptureFi
 
 @pytest.mark.parametrize("words", [["noop"], MEMORY])
 def test_the_word_that_nvidia_ctk_has_before_a_name_is_accepted(words: list[str]) -> None:
-    assert _read(["hook", *words]) == _read([*words])
-    assert _read([*words])[0] == words[0]
+    assert read(["hook", *words]) == read([*words])
+    assert read([*words])[0] == words[0]
 
 
 def test_a_share_that_is_decided_later_keeps_the_memory_limit(tmp_path: Path) -> None:

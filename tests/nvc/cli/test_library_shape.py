@@ -15,8 +15,8 @@ def methods(cls: type) -> dict[str, list[str]]:
     """Public methods with the names of their parameters."""
     return {
         name: list(inspect.signature(value).parameters)
-        for name, value in vars(cls).items()
-        if inspect.isfunction(value) and not name.startswith("_")
+        for name, value in inspect.getmembers(cls, inspect.isfunction)
+        if not name.startswith("_")
     }
 
 

@@ -62,6 +62,9 @@ def test_library_options(command: Command, library: FakeLibrary) -> None:
     ("words", "message"),
     [
         pytest.param(("--user=x:y:z",), "input error: parse user/group failed: invalid argument", id="user"),
+        pytest.param(
+            ("--user", "--user="), "input error: parse user/group failed: no such file or directory", id="user-empty"
+        ),
         pytest.param(("--root=",), "input error: invalid root: ''", id="root-empty"),
         pytest.param(("--debug=",), "input error: invalid debug: ''", id="debug-empty"),
         pytest.param(("--timeout=0",), "input error: invalid timeout: 0", id="timeout-zero"),
@@ -115,8 +118,11 @@ def test_version(command: Command) -> None:
         "build platform",
         "build flags",
     ]
-    assert out.startswith(f"cli-version: {__version__}\nlib-version: {__version__}\n")
+    # Clients compare the release of libnvidia-container (1.17: --cuda-compat-mode, --no-cntlibs).
+    assert out.startswith("cli-version: 1.17.9\nlib-version: 1.17.9\n")
+    assert f"\nbuild revision: nvc-py {__version__}\n" in out
     assert command("configure", "--version", "--nonsense").out == out
+    assert command("-V", program="nvc-py").out.startswith(f"cli-version: {__version__}\nlib-version: {__version__}\n")
 
 
 @pytest.mark.parametrize(

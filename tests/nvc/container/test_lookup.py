@@ -217,7 +217,7 @@ def test_a_process_that_is_gone(rootfs: Path) -> None:
     with pytest.raises(ContainerError) as caught:
         locate(pid, rootfs)
 
-    assert caught.value.message == f"open failed: /proc/{pid}/ns/mnt: no such file or directory"
+    assert caught.value.message == f"open failed: /proc/{pid}/root/: no such file or directory"
     assert "has ended" in caught.value.hint
 
 

@@ -141,7 +141,7 @@ def test_code_in_the_prober_reaches_nothing(
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs:
             passed = theirs.fileno(), made._contention, counters
-            words = [build("hostile-prober") / "hostile-prober", *map(str, passed[:2]), str(devices), str(USERS)]
+            words = [build("hostile-prober") / "hostile-prober", *map(str, passed[:2]), str(devices), str(USERS), ""]
             done = subprocess.run(words, pass_fds=passed, timeout=30, check=False)
         found = attempts((tmp_path / "report").read_text())
         assert done.returncode == 3, "there is no driver at these nodes"

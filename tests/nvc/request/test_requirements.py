@@ -37,7 +37,7 @@ ADVICE = ", please update your driver to a newer version, or use an earlier cuda
         "cuda!=12.3",
         "cuda!12.3",
         "  cuda>=12.9   cuda>=12,,arch>=8 ",
-        pytest.param("cuda<" + "9" * 5000, id="five-thousand-digits"),
+        pytest.param("cuda<13." + "9" * 5000, id="five-thousand-digits-behind-a-difference"),
         pytest.param("cuda>" + "0" * 5000, id="five-thousand-zeros"),
     ],
 )
@@ -57,7 +57,8 @@ def test_satisfied(expression: str) -> None:
         ("cuda>=12.9 brand=tesla,driver>=470,driver<471", "cuda>=12.9" + ADVICE),
         (" cuda>=12.9,arch>=8 cuda=1", "cuda>=12.9,arch>=8" + ADVICE),
         ("brand!=nvidia", "brand!=nvidia"),
-        pytest.param("cuda>" + "9" * 5000, "cuda>" + "9" * 5000, id="five-thousand-digits"),
+        pytest.param("cuda>13." + "9" * 5000, "cuda>13." + "9" * 5000, id="five-thousand-digits-behind-a-difference"),
+        pytest.param("cuda>18446744073709551614", "cuda>18446744073709551614", id="64 bits"),
     ],
 )
 def test_unsatisfied_names_the_first_alternative(expression: str, condition: str) -> None:
@@ -81,6 +82,9 @@ def test_unsatisfied_names_the_first_alternative(expression: str, condition: str
         "foo>=1",
         "brand>tesla",
         "cuda>= 12.0",
+        "brand=",
+        "cuda<12.18446744073709551615",
+        "cuda>=99999999999999999999",
         "cuda>=12.9 zzz",
         "cuda>=\u0661\u0662",
         "cuda>=12=3",

@@ -155,6 +155,23 @@ def test_more_memory_than_there_is_needs_oversubscription() -> None:
     assert got(rules(clamp=True), "mem=81Gi").memory == 0
 
 
+@pytest.mark.parametrize(
+    ("arch", "has_effect"), [("5.2", False), ("6.0", True), ("9.0", True), ("", True), ("?", True)]
+)
+def test_oversubscription_is_refused_where_it_has_no_effect(arch: str, has_effect: bool) -> None:
+    """On a GPU whose memory does not move; whoever asks for it, and with less memory than there is too."""
+    one = FIRST.replace(arch=arch)
+    cases = ((Policy(), "mem=81Gi,oversubscribe=on"), (Policy(), "mem=1Gi,oversubscribe=on"))
+    for policy, asked in (*cases, (rules(default="mem=1Gi,oversubscribe=on"), "")):
+        if has_effect:
+            assert decide(policy, [one], annotation=asked).gpus[0].oversubscribe
+            continue
+        with pytest.raises(InputError, match=r"oversubscribe=on has no effect on GPU 2, .* is 5\.2"):
+            decide(policy, [one], annotation=asked)
+    forbidden = rules(maximum="oversubscribe=off", clamp=True)
+    assert not decide(forbidden, [one], annotation="mem=1Gi,oversubscribe=on").gpus[0].oversubscribe
+
+
 def test_too_little_memory_for_a_context_is_told() -> None:
     assert decide(Policy(), [FIRST], annotation="mem=500Mi").warnings
     assert not decide(Policy(), [FIRST], annotation="mem=700Mi").warnings

@@ -29,6 +29,23 @@ def pci_v2(handle: Any) -> Any:
     return info
 
 
+def instances(gpu: Any, mig: Any) -> list[int]:
+    """The slices of a MIG device's GPU instance and compute instance, by the profiles as nvidia-ctk looks them up."""
+    instance = nv.nvmlDeviceGetGpuInstanceById(gpu, nv.nvmlDeviceGetGpuInstanceId(mig))
+    compute = nv.nvmlGpuInstanceGetComputeInstanceById(instance, nv.nvmlDeviceGetComputeInstanceId(mig))
+    wanted = nv.nvmlGpuInstanceGetInfo(instance).profileId, nv.nvmlComputeInstanceGetInfo_v2(compute).profileId
+    found = []
+    for number in range(nv.NVML_GPU_INSTANCE_PROFILE_COUNT - 1):
+        profile = attempt(nv.nvmlDeviceGetGpuInstanceProfileInfo, gpu, number, 1)
+        if not isinstance(profile, str) and profile.id == wanted[0]:
+            found.append(profile.sliceCount)
+    for number in range(nv.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        profile = attempt(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, 0, 1)
+        if not isinstance(profile, str) and profile.id == wanted[1]:
+            found.append(profile.sliceCount)
+    return found
+
+
 def gpu(handle: Any) -> dict[str, Any]:
     pci, pci2 = nv.nvmlDeviceGetPciInfo_v3(handle), pci_v2(handle)
     memory = nv.nvmlDeviceGetMemoryInfo(handle)
@@ -49,6 +66,7 @@ def gpu(handle: Any) -> dict[str, Any]:
                 "is_mig": nv.nvmlDeviceIsMigDeviceHandle(mig).value,  # nvidia-ml-py returns a c_uint here
                 "parent": nv.nvmlDeviceGetUUID(parent),
                 "slices": [attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount],
+                "instances": instances(handle, mig),
                 "memory": nv.nvmlDeviceGetMemoryInfo(mig).total,
                 "minor": attempt(nv.nvmlDeviceGetMinorNumber, mig),
                 "index": nv.nvmlDeviceGetIndex(mig),

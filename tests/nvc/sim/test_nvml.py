@@ -93,6 +93,7 @@ def test_mig_devices_are_those_of_the_description(made: Made, name: str) -> None
                 "is_mig": 1,
                 "parent": gpu.uuid,
                 "slices": list(mig.slices),
+                "instances": list(mig.slices),
                 "memory": mig.memory,
                 "minor": "error 2",
                 "index": index,

@@ -14,6 +14,10 @@ THEIRS: dict[str, type[ctypes.Structure]] = {
     "nvmlMemory_t": pynvml.c_nvmlMemory_t,
     "nvmlMemory_v2_t": pynvml.c_nvmlMemory_v2_t,
     "nvmlDeviceAttributes_t": pynvml.c_nvmlDeviceAttributes,
+    "nvmlGpuInstanceInfo_t": pynvml.c_nvmlGpuInstanceInfo_t,
+    "nvmlComputeInstanceInfo_t": pynvml.c_nvmlComputeInstanceInfo_t,
+    "nvmlGpuInstanceProfileInfo_t": pynvml.c_nvmlGpuInstanceProfileInfo_t,
+    "nvmlComputeInstanceProfileInfo_t": pynvml.c_nvmlComputeInstanceProfileInfo_t,
 }
 
 

@@ -27,7 +27,7 @@ static const struct {
     { "fuse", attack_fuse },           { "phantom", attack_phantom },           { "race-free", attack_race_free },
     { "uvm-batch", attack_uvm_batch },
     { "requests", attack_requests },       { "controls", attack_controls },
-    { "pids", attack_pids },
+    { "pids", attack_pids },               { "lend", attack_lend },               { "borrow", attack_borrow },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }

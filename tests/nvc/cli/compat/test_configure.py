@@ -36,6 +36,7 @@ def wanted(container: str, *, devices: tuple[str, ...] | None = None, **others: 
     [
         pytest.param((), wanted("standalone"), id="nothing"),
         pytest.param(("--pid=7",), wanted("supervised", pid=7), id="pid"),
+        pytest.param(("--pid=4194305",), wanted("supervised", pid=4194305), id="pid-above-the-kernel's"),
         pytest.param(("-p", "007"), wanted("supervised", pid=7), id="pid-with-zeros"),
         pytest.param(("--pid=0",), wanted("standalone"), id="pid-zero-is-standalone"),
         pytest.param(("--pid=-5",), wanted("standalone"), id="pid-negative-is-standalone"),
@@ -76,11 +77,15 @@ def test_device_options_become_a_request() -> None:
 @pytest.mark.parametrize(
     ("words", "error", "text"),
     [
-        pytest.param(["--pid=x"], InputError, "invalid process id: x", id="pid-no-number"),
-        pytest.param(["--pid="], InputError, "invalid process id: ", id="pid-empty"),
-        pytest.param(["--pid=-"], InputError, "invalid process id: -", id="pid-dash"),
-        pytest.param(["--pid=4194305"], InputError, "invalid process id: 4194305", id="pid-above-the-kernel's"),
-        pytest.param(["--pid=" + "9" * 5000], InputError, "invalid process id: " + "9" * 5000, id="pid-5000-digits"),
+        pytest.param(["--pid=x"], InputError, "parse pid failed: invalid argument", id="pid-no-number"),
+        pytest.param(["--pid="], InputError, "parse pid failed: invalid argument", id="pid-empty"),
+        pytest.param(["--pid=-"], InputError, "parse pid failed: invalid argument", id="pid-dash"),
+        pytest.param(
+            ["--pid=2147483648"], InputError, "parse pid failed: numerical result out of range", id="pid-above-pid_t"
+        ),
+        pytest.param(
+            ["--pid=" + "9" * 5000], InputError, "parse pid failed: numerical result out of range", id="pid-5000-digits"
+        ),
         pytest.param(["--require=a=1"] * 33, InputError, "too many requirements", id="33-requirements"),
         pytest.param(["--ldconfig="], InputError, "invalid ldconfig: ''", id="ldconfig-empty"),
         pytest.param(["--ldconfig=@"], InputError, "invalid ldconfig: '@'", id="ldconfig-only-at"),

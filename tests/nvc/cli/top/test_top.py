@@ -86,9 +86,14 @@ def test_the_agents_tenants_are_shown_with_their_processes(socket: str, top: Top
     lines = out.splitlines()
     assert "agent 1.2" in lines[0]
     row = next(line for line in lines if line.startswith("c0000"))
-    assert ["4096Mi/10.0Gi", "50%", "48%", "50%", "20", "normal", "2", "5.0ms", "3.0s", "3", "guard"] == row.split()[2:]
+    assert ["4096Mi/10.0Gi", "50%", "~48%", "50%", "20", "normal", "2", "5.0ms", "3.0s", "3", "guard"] == row.split()[
+        2:
+    ]
     assert f"    {os.getpid()} {Path('/proc/self/comm').read_text().strip()} 3072Mi" in lines
     assert "    denied: over-quota 3" in lines
+    measured = tenant(gpus=(share(achieved_ratio=0.44, is_measured=True),))
+    with FakeAgent(socket, status=saying(status(measured))):
+        assert " 44% " in top("--once")[1], "what the driver counts is no estimate"
     assert 1 == sum(line.startswith(f"GPU 0  {UUIDS[0]}") and "policy weighted" in line for line in lines)
 
 

@@ -1,4 +1,5 @@
-"""The engines of Debian 13 in a userland of their own: Docker 26 and Podman 5.4 (root's and a user's), with CDI."""
+"""Newer engines in userlands of their own, with CDI: Docker 26 and Podman 5.4 (root's and a user's) of Debian 13, and
+Docker 28 and Podman 5.8 of sid."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import launchers, sight, userland, users
+from tests.support import launchers, pages, sight, userland, users
 from tests.support.bed import Bed, gpu_env
 from tests.support.cgroupview import named
+from tests.support.containerd import Containerd
 from tests.support.docker import Docker
 from tests.support.podmanbox import PodmanBox, quoted
 from tests.support.runtimes import Result
@@ -30,9 +32,9 @@ USER_LOOK = sight.arguments(
 )
 
 
-@pytest.fixture(scope="module")
-def root() -> Path:
-    return userland.place()
+@pytest.fixture(scope="module", params=userland.SUITES)
+def root(request: pytest.FixtureRequest) -> Path:
+    return userland.place(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +48,10 @@ def specs(bed: Bed) -> Path:
 
 @pytest.fixture(scope="module")
 def docker(bed: Bed, root: Path, specs: Path) -> Iterator[Docker]:
-    """dockerd 26, whose daemon.json our command has edited with --cdi."""
+    """dockerd, whose daemon.json our command has edited with --cdi."""
     engine = Docker(
         bed.token,
-        bed.directory("docker26"),
+        bed.directory("docker"),
         [str(bed.commands.directory)],
         {"NVC_SIM": str(bed.machine("h100x8"))},
         {"cdi-spec-dirs": [str(specs)]},
@@ -58,6 +60,26 @@ def docker(bed: Bed, root: Path, specs: Path) -> Iterator[Docker]:
     engine.write_config()
     words = ("runtime", "configure", "--runtime=docker", "--cdi", f"--config={engine.config}")
     bed.call(bed.commands.nvc, *words, check=True)
+    try:
+        engine.start()
+        engine.import_image(bed.base)
+        yield engine
+    finally:
+        engine.stop()
+
+
+@pytest.fixture(scope="module")
+def containerd(bed: Bed, specs: Path) -> Iterator[Containerd]:
+    """containerd 2.1; ctr finds the CDI specification where it looks for one."""
+    place = 'mkdir -p /run/cdi; cp "$1" /run/cdi/; shift; exec "$@"'
+    within = ["sh", "-euc", place, "cdi", str(specs / "nvidia.yaml")]
+    engine = Containerd(
+        bed.token,
+        bed.directory("containerd"),
+        {"NVC_SIM": str(bed.machine("h100x8"))},
+        wrap=userland.wrap(userland.place("sid"), within),
+    )
+    engine.write_config()
     try:
         engine.start()
         engine.import_image(bed.base)
@@ -97,7 +119,7 @@ def env(*variables: str) -> list[str]:
     ],
     ids=["cdi", "gpus-cdi", "gpus", "runtime"],
 )
-def test_docker(docker: Docker, show: Show, options: list[str]) -> None:
+def test_docker(docker: Docker, root: Path, show: Show, options: list[str]) -> None:
     seen = read(docker.run(options, LOOK))
 
     assert gpus(seen) == ["nvidia1"]
@@ -106,7 +128,19 @@ def test_docker(docker: Docker, show: Show, options: list[str]) -> None:
     assert "ModifyDeviceFiles: 0" in seen.texts[sight.PARAMS]
     said = docker.run(options, ["nvidia-smi", "-L"])
     assert said.out.count("GPU-") == 1, said.text
-    show(f"docker run {quoted(options)} IMAGE nvidia-smi -L   # Docker 26", said.text)
+    show(
+        f"docker run {quoted(options)} IMAGE nvidia-smi -L   # Docker {userland.version(root, 'docker.io')}", said.text
+    )
+
+
+@pytest.mark.parametrize("line", pages.runs("docker"))
+def test_the_lines_of_dockers_page(docker: Docker, root: Path, show: Show, line: str) -> None:
+    words, command = pages.options(line, "docker")
+
+    said = docker.run(words, command)
+
+    assert said.out.count("GPU-") == (8 if "all" in line else 1), said.text
+    show(f"{line}   # Docker {userland.version(root, 'docker.io')}", said.text)
 
 
 def test_docker_says_what_cannot_be_given(docker: Docker) -> None:
@@ -114,6 +148,22 @@ def test_docker_says_what_cannot_be_given(docker: Docker) -> None:
 
     assert result.code != 0
     assert "requirement error: unsatisfied condition: cuda>=99.0" in result.err
+
+
+@pytest.mark.parametrize("line", pages.runs("containerd"))
+def test_the_lines_of_containerds_page(bed: Bed, containerd: Containerd, show: Show, line: str) -> None:
+    """``ctr run --device`` takes a CDI name since containerd 2.0; ``--gpus`` calls nvidia-container-cli."""
+    path = bed.directory("bin")
+    launchers.with_options(path, "nvidia-container-cli", bed.commands.cli, f"--sim={bed.machine('h100x8')}")
+    words, command = pages.options(line, "ctr")
+    seen = read(containerd.run(words, bed.name("ctr"), LOOK, path=str(path)))
+
+    assert gpus(seen) == ["nvidia0"]
+    assert seen.nodes["/dev/nvidiactl"] == "ENXIO"
+    assert all(seen.libraries.values())
+    said = containerd.run(words, bed.name("ctr"), command, path=str(path))
+    assert said.out.count("GPU-") == 1, said.text
+    show(f"{line}   # containerd 2.1", said.text)
 
 
 @pytest.fixture
@@ -128,7 +178,7 @@ def podman(bed: Bed, root: Path) -> Iterator[PodmanBox]:
 
 
 @pytest.mark.parametrize("option", ["--gpus=all", "--device=nvidia.com/gpu=all"])
-def test_podman_with_cdi(bed: Bed, podman: PodmanBox, specs: Path, show: Show, option: str) -> None:
+def test_podman_with_cdi(bed: Bed, root: Path, podman: PodmanBox, specs: Path, show: Show, option: str) -> None:
     copy = f"cp {specs}/nvidia.yaml /etc/cdi/"
 
     seen = read(podman.script(copy, podman.run_words([option], bed.rootfs(), LOOK)))
@@ -138,7 +188,17 @@ def test_podman_with_cdi(bed: Bed, podman: PodmanBox, specs: Path, show: Show, o
     assert all(seen.libraries.values())
     said = podman.script(copy, podman.run_words([option], bed.rootfs(), ["nvidia-smi", "-L"]))
     assert len(re.findall("GPU-", said.out)) == 8, said.text
-    show(f"podman run {option} IMAGE nvidia-smi -L   # Podman 5.4", said.text)
+    show(f"podman run {option} IMAGE nvidia-smi -L   # Podman {userland.version(root, 'podman')}", said.text)
+
+
+@pytest.mark.parametrize("line", pages.runs("podman"))
+def test_the_lines_of_podmans_page(bed: Bed, root: Path, podman: PodmanBox, specs: Path, show: Show, line: str) -> None:
+    words, command = pages.options(line, "podman")
+
+    said = podman.script(f"cp {specs}/nvidia.yaml /etc/cdi/", podman.run_words(words, bed.rootfs(), command))
+
+    assert said.out.count("GPU-") == 8, said.text
+    show(f"{line}   # Podman {userland.version(root, 'podman')}", said.text)
 
 
 def test_podman_with_the_hook(bed: Bed, podman: PodmanBox) -> None:
@@ -193,7 +253,15 @@ def check_user(seen: sight.Sight, user: User) -> None:
     ("option", "count"), [("--gpus=all", 8), ("--device=nvidia.com/gpu=1", 1)], ids=["gpus", "cdi"]
 )
 def test_rootless_podman_with_cdi(
-    bed: Bed, rootless: Rootless, user: User, specs: Path, show: Show, option: str, count: int, pair: tuple[str, str]
+    bed: Bed,
+    root: Path,
+    rootless: Rootless,
+    user: User,
+    specs: Path,
+    show: Show,
+    option: str,
+    count: int,
+    pair: tuple[str, str],
 ) -> None:
     box = rootless(*pair)
     copy, tree = f"cp {specs}/nvidia.yaml /etc/cdi/", bed.rootfs(owner=user.uid)
@@ -203,7 +271,7 @@ def test_rootless_podman_with_cdi(
     check_user(seen, user)
     assert gpus(seen) == ([f"nvidia{index}" for index in range(8)] if count == 8 else ["nvidia1"])
     said = box.script(copy, f"podman --version && {box.run_words([option], tree, ['nvidia-smi', '-L'])}")
-    assert "podman version 5.4" in said.out, said.text
+    assert f"podman version {userland.version(root, 'podman')}" in said.out, said.text
     assert len(re.findall("GPU-", said.out)) == count, said.text
     show(f"podman --version && podman run {option} IMAGE nvidia-smi -L   # user, {pair[0]}", said.text)
 
@@ -269,7 +337,7 @@ def test_rootless_podman_without_a_specification(bed: Bed, rootless: Rootless, u
 def test_rootless_podman_with_nodes_of_a_driver_root(
     bed: Bed, rootless: Rootless, user: User, specs: Path, show: Show
 ) -> None:
-    """Podman 5.4 ignores hostPath for a user, as 4.3 does; the hook knows where the nodes are."""
+    """Podman ignores hostPath for a user, 5.8 as 4.3; the hook knows where the nodes are."""
     box = rootless("runc", "hybrid", bed.directory("nodes"))
     copy, tree = f"cp {specs}/nvidia.yaml /etc/cdi/", bed.rootfs(owner=user.uid)
 
@@ -277,7 +345,7 @@ def test_rootless_podman_with_nodes_of_a_driver_root(
     seen = read(box.script(configure(bed), box.run_words(env(*gpu_env("1")), tree, USER_LOOK)))
 
     assert result.code != 0
-    assert re.search("error creating device nodes: mount /dev/nvidia.*: no such file or directory", result.err)
+    assert re.search("/dev/nvidia.*: no such file or directory", result.err)
     check_user(seen, user)
     assert gpus(seen) == ["nvidia1"]
     show("podman run --device=nvidia.com/gpu=1 IMAGE true   # user, nodes in a driver root only", result.err)

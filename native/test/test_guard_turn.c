@@ -1,0 +1,50 @@
+/* A tenant's two threads act in turn (guard/receive.c). */
+#include "guard/receive.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+static struct turn turn;
+static atomic_uint acted;
+
+static void *act (void *argument)
+{
+    turn_take (&turn);
+    atomic_fetch_add (&acted, 1);
+    turn_give (&turn);
+    return argument;
+}
+
+/* The thread has asked for the turn. */
+static void wait_until_it_waits (void)
+{
+    while (pthread_mutex_trylock (&turn.gate) == 0) {
+        pthread_mutex_unlock (&turn.gate);
+        usleep (100);
+    }
+}
+
+int main (void)
+{
+    pthread_t thread;
+    unsigned missed = 0;
+
+    turn_begin (&turn);
+    for (unsigned i = 0; i < 200; i++) {
+        turn_take (&turn);
+        if (pthread_create (&thread, NULL, act, NULL) != 0)
+            return 1;
+        wait_until_it_waits ();
+        missed += atomic_load (&acted) != i;
+        turn_give (&turn);
+        turn_take (&turn);
+        missed += atomic_load (&acted) != i + 1;
+        turn_give (&turn);
+        pthread_join (thread, NULL);
+    }
+    tap_ok (missed == 0, "a thread that gives the turn and asks for it again comes after the one that waits");
+    turn_end (&turn);
+    return tap_done ();
+}

@@ -1,0 +1,191 @@
+/* A guard's tenant that imports memory by a descriptor: its own is another handle of it, that of another tenant is charged. */
+#include "rm/state.h"
+#include "rm_fake.h"
+#include "tap.h"
+
+#include <string.h>
+
+#define FILE_A 1
+#define FILE_B 2
+#define FILE_OTHER 3 /* of another tenant */
+#define EXPORTED 7 /* as a guard sees it: which open file that is is not known */
+
+struct party {
+    uint64_t file;
+    uint32_t client, device;
+};
+
+struct bed {
+    struct fake *fake;
+    struct party own, second, other;
+};
+
+static struct party join (struct fake *fake, uint64_t file)
+{
+    struct party party = {.file = file, .client = fake_client (fake, file)};
+
+    party.device = fake_device (fake, file, party.client, 0);
+    fake_subdevice (fake, file, party.client, party.device);
+    return party;
+}
+
+/* What another tenant does is in the driver, and in no record. */
+static struct party join_unseen (struct fake *fake)
+{
+    NVOS64_PARAMETERS head = {.hClass = NV01_ROOT_CLIENT};
+    NV0080_ALLOC_PARAMETERS device = {0};
+    struct party party = {.file = FILE_OTHER, .device = 1};
+
+    fake_driver (fake, FILE_OTHER, ALLOC_REQUEST, &head, NULL, NULL);
+    party.client = head.hObjectNew;
+    head = (NVOS64_PARAMETERS) {.hRoot = party.client, .hObjectParent = party.client, .hObjectNew = 1, .hClass = NV01_DEVICE_0};
+    fake_driver (fake, FILE_OTHER, ALLOC_REQUEST, &head, &device, NULL);
+    return party;
+}
+
+static struct bed open_bed (void)
+{
+    struct bed bed = {.fake = fake_open ("580.159.04", RM_POSTURE_GUARD)};
+
+    bed.fake->limit[0] = 100 * MIB;
+    bed.own = join (bed.fake, FILE_A);
+    bed.second = join (bed.fake, FILE_B);
+    bed.other = join_unseen (bed.fake);
+    return bed;
+}
+
+static void make_unseen (struct bed *bed, uint32_t handle, uint64_t bytes)
+{
+    struct fake_memory_params memory = {.common.size = bytes};
+    NVOS64_PARAMETERS head = {.hRoot = bed->other.client, .hObjectParent = 1, .hObjectNew = handle, .hClass = NV01_MEMORY_LOCAL_USER};
+
+    fake_driver (bed->fake, FILE_OTHER, ALLOC_REQUEST, &head, &memory, NULL);
+}
+
+static NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS exported_list (uint32_t first, uint32_t second)
+{
+    return (NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS) {
+        .fd = EXPORTED, .objects = {first, second}, .numObjects = (uint16_t) (1 + (second != 0))
+    };
+}
+
+static void export_unseen (struct bed *bed, uint32_t first, uint32_t second)
+{
+    static NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS list;
+    NVOS54_PARAMETERS head = fake_control_head (bed->other.client, bed->other.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &list,
+                                                sizeof (list));
+
+    list = exported_list (first, second);
+    fake_driver (bed->fake, FILE_OTHER, CONTROL_REQUEST, &head, &list, NULL);
+}
+
+static void export_own (struct bed *bed, uint32_t first, uint32_t second)
+{
+    static NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS list;
+
+    list = exported_list (first, second);
+    fake_control (bed->fake, FILE_A, bed->own.client, bed->own.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &list, sizeof (list));
+}
+
+/* Its status; handles: what it made. */
+static uint32_t import_list (struct bed *bed, const struct party *by, uint32_t first, uint32_t count, uint32_t *handles)
+{
+    static NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS list;
+    uint32_t status;
+
+    list = (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS) {
+        .fd = EXPORTED, .hParent = by->device, .numObjects = (uint16_t) count, .index = (uint16_t) first
+    };
+    status = fake_control (bed->fake, by->file, by->client, by->client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, &list, sizeof (list));
+    for (uint32_t i = 0; i < count; i++)
+        handles[i] = list.objects[i];
+    return status;
+}
+
+static uint32_t import_one (struct bed *bed, const struct party *by, uint32_t *handle)
+{
+    NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS one = {.fd = EXPORTED};
+    uint32_t status;
+
+    one.object.data.rmObject.hDevice = one.object.data.rmObject.hParent = by->device;
+    status = fake_control (bed->fake, by->file, by->client, by->client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, &one, sizeof (one));
+    *handle = one.object.data.rmObject.hObject;
+    return status;
+}
+
+static unsigned handles_in_driver (const struct fake *fake)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < fake->object_count; i++)
+        count += fake->objects[i].live;
+    return count;
+}
+
+/* M3, by a descriptor. */
+static void foreign (void)
+{
+    struct bed bed = open_bed ();
+    uint32_t handles[2] = {0}, more[2] = {0}, one;
+    struct rm_piece piece;
+    unsigned before;
+
+    make_unseen (&bed, 2, 60 * MIB);
+    make_unseen (&bed, 3, 50 * MIB);
+    export_unseen (&bed, 2, 3);
+    tap_ok (import_list (&bed, &bed.own, 0, 1, handles) == 0 && fake_charged (bed.fake, 0) == 60 * MIB,
+            "an import of another tenant's memory is charged to the tenant that imports it");
+    tap_ok (rm_pieces (bed.fake->rm, bed.own.client, handles[0], &piece, 1) == 1 && piece.bytes == 60 * MIB,
+            "and its FREE is examined");
+    before = handles_in_driver (bed.fake);
+    tap_ok (import_list (&bed, &bed.second, 1, 1, more) == NV_ERR_NO_MEMORY && fake_charged (bed.fake, 0) == 60 * MIB &&
+                handles_in_driver (bed.fake) == before && bed.fake->notes[RM_OVER_QUOTA] == 1,
+            "beyond the quota it is refused, and given back");
+    fake_free (bed.fake, FILE_A, bed.own.client, handles[0]);
+    tap_ok (fake_charged (bed.fake, 0) == 0, "the charge ends with the handle");
+    before = handles_in_driver (bed.fake);
+    tap_ok (import_list (&bed, &bed.own, 0, 2, more) == NV_ERR_NO_MEMORY && fake_charged (bed.fake, 0) == 0 &&
+                handles_in_driver (bed.fake) == before,
+            "of a list nothing stays where one piece is beyond the quota");
+    tap_ok (import_one (&bed, &bed.own, &one) == 0 && fake_charged (bed.fake, 0) == 60 * MIB, "the form for one object is charged too");
+    fake_free (bed.fake, FILE_A, bed.own.client, one);
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
+static void own (void)
+{
+    struct bed bed = open_bed ();
+    uint32_t first = 0, second = 0, handles[2] = {0}, again[2] = {0}, one;
+    uint64_t bytes = 30 * MIB;
+    struct rm_piece piece;
+    unsigned before;
+
+    fake_memory (bed.fake, FILE_A, bed.own.client, bed.own.device, &first, &bytes);
+    fake_memory (bed.fake, FILE_A, bed.own.client, bed.own.device, &second, &bytes);
+    export_own (&bed, first, second);
+    before = handles_in_driver (bed.fake);
+    tap_ok (import_list (&bed, &bed.second, 0, 2, handles) == 0 && fake_charged (bed.fake, 0) == 60 * MIB &&
+                handles_in_driver (bed.fake) == before + 2,
+            "an import of the tenant's own memory by another process is another handle of it");
+    fake_free (bed.fake, FILE_A, bed.own.client, first);
+    tap_ok (fake_charged (bed.fake, 0) == 60 * MIB && rm_pieces (bed.fake->rm, bed.second.client, handles[0], &piece, 1) == 1 &&
+                piece.is_exported && rm_pieces (bed.fake->rm, bed.second.client, handles[1], &piece, 1) == 0,
+            "each of the right piece: the one that is left holds it");
+    fake_free (bed.fake, FILE_B, bed.second.client, handles[0]);
+    tap_ok (fake_charged (bed.fake, 0) == 30 * MIB, "the charge ends with the last handle");
+    tap_ok (import_list (&bed, &bed.own, 1, 1, again) == 0 && fake_charged (bed.fake, 0) == 30 * MIB, "so it is in the client that exported it");
+    fake_free (bed.fake, FILE_B, bed.second.client, handles[1]);
+    fake_free (bed.fake, FILE_A, bed.own.client, second);
+    fake_free (bed.fake, FILE_A, bed.own.client, again[0]);
+    tap_ok (fake_charged (bed.fake, 0) == 0, "and with the last of these");
+    tap_ok (import_one (&bed, &bed.second, &one) == 0 && fake_charged (bed.fake, 0) == 30 * MIB,
+            "a piece that only the descriptor has is charged by the import");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
+int main (void)
+{
+    foreign ();
+    own ();
+    return tap_done ();
+}

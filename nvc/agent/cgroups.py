@@ -1,0 +1,131 @@
+"""The agent's tree of cgroups, in which each tenant's monitor makes one with a limit of memory for its processes.
+
+DIRECTORY/cgroups leads to the tree (native/supervisor/own_cgroup.c makes the cgroups in it, and has the limit). It lies
+at the top of the hierarchy that has the memory controller: neither a container's, a pod's nor the agent's cgroup is
+above it. A unit of systemd's is none either: one that delegates, and whose controllers are enabled for what is below
+it, cannot be started again while processes are there (before systemd 254, DelegateSubgroup=).
+
+Sources: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from nvc.base.errors import reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT, NAME = "/sys/fs/cgroup", "cgroups"
+#: Of all tenants together, where a unit of systemd's has 100: edges are made in time on a machine that is busy. A nice
+#: value counts inside of a cgroup alone.
+_CPU_WEIGHT = "1000"
+#: Below NAME_MAX.
+_NAME_MOST = 200
+#: For an acceptor that was ended just now.
+_ENDING_S = 0.2
+
+
+class _NoController(OSError):
+    """Of memory: this kernel is without it, or it is not given to what the agent sees as the root."""
+
+
+def prepare(directory: str, root: str = ROOT) -> str:
+    """Make the tree of the agent whose directory this is. Returns why there is none, or ""; raises nothing.
+
+    root: where cgroups are mounted, version 2 alone or one hierarchy a controller.
+    """
+    link = f"{directory}/{NAME}"
+    try:
+        if os.path.isfile(f"{root}/memory/memory.limit_in_bytes"):
+            tree = f"{root}/memory/{tree_name(directory)}"
+            _make(tree)
+        else:
+            tree = _version_2(directory, root)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{link}.new")
+        os.symlink(tree, f"{link}.new")
+        os.rename(f"{link}.new", link)  # monitors of the agent before this one may be about to look
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(link)
+        return "no hierarchy has the memory controller" if isinstance(error, _NoController) else reason(error)
+    clean(directory)
+    return ""
+
+
+def clean(directory: str) -> None:
+    """Remove the cgroups that have no process any more. Raises nothing."""
+    for path in _cgroups(f"{directory}/{NAME}"):
+        with contextlib.suppress(OSError):  # EBUSY: it has
+            os.rmdir(path)
+
+
+def remove(directory: str) -> None:
+    """The agent ends: the tree goes, unless processes go on in it. Raises nothing."""
+    link = f"{directory}/{NAME}"
+    until = time.monotonic() + _ENDING_S
+    with contextlib.suppress(FileNotFoundError):
+        tree = os.readlink(link)
+        while True:
+            clean(directory)
+            with contextlib.suppress(OSError):
+                os.rmdir(tree)
+                os.unlink(link)
+                return
+            if time.monotonic() > until:
+                return
+            time.sleep(0.01)
+
+
+def _cgroups(tree: str) -> Iterator[str]:
+    with contextlib.suppress(OSError), os.scandir(tree) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield entry.path
+
+
+def _version_2(directory: str, root: str) -> str:
+    """The tree's path. Raises OSError."""
+    for place in (root, f"{root}/unified"):
+        with contextlib.suppress(FileNotFoundError):
+            if "memory" in _words(f"{place}/cgroup.controllers"):
+                break
+    else:
+        raise _NoController
+    enabled = f"{place}/cgroup.subtree_control"
+    if "memory" not in _words(enabled):
+        _write(enabled, "+memory")
+    tree = f"{place}/{tree_name(directory)}"
+    _make(tree)
+    _write(f"{tree}/cgroup.subtree_control", "+memory")
+    if os.path.exists(f"{tree}/cpu.weight"):  # where the host divides processors by cgroups
+        _write(f"{tree}/cpu.weight", _CPU_WEIGHT)
+    return tree
+
+
+def tree_name(directory: str) -> str:
+    """One agent's own: nvc-guard-run-nvc-agent."""
+    return f"nvc-guard-{directory.strip('/').replace('/', '-')}"[-_NAME_MOST:]
+
+
+def _make(path: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+
+
+def _words(path: str) -> list[str]:
+    with open(path, encoding="ascii") as file:
+        return file.read().split()
+
+
+def _write(path: str, text: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)

@@ -1,0 +1,116 @@
+"""What the scheduler remembers of a tenant, and what is decided for a GPU. Pure."""
+
+from __future__ import annotations
+
+from nvc.base.record import Record
+from nvc.guard.scheduling import (
+    EDGES,
+    MOST_PERIOD_US,
+    MOST_PHASES,
+    Schedule,
+    Tenant,
+    decide_all,
+    edges,
+    expected,
+    lost,
+)
+from nvc.share.model import CAP_WHOLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.guard.pages import TenantStatus
+    from nvc.guard.phases import Phase
+    from nvc.share.limits import Limits
+    from nvc.share.model import ResolvedGpu
+
+#: Seconds over which a share is measured.
+WINDOW = 1.0
+NOT_KNOWN = -1
+#: Policies for which caps mean nothing (nvc.guard.scheduling).
+_WITHOUT_CAPS = ("preemptive", "soft", "native")
+
+
+class ScheduledShare(Record):
+    """Of a GPU's time, 0 to 1. target: while all tenants have work. achieved: by that, and the time it was really off.
+
+    The driver does not say how long a process computed: a tenant that had no work got less. cap_in_force: the tenant's
+    phase is written into its plan; False also without a cap.
+    """
+
+    target: float
+    achieved: float
+    cap_in_force: bool = False
+
+
+NO_SHARE = ScheduledShare(0.0, 0.0)
+
+
+class Known:
+    """A tenant: its limits, and what was last seen of it, by GPU."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.groups = [0] * len(limits.gpus)
+        #: What was written last; NOT_KNOWN: an agent before this one may have written something.
+        self.slices = [NOT_KNOWN] * len(limits.gpus)
+        #: (when, frozen_ns) at the beginning of the window, and the part of the last one that it was on.
+        self.begin: list[tuple[float, int]] = [(0.0, 0)] * len(limits.gpus)
+        self.on: list[float] = [1.0] * len(limits.gpus)
+        #: Of what was read last; when nothing had changed since; whether that can be left unread.
+        self.stamp: object = None
+        self.unchanged = 0.0
+        self.is_steady = False
+        #: Whether the guard knows it.
+        self.is_there = True
+
+    def see(self, status: TenantStatus, now: float) -> list[int]:
+        """The indexes of GPUs where it has other groups now."""
+        found = []
+        for index, gpu in enumerate(status.gpus[: len(self.groups)]):
+            if self.groups[index] != gpu.groups:
+                self.groups[index] = gpu.groups
+                found.append(index)
+            since, frozen = self.begin[index]
+            since = max(since, self.unchanged)
+            if now - since >= WINDOW:
+                if since:
+                    self.on[index] = max(0.0, 1 - (gpu.frozen_ns - frozen) / 1e9 / (now - since))
+                self.begin[index] = now, gpu.frozen_ns
+        self.is_steady = all(part == 1.0 for part in self.on) and not any(gpu.frozen for gpu in status.gpus)
+        return found
+
+
+class Decided(Record):
+    """Of a GPU. parts: name -> the part of the time that it is to have. lost: in switches."""
+
+    schedule: Schedule
+    parts: dict[str, float]
+    lost: float
+
+
+def decided(
+    tenants: dict[str, tuple[Tenant, ...]],
+    policies: dict[str, str],
+    slots: int,
+    period: int,
+    before: dict[str, tuple[Phase, ...]],
+) -> dict[str, Decided]:
+    """By UUID, as ``nvc.guard.scheduling.decide_all``."""
+    schedules = decide_all(tenants, policies, slots, period, before)
+    return {
+        uuid: Decided(one, expected(tenants[uuid], one), lost(tenants[uuid], one)) for uuid, one in schedules.items()
+    }
+
+
+def has_phase(gpu: ResolvedGpu, policy: str) -> bool:
+    """Whether a tenant with this share is off the GPU for a part of the time, by its cap or the policy's."""
+    return policy == "fair" or (gpu.cap < CAP_WHOLE and policy not in _WITHOUT_CAPS)
+
+
+def too_many(there: int, phases: int) -> str:
+    """Why so many phases cannot be kept, where ``there`` are there."""
+    return (
+        f"{there} containers with a cap are there, and {MOST_PHASES} are the most: {phases} need "
+        f"{edges(MOST_PERIOD_US, phases)} stops and starts a second at the longest period of "
+        f"{MOST_PERIOD_US // 1000} ms, and the driver is given {EDGES}"
+    )

@@ -1,0 +1,1 @@
+"""``nvidia-ctk``: the command of NVIDIA's container toolkit, answered by this project's own modules."""
