@@ -110,7 +110,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         timeout=target.timeout,
         no_pivot=config.no_pivot,
         inside=target.pid is None,
-        csv=config.csv_directory,
+        csv=config.csv_directory or Config().csv,
         mps_user=user_id(config.mps_user, "mps.user") if config.mps_user else 0,
     )
     container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))

@@ -14,9 +14,6 @@ NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
 MODESET_MINOR = 254
 
-#: ``DriverFile.capability`` of a file that no table knows: for containers that have every driver capability.
-EVERY = "every"
-
 # Where there is no ordinary NVIDIA driver: Windows' below WSL2, and Tegra's (Jetson). "" is the ordinary one.
 WSL, TEGRA = "wsl", "tegra"
 #: The one device node of WSL2.
@@ -31,11 +28,13 @@ NVCAPS_NONE, NVCAPS_PROC, NVCAPS_DEV = 0, 1, 2
 class Host(Record):
     """Where the host's driver is found.
 
-    root: driver root; user-space files, /dev and the /proc files below it are read there.
+    root: driver root; user-space files are read there, and /dev and the /proc files too where there is no dev_root.
     system: where /proc/devices, /proc/driver/nvidia-caps and /sys are read: "/" unless the machine is simulated.
     ldcache: path of the loader cache inside ``root``.
     simulated: name of the simulated machine, or "".
     csv: driver path of the directory of Tegra's mount lists.
+    dev_root: where device nodes and the driver's /proc are, "" for the driver root. libraries, configs: driver paths of
+    the only directories in which libraries and configuration files are looked for, () for the usual ones.
     """
 
     root: str = "/"
@@ -43,6 +42,14 @@ class Host(Record):
     system: str = "/"
     simulated: str = ""
     csv: str = CSV_DIRECTORY
+    dev_root: str = ""
+    libraries: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> str:
+        """The root of device nodes and of the driver's /proc."""
+        return self.dev_root or self.root
 
 
 class DriverOptions(Record):
@@ -85,7 +92,7 @@ class DriverFile(Record):
     kind: "library", "library32", "binary", "firmware", "ipc", "config" (a loader's or server's configuration) or
     "module" (of the X server); of a platform's own files "store" (WSL's driver
     store) and "csv-file", "csv-directory", "csv-link" (Tegra; a link's text is in ``links``).
-    capability: the driver capability it belongs to ("compute", ...), "" for always, EVERY for containers with all.
+    capability: the driver capability it belongs to ("compute", ...), "" for always, "every" for containers with all.
     links: developer links made beside it in the container, as (name, text) pairs. A "config" has (path, library)
     pairs: places at which it names libraries of the driver.
     place: container path, or "" for the directory of its kind; without a leading "/", below that directory.

@@ -133,6 +133,6 @@ def driver_context(config: HookConfig, step: ShareStep | None) -> Context:
         uid=uid,
         gid=gid,
         sim=simulated,
-        csv=config.csv_directory,
+        csv=config.csv_directory or Config().csv,
     )
     return Context(settings, library_options(config, simulated=bool(simulated)))

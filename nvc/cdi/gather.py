@@ -108,7 +108,7 @@ def groups(host: Host, paths: Iterable[str]) -> dict[str, int]:
     found = {}
     for path in paths:
         try:
-            node = status(host.root, path)
+            node = status(host.nodes, path)
         except OSError:
             continue
         if node.st_gid and node.st_mode & _EVERYBODY != _EVERYBODY:
@@ -130,13 +130,13 @@ def _managed_elsewhere(path: str) -> bool:
 
 def _names(host: Host, directory: str) -> list[str]:
     try:
-        return [f"{directory}/{name}" for name in sorted(os.listdir(host_path(host.root, directory)))]
+        return [f"{directory}/{name}" for name in sorted(os.listdir(host_path(host.nodes, directory)))]
     except OSError:
         return []
 
 
 def _is_node(host: Host, path: str) -> bool:
     try:
-        return stat.S_ISCHR(status(host.root, path).st_mode)
+        return stat.S_ISCHR(status(host.nodes, path).st_mode)
     except OSError:
         return False

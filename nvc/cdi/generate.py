@@ -18,6 +18,7 @@ from nvc.cdi import rules
 from nvc.cdi.spec import CdiDevice, CdiDeviceNode, CdiEdits, CdiHook, CdiMount, CdiSpec
 from nvc.container import plan
 from nvc.container.operations import DEVICE, ApplicationProfile, BindMount, EndpointMount, Symlink, Tmpfs
+from nvc.driver.locate import host_path
 from nvc.model import TEGRA, WSL, Container
 from nvc.request.capabilities import WORDS, DriverCapabilities
 
@@ -216,7 +217,7 @@ class _Maker:
     def _node(self, path: str) -> CdiDeviceNode:
         # No numbers and no mode: the engine looks when the container is made. nvidia-uvm and nvidia-caps get another
         # major with every boot, and a number in a file would be wrong then.
-        host = self._host_path(path)
+        host = host_path(self.host.nodes, path)
         return CdiDeviceNode(path, host_path="" if host == path else host, permissions="rw")
 
     def _fixed(self, operation: Operation) -> Operation | None:
@@ -232,7 +233,7 @@ class _Maker:
         return CdiMount(self._host_path(mount.host_path), mount.container_path, options)
 
     def _host_path(self, path: str) -> str:
-        return path if self.host.root == "/" else self.host.root.rstrip("/") + path
+        return host_path(self.host.root, path)
 
     def _host_links(self, present: set[str]) -> list[tuple[str, str]]:
         """Of the links beside the host's libraries, those that lead to a file that is mounted."""

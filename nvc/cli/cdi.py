@@ -104,6 +104,23 @@ def cdi() -> None:
 )
 @click.option("--no-all-device", is_flag=True, help="Make no device `all`.")
 @click.option(
+    "--dev-root", default="", metavar="DIR", help="Where device nodes and /proc are. Default: the driver root."
+)
+@click.option(
+    "--library-search-path",
+    "libraries",
+    multiple=True,
+    metavar="DIR",
+    help="Look for the driver's libraries here alone. May be repeated.",
+)
+@click.option(
+    "--config-search-path",
+    "configs",
+    multiple=True,
+    metavar="DIR",
+    help="Look for files of Vulkan, EGL, OpenCL and X here alone. May be repeated.",
+)
+@click.option(
     "--no-additional-gids",
     is_flag=True,
     help="Name no groups of device nodes; engines older than CDI 0.7.0 then take the spec of every machine.",
@@ -135,6 +152,9 @@ def generate(
     no_additional_gids: bool,
     devices: tuple[str, ...],
     every_list: bool,
+    dev_root: str,
+    libraries: tuple[str, ...],
+    configs: tuple[str, ...],
 ) -> None:
     """Make the spec of this machine's GPUs.
 
@@ -154,6 +174,7 @@ def generate(
     from nvc.request.capabilities import DriverCapabilities
 
     form = _form(output, form)
+    settings = searched(settings or Settings(), dev_root, libraries, configs)
     _check_one_spec(share, share_fixed)
     options = GenerateOptions(
         capabilities=tuple(DriverCapabilities.parse(capabilities)),
@@ -330,6 +351,27 @@ def _check_platform(mode: str, platform: str) -> None:
     if wanted != platform:
         this = next(name for name, value in PLATFORMS.items() if value == platform)
         raise InputError(f"mode {mode} is not for this machine", hint=f"--mode {this} is, or auto")
+
+
+def searched(settings: Settings, dev_root: str, libraries: Sequence[str], configs: Sequence[str]) -> Settings:
+    """With where device nodes are ("" as usual) and the only directories to look in, all of this machine.
+
+    Raises InputError for a relative path and a directory outside of the driver root.
+    """
+    return settings.replace(
+        dev_root=_absolute("--dev-root", dev_root) if dev_root else "",
+        libraries=tuple(_below(settings, "--library-search-path", path) for path in libraries),
+        configs=tuple(_below(settings, "--config-search-path", path) for path in configs),
+    )
+
+
+def _below(settings: Settings, option: str, path: str) -> str:
+    """A directory of this machine as a driver path. Raises InputError for one outside of the driver root."""
+    root = (settings.sim or settings.root).rstrip("/")
+    path = _absolute(option, path).rstrip("/")
+    if root and not f"{path}/".startswith(f"{root}/"):
+        raise InputError(f"{option} {path} is not below the driver root {root}", hint="files are mounted from there")
+    return path[len(root) :] or "/"
 
 
 def _absolute(option: str, path: str) -> str:

@@ -49,6 +49,9 @@ class Settings(Record):
     sim: str = ""
     timeout: float = TIMEOUT_S
     cache: bool = True
+    dev_root: str = ""
+    libraries: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
 
     def open(self, library: Library, log: Log, imex: tuple[int, ...] = ()) -> api.Context:
         """A context of the library."""
@@ -60,6 +63,9 @@ class Settings(Record):
             uid=self.uid,
             gid=self.gid,
             imex=imex,
+            dev_root=self.dev_root,
+            libraries=self.libraries,
+            configs=self.configs,
             sim=self.sim,
             timeout=self.timeout,
             cache=self.cache,

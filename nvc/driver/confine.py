@@ -7,20 +7,16 @@ execute, mount, trace or reach other processes. The reference does the first fou
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 
 from nvc.base.budgets import DRIVER
 from nvc.base.errors import InitializationError, reason
 from nvc.bindings import library
-from nvc.linux import const, rights, syscalls
+from nvc.linux import const, rights, seccomp, syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from nvc.base.log import Log
     from nvc.model import Host
 
@@ -90,17 +86,17 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
     parent: pid of the process whose end ends this one.
     Raises InitializationError. Imports nothing afterwards: the interpreter's files are outside the new root.
     """
-    filter_library = _filter_library()
-    no_new_privs = _no_new_privs()
+    program = _filter(log)
     uid, gid = _identity(uid, gid)
     # Read first: in a user namespace without a map every id reads as the overflow id.
     changes = os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid)
-    if host.root != "/":
+    # With nodes elsewhere, NVML would find none below the driver root.
+    if host.root != "/" and not host.dev_root:
         _preload(log)
         _change_root(host.root)
     if changes:
         _become(uid, gid)
-    no_new_privs()
+    rights.no_new_privs()
     # Changing ids cleared it.
     rights.parent_death_signal(parent)
     try:
@@ -108,10 +104,11 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
     except OSError as error:
         raise InitializationError(f"capability change failed: {reason(error)}") from error
     limit_resources()
-    if filter_library is None:
-        log.warn("running the driver service without a seccomp filter: neither seccomp nor pyseccomp can be used")
-    else:
-        _install_filter(filter_library, log)
+    if program:
+        try:
+            syscalls.seccomp_filter(program)
+        except OSError as error:
+            raise InitializationError(f"syscall limiting failed: {reason(error)}") from error
 
 
 def limit_resources() -> None:
@@ -196,54 +193,18 @@ def _become(uid: int, gid: int) -> None:
         ) from error
 
 
-def _no_new_privs() -> Callable[[], object]:
-    """python-prctl's setter where it is installed; one prctl of our own where it is not."""
-    try:
-        import prctl
-    except ImportError:
-        return rights.no_new_privs
-    return lambda: prctl.set_no_new_privs(1)
-
-
-def _filter_library() -> Any:
-    """libseccomp's own Python module or its PyPI twin, or None. pyseccomp raises RuntimeError without libseccomp."""
-    for name in ("seccomp", "pyseccomp"):
-        try:
-            module = __import__(name)
-            module.SyscallFilter(module.ALLOW)
-        except (ImportError, OSError, RuntimeError, AttributeError):
-            continue
-        return module
-    return None
-
-
-def _install_filter(seccomp: Any, log: Log) -> None:
-    """Raises InitializationError when the kernel refuses the filter."""
-    denied = seccomp.SyscallFilter(seccomp.ALLOW)
-    refuse = seccomp.ERRNO(errno.EPERM)
-    unknown = []
-    for _, names in DENIED:
-        for name in names:
-            try:
-                denied.add_rule(refuse, name)
-            except (OSError, RuntimeError, ValueError):
-                # A call that this libseccomp, or this architecture, does not have.
-                unknown.append(name)
-    for family in (_AF_INET, _AF_INET6, _AF_PACKET):
-        denied.add_rule(refuse, "socket", seccomp.Arg(0, seccomp.EQ, family))
-    for request in (_TIOCSTI, _TIOCLINUX):
+def _filter(log: Log) -> bytes:
+    """The filter program, b"" on a machine whose numbers of calls are not known here."""
+    conditions = (
+        *(seccomp.Condition("socket", 0, family) for family in (_AF_INET, _AF_INET6, _AF_PACKET)),
         # The kernel uses only 32 bits of it (CVE-2019-7303).
-        denied.add_rule(refuse, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
-    for flag in _NAMESPACES:
-        denied.add_rule(refuse, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
+        *(seccomp.Condition("ioctl", 1, request) for request in (_TIOCSTI, _TIOCLINUX)),
+        *(seccomp.Condition("clone", 0, flag, flag) for flag in _NAMESPACES),
+    )
+    names = (name for _, row in DENIED for name in row)
     try:
-        # Its flags are in memory, where no filter sees them; glibc falls back to clone.
-        denied.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
-    except (OSError, RuntimeError, ValueError):
-        unknown.append("clone3")
-    if unknown:
-        log.info(f"calls that libseccomp does not know: {', '.join(unknown)}")
-    try:
-        denied.load()
-    except (OSError, RuntimeError) as error:
-        raise InitializationError(f"syscall limiting failed: {error}") from error
+        # Of clone3, the flags are in memory, where no filter sees them; glibc falls back to clone.
+        return seccomp.assemble_denials(names, ("clone3",), conditions)
+    except ValueError as error:
+        log.warn(f"running the driver service without a seccomp filter: {error}")
+        return b""

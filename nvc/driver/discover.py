@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from nvc.base.errors import DetectionError, reason
+from nvc.base.errors import DetectionError
 from nvc.driver import binaries, drm, graphics, nvcaps
 from nvc.driver.gpus import find_gpus
 from nvc.driver.libraries import Chooser, host_arch, rows
-from nvc.driver.locate import host_path, read_bytes, resolve
 from nvc.driver.nodes import find_nodes
 from nvc.driver.places import platform, read_majors
+from nvc.driver.search import INDISPENSABLE, entries
 from nvc.driver.served import served_nodes
 from nvc.driver.tables import MORE_BINARIES, MORE_LIBRARIES, NODES
-from nvc.formats import FormatError, ldcache
+from nvc.formats import ldcache
 from nvc.model import WSL, DriverInfo, DriverOptions, Inventory
 
 TYPE_CHECKING = False
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from nvc.driver.facts import NvmlGpu, NvmlSystem
     from nvc.driver.tables import HostArch
     from nvc.model import DriverFile, Host
-
-#: Without it no program in a container detects a GPU; NVML itself was loaded through the same cache.
-INDISPENSABLE = "libnvidia-ml.so"
 
 
 def watched(version: str, options: DriverOptions, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -62,7 +59,7 @@ def discover(
     firmwares, more = binaries.find_firmware(host.root, version, options)
     warnings += more
     majors = read_majors(host.system)
-    nodes, more = find_nodes(host.root, majors, options, served_nodes(host))
+    nodes, more = find_nodes(host.nodes, majors, options, served_nodes(host))
     warnings += more
     caps = nvcaps.Nvcaps(host, majors)
     found, more = find_gpus(host, gpus, caps)
@@ -105,19 +102,19 @@ def _libraries(
 ) -> tuple[tuple[DriverFile, ...], tuple[DriverFile, ...], tuple[DriverFile, ...], list[str]]:
     """libnvidia-container's libraries, the 32-bit ones, those of MORE_LIBRARIES, and warnings."""
     arch = host_arch()
-    entries = read_cache(host).entries
+    known, warnings = entries(host, arch.cache)
     wanted = rows(glvnd=not options.no_glvnd)
     native = Chooser(host.root, version, wanted, kind="library")
-    libraries = native.choose(entries, arch.cache, arch.elf)
+    libraries = native.choose(known, arch.cache, arch.elf)
     if not any(file.path.rpartition("/")[2].startswith(INDISPENSABLE) for file in libraries):
-        raise DetectionError(f"no {INDISPENSABLE}.{version} in {host.ldcache}", hint=_hint(entries, arch))
-    warnings = native.skipped + [f"missing library {name}" for name in native.missing]
+        raise DetectionError(f"no {INDISPENSABLE}.{version} in {host.ldcache}", hint=_hint(known, arch))
+    warnings += native.skipped + [f"missing library {name}" for name in native.missing]
     beyond = Chooser(host.root, version, MORE_LIBRARIES, kind="library")
-    others = beyond.choose(entries, arch.cache, arch.elf)
+    others = beyond.choose(known, arch.cache, arch.elf)
     if arch.cache32 < 0:
         return libraries, (), others, warnings
     compat = Chooser(host.root, version, wanted, kind="library32")
-    libraries32 = compat.choose(entries, arch.cache32, arch.elf32)
+    libraries32 = compat.choose(known, arch.cache32, arch.elf32)
     # A host without 32-bit libraries lacks all of them: one warning, not forty.
     missing = [f"missing compat32 library {name}" for name in compat.missing]
     return (
@@ -147,20 +144,9 @@ def _more(
     )
 
 
-def _hint(entries: Sequence[ldcache.CacheEntry], arch: HostArch) -> str:
-    flags = [entry.flags for entry in entries if entry.is_elf and entry.name.startswith(INDISPENSABLE)]
+def _hint(known: Sequence[ldcache.CacheEntry], arch: HostArch) -> str:
+    flags = [entry.flags for entry in known if entry.is_elf and entry.name.startswith(INDISPENSABLE)]
     others = sorted({ldcache.arch_name(flag) for flag in flags})
     if others and all(flag & ldcache.ARCH_MASK != arch.cache for flag in flags):
         return f"it is there for {', '.join(others)} only: install the driver for {arch.machine}"
     return "run ldconfig in the driver root; if an upgrade is half done, load the module of the same version"
-
-
-def read_cache(host: Host) -> ldcache.LoaderCache:
-    """The loader cache of the driver root. Raises DetectionError."""
-    hint = "run ldconfig in the driver root, or name its loader cache with --ldcache"
-    try:
-        return ldcache.parse(read_bytes(host_path(host.root, resolve(host.root, host.ldcache)), ldcache.MAX_SIZE))
-    except OSError as error:
-        raise DetectionError(f"open failed: {host.ldcache}: {reason(error)}", hint=hint) from error
-    except FormatError as error:
-        raise DetectionError(f"unsupported file format: {host.ldcache}: {error}", hint=hint) from error

@@ -34,7 +34,7 @@ def drm_nodes(host: Host, bus_id: str, proc_path: str = "") -> tuple[DrmNode, ..
         kind = next((kind for prefix, kind in _KINDS if _is_numbered(name, prefix)), "")
         path = f"{DIRECTORY}/{name}"
         try:
-            node = status(host.root, path) if kind else None
+            node = status(host.nodes, path) if kind else None
         except OSError:
             continue
         if node is not None and stat.S_ISCHR(node.st_mode):
@@ -54,6 +54,6 @@ def _is_numbered(name: str, prefix: str) -> bool:
 
 def _by_path(host: Host, link: str, name: str) -> str:
     try:
-        return link if os.readlink(host_path(host.root, link)) == f"../{name}" else ""
+        return link if os.readlink(host_path(host.nodes, link)) == f"../{name}" else ""
     except OSError:
         return ""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def find_gpus(host: Host, facts: Sequence[NvmlGpu], nvcaps: Nvcaps) -> tuple[list[Gpu], list[str]]:
     """The GPUs in NVML's order, and warnings. Raises DetectionError when a MIG device's nvcap cannot be determined."""
-    directories, warnings = _directories(host.root)
+    directories, warnings = _directories(host.nodes)
     gpus = []
     for fact in facts:
         address = (fact.domain, fact.bus, fact.device)

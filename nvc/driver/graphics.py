@@ -10,7 +10,8 @@ import stat
 from nvc.driver import tables
 from nvc.driver.libraries import refusal, rows
 from nvc.driver.locate import host_path, read_text, resolve
-from nvc.model import EVERY, DriverFile
+from nvc.model import DriverFile
+from nvc.request.capabilities import EVERY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,12 +30,11 @@ def directories_of(libraries: Iterable[DriverFile]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(file.path.rpartition("/")[0] for file in libraries))
 
 
-def find_configs(host: Host, libraries: Sequence[DriverFile], first: Sequence[str] = ()) -> Iterator[DriverFile]:
-    """The first file of every row of CONFIGS. first: directories to look in before all others."""
+def find_configs(host: Host, libraries: Sequence[DriverFile]) -> Iterator[DriverFile]:
+    """The first file of every row of CONFIGS."""
     beside = [directory.rpartition("/")[0] for directory in directories_of(libraries)]
-    search = dict.fromkeys(
-        (*first, *tables.CONFIG_DIRECTORIES, *(f"{place}/{name}" for place in beside for name in ("share", "etc")))
-    )
+    usual = (*tables.CONFIG_DIRECTORIES, *(f"{place}/{name}" for place in beside for name in ("share", "etc")))
+    search = dict.fromkeys(host.configs or usual)
     known = {file.path for file in libraries}
     for row in tables.CONFIGS:
         for directory in (*search, *([""] if row.at_root else [])):

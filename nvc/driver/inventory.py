@@ -16,7 +16,7 @@ from nvc.base import directories
 from nvc.base.errors import reason
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.locate import host_path
-from nvc.driver.machinekey import identities, machine_key, view_key
+from nvc.driver.machinekey import identities, machine_key, view_key, watched_identities
 from nvc.driver.places import cap_node
 from nvc.model import Inventory
 from rpc.codec import dumps, loads
@@ -130,7 +130,7 @@ def _hit(
 ) -> Inventory | None:
     """inventories: of the views, if they were decoded before."""
     for index, view in enumerate(views):
-        if view["key"] == wanted and view["watch"] == identities(host.root, view["watch"]):
+        if view["key"] == wanted and view["watch"] == watched_identities(host, view["watch"]):
             return inventories[index] if inventories else _unpack(view["inventory"])
     return None
 
@@ -138,11 +138,11 @@ def _hit(
 def _discover(
     host: Host, options: DriverOptions, facts: Facts, environ: Mapping[str, str]
 ) -> tuple[Inventory, dict[str, str]]:
-    # Imported here: pyelftools and the parsers cost more than the rest of a warm configure.
+    # Imported here: the parsers cost more than the rest of a warm configure.
     from nvc.driver.discover import checked_version, discover, watched
 
     system, gpus = facts
-    watch = identities(host.root, watched(checked_version(system.driver_version), options, environ))
+    watch = watched_identities(host, watched(checked_version(system.driver_version), options, environ))
     inventory = discover(host, options, system, gpus, environ)
     driver = inventory.driver
     files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.firmwares, *driver.more)

@@ -34,7 +34,7 @@ def machine_key(host: Host) -> dict[str, Any] | None:
     an instance that is recreated with another profile has the same name and another UUID; procfs may give an unchanged
     directory a new time, which costs one query of NVML.
     """
-    version = _text(host_path(host.root, f"{DRIVER}/version"))
+    version = _text(host_path(host.nodes, f"{DRIVER}/version"))
     if not version:
         return None
     return {
@@ -43,10 +43,10 @@ def machine_key(host: Host) -> dict[str, Any] | None:
         # The running kernel's, for a simulated machine as well.
         "boot": _text("/proc/sys/kernel/random/boot_id"),
         "nvrm": version,
-        "ldcache": identity(host.root, host.ldcache),
-        "gpus": sorted(_names(host_path(host.root, GPUS))),
+        "ldcache": _loader_cache(host),
+        "gpus": sorted(_names(host_path(host.nodes, GPUS))),
         "bindings": _bindings(host_path(host.system, BINDINGS)),
-        "mig": _mig_instances(host_path(host.root, CAPABILITIES)),
+        "mig": _mig_instances(host_path(host.nodes, CAPABILITIES)),
         "majors": [line for line in _text(host_path(host.system, "/proc/devices")).split("\n") if "nvidia" in line],
     }
 
@@ -65,6 +65,11 @@ def identities(root: str, paths: Iterable[str]) -> dict[str, str]:
     return {path: identity(root, path) for path in paths}
 
 
+def watched_identities(host: Host, paths: Iterable[str]) -> dict[str, str]:
+    """``identity`` of each path, of nodes below the root of nodes."""
+    return {path: identity(host.nodes if path.startswith("/dev/") else host.root, path) for path in paths}
+
+
 def identity(root: str, path: str) -> str:
     """A text that changes when the file, directory, node or socket at a driver path does, or comes or goes."""
     try:
@@ -75,6 +80,16 @@ def identity(root: str, path: str) -> str:
         return f"{found.st_dev}:{found.st_ino} {found.st_mode:o} {found.st_uid} {found.st_size} {found.st_mtime_ns}"
     # The socket of a restarted daemon is equivalent.
     return f"{stat.S_IFMT(found.st_mode):o} {found.st_uid} {found.st_rdev}"
+
+
+def _loader_cache(host: Host) -> str | dict[str, str]:
+    """Of the loader cache; where there is none, of the directories that are looked through instead."""
+    found = identity(host.root, host.ldcache)
+    if not host.libraries and not found.startswith("errno"):
+        return found
+    from nvc.driver.search import directories
+
+    return identities(host.root, directories(host))
 
 
 def _text(path: str) -> str:

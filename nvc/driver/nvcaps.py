@@ -26,7 +26,7 @@ MIG_MINORS = "/proc/driver/nvidia-caps/mig-minors"
 def style(host: Host, majors: dict[str, int]) -> int:
     """NVCAPS_DEV, NVCAPS_PROC, or NVCAPS_NONE where the driver has no capabilities directory."""
     try:
-        status(host.root, CAPABILITIES)
+        status(host.nodes, CAPABILITIES)
     except OSError:
         return NVCAPS_NONE
     return NVCAPS_DEV if CAPS_MAJOR in majors else NVCAPS_PROC
@@ -52,11 +52,11 @@ def node_of(host: Host, path: str) -> DeviceNode:
 def read_minor(host: Host, path: str) -> int:
     """The minor in a capability file. Raises DetectionError."""
     try:
-        text = read_text(host_path(host.root, resolve(host.root, path)))
+        text = read_text(host_path(host.nodes, resolve(host.nodes, path)))
     except OSError as error:
         raise DetectionError(
             f"unable to get cap device attributes: {path}: {reason(error)}",
-            hint="the driver root needs /proc of the host" if host.root != "/" else "",
+            hint="the driver root needs /proc of the host" if host.nodes != "/" else "",
         ) from error
     minor = file_attributes(text).minor
     if minor < 0:
@@ -70,7 +70,7 @@ class Nvcaps:
     def __init__(self, host: Host, majors: dict[str, int]) -> None:
         self._host = host
         self._major = majors.get(CAPS_MAJOR, -1)
-        self._minors: tuple[MigMinor, ...] | None = None
+        self._text: str | None = None
         self._problem = ""
         self.style = style(host, majors)
 
@@ -91,7 +91,7 @@ class Nvcaps:
         Its node is None, with a warning, when the minor is unknown: few containers need it.
         """
         try:
-            status(self._host.root, path)
+            status(self._host.nodes, path)
         except OSError:
             return None
         if self.style != NVCAPS_DEV:
@@ -116,20 +116,21 @@ class Nvcaps:
         """Every node that mig-minors lists for a GPU, whether the instance exists or not."""
         if self.style != NVCAPS_DEV:
             return ()
-        return tuple(cap_node(self._major, row.minor) for row in self.minors() if row.gpu == minor)
+        return tuple(cap_node(self._major, row.minor) for row in self.minors(minor) if row.gpu == minor)
 
-    def minors(self) -> tuple[MigMinor, ...]:
-        """The rows of mig-minors; none, and a ``problem``, when it cannot be read."""
-        if self._minors is None:
-            path = host_path(self._host.system, MIG_MINORS)
-            self._minors = ()
-            try:
-                self._minors = mig_minors(read_text(path, 8 << 20))
-            except OSError as error:
-                self._problem = f"open failed: {path}: {reason(error)}"
-            except FormatError as error:
-                self._problem = f"{path}: {error}"
-        return self._minors
+    def minors(self, gpu: int | None = None) -> tuple[MigMinor, ...]:
+        """The rows of mig-minors, of all GPUs or of one; none, and a ``problem``, when it cannot be read."""
+        path = host_path(self._host.system, MIG_MINORS)
+        try:
+            if self._text is None:
+                self._text = ""
+                self._text = read_text(path, 8 << 20)
+            return mig_minors(self._text, gpu)
+        except OSError as error:
+            self._problem = f"open failed: {path}: {reason(error)}"
+        except FormatError as error:
+            self._problem = f"{path}: {error}"
+        return ()
 
     @property
     def problem(self) -> str:

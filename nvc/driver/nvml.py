@@ -1,6 +1,6 @@
 """NVML's answers as values (libnvidia-container.md 3.8, 3.9 and 4.2). Runs in the driver service only.
 
-The binding (``pynvml`` of nvidia-ml-py) is passed in: it must be imported before chroot and load its library after.
+The binding (``nvc.bindings.nvml``) is passed in: it must be imported before chroot and load its library after.
 nvmlShutdown is never called: the kernel cleans up when the process ends, and the call can hang.
 """
 
@@ -13,7 +13,7 @@ from nvc.driver.facts import NvmlGpu, NvmlMig, NvmlSystem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from nvc.base.errors import NvcError
@@ -34,15 +34,18 @@ _HINTS = {
 }
 
 
-def initialize(binding: Any, load: Callable[[str], None], path: str = LIBRARY, *, store: str = "") -> Nvml:
+def initialize(
+    binding: Any, load: Callable[[str], None], path: str = LIBRARY, *, store: str = "", others: Iterable[str] = ()
+) -> Nvml:
     """Load NVML and initialise it.
 
     load: dlopen. The binding finds the loaded library by its SONAME; its own load hides the reason of a failure.
-    path: its name, or its path where the loader does not search. store: WSL's driver store, for ``system``.
+    path: its name, or its path where the loader does not search. others: paths that are tried where it does not find
+    it. store: WSL's driver store, for ``system``.
     Raises InitializationError.
     """
     try:
-        load(path)
+        _load(load, (path, *(other for other in others if os.path.exists(other))))
     except OSError as error:
         raise InitializationError(
             f"load library failed: {_lower_reason(str(error))}",
@@ -54,6 +57,20 @@ def initialize(binding: Any, load: Callable[[str], None], path: str = LIBRARY, *
     except binding.NVMLError as error:
         raise _translated(binding, error, InitializationError, "") from error
     return Nvml(binding, store)
+
+
+def _load(load: Callable[[str], None], paths: Sequence[str]) -> None:
+    """Load the first that can be. Raises OSError of the first."""
+    first: OSError | None = None
+    for path in paths:
+        try:
+            load(path)
+        except OSError as error:
+            first = first or error
+        else:
+            return
+    assert first is not None
+    raise first
 
 
 def _lower_reason(text: str) -> str:

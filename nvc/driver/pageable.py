@@ -57,7 +57,7 @@ def ask(host: Host) -> str:
     driver's unless a simulated one serves it.
     """
     major = char_majors(read_text(host_path(host.system, "/proc/devices"))).get(_MODULE)
-    node = host_path(host.root, resolve(host.root, _NODE))
+    node = host_path(host.nodes, resolve(host.nodes, _NODE))
     found = os.stat(node)
     served = bool(host.simulated) and stat.S_ISREG(found.st_mode)
     if major is None or (host.simulated and not served):
@@ -70,6 +70,6 @@ def ask(host: Host) -> str:
 
 def _cpu_memory_stays(host: Host) -> bool:
     try:
-        return _DRIVER_MODE in read_text(host_path(host.root, _PARAMS)).splitlines()
+        return _DRIVER_MODE in read_text(host_path(host.nodes, _PARAMS)).splitlines()
     except OSError:
         return False

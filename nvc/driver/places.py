@@ -40,7 +40,7 @@ def platform(host: Host) -> str:
 
 def _is(host: Host, path: str, kind: Callable[[int], bool]) -> bool:
     try:
-        return kind(status(host.root, path).st_mode)
+        return kind(status(host.nodes if path.startswith("/dev/") else host.root, path).st_mode)
     except OSError:
         return False
 

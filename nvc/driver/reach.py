@@ -36,7 +36,7 @@ def reach(host: Host, undo: Undo, log: Log) -> bool:
 
     False when they are allowed, or when there is no driver. Raises InitializationError without the right to do it.
     """
-    if not any(_denied(host.root.rstrip("/") + node) for node in CONTROL_NODES):
+    if not any(_denied(host.nodes.rstrip("/") + node) for node in CONTROL_NODES):
         return False
     if rights.in_user_namespace():
         raise InitializationError(
@@ -44,7 +44,7 @@ def reach(host: Host, undo: Undo, log: Log) -> bool:
             "and a process in a user namespace may not change it",
             hint=_HINT,
         )
-    rules = sorted(set(_numbers(host.root.rstrip("/"))))
+    rules = sorted(set(_numbers(host.nodes.rstrip("/"))))
     try:
         version, directory = _own()
         with directory:

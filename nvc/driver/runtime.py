@@ -30,7 +30,7 @@ def read_proc_files(host: Host, log: Log | None = None) -> tuple[ProcFile, ...]:
     files = []
     for name, change in PROC_FILES:
         path = f"{DRIVER}/{name}"
-        source = host_path(host.root, path)
+        source = host_path(host.nodes, path)
         try:
             text = read_text(source)
             mode = stat.S_IMODE(os.stat(source).st_mode) & 0o777
@@ -59,7 +59,7 @@ def imex_channels(host: Host, ids: Iterable[int]) -> tuple[ImexChannel, ...]:
 def _imex_node(host: Host, channel: int, major: int) -> DeviceNode | None:
     path = imex_path(channel)
     try:
-        found = status(host.root, path)
+        found = status(host.nodes, path)
     except OSError as error:
         if is_missing(error):
             return None

@@ -46,20 +46,16 @@ class _Handlers:
 
         rights.parent_death_signal(self._parent)
         rights.set_name("nvc:[driver]")
-        # All imports are done now: after chroot the interpreter's files are out of reach.
-        import json.decoder  # noqa: F401 # the C scanner imports it for its errors
-
-        try:
-            import pynvml
-        except ImportError as error:
-            raise InitializationError(
-                "the Python package nvidia-ml-py cannot be imported", hint="install nvidia-ml-py"
-            ) from error
-        from nvc.driver import confine, nvml
+        # All imports are done before: after chroot the interpreter's files are out of reach.
+        from nvc.bindings import nvml as binding
+        from nvc.driver import confine, nvml, search
 
         begin = self._way_to_begin()
+        # Below the new root, or below the driver root where the root stays.
+        above = self._host.root.rstrip("/") if self._host.dev_root else ""
+        others = [f"{above}{place}/{nvml.LIBRARY}" for place in search.directories(self._host)]
         confine.confine(self._host, uid=self._uid, gid=self._gid, parent=self._parent, log=self._log)
-        self._nvml = begin() if begin is not None else nvml.initialize(pynvml, library.load)
+        self._nvml = begin() if begin is not None else nvml.initialize(binding, library.load, others=others)
 
     def _way_to_begin(self) -> Callable[[], Nvml | Tegra] | None:
         """The platform's replacement for NVML's initialisation, after its imports and reads; None on most machines."""
@@ -70,12 +66,11 @@ class _Handlers:
             facts = look(self._host)
             return lambda: Tegra(facts, cuda_version, self._log)
         if self._platform == WSL:
-            import pynvml
-
             from nvc.bindings import dxcore, library
+            from nvc.bindings import nvml as binding
             from nvc.driver import wsl
 
-            return lambda: wsl.initialize(pynvml, library.load, dxcore.adapters, self._log)
+            return lambda: wsl.initialize(binding, library.load, dxcore.adapters, self._log)
         return None
 
     def system(self, request: SystemRequest, fds: list[int]) -> NvmlSystem:
@@ -112,9 +107,13 @@ class DriverClient:
         """The helper's process id."""
         return self._client.pid
 
-    def close(self) -> None:
-        """End the service and reap it."""
-        self._client.close()
+    def close(self, *, wait: bool = True) -> None:
+        """End the service and reap it. wait: False leaves the wait, for the driver to close files, to ``reap``."""
+        self._client.close(wait=wait)
+
+    def reap(self) -> None:
+        """Wait for the end of the service after ``close(wait=False)``."""
+        self._client.reap()
 
     def __enter__(self) -> Self:
         return self

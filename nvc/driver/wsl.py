@@ -139,7 +139,7 @@ def discover(
 
 
 def _libraries(host: Host, options: DriverOptions) -> tuple[tuple[DriverFile, ...], tuple[DriverFile, ...], list[str]]:
-    from nvc.driver.discover import read_cache
+    from nvc.driver.search import read_cache
 
     arch = host_arch()
     entries = read_cache(host).entries

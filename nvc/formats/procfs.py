@@ -79,9 +79,18 @@ def file_attributes(text: str) -> FileAttributes:
     )
 
 
-def mig_minors(text: str) -> tuple[MigMinor, ...]:
-    """Parse /proc/driver/nvidia-caps/mig-minors. Raises FormatError naming the line."""
-    return tuple(_mig_minor(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+def mig_minors(text: str, gpu: int | None = None) -> tuple[MigMinor, ...]:
+    """Parse /proc/driver/nvidia-caps/mig-minors. Raises FormatError naming the line.
+
+    gpu: leave out, unread, the lines of other GPUs: the file has 135 for each of 32, whatever the machine has.
+    """
+    lines = enumerate(text.split("\n"), 1)
+    own = "" if gpu is None else f"gpu{gpu}/"
+    return tuple(
+        _mig_minor(line, number)
+        for number, line in lines
+        if (line.startswith(own) or not line.startswith("gpu")) and line.strip()
+    )
 
 
 def _mig_minor(line: str, number: int) -> MigMinor:

@@ -16,6 +16,8 @@ correspondence with the ``nvc_*`` functions of libnvidia-container. All errors a
 
 from __future__ import annotations
 
+import os
+
 from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import InitializationError, PrivilegeError
 from nvc.base.log import Log
@@ -27,7 +29,7 @@ from nvc.request.options import DEFAULT_CONTAINER_OPTIONS, ContainerOptions, Lib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
@@ -58,7 +60,8 @@ class Config(Record):
     timeout: seconds for one answer of a helper. cache: keep the inventory in /run/nvc. debug: log file.
     no_pivot: see ``UpdateLdcache``. inside: the caller is in the container's device cgroup already (a createContainer
     hook), to which the driver's devices may be added while NVML is queried. mps_user: uid whose MPS server containers
-    may use, beside root's.
+    may use, beside root's. dev_root, libraries, configs: as in ``nvc.model.Host``; with a dev_root, CDI specs can be
+    made and nothing can be applied to a container.
     """
 
     root: str = "/"
@@ -74,6 +77,9 @@ class Config(Record):
     inside: bool = False
     csv: str = CSV_DIRECTORY
     mps_user: int = 0
+    dev_root: str = ""
+    libraries: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
 
 
 class Context:
@@ -93,6 +99,8 @@ class Context:
         self._inventories: dict[DriverOptions, Inventory] = {}
         self._current: Inventory | None = None
         self._platform: str | None = None
+        self._begun: DriverClient | None = None
+        self._ending: list[DriverClient] = []
         if self.options.load_kmods and not self.host.simulated:
             from nvc.driver.kmods import load_kmods
 
@@ -100,6 +108,7 @@ class Context:
             if not self.platform:
                 imex = not self.options.no_create_imex_channels
                 load_kmods(self.host, self.config.imex, create_imex=imex, log=self.log)
+        self._begin_early()
 
     def __enter__(self) -> Self:
         return self
@@ -109,6 +118,11 @@ class Context:
 
     def close(self) -> None:
         """End the context (nvc_shutdown). Sessions are closed on their own."""
+        if self._begun is not None:
+            self._begun.close()
+            self._begun = None
+        while self._ending:
+            self._ending.pop().reap()
         if self._own_log:
             self.log.close()
 
@@ -201,12 +215,16 @@ class Context:
         options: by default those of the reference's API (standalone, utility only).
         early: return while the container is still being looked up; see ContainerSession. Raises ContainerError.
         """
+        if self.host.dev_root:
+            raise InitializationError(
+                f"device nodes below {self.host.dev_root} cannot be given to a container here",
+                hint="a root of device nodes is for CDI specs: nvc-py cdi generate --dev-root",
+            )
         return ContainerSession(self, config, options, early=early)
 
     def _query(self) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         """Query NVML, in a process without rights that ends after it."""
         from nvc.base.undo import Undo
-        from nvc.driver.service import start
 
         config = self.config
         with Undo() as undo:
@@ -214,7 +232,7 @@ class Context:
                 from nvc.driver.reach import reach
 
                 reach(self.host, undo, self.log)
-            answers = self._answers(start)
+            answers = self._answers()
             problems = undo.rollback()
         if problems:
             raise InitializationError(
@@ -222,11 +240,38 @@ class Context:
             )
         return answers
 
-    def _answers(self, start: Callable[..., DriverClient]) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+    def _begin_early(self) -> None:
+        """Initialise NVML while this process imports and looks at files, where no inventory is kept."""
+        from nvc.driver.inventory import cache_path
+
+        # A hook in the container's device cgroup cannot reach the nodes yet.
+        has_inventory = self.config.cache and os.path.exists(cache_path(self.host))
+        if not has_inventory and not self.config.inside:
+            try:
+                self._begun = self._start()
+            except InitializationError:
+                pass  # it will be said when NVML is queried
+
+    def _start(self) -> DriverClient:
+        from nvc.driver.service import start
+
         config = self.config
-        with start(self.host, uid=config.uid, gid=config.gid, deadline=config.timeout, log=self.log) as client:
+        return start(self.host, uid=config.uid, gid=config.gid, deadline=config.timeout, log=self.log)
+
+    def _answers(self) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+        client, self._begun = self._begun or self._start(), None
+        try:
+            # Meanwhile NVML is initialised.
+            import nvc.driver.discover  # noqa: F401
+
             system = client.system()
-            return system, tuple(client.gpu(index) for index in range(system.gpu_count))
+            answers = system, tuple(client.gpu(index) for index in range(system.gpu_count))
+        except BaseException:
+            client.close()
+            raise
+        client.close(wait=False)
+        self._ending.append(client)
+        return answers
 
 
 def require_rights() -> None:
@@ -255,8 +300,15 @@ def _host(config: Config) -> Host:
     if config.sim:
         from nvc.sim import host
 
-        return host(config.sim).replace(csv=config.csv)
-    for name, value in (("root", config.root), ("ldcache", config.ldcache)):
+        return host(config.sim).replace(csv=config.csv, libraries=config.libraries, configs=config.configs)
+    for name, value in (("root", config.root), ("ldcache", config.ldcache), ("dev-root", config.dev_root or "/")):
         if not value.startswith("/"):
             raise InitializationError(f"invalid {name}: {value!r}", hint=f"--{name} takes an absolute path")
-    return Host(root=config.root, ldcache=config.ldcache, csv=config.csv)
+    return Host(
+        root=config.root,
+        ldcache=config.ldcache,
+        csv=config.csv,
+        dev_root="" if config.dev_root.rstrip("/") == config.root.rstrip("/") and config.dev_root else config.dev_root,
+        libraries=config.libraries,
+        configs=config.configs,
+    )

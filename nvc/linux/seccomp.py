@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import struct
 
+from nvc.base.record import Record
 from nvc.linux import const, syscalls
 from nvc.linux.seccomp_numbers import NUMBERS
 
@@ -51,10 +52,11 @@ _LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
 _JEQ = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
 _JGE = 0x35  # BPF_JMP | BPF_JGE | BPF_K
 _JUMP = 0x05  # BPF_JMP | BPF_JA
+_AND = 0x54  # BPF_ALU | BPF_AND | BPF_K
 _RETURN = 0x06  # BPF_RET | BPF_K
 _LONGEST = 255
 # struct seccomp_data {int nr; u32 arch; ...} in linux/seccomp.h
-_NR, _ARCH = 0, 4
+_NR, _ARCH, _ARGUMENTS = 0, 4, 16
 #: __X32_SYSCALL_BIT in asm/unistd.h: calls of x32 carry x86-64's architecture word and this bit.
 _X32 = 0x40000000
 
@@ -75,17 +77,54 @@ def assemble(
     A call that this architecture does not have (``open`` on aarch64) is left out. Raises ValueError for a name in no
     table, or a machine without one.
     """
-    if machine not in NUMBERS:
-        raise ValueError(f"no system call table for {machine}")
-    kill = _statement(_RETURN, const.SECCOMP_RET_KILL_PROCESS)
-    program = [_statement(_LOAD, _ARCH), _statement(_JEQ, const.AUDIT_ARCH[machine], 1, 0), kill]
-    program.append(_statement(_LOAD, _NR))
-    if machine == "x86_64":
-        program += [_statement(_JGE, _X32, 0, 1), kill]
+    program = _head(machine)
     answers = dict.fromkeys(_numbers(skipped, machine), const.SECCOMP_RET_ERRNO | 0)
     answers |= dict.fromkeys(_numbers(absent, machine), const.SECCOMP_RET_ERRNO | errno.ENOSYS)
     answers |= dict.fromkeys(_numbers(names, machine), const.SECCOMP_RET_ALLOW)
     return b"".join([*program, *_search(_ranges(answers, const.SECCOMP_RET_ERRNO | errno.EPERM))])
+
+
+class Condition(Record):
+    """A call that is denied by an argument: where the lower 32 bits of argument ``index`` under ``mask`` are ``value``.
+
+    The kernel uses no more of the arguments that are meant here.
+    """
+
+    name: str
+    index: int
+    value: int
+    mask: int = 0xFFFFFFFF
+
+
+def assemble_denials(
+    names: Iterable[str], absent: Iterable[str], conditions: Sequence[Condition], *, machine: str = const.MACHINE
+) -> bytes:
+    """A filter program that denies ``names`` and what ``conditions`` say with EPERM, and allows all else.
+
+    absent: calls that are ENOSYS. Calls of another architecture end the process. Raises ValueError as ``assemble``.
+    """
+    program = _head(machine)
+    deny = _statement(_RETURN, const.SECCOMP_RET_ERRNO | errno.EPERM)
+    for number in sorted(_numbers((one.name for one in conditions), machine)):
+        rows: list[bytes] = []
+        for one in conditions:
+            if NUMBERS[machine].get(one.name) == number:
+                rows += [_statement(_LOAD, _ARGUMENTS + 8 * one.index), _statement(_AND, one.mask)]
+                rows += [_statement(_JEQ, one.value, 0, 1), deny]
+        rows.append(_statement(_RETURN, const.SECCOMP_RET_ALLOW))
+        program += [_statement(_JEQ, number, 0, len(rows)), *rows]
+    answers = dict.fromkeys(_numbers(absent, machine), const.SECCOMP_RET_ERRNO | errno.ENOSYS)
+    answers |= dict.fromkeys(_numbers(names, machine), const.SECCOMP_RET_ERRNO | errno.EPERM)
+    return b"".join([*program, *_search(_ranges(answers, const.SECCOMP_RET_ALLOW))])
+
+
+def _head(machine: str) -> list[bytes]:
+    """Ends the process for a call of another architecture; then the call's number is in the accumulator."""
+    if machine not in NUMBERS:
+        raise ValueError(f"no system call table for {machine}")
+    kill = _statement(_RETURN, const.SECCOMP_RET_KILL_PROCESS)
+    rows = [_statement(_LOAD, _ARCH), _statement(_JEQ, const.AUDIT_ARCH[machine], 1, 0), kill, _statement(_LOAD, _NR)]
+    return [*rows, _statement(_JGE, _X32, 0, 1), kill] if machine == "x86_64" else rows
 
 
 def assemble_without(arch: str, number: int) -> bytes:

@@ -6,7 +6,6 @@ Not Linux capabilities (``nvc.linux.rights``). Pure.
 from __future__ import annotations
 
 from nvc.base.errors import InputError
-from nvc.model import EVERY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ MEANINGS: dict[str, str] = {
 }
 WORDS: tuple[str, ...] = tuple(MEANINGS)
 
+#: ``DriverFile.capability`` of a file that no table knows: for containers that have every driver capability.
+EVERY = "every"
 #: Libraries that a word brings along besides its own (libnvidia-container.md 2.2.1: `video` sets the bit of the
 #: compute libraries but
 #: not that of the compute binaries, `display` the bit of the graphics libraries).

@@ -8,7 +8,6 @@ from __future__ import annotations
 from nvc.base.config_file import KEYS, is_kind, tables
 from nvc.base.errors import InputError
 from nvc.base.record import Record
-from nvc.model import CSV_DIRECTORY
 from nvc.request.capabilities import WORDS
 
 TYPE_CHECKING = False
@@ -28,9 +27,9 @@ class HookConfig(Record):
     compat_mode: "ldconfig", "mount" or "disabled". supported_capabilities: what containers here may ask for.
     swarm_resources: variables that stand in for NVIDIA_VISIBLE_DEVICES. mode: one of MODES. hook_path: of the hook
     that the runtime adds, "" for its own. runtimes: candidates for the real runtime. runtime_debug: its log or "".
-    csv_directory: of Tegra's mount lists, in the driver root. mps_user: whose MPS server containers may use beside
-    root's, by number or name, or "". additional_gids: a container's user joins the groups of its device nodes.
-    unknown: keys of the file that mean nothing here.
+    csv_directory: of Tegra's mount lists, in the driver root, "" for the usual one. mps_user: whose MPS server
+    containers may use beside root's, by number or name, or "". additional_gids: a container's user joins the groups of
+    its device nodes. unknown: keys of the file that mean nothing here.
     """
 
     root: str = "/"
@@ -60,7 +59,7 @@ class HookConfig(Record):
     spec_directories: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
     default_kind: str = "nvidia.com/gpu"
     annotation_prefixes: tuple[str, ...] = ("cdi.k8s.io/",)
-    csv_directory: str = CSV_DIRECTORY
+    csv_directory: str = ""
     mps_user: str = ""
     unknown: tuple[str, ...] = ()
 
@@ -131,8 +130,6 @@ def _checked(field: str, value: Any, label: str) -> Any:
         return tuple(value)
     if field == "root":
         value = value or "/"
-    if field == "csv_directory":
-        value = value or CSV_DIRECTORY
     if field in ("root", "ldcache", "debug", "runtime_debug", "csv_directory") and value and not value.startswith("/"):
         raise InputError(f"{label} = {value!r} is not an absolute path")
     return value

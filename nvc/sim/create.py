@@ -126,25 +126,41 @@ def _build(machine: MachineDescription, root: str, warn: Warn) -> None:
     _write(os.path.join(root, MACHINE_FILE), text.encode())
     if machine.platform:
         platforms.install(machine, root, layout.libraries, architecture.target, text, _write)
-    _install_libraries(machine, root, layout, architecture, text)
-    graphics.install(machine, root, layout, architecture, _write)
+    driver = root + layout.prefix
+    os.makedirs(driver, exist_ok=True)
+    _install_libraries(machine, driver, layout, architecture, text)
+    graphics.install(machine, driver, layout, architecture, _write)
     for name in binaries(machine):
         _write(
-            f"{root}{layout.binaries}/{name}",
+            f"{driver}{layout.binaries}/{name}",
             templates.read(templates.SMI if name == templates.SMI else templates.TOOL),
             0o755,
         )
     for name in machine.firmware:
-        _write(f"{root}/usr/lib/firmware/nvidia/{machine.driver_version}/{name}", b"SIMULATED GSP firmware\n")
+        _write(f"{driver}/usr/lib/firmware/nvidia/{machine.driver_version}/{name}", b"SIMULATED GSP firmware\n")
     for path in machine.sockets:
         _make_socket(root + path)
     if machine.mps:
         os.mkdir(f"{root}/tmp/nvidia-mps", 0o777)
         os.chmod(f"{root}/tmp/nvidia-mps", 0o777)
         _make_socket(f"{root}/tmp/nvidia-mps/control")
-    make_cache(root, (layout.libraries, layout.libraries32), ldconfig=find_ldconfig())
+    make_cache(driver, (layout.libraries, layout.libraries32), ldconfig=find_ldconfig())
+    if not layout.cache:  # ldconfig made the links of the libraries
+        for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d/multiarch.conf"):
+            os.unlink(f"{driver}/etc/{name}")
+    for directory, links in layout.linked:
+        _link_all(root, directory, links)
     for library, damage in machine.damage.items():
-        _damage(machine, root, layout, architecture, library, damage)
+        _damage(machine, driver, layout, architecture, library, damage)
+
+
+def _link_all(root: str, directory: str, links: str) -> None:
+    """A link at the same place below ``links`` to every file below ``directory``."""
+    for place, _, names in os.walk(root + directory):
+        below = place.removeprefix(root + directory)
+        os.makedirs(f"{root}{links}{below}", exist_ok=True)
+        for name in names:
+            os.symlink(f"{directory}{below}/{name}", f"{root}{links}{below}/{name}")
 
 
 def _make_skeleton(root: str) -> None:

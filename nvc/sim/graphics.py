@@ -89,7 +89,7 @@ def configs(machine: MachineDescription, layout: Layout) -> dict[str, str]:
             found[f"{layout.vulkan}/icd.d/{name}"] = _ICD.format("libGLX_nvidia.so.0")
         elif major >= _SINCE.get(name, 0):
             text, library = _TEXTS[name]
-            place = layout.share if row.target != "/etc" else "/etc"
+            place = layout.share if row.target != "/etc" else layout.etc
             path = f"{layout.vulkan}{row.path.removeprefix('vulkan')}" if row.at_root else f"{place}/{row.path}"
             found[path] = text.format(library) if library else text
     return found

@@ -1,7 +1,8 @@
 """Where distributions keep a driver's files, as rows. Pure.
 
 Facts: file lists of the packages nvidia-driver (Debian 12), nvidia-driver (RPM Fusion and NVIDIA's, RHEL 9) and
-nvidia-utils (Arch).
+nvidia-utils (Arch); hardware.graphics of NixOS; driver installers of GKE and COS; Talos' nvidia-container-toolkit
+extension; snapd's hostfs. None of these was run.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Layout(Record):
     """Directories of a distribution.
 
     marker: (path, text) of the file by which the distribution is known. vulkan: of the Vulkan loader's files; icd: name
-    of the one that names the driver. modules: of the X server.
+    of the one that names the driver. modules: of the X server. prefix: below which the driver's files are, apart from
+    nodes, /proc and /sys. cache: there is a loader cache. linked: (directory, where links to all that is in it are).
     """
 
     libraries: str
@@ -44,7 +46,14 @@ class Layout(Record):
     vulkan: str = "/usr/share/vulkan"
     icd: str = "nvidia_icd.json"
     modules: str = "/usr/lib/xorg/modules"
+    etc: str = "/etc"
+    prefix: str = ""
+    cache: bool = True
+    linked: tuple[tuple[str, str], ...] = ()
 
+
+#: NixOS keeps every package in a directory of its own.
+_STORE = "/nix/store/0123456789abcdfghijklmnpqrsvwxyz-nvidia-x11"
 
 LAYOUTS = {
     "debian": Layout("/usr/lib/{multiarch}", "/usr/lib/{multiarch}", ("/etc/debian_version", "12.5\n")),
@@ -56,6 +65,59 @@ LAYOUTS = {
         modules="/usr/lib64/xorg/modules",
     ),
     "arch": Layout("/usr/lib", "/usr/lib32", ("/etc/arch-release", "")),
+    "nixos": Layout(
+        f"{_STORE}/lib",
+        f"{_STORE}/lib32",
+        ("/etc/NIXOS", ""),
+        binaries=f"{_STORE}/bin",
+        share=f"{_STORE}/share",
+        vulkan=f"{_STORE}/share/vulkan",
+        etc=f"{_STORE}/etc",
+        icd="nvidia_icd.{machine}.json",
+        cache=False,
+        linked=(
+            (f"{_STORE}/lib", "/run/opengl-driver/lib"),
+            (f"{_STORE}/share", "/run/opengl-driver/share"),
+            (f"{_STORE}/etc", "/run/opengl-driver/etc"),
+            (f"{_STORE}/bin", "/run/current-system/sw/bin"),
+        ),
+    ),
+    "alpine": Layout("/usr/lib", "/usr/lib32", ("/etc/alpine-release", "3.20.3\n"), cache=False),
+    "talos": Layout(
+        "/usr/local/glibc/usr/lib",
+        "/usr/local/glibc/usr/lib32",
+        ("/etc/os-release", "ID=talos\n"),
+        binaries="/usr/local/bin",
+        share="/usr/local/share",
+        vulkan="/usr/local/share/vulkan",
+        cache=False,
+    ),
+    "gke": Layout(
+        "/lib64",
+        "/lib",
+        ("/etc/os-release", "ID=cos\n"),
+        binaries="/bin",
+        share="/share",
+        vulkan="/vulkan",
+        prefix="/home/kubernetes/bin/nvidia",
+        cache=False,
+    ),
+    "cos": Layout(
+        "/lib64",
+        "/lib",
+        ("/etc/os-release", "ID=cos\n"),
+        binaries="/bin",
+        share="/share",
+        vulkan="/vulkan",
+        prefix="/var/lib/nvidia",
+        cache=False,
+    ),
+    "snap": Layout(
+        "/usr/lib/{multiarch}",
+        "/usr/lib/{multiarch}",
+        ("/etc/lsb-release", "ID=Ubuntu-Core\n"),
+        prefix="/var/lib/snapd/hostfs",
+    ),
 }
 
 

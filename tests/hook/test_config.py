@@ -11,7 +11,6 @@ from hook.config import HookConfig, decode, load
 from hook.swarm import CONFIG_LIMIT, FILES
 from nvc.base.config_file import KEYS
 from nvc.base.errors import InputError
-from nvc.model import CSV_DIRECTORY
 from nvc.request.capabilities import WORDS
 
 SAMPLE = """
@@ -74,9 +73,7 @@ def test_reads_every_key() -> None:
             "/opt/lists",
             id="csv",
         ),
-        pytest.param(
-            '[nvidia-container-runtime.modes.csv]\nmount-spec-path = ""', "csv_directory", CSV_DIRECTORY, id="no csv"
-        ),
+        pytest.param('[nvidia-container-runtime.modes.csv]\nmount-spec-path = ""', "csv_directory", "", id="no csv"),
         pytest.param('[nvidia-container-runtime]\nruntimes = ["/x", "y"]', "runtimes", ("/x", "y"), id="runtimes"),
         pytest.param("[agent]\nslots = 1\n[share]\nclamp = true", "unknown", (), id="tables of our other programs"),
         pytest.param(

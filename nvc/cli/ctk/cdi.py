@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 #: --format and the formats of ``text``.
 _FORMATS = text.FORMATS
-#: Accepted without effect: files are found by the loader cache of the driver root and in its usual directories.
-_SEARCHES = ("config-search-path", "library-search-path")
 #: Of mode csv, where only the base set of mount lists is read.
 _LISTS = ("csv.file", "csv.ignore-pattern")
 #: The device without a GPU.
@@ -56,7 +54,7 @@ def generate(values: Values, log: Log) -> int:
     for flag in flags:
         if flag not in FEATURE_FLAGS:
             log.warn(f"Ignoring unknown feature flag: {flag}")
-    _check_places(values, log)
+    _check_lists(values)
     devices = values.items("device-id")
     no_all = values.flag("no-all-device")
     if _NONE in devices:
@@ -73,7 +71,9 @@ def generate(values: Values, log: Log) -> int:
     )
     no_sockets = _NO_SOCKETS in flags
     driver = DriverOptions(no_mps=no_sockets, no_persistenced=no_sockets, no_fabricmanager=no_sockets)
-    spec = cdi.make(_settings(values), values.text("mode").lower(), options, devices, driver)
+    searched = values.items("library-search-path"), values.items("config-search-path")
+    settings = cdi.searched(_settings(values), values.text("dev-root"), *searched)
+    spec = cdi.make(settings, values.text("mode").lower(), options, devices, driver)
     if output:
         files.save(output, text.write(spec, form))
     else:
@@ -110,17 +110,8 @@ def transform_root_of(values: Values, log: Log) -> int:
     return 0
 
 
-def _check_places(values: Values, log: Log) -> None:
+def _check_lists(values: Values) -> None:
     """Raises UsageError for what would make another spec than the one that was asked for."""
-    dev_root, root = values.text("dev-root"), _settings(values).root
-    if dev_root and dev_root.rstrip("/") != root.rstrip("/"):
-        raise UsageError(
-            f"--dev-root={dev_root}: device nodes are looked for below the driver root {root} only",
-            hint="leave --dev-root away, or mount /dev there",
-        )
-    for name in _SEARCHES:
-        if values.is_set(name):
-            log.warn(f"Ignoring --{name}: files are found by the loader cache of the driver root")
     for name in _LISTS:
         if values.is_set(name) and values.text("mode").lower() == "csv" and values.items(name) != CSV_FILES:
             raise UsageError(

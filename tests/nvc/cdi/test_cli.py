@@ -55,6 +55,8 @@ def test_generate_writes_what_it_prints_and_validate_likes_it(run: Run, sim: str
         pytest.param(["--mode=gds"], "mode gds: this host has no /dev/nvidia-fs*", id="mode-without-devices"),
         pytest.param(["--mode=imex"], "has no /dev/nvidia-caps-imex-channels/channel*", id="imex-without-channels"),
         pytest.param(["--mode=x"], "--mode takes auto, nvml, wsl, csv, management, gds", id="mode-hint"),
+        pytest.param(["--library-search-path=/opt"], "/opt is not below the driver root", id="outside-of-the-root"),
+        pytest.param(["--config-search-path=x"], "--config-search-path 'x' is not an absolute path", id="relative"),
         pytest.param(["--mode=x"], "unknown mode 'x'", id="mode-unknown"),
         pytest.param(["--capabilities=x"], "unknown driver capability: x", id="capability"),
         pytest.param(["--vendor=9"], "the vendor '9' does not start with a letter", id="vendor"),

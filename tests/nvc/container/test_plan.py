@@ -27,7 +27,6 @@ from nvc.container.plan import (
     mig_monitor,
 )
 from nvc.model import (
-    EVERY,
     Container,
     DeviceNode,
     DriverEndpoint,
@@ -40,7 +39,7 @@ from nvc.model import (
     Nvcap,
     ProcFile,
 )
-from nvc.request.capabilities import WORDS, DriverCapabilities
+from nvc.request.capabilities import EVERY, WORDS, DriverCapabilities
 
 if TYPE_CHECKING:
     from nvc.container.operations import Operation

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from nvc.base.errors import DetectionError
-from nvc.driver.discover import cuda_text, discover, read_cache
+from nvc.driver.discover import cuda_text, discover
+from nvc.driver.search import read_cache
 from nvc.model import NVCAPS_DEV, DriverOptions, Inventory
 from tests.support import ldcache_writer
 from tests.support.driver_root import H200, LIBDIR, SYSTEM, VERSION, DriverRoot
@@ -74,7 +75,19 @@ def test_a_driver_in_a_directory_of_its_own_with_wrappers_in_path(driver_root: D
 
 
 def test_no_cache(driver_root: DriverRoot) -> None:
+    with_cache = run(driver_root).driver.libraries
     (driver_root.path / "etc/ld.so.cache").unlink()
+
+    found = run(driver_root)
+
+    assert found.driver.libraries == with_cache
+    assert any("loader cache /etc/ld.so.cache is missing" in warning for warning in found.warnings)
+
+
+def test_no_cache_and_no_driver(driver_root: DriverRoot) -> None:
+    (driver_root.path / "etc/ld.so.cache").unlink()
+    for library in driver_root.path.glob("**/libnvidia-ml.so*"):
+        library.unlink()
 
     with pytest.raises(DetectionError, match=r"open failed: /etc/ld.so.cache: no such file") as caught:
         run(driver_root)

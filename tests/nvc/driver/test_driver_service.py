@@ -24,6 +24,7 @@ from nvc.base.log import Log
 from nvc.driver import confine
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.service import start
+from nvc.linux import seccomp, syscalls
 from nvc.model import Host
 from tests.support.demo_service import is_reaped, open_descriptors
 from tests.support.isolation import in_namespaces
@@ -127,9 +128,7 @@ def test_the_filter_alone_refuses_namespaces_by_clone() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def run() -> None:
-        library = confine._filter_library()
-        assert library is not None
-        confine._install_filter(library, Log.none())
+        syscalls.seccomp_filter(confine._filter(Log.none()))
         for flag in confine._NAMESPACES:
             child = libc.syscall(number, flag | signal.SIGCHLD, None, None, None, None)
             if child == 0:
@@ -158,45 +157,26 @@ def test_without_a_driver_root_nothing_is_chrooted() -> None:
         assert "0" * 16 == status(client.pid)["CapPrm"]
 
 
-def test_without_libseccomp_it_runs_and_says_so(
+def test_on_a_machine_without_a_table_of_calls_it_runs_and_says_so(
     driver_root: Callable[..., Host], log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "seccomp", None)
-    monkeypatch.setitem(sys.modules, "pyseccomp", None)
+    monkeypatch.setattr(seccomp, "NUMBERS", {})
     before = status(os.getpid())["Seccomp"]
     with start(driver_root(), uid=None, gid=None, deadline=10, log=log) as client:
         client.system()
         found = status(client.pid)
     assert (before, "1") == (found["Seccomp"], found["NoNewPrivs"])
-    assert "without a seccomp filter: neither seccomp nor pyseccomp can be used" in (tmp_path / "log").read_text()
+    assert "without a seccomp filter: no system call table for" in (tmp_path / "log").read_text()
 
 
-def test_the_distributions_seccomp_module_is_taken_first(
-    driver_root: Callable[..., Host], log: Log, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["prctl", "seccomp", "pyseccomp", "pynvml", "elftools", "json"])
+def test_nothing_that_takes_long_to_import_is_needed(
+    driver_root: Callable[..., Host], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    import pyseccomp
-
-    monkeypatch.setitem(sys.modules, "seccomp", pyseccomp)
-    monkeypatch.setitem(sys.modules, "pyseccomp", None)
-    with start(driver_root("PROBE"), uid=None, gid=None, deadline=10, log=log) as client:
+    monkeypatch.setitem(sys.modules, name, None)
+    with start(driver_root("PROBE"), uid=None, gid=None, deadline=10, log=Log.none()) as client:
         assert "confined" == client.gpu(0).name
-
-
-def test_no_new_privs_does_not_depend_on_python_prctl(
-    driver_root: Callable[..., Host], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("prctl", "seccomp", "pyseccomp"):  # libseccomp would set it as well
-        monkeypatch.setitem(sys.modules, name, None)
-    with start(driver_root(), uid=None, gid=None, deadline=10, log=Log.none()) as client:
-        client.system()
-        assert "1" == status(client.pid)["NoNewPrivs"]
-
-
-def test_without_nvidia_ml_py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    error = failure(Host())
-    assert "initialization error: the Python package nvidia-ml-py cannot be imported" == str(error)
-    assert "install nvidia-ml-py" == error.hint
+        assert ("2", "1") == (status(client.pid)["Seccomp"], status(client.pid)["NoNewPrivs"])
 
 
 def failure(host: Host, deadline: float = 10, *, first: float = 60) -> NvcError:

@@ -13,8 +13,8 @@ from nvc.driver import graphics
 from nvc.driver.discover import discover
 from nvc.driver.drm import drm_nodes
 from nvc.driver.tables import CONFIGS, LIBRARIES, MODULES, MORE_BINARIES, MORE_LIBRARIES
-from nvc.model import EVERY, DriverFile, DriverInfo, DriverOptions, Host
-from nvc.request.capabilities import WORDS
+from nvc.model import DriverFile, DriverInfo, DriverOptions, Host
+from nvc.request.capabilities import EVERY, WORDS
 from nvc.sim import description, files
 from nvc.sim.create import create
 from tests.nvc.driver.test_simulated import ENVIRON, facts

@@ -53,6 +53,7 @@ def test_what_was_published_last_is_read(file: int) -> None:
     own.generation, own.is_gone, own.sees_driver, own.process_count = 5, 1, 1, 1
     own.published_ns = time.monotonic_ns() - 10**9
     own.status.memory[1], own.status.frozen[0], own.status.frozen_ns[0] = 77, 1, 500
+    own.status.groups[0], own.status.frozen[1] = 1, 1
     own.status.reasons[1], own.status.notifications = 4, 6
     own.attached.processes, own.attached.frozen_ns = 2, 8
     own.processes[0].pid, own.processes[0].memory[1] = 33, 11
@@ -68,6 +69,7 @@ def test_what_was_published_last_is_read(file: int) -> None:
     status = counters.status()
     assert ([one.memory for one in status.gpus], status.reasons) == ([0, 77], (("over-quota", 4),))
     assert 10**9 <= status.gpus[0].frozen_ns < 60 * 10**9, "it is frozen since then, and still"
+    assert (status.gpus[1].frozen, status.gpus[1].frozen_ns) == (True, 0), "without a group no time counts"
     assert [(event.when_ns, event.reason, event.number) for event in counters.events()] == [
         (0, "over-quota", 0x40),
         (1, "over-quota", 0x41),

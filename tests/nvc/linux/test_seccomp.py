@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.driver import confine
 from nvc.linux import const, rights, seccomp, syscalls
 from nvc.linux.seccomp_numbers import NUMBERS
 
@@ -29,10 +30,12 @@ REFERENCE = """
 """
 
 
-def decide(program: bytes, arch: int, number: int) -> int:
+def decide(program: bytes, arch: int, number: int, *arguments: int) -> int:
     """Run classic BPF on a struct seccomp_data as the kernel does; only what filters use."""
     rows = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
-    data = struct.pack("=iIQ6Q", number if number < 1 << 31 else number - (1 << 32), arch, 0, 0, 0, 0, 0, 0, 0)
+    data = struct.pack(
+        "=iIQ6Q", number if number < 1 << 31 else number - (1 << 32), arch, 0, *(*arguments, 0, 0, 0, 0, 0, 0)[:6]
+    )
     accumulator, at = 0, 0
     while True:
         code, jump_true, jump_false, k = rows[at]
@@ -43,6 +46,8 @@ def decide(program: bytes, arch: int, number: int) -> int:
             return k
         elif code == 0x05:
             at += k
+        elif code == 0x54:
+            accumulator &= k
         elif code in (0x15, 0x25, 0x35, 0x45):
             true = {
                 0x15: accumulator == k,
@@ -95,7 +100,8 @@ def test_answers_by_name(machine: str) -> None:
     arch = const.AUDIT_ARCH[machine]
     table = NUMBERS[machine]
     for name, number in table.items():
-        expected = ENOSYS if name in seccomp.ABSENT else SKIPPED if name in seccomp.SKIPPED else ALLOW
+        denied = EPERM if name not in seccomp.LDCONFIG else ALLOW
+        expected = ENOSYS if name in seccomp.ABSENT else SKIPPED if name in seccomp.SKIPPED else denied
         assert decide(program, arch, number) == expected, name
     allowed = {number for name, number in table.items() if name in seccomp.LDCONFIG}
     others = set(range(600)) - allowed - {table[name] for name in (*seccomp.ABSENT, *seccomp.SKIPPED)}
@@ -130,7 +136,43 @@ def test_list_has_no_double_and_no_name_is_both() -> None:
     assert len(seccomp.LDCONFIG) == len(set(seccomp.LDCONFIG))
     lists = seccomp.LDCONFIG, seccomp.ABSENT, seccomp.SKIPPED
     assert len({name for names in lists for name in names}) == sum(map(len, lists))
-    assert {name for names in lists for name in names} == set(NUMBERS["x86_64"]) | set(NUMBERS["aarch64"])
+    used = {name for names in (*lists, *(row for _, row in confine.DENIED)) for name in names}
+    used |= {"socket", "ioctl", "clone"}
+    assert used == set(NUMBERS["x86_64"]) | set(NUMBERS["aarch64"])
+
+
+CONDITIONS = (
+    seccomp.Condition("socket", 0, 2),
+    seccomp.Condition("socket", 0, 10),
+    seccomp.Condition("ioctl", 1, 0x5412),
+    seccomp.Condition("clone", 0, 0x10000000, 0x10000000),
+)
+
+
+def test_denials_are_those_that_libseccomp_would_make() -> None:
+    pyseccomp = pytest.importorskip("pyseccomp")
+    machine = platform.machine()
+    arch, table = const.AUDIT_ARCH[machine], NUMBERS[machine]
+    made = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    made.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.KILL_PROCESS)
+    refuse = pyseccomp.ERRNO(errno.EPERM)
+    for name in ("mount", "ptrace", "bpf", "mknodat"):
+        made.add_rule(refuse, table[name])
+    for one in CONDITIONS:
+        argument = pyseccomp.Arg(one.index, pyseccomp.MASKED_EQ, one.mask, one.value)
+        made.add_rule(refuse, table[one.name], argument)
+    made.add_rule(pyseccomp.ERRNO(errno.ENOSYS), table["clone3"])
+    with tempfile.TemporaryFile() as file:
+        made.export_bpf(file)
+        file.seek(0)
+        theirs = file.read()
+    ours = seccomp.assemble_denials(("mount", "ptrace", "bpf", "mknodat"), ("clone3",), CONDITIONS)
+    words = (0, 2, 10, 0x5412, 0xABCD00005412, 0x10000000, 0x10000011, 1 << 40 | 2)
+    for number in (*range(600), 0x3FFFFFFF, 0x40000000, 0x7FFFFFFF):
+        for first in words:
+            for second in words:
+                assert decide(theirs, arch, number, first, second) == decide(ours, arch, number, first, second)
+    assert decide(ours, 0x40000003, 1) == KILL
 
 
 def test_misspelt_name_is_a_mistake() -> None:

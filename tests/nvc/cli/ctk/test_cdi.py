@@ -74,11 +74,11 @@ def test_other_options(ctk: Ctk, sims: dict[str, str]) -> None:
     assert hook["args"][:4] == ["nvidia-ctk", "hook", "update-ldcache", "--ldconfig-path=/l"]
 
 
-def test_places_that_have_no_effect_are_said(ctk: Ctk, sims: dict[str, str]) -> None:
-    ran = ctk(f"--sim={sims['h200']}", "cdi", "generate", "--library-search-path=/x", "--dev-root=/", "--csv.file=/x")
+def test_libraries_are_searched_below_the_driver_root_only(ctk: Ctk, sims: dict[str, str]) -> None:
+    ran = ctk(f"--sim={sims['h200']}", "cdi", "generate", "--library-search-path=/x", "--csv.file=/x")
 
-    assert ran.code == 0
-    assert "Ignoring --library-search-path" in ran.err
+    assert ran.code == 1
+    assert "not below the driver root" in ran.err
 
 
 def test_sockets_can_be_left_out(ctk: Ctk, sims: dict[str, str]) -> None:
@@ -122,7 +122,6 @@ def test_files(ctk: Ctk, sims: dict[str, str], tmp_path: Path, words: list[str],
         (["--mode=x"], "unknown mode 'x'"),
         (["--device-id=none"], "names no device"),
         (["--device-id=9"], "9: unknown device"),
-        (["--dev-root=/elsewhere"], "--dev-root=/elsewhere: device nodes are looked for below the driver root"),
         (["--mode=csv", "--csv.file=/x"], "other mount lists than the base set are not read"),
         (["--mode=csv", "--csv.ignore-pattern=/x"], "other mount lists than the base set are not read"),
         (["--device-id=GPU-x"], "unknown device"),

@@ -8,6 +8,7 @@ import pytest
 
 from hook.config import decode
 from nvc.cli.ctk.config import _KINDS
+from nvc.model import CSV_DIRECTORY
 from tests.nvc.cli.ctk.conftest import Ctk
 
 DEFAULT = Path(__file__).with_name("default.toml").read_text()
@@ -20,9 +21,11 @@ def test_a_machine_without_a_file_has_the_defaults(ctk: Ctk) -> None:
 
 
 def test_the_defaults_are_what_the_hook_does_without_a_file() -> None:
-    assert decode(DEFAULT.encode(), f"/etc/{RUNTIME}/config.toml").replace(
-        hook_path="", supported_capabilities=()
-    ) == decode(b"", f"/etc/{RUNTIME}/config.toml").replace(supported_capabilities=())
+    written = decode(DEFAULT.encode(), f"/etc/{RUNTIME}/config.toml")
+    assert written.csv_directory == CSV_DIRECTORY  # what "" means
+    assert written.replace(hook_path="", csv_directory="", supported_capabilities=()) == decode(
+        b"", f"/etc/{RUNTIME}/config.toml"
+    ).replace(supported_capabilities=())
 
 
 @pytest.mark.parametrize(
