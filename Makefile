@@ -15,7 +15,7 @@ USERLAND_SID ?= $(HOME)/.cache/nvc-py/sid
 MEASURED ?=
 comma := ,
 
-.PHONY: all help demo test test-engines check fmt build install uninstall bench clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb man
+.PHONY: all help demo test test-engines check fmt build install uninstall bench bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb man
 
 all: build
 
@@ -105,6 +105,10 @@ man: bootstrap
 ## bench          measure; prints ratios of one run as a table
 bench: bootstrap-runtimes native
 	@$(VENV)/python -m tools.bench $(BENCH_FLAGS)
+
+## bench-scale    measure an agent with hundreds of containers against its goals, on the simulated driver; some 10 minutes, as root
+bench-scale: bootstrap native
+	@$(VENV)/python -m tools.bench_scale $(BENCH_FLAGS)
 
 ## test-gpu       the GPU suite (needs a machine with an NVIDIA GPU, as root)
 test-gpu:

@@ -109,14 +109,17 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
     final = tuple(text for values in shared for text in values.get(bundle.FIXED, ()))
     fields, spec = _share_fields(current, final) if shared else ((), "")
     from nvc.base.log import open_log
-    from nvc.cdi import hooks
+    from nvc.cdi import hooks, worker
 
     log = open_log(debug)
     target = hooks.HookTarget(rootfs, timeout, current.id, *fields)
-    hooks.prepare()
-    for function, given in calls:
-        arguments = (given[0] or spec, *given[1:]) if function == bundle.SHARE_HOOK else given
-        getattr(hooks, function)(target, *arguments, log)
+
+    def work() -> None:
+        for function, given in calls:
+            arguments = (given[0] or spec, *given[1:]) if function == bundle.SHARE_HOOK else given
+            getattr(hooks, function)(target, *arguments, log)
+
+    worker.run(work, timeout)
 
 
 def _state(steps: list[tuple[str, Values]], stdin: int, timeout: float) -> bytes:

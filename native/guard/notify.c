@@ -27,11 +27,11 @@
  * found is used. It is not needed where nothing was looked up, because what is used then cannot become another's:
  *
  * - the thread was this process's within the last THREAD_SOON_NS (process.c), in which its number is not given again;
- * - the memory is an open file of the address space, whatever the process does (memory.c). An execve, which ends the thread,
- *   leaves nothing to be read there, and looking for another address space is a look-up;
+ * - the memory is an open file of the address space that the thread was in when it made the call (memory.c), for it leaves that by its
+ *   end alone. Where an execve before the call left nothing to be read there, another address space is looked for, which is a look-up;
  * - the driver's file is held, and was the process's when its client was first used (client_files.c).
  *
- * That the thread waits until the end of the call no check can say: its call is then made for nobody, as natively (replay.c).
+ * A thread can end after any such check: its call is made all the same, and the answer dropped (replay.c).
  */
 void notify_found_by_number (struct tenant *tenant) { tenant->notified.is_unchecked = true; }
 
@@ -113,6 +113,7 @@ uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccom
     tenant->status.notifications++;
     inflight_remove (tenant, (pid_t) notification->pid);
     tenant->notified = (struct notified) { .listener = listener, .id = notification->id };
+    tenant->window.size = 0;
     answer = decide (tenant, notification);
     tenant_unlock (tenant);
 

@@ -3,7 +3,9 @@
 #include "clock.h"
 #include "guard_private.h"
 #include "notify.h"
+#include "schedule.h"
 #include "tenant.h"
+#include "unconfirmed.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -71,6 +73,17 @@ static bool has_processes (int listener)
     return poll (&asked, 1, 0) == 0;
 }
 
+/* 0 or errno. A descriptor from which nothing can be received is kept until there would be something. */
+static int receive_one (int listener, struct seccomp_notif *notification)
+{
+    struct pollfd waited = { .fd = listener, .events = POLLIN };
+    int error = notify_receive (listener, notification);
+
+    if (error != 0 && !notify_is_passing (error))
+        poll (&waited, 1, -1);
+    return error;
+}
+
 /* Lets go of the listener if it is over. error: of its last RECV. */
 static void check_listener (struct tenant *tenant, int listener, int error)
 {
@@ -114,7 +127,7 @@ static void serve (struct tenant *tenant, int listener)
         if (held != 0)
             nanosleep (&delay, NULL);
         else
-            error = notify_receive (listener, &notification);
+            error = receive_one (listener, &notification);
     }
     close (listener);
 }
@@ -159,4 +172,7 @@ void receiver_drop (struct tenant *tenant, int listener)
     if (atomic_load (&tenant->receiver.listener) == listener)
         atomic_store (&tenant->receiver.listener, -1);
     pthread_mutex_unlock (&tenant->listeners_lock);
+    pthread_mutex_lock (&tenant->lock);
+    unconfirmed_forget (tenant);
+    tenant_unlock (tenant);
 }

@@ -38,7 +38,8 @@ struct receiver {
 void receiver_begin (struct receiver *receiver);
 /* Gives it the listener, if it has none. false: the caller keeps that. Under listeners_lock. */
 bool receiver_take (struct tenant *tenant, int listener);
-/* Its listener has no process any more; with the turn. Before Linux 6.11 that does not wake the thread, which then waits until this process ends. */
+/* Its listener has no process any more; with the turn. Older kernels do not
+ * wake the thread for that, which then waits until this process ends. */
 void receiver_drop (struct tenant *tenant, int listener);
 
 #endif

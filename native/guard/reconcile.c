@@ -260,7 +260,9 @@ static bool query_due (struct tenant *tenant, uint64_t now, bool *any_published)
         struct process *process = &tenant->processes[i];
         bool known;
 
-        process->is_due = process->serial != 0 && process->ask_at != 0 && process->ask_at <= now;
+        if (process->serial == 0) /* not written to: 511 of 512 are free, and a page that was never touched takes no memory */
+            continue;
+        process->is_due = process->ask_at != 0 && process->ask_at <= now;
         if (!process->is_due)
             continue;
         /* Before it is asked about: what came back by then is in the answer. */
@@ -358,6 +360,8 @@ void reconcile_baseline (struct tenant *tenant, struct process *process)
     for (unsigned i = 0; i < TENANT_PROCESSES && is_first; i++) {
         struct process *other = &tenant->processes[i];
 
+        if (other->serial == 0)
+            continue;
         if (may_hold (tenant, other) && !is_recent (tenant, other))
             query (tenant, other);
         memcpy (other->usage_before, other->driver_usage, sizeof (other->driver_usage));

@@ -69,8 +69,8 @@ struct retained_piece *retained_duplicate (struct tenant *tenant, const struct r
     return NULL;
 }
 
-/* Its process ended, others use its file, and now they free it: it is probed like everything else. Whether it was there. */
-static bool forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
+/* Its process ended, others use its file, and now they free it: it is probed like everything else. */
+static void forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
 {
     for (struct retained_piece **at = &tenant->retained.dormant; *at != NULL; at = &(*at)->next) {
         struct retained_piece *entry = *at;
@@ -80,9 +80,8 @@ static bool forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
         *at = entry->next;
         probe_free (tenant->guard->dup_probe, &entry->piece, QUARANTINE_CLIENT);
         free (entry);
-        return true;
+        return;
     }
-    return false;
 }
 
 uint64_t retained_weight (const struct rm_piece *pieces, size_t count)
@@ -100,25 +99,22 @@ uint64_t retained_weight (const struct rm_piece *pieces, size_t count)
 static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, enum probe_client to)
 {
     struct retained *retained = &tenant->retained;
-    bool is_locked = false, is_sampled = retained_is_sampled (retained, retained_weight (pieces, count));
 
+    /* One of a process that ended may have another handle by now, under which it is not found. */
+    if (retained->dormant == NULL && !retained_is_sampled (retained, retained_weight (pieces, count)))
+        return;
+    pthread_mutex_lock (&tenant->guard->probe_lock);
     for (size_t i = 0; i < count; i++) {
         struct retained_piece *entry;
 
-        if (!is_sampled && retained->dormant == NULL)
-            continue;
-        if (!is_locked)
-            pthread_mutex_lock (&tenant->guard->probe_lock);
-        is_locked = true;
-        if (!forget_dormant (tenant, pieces + i) && !is_sampled)
-            continue;
+        forget_dormant (tenant, pieces + i);
         entry = retained_duplicate (tenant, pieces + i, tenant->copy, to);
         if (entry != NULL) {
             entry->next = retained->freeing;
             retained->freeing = entry;
         }
     }
-    if (is_locked && (to == QUARANTINE_CLIENT || retained->freeing == NULL))
+    if (to == QUARANTINE_CLIENT || retained->freeing == NULL)
         pthread_mutex_unlock (&tenant->guard->probe_lock);
 }
 
@@ -316,18 +312,10 @@ static bool is_released (struct tenant *tenant)
     return false;
 }
 
-static bool has_process (const struct tenant *tenant)
-{
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0)
-            return true;
-    return false;
-}
-
 /* Pieces that are in no quarantine: without a process of the tenant they have no holder for long. */
 static void drop_lost (struct tenant *tenant)
 {
-    if (has_process (tenant))
+    if (tenant_has_process (tenant))
         return;
     for (struct retained_piece **at = &tenant->retained.pieces; *at != NULL;) {
         struct retained_piece *entry = *at;
@@ -346,7 +334,7 @@ static void drop_lost (struct tenant *tenant)
  * tenant that did not make it gives its duplicate up. It is charged as a lost one. With guard->probe_lock. */
 static void yield_foreign (struct tenant *tenant)
 {
-    bool is_over = !has_process (tenant) && !tenant_has_filter (tenant);
+    bool is_over = !tenant_has_process (tenant) && !tenant_has_filter (tenant);
 
     for (struct retained_piece *entry = tenant->retained.pieces; entry != NULL; entry = entry->next) {
         if (!entry->is_foreign || entry->piece.handle == 0 || (!is_over && guard_now () - entry->since < FOREIGN_NS))

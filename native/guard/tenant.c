@@ -70,16 +70,6 @@ static bool is_own (struct tenant *tenant, int listener)
     return is_found;
 }
 
-unsigned tenant_listeners (struct tenant *tenant)
-{
-    unsigned count;
-
-    pthread_mutex_lock (&tenant->listeners_lock);
-    count = tenant->listener_count + (tenant->receiver.listener >= 0);
-    pthread_mutex_unlock (&tenant->listeners_lock);
-    return count;
-}
-
 void tenant_wake (const struct tenant *tenant)
 {
     uint64_t one = 1;
@@ -353,7 +343,7 @@ int tenant_listen (struct tenant *tenant, int listener)
     ioctl (own, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
     pthread_mutex_lock (&tenant->listeners_lock);
     if (!receiver_take (tenant, own)) {
-        is_full = tenant->listener_count == TENANT_LISTENERS;
+        is_full = tenant->listener_count + (tenant->receiver.listener >= 0) == TENANT_LISTENERS;
         if (!is_full)
             tenant->listeners[tenant->listener_count++] = own;
     }

@@ -116,16 +116,28 @@ static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
     return sum;
 }
 
-/* Whether any process is behind the filter, also one that never called the driver. */
-static inline bool tenant_has_filter (struct tenant *tenant)
+/* Whether a process that called the driver is there, or was not released yet. */
+static inline bool tenant_has_process (const struct tenant *tenant)
 {
-    bool has_filter;
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        if (tenant->processes[i].serial != 0)
+            return true;
+    return false;
+}
+
+/* How many listeners have processes still, of both threads. */
+static inline unsigned tenant_listeners (struct tenant *tenant)
+{
+    unsigned count;
 
     pthread_mutex_lock (&tenant->listeners_lock);
-    has_filter = tenant->listener_count != 0;
+    count = tenant->listener_count + (tenant->receiver.listener >= 0);
     pthread_mutex_unlock (&tenant->listeners_lock);
-    return has_filter;
+    return count;
 }
+
+/* Whether any process is behind the filter, also one that never called the driver. */
+static inline bool tenant_has_filter (struct tenant *tenant) { return tenant_listeners (tenant) != 0; }
 
 /* Zeroed, for a record of what the driver did or may have done: without it something would not be counted, or not be stopped. So this
  * process ends where there is no memory, and with it the container; never NULL. */
@@ -142,8 +154,6 @@ void tenant_take_events (struct tenant *tenant);
 uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held);
 /* Its second thread looks at once. */
 void tenant_wake (const struct tenant *tenant);
-/* How many have processes still. */
-unsigned tenant_listeners (struct tenant *tenant);
 /* 0 or -errno. */
 int tenant_listen (struct tenant *tenant, int listener);
 

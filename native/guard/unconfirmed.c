@@ -93,9 +93,8 @@ void unconfirmed_forget (struct tenant *tenant)
 {
     bool has_filter = tenant_has_filter (tenant);
 
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        if (tenant->processes[i].serial != 0)
-            return;
+    if (tenant_has_process (tenant))
+        return;
     rm_forget_unconfirmed (tenant->rm);
     /* One that never called the driver may have UVM's file. */
     for (uint32_t gpu = 0; !has_filter && gpu < tenant->limits.gpu_count; gpu++)

@@ -57,18 +57,24 @@ static void answer_info (const struct rm_numbers *numbers, NV2080_CTRL_FB_INFO *
     }
 }
 
+static uint32_t at_most (uint32_t count, uint32_t limit)
+{
+    return count < limit ? count : limit;
+}
+
 /* Elements of an array that begins at `at`: as many as are said, and as there are in params of `size` bytes. */
 static uint32_t count_in (uint32_t said, uint32_t size, size_t at, size_t element)
 {
-    uint32_t room = (uint32_t) ((size - at) / element);
-
-    return said < room ? said : room;
+    return at_most (said, (uint32_t) ((size - at) / element));
 }
+
+/* The elements that an array was declared with: a caller's params may be longer than the struct. */
+#define ELEMENTS(array) ((uint32_t) (sizeof (array) / sizeof ((array)[0])))
 
 static void keep_own_pids (struct rm *rm, NV2080_CTRL_GPU_GET_PIDS_PARAMS *params, uint32_t size)
 {
-    uint32_t count = count_in (params->pidTblCount, size, offsetof (NV2080_CTRL_GPU_GET_PIDS_PARAMS, pidTbl),
-                               sizeof (params->pidTbl[0]));
+    uint32_t count = count_in (at_most (params->pidTblCount, ELEMENTS (params->pidTbl)), size,
+                               offsetof (NV2080_CTRL_GPU_GET_PIDS_PARAMS, pidTbl), sizeof (params->pidTbl[0]));
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -88,8 +94,8 @@ static void keep_own_pids (struct rm *rm, NV2080_CTRL_GPU_GET_PIDS_PARAMS *param
 
 static uint32_t infos_in (const NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *params, uint32_t size)
 {
-    return count_in (params->pidInfoListCount, size, offsetof (NV2080_CTRL_GPU_GET_PID_INFO_PARAMS, pidInfoList),
-                     sizeof (params->pidInfoList[0]));
+    return count_in (at_most (params->pidInfoListCount, ELEMENTS (params->pidInfoList)), size,
+                     offsetof (NV2080_CTRL_GPU_GET_PID_INFO_PARAMS, pidInfoList), sizeof (params->pidInfoList[0]));
 }
 
 void answer_ask_driver_pids (struct rm *rm, void *params, uint32_t size)

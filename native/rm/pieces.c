@@ -39,6 +39,9 @@ void rm_drop_memory (struct rm *rm, uint64_t name)
     const struct file *file = (const struct file *) table_find (&rm->files, name);
 
     for (const struct client *client = file != NULL ? file->clients : NULL; client != NULL; client = client->file_after) {
+        /* Of one that another process made the driver reports memory for that process. */
+        if (client->maker != name)
+            continue;
         for (struct object *object = client->object; object != NULL; object = tracker_next (client->object, object)) {
             memory_leave (rm, object);
             object->memory = NULL;

@@ -2,6 +2,7 @@
  * Runs as manager.c, under manager->lock. */
 #include "manager_state.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PIDS_MAX 950
@@ -84,18 +85,37 @@ static void count (const struct client *client, uint32_t gpu, struct usage *usag
     }
 }
 
+/* The clients' processes as the caller sees them, in the clients' order: once for all entries, since each takes a look at /proc. */
+static uint32_t *shown (struct request *request)
+{
+    size_t count = 0;
+    uint32_t *pids;
+
+    for (struct client *client = request->manager->clients; client != NULL; client = client->next)
+        count++;
+    pids = malloc ((count + 1) * sizeof (*pids));
+    count = 0;
+    for (struct client *client = request->manager->clients; pids != NULL && client != NULL; client = client->next)
+        pids[count++] = request->caller->show (request->caller->context, client->process);
+    return pids;
+}
+
 enum status control_pid_info (struct request *request, struct object *object)
 {
     uint8_t *params = request->params;
-    uint32_t entries = get32 (params, 0);
+    uint32_t entries = get32 (params, 0), *pids;
 
     request->manager->questions.pid_info++;
     if (entries == 0 || entries > INFO_MAX)
         return STATUS_INVALID_ARGUMENT;
+    pids = shown (request);
+    if (pids == NULL)
+        return STATUS_INSUFFICIENT_RESOURCES;
     for (uint32_t i = 0; i < entries; i++) {
         uint8_t *entry = params + 8 + INFO_SIZE * (size_t) i;
         struct usage usage = { 0 };
         bool found = false;
+        size_t place = 0;
 
         memset (entry + 16, 0, 48);
         memset (entry + 64, 0xff, 8); /* no MIG instance */
@@ -104,7 +124,8 @@ enum status control_pid_info (struct request *request, struct object *object)
             continue;
         }
         for (struct client *client = request->manager->clients; client != NULL; client = client->next) {
-            uint32_t process = request->caller->show (request->caller->context, client->process);
+            uint32_t process = pids[place++];
+
             if (process == 0 || process != get32 (entry, 0))
                 continue;
             found = true;
@@ -115,6 +136,7 @@ enum status control_pid_info (struct request *request, struct object *object)
         put64 (entry, 24, usage.owned);
         put64 (entry, 32, usage.duplicated);
     }
+    free (pids);
     request->params_changed = true;
     return STATUS_OK;
 }

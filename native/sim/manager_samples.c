@@ -3,15 +3,14 @@
  * sample says which process was on the engine when it was taken, and for which part of the time since the sample before the engine computed,
  * whatever the process. Runs as manager.c, under manager->lock.
  *
- * A real GPU takes about seven a second. These come at irregular times, or the schedule's periods, which are as regular, would be in step with them.
+ * Each 200 ms, as an H100's: in step with the phases of caps, whose periods are parts or multiples of that.
  */
 #include "manager_state.h"
 
 #include <string.h>
 
 #define COMPUTE 1 /* NV2080_ENGINE_TYPE_GRAPHICS */
-#define LEAST_NS UINT64_C (100000000)
-#define MORE_NS UINT64_C (80000000)
+#define EACH_NS UINT64_C (200000000)
 #define HEAD_SIZE 16
 #define ENGINES_AT 8 /* after the time stamp: fb, then gr, which is the compute engine */
 
@@ -26,12 +25,6 @@ static uint32_t process_of (const struct manager *manager, const struct engine_g
         }
     }
     return SAMPLE_NONE;
-}
-
-static uint64_t pause_of (struct samples *samples)
-{
-    samples->random = samples->random * 1664525u + 1013904223u;
-    return LEAST_NS + MORE_NS * (samples->random >> 16) / 65536;
 }
 
 static void take (struct manager *manager, struct engine *engine, struct samples *samples)
@@ -52,13 +45,13 @@ void samples_run (struct manager *manager, struct engine *engine, uint64_t until
 
     if (engine->type != COMPUTE)
         return;
-    if (samples->next == 0 || until > samples->next + SAMPLES * (LEAST_NS + MORE_NS)) { /* what the ring would not keep */
+    if (samples->next == 0 || until > samples->next + SAMPLES * EACH_NS) { /* what the ring would not keep */
         engine_run (engine, until);
         samples->last = until;
         samples->busy = engine->busy;
-        samples->next = until + pause_of (samples);
+        samples->next = until + EACH_NS;
     }
-    for (; samples->next <= until; samples->next += pause_of (samples)) {
+    for (; samples->next <= until; samples->next += EACH_NS) {
         engine_run (engine, samples->next);
         take (manager, engine, samples);
     }

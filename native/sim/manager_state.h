@@ -113,7 +113,7 @@ struct manager_fault {
 #define SAMPLES 72
 struct samples {
     uint64_t last, next, busy; /* when the last one was taken and the next one is; the engine's busy time at the last */
-    uint32_t place, random;    /* the oldest */
+    uint32_t place;            /* the oldest */
     struct {
         uint64_t when;
         uint32_t part, process; /* of the time since the one before, in 1/10000; SAMPLE_NONE */

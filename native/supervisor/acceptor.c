@@ -175,7 +175,7 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
             continue;
         }
         message.size = 0;
-        problem = monitor_is_root (connection) ? runtime_message_receive (connection, &message) : "its user is not root";
+        problem = channel_is_root (connection) ? runtime_message_receive (connection, &message) : "its user is not root";
         close (connection);
         if (problem != NULL) {
             snprintf (more, sizeof (more), "\"socket\": \"listen\", \"message\": \"%s\"", problem);

@@ -103,3 +103,11 @@ int channel_connect (const char *directory, const char *name)
         close (place);
     return made;
 }
+
+bool channel_is_root (int socket)
+{
+    struct ucred peer;
+    socklen_t size = sizeof (peer);
+
+    return getsockopt (socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == 0;
+}

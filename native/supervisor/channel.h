@@ -95,6 +95,8 @@ bool channel_send (int socket, const void *packet, size_t size, const int *descr
 /* Bytes; 0: the other end is closed; -1: errno. count: room for descriptors, then how many came. Descriptors beyond the
  * room are closed and the packet is refused (EMSGSIZE). */
 ssize_t channel_receive (int socket, void *packet, size_t size, int *descriptors, unsigned *count);
+/* Whether the process at the other end was root's when it connected. */
+bool channel_is_root (int socket);
 /* CHANNEL_REPLY with this result. */
 bool channel_reply (int socket, int result);
 

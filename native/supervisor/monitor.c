@@ -37,14 +37,6 @@
 /* Without an agent: how often it is looked whether the tenant is over. */
 #define ABANDONED_MS 2000
 
-bool monitor_is_root (int socket)
-{
-    struct ucred peer;
-    socklen_t size = sizeof (peer);
-
-    return getsockopt (socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == 0;
-}
-
 void monitor_log (const struct monitor *self, const char *event, const char *more)
 {
     struct timespec now;
@@ -248,7 +240,7 @@ static void accept_one (struct monitor *self)
 
     if (connection < 0)
         return;
-    if (self->connection_count == MONITOR_CONNECTIONS || !monitor_is_root (connection))
+    if (self->connection_count == MONITOR_CONNECTIONS || !channel_is_root (connection))
         close (connection);
     else
         self->connections[self->connection_count++] = connection;

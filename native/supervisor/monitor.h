@@ -41,8 +41,6 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
 void monitor_end_supervisor (const struct monitor *self);
 /* Until the tenant is over. connection: the agent's, which gets the state; -1: none. The process's exit status. */
 int monitor_run (struct monitor *self, int connection);
-/* Whether the process at the other end was root's when it connected. */
-bool monitor_is_root (int socket);
 /* One request to the supervisor, and its result; -ETIMEDOUT: it hangs. */
 int monitor_ask (struct monitor *self, const void *packet, size_t size, const int *files, unsigned count);
 /* One more listener, which is the monitor's then. 0 or -errno. */

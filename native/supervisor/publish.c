@@ -10,11 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static void put (const struct supervisor *self, const void *from, size_t size, size_t at)
+/* A sealed memfd of fixed size: only memory can be missing, and then the values before stay valid. */
+static bool put (const struct supervisor *self, const void *from, size_t size, size_t at)
 {
-    /* A sealed memfd of fixed size: only memory can be missing, and then the values before stay valid. */
-    if (pwrite (self->counters_file, from, size, (off_t) at) != (ssize_t) size)
-        return;
+    return pwrite (self->counters_file, from, size, (off_t) at) == (ssize_t) size;
 }
 
 void supervisor_publish_events (struct supervisor *self)
@@ -25,12 +24,12 @@ void supervisor_publish_events (struct supervisor *self)
     pthread_mutex_lock (&self->events_lock);
     count = guard_events (self->guard, events, 64);
     for (int i = 0; i < count; i++) {
-        put (self, events + i, sizeof (events[0]),
-             offsetof (struct counters_file, events) + self->event_count % COUNTERS_EVENTS * sizeof (events[0]));
+        (void) put (self, events + i, sizeof (events[0]),
+                    offsetof (struct counters_file, events) + self->event_count % COUNTERS_EVENTS * sizeof (events[0]));
         self->event_count++;
     }
     if (count > 0)
-        put (self, &self->event_count, sizeof (self->event_count), offsetof (struct counters_file, event_count));
+        (void) put (self, &self->event_count, sizeof (self->event_count), offsetof (struct counters_file, event_count));
     pthread_mutex_unlock (&self->events_lock);
 }
 
@@ -59,11 +58,17 @@ int supervisor_publish (struct supervisor *self)
     }
     counters->sees_driver = (uint32_t) guard_sees_driver (self->guard);
     counters->sees_exec = (uint32_t) guard_sees_exec (self->guard);
-    counters->published_ns = guard_now ();
+    counters->published_ns = self->published.published_ns;
     used += counters->process_count * sizeof (counters->processes[0]);
-    put (self, counters, used, offsetof (struct counters_file, counters) + index * sizeof (*counters));
-    put (self, &index, sizeof (index), offsetof (struct counters_file, index));
-    self->index = index;
-    self->publish_at = counters->published_ns + PUBLISH_NS;
+    self->publish_at = guard_now () + PUBLISH_NS;
+    /* Nothing changed, as with a tenant that is idle: the agent reads what has another time. */
+    if (counters->published_ns != 0 && memcmp (counters, &self->published, used) == 0)
+        return result;
+    counters->published_ns = guard_now ();
+    if (put (self, counters, used, offsetof (struct counters_file, counters) + index * sizeof (*counters)) &&
+        put (self, &index, sizeof (index), offsetof (struct counters_file, index))) {
+        self->index = index;
+        memcpy (&self->published, counters, used);
+    }
     return result;
 }

@@ -33,7 +33,7 @@ struct supervisor {
     uint32_t index;       /* of the valid counters */
     pthread_mutex_t events_lock; /* event_count: main, and "nvc-late" before the end */
     uint64_t event_count;
-    struct counters counters;
+    struct counters counters, published; /* of now, and what the file has */
 };
 
 /* publish.c: the counters of now; publish_at is moved on. What is not to be had while the driver makes a call for the tenant stays what it

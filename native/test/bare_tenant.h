@@ -21,6 +21,8 @@ static inline void bare_begin (struct tenant *tenant, struct guard *guard)
         guard->contention = guard->event_descriptor = guard->closing[0] = guard->closing[1] = -1;
     }
     pthread_mutex_init (&tenant->lock, NULL);
+    pthread_mutex_init (&tenant->listeners_lock, NULL);
+    tenant->receiver.listener = -1;
     edges_begin (&tenant->edges);
     tenant->guard = guard;
     tenant->abi = rm_abi_find ("580.159.04");

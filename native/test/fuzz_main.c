@@ -1,14 +1,41 @@
 /* Runs a fuzz target on generated inputs: [inputs [seed [bytes]]]. The same numbers give the same inputs. bytes: of most inputs, at
- * the most; one in 16 is up to 4096 long. */
+ * the most; one in 16 is up to 4096 long. Or on the contents of files, as libFuzzer does: PATH... */
 #include "fuzz.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LONGEST 4096
 
+static int run_file (const char *path)
+{
+    uint8_t *data = malloc (LONGEST);
+    FILE *file = fopen (path, "rb");
+    size_t size;
+
+    if (data == NULL || file == NULL) {
+        perror (path);
+        return 1;
+    }
+    size = fread (data, 1, LONGEST, file);
+    fclose (file);
+    data = realloc (data, size > 0 ? size : 1);
+    LLVMFuzzerTestOneInput (data, size);
+    free (data);
+    printf ("%s\n", path);
+    return 0;
+}
+
 int main (int argc, char **argv)
 {
+    if (argc > 1 && strchr (argv[1], '/') != NULL) {
+        for (int i = 1; i < argc; i++)
+            if (run_file (argv[i]) != 0)
+                return 1;
+        return 0;
+    }
+
     unsigned long inputs = argc > 1 ? strtoul (argv[1], NULL, 10) : 1000;
     uint64_t state = (argc > 2 ? strtoull (argv[2], NULL, 10) : 1) * 0x9e3779b97f4a7c15u + 1;
     size_t most = argc > 3 ? strtoul (argv[3], NULL, 10) : 512;

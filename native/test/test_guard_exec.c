@@ -52,7 +52,7 @@ static void be_caller (int told)
     _exit (5);
 }
 
-/* The second program; ends with 0 if nobody has written into its page. Then it makes a call of its own. */
+/* The second program; ends with 0 if its page is as it made it. Then it makes a call of its own. */
 static int be_executed (void)
 {
     char byte = 0;

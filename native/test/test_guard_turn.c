@@ -1,4 +1,5 @@
-/* A tenant's two threads act in turn (guard/receive.c). */
+/* A tenant's two threads act in turn, and its listeners are those of both (guard/receive.c). */
+#include "bare_tenant.h"
 #include "guard/receive.h"
 #include "tap.h"
 
@@ -26,6 +27,24 @@ static void wait_until_it_waits (void)
     }
 }
 
+/* What continued calls won is charged as long as any process is behind the filter. */
+static void listeners (void)
+{
+    static struct guard guard;
+    struct tenant *tenant = bare_tenant (&guard);
+    const int listener = 1000, other = 1001;
+
+    tenant->limits.gpu_count = 1;
+    tenant->raced[0] = 4096;
+    tap_ok (!tenant_has_filter (tenant), "a tenant without listeners");
+    tenant->receiver.listener = listener;
+    receiver_drop (tenant, other);
+    tap_ok (tenant_has_filter (tenant) && tenant->raced[0] == 4096, "the receiving thread's listener is one");
+    receiver_drop (tenant, listener);
+    tap_ok (!tenant_has_filter (tenant) && tenant->raced[0] == 0, "until it has no process any more");
+    bare_end (tenant);
+}
+
 int main (void)
 {
     pthread_t thread;
@@ -46,5 +65,6 @@ int main (void)
     }
     tap_ok (missed == 0, "a thread that gives the turn and asks for it again comes after the one that waits");
     turn_end (&turn);
+    listeners ();
     return tap_done ();
 }

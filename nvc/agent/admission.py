@@ -21,7 +21,7 @@ from nvc.agent.container_state import LIMIT, parse
 from nvc.agent.state import records
 from nvc.base.errors import AgentError, NvcError, PrivilegeError, reason
 from nvc.guard.channel import ADMISSION, ADMIT, HEAD, START, Connection, receive
-from nvc.guard.supervisors import MONITOR, SUPERVISOR, find
+from nvc.guard.programs import MONITOR, SUPERVISOR, find
 from nvc.linux import syscalls
 from nvc.linux.fd import Fd
 

@@ -31,7 +31,7 @@ from nvc.share import unowned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from nvc.agent.balance import Finding
     from nvc.agent.control import Handler
@@ -170,8 +170,10 @@ class Agent:
         while True:
             await asyncio.sleep(LOOK)
             self.journal.look()
-            self._events()
-            self.tenants.look()
+            self._monitor_gone()
+            changed = self.supervisors.changed()
+            self._events(changed)
+            await self.tenants.look(changed)
             for part in self.parts:
                 part.look()
             if time.monotonic() - self.supervisors.forgot_at < ENDING:
@@ -204,12 +206,12 @@ class Agent:
 
     def _monitor_gone(self) -> None:
         """At once, not at the next look: its supervisor may be gone as well, and its container would run on."""
-        self.supervisors.ends.poll(0)
-        self._events()
-        self.tenants.look_for_lost()
+        lost = self.supervisors.lost()
+        self._events(lost)
+        self.tenants.end_lost(lost)
 
-    def _events(self) -> None:
-        for event in self.supervisors.events():
+    def _events(self, numbers: Iterable[int]) -> None:
+        for event in self.supervisors.events(numbers):
             tenant = self.tenants.by_number(event.tenant)
             self.journal.write(
                 "denial",

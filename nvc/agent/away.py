@@ -6,16 +6,17 @@ it keeps the change.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
 from nvc.agent import report
 from nvc.agent.state import records
-from nvc.base.errors import AgentError, PrivilegeError, reason
+from nvc.base.errors import AgentError, ContainerError, PrivilegeError, reason
 from nvc.guard.channel import HEAD, OPEN, Connection, connect
 from nvc.guard.pages import Counters
 from nvc.guard.plan_file import open_plan
-from nvc.guard.scheduling import PERIOD_US
+from nvc.guard.scheduling import EDGES, PERIOD_US, edges
 from nvc.share import limits as limits_file
 from nvc.share.model import CAP_WHOLE
 
@@ -59,6 +60,41 @@ def _tenant(record: TenantRecord, place: str) -> StatusTenant:
         counters.close()
 
 
+def check(directory: str, entry: Entry, after: Limits) -> None:
+    """Whether caps that an entry does not have yet could be kept beside those of all tenants, by the plans in force.
+
+    directory: the agent's. Raises ContainerError.
+    """
+    before = {gpu.uuid: gpu.cap for gpu in entry.limits().gpus}
+    for gpu in after.gpus:
+        if not 0 < gpu.cap < CAP_WHOLE or 0 < before.get(gpu.uuid, CAP_WHOLE) < CAP_WHOLE:
+            continue
+        periods = _periods(directory, gpu.uuid)
+        needed = sum(edges(period, 1) for period in [*periods, max(periods, default=PERIOD_US)])
+        if needed > EDGES:
+            raise ContainerError(
+                f"GPU {gpu.uuid}: its cap cannot be kept: {len(periods)} containers with a cap are there, and with one "
+                f"more their plans have {needed} stops and starts a second; the driver is given {EDGES}",
+                hint="start nvc-agent, which makes room for as many as there can be; or say a weight",
+            )
+
+
+def _periods(directory: str, uuid: str) -> list[int]:
+    """Of the phases of all tenants on a GPU, in microseconds. Nothing of those that cannot be read."""
+    found = []
+    with contextlib.suppress(PermissionError):
+        for record in records.known(directory):
+            with contextlib.suppress(OSError, ValueError):
+                plan = open_plan(records.path(directory, record.number))
+                try:
+                    gpus = limits_file.decode(plan.limits).gpus
+                    phases = [plan.phase(index)[0] for index, gpu in enumerate(gpus) if gpu.uuid == uuid]
+                    found += [period for period in phases if period]
+                finally:
+                    plan.close()
+    return found
+
+
 def put_in_force(directory: str, entry: Entry, after: Limits) -> bool:
     """``after`` are an entry's limits, whose lock is held. False: no supervisor guards its container.
 
@@ -80,7 +116,7 @@ def put_in_force(directory: str, entry: Entry, after: Limits) -> bool:
     except (OSError, ValueError) as error:
         raise _failed(entry, error) from None
     try:
-        _write(plan, after)
+        _write(plan, after, directory)
         _wait(place, plan, len(after.gpus))
     except (OSError, ValueError) as error:
         raise _failed(entry, error) from None
@@ -89,7 +125,7 @@ def put_in_force(directory: str, entry: Entry, after: Limits) -> bool:
     return True
 
 
-def _write(plan: Plan, after: Limits) -> None:
+def _write(plan: Plan, after: Limits, directory: str) -> None:
     """Raises OSError, ValueError."""
     before = limits_file.decode(plan.limits)
     after = limits_file.with_shares(before, after)
@@ -102,7 +138,7 @@ def _write(plan: Plan, after: Limits) -> None:
             plan.set_phase(index, 0, 0, 0)
             continue
         # Where it began is where its neighbours end: the part grows or shrinks at its end.
-        period = period or PERIOD_US
+        period = period or max(_periods(directory, new.uuid), default=PERIOD_US)
         plan.set_phase(index, period, since, since + max(1, period * new.cap // CAP_WHOLE))
 
 

@@ -29,6 +29,7 @@ class Sight(Record):
     """A tenant on a GPU. charged: bytes of its ledger, at most its quota. reported: process -> bytes, by the driver.
 
     notifications, continued: calls, since it came. has_uvm: whether UVM's node is among its own.
+    groups: compute groups.
     """
 
     number: int
@@ -37,6 +38,7 @@ class Sight(Record):
     notifications: int
     continued: int
     has_uvm: bool
+    groups: int = 0
 
 
 class Finding(Record):

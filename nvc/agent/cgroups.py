@@ -50,6 +50,7 @@ def prepare(directory: str, root: str = ROOT) -> str:
             os.unlink(f"{link}.new")
         os.symlink(tree, f"{link}.new")
         os.rename(f"{link}.new", link)  # monitors of the agent before this one may be about to look
+        _make(tree)  # or the last one of them has removed it
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(link)

@@ -1,8 +1,9 @@
 """Computed time: for how long each tenant computed on a GPU, as the driver's samples say.
 
-A sample names one process and says how busy the GPU was since the sample before, whichever process it was: so a tenant
-has of the busy time what it has of the samples. With about seven samples a second that is exact for one that computes
-alone, and an estimate with a deviation of some points in ten seconds for tenants that take turns. Pure.
+A sample says how busy the GPU was since the sample before, whichever process it was, and names the process that was on
+it at that moment. So the time of a tenant that computes alone is exact. Of several, each has of the busy time what it
+has of the samples, with a deviation of some points in ten seconds (an H100 samples each 200 ms). With phases of caps
+that says nothing: samples and phases are in step, and the same tenant is on at each. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from nvc.guard.usage import GpuUsage
 
@@ -35,14 +36,22 @@ class ComputedTime:
         self._window: deque[tuple[int, dict[int, float]]] = deque()
         self._sampled_at = 0
 
-    def update(self, gpu: GpuUsage, owners: Mapping[int, int]) -> None:
-        """owners: pid -> tenant, of processes that are alive."""
+    def update(
+        self, gpu: GpuUsage, owners: Mapping[int, int], computing: Collection[int], *, has_phases: bool = False
+    ) -> None:
+        """owners: pid -> tenant, of processes that are alive. computing: tenants that have groups; 0: others may.
+
+        has_phases: whether a cap is in force on the GPU.
+        """
         before, self._before = self._before, gpu
         self._owners = {pid: owners.get(pid) or self._owners.get(pid, 0) for pid in gpu.computed}
-        if before is None or gpu.sampled_ns < before.sampled_ns:  # another prober's, which begins at 0
+        # Another prober's begin at 0.
+        if (
+            before is None
+            or gpu.sampled_ns < before.sampled_ns
+            or not self._share_out(gpu, before, computing, has_phases)
+        ):
             self._window.clear()
-        else:
-            self._share_out(gpu, before)
         if not self._window or gpu.sampled_ns > self._window[-1][0]:
             self._sampled_at = gpu.asked_ns
             self._window.append((gpu.sampled_ns, dict(self._busy)))
@@ -71,17 +80,23 @@ class ComputedTime:
         """The tenant is over."""
         self._busy.pop(tenant, None)
 
-    def _share_out(self, gpu: GpuUsage, before: GpuUsage) -> None:
-        """The busy time since then, among the tenants that samples found."""
+    def _share_out(self, gpu: GpuUsage, before: GpuUsage, computing: Collection[int], has_phases: bool) -> bool:
+        """The busy time since then, to those who computed; False: nothing says who it was."""
         self._rest += max(0, gpu.busy_ns - before.busy_ns)
-        grown: dict[int, int] = {}
+        grown = dict.fromkeys(computing, 0)
         for pid, now in gpu.computed.items():
             was = before.computed.get(pid, 0)
-            tenant = self._owners[pid]
-            grown[tenant] = grown.get(tenant, 0) + (now - was if now >= was else now)
+            size = now - was if now >= was else now
+            if size:
+                grown[self._owners[pid]] = grown.get(self._owners[pid], 0) + size
         total = sum(grown.values())
-        if not total:
-            return
-        for tenant, size in grown.items():
-            self._busy[tenant] = self._busy.get(tenant, 0.0) + self._rest * size / total
-        self._rest = 0.0
+        if len(grown) > 1 and has_phases:
+            self._rest = 0.0
+            return False
+        if len(grown) == 1:
+            grown, total = dict.fromkeys(grown, 1), 1
+        if total:
+            for tenant, size in grown.items():
+                self._busy[tenant] = self._busy.get(tenant, 0.0) + self._rest * size / total
+            self._rest = 0.0
+        return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
+from typing import NamedTuple
 
 from nvc.agent.ending import KILL, cgroups
 from nvc.guard.supervisors import USER_COUNT
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _NS_GET_PARENT, _LEVELS = 0xB702, 32
 #: Processes of a container that are looked at.
 _PIDS_MOST = 4096
+#: Seconds after a container's arrival in which its monitor may still write its cgroup down; most take milliseconds.
+_ARRIVES_S = 5.0
 
 
 class Owners:
@@ -31,18 +35,21 @@ class Owners:
         self._directory, self._first_uid = directory, first_uid
         self._own_namespace = _namespace(os.getpid())
         self._above = _namespaces(os.getpid())
-        self._known: dict[int, tuple[int, int]] = {}
-        #: Tenant's number -> its containers, and their cgroups and pid namespaces as found then.
-        self._seen: dict[int, tuple[tuple[Member, ...], tuple[str, ...], frozenset[int]]] = {}
+        #: Pid -> its start time, the tenant's number (0: none), and ``_changes`` when that was found.
+        self._known: dict[int, tuple[int, int, int]] = {}
+        self._seen: dict[int, _Seen] = {}
+        #: How often what tells processes apart has changed: one of no tenant is looked for again then.
+        self._changes = 0
 
     def gone(self, number: int) -> None:
         """A tenant is over."""
-        self._seen.pop(number, None)
+        self._changes += self._seen.pop(number, None) is not None
         self._known = {pid: found for pid, found in self._known.items() if found[1] != number}
 
     def knows(self, tenant: Tenant) -> bool:
         """Whether the kernel tells its processes from others': it has a cgroup or a pid namespace of its own."""
-        return any(self._look(tenant))
+        seen = self._look(tenant)
+        return bool(seen.cgroups or seen.namespaces)
 
     def of(self, pids: Iterable[int], tenants: Iterable[Tenant], named: Mapping[int, int]) -> dict[int, int]:
         """Pid -> the tenant's number; 0: none.
@@ -50,17 +57,14 @@ class Owners:
         A supervisor and what it made, by their user; a process of a container, by its cgroup or its pid namespace.
         named: pid -> tenant, as supervisors say: of processes of containers that have neither.
         """
-        tenants = tuple(tenants)
-        numbers = {tenant.number for tenant in tenants}
+        places = _Places(self._first_uid, {one.number: self._look(one) for one in tenants})
         found = {}
         for pid in pids:
             started = start_time(pid)
             known = self._known.get(pid)
-            if known is None or known[0] != started:
-                known = started, self._find(pid, tenants)
-                if known[1]:  # otherwise it is looked for again: its tenant's cgroup may come to be known
-                    self._known[pid] = known
-            number = known[1] if known[1] in numbers else 0
+            if known is None or known[0] != started or (not known[1] and known[2] != self._changes):
+                known = self._known[pid] = started, places.of(pid, self._above), self._changes
+            number = known[1] if known[1] in places.numbers else 0
             found[pid] = number or named.get(pid, 0)
         self._known = {pid: known for pid, known in self._known.items() if pid in found}
         return found
@@ -76,39 +80,64 @@ class Owners:
                     return found[:_PIDS_MOST]
         return found
 
-    def _find(self, pid: int, tenants: Iterable[Tenant]) -> int:
-        cgroup, namespaces = _cgroup(pid), _namespaces(pid)
-        for tenant in tenants:
-            cgroups, own = self._look(tenant)
-            if any(cgroup == one or cgroup.startswith(f"{one}/") for one in cgroups) or (
-                not cgroups and own & namespaces
-            ):
-                return tenant.number
-        # Last: root in a container without a user namespace can take any uid.
-        user = _user(pid) if namespaces and namespaces == self._above else -1
-        if 0 <= user - self._first_uid < USER_COUNT // 2:
-            place = user - self._first_uid
-            return next((one.number for one in tenants if one.number % (USER_COUNT // 2) == place), 0)
-        return 0
-
     def _places(self, number: int) -> list[str]:
         """The containers' own cgroups of version 2, as their monitor wrote them down; without those that have none."""
         paths = [line.partition(" ")[2] for line in cgroups(self._directory, number)]
         return [os.path.dirname(path) for path in paths if os.path.basename(path) == KILL]
 
-    def _look(self, tenant: Tenant) -> tuple[tuple[str, ...], frozenset[int]]:
-        """Paths of its cgroups in version 2, and its pid namespaces other than the agent's."""
-        members = tenant.record.members
+    def _look(self, tenant: Tenant) -> _Seen:
+        members, now = tenant.members, time.monotonic()
         seen = self._seen.get(tenant.number)
-        # A monitor writes a cgroup down some milliseconds after the container came.
-        if seen is None or seen[0] != members or len(seen[1]) < len(members):
+        if seen is None or seen.members != members or (len(seen.cgroups) < len(members) and now < seen.until):
             places = (
                 place.removeprefix("/sys/fs/cgroup").removeprefix("/unified") for place in self._places(tenant.number)
             )
             living = (one.pid for one in members if start_time(one.pid) == one.start_time)
             found = frozenset(map(_namespace, living)) - {0, self._own_namespace}
-            seen = self._seen[tenant.number] = members, tuple(filter(None, places)), found
-        return seen[1:]
+            until = seen.until if seen is not None and seen.members == members else now + _ARRIVES_S
+            before, seen = seen, _Seen(members, tuple(filter(None, places)), found, until)
+            if before is None or (before.cgroups, before.namespaces) != (seen.cgroups, seen.namespaces):
+                self._changes += 1
+            self._seen[tenant.number] = seen
+        return seen
+
+
+class _Seen(NamedTuple):
+    """Of a tenant: its containers, their cgroups in version 2, and their pid namespaces other than the agent's.
+
+    until: when that is not looked for any more.
+    """
+
+    members: tuple[Member, ...]
+    cgroups: tuple[str, ...]
+    namespaces: frozenset[int]
+    until: float
+
+
+class _Places:
+    """Tenants by what tells their processes from others'."""
+
+    def __init__(self, first_uid: int, tenants: Mapping[int, _Seen]) -> None:
+        self.numbers = frozenset(tenants)
+        self._first_uid = first_uid
+        self._by_cgroup = {place: number for number, seen in tenants.items() for place in seen.cgroups}
+        without = {number: seen for number, seen in tenants.items() if not seen.cgroups}
+        self._by_namespace = {place: number for number, seen in without.items() for place in seen.namespaces}
+        self._by_user = {number % (USER_COUNT // 2): number for number in tenants}
+
+    def of(self, pid: int, above: set[int]) -> int:
+        """The tenant's number; 0: none. above: the agent's pid namespaces."""
+        place = _cgroup(pid)
+        while place:
+            if place in self._by_cgroup:
+                return self._by_cgroup[place]
+            place = place.rpartition("/")[0]
+        namespaces = _namespaces(pid)
+        for one in namespaces & self._by_namespace.keys():
+            return self._by_namespace[one]
+        # Last: root in a container without a user namespace can take any uid.
+        user = _user(pid) if namespaces and namespaces == above else -1
+        return self._by_user.get(user - self._first_uid, 0) if 0 <= user - self._first_uid < USER_COUNT // 2 else 0
 
 
 def _user(pid: int) -> int:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Seconds that the first container of a node waits for the prober's first answer, and between two looks at it.
 _FIRST_S, _LOOK_S = 2.0, 0.005
 #: No more of the agent's time than this goes into balancing: with hundreds of tenants it is done less often.
-EFFORT = 0.1
+EFFORT = 0.01
 
 
 class Probing(Part):
@@ -38,6 +38,8 @@ class Probing(Part):
     _prober: Prober
     _owners: Owners
     _problem = ""
+    #: Whether the driver has answered since the first tenant came.
+    _is_known = False
     #: When there may be another balance.
     _again = 0.0
 
@@ -47,8 +49,8 @@ class Probing(Part):
         self._asked: dict[str, int] = {}
         #: UUID -> the tenant that was said last, 0: none is known; nothing was said where it is missing.
         self._said: dict[str, int] = {}
-        #: (tenant, UUID) -> bytes that the driver reports of the tenant's processes.
-        self._reported: dict[tuple[int, str], int] = {}
+        #: Tenant -> UUID -> bytes that the driver reports of the tenant's processes.
+        self._reported: dict[int, dict[str, int]] = {}
         #: UUID -> computed time.
         self._computed: dict[str, ComputedTime] = {}
         self._pausing: set[asyncio.Task[None]] = set()
@@ -65,8 +67,11 @@ class Probing(Part):
         until = time.monotonic() + _FIRST_S
         self._prober.need()
         while not self._problem and time.monotonic() < until:
+            if self._is_known and len(self._agent.tenants):
+                return  # a driver that answers late delays no further container
             with contextlib.suppress(OSError):
                 if self._agent.supervisors.usage().gpus:
+                    self._is_known = True
                     return
             await asyncio.sleep(_LOOK_S)
             self.look()
@@ -91,7 +96,7 @@ class Probing(Part):
         self._owners.gone(tenant.number)
         for computed in self._computed.values():
             computed.gone(tenant.number)
-        self._reported = {key: size for key, size in self._reported.items() if key[0] != tenant.number}
+        self._reported.pop(tenant.number, None)
 
     def look(self) -> None:
         problem = self._prober.look()
@@ -122,7 +127,7 @@ class Probing(Part):
 
     def reported(self, tenant: Tenant, uuid: str) -> int:
         """Bytes that the driver reports of the tenant's processes, as the prober knows it; 0: nothing."""
-        return self._reported.get((tenant.number, uuid), 0)
+        return self._reported.get(tenant.number, {}).get(uuid, 0)
 
     def computed(self, tenant: Tenant, uuid: str) -> tuple[float | None, int]:
         found = self._computed.get(uuid)
@@ -141,14 +146,19 @@ class Probing(Part):
                 named.update({pid: tenant.number for pid, _ in self._agent.supervisors.processes(tenant.number)})
         pids = {*(pid for pid, own in gpu.processes.items() if own), *gpu.computed}
         owners = self._owners.of(pids, self._agent.tenants, named)
+        by_tenant: dict[int, dict[int, int]] = {}
+        for pid, number in owners.items():
+            by_tenant.setdefault(number, {})[pid] = gpu.processes[pid]
         sights = []
         for tenant in tenants:
-            own = {pid: gpu.processes[pid] for pid, number in owners.items() if number == tenant.number}
-            self._reported[tenant.number, gpu.uuid] = sum(own.values())
+            own = by_tenant.get(tenant.number, {})
+            self._reported.setdefault(tenant.number, {})[gpu.uuid] = sum(own.values())
             with contextlib.suppress(OSError):
                 sights.append(self._sight(tenant, gpu, own))
-        outside = {pid: gpu.processes[pid] for pid, number in owners.items() if not number}
-        self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, owners)
+        outside = by_tenant.get(0, {})
+        computing = {one.number for one in sights if one.groups} | ({0} if any(outside.values()) else set())
+        has_phases = any(self._agent.shares(one, _place(one, gpu.uuid)).cap_in_force for one in tenants)
+        self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, owners, computing, has_phases=has_phases)
         balance = self._balances.setdefault(gpu.uuid, Balance())
         self._findings[gpu.uuid] = finding = balance.update(gpu, sights, outside)
         self._tell(gpu.uuid, finding)
@@ -161,12 +171,13 @@ class Probing(Part):
 
     def _sight(self, tenant: Tenant, gpu: GpuUsage, own: dict[int, int]) -> Sight:
         """Raises OSError."""
-        index = next(place for place, share in enumerate(tenant.limits.gpus) if share.uuid == gpu.uuid)
+        index = _place(tenant, gpu.uuid)
         status = self._agent.supervisors.status(tenant.number)
         # A supervisor that its tenant has taken over can say that more is charged: up to the quota.
         charged = min(status.gpus[index].memory, tenant.limits.gpus[index].memory or gpu.total)
         has_uvm = any(node.kind == NODE_UVM for node in tenant.limits.nodes)
-        return Sight(tenant.number, charged, own, status.notifications, status.continued, has_uvm)
+        groups = status.gpus[index].groups
+        return Sight(tenant.number, charged, own, status.notifications, status.continued, has_uvm, groups)
 
     def _tell(self, uuid: str, finding: Finding) -> None:
         if not finding.is_said:
@@ -202,3 +213,8 @@ class Probing(Part):
     def _locked_pause(self, tenant: Tenant) -> None:
         with store.find(tenant.living.key, self._agent.options.shares) as entry, change.Hold(entry) as held:
             change.pause(held, paused=True)
+
+
+def _place(tenant: Tenant, uuid: str) -> int:
+    """Of a GPU among the tenant's, which has it."""
+    return next(place for place, share in enumerate(tenant.limits.gpus) if share.uuid == uuid)

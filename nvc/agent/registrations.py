@@ -20,6 +20,8 @@ from rpc.codec import loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nvc.agent.container_state import ContainerProcess
 
 DIRECTORY = "registrations"
@@ -28,6 +30,8 @@ _SUFFIX = ".json"
 _LIMIT = 64 << 10
 #: At a time: as many containers as a node may have, and some that are about to start.
 MAX_REGISTRATIONS = 4096
+#: Of those that may hold no more, looked at with each new one.
+_PRUNED = 32
 _HINT = "nvc-runtime registers each container that it starts: start it with nvc-runtime (docs/user/agent.md)"
 
 
@@ -67,6 +71,8 @@ class Registrations:
         #: What could not be read, for the log: those containers count as not registered.
         self.problems: list[str] = []
         self._by_number: dict[int, Registration] = {}
+        #: Where the next look for those that hold no more begins.
+        self._pruned = 0
         try:
             os.makedirs(self._directory, 0o700, exist_ok=True)
             for name in sorted(os.listdir(self._directory)):
@@ -81,7 +87,7 @@ class Registrations:
         """Register a container that the process ``runtime`` is about to make. Raises AgentError."""
         if not container or not bundle:
             raise AgentError("a registration without a container or its bundle")
-        self.prune()
+        self.prune(None if len(self._by_number) >= MAX_REGISTRATIONS else _PRUNED)
         if len(self._by_number) >= MAX_REGISTRATIONS:
             raise AgentError(f"{MAX_REGISTRATIONS} containers are registered, and there can be no more")
         started = start_time(runtime) if runtime > 0 else -1
@@ -102,7 +108,7 @@ class Registrations:
         pid: 0 where the caller does not know it: the registration stays pending then. Raises ContainerError for a
         container that is not registered, or whose registration counts for another process; AgentError.
         """
-        found = self._valid(container)
+        found = self._valid(lambda one: one.container == container)
         same = [one for one in found if (one.device, one.inode) == (device, inode)]
         bound = next((one for one in same if pid and one.pid == pid), None)
         if bound is not None:
@@ -120,13 +126,12 @@ class Registrations:
         """
         if pid <= 0:
             return None
-        valid = self._valid()
-        bound = next((one for one in valid if one.pid == pid), None)
-        if bound is not None:
-            return bound
+        bound = self._valid(lambda one: one.pid == pid)
+        if bound:
+            return bound[0]
         runtime = _parent(pid)
-        pending = next((one for one in valid if not one.pid and one.runtime == runtime), None)
-        return self._bound(pending, pid) if pending is not None else None
+        pending = self._valid(lambda one: not one.pid and one.runtime == runtime)
+        return self._bound(pending[0], pid) if pending else None
 
     def arrived(self, process: ContainerProcess) -> Registration:
         """The registration of the container that sent a listener, bound to its first process.
@@ -134,7 +139,7 @@ class Registrations:
         Raises ContainerError for one that is not registered, AgentError.
         """
         first = process.first or process.pid
-        found = self._valid(process.container)
+        found = self._valid(lambda one: one.container == process.container)
         # crun 1.8.1 does not say the first process when another one is put into the container: the id decides.
         bound = [one for one in found if one.pid and process.first in (0, one.pid)]
         if bound:
@@ -144,16 +149,17 @@ class Registrations:
             raise ContainerError(f"container {process.container} is not registered with the agent", hint=_HINT)
         return self._bound(pending[-1], first)
 
-    def prune(self) -> None:
-        """Forget those that hold no more."""
-        for one in tuple(self._by_number.values()):
-            if not one.is_valid:
-                self._remove(one.number)
+    def prune(self, most: int | None = None) -> None:
+        """Forget those that hold no more. most: look at so many only, at others with the next call; None: at all."""
+        numbers = list(self._by_number)
+        for number in [*numbers[self._pruned :], *numbers[: self._pruned]][:most]:
+            if not self._by_number[number].is_valid:
+                self._remove(number)
+        self._pruned = (self._pruned + (most or 0)) % max(1, len(numbers))
 
-    def _valid(self, container: str | None = None) -> list[Registration]:
-        """container: only those of this id; each looks a process up."""
-        wanted = [one for one in self._by_number.values() if container is None or one.container == container]
-        return [one for one in wanted if one.is_valid]
+    def _valid(self, is_meant: Callable[[Registration], bool]) -> list[Registration]:
+        """Those that are meant, and hold: that takes a look at /proc for each."""
+        return [one for one in self._by_number.values() if is_meant(one) and one.is_valid]
 
     def _bound(self, pending: Registration, pid: int) -> Registration:
         if not pid:

@@ -18,6 +18,8 @@ from nvc.share.model import CAP_WHOLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from nvc.guard.pages import TenantStatus
     from nvc.guard.phases import Phase
     from nvc.share.limits import Limits
@@ -86,6 +88,21 @@ class Decided(Record):
     schedule: Schedule
     parts: dict[str, float]
     lost: float
+
+
+def connected(uuids: set[str], on: Mapping[str, Iterable[int]], known: Mapping[int, Known]) -> list[str]:
+    """With the GPUs that they are decided on together with: those of their tenants, and so on.
+
+    on: UUID -> numbers of its tenants.
+    """
+    found, left = dict.fromkeys(sorted(uuids - {""})), list(uuids)
+    while left:
+        for number in on.get(left.pop(), ()):
+            for gpu in known[number].limits.gpus:
+                if gpu.uuid not in found:
+                    found[gpu.uuid] = None
+                    left.append(gpu.uuid)
+    return list(found)
 
 
 def decided(

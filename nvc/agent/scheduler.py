@@ -12,7 +12,17 @@ import errno
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from nvc.agent.scheduled import NO_SHARE, NOT_KNOWN, Decided, Known, ScheduledShare, decided, has_phase, too_many
+from nvc.agent.scheduled import (
+    NO_SHARE,
+    NOT_KNOWN,
+    Decided,
+    Known,
+    ScheduledShare,
+    connected,
+    decided,
+    has_phase,
+    too_many,
+)
 from nvc.base.errors import ContainerError
 from nvc.guard.scheduling import (
     DRIVER_EDGES,
@@ -171,9 +181,14 @@ class Scheduler:
 
         May be called in any thread. Raises ContainerError.
         """
+        known = self._known.get(number)
+        there = {gpu.uuid for gpu in known.limits.gpus if has_phase(gpu, self.policy(gpu.uuid))} if known else set()
         for gpu in limits.gpus:
-            others = self._phases_of(gpu.uuid, self.policy(gpu.uuid), but=number)
-            if has_phase(gpu, self.policy(gpu.uuid)) and edges(MOST_PERIOD_US, others + 1) > EDGES:
+            policy = self.policy(gpu.uuid)
+            if gpu.uuid in there or not has_phase(gpu, policy):
+                continue  # there are no more phases by it
+            others = self._phases_of(gpu.uuid, policy, but=number)
+            if edges(MOST_PERIOD_US, others + 1) > EDGES:
                 raise ContainerError(
                     f"GPU {gpu.uuid}: its cap cannot be kept: {too_many(others, others + 1)}",
                     hint="take another GPU, no cap (a weight has no such limit), or wait for one of them to end",
@@ -229,7 +244,7 @@ class Scheduler:
             if (known := self._known.get(number)) is not None:
                 self._look(number, known)
                 yield None
-        changed = self._connected(self._changed | {self._uuid(*place) for place in self._unwritten})
+        changed = connected(self._changed | {self._uuid(*place) for place in self._unwritten}, self._on, self._known)
         self._changed.clear()
         tenants = {uuid: self._requests(uuid) for uuid in changed}
         requests = {uuid: tuple(request for _, _, request in found) for uuid, found in tenants.items()}
@@ -243,17 +258,6 @@ class Scheduler:
     def _uuid(self, number: int, index: int) -> str:
         known = self._known.get(number)
         return known.limits.gpus[index].uuid if known is not None else ""
-
-    def _connected(self, uuids: set[str]) -> list[str]:
-        """With the GPUs that they are decided on together with: those of their tenants, and so on."""
-        found, left = dict.fromkeys(sorted(uuids - {""})), list(uuids)
-        while left:
-            for number in self._on.get(left.pop(), {}):
-                for gpu in self._known[number].limits.gpus:
-                    if gpu.uuid not in found:
-                        found[gpu.uuid] = None
-                        left.append(gpu.uuid)
-        return list(found)
 
     def _requests(self, uuid: str) -> list[tuple[int, int, Tenant]]:
         """(number, index, what ``nvc.guard.scheduling`` is to know) of the GPU's tenants."""
@@ -379,7 +383,9 @@ class Scheduler:
                 await self.renew()
                 took = self._clock() - begin
                 try:
-                    await asyncio.wait_for(self._wake.wait(), min(max(LOOK, took / EFFORT), LOOK_MOST))
+                    # wait_for of Python 3.11 loses a cancellation that comes together with the event.
+                    async with asyncio.timeout(min(max(LOOK, took / EFFORT), LOOK_MOST)):
+                        await self._wake.wait()
                     await asyncio.sleep(min(took, LOOK))  # what comes with it is decided on together
                 except TimeoutError:
                     pass

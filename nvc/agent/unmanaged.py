@@ -94,7 +94,7 @@ class UnmanagedTenants:
 
     def _end(self, record: TenantRecord, why: str) -> None:
         ended = ending.end(self._directory, record)
-        records.remove(self._directory, record.number)
+        records.remove(self._directory, record)
         if ended:
             self._journal.write("supervisor-died", container=record.name, tenant=record.number, message=why, ended=True)
 

@@ -83,13 +83,14 @@ DRIVER = Budget(
     beyond="`initialization error` or `detection error`, before the container is touched",
 )
 CONTAINER = Budget(
-    "container service",
+    "container service, and the process that does a CDI hook's work",
     cpu=int(START_S),
     wall=TIMEOUT_S * IMAGE_TIMEOUTS,
     file=TABLE_BYTES,
     entries=ENTRIES,
     beyond=f"`mount error`, `ldcache error` or `container error`; undo within {UNDO_S} s",
 )
+#: Its work is done by one of CONTAINER's budget, ``nvc.cdi.worker``.
 HOOK = Budget(
     "nvc-hook, nvc-cdi-hook, `configure`, and the standby worker that does their work",
     cpu=0,

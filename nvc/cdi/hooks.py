@@ -21,13 +21,12 @@ from nvc.cdi.given import given, minor_of, number
 from nvc.cdi.procfile import cover
 from nvc.container.apply import apply
 from nvc.container.compat import usable
-from nvc.container.lookup import inspect
+from nvc.container.lookup import inspect, open_rootfs
 from nvc.container.messages import ContainerConfig, InspectRequest
 from nvc.container.operations import ApplicationProfile, Tmpfs, UpdateLdcache
 from nvc.container.plan import SIMULATED_PROC
 from nvc.linux import procfd, rights
 from nvc.linux.root import Root
-from nvc.linux.syscalls import SyscallError
 from nvc.model import Host, Selection
 from nvc.request.injection import ShareRequest
 
@@ -199,20 +198,21 @@ def chmod(target: HookTarget, mode: int, paths: Sequence[str], log: Log) -> int:
                     if not stat.S_ISDIR(status.st_mode) or status.st_dev in foreign:
                         log.warn(f"chmod: {path} is left alone")
                         continue
+                    # A link of the image must not lead it to a directory that is bound into the container.
+                    root.volumes.check(found, path)
                     procfd.by_path(lambda name: os.chmod(name, mode), found)
                     changed += 1
             except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS):
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS, errno.EXDEV):
                     raise MountError(f"chmod failed: {root.path}{path}: {reason(error)}") from error
                 log.warn(f"chmod: {path}: {reason(error)}")
     return changed
 
 
 def _open(target: HookTarget) -> Root:
-    try:
-        return Root.open(target.rootfs)
-    except SyscallError as error:
-        raise MountError(f"open failed: {target.rootfs}: {reason(error)}") from error
+    """Raises ContainerError."""
+    with Root.open("/") as here:
+        return open_rootfs(here, target.rootfs)
 
 
 def _below(root: Root) -> Below:

@@ -44,6 +44,7 @@ def cover(root: Root, path: str, text: str, log: Log) -> bool:
         log.warn(f"the container has no {path}")
         return False
     name = path.rpartition("/")[2]
+    propagation = Propagation(foreign=is_foreign(), log=log)
     content = Tmpfs(parent, 0o555, files=(ProcFile(path, 0o444, text),))
     try:
         with mounts.new_tmpfs(mode=0o555, source="nvc", size=_TMPFS_SIZE) as tmpfs:
@@ -53,10 +54,11 @@ def cover(root: Root, path: str, text: str, log: Log) -> bool:
                     # open_tree clones only from what is mounted in our namespace (kernel/fs/namespace.c, check_mnt).
                     # The end of this block takes it away again.
                     with _proc(root, parent) as place:
+                        propagation.confine(place, root.fd)
                         mounts.attach(tmpfs, place, temporary)
                 source = _clone(tmpfs, name)
             with source, _proc(root, path) as target, Undo() as undo:
-                Propagation(foreign=is_foreign(), log=log).confine(target, root.fd)
+                propagation.confine(target, root.fd)
                 mounts.attach(source, target, undo)
                 undo.commit()
     except OSError as error:

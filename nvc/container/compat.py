@@ -52,13 +52,11 @@ def choose(names: list[str]) -> str:
 def usable(library: CompatLibrary, driver: str, cuda: str = "") -> bool:
     """True if the container should prefer ``library``, on a host with these versions ("" when not known)."""
     theirs, ours = _numbers(library.version), _numbers(driver)
-    if not theirs:
-        return False
     if library.note is not None:
-        if not ours:
+        if not ours or not theirs:
             return bool(cuda) and _numbers(library.note.cuda) > _numbers(cuda)
         return ours[0] in library.note.drivers and theirs > ours
-    return bool(ours) and ours[0] < theirs[0]
+    return bool(ours and theirs) and ours[0] < theirs[0]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

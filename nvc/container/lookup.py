@@ -13,7 +13,7 @@ from nvc.base.errors import ContainerError, reason
 from nvc.container import compat
 from nvc.container.compat import CompatLibrary
 from nvc.container.messages import ContainerConfig, InspectReply, InspectRequest
-from nvc.linux import cgroup
+from nvc.linux import cgroup, owned
 from nvc.linux.fd import Fd, same_file
 from nvc.linux.root import Root
 from nvc.linux.syscalls import SyscallError
@@ -32,6 +32,7 @@ _OTHER_MULTIARCH = ("/usr/lib64", "/var/empty")
 #: Where the host's ldconfig is; .real is the program behind Ubuntu's shell script.
 HOST_LDCONFIG = ("/sbin/ldconfig.real", "/sbin/ldconfig")
 _ENDED = "the process has ended: --pid takes a process of the created, not yet started container"
+_LINKED = "name the directory itself, or give the link and the directory that it is in to root"
 _FOREIGN = "this process may not open the container's namespaces: run as root of its parent user namespace"
 
 
@@ -188,9 +189,20 @@ def _open_rootfs(view: Root, rootfs: str) -> Root:
     """
     if _pivoted(view, rootfs):
         return Root(view.fd.duplicate(), "/")
+    return open_rootfs(view, rootfs)
+
+
+def open_rootfs(view: Root, rootfs: str) -> Root:
+    """The directory ``rootfs`` of the mount namespace whose root ``view`` is. Raises ContainerError.
+
+    A bundle may be in a directory of a user's, who can make a link of its rootfs at any time, to any directory of the
+    host: what others than root can make or replace is not followed.
+    """
     try:
-        found = view.resolve(rootfs)
+        found = owned.Sources(view.fd).open(rootfs)
         status = found.stat()
+    except owned.Untrusted as error:
+        raise ContainerError(f"path error: {rootfs}: {error.text}", hint=_LINKED) from error
     except OSError as error:
         raise ContainerError(f"open failed: {rootfs}: {reason(error)}", hint="ROOTFS must exist") from error
     if not stat.S_ISDIR(status.st_mode):

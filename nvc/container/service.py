@@ -101,7 +101,7 @@ class Handlers:
     def inspect(self, request: InspectRequest, fds: list[int]) -> InspectReply:
         from nvc.container.lookup import inspect
 
-        _limit()
+        limit()
         self._located = inspect(request, self._log)
         return self._located.reply()
 
@@ -128,8 +128,10 @@ class Handlers:
         return ApplyReply(apply(self._located, request.driver_root, request.operations, self._log))
 
 
-def _limit() -> None:
-    """Now, and not when the process begins: one that waited has its caller's limits only when it has a request."""
+def limit() -> None:
+    """Have the container service's budget from now on. Not when the process begins: one that waited has its caller's
+    limits only when it has a request.
+    """
     import resource
 
     for kind, value in ((resource.RLIMIT_DATA, budgets.CONTAINER.memory), (resource.RLIMIT_CPU, budgets.CONTAINER.cpu)):

@@ -15,7 +15,6 @@ import struct
 import subprocess
 import time
 
-from nvc.base.errors import InitializationError
 from nvc.guard import plan_file, usage
 from nvc.guard.channel import (
     ATTACH,
@@ -30,7 +29,6 @@ from nvc.guard.channel import (
     LISTEN,
     LISTEN_PACKET,
     OPEN,
-    REMOVE,
     START,
     START_PACKET,
     STATE_PACKET,
@@ -38,17 +36,18 @@ from nvc.guard.channel import (
     connect,
     connect_soon,
 )
+from nvc.guard.held import HeldTenant
 from nvc.guard.pages import VERSION, Counters, Event, Plan, TenantStatus
 from nvc.guard.prober import NAME as PROBER
 from nvc.guard.prober import Prober
+from nvc.guard.programs import MONITOR, SUPERVISOR, find
 from nvc.guard.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Self
 
-MONITOR, SUPERVISOR = "nvc-monitor", "nvc-supervisor"
 #: Bit of a tenant's number: processes that ran already, which are scheduled and not guarded. guard.h: GUARD_ATTACHED.
 ATTACHED = 1 << 31
 #: share.h: limits.gpu_count.
@@ -56,33 +55,6 @@ GPU_COUNT, GPU_COUNT_AT = struct.Struct("<I"), 68
 #: Uids and gids of supervisors: beyond those of users, systemd and containers (systemd's UIDS-GIDS). The prober has the
 #: one behind them.
 USERS, USER_COUNT = 1_900_000_000, 1 << 17
-
-
-def find(program: str) -> str:
-    """The path of a program of native/supervisor: nvc/linux where it is installed, build/native in a checkout.
-
-    In a wheel it is beside the packages. Raises InitializationError when it is in none of these places.
-    """
-    package = os.path.dirname(os.path.dirname(__file__))
-    above = os.path.dirname(package)
-    for path in (f"{package}/linux/{program}", f"{package}/native/{program}", f"{above}/build/native/{program}"):
-        if os.path.exists(path):
-            return path
-    raise InitializationError(f"{program} is not installed", hint="run `make native`, or install the package again")
-
-
-class _Tenant:
-    """What is held of one."""
-
-    def __init__(self, connection: Connection, plan: Plan, counters: Counters, pids: tuple[int, int]) -> None:
-        self.connection, self.plan, self.counters = connection, plan, counters
-        self.monitor, self.supervisor = pids
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def close(self) -> None:
-        self.connection.close()
-        self.plan.close()
-        self.counters.close()
 
 
 class Supervisors:
@@ -97,9 +69,11 @@ class Supervisors:
         """
         self._devices, self._directory, self._users = devices, directory, users
         self._monitor, self._supervisor = find(MONITOR), find(SUPERVISOR)
-        self._tenants: dict[int, _Tenant] = {}
-        #: Readable, once each, when a monitor is gone; ``is_lost`` tells whose.
+        self._tenants: dict[int, HeldTenant] = {}
+        #: Readable, once each, when a monitor is gone; ``lost`` tells whose.
         self.ends = select.epoll()
+        #: The descriptor of a tenant's connection -> its number.
+        self._by_descriptor: dict[int, int] = {}
         self._contention = usage.open_page(directory)
         #: When the last one was let go of; time.monotonic().
         self.forgot_at = float("-inf")
@@ -168,7 +142,7 @@ class Supervisors:
             for one in reading:
                 os.close(one)
         _, _, _, _, monitor, supervisor = STATE_PACKET.unpack(data)
-        made = _Tenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
+        made = HeldTenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
         made.process = process
         self._add(number, made)
 
@@ -193,7 +167,7 @@ class Supervisors:
             raise
         _, _, _, _, monitor, supervisor = STATE_PACKET.unpack(data)
         gpus = GPU_COUNT.unpack_from(plan.limits, GPU_COUNT_AT)[0]
-        made = _Tenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
+        made = HeldTenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
         made.counters.skip_events()
         self._add(number, made)
         return plan.limits
@@ -258,24 +232,53 @@ class Supervisors:
 
     def remove(self, number: int) -> None:
         """The tenant is over: its channels are enabled, its processes' later calls fail. Raises OSError."""
+        self.take(number).end()
+
+    def take(self, number: int) -> HeldTenant:
+        """The caller's from now on, to be ended in any thread. Raises OSError."""
         tenant = self._tenant(number)
-        try:
-            tenant.connection.ask(HEAD.pack(REMOVE, 0))
-        finally:
-            self.forget(number)
-            if tenant.process is not None:
-                tenant.process.wait()
+        self._drop(number)
+        return tenant
 
     def forget(self, number: int) -> None:
-        """Let go of a tenant, which goes on."""
-        self.forgot_at = time.monotonic()
-        self._tenants.pop(number).close()
+        """Let go of a tenant, which goes on; nothing for one that is not known."""
+        tenant = self._drop(number)
+        if tenant is not None:
+            tenant.close()
+
+    def _drop(self, number: int) -> HeldTenant | None:
+        tenant = self._tenants.pop(number, None)
+        if tenant is not None:
+            self.forgot_at = time.monotonic()
+            descriptor = tenant.connection.fileno()
+            self._by_descriptor.pop(descriptor, None)
+            with contextlib.suppress(OSError):
+                self.ends.unregister(descriptor)
+        return tenant
 
     # What it did.
 
     def is_lost(self, number: int) -> bool:
         """Whether its monitor is gone. Raises OSError for a tenant that is not known."""
         return self._tenant(number).connection.is_over
+
+    def lost(self) -> list[int]:
+        """Tenants whose monitor is gone, each once."""
+        found = [self._by_descriptor.get(descriptor) for descriptor, _ in self.ends.poll(0)]
+        return [number for number in found if number is not None]
+
+    def changed(self) -> list[int]:
+        """Those whose counters were published, or that have events, since this was asked last."""
+        found = []
+        for number, tenant in self._tenants.items():
+            try:
+                stamp = tenant.counters.stamp()
+            except OSError:
+                stamp = None
+            if stamp is None or stamp != tenant.stamp:
+                tenant.stamp = stamp
+                found.append(number)
+        return found
 
     def pids(self, number: int) -> tuple[int, int]:
         """Of monitor and supervisor. Raises OSError."""
@@ -321,14 +324,12 @@ class Supervisors:
             raise OSError(errno.ENOENT, "its processes have ended")
         return found
 
-    def events(self) -> list[Event]:
-        """What happened since the last time, of each tenant oldest first."""
+    def events(self, numbers: Iterable[int]) -> list[Event]:
+        """What happened to these tenants since the last time, of each tenant oldest first."""
         found = []
-        for number, tenant in tuple(self._tenants.items()):
-            try:
-                found += [event.replace(tenant=number) for event in tenant.counters.events()]
-            except OSError:
-                continue
+        for number in numbers:
+            with contextlib.suppress(OSError):
+                found += [event.replace(tenant=number) for event in self._tenant(number).counters.events()]
         return found
 
     def prober(self) -> Prober:
@@ -348,11 +349,12 @@ class Supervisors:
         """As planned. Raises OSError."""
         return self._tenant(number).plan.limits
 
-    def _add(self, number: int, tenant: _Tenant) -> None:
+    def _add(self, number: int, tenant: HeldTenant) -> None:
         self._tenants[number] = tenant
+        self._by_descriptor[tenant.connection.fileno()] = number
         self.ends.register(tenant.connection, select.EPOLLRDHUP | select.EPOLLONESHOT)
 
-    def _tenant(self, number: int) -> _Tenant:
+    def _tenant(self, number: int) -> HeldTenant:
         try:
             return self._tenants[number]
         except KeyError:

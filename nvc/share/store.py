@@ -101,7 +101,7 @@ def entry(key: str, directory: str = DIRECTORY) -> Entry | None:
 
     Raises PrivilegeError.
     """
-    if not key or "/" in key or key.startswith("."):
+    if not is_key(key):
         return None
     try:
         store = _open_directory(directory)
@@ -120,6 +120,11 @@ def find(word: str, directory: str = DIRECTORY) -> Entry:
 
     Raises InputError when none or several are meant, PrivilegeError.
     """
+    own = entry(word, directory)  # most are named by their key: the others need not be read
+    if own is not None:
+        if own.is_alive():
+            return own
+        own.close()
     living = [entry for entry in entries(directory)[0] if entry.is_alive()]
     exact = [entry for entry in living if word in (entry.record.key, entry.record.container)]
     by_pid = [entry for entry in living if word.isascii() and word.isdigit() and entry.record.pid == int(word[:10])]

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Callable
 
 from nvc.base.errors import DetectionError, InputError, reason
+from nvc.linux import owned
+from nvc.linux.root import Root
 from nvc.model import Host
 from nvc.sim import MACHINE_FILE, elfwriter, graphics, host, layouts, platforms, templates
 from nvc.sim.description import MachineDescription, checked, load
@@ -20,6 +22,7 @@ from nvc.sim.machine_text import machine_text
 from nvc.sim.nodes import make_nodes
 from nvc.sim.proctree import directories, texts
 
+_PARENT = "the parent directory must exist and be writable"
 Warn = Callable[[str], None]
 
 
@@ -38,15 +41,13 @@ def create(
     the compiled templates. On failure the directory is unchanged.
     """
     description = load(machine) if isinstance(machine, str) else checked(machine)
-    directory = os.path.realpath(directory)
+    directory = _resolved(directory)
     old = _check_target(directory, force)
     parent = os.path.dirname(directory)
     try:
         building = tempfile.mkdtemp(prefix=f".{os.path.basename(directory)}.", dir=parent)
     except OSError as error:
-        raise InputError(
-            f"{parent}: {reason(error)}", hint="the parent directory must exist and be writable"
-        ) from error
+        raise InputError(f"{parent}: {reason(error)}", hint=_PARENT) from error
     # The driver service reads the machine without rights: every user needs read permission, whatever the umask is.
     umask = os.umask(0o022)
     try:
@@ -59,6 +60,21 @@ def create(
         os.umask(umask)
         shutil.rmtree(building, ignore_errors=True)
     return host(directory)
+
+
+def _resolved(directory: str) -> str:
+    """Without links. In /tmp another user may have made one of that name, to where the machine must not be made."""
+    path = os.path.join(os.getcwd(), directory).rstrip("/")
+    parent, name = os.path.split(path)
+    try:
+        with Root.open("/") as root:
+            if name not in ("", ".", "..") and not os.path.islink(path):
+                return os.path.join(owned.real_path(root.fd, parent), name)
+            return owned.real_path(root.fd, path)
+    except owned.Untrusted as error:
+        raise InputError(f"{directory}: {error.text}", hint="name a directory that is yours") from error
+    except OSError as error:
+        raise InputError(f"{parent}: {reason(error)}", hint=_PARENT) from error
 
 
 def _check_target(directory: str, force: bool) -> bool:

@@ -1,4 +1,4 @@
-"""docs/user/security.md shows the budgets as they are, and names tests that exist for each process."""
+"""docs/user/security.md shows the budgets as they are, and names a test that exists for each cell with an amount."""
 
 from __future__ import annotations
 
@@ -37,11 +37,21 @@ def test_a_row_is_as_the_code_has_it(budget: Budget) -> None:
     (row,) = [line for line in section().splitlines() if line.startswith(f"| {budget.name} |")]
     *found, tests = [cell.strip() for cell in row.strip("|").split(" | ")]
     assert found == cells(budget)
-    named = re.findall(r"`(test_\w+)`", tests)
-    tree = ast.parse((ROOT / "tests/nvc/test_budgets.py").read_text())
-    names = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
-    assert named
-    assert set(named) <= names
+    named = dict(part.strip().split(" `", 1) for part in tests.split(";"))
+    assert {word for words in named for word in words.split(" and ")} == limited(budget)
+    assert set(re.findall(r"`(test_\w+)`", tests)) <= known_tests()
+
+
+def limited(budget: Budget) -> set[str]:
+    """The cells that have an amount of their own."""
+    amounts = {"processor": budget.cpu, "file": budget.file, "entries": budget.entries}
+    return {"memory", "wall", *(name for name, amount in amounts.items() if amount)}
+
+
+def known_tests() -> set[str]:
+    files = [*(ROOT / "tests/nvc").rglob("test_*.py"), *(ROOT / "tests/soak").glob("test_*.py")]
+    trees = [ast.parse(path.read_text()) for path in files]
+    return {one.name for tree in trees for one in tree.body if isinstance(one, ast.FunctionDef)}
 
 
 def test_the_amounts_beside_the_table_are_those_of_the_code() -> None:

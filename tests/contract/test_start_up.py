@@ -48,6 +48,7 @@ COLD = (
     "nvc.guard.plan_file",
     "nvc.guard.protocol",
     "nvc.guard.channel",
+    "nvc.guard.held",
     "nvc.guard.prober",
     "nvc.guard.supervisors",
     "nvc.prefork",

@@ -8,8 +8,9 @@
 # NVC_GPU_LOADERS  directory with loaders of Vulkan, EGL and OpenCL for tests/gpu/test_graphics.py, which says what; without it, skipped
 # NO_BENCH     set to anything: no measurements
 # NVC_GPU_PARTS  of tests/gpu/enforce only these parts, with commas: quota,kill,seen,cap,tenants,overhead,start,frameworks,
-#              containers,refs,two (two GPUs, else skipped),kinds,oversubscribe; of the guard: trace,fairness,caps2,attach,guardcost,guardquota,attacks,faults,stop,requests,
-#              computed,ranks (two GPUs, else skipped)
+#              containers,refs,two (two GPUs, else skipped),kinds,oversubscribe; of the guard: trace,fairness,caps2,attach,guardcost,guardquota,many,attacks,faults,stop,requests,
+#              computed,ranks (two GPUs, else skipped),lent (imports),open (attacks and facts for what is open),sequences (hostile ones; NVC_PLAYED_SECONDS: how long,
+#              default 45)
 #              NVC_GPU_BASELINE: a directory with nvc-monitor and nvc-supervisor of another build, which guardcost compares with this one's (-k another_build)
 #              (NVC_GPU_FAULT_SECONDS: how long each fault is repeated, default 30). NVC_GPU_TABLES: where their tables go (default build/gpu-share). NVC_FRAMEWORKS_PYTHON: the
 #              interpreter that has PyTorch, JAX and CuPy (default: python3 of PATH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,16 @@ def test_survives_any_input(target: str) -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "1500 inputs"
+
+
+KEPT = sorted((CHECKOUT / "native/test/corpus").glob("*/*"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=[path.name for path in KEPT])
+def test_an_input_that_found_something_finds_nothing(path: Path) -> None:
+    done = subprocess.run([build() / path.parent.name, path], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout) == (0, f"{path}\n"), done.stderr
 
 
 def test_a_fuzzer_finds_nothing() -> None:

@@ -17,8 +17,9 @@ import pytest
 
 from hook import bundle, state
 from nvc.base import budgets
-from nvc.base.errors import InputError, LdcacheError, NvcError
+from nvc.base.errors import InputError, LdcacheError, MountError, NvcError
 from nvc.base.log import Log
+from nvc.cdi import worker
 from nvc.container import service
 from nvc.container.apply import apply
 from nvc.container.ldcache import sandbox
@@ -160,16 +161,44 @@ def test_container_memory_and_processor_time(monkeypatch: pytest.MonkeyPatch) ->
     most = budgets.CONTAINER.memory
     # The child has what pytest has.
     monkeypatch.setattr(budgets.CONTAINER, "memory", most + (kibibytes("VmData") << 10))
-    assert child(lambda: (service._limit(), take(most // 4))) == 0
-    assert child(lambda: (service._limit(), take(most + (16 << 20)))) == 12
+    assert child(lambda: (service.limit(), take(most // 4))) == 0
+    assert child(lambda: (service.limit(), take(most + (16 << 20)))) == 12
     monkeypatch.setattr(budgets.CONTAINER, "cpu", 1)
-    assert child(lambda: (service._limit(), spin())) == -signal.SIGXCPU
+    assert child(lambda: (service.limit(), spin())) == -signal.SIGXCPU
+
+
+@root
+def test_the_process_of_a_cdi_hook_has_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what ends it is said."""
+    most = budgets.CONTAINER.memory
+    monkeypatch.setattr(budgets.CONTAINER, "memory", most + (kibibytes("VmData") << 10))
+    undone = mmap.mmap(-1, 1)
+
+    def wait() -> None:
+        try:
+            time.sleep(60)
+        finally:
+            undone[0] = 1
+
+    @isolated
+    def check() -> None:
+        worker.run(lambda: take(most // 4), 60)
+        with pytest.raises(MountError, match="cannot allocate memory"):
+            worker.run(lambda: take(most + (16 << 20)), 60)
+        with pytest.raises(MountError, match=r"no answer in 0\.55 s"):
+            worker.run(wait, 0.5)
+        assert undone[0] == 1
+        monkeypatch.setattr(budgets.CONTAINER, "cpu", 1)
+        with pytest.raises(MountError, match=f"signal {signal.SIGXCPU}"):
+            worker.run(spin, 60)
+
+    check()
 
 
 def test_container_limits_of_the_caller_that_are_lower_stay() -> None:
     def body() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (1 << 26, 1 << 26))
-        service._limit()
+        service.limit()
         assert resource.getrlimit(resource.RLIMIT_DATA) == (1 << 26, 1 << 26)
 
     assert child(body) == 0

@@ -5,12 +5,16 @@ What is at fault is under every name that is opened below a container's root.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,9 +25,15 @@ from nvc.container import service
 from nvc.container.apply import apply
 from nvc.container.messages import ApplyRequest, ContainerConfig, InspectRequest
 from tests.support import fuse, injection
+from tests.support.bundle import Container, write
 from tests.support.injection import container, isolated, locate, mount, mountinfo, operations
-from tests.support.isolation import in_namespaces
-from tests.support.racer import NAMES, TRAPS, Canary
+from tests.support.isolation import in_namespaces, together
+from tests.support.launchers import CHECKOUT
+from tests.support.racer import FILES, NAMES, TRAPS, Canary
+from tests.support.soaked import RACED
+
+if TYPE_CHECKING:
+    from nvc.container.operations import Operation
 
 pytestmark = pytest.mark.root
 LOG = Log.none()
@@ -113,39 +123,98 @@ def test_a_disk_that_is_full(driver_root: Path, tmp_path: Path, option: str) -> 
 MS_REMOUNT, MNT_DETACH = 32, 2
 
 
-@contextmanager
-def dead(place: Path) -> Iterator[None]:
-    """A file system that answers nothing, as a user's may: every look into it waits."""
-    device = os.open(fuse.DEVICE, os.O_RDWR | os.O_CLOEXEC)
-    mount("dead", place, "fuse", 0, f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other")
+def root_with(place: Path, name: str) -> Path:
+    """A root where ``name`` is a directory, or a file where it should be one."""
+    rootfs = injection.make_rootfs(place)
+    target = rootfs / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not os.path.lexists(target):
+        target.touch() if name in FILES else target.mkdir()
+    return rootfs
+
+
+def plan_of(place: Path) -> tuple[Operation, ...]:
+    """As for a root that answers."""
+    return operations(locate(None, injection.make_rootfs(place)))
+
+
+def ends_in_time(pid: int, rootfs: Path, driver_root: Path, plan: tuple[Operation, ...]) -> bool:
+    """Whether a configure gave all. It ended within the budget, also where it waits, and left no process."""
+    start = time.monotonic()
+    client = service.start(deadline=1.0, log=LOG)
+    helper = client._client.pid
     try:
-        yield
+        client.inspect(InspectRequest(ContainerConfig(pid, str(rootfs)), True, False, False))
+        client.apply(ApplyRequest(str(driver_root), plan), deadline=1.5)
+        return True
+    except NvcError as error:
+        assert error.stage
+        return False
     finally:
-        os.close(device)
+        client.close()
+        assert time.monotonic() - start < budgets.START_S
+        assert not os.path.exists(f"/proc/{helper}")
 
 
-@pytest.mark.parametrize("name", ["usr/lib64", "etc", "var/cache/ldconfig", "usr/bin"])
-def test_a_file_system_that_does_not_answer(driver_root: Path, rootfs: Path, name: str) -> None:
-    """A volume: the start fails within its budget, whatever the helper waits for, and no process is left."""
+def test_file_systems_that_do_not_answer(driver_root: Path, tmp_path: Path) -> None:
+    """A volume of a user's under every name that is opened, the names at once: each waits."""
     fuse.needed()
+    plan = plan_of(tmp_path / "clean")
 
-    @isolated
-    def run() -> None:
-        (rootfs / name).mkdir(exist_ok=True, parents=True)
-        with dead(rootfs / name), container(rootfs) as pid:
+    def run(name: str, rootfs: Path) -> None:
+        with fuse.mounted(rootfs / name), container(rootfs) as pid:
+            ends_in_time(pid, rootfs, driver_root, plan)
+
+    roots = {name: root_with(tmp_path / f"rootfs{index}", name) for index, name in enumerate(RACED)}
+    together({name: partial(run, name, rootfs) for name, rootfs in roots.items()})
+
+
+@pytest.mark.parametrize("seconds", [0.05, 2.0])
+def test_file_systems_that_answer_late(driver_root: Path, tmp_path: Path, seconds: float) -> None:
+    """What answers soon enough is waited for; what takes seconds is not."""
+    fuse.needed()
+    plan = plan_of(tmp_path / "clean")
+
+    def run(name: str, rootfs: Path) -> None:
+        with fuse.slow(rootfs / name, seconds), container(rootfs) as pid:
+            is_done = ends_in_time(pid, rootfs, driver_root, plan)
+            # Nothing can be made there.
+            assert not is_done or name not in ("usr/lib64", "usr/bin") or seconds < 1
+
+    names = [name for name in RACED if name not in FILES]
+    roots = {name: root_with(tmp_path / f"rootfs{index}", name) for index, name in enumerate(names)}
+    together({name: partial(run, name, rootfs) for name, rootfs in roots.items()})
+
+
+HOOKS = {
+    "update-ldcache": ("--folder=/usr/lib64",),
+    "create-symlinks": ("--link=libx.so.1::/usr/lib64/libx.so",),
+    "enable-cuda-compat": ("--host-driver-version=535.104",),
+    "chmod": ("--mode=755", "--path=/usr/lib64"),
+}
+
+
+def test_hooks_of_cdi_specifications_end_in_time(tmp_path: Path) -> None:
+    """No engine gives them a limit: one that met a file system that does not answer was waited for without end."""
+    fuse.needed()
+    program = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from hook.cdi import run; run()"
+
+    def run(hook: str, name: str, rootfs: Path) -> None:
+        bundle = write(rootfs.parent / f"{rootfs.name}.bundle", Container(rootfs, ["/bin/true"]))
+        state = json.dumps({"ociVersion": "1.0", "id": "c", "status": "creating", "pid": 0, "bundle": str(bundle)})
+        mount(str(rootfs), rootfs, None, injection.MS_BIND)
+        with fuse.mounted(rootfs / name):
             start = time.monotonic()
-            client = service.start(deadline=1.0, log=LOG)
-            helper = client._client.pid
-            with pytest.raises(NvcError):
-                client.inspect(InspectRequest(ContainerConfig(pid, str(rootfs)), True, False, False))
-                located = locate(pid, rootfs) if name != "etc" else None
-                assert located is not None
-                client.apply(ApplyRequest(str(driver_root), operations(located)), deadline=1.0)
-            client.close()
+            words = [sys.executable, "-c", program, hook, *HOOKS[hook], "--timeout=1"]
+            done = subprocess.run(words, input=state, capture_output=True, text=True, timeout=30, check=False)
             assert time.monotonic() - start < budgets.START_S
-            assert not os.path.exists(f"/proc/{helper}")
+            assert done.returncode == 0 or "error: " in done.stderr, done.stderr
+            if name == "usr/lib64" and hook != "enable-cuda-compat":
+                assert "no answer in" in done.stderr, done.stderr
 
-    run()
+    pairs = [(hook, name) for hook in HOOKS for name in ("etc", "usr/lib64", "var/cache/ldconfig", "usr/local")]
+    roots = {pair: root_with(tmp_path / f"rootfs{index}", pair[1]) for index, pair in enumerate(pairs)}
+    together({f"{hook}, {name}": partial(run, hook, name, rootfs) for (hook, name), rootfs in roots.items()})
 
 
 @pytest.mark.parametrize("name", ["usr/lib64", "etc/ld.so.conf.d", "etc", "var/cache/ldconfig", "usr/bin"])

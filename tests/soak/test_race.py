@@ -151,9 +151,11 @@ def test_the_hook(bed: Bed, tmp_path: Path, program: str) -> None:
                 with container(rootfs) as pid:
                     before = mountinfo(pid)
                     state = {"ociVersion": "1.0", "id": "c", "status": "created", "pid": pid, "bundle": str(bundle)}
+                    begin = time.monotonic()
                     done = subprocess.run(
                         command, input=json.dumps(state), env=bed.env, capture_output=True, text=True, check=False
                     )
+                    assert time.monotonic() - begin < budgets.START_S
                     assert foreign_roots(pid, before, machine) == []
                     rounds.done += done.returncode == 0
                     if done.returncode != 0:

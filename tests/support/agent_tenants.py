@@ -79,14 +79,15 @@ class RunningAgent:
         launcher: Path,
         environment: Mapping[str, str],
         installed: Path = CHECKOUT,
+        config: str = "",
     ) -> None:
-        """installed: what has the packages."""
+        """installed: what has the packages. config: of config.toml."""
         build("nvc-monitor", "nvc-supervisor", "nvc-prober")
         self.installed = installed
         self.place, self.uuid, self.nodes, self.driver, self.launcher = place, uuid, tuple(nodes), driver, launcher
         self.directory, self.store = str(place / "agent"), str(place / "shares")
         self.environment, self.log, self.config = dict(environment), place / "log", place / "config.toml"
-        self.config.touch()
+        self.config.write_text(config)
         self.tenants: list[AgentTenant] = []
         #: Seconds from each start to the first answer.
         self.starts: list[float] = []
@@ -123,6 +124,22 @@ class RunningAgent:
                 page = client.call("status", after=answer["tenants"][-1]["id"])
                 answer = page | {"tenants": answer["tenants"] + page["tenants"]}
             return answer
+
+    def pids(self, number: int) -> tuple[int, int]:
+        """Those of a tenant's monitor and supervisor, by the tenant's number."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if '"event": "monitor"' in line]
+        supervisor = next(int(one["supervisor"]) for one in reversed(lines) if one["tenant"] == number)
+        status = Path(f"/proc/{supervisor}/status").read_text().splitlines()
+        return int(next(line.split()[1] for line in status if line.startswith("PPid:"))), supervisor
+
+    def requests(self, number: int) -> int:
+        """How often a tenant's supervisor asked its monitor: the thread that answers sleeps once for each."""
+        monitor, _ = self.pids(number)
+        for thread in Path(f"/proc/{monitor}/task").iterdir():
+            if (thread / "comm").read_text() == "nvc-monitor-req\n":
+                lines = (thread / "status").read_text().splitlines()
+                return int(next(line.split()[1] for line in lines if line.startswith("voluntary")))
+        raise AssertionError(f"monitor {monitor} answers no requests")
 
     def ready(self, seconds: float = 40.0) -> bool:
         """Whether it answers, in time."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from socket import AF_UNIX, socket
 from typing import Any
 
+from nvc.agent import report
 from nvc.agent.agent import Agent, AgentOptions
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
+from nvc.agent.metrics import server as metrics_server
 from nvc.agent.state.records import TenantRecord
 from nvc.agent.tenant import Tenant
 from nvc.agent.tenants import Tenants
@@ -48,8 +51,20 @@ class Published:
         self.file = os.memfd_create("counters")
         os.write(self.file, bytes(head))
         self._counters = Counters(self.file, gpus)
+        self._at = pages._CountersFile.counters.offset + pages._Counters.published_ns.offset
         #: Numbers of tenants that ended.
         self.ended: set[int] = set()
+
+    def publish(self) -> None:
+        """The same again."""
+        os.pwrite(self.file, time.monotonic_ns().to_bytes(8, "little"), self._at)
+
+    def freeze(self) -> None:
+        """From now on, on the first GPU, on which it has a compute group."""
+        status = pages._CountersFile.counters.offset + pages._Counters.status.offset
+        for field in (pages._Status.frozen, pages._Status.groups):
+            os.pwrite(self.file, (1).to_bytes(4, "little"), status + field.offset)
+        self.publish()
 
     def stamp(self, number: int) -> tuple[int, int, int]:
         if number in self.ended:
@@ -88,22 +103,27 @@ def make(place: Path, count: int, gpus: int = 1, processes: int = 2) -> Agent:
 
 
 @contextmanager
-def serving(agent: Agent, path: Path, blocked: Callable[[float], None] = lambda seconds: None) -> Iterator[str]:
-    """The control socket with the verbs of the agent, in a thread; its path. blocked: told of each turn of its loop."""
+def serving(agent: Agent, path: Path, *, metrics: str = "", changes: bool = False) -> Iterator[str]:
+    """The control socket with the verbs of the agent, in a thread; its path.
+
+    metrics: their address too. changes: supervisors publish every 20 ms.
+    """
     server = socket(AF_UNIX)
     server.bind(str(path))
     server.listen(64)
     loop = asyncio.new_event_loop()
 
-    async def turns() -> None:
-        while True:
-            begun = loop.time()
-            await asyncio.sleep(0.001)
-            blocked(loop.time() - begun - 0.001)
+    async def publish() -> None:
+        published: Any = agent.supervisors
+        while changes:
+            published.publish()
+            await asyncio.sleep(0.02)
 
     async def run() -> None:
         control = ControlSocket(server, Verbs(agent).handlers(), agent.journal, lambda: -1)
-        tasks = [asyncio.ensure_future(one) for one in (control.serve(), turns())]
+        tasks = [asyncio.ensure_future(one) for one in (control.serve(), publish())]
+        if metrics:
+            await metrics_server.serve(metrics, lambda: report.whole(agent))
         try:
             await asyncio.gather(*tasks)
         except asyncio.CancelledError:

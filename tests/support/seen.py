@@ -14,11 +14,16 @@ from tests.support.nv_numbers import NUMBERS
 RM = CHECKOUT / "native/rm"
 SEEN = CHECKOUT / "native/test/rm_seen.h"
 NO_ROW = "no row"
+#: Kinds without rows of their own.
+NO_REQUESTS = ("heap", "other", "share", "inherited")
 
 
 @dataclass(frozen=True, order=True)
 class Request:
-    """A kind of request. what: escape, class, control, heap, uvm or other. size: of its struct or params, in bytes."""
+    """A kind of request. what: escape, class, control, heap, uvm or other. size: of its struct or params, in bytes.
+
+    what share or inherited: a policy of sharing memory, its type and access mask.
+    """
 
     what: str
     number: int
@@ -80,7 +85,7 @@ def seen_before() -> frozenset[tuple[str, int]]:
 
 def rows_for_header(requests: Iterable[Request]) -> list[str]:
     """Of what was never seen before: entries for native/test/rm_seen.h, sorted."""
-    new = {one for one in requests if (one.what, one.number) not in seen_before() and one.what not in ("heap", "other")}
+    new = {one for one in requests if (one.what, one.number) not in seen_before() and one.what not in NO_REQUESTS}
     lines = []
     for one in sorted(new):
         text = f"{{{one.number:#x}, {one.size}}}" if one.what in ("escape", "control") else f"{one.number:#x}"

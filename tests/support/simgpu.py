@@ -151,16 +151,16 @@ class SimGpu:
             os.close(descriptor)
 
 
-def with_gpu(machine: Path, function: Callable[[SimGpu], None], *, driver: str = DRIVER) -> None:
+def with_gpu(machine: Path, function: Callable[[SimGpu], None], *, driver: str = DRIVER, seconds: int = 100) -> None:
     """Run ``function`` in namespaces of its own, with the nodes at /dev and a pid 1 that ends everything.
 
-    driver: the version that the manager, libcuda and NVML are of.
+    driver: the version that the manager, libcuda and NVML are of. seconds: after which it is ended.
     """
     build()
     # A file system of our own over the one for temporary files, but not over the machine, which may lie there.
     with tempfile.TemporaryDirectory() as place:
         try:
-            in_namespaces(_inside, str(machine), place, function, driver, pid=True, timeout=100)
+            in_namespaces(_inside, str(machine), place, function, driver, pid=True, timeout=seconds)
         finally:
             for tree in cgroupview.directories(
                 os.path.basename(place)

@@ -1,6 +1,6 @@
 """Rounds beside a hostile neighbour: how many, how each ended, and when the host's canaries are looked at.
 
-NVC_SOAK_SECONDS: seconds of each way (3 when not set). NVC_SOAK_COUNTS: a file that gets the counts, a line each.
+NVC_SOAK_SECONDS: seconds of each way (2 when not set). NVC_SOAK_COUNTS: a file that gets the counts, a line each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from nvc.base.errors import BY_STAGE, NvcError
 from tests.support.racer import NAMES, Canary, Racer
 
-SECONDS = float(os.environ.get("NVC_SOAK_SECONDS", "3"))
+SECONDS = float(os.environ.get("NVC_SOAK_SECONDS", "2"))
 COUNTS = os.environ.get("NVC_SOAK_COUNTS", "")
 #: Not what the container's own mounts are on, which is the engine's to make.
 RACED = tuple(name for name in NAMES if name not in ("dev", "proc"))
@@ -102,7 +102,7 @@ class Rounds:
         if COUNTS:
             with Path(COUNTS).open("a") as file:
                 file.write(json.dumps(line) + "\n")
-        assert self.done + self.reasons.total() == self.begun > 1
+        assert self.done + self.reasons.total() == self.begun > 0
         assert self.exchanges > 1000
 
     def _look(self) -> None:

@@ -31,8 +31,8 @@ pytestmark = pytest.mark.root
 GIB, MIB = 1 << 30, 1 << 20
 #: An agent whose supervisors are leaky-supervisor (native/test/leaky_supervisor.c).
 LEAKY = """
-from nvc.guard import supervisors
-supervisors.SUPERVISOR = "leaky-supervisor"
+from nvc.guard import programs
+programs.SUPERVISOR = "leaky-supervisor"
 import runpy, sys
 sys.argv[0] = "nvc"
 runpy.run_module("nvc", run_name="__main__", alter_sys=True)

@@ -64,7 +64,7 @@ def refuse_once() -> None:
 
 
 def test_computed_time_is_that_of_the_kernels(machine: Path) -> None:
-    """Of a tenant with a cap, which most samples find off."""
+    """Of a tenant with a cap, in step with whose phases the samples come."""
 
     def inside(gpu: SimGpu) -> None:
         with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)) as agent:
@@ -91,6 +91,18 @@ def test_tenants_that_take_turns_have_their_parts(machine: Path) -> None:
                 assert min(found) > 0
                 other = idle.status()
                 assert other is None or (other["gpus"][0]["achieved_ratio"], other["gpus"][0]["computed_ns"]) == (0, 0)
+
+    with_gpu(machine, inside)
+
+
+def test_with_caps_of_several_the_ratio_is_said_to_be_an_estimate(machine: Path) -> None:
+    """Samples find the same one on, again and again."""
+
+    def inside(gpu: SimGpu) -> None:
+        with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)) as agent:
+            status, _ = burn(gpu, [agent.tenant(memory=4 * GIB, cap=cap) for cap in (600, 300)], 3.0)
+            assert [one["is_measured"] for one in status] == [False, False]
+            assert all(one["achieved_ratio"] > 0 for one in status)
 
     with_gpu(machine, inside)
 

@@ -1,18 +1,21 @@
-"""From the arrival of a container's listener to its first answer, with the agent's admission (a simulated GPU)."""
+"""From the arrival of a container's listener to its first answer, and what later calls ask of the monitor."""
 
 from __future__ import annotations
 
 import os
 import statistics
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.support import leftovers
 from tests.support.agent_tenants import RunningAgent
+from tests.support.agentbed import build_rawalloc
 from tests.support.guarded import build_launcher
 from tests.support.simgpu import DRIVER, UUID, SimGpu, make_machine, with_gpu
+from tests.support.spoken import Spoken
 from tests.system.test_guarded_smoke import environment
 
 pytestmark = pytest.mark.root
@@ -27,6 +30,7 @@ MEDIAN_MS = 100.0
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("machine")
     make_machine(directory)
+    build_rawalloc(directory / "rawalloc")
     return directory
 
 
@@ -48,3 +52,30 @@ def measure(gpu: SimGpu) -> None:
 
 def test_a_container_has_its_first_answer_soon(machine: Path) -> None:
     with_gpu(machine, measure)
+
+
+def test_an_allocation_makes_no_request_to_the_monitor(machine: Path) -> None:
+    """The file is found by the client, memory through /proc/PID/mem that is open: only what is new is asked for."""
+
+    def inside(gpu: SimGpu) -> None:
+        words = gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)
+        with RunningAgent(*words) as agent:
+            tenant = agent.tenant(memory=30 << 20)
+            command = tenant.wrap([str(machine / "rawalloc"), "30", "1", "eof"])
+            with Spoken(command, environment(gpu)) as program:
+                assert program.line() == "started"
+                status = tenant.status()
+                assert status is not None
+                requests, calls = agent.requests(status["id"]), status["notifications"]
+                time.sleep(2.0)
+                status = tenant.status()
+                assert status is not None
+                requests, calls = agent.requests(status["id"]) - requests, status["notifications"] - calls
+                program.process.stdin.close()  # type: ignore[union-attr]
+                said = dict(word.split("=") for word in program.line().split())
+                assert (said["failed"], said["passed"]) == ("0", "0")
+                # A process's map is read once a second, whatever it calls.
+                assert calls > 200
+                assert requests < calls / 25, (requests, calls)
+
+    with_gpu(machine, inside)

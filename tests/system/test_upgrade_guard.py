@@ -23,7 +23,7 @@ from tests.support.agentbed import build_rawalloc
 from tests.support.guarded import build_launcher
 from tests.support.native import CHECKOUT, build
 from tests.support.simgpu import DRIVER, MIB, UUID, SimGpu, make_machine, with_gpu
-from tests.support.spoken import Spoken
+from tests.support.spoken import Silent, Spoken
 from tests.system.test_guarded_smoke import environment
 
 pytestmark = pytest.mark.root
@@ -154,7 +154,10 @@ def upgrade(node: Node, kind: str) -> None:
     # A new container.
     node.tenants.append(node.agent.tenant(memory=PIECE * MIB))
     late = node.program(node.tenants[-1], "0")
-    assert late.line() == "held"
+    try:
+        assert late.line() == "held"
+    except Silent:
+        raise AssertionError(node.agent.log.read_text()[-4000:]) from None
     expected = {**dict.fromkeys((one.name for one in node.tenants[:-2]), old), node.tenants[-1].name: new}
     assert leftovers.until(lambda: node.builds() == expected, seconds=30), node.builds()
     assert node.listed().items() >= expected.items()

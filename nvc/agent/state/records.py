@@ -260,14 +260,13 @@ def _link(directory: str, container: str) -> str:
     return f"{directory}/{CONTAINERS}/{container}"
 
 
-def remove(directory: str, number: int) -> None:
+def remove(directory: str, record: TenantRecord) -> None:
     """Everything of a tenant's. Raises nothing: what stays, the next agent removes."""
-    place = path(directory, number)
+    place = path(directory, record.number)
     _unlink(place + _SUFFIX)
+    for one in record.members:
+        unlink(directory, record.number, one.container)
     try:
-        for entry in os.scandir(f"{directory}/{CONTAINERS}"):
-            if os.readlink(entry.path) == f"../{TENANTS}/{number}":
-                _unlink(entry.path)
         for name in os.listdir(place):
             _unlink(f"{place}/{name}")
         os.rmdir(place)

@@ -14,7 +14,7 @@ from nvc.cdi.spec import decode
 from nvc.cdi.transform import RELATIVE_TO, transform_root
 from nvc.cli import cdi
 from nvc.cli.ctk.config import driver_root
-from nvc.cli.ctk.tree import FEATURE_FLAGS
+from nvc.cli.ctk.tree import CSV_FILES, FEATURE_FLAGS
 from nvc.cli.runtime import program
 from nvc.cli.settings import Settings
 from nvc.cli.text import emit
@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 
 #: --format and the formats of ``text``.
 _FORMATS = text.FORMATS
-#: Options that mean something on a machine or in a mode that ``nvc.cdi`` does not make specs for yet.
-_LATER = ("csv.file", "csv.ignore-pattern")
+#: Accepted without effect: files are found by the loader cache of the driver root and in its usual directories.
+_SEARCHES = ("config-search-path", "library-search-path")
+#: Of mode csv, where only the base set of mount lists is read.
+_LISTS = ("csv.file", "csv.ignore-pattern")
 #: The device without a GPU.
 _NONE = "none"
 #: The feature flag that leaves the sockets of the driver's daemons out.
 _NO_SOCKETS = "disable-ipc-discoverer"
-#: The one that leaves the groups of device nodes out.
-_NO_GIDS = "no-additional-gids-for-device-nodes"
+#: The feature flag that leaves the groups of device nodes out.
+_NO_GROUPS = "no-additional-gids-for-device-nodes"
 
 
 def generate(values: Values, log: Log) -> int:
@@ -54,9 +56,7 @@ def generate(values: Values, log: Log) -> int:
     for flag in flags:
         if flag not in FEATURE_FLAGS:
             log.warn(f"Ignoring unknown feature flag: {flag}")
-    for name in _LATER:
-        if values.is_set(name):
-            log.warn(f"Ignoring --{name}: this machine's driver is found without it")
+    _check_places(values, log)
     devices = values.items("device-id")
     no_all = values.flag("no-all-device")
     if _NONE in devices:
@@ -69,13 +69,11 @@ def generate(values: Values, log: Log) -> int:
         ldconfig=values.text("ldconfig-path"),
         all_device=not no_all,
         disabled_hooks=_disabled(values.items("disable-hook"), enabled),
-        additional_gids=_NO_GIDS not in flags,
+        additional_gids=_NO_GROUPS not in flags,
     )
     no_sockets = _NO_SOCKETS in flags
     driver = DriverOptions(no_mps=no_sockets, no_persistenced=no_sockets, no_fabricmanager=no_sockets)
-    searched = values.items("library-search-path"), values.items("config-search-path")
-    settings = cdi.searched(_settings(values), values.text("dev-root"), *searched)
-    spec = cdi.make(settings, values.text("mode").lower(), options, devices, driver)
+    spec = cdi.make(_settings(values), values.text("mode").lower(), options, devices, driver)
     if output:
         files.save(output, text.write(spec, form))
     else:
@@ -110,6 +108,24 @@ def transform_root_of(values: Values, log: Log) -> int:
     else:
         emit(1, text.write(changed, "yaml"))
     return 0
+
+
+def _check_places(values: Values, log: Log) -> None:
+    """Raises UsageError for what would make another spec than the one that was asked for."""
+    dev_root, root = values.text("dev-root"), _settings(values).root
+    if dev_root and dev_root.rstrip("/") != root.rstrip("/"):
+        raise UsageError(
+            f"--dev-root={dev_root}: device nodes are looked for below the driver root {root} only",
+            hint="leave --dev-root away, or mount /dev there",
+        )
+    for name in _SEARCHES:
+        if values.is_set(name):
+            log.warn(f"Ignoring --{name}: files are found by the loader cache of the driver root")
+    for name in _LISTS:
+        if values.is_set(name) and values.text("mode").lower() == "csv" and values.items(name) != CSV_FILES:
+            raise UsageError(
+                f"--{name}: other mount lists than the base set are not read", hint="nvc-py cdi generate --csv-all"
+            )
 
 
 def _target(values: Values, log: Log) -> tuple[str, str]:

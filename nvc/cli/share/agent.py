@@ -98,6 +98,13 @@ def _guarded(row: ShareRow, tenant: StatusTenant | None, *, pids: bool) -> Share
     )
 
 
+def check_without(entry: Entry, after: Limits, socket: str) -> None:
+    """Whether changed limits could be kept where no agent put them into force. Raises ContainerError."""
+    from nvc.agent import away
+
+    away.check(os.path.dirname(socket), entry, after)
+
+
 def without(entry: Entry, after: Limits, socket: str) -> bool:
     """Put changed limits into force where no agent did; False: the container is not guarded. Raises NvcError."""
     from nvc.agent import away

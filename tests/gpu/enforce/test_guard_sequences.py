@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.system]
 COUNT = int(os.environ.get("NVC_PLAYED_SEQUENCES", "200"))
 SEED = int(os.environ.get("NVC_SEQUENCES_SEED", "1"))
 #: Of the random ones, and of those that are recorded.
-SECONDS, RECORDED_SECONDS = float(os.environ.get("NVC_PLAYED_SECONDS", "60")), 15.0
+SECONDS, RECORDED_SECONDS = float(os.environ.get("NVC_PLAYED_SECONDS", "45")), 15.0
 #: The player does not make managed memory resident; a second UVM_INITIALIZE has not been tried on a driver.
 WITHOUT = "managed,unmanaged,uvm"
 #: Bytes that the driver takes for clients, devices and address spaces of six processes, which no share counts.

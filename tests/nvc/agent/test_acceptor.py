@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from nvc.agent import admission
-from nvc.agent.admission import Acceptors, bind
+from nvc.agent.admission import LOCK, Acceptors, bind
 from nvc.agent.journal import Journal
 from nvc.agent.state.records import prepare
 from tests.support import leftovers
@@ -52,16 +52,22 @@ def contained(tmp_path: Path) -> Iterator[Callable[..., Contained]]:
 class Alone:
     """An acceptor without an agent. A context manager."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, program: str = "nvc-monitor") -> None:
+        self.directory, self.program = directory, program
         self.socket = bind(str(directory / "listen"))
         self.log = directory.parent / "acceptor.log"
-        programs = [build("nvc-monitor") / "nvc-monitor", str(self.socket.fileno()), directory]
+        programs = [build(program) / program, str(self.socket.fileno()), directory]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [*programs, build("nvc-supervisor") / "nvc-supervisor"], pass_fds=[self.socket.fileno()], stderr=log
             )
-        assert leftovers.until(lambda: acceptor(directory)[0] == self.process.pid, seconds=20)
+
+        def holds() -> bool:
+            with contextlib.suppress(FileNotFoundError):
+                return (directory / LOCK).read_text().split()[:1] == [str(self.process.pid)]
+            return False
+
+        assert leftovers.until(holds, seconds=20)
 
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
@@ -71,7 +77,7 @@ class Alone:
 
     def close(self) -> None:
         """End every acceptor, those too that wait for an agent."""
-        for pid in processes("nvc-monitor", str(self.directory)):
+        for pid in processes(self.program, str(self.directory)):
             os.kill(pid, signal.SIGKILL)
         self.process.wait(20)
         self.socket.close()
@@ -194,6 +200,23 @@ def test_what_a_killed_acceptor_had_is_ended_by_the_next_agent(
     assert [event["pid"] for event in told if event["event"] == "refused"] == [one.pid]
     assert not pending.exists()
     acceptors.close()
+
+
+def test_a_listener_that_no_agent_admits_in_time_is_named_and_its_process_ended(
+    directory: Path, contained: Callable[..., Contained]
+) -> None:
+    """It was dropped without its name, and the process ran on with ENOSYS for every call."""
+    impatient = Alone(directory, "impatient-monitor")
+    try:
+        late = contained()
+        assert late.process.wait(20) == -signal.SIGKILL
+        assert leftovers.until(lambda: bool(impatient.events()), seconds=20)
+        told = impatient.events()[-1]
+        assert (told["event"], told["container"], told["ended"]) == ("refused", KEY, late.pid)
+        assert told["message"] == "no agent admitted it within a minute"
+        assert list((directory / "pending").iterdir()) == []
+    finally:
+        impatient.close()
 
 
 def test_what_waits_at_a_socket_that_goes_is_ended(alone: Alone, contained: Callable[..., Contained]) -> None:

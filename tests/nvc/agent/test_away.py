@@ -14,6 +14,7 @@ import pytest
 
 from nvc.guard.plan_file import open_plan
 from nvc.guard.protocol import Client
+from nvc.guard.scheduling import EDGES, PERIOD_US, edges
 from nvc.guard.supervisors import Supervisors
 from nvc.share import limits
 from tests.nvc.agent.test_admission import contained, directory, supervisor, tenants, words
@@ -140,3 +141,28 @@ def test_a_container_that_is_not_guarded_is_changed_in_the_file_alone(
     record.write_text(json.dumps(data))
     assert done.returncode == 0 and "in force" not in done.stdout
     assert planned(directory) == before
+
+
+def test_a_cap_that_could_not_be_kept_is_refused_and_nothing_is_written(
+    tmp_path: Path, directory: Path, manager: Manager, tenant: Contained
+) -> None:
+    """Without an agent no edge was counted."""
+    assert share(tmp_path, "set", "cap=30%").returncode == 0
+    assert share(tmp_path, "set", "cap=100%").returncode == 0
+    others = edges(PERIOD_US, 1)
+    for number in range(2, 2 + EDGES // others):
+        made = directory / "tenants" / str(number)
+        made.mkdir()
+        made.joinpath("plan").write_bytes((directory / "tenants/1/plan").read_bytes())
+        record = json.loads((directory / "tenants/1.json").read_text())
+        (directory / f"tenants/{number}.json").write_text(json.dumps({**record, "number": number, "key": f"k{number}"}))
+        plan = open_plan(str(made))
+        plan.set_phase(0, PERIOD_US, 0, 1000)
+        plan.close()
+    before = planned(directory)
+    done = share(tmp_path, "set", "cap=30%")
+    assert done.returncode == 1 and "its cap cannot be kept" in done.stderr and "start nvc-agent" in done.stderr
+    assert planned(directory) == before
+    entry = limits.decode((tmp_path / "share" / KEY / "limits").read_bytes())
+    assert entry.gpus[0].cap == 1000
+    assert share(tmp_path, "set", "mem=512Mi").returncode == 0

@@ -19,7 +19,7 @@ from nvc.agent.tenants import LISTENERS, Tenants
 from nvc.share import change, store
 from nvc.share import limits as limits_file
 from nvc.share.limits import Limits
-from tests.support import leftovers
+from tests.support import admitted, leftovers
 from tests.support.admitted import KEY, AdmittedContainers
 
 pytestmark = pytest.mark.root
@@ -60,7 +60,7 @@ def looked(tenants: Tenants, seconds: float = 0.3) -> None:
     async def look() -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            tenants.look()
+            await admitted.look(tenants, tenants._supervisors)
             await asyncio.sleep(0.02)
 
     asyncio.run(look())

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nvc.agent import report
+from nvc.agent.agent import Agent
 from nvc.agent.metrics import samples
 from nvc.agent.metrics.exposition import text
 from nvc.agent.status import NO_TENANT, AgentStatus, ask
 from nvc.base.errors import AgentError
+from nvc.guard.pages import TenantStatus
 from nvc.guard.protocol import LIMIT, Client, decode, encode
 from tests.support import many_tenants
 from tests.support.agent_status import status, tenant
@@ -85,6 +88,49 @@ def test_a_status_keeps_the_agent_from_nothing_else_for_long(tmp_path: Path) -> 
 
     assert min(asyncio.run(longest()) for _ in range(3)) < BLOCKED_SECONDS
     assert min(page() for _ in range(3)) < BLOCKED_SECONDS
+
+
+def rows(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of tenants whose counters are read from now on."""
+    read: list[int] = []
+    published = agent.supervisors.published
+
+    def counted(number: int) -> tuple[TenantStatus, tuple[tuple[int, tuple[int, ...]], ...]]:
+        read.append(number)
+        return published(number)
+
+    monkeypatch.setattr(agent.supervisors, "published", counted)
+    return read
+
+
+@pytest.mark.root
+def test_a_tenant_is_read_again_only_when_something_of_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each status read all counters three times."""
+    agent = many_tenants.make(tmp_path, 3)
+    supervisors: Any = agent.supervisors
+    read = rows(agent, monkeypatch)
+    first = asyncio.run(report.whole(agent))
+    assert asyncio.run(report.whole(agent)) == first and read == [1, 2, 3]
+    supervisors.publish()
+    assert asyncio.run(report.whole(agent)) == first and read == [1, 2, 3] * 2
+    (tenant,) = (one for one in agent.tenants if one.number == 2)
+    tenant.limits = tenant.limits.replace(paused=True)
+    again = decode(encode(report.page(agent, 0)))
+    assert [one["paused"] for one in again["tenants"]] == [False, True, False] and read == [*[1, 2, 3] * 2, 2]
+
+
+@pytest.mark.root
+def test_a_tenant_that_is_frozen_is_read_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = many_tenants.make(tmp_path, 1)
+    supervisors: Any = agent.supervisors
+    supervisors.freeze()
+    times = []
+    for _ in range(2):
+        times.append(asyncio.run(report.whole(agent)).tenants[0].gpus[0].frozen_ns)
+        time.sleep(0.01)
+    assert times[1] >= times[0] + 10_000_000
 
 
 def test_pages_without_an_end_are_an_error(tmp_path: Path) -> None:

@@ -246,3 +246,9 @@ def test_an_agent_that_was_killed_is_waited_for_and_one_that_was_stopped_is_not(
     thread.start()
     Client(path, wait=10.0).close()
     thread.join(10)
+
+
+def test_what_is_encoded_already_is_put_where_it_belongs() -> None:
+    line = protocol.encode({"ok": True, "tenants": protocol.Encoded(b'[{"id":1}]'), "name": 'a"b'})
+    assert line == b'{"ok":true,"tenants":[{"id":1}],"name":"a\\"b"}\n'
+    assert protocol.decode(line) == {"ok": True, "tenants": [{"id": 1}], "name": 'a"b'}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.agent import registrations
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.registrations import DIRECTORY, MAX_REGISTRATIONS, Registrations
 from nvc.base.errors import AgentError, ContainerError
@@ -248,3 +249,20 @@ def test_a_directory_that_cannot_be_written_registers_nothing(place: Place, slee
         place.add(sleep().pid)
     file.rmdir()
     assert len(place.all) == 0
+
+
+def test_a_new_one_takes_no_look_at_all_others(place: Place, sleep: Sleep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each container that started looked at the processes of all that were there."""
+    runtime = sleep()
+    for number in range(100):
+        place.add(runtime.pid, name=f"c{number}")
+    looked: list[int] = []
+    monkeypatch.setattr(registrations, "start_time", lambda pid: looked.append(pid) or start_time(pid))
+    place.add(runtime.pid, name="new")
+    place.bind(sleep().pid, name="new")
+    assert 0 < len(looked) < 40
+    runtime.kill()
+    runtime.wait()
+    for number in range(5):
+        place.add(sleep().pid, name=f"late{number}")
+    assert len(place.all) == 6, "those that hold no more go all the same, some with each that comes"

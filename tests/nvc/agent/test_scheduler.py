@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from nvc.agent import scheduler
+from nvc.agent.scheduled import NO_SHARE
 from nvc.agent.scheduler import LOOK, Scheduler
 from nvc.base.errors import ContainerError, InputError
 from nvc.guard.pages import GpuStatus, TenantStatus
@@ -354,6 +357,89 @@ def test_a_cap_that_could_not_be_kept_is_refused_before_it_is_there(notes: Notes
         scheduler.check(limits(gpu()))
 
 
+def test_a_tenant_that_published_nothing_is_not_read_and_its_gpu_not_decided_on(
+    notes: Notes, two: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 512 idle tenants that took 16 % of a core."""
+    decided: list[list[str]] = []
+    decide = scheduler.decided
+
+    def told(tenants: dict[str, Any], *others: Any) -> dict[str, Any]:
+        decided.append(sorted(tenants))
+        return decide(tenants, *others)
+
+    monkeypatch.setattr(scheduler, "decided", told)
+    two.tenant(3, limits(gpu(TWO)))
+    two.update()
+    assert decided == [[TWO]]
+    notes.still.update((1, 2, 3))
+    two.update()  # it sees what was published before
+    notes.reads.clear()
+    for _ in range(5):
+        two.update()
+    assert (notes.reads, decided) == ([], [[TWO]])
+    notes.still.discard(2)
+    notes.groups[2, 0] = 3
+    two.update()
+    assert (notes.reads, decided) == ([2], [[TWO], [ONE]])
+
+
+def test_gpus_that_a_tenant_connects_are_decided_on_together(notes: Notes, two: Scheduler) -> None:
+    for number in (3, 4):
+        two.tenant(number, limits(gpu(cap=300), gpu(TWO, cap=300)))
+    two.update()
+    two.tenant(5, limits(gpu(TWO, cap=300)))
+    two.update()
+    assert notes.phases[3, 0][1] == notes.phases[3, 1][1] and notes.phases[4, 0][1] == notes.phases[4, 1][1]
+    assert len({phase[0] for phase in notes.phases.values()}) == 1, "they have one period"
+
+
+def test_the_share_of_a_tenant_that_was_not_read_for_long_is_right(notes: Notes) -> None:
+    clock = Clock()
+    scheduler = Scheduler(notes, clock=clock)
+    notes.groups[1, 0] = 1
+    scheduler.tenant(1, limits(gpu(cap=500)))
+    scheduler.update()
+    notes.still.add(1)
+    for _ in range(20):
+        clock.now += 1.0
+        scheduler.update()
+    notes.still.clear()
+    clock.now += 1.0
+    notes.frozen_ns[1, 0] = 750_000_000
+    scheduler.update()
+    assert scheduler.share(1, 0).achieved == pytest.approx(0.25), "of the last second, not of all 21"
+
+
+def test_what_comes_while_it_renews_is_in_force_with_the_next_renewal(notes: Notes, two: Scheduler) -> None:
+    async def both() -> None:
+        renewal = asyncio.ensure_future(two.renew())
+        await asyncio.sleep(0)
+        two.tenant(2, limits(gpu(weight=30)))
+        two.forget(1)
+        await two.renew()
+        await renewal
+
+    two.tenant(1, limits(gpu(cap=500)))
+    asyncio.run(both())
+    assert notes.slices[2, 0] == 0, "it is alone"
+    assert two.share(1, 0) == NO_SHARE
+
+
+def test_a_change_of_memory_is_not_refused_for_caps_that_are_too_many_already(notes: Notes) -> None:
+    """Two containers that pass admission at once may be one too many; their memory could not be changed."""
+    scheduler = Scheduler(notes)
+    for number in range(MOST_PHASES + 1):
+        scheduler.tenant(number, limits(gpu(cap=10)))
+    scheduler.check(limits(gpu(cap=10)), 7)
+    scheduler.check(limits(gpu(cap=20)), 7)
+    with pytest.raises(ContainerError, match="its cap cannot be kept"):
+        scheduler.check(limits(gpu(cap=10)))
+    scheduler.tenant(999, limits(gpu()))
+    with pytest.raises(ContainerError, match="its cap cannot be kept"):
+        scheduler.check(limits(gpu(cap=10)), 999)
+
+
 def test_the_task_looks_at_once_and_leaves_everything_as_it_is(notes: Notes, two: Scheduler) -> None:
     """The agent's end changes nothing for containers that run."""
     two.tenant(1, limits(gpu(cap=700)))
@@ -394,3 +480,19 @@ def test_the_next_agent_changes_no_phase_that_is_to_stay(notes: Notes, two: Sche
         after.update()
         assert ("phase", number, 0, 0, 0, 0) not in notes.calls, "it would be on for a moment"
     assert phases == notes.phases
+
+
+def test_it_ends_though_something_happens_at_that_moment() -> None:
+    """A container ended while the agent was told to end, and the agent ran on."""
+
+    async def ended() -> bool:
+        one = Scheduler(Notes())
+        task = asyncio.ensure_future(one.run())
+        await asyncio.sleep(LOOK / 4)  # it waits
+        one.poke()
+        await asyncio.sleep(0)  # the event is set, and its waiter has not run
+        task.cancel()
+        await asyncio.wait([task], timeout=2)
+        return task.done()
+
+    assert all(asyncio.run(ended()) for _ in range(3))

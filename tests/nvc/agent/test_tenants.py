@@ -15,13 +15,15 @@ from nvc.agent import arriving
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.part import Part
 from nvc.agent.state.records import CONTAINERS, TENANTS
+from nvc.agent.tenant import Tenant
 from nvc.agent.tenants import LISTENERS
 from nvc.base.errors import ContainerError
 from nvc.guard.channel import Connection
+from nvc.guard.held import HeldTenant
 from nvc.linux import seccomp
 from nvc.share.limits import Limits
 from tests.support import leftovers
-from tests.support.admitted import KEY, AdmittedContainers
+from tests.support.admitted import KEY, AdmittedContainers, look
 from tests.support.isolation import in_namespaces
 
 pytestmark = pytest.mark.root
@@ -79,7 +81,7 @@ def test_processes_put_into_a_container_that_stays_leave_nothing(tmp_path: Path)
             os.close(listener)
         assert open_files() <= before[0]
         assert len(os.listdir(monitor)) <= before[1] + 1
-        place.tenants.look()
+        asyncio.run(look(place.tenants, place.supervisors))
         assert [one.number for one in place.tenants] == [tenant.number]
         assert "refused" not in place.events()
         os.close(other)
@@ -201,12 +203,80 @@ def test_limits_that_cannot_be_read_change_nothing(tmp_path: Path) -> None:
         path = Path(place.shares, KEY, "limits")
         whole = path.read_bytes()
         path.write_bytes(whole[:100])
-        place.tenants.look()
+        asyncio.run(look(place.tenants, place.supervisors))
         assert place.events() == ["tenant", "warning"]
         (tenant,) = place.tenants
         assert place.supervisors.limits(tenant.number) == whole
         for number in (other, listener):
             os.close(number)
+
+
+def test_a_limits_file_is_read_when_it_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all tenants were read four times a second."""
+    with AdmittedContainers(tmp_path) as place:
+        listener, other = os.pipe()
+        assert place.admit(listener)
+        (tenant,) = place.tenants
+        read, refresh = [], place.tenants.refresh
+        monkeypatch.setattr(place.tenants, "refresh", lambda tenant: read.append(tenant) or refresh(tenant))
+        time.sleep(0.1)  # what was written just now may be written again in the same tick
+        for _ in range(5):
+            asyncio.run(look(place.tenants, place.supervisors))
+        assert len(read) == 1
+        for memory in (2 << 30, 3 << 30):  # in one tick of the kernel, most likely
+            place.set(memory=memory)
+            asyncio.run(look(place.tenants, place.supervisors))
+        assert leftovers.until(lambda: _memory(place, tenant) == 3 << 30, seconds=20)
+        for number in (other, listener):
+            os.close(number)
+
+
+def _memory(place: AdmittedContainers, tenant: Tenant) -> int:
+    asyncio.run(look(place.tenants, place.supervisors))
+    return tenant.limits.gpus[0].memory
+
+
+class Slow(HeldTenant):
+    """Its monitor takes long to end."""
+
+    def __init__(self, held: HeldTenant) -> None:
+        self.held, self.counters = held, held.counters
+
+    def end(self) -> None:
+        time.sleep(0.2)
+        self.held.end()
+
+
+def test_monitors_that_end_slowly_stop_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was waited for in the loop, one after the other."""
+    count = 8
+    with AdmittedContainers(tmp_path) as place:
+        ends = [os.pipe() for _ in range(count)]
+        for number, (listener, _) in enumerate(ends):
+            key = f"c{number + 2}"
+            assert place.admit(listener, place.another(key, "", place.limits.replace(container=key)))
+        take = place.supervisors.take
+        monkeypatch.setattr(place.supervisors, "take", lambda number: Slow(take(number)))
+        for pair in ends:
+            for one in pair:
+                os.close(one)
+        waited = leftovers.until(lambda: all(place.supervisors.gone(one.number) for one in place.tenants), seconds=30)
+        assert waited
+        turns = []
+
+        async def drain() -> None:
+            task = asyncio.ensure_future(look(place.tenants, place.supervisors))
+            while not task.done():
+                begun = time.thread_time()  # not what other processes take
+                await asyncio.sleep(0.001)
+                turns.append(time.thread_time() - begun)
+            task.result()
+
+        asyncio.run(drain())
+        assert len(place.tenants) == 0 and left(place) == []
+        assert len(turns) > 20, "the loop had its turns while monitors were waited for"
+        assert max(turns) < 0.05
+        assert place.events().count("gone") == count
 
 
 class Full(Part):

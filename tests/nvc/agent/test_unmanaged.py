@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
@@ -58,7 +59,7 @@ def test_it_goes_on_and_is_named_with_its_version(upgraded: Upgraded) -> None:
     assert [one.name for one in found.containers] == [KEY]
     with pytest.raises(InputError, match="another protocol"):
         upgraded.tenants.find(KEY)
-    upgraded.tenants.look()
+    asyncio.run(upgraded.tenants.look(()))
     assert all(os.path.exists(f"/proc/{pid}") for pid in upgraded.pids)
 
 
@@ -82,7 +83,7 @@ def test_it_is_ended_when_its_monitor_and_its_supervisor_are_gone(upgraded: Upgr
     poll = select.poll()
     poll.register(upgraded.supervisors.ends, select.POLLIN)
     assert poll.poll(20_000), "at once, not at the next look"
-    upgraded.tenants.look_for_lost()
+    upgraded.tenants.end_lost(upgraded.supervisors.lost())
     assert upgraded.container.wait(20) == -signal.SIGKILL
     (told,) = (one for one in upgraded.told if one["event"] == "supervisor-died")
     assert (told["container"], told["tenant"], told["ended"]) == (f"group:{GROUP}", upgraded.number, True)
@@ -94,7 +95,7 @@ def test_it_ends_by_itself_with_its_last_process(upgraded: Upgraded) -> None:
     upgraded.container.wait()
     os.close(upgraded.other)
     assert leftovers.until(lambda: upgraded._monitors[0].poll() is not None, seconds=30)
-    upgraded.tenants.look()
+    asyncio.run(upgraded.tenants.look(()))
     upgraded.other = os.dup(upgraded.listener)
     assert files(upgraded) == []
     assert upgraded.tenants.unmanaged.status() == []

@@ -14,7 +14,7 @@ from nvc.base.errors import AgentError
 
 def put_in_force(answers: list[bool]) -> None:
     """answers: of ``Tenants.refresh``, in turn; False while the driver makes a call for the tenant."""
-    agent: Any = SimpleNamespace(tenants=SimpleNamespace(refresh=lambda tenant: answers.pop(0)))
+    agent: Any = SimpleNamespace(tenants=SimpleNamespace(refresh=lambda tenant: answers.pop(0)), parts=())
     tenant: Any = SimpleNamespace(name="c1")
     asyncio.run(verbs.Verbs(agent)._put_in_force(tenant))
 

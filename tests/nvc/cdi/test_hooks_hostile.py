@@ -10,12 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from nvc.base.errors import LdcacheError, NvcError
+from nvc.base.errors import ContainerError, LdcacheError, NvcError
 from nvc.base.log import Log
-from nvc.cdi import hooks
+from nvc.base.undo import Undo
+from nvc.cdi import hooks, procfile
+from nvc.linux import mounts, procfd
+from nvc.linux.fd import Fd
+from nvc.linux.root import Root
+from nvc.linux.tree import Tree
 from tests.nvc.cdi.conftest import enter
 from tests.support import injection
-from tests.support.injection import isolated, mountinfo, tree
+from tests.support.injection import MS_BIND, MS_SHARED, isolated, mount, mountinfo, tree
 
 pytestmark = pytest.mark.root
 LOG = Log.none()
@@ -93,3 +98,69 @@ def test_no_image_leads_a_hook_out(rootfs: Path, tmp_path: Path, level: str, tra
 
     run()
     assert tree(outside) == before
+
+
+@isolated
+def test_a_users_bundle_whose_root_becomes_a_link(rootfs: Path, tmp_path: Path) -> None:
+    """Of a user who owns the directory that an engine of root's finds the bundle in."""
+    home, outside = tmp_path / "home", tmp_path / "outside"
+    outside.mkdir()
+    home.mkdir()
+    rootfs.rename(home / "before")
+    (home / "rootfs").symlink_to(outside)
+    for path in (home, home / "rootfs"):
+        os.lchown(path, 1000, 1000)
+    target = enter(home / "before").replace(rootfs=str(home / "rootfs"))
+    before = tree(outside)
+    for step in (
+        lambda: hooks.create_symlinks(target, [("/usr/lib/driver/libcuda.so", "libcuda.so.1")], LOG),
+        lambda: hooks.enable_cuda_compat(target, "535.104", "", COMPAT, LOG),
+        lambda: hooks.update_ldcache(target, ["/usr/lib/driver"], "", LOG),
+        lambda: hooks.chmod(target, 0o755, ["/"], LOG),
+    ):
+        with pytest.raises(ContainerError, match="can make or replace"):
+            step()
+    assert tree(outside) == before
+
+
+@isolated
+def test_a_link_of_the_image_opens_no_directory_of_a_volume(rootfs: Path, tmp_path: Path) -> None:
+    """/dev/dri of the image leads into a directory that was bound into the container, and is its owner's alone."""
+    volume = tmp_path / "volume"
+    (volume / "secrets").mkdir(parents=True, mode=0o700)
+    (rootfs / "data").mkdir()
+    (rootfs / "opt/dri").symlink_to("/data/secrets")
+    target = enter(rootfs)
+    mount(str(volume), rootfs / "data", None, MS_BIND)
+
+    assert hooks.chmod(target, 0o755, ["/opt/dri"], LOG) == 0
+    assert stat.S_IMODE((volume / "secrets").stat().st_mode) == 0o700
+    assert hooks.chmod(target, 0o755, ["/data/secrets"], LOG) == 1
+
+
+def test_no_mount_of_ours_is_seen_elsewhere_for_a_moment(
+    rootfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What covers a file of /proc is made on it first: a shared /proc sent that to the host."""
+    attach, shared = mounts.attach, []
+
+    def watched(tree: Tree, target: Fd, undo: Undo) -> None:
+        number = procfd.mount_id(target)
+        (line,) = [
+            line for line in Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[0] == f"{number}"
+        ]
+        shared.append("shared:" in line)
+        attach(tree, target, undo)
+
+    @isolated
+    def run() -> None:
+        enter(rootfs)
+        mount(None, rootfs / "proc", None, MS_SHARED)
+        monkeypatch.setattr(mounts, "attach", watched)
+        monkeypatch.setattr(procfile, "is_foreign", lambda: True)
+        with Root.open(str(rootfs)) as root:
+            assert procfile.cover(root, "/proc/version", "of ours\n", LOG)
+        assert (rootfs / "proc/version").read_text() == "of ours\n"
+        assert shared and not any(shared)
+
+    run()

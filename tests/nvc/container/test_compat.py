@@ -134,6 +134,9 @@ def test_without_a_note_the_major_decides(version: str, driver: str, expected: b
         pytest.param("580.95.05", "", "12.8", True, id="no driver version, older CUDA"),
         pytest.param("580.95.05", "", "13.0", False, id="no driver version, same CUDA"),
         pytest.param("580.95.05", "", "", False, id="nothing known"),
+        pytest.param("x", "", "12.8", True, id="a file without a version, older CUDA"),
+        pytest.param("x", "580.95.05", "", False, id="a file without a version"),
+        pytest.param("x", "580.95.05", "12.8", True, id="a file without a version, older CUDA of a known driver"),
     ],
 )
 def test_with_a_note_the_note_decides(version: str, driver: str, cuda: str, expected: bool) -> None:

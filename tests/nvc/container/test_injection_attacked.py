@@ -314,3 +314,34 @@ def test_a_file_that_never_ends_holds_no_start(driver_root: Path, rootfs: Path) 
             assert mountinfo(pid) == before
 
     check()
+
+
+@pytest.mark.parametrize("is_in_time", [True, False], ids=["before it is looked up", "after"])
+def test_a_users_bundle_whose_root_becomes_a_link(driver_root: Path, tmp_path: Path, is_in_time: bool) -> None:
+    """An engine of root's starts a bundle in a user's directory, who makes a link of its root: to a directory of the
+    host's, or of another container.
+    """
+    home, outside = tmp_path / "home", tmp_path / "outside"
+    outside.mkdir()
+    rootfs = injection.make_rootfs(home / "rootfs")
+    os.chown(home, 1000, 1000)
+    before = tree(outside)
+
+    def replace() -> None:
+        rootfs.rename(home / "before")
+        rootfs.symlink_to(outside)
+        os.lchown(rootfs, 1000, 1000)
+
+    @isolated
+    def run() -> None:
+        with container(rootfs) as pid:
+            if is_in_time:
+                replace()
+            with pytest.raises(NvcError, match=r"path error|replaced by another"):
+                located = locate(pid, rootfs)
+                if not is_in_time:
+                    replace()
+                apply(located, str(driver_root), operations(located), LOG)
+
+    run()
+    assert tree(outside) == before

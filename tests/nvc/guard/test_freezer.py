@@ -95,7 +95,7 @@ def test_a_later_cgroup_of_its_path_is_another_container_s(
     first = sleep("")
     with Supervisors(devices, str(tmp_path)) as made:
         made.add(1, SHARE, 1, first=(first.pid, start_time(first.pid)))
-        monitor, supervisor = made.pids(1)
+        _, supervisor = made.pids(1)
         first.kill()
         first.wait()
         assert leftovers.until(lambda: _remove(cgroup), seconds=20)
@@ -103,8 +103,9 @@ def test_a_later_cgroup_of_its_path_is_another_container_s(
         os.kill(supervisor, signal.SIGSTOP)
         lie(supervisor, stranger.pid)
         os.kill(supervisor, signal.SIGKILL)
-        assert leftovers.until(lambda: not Path(f"/proc/{monitor}/fd/3").exists(), seconds=20)
-        assert stranger.poll() is None
+        assert leftovers.until(lambda: made.is_lost(1), seconds=20), "it has ended what it ends"
+        with pytest.raises(subprocess.TimeoutExpired):
+            stranger.wait(0.3)
 
 
 def test_what_is_in_the_cgroup_of_a_killed_acceptor_s_container_is_ended(

@@ -321,3 +321,25 @@ def test_a_tenant_without_an_agent_ends_when_nothing_of_it_is_left(devices: str,
     os.close(other)
     assert end([*pids])
     assert not os.path.exists(f"{directory}/tenants/1/monitor")
+
+
+def test_a_publishing_and_a_lost_monitor_are_told_once(alone: Supervisors) -> None:
+    for number in (1, 2):
+        alone.add(number, SHARE, 1)
+    assert sorted(alone.changed()) == [1, 2]
+    for _ in range(3):
+        alone.refresh(2)
+    assert alone.changed() == [], "nothing of it is another than before"
+    assert not alone.status(2).gpus[0].frozen
+    alone.freeze(2, 0, True)
+    assert leftovers.until(lambda: alone.changed() == [2], seconds=20)
+    assert alone.lost() == []
+    os.kill(alone.pids(1)[0], signal.SIGKILL)
+    assert leftovers.until(lambda: alone.lost() == [1], seconds=20)
+    assert alone.lost() == []
+    taken = alone.take(2)
+    assert alone.lost() == [] and 2 not in alone.changed()
+    taken.end()
+    assert not Path(f"/proc/{taken.supervisor}").exists()
+    with pytest.raises(OSError, match="tenant 2 is not known"):
+        alone.status(2)

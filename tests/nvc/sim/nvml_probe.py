@@ -66,7 +66,7 @@ def gpu(handle: Any) -> dict[str, Any]:
                 "is_mig": nv.nvmlDeviceIsMigDeviceHandle(mig).value,  # nvidia-ml-py returns a c_uint here
                 "parent": nv.nvmlDeviceGetUUID(parent),
                 "slices": [attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount],
-                "instances": instances(handle, mig),
+                "instances": attempt(instances, handle, mig),
                 "memory": nv.nvmlDeviceGetMemoryInfo(mig).total,
                 "minor": attempt(nv.nvmlDeviceGetMinorNumber, mig),
                 "index": nv.nvmlDeviceGetIndex(mig),

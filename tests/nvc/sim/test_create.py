@@ -237,3 +237,19 @@ def test_an_ordinary_user_gets_a_machine_without_nodes(templates: Path) -> None:
         assert host(f"{place}/inside/m").simulated == "h200"
         assert "\nnodes=0\n" in Path(place, "inside/m/etc/nvc-sim/machine").read_text()
         assert not [path for path in Path(place, "inside/m/dev").rglob("*") if path.is_char_device()]
+
+
+@pytest.mark.root
+def test_a_link_that_another_user_made_is_not_followed(tmp_path: Path) -> None:
+    """/tmp/machine to a directory of root's that is not there yet, or empty: the machine was made in it."""
+    shared, outside = tmp_path / "shared", tmp_path / "outside"
+    for place in (shared, outside):
+        place.mkdir()
+    shared.chmod(0o1777)
+    (shared / "machine").symlink_to(outside / "missing")
+    os.lchown(shared / "machine", 1000, 1000)
+
+    with pytest.raises(InputError, match="is a link that others than root can make"):
+        create(str(shared / "machine"), "h200")
+
+    assert list(outside.iterdir()) == []

@@ -1,6 +1,7 @@
 /*
  * What a context costs. Lines on stdin: "first", answered with the nanoseconds of cuInit and the program's first context;
- * then "context COUNT", answered with nanoseconds for making another one, and for making one and giving it back.
+ * then "context COUNT", answered with nanoseconds for making another one, and for making one and giving it back. "keep": as "first", and
+ * it has the context until it ends.
  */
 #include "check.h"
 
@@ -19,9 +20,10 @@ int main (void)
     char line[64];
     while (fgets (line, sizeof line, stdin) != NULL) {
         unsigned long count;
-        if (strcmp (line, "first\n") == 0) {
+        if (strcmp (line, "first\n") == 0 || strcmp (line, "keep\n") == 0) {
             uint64_t took = make_first ();
-            MUST (cuDevicePrimaryCtxRelease (0)); /* before it answers: the next measurement would include this */
+            if (line[0] == 'f')
+                MUST (cuDevicePrimaryCtxRelease (0)); /* before it answers: the next measurement would include this */
             printf ("%llu\n", (unsigned long long) took);
             fflush (stdout);
             continue;

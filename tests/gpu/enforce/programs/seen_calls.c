@@ -1,7 +1,8 @@
 /*
  * seen_calls OUT COMMAND...: which requests of NVIDIA's drivers a command and all that it starts make. The kernel stops each
  * (seccomp user notification), this program notes what it is and lets the kernel make it as it is. Into OUT one line for each
- * kind: WHAT NUMBER SIZE COUNT NODE, numbers in hexadecimal; WHAT is escape, class, control, heap, uvm or other.
+ * kind: WHAT NUMBER SIZE COUNT NODE, numbers in hexadecimal; WHAT is escape, class, control, heap, uvm or other; of a policy by which
+ * memory is shared (share: of an object, inherited: of all that a client makes) NUMBER is its type, SIZE its access mask.
  * Layouts: nvos.h. Exits as the command does; 125 where it could not begin.
  */
 #define _GNU_SOURCE
@@ -109,6 +110,8 @@ static void look (const struct seccomp_notif *call)
     uint8_t head[64] = { 0 };
     struct iovec here = { head, size < sizeof (head) ? size : sizeof (head) };
     struct iovec there = { (void *) (uintptr_t) call->data.args[2], here.iov_len };
+    uint32_t policy[3] = { 0 }; /* RS_SHARE_POLICY: target, access mask, type */
+    uint64_t params;
     char node[32];
 
     name_node ((pid_t) call->pid, call->data.args[0], node, sizeof (node));
@@ -133,6 +136,15 @@ static void look (const struct seccomp_notif *call)
         note ("class", word (head, 12), 0, node);
     else if (number == 0x4a)
         note ("heap", word (head, 8), 0, node);
+    else if (number == 0x35 && size == 24)
+        note ("share", word (head, 16) & 0xffff, word (head, 12), node);
+    if (number != 0x2a || size != 32 || word (head, 8) != 0xd04)
+        return;
+    memcpy (&params, head + 16, sizeof (params));
+    here = (struct iovec) { policy, sizeof (policy) };
+    there = (struct iovec) { (void *) (uintptr_t) params, sizeof (policy) };
+    if (process_vm_readv ((pid_t) call->pid, &here, 1, &there, 1, 0) == (ssize_t) sizeof (policy))
+        note ("inherited", policy[2] & 0xffff, policy[1], node);
 }
 
 static void serve (int listener)

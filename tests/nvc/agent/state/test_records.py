@@ -50,7 +50,7 @@ def test_a_damaged_record_is_told_once_and_kept(directory: Path, data: bytes, wh
 
     # Another tenant of this number comes, goes, or is damaged too: nothing of it is lost.
     records.save(str(directory), GOOD.replace(number=1))
-    records.remove(str(directory), 1)
+    records.remove(str(directory), GOOD.replace(number=1))
     (tenants / "1.json").write_bytes(b"again")
     records.load(str(directory))
     assert {data, b"again"} == {path.read_bytes() for path in tenants.glob("damaged-1.json-*")}
@@ -74,7 +74,7 @@ def test_everything_of_a_tenant_goes_and_nothing_of_another(directory: Path) -> 
         records.link(str(directory), record.number, record.container)
     assert (directory / "containers/c2/plan").samefile(directory / "tenants/2/plan")
 
-    records.remove(str(directory), 2)
+    records.remove(str(directory), GOOD)
 
     assert {"1", "1.json"} == {path.name for path in (directory / "tenants").iterdir()}
     assert ["c1"] == [path.name for path in (directory / "containers").iterdir()]
@@ -85,7 +85,7 @@ def test_a_container_of_the_same_name_is_found_in_the_place_of_the_one_before(di
     for number in (2, 3):
         records.link(str(directory), number, GOOD.container)
     assert "../tenants/3" == str((directory / "containers/c2").readlink())
-    records.remove(str(directory), 2)
+    records.remove(str(directory), GOOD)
     assert "../tenants/3" == str((directory / "containers/c2").readlink())
 
 

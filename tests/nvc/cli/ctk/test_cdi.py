@@ -74,6 +74,13 @@ def test_other_options(ctk: Ctk, sims: dict[str, str]) -> None:
     assert hook["args"][:4] == ["nvidia-ctk", "hook", "update-ldcache", "--ldconfig-path=/l"]
 
 
+def test_places_that_have_no_effect_are_said(ctk: Ctk, sims: dict[str, str]) -> None:
+    ran = ctk(f"--sim={sims['h200']}", "cdi", "generate", "--library-search-path=/x", "--dev-root=/", "--csv.file=/x")
+
+    assert ran.code == 0
+    assert "Ignoring --library-search-path" in ran.err
+
+
 def test_sockets_can_be_left_out(ctk: Ctk, sims: dict[str, str]) -> None:
     def targets(*words: str) -> set[str]:
         out = ctk(f"--sim={sims['h200']}", "cdi", "generate", *words).out
@@ -115,6 +122,9 @@ def test_files(ctk: Ctk, sims: dict[str, str], tmp_path: Path, words: list[str],
         (["--mode=x"], "unknown mode 'x'"),
         (["--device-id=none"], "names no device"),
         (["--device-id=9"], "9: unknown device"),
+        (["--dev-root=/elsewhere"], "--dev-root=/elsewhere: device nodes are looked for below the driver root"),
+        (["--mode=csv", "--csv.file=/x"], "other mount lists than the base set are not read"),
+        (["--mode=csv", "--csv.ignore-pattern=/x"], "other mount lists than the base set are not read"),
         (["--device-id=GPU-x"], "unknown device"),
     ],
 )

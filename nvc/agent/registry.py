@@ -1,0 +1,281 @@
+"""Tenants that are there: found, taken over, changed, and let go when they are over."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from nvc.agent import ending
+from nvc.agent.groups import Groups, words
+from nvc.agent.registrations import Registrations
+from nvc.agent.state import records as tenant_files
+from nvc.agent.tenant import Index, Tenant
+from nvc.agent.unmanaged import UnmanagedTenants
+from nvc.base.errors import ContainerError, InputError, NvcError, reason
+from nvc.share import limits as limits_file
+from nvc.share import store
+from nvc.share.limits import with_shares
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from nvc.agent.journal import Journal
+    from nvc.agent.part import Part
+    from nvc.agent.state.records import Member, TenantRecord
+    from nvc.guard.held import HeldTenant
+    from nvc.guard.supervisors import Supervisors
+    from nvc.share.limits import Limits
+
+#: Tenants that are over, at a time; seconds that a look keeps the agent's loop from others.
+ENDING, TURN_S = 4, 0.005
+#: What connecting to a monitor that is gone gives.
+_GONE = (errno.ENOENT, errno.ECONNREFUSED, errno.EPIPE, errno.ECONNRESET)
+
+
+class Registry:
+    """All of them, by number. For the agent's one thread."""
+
+    def __init__(
+        self, supervisors: Supervisors, journal: Journal, directory: str, shares: str, parts: list[Part]
+    ) -> None:
+        """directory: the agent's; shares: the store's. Raises AgentError."""
+        self._supervisors = supervisors
+        self._journal = journal
+        self._directory = directory
+        self._shares = shares
+        self._parts = parts
+        self.registrations = Registrations(directory)
+        for problem in self.registrations.problems:
+            journal.write("warning", message=problem)
+        self._groups = Groups(supervisors, journal, directory)
+        self.unmanaged = UnmanagedTenants(supervisors, journal, directory)
+        self._by_number: dict[int, Tenant] = {}
+        self._index = Index()
+        #: Numbers of those whose counters are to be looked at.
+        self._due: set[int] = set()
+        #: What waits for monitors of tenants that are over.
+        self._ending = ThreadPoolExecutor(ENDING, "nvc-end")
+        self._next = 1
+
+    def __iter__(self) -> Iterator[Tenant]:
+        return iter(tuple(self._by_number.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def by_number(self, number: int) -> Tenant | None:
+        return self._by_number.get(number)
+
+    def numbers(self) -> Iterable[int]:
+        """Of all of them."""
+        return tuple(self._by_number)
+
+    def named(self, word: str) -> set[int]:
+        """The numbers of those that have a container of this key or id."""
+        return self._index.named(word)
+
+    def find(self, word: str) -> Tenant:
+        """The tenant that ``word`` names: a key or id, the beginning of one, a pid. Raises InputError."""
+        exact = [self._by_number[number] for number in self.named(word)]
+        exact = exact or [one for one in self if word == one.name]
+        number = int(word[:10]) if word.isascii() and word.isdigit() else 0
+        by_pid = [one for one in self if number and _has(one, lambda of: of.pid == number)]
+        found = exact or by_pid or [one for one in self if word and _has(one, lambda of: of.name.startswith(word))]
+        if len(found) == 1:
+            return found[0]
+        if self.unmanaged.has(word):
+            raise InputError(f"container {word!r} has a guard of another protocol", hint="start it again to change it")
+        names = ", ".join(one.name[:16] for one in (found or list(self))[:8])
+        if found:
+            raise InputError(f"container {word!r} is not the only one", hint=f"it could be {names}")
+        raise InputError(
+            f"no container {word[:80]!r} under the guard",
+            hint=f"there are: {names}" if names else "no container here is guarded",
+        )
+
+    def _added(self, tenant: Tenant) -> None:
+        self._by_number[tenant.number] = tenant
+        self._index.add(tenant)
+        self._due.add(tenant.number)
+        for one in tenant.members:
+            gpus = list(words(tenant.limits))
+            self._journal.write("tenant", container=one.name, tenant=tenant.number, pid=one.pid, gpus=gpus)
+        for part in self._parts:
+            part.added(tenant)
+
+    # Taking over.
+
+    def take_over(self) -> None:
+        """Find the tenants of the agent before this one again. Raises AgentError when their files cannot be read."""
+        records, problems = tenant_files.load(self._directory)
+        for problem in problems:
+            self._journal.write("warning", message=problem)
+        self._next = tenant_files.highest(self._directory) + 1
+        for record in records:
+            try:
+                self._added(Tenant(record, limits_file.decode(self._supervisors.find_again(record.number))))
+            except (OSError, NvcError, ValueError) as error:
+                if not isinstance(error, OSError) or error.errno not in _GONE:
+                    self.unmanaged.add(record, str(error))
+                elif os.path.exists(f"{tenant_files.path(self._directory, record.number)}/plan"):
+                    self._lost(record, str(error))
+                else:
+                    # The agent before this one ended before it began: its acceptor asks again.
+                    tenant_files.remove(self._directory, record)
+        for record in tenant_files.unread(self._directory, [one.number for one in records]):
+            self.unmanaged.add(record, "its record cannot be read")
+
+    def _lost(self, record: TenantRecord, why: str, *, always: bool = False) -> None:
+        """Neither monitor nor supervisor is left: a container that still runs must not run on unguarded.
+
+        always: write it down, also where nothing was left to be ended.
+        """
+        ended = ending.end(self._directory, record)
+        tenant_files.remove(self._directory, record)
+        if ended or always:
+            self._journal.write(
+                "supervisor-died",
+                container=record.name,
+                tenant=record.number,
+                message=why,
+                ended=ended,
+            )
+
+    # Changing.
+
+    def refresh(self, tenant: Tenant) -> bool:
+        """Put the limits file into force; False: not yet, the driver makes a call for the tenant. Raises NvcError."""
+        try:
+            found = self._read(tenant)
+        except (OSError, ValueError) as error:
+            raise ContainerError(f"{self._shares}/{tenant.record.key}: {error}") from None
+        if found == tenant.limits:
+            return True
+        try:
+            self._supervisors.update(tenant.number, limits_file.encode(found))
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return False  # the next look is soon
+            raise ContainerError(f"container {tenant.name}: its limits are not taken: {reason(error)}") from error
+        tenant.limits = found
+        self._journal.write("limits", container=tenant.name, tenant=tenant.number, gpus=list(words(found)))
+        for part in self._parts:
+            part.changed(tenant)
+        return True
+
+    def _read(self, tenant: Tenant) -> Limits:
+        descriptor = os.open(tenant.limits_path(self._shares), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            return (
+                with_shares(tenant.limits, limits_file.read(descriptor))
+                if tenant.record.group
+                else limits_file.read(descriptor)
+            )
+        finally:
+            os.close(descriptor)
+
+    async def look(self, changed: Iterable[int]) -> None:
+        """What is due periodically: tenants that are gone, limits files that were changed.
+
+        changed: numbers of tenants whose counters were published since the last time.
+        """
+        self.unmanaged.look()
+        self._due.update(changed)
+        over = []
+        for number in tuple(self._due):
+            tenant = self._by_number.get(number)
+            if tenant is not None and tenant.busy:
+                continue
+            self._due.discard(number)
+            try:
+                if tenant is not None and self._supervisors.gone(number):
+                    over.append(tenant)
+            except OSError:
+                self._due.add(number)  # with the next look
+        await asyncio.gather(*map(self._end, over))
+        for tenant in tuple(self._index.groups.values()):
+            self._groups.look(tenant)
+        until = time.monotonic() + TURN_S
+        for tenant in self:
+            try:
+                is_known = self._by_number.get(tenant.number) is tenant and not tenant.busy
+                if is_known and tenant.is_file_changed(self._shares) and not self.refresh(tenant):
+                    tenant.read_again()
+            except (NvcError, OSError) as error:
+                tenant.read_again()
+                self._problem(tenant, error)
+            if time.monotonic() > until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + TURN_S
+
+    def _problem(self, tenant: Tenant, error: Exception) -> None:
+        if store.start_time(tenant.record.pid) == tenant.record.start_time:
+            self._journal.write("warning", message=str(error), container=tenant.name)
+
+    # Going.
+
+    def end_lost(self, numbers: Iterable[int]) -> None:
+        """End the containers of these tenants, whose monitor is gone, and of such unmanaged ones. Raises nothing."""
+        self.unmanaged.look()
+        for number in numbers:
+            tenant = self._by_number.get(number)
+            if tenant is not None:
+                self._forget(tenant)
+                self._lost(tenant.record, "its monitor or its supervisor died", always=True)
+
+    async def _end(self, tenant: Tenant) -> None:
+        """It is over. Its monitor is waited for in a thread: hundreds may end at once."""
+        if self._by_number.get(tenant.number) is not tenant:
+            return
+        last = self._supervisors.take(tenant.number)
+        self._forget(tenant)
+        counted = await asyncio.get_running_loop().run_in_executor(self._ending, self._remove, tenant, last)
+        self._journal.write("gone", container=tenant.name, tenant=tenant.number, **counted)
+
+    def _remove(self, tenant: Tenant, last: HeldTenant) -> dict[str, object]:
+        """What was counted; nothing where its monitor is gone, too."""
+        counted: dict[str, object] = {}
+        with suppress(OSError):
+            status = last.counters.status()
+            counted = {"notifications": status.notifications, "denials": dict(status.reasons)}
+        try:
+            last.end()
+        except OSError:
+            counted = {}
+        tenant_files.remove(self._directory, tenant.record)
+        return counted
+
+    def _forget(self, tenant: Tenant) -> None:
+        del self._by_number[tenant.number]
+        self._index.remove(tenant)
+        self._due.discard(tenant.number)
+        self._supervisors.forget(tenant.number)
+        for part in self._parts:
+            part.gone(tenant)
+
+    def close(self) -> int:
+        """The agent ends; tenants and their supervisors go on, but for those of which nothing is left. How many do."""
+        for tenant in self:
+            try:
+                self._supervisors.refresh(tenant.number)
+                if self._supervisors.gone(tenant.number):
+                    last = self._supervisors.take(tenant.number)
+                    self._forget(tenant)
+                    counted = self._remove(tenant, last)
+                    self._journal.write("gone", container=tenant.name, tenant=tenant.number, **counted)
+            except OSError:
+                continue
+        self._ending.shutdown()
+        left = len(self)
+        self.unmanaged.close()
+        self._by_number.clear()
+        return left
+
+
+def _has(tenant: Tenant, is_meant: Callable[[Member], bool]) -> bool:
+    return any(is_meant(one) for one in tenant.members)

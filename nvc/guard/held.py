@@ -1,0 +1,36 @@
+"""What ``nvc.guard.supervisors`` holds of a tenant."""
+
+from __future__ import annotations
+
+from nvc.guard.channel import HEAD, REMOVE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+
+    from nvc.guard.channel import Connection
+    from nvc.guard.pages import Counters, Plan
+
+
+class HeldTenant:
+    """A tenant's connection, plan and counters. process: of a monitor that this process started."""
+
+    def __init__(self, connection: Connection, plan: Plan, counters: Counters, pids: tuple[int, int]) -> None:
+        self.connection, self.plan, self.counters = connection, plan, counters
+        self.monitor, self.supervisor = pids
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stamp: tuple[int, int, int] | None = None
+
+    def close(self) -> None:
+        self.connection.close()
+        self.plan.close()
+        self.counters.close()
+
+    def end(self) -> None:
+        """Its channels are enabled, its processes' later calls fail. Waits for its monitor. Raises OSError."""
+        try:
+            self.connection.ask(HEAD.pack(REMOVE, 0))
+        finally:
+            self.close()
+            if self.process is not None:
+                self.process.wait()

@@ -1,0 +1,129 @@
+/*
+ * A library to be preloaded: it changes what the CUDA library asks of the driver. INTERPOSE says how:
+ *   wfi           SET_CTXSW_PREEMPTION_MODE (0x20801210): compute is to stop between kernels alone
+ *   each          GPFIFO_SCHEDULE of a group (0xa06c0101) becomes one call (0xa06f0103) for each of its channels
+ *   all-but-one   the same, without the channel that was made last, in groups of several
+ * INTERPOSE_OUT: a file, to which a line is added for each such call: what was done, channels, status. Layouts: nvos.h.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CHANNELS 1024u
+#define ALLOC 0x2bu
+#define CONTROL 0x2au
+#define SET_PREEMPTION 0x20801210u
+#define SCHEDULE_GROUP 0xa06c0101u
+#define SCHEDULE_CHANNEL 0xa06f0103u
+
+struct alloc { /* NVOS64 as far as it is NVOS21 */
+    uint32_t client, parent, object, number;
+};
+struct control {
+    uint32_t client, object, command, flags;
+    uint64_t params;
+    uint32_t params_size, status;
+};
+struct preemption {
+    uint32_t flags, channel, graphics, compute;
+};
+
+static struct alloc channels[CHANNELS];
+static unsigned channel_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool is_mode (const char *word)
+{
+    const char *mode = getenv ("INTERPOSE");
+
+    return mode != NULL && strcmp (mode, word) == 0;
+}
+
+static void note (const char *what, unsigned count, uint32_t status)
+{
+    const char *path = getenv ("INTERPOSE_OUT");
+    int file = path != NULL ? open (path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+
+    if (file < 0)
+        return;
+    dprintf (file, "%s %u %#x\n", what, count, (unsigned) status);
+    close (file);
+}
+
+static int make (int file, unsigned long request, void *argument) { return (int) syscall (SYS_ioctl, file, request, argument); }
+
+static void note_channel (const struct alloc *call, uint32_t status)
+{
+    pthread_mutex_lock (&lock);
+    if ((call->number & 0xff) == 0x6f && status == 0 && channel_count < CHANNELS)
+        channels[channel_count++] = *call;
+    pthread_mutex_unlock (&lock);
+}
+
+/* Of the last one the group's own call is left out, if one is to be. */
+static int schedule_channels (int file, unsigned long request, struct control *call, bool leaves_one)
+{
+    unsigned last = CHANNELS, count = 0;
+    int result = 0;
+
+    pthread_mutex_lock (&lock);
+    for (unsigned i = 0; i < channel_count; i++)
+        if (channels[i].client == call->client && channels[i].parent == call->object) {
+            last = i;
+            count++;
+        }
+    call->status = 0;
+    for (unsigned i = 0; i < channel_count && call->status == 0 && result == 0; i++) {
+        struct control one = *call;
+
+        if (channels[i].client != call->client || channels[i].parent != call->object || (leaves_one && count > 1 && i == last))
+            continue;
+        one.object = channels[i].object;
+        one.command = SCHEDULE_CHANNEL;
+        result = make (file, request, &one);
+        call->status = one.status;
+    }
+    pthread_mutex_unlock (&lock);
+    note ("schedule", count, call->status);
+    return count != 0 ? result : make (file, request, call);
+}
+
+int ioctl (int file, unsigned long request, ...)
+{
+    uint32_t number = (uint32_t) request & 0xff, size = (uint32_t) request >> 16 & 0x3fff, status = 0;
+    struct control *control;
+    va_list list;
+    void *argument;
+    int result;
+
+    va_start (list, request);
+    argument = va_arg (list, void *);
+    va_end (list);
+    control = argument;
+    if (((request >> 8) & 0xff) != 'F' || (number != ALLOC && (number != CONTROL || size != sizeof (*control))))
+        return make (file, request, argument);
+    if (number == CONTROL && control->command == SCHEDULE_GROUP && (is_mode ("each") || is_mode ("all-but-one")))
+        return schedule_channels (file, request, control, is_mode ("all-but-one"));
+    if (number == CONTROL && control->command == SET_PREEMPTION && is_mode ("wfi") && control->params != 0) {
+        struct preemption *params = (void *) (uintptr_t) control->params;
+
+        params->flags |= 1;
+        params->compute = 0;
+    }
+    result = make (file, request, argument);
+    if (number == CONTROL && control->command == SET_PREEMPTION)
+        note ("preemption", 0, control->status);
+    if (number == ALLOC && result == 0) {
+        memcpy (&status, (char *) argument + (size == 48 ? 40 : 28), sizeof (status)); /* NVOS64, NVOS21 */
+        note_channel (argument, status);
+    }
+    return result;
+}
