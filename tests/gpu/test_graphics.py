@@ -63,6 +63,10 @@ def image(whole_bed: Bed, loaders: Path, programs: Path) -> Path:
             shutil.copy(path, libraries / path.name, follow_symlinks=False)
     for name in PROGRAMS:
         shutil.copy(programs / name, tree / "usr/bin" / name)
+    # As images of nvidia/opencl do: a driver that was not installed by a distribution brings no such file.
+    vendors = tree / "etc/OpenCL/vendors"
+    vendors.mkdir(parents=True)
+    (vendors / "nvidia.icd").write_text("libnvidia-opencl.so.1\n")
     return tree
 
 

@@ -210,7 +210,8 @@ def test_hooks_of_cdi_specifications_end_in_time(tmp_path: Path) -> None:
             assert time.monotonic() - start < budgets.START_S
             assert done.returncode == 0 or "error: " in done.stderr, done.stderr
             if name == "usr/lib64" and hook != "enable-cuda-compat":
-                assert "no answer in" in done.stderr, done.stderr
+                # The worker, or its ldconfig, whichever is at its end first.
+                assert "no answer in" in done.stderr or "did not end within" in done.stderr, done.stderr
 
     pairs = [(hook, name) for hook in HOOKS for name in ("etc", "usr/lib64", "var/cache/ldconfig", "usr/local")]
     roots = {pair: root_with(tmp_path / f"rootfs{index}", pair[1]) for index, pair in enumerate(pairs)}

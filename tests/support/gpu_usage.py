@@ -34,6 +34,8 @@ class GpuUsage:
         self._process.kill()
         self._process.wait()
         self._thread.join(SECONDS)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def __call__(self) -> int:
         """As it is now: of a look that began after the call. Raises AssertionError."""
