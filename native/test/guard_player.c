@@ -469,6 +469,7 @@ static int play (void)
 int main (int argc, char **argv)
 {
     bool is_again = argc == 4 && strcmp (argv[1], "again") == 0;
+    int node;
 
     setvbuf (stdin, NULL, _IONBF, 0);
     signal (SIGCHLD, SIG_IGN);
@@ -489,6 +490,11 @@ int main (int argc, char **argv)
         for (int i = 0; i < (int) TASK_FILES; i++)
             close (i);
         open ("/dev/null", O_RDWR);
+        /* The driver gives a device only to a process that has its GPU's node open (nv_is_gpu_accessible of the open kernel modules). */
+        node = open ("/dev/nvidia0", O_RDWR);
+        if (node < 0 || fcntl (node, F_DUPFD, OWN_DESCRIPTOR) < 0)
+            fail ("/dev/nvidia0");
+        close (node);
         kernel.tasks[self] = (struct task) { .is_alive = true, .tenant = self == 1 ? 1 : 0 };
         kernel.tasks[self].pid = getpid ();
     }
