@@ -2,6 +2,7 @@
 #include "dup_probe.h"
 #include "driver_client.h"
 
+#include "rm/imports.h"
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"
 #include "shim/share.h"
@@ -213,6 +214,32 @@ bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum 
         return false;
     probe_free (probe, piece, other);
     return true;
+}
+
+bool probe_import (struct dup_probe *probe, const struct rm_import *import, int gpu, struct probe_piece *piece)
+{
+    const struct driver_client *client = &probe->connections[QUARANTINE_CLIENT].client;
+    union rm_import_params params;
+    uint32_t parent, size, command;
+
+    if (gpu < 0)
+        return false;
+    *piece = (struct probe_piece) { .gpu = gpu };
+    parent = parent_of (probe, piece);
+    command = rm_import_again (import, parent, parent, &params, &size);
+    if (driver_client_control (client, client->client, command, &params, size) != NV_OK)
+        return false;
+    piece->handle = rm_imported (import, &params);
+    return piece->handle != 0;
+}
+
+bool probe_is_same (const struct dup_probe *probe, const struct probe_piece *piece, const struct probe_piece *other)
+{
+    const struct driver_client *client = &probe->connections[QUARANTINE_CLIENT].client;
+    NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS params = { .hObject1 = piece->handle, .hObject2 = other->handle };
+
+    return driver_client_control (client, client->client, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, &params, sizeof (params)) == NV_OK &&
+           params.bDuplicates != 0;
 }
 
 bool probe_query (struct dup_probe *probe, int gpu, enum probe_client which, uint64_t *private_bytes, uint64_t *shared_bytes)

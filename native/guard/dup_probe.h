@@ -14,6 +14,7 @@
 
 struct dup_probe;
 struct privsep;
+struct rm_import;
 
 enum probe_client { PROBE_CLIENT, QUARANTINE_CLIENT };
 struct probe_piece {
@@ -34,6 +35,10 @@ bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32
                       struct probe_piece *piece);
 bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client to);
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from);
+/* Imports what a descriptor stands for into QUARANTINE_CLIENT. false: the driver does not. */
+bool probe_import (struct dup_probe *probe, const struct rm_import *import, int gpu, struct probe_piece *piece);
+/* Whether two pieces of QUARANTINE_CLIENT are the same memory (memIsDuplicate). What the driver does not say is not. */
+bool probe_is_same (const struct dup_probe *probe, const struct probe_piece *piece, const struct probe_piece *other);
 /* Bytes that only this client holds, and bytes that others hold too. false: the driver does not say. */
 bool probe_query (struct dup_probe *probe, int gpu, enum probe_client which, uint64_t *private_bytes, uint64_t *shared_bytes);
 

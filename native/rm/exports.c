@@ -3,8 +3,11 @@
  * tenant's files can be seen; a guard's cannot. An import of the tenant's own memory is another handle of it. A guard charges one of memory
  * that is not the tenant's like a duplicate of it.
  */
+#include "imports.h"
 #include "nv_params.h"
 #include "state.h"
+
+#include <string.h>
 
 #define COUNT(array) (sizeof (array) / sizeof ((array)[0]))
 /* Of the tenant's exported pieces so many are compared with one that is imported: it is another tenant's otherwise, and charged. */
@@ -99,27 +102,43 @@ struct import {
     NvHandle handles[COUNT (((NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *) 0)->objects)];
 };
 
+uint32_t rm_import_again (const struct rm_import *import, uint32_t device, uint32_t parent, union rm_import_params *params, uint32_t *size)
+{
+    memset (params, 0, sizeof (*params));
+    if (import->is_list) {
+        params->list = (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS) {.fd = import->file, .hParent = parent, .numObjects = 1,
+                                                                           .index = (uint16_t) import->slot};
+        *size = sizeof (params->list);
+        return NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD;
+    }
+    params->one = *(const NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *) import->params; /* its type */
+    params->one.fd = import->file;
+    params->one.object.data.rmObject.hDevice = device;
+    params->one.object.data.rmObject.hParent = parent;
+    params->one.object.data.rmObject.hObject = 0;
+    *size = sizeof (params->one);
+    return NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD;
+}
+
+uint32_t rm_imported (const struct rm_import *import, const union rm_import_params *params)
+{
+    return import->is_list ? params->list.objects[0] : params->one.object.data.rmObject.hObject;
+}
+
+static struct rm_import again (const struct rm_call *call, const struct import *of)
+{
+    return (struct rm_import) {.params = call->params, .slot = of->slot, .file = call->named, .is_list = of->is_list};
+}
+
 /* The same once more, into another client of the tenant's. The handle that the driver picks; 0: it does not. */
 static uint32_t import_again (struct rm *rm, const struct rm_call *call, const struct import *of, const struct object *parent)
 {
-    uint32_t client = (uint32_t) (parent->link.key >> 32), handle = (uint32_t) parent->link.key;
-    uint64_t file = parent->client->file->link.key;
-    NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS one;
-    NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS list = {.fd = call->named, .hParent = handle, .numObjects = 1,
-                                                              .index = (uint16_t) of->slot};
+    uint32_t client = (uint32_t) (parent->link.key >> 32), handle = (uint32_t) parent->link.key, size;
+    struct rm_import import = again (call, of);
+    union rm_import_params params;
+    uint32_t command = rm_import_again (&import, parent->device != NULL ? (uint32_t) parent->device->link.key : handle, handle, &params, &size);
 
-    if (of->is_list)
-        return schedule_control (rm, file, client, client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, &list, sizeof (list)) == 0
-                   ? list.objects[0]
-                   : 0;
-    one = *(const NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *) call->params; /* its type */
-    one.fd = call->named;
-    one.object.data.rmObject.hDevice = parent->device != NULL ? (uint32_t) parent->device->link.key : handle;
-    one.object.data.rmObject.hParent = handle;
-    one.object.data.rmObject.hObject = 0;
-    return schedule_control (rm, file, client, client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, &one, sizeof (one)) == 0
-               ? one.object.data.rmObject.hObject
-               : 0;
+    return schedule_control (rm, parent->client->file->link.key, client, client, command, &params, size) == 0 ? rm_imported (&import, &params) : 0;
 }
 
 static void free_handle (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle)
@@ -177,6 +196,15 @@ static struct memory *find_own (struct rm *rm, const struct rm_call *call, const
     return found;
 }
 
+/* Its handles were freed after the export. It is charged until nothing holds it any more, this import included. */
+static bool is_retained (struct rm *rm, const struct rm_call *call, const struct import *of, const struct object *by)
+{
+    struct rm_import import = again (call, of);
+    int gpu = tracker_gpu (rm, by);
+
+    return rm->host->is_retained != NULL && gpu >= 0 && rm->host->is_retained (rm->context, gpu, &import);
+}
+
 /* false: it is beyond the quota, or the driver does not say what it is. */
 static bool import_guarded (struct rm *rm, const struct rm_call *call, const struct import *of, uint32_t handle)
 {
@@ -185,6 +213,8 @@ static bool import_guarded (struct rm *rm, const struct rm_call *call, const str
     struct memory *memory = parent != NULL ? find_own (rm, call, of, parent, handle) : NULL;
     struct object *object;
 
+    if (memory == NULL && parent != NULL && is_retained (rm, call, of, parent))
+        return tracker_add (rm, call->file, client, of->parent, handle, CLASS_PLAIN) != NULL;
     if (memory == NULL)
         return evidence_import (rm, call, client, of->parent, handle) == EVIDENCE_OBJECT;
     object = tracker_add (rm, call->file, client, of->parent, handle, CLASS_VIDEO_MEMORY);

@@ -113,6 +113,14 @@ struct rm_numbers {
 };
 
 /* What rm needs of its user. Every function may be called from either half of any call, under the user's lock. */
+/* The object behind a descriptor, as a control imported it. params: the control's; file: the user's own copy of the descriptor. */
+struct rm_import {
+    const void *params;
+    uint32_t slot;
+    int file;
+    bool is_list; /* IMPORT_OBJECTS_FROM_FD */
+};
+
 struct rm_host {
     /* Memory for rm's own tables: zeroed, or NULL. */
     void *(*allocate) (void *context, size_t size);
@@ -142,6 +150,8 @@ struct rm_host {
     void (*groups_changed) (void *context, int gpu);
     /* Something worth a counter or a log line. */
     void (*note) (void *context, enum rm_reason reason, uint32_t number);
+    /* Whether what a control imported is memory of which the tenant's handles are gone and that is charged all the same. NULL: never. */
+    bool (*is_retained) (void *context, int gpu, const struct rm_import *import);
 };
 
 enum rm_posture {

@@ -7,6 +7,7 @@
 #include "guard/dup_probe.h"
 #include "guard/privsep.h"
 
+#include "rm/imports.h"
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"
 
@@ -143,4 +144,33 @@ bool probe_query (struct dup_probe *probe, int gpu, enum probe_client which, uin
     *private_bytes = found->memPrivate;
     *shared_bytes = found->memSharedOwned + found->memSharedDuped;
     return true;
+}
+
+static uint32_t control (const struct dup_probe *probe, uint32_t command, void *params, uint32_t size)
+{
+    uint32_t client = probe->connections[QUARANTINE_CLIENT].client;
+    NVOS54_PARAMETERS head = { .hClient = client, .hObject = client, .cmd = command, .params = (NvP64) (uintptr_t) params, .paramsSize = size,
+                               .status = 1 };
+
+    ioctl (probe->connections[QUARANTINE_CLIENT].control, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (head)), &head);
+    return head.status;
+}
+
+bool probe_import (struct dup_probe *probe, const struct rm_import *import, int gpu, struct probe_piece *piece)
+{
+    union rm_import_params params;
+    uint32_t size, command = rm_import_again (import, DEVICE, DEVICE, &params, &size);
+
+    *piece = (struct probe_piece) { .gpu = gpu };
+    if (gpu < 0 || control (probe, command, &params, size) != 0)
+        return false;
+    piece->handle = rm_imported (import, &params);
+    return piece->handle != 0;
+}
+
+bool probe_is_same (const struct dup_probe *probe, const struct probe_piece *piece, const struct probe_piece *other)
+{
+    NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS params = { .hObject1 = piece->handle, .hObject2 = other->handle };
+
+    return control (probe, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, &params, sizeof (params)) == 0 && params.bDuplicates != 0;
 }

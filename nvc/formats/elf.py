@@ -30,8 +30,17 @@ _ABI_NOTE_TYPE, _ABI_NOTE_NAME = 1, b"GNU\0"
 _MAGIC = b"\x7fELF"
 _BITS = {1: 32, 2: 64}
 _ORDERS = {1: "<", 2: ">"}
-#: e_machine of the processors that NVIDIA has a driver for, and of their 32-bit ones.
-_MACHINES = {3: "EM_386", 40: "EM_ARM", 62: "EM_X86_64", 183: "EM_AARCH64", 21: "EM_PPC64", 20: "EM_PPC"}
+#: e_machine (elf.h): NVIDIA has drivers for some; the others are named in messages.
+_MACHINES = {
+    3: "EM_386",
+    20: "EM_PPC",
+    21: "EM_PPC64",
+    22: "EM_S390",
+    40: "EM_ARM",
+    62: "EM_X86_64",
+    183: "EM_AARCH64",
+    243: "EM_RISCV",
+}
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _SHT_NOTE, _SHT_NOBITS = 7, 8
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_SONAME = 0, 1, 5, 10, 14
