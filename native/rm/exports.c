@@ -33,6 +33,16 @@ static void export_one (struct rm *rm, const struct rm_call *call, uint64_t file
         tracker_export (rm, file != 0 ? file : call->file, object->memory, slot);
 }
 
+/* Of a slot that is empty the driver leaves the handle as it was given, and frees it all the same where a later one cannot be imported
+ * (osapi.c, cliresCtrlCmdOsUnixImportObjectsFromFd): an object that is there would be freed past all that a FREE is looked at for. */
+static bool are_free (struct rm *rm, const struct rm_call *call, uint32_t client, const NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *imports)
+{
+    for (uint32_t i = 0; is_guard (rm) && i < imports->numObjects && i < COUNT (imports->objects); i++)
+        if (imports->objects[i] != 0 && evidence_of (rm, call, client, imports->objects[i]) != EVIDENCE_NONE)
+            return false;
+    return true;
+}
+
 bool share_is_known (struct rm *rm, const struct rm_control *control, const struct rm_call *call)
 {
     const NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *import = call->params;
@@ -45,7 +55,7 @@ bool share_is_known (struct rm *rm, const struct rm_control *control, const stru
     case CONTROL_IMPORT_OBJECT:
         return evidence_has (rm, call, client, import->object.data.rmObject.hParent);
     case CONTROL_IMPORT_OBJECTS:
-        return evidence_has (rm, call, client, imports->hParent);
+        return evidence_has (rm, call, client, imports->hParent) && are_free (rm, call, client, imports);
     case CONTROL_EXPORT_OBJECT:
         return evidence_has (rm, call, client, one->object.data.rmObject.hObject);
     default:
@@ -235,8 +245,9 @@ static struct import import_of (const struct rm_control *control, const struct r
         return (struct import) {.parent = one->object.data.rmObject.hParent, .count = 1, .handles = {one->object.data.rmObject.hObject}};
     of = (struct import) {.parent = many->hParent, .slot = many->index, .is_list = true};
     of.count = many->numObjects < COUNT (of.handles) ? many->numObjects : COUNT (of.handles);
+    /* NONE: the slot is empty, and what was given as its handle is no import. */
     for (uint32_t i = 0; i < of.count; i++)
-        of.handles[i] = many->objects[i];
+        of.handles[i] = many->objectTypes[i] != NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_TYPE_NONE ? many->objects[i] : 0;
     return of;
 }
 

@@ -103,12 +103,24 @@ static uint32_t import (struct fake *fake, uint64_t by, uint32_t client,
     return status;
 }
 
+static bool is_set (const struct fake *fake, uint32_t file, uint32_t slot)
+{
+    for (unsigned i = 0; i < fake->export_count; i++)
+        if (fake->exports[i].file == file && fake->exports[i].slot == slot && fake->exports[i].memory >= 0)
+            return true;
+    return false;
+}
+
+/* As cliresCtrlCmdOsUnixImportObjectsFromFd_IMPL, but for what that frees when it fails. */
 static uint32_t import_all (struct fake *fake, uint64_t by, uint32_t client,
                             NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *params)
 {
     for (uint32_t i = 0; i < params->numObjects; i++) {
         uint32_t handle = params->objects[i];
 
+        params->objectTypes[i] = is_set (fake, (uint32_t) params->fd, params->index + i);
+        if (params->objectTypes[i] == NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_TYPE_NONE)
+            continue;
         if (import_one (fake, by, (uint32_t) params->fd, client, params->hParent, &handle, params->index + i) != 0)
             return NV_ERR_OBJECT_NOT_FOUND;
         params->objects[i] = handle;

@@ -87,8 +87,8 @@ static void export_own (struct bed *bed, uint32_t first, uint32_t second)
     fake_control (bed->fake, FILE_A, bed->own.client, bed->own.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &list, sizeof (list));
 }
 
-/* Its status; handles: what it made. */
-static uint32_t import_list (struct bed *bed, const struct party *by, uint32_t first, uint32_t count, uint32_t *handles)
+/* Its status; handles: what is given for those, and what it made. */
+static uint32_t import_as (struct bed *bed, const struct party *by, uint32_t first, uint32_t count, uint32_t *handles)
 {
     static NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS list;
     uint32_t status;
@@ -96,10 +96,19 @@ static uint32_t import_list (struct bed *bed, const struct party *by, uint32_t f
     list = (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS) {
         .fd = EXPORTED, .hParent = by->device, .numObjects = (uint16_t) count, .index = (uint16_t) first
     };
+    for (uint32_t i = 0; i < count; i++)
+        list.objects[i] = handles[i];
     status = fake_control (bed->fake, by->file, by->client, by->client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, &list, sizeof (list));
     for (uint32_t i = 0; i < count; i++)
         handles[i] = list.objects[i];
     return status;
+}
+
+static uint32_t import_list (struct bed *bed, const struct party *by, uint32_t first, uint32_t count, uint32_t *handles)
+{
+    for (uint32_t i = 0; i < count; i++)
+        handles[i] = 0;
+    return import_as (bed, by, first, count, handles);
 }
 
 static uint32_t import_one (struct bed *bed, const struct party *by, uint32_t *handle)
@@ -183,9 +192,38 @@ static void own (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+/* The driver leaves the handle that is given for an empty slot as it is. */
+static void empty (void)
+{
+    struct bed bed = open_bed ();
+    uint32_t shared = 0, kept = 0, none[2] = {0x1234, 0}, given[2];
+    uint64_t bytes = 30 * MIB;
+    unsigned before;
+
+    fake_memory (bed.fake, FILE_A, bed.own.client, bed.own.device, &shared, &bytes);
+    fake_memory (bed.fake, FILE_A, bed.own.client, bed.own.device, &kept, &bytes);
+    export_own (&bed, shared, 0);
+    before = handles_in_driver (bed.fake);
+    given[0] = shared;
+    tap_ok (import_as (&bed, &bed.own, 7, 1, given) != 0 && fake_charged (bed.fake, 0) == 60 * MIB &&
+                rm_has_object (bed.fake->rm, bed.own.client, shared),
+            "a handle that is taken is not given for an import: exported memory stays what it is");
+    given[0] = 0x1234, given[1] = kept;
+    tap_ok (import_as (&bed, &bed.own, 7, 2, given) != 0 && fake_charged (bed.fake, 0) == 60 * MIB &&
+                handles_in_driver (bed.fake) == before && rm_has_object (bed.fake->rm, bed.own.client, kept),
+            "memory is not freed by an import that fails");
+    tap_ok (import_as (&bed, &bed.own, 7, 1, none) == 0 && fake_charged (bed.fake, 0) == 60 * MIB && handles_in_driver (bed.fake) == before,
+            "of an empty slot nothing is imported");
+    fake_free (bed.fake, FILE_A, bed.own.client, shared);
+    fake_free (bed.fake, FILE_A, bed.own.client, kept);
+    tap_ok (fake_charged (bed.fake, 0) == 0, "nothing is charged in the end");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
 int main (void)
 {
     foreign ();
     own ();
+    empty ();
     return tap_done ();
 }
