@@ -42,8 +42,10 @@ static void take_next (struct tenant *tenant)
 {
     struct receiver *receiver = &tenant->receiver;
 
-    if (receiver->listener < 0 && tenant->listener_count > 0)
+    if (receiver->listener < 0 && tenant->listener_count > 0) {
         receiver->listener = tenant->listeners[--tenant->listener_count];
+        receiver->changes++;
+    }
     receiver->is_idle = receiver->listener < 0;
 }
 
@@ -169,8 +171,10 @@ bool receiver_take (struct tenant *tenant, int listener)
 void receiver_drop (struct tenant *tenant, int listener)
 {
     pthread_mutex_lock (&tenant->listeners_lock);
-    if (atomic_load (&tenant->receiver.listener) == listener)
+    if (atomic_load (&tenant->receiver.listener) == listener) {
         atomic_store (&tenant->receiver.listener, -1);
+        tenant->receiver.changes++;
+    }
     pthread_mutex_unlock (&tenant->listeners_lock);
     pthread_mutex_lock (&tenant->lock);
     unconfirmed_forget (tenant);

@@ -213,6 +213,7 @@ static void *run (void *argument)
     while (!atomic_load (&tenant->stop)) {
         int held, timeout = sleep_until (tenant, tenant_look (tenant, guard_now (), &held));
         nfds_t count = waited_for (tenant, waited, held);
+        unsigned changes = tenant->receiver.changes;
 
         if (held != 0 && (timeout < 0 || held < timeout))
             timeout = held;
@@ -223,7 +224,8 @@ static void *run (void *argument)
         turn_give (&tenant->turn);
         is_due = poll (waited, count, timeout) <= 0;
         turn_take (&tenant->turn);
-        if (is_due)
+        /* A listener that the other thread let go of is closed by it, and its number may be a new one's by now. */
+        if (is_due || changes != tenant->receiver.changes)
             continue;
         if (waited[0].revents != 0) {
             tenant_take_events (tenant);
