@@ -81,6 +81,7 @@ class Tenants(Registry):
                     return tenant
                 if known.key == member.key and len(tenant.members) == 1 and not tenant.busy:
                     await self._end(tenant)
+                    return await self._find(member)  # another listener of this container may have come meanwhile
         return None
 
     async def _group(self, name: str) -> Tenant | None:
@@ -90,6 +91,7 @@ class Tenants(Registry):
                 if tenant.busy or not self._supervisors.gone(tenant.number):
                     return tenant
                 await self._end(tenant)
+                return await self._group(name)  # another container of the group may have come meanwhile
         return None
 
     def _register(self, entry: Entry, member: Member, connection: Connection) -> None:

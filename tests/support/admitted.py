@@ -97,6 +97,25 @@ class AdmittedContainers:
             monitor.wait(20)
         return taken
 
+    def admit_together(self, *arriving: tuple[int, ContainerProcess]) -> list[int]:
+        """What an acceptor is told of each (listener, process) that comes at the same moment."""
+        spawned = [self.supervisors._spawn() for _ in arriving]
+
+        async def admit() -> list[int]:
+            found = zip(arriving, spawned, strict=True)
+            return await asyncio.gather(
+                *(self.tenants.admit(said, os.dup(listener), made[0]) for (listener, said), made in found)
+            )
+
+        answers = asyncio.run(admit())
+        for answer, (connection, monitor) in zip(answers, spawned, strict=True):
+            if answer == START:
+                self._monitors.append(monitor)
+            else:
+                connection.close()
+                monitor.wait(20)
+        return answers
+
     def set(self, **fields: object) -> None:
         """Change the share in its limits file."""
         self.limits = self.limits.replace(gpus=(GPU.replace(**fields),))

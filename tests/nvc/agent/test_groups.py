@@ -16,6 +16,7 @@ from nvc.agent import groups
 from nvc.agent.state import records
 from nvc.agent.state.records import CONTAINERS, Member
 from nvc.agent.tenants import LISTENERS, Tenants
+from nvc.guard.channel import DONE, START
 from nvc.share import change, store
 from nvc.share import limits as limits_file
 from nvc.share.limits import Limits
@@ -162,6 +163,19 @@ def test_a_group_that_is_over_begins_anew(place: AdmittedContainers, pipes: Call
     assert leftovers.until(lambda: place.supervisors.gone(before.number), seconds=20)
     assert start(place, "c2", pipes()[0])
     assert ([one.number for one in place.tenants], members(place)) == ([before.number + 1], ["c2"])
+
+
+def test_containers_that_come_while_a_group_that_is_over_ends_are_one_tenant(
+    place: AdmittedContainers, pipes: Callable[[], tuple[int, int]]
+) -> None:
+    listener, end = pipes()
+    assert place.admit(listener)
+    os.close(end)
+    (tenant,) = place.tenants
+    assert leftovers.until(lambda: place.supervisors.gone(tenant.number), seconds=20)
+    arriving = [(pipes()[0], place.another(key, GROUP, place.limits.replace(container=key))) for key in ("c2", "c3")]
+    assert sorted(place.admit_together(*arriving)) == sorted([START, DONE])
+    assert sorted(members(place)) == ["c2", "c3"]
 
 
 def test_another_share_is_refused_with_the_reason(
