@@ -59,6 +59,7 @@ static int own_listener (struct tenant *tenant)
         pthread_mutex_lock (&tenant->listeners_lock);
         take_next (tenant);
         listener = receiver->listener;
+        receiver->is_taken = listener >= 0;
         pthread_mutex_unlock (&tenant->listeners_lock);
         turn_give (&tenant->turn);
         if (listener >= 0)
@@ -174,6 +175,9 @@ void receiver_drop (struct tenant *tenant, int listener)
     if (atomic_load (&tenant->receiver.listener) == listener) {
         atomic_store (&tenant->receiver.listener, -1);
         tenant->receiver.changes++;
+        if (!tenant->receiver.is_taken)
+            close (listener);
+        tenant->receiver.is_taken = false;
     }
     pthread_mutex_unlock (&tenant->listeners_lock);
     pthread_mutex_lock (&tenant->lock);

@@ -31,6 +31,7 @@ struct receiver {
     pthread_t thread;
     bool is_started, is_idle; /* idle: it waits for `given` */
     atomic_int listener;      /* that this thread alone receives from, and closes; -1: none */
+    bool is_taken;            /* by this thread; one that is over before is closed where that is seen */
     unsigned changes; /* how often it was given one of the other thread's, or let go of one; with the turn */
     sem_t given;
     _Atomic uint64_t armed; /* when the other thread looks what is due, at the latest (CLOCK_MONOTONIC ns) */

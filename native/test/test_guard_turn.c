@@ -4,6 +4,7 @@
 #include "tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -33,7 +34,10 @@ static void listeners (void)
     static struct guard guard;
     struct tenant *tenant = bare_tenant (&guard);
     const int listener = 1000, other = 1001;
+    int ends[2];
 
+    if (pipe (ends) != 0)
+        return;
     tenant->limits.gpu_count = 1;
     tenant->raced[0] = 4096;
     tap_ok (!tenant_has_filter (tenant), "a tenant without listeners");
@@ -43,6 +47,14 @@ static void listeners (void)
     receiver_drop (tenant, listener);
     tap_ok (tenant->receiver.changes == 1, "which the other thread learns when it has let go of it");
     tap_ok (!tenant_has_filter (tenant) && tenant->raced[0] == 0, "until it has no process any more");
+    tenant->receiver.listener = ends[0];
+    tenant->receiver.is_taken = true;
+    receiver_drop (tenant, ends[0]);
+    tap_ok (fcntl (ends[0], F_GETFD) >= 0, "the receiving thread closes a listener that it has");
+    tenant->receiver.listener = ends[0];
+    receiver_drop (tenant, ends[0]);
+    tap_ok (fcntl (ends[0], F_GETFD) < 0, "and not one that was over before");
+    close (ends[1]);
     bare_end (tenant);
 }
 
