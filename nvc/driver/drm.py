@@ -24,7 +24,7 @@ def drm_nodes(host: Host, bus_id: str, proc_path: str = "") -> tuple[DrmNode, ..
     """Of a GPU, those that exist, with the numbers that they have. bus_id, proc_path: as in ``nvc.model.Gpu``."""
     # sysfs names PCI functions by four digits of the domain and more where it is larger; so does the directory below
     # /proc.
-    bus = proc_path.removeprefix(f"{GPUS}/") if proc_path else bus_id[4:]
+    bus = proc_path.removeprefix(f"{GPUS}/") if proc_path else f"{bus_id[:4].lstrip('0')}{bus_id[4:]}"
     try:
         names = sorted(os.listdir(host_path(host.system, f"/sys/bus/pci/devices/{bus}/drm")))
     except OSError:

@@ -173,6 +173,16 @@ def test_drm_nodes_are_the_gpus_own(made: Made) -> None:
     ]
 
 
+def test_a_pci_domain_of_more_than_four_digits_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc in the driver root, 00010000:01:00.0 got the DRM nodes of 0000:01:00.0, another GPU's."""
+    for bus, card in (("0000:01:00.0", "card0"), ("10000:01:00.0", "card1")):
+        (tmp_path / "sys/bus/pci/devices" / bus / "drm" / card).mkdir(parents=True)
+    monkeypatch.setattr("nvc.driver.drm.status", lambda root, path: os.stat("/dev/null"))
+    host = Host(system=str(tmp_path))
+    found = [[drm.node.path for drm in drm_nodes(host, f"{domain}:01:00.0")] for domain in ("00010000", "00000000")]
+    assert found == [["/dev/dri/card1"], ["/dev/dri/card0"]]
+
+
 @pytest.mark.root
 def test_what_sysfs_names_and_dev_lacks_is_no_node(tmp_path: Path) -> None:
     host = create(str(tmp_path / "machine"), DESKTOP)
