@@ -167,7 +167,8 @@ def _without_display(linux: dict[str, Any], directory: str) -> list[str]:
     """Take nvidia-modeset and every DRM node out of the container's nodes and device rules; what was taken.
 
     The kernel allocates video memory through them with a client of its own, which the guard does not see. A rule for
-    all devices, of a privileged container, stays: it opens everything else too.
+    all devices, of a privileged container, stays: it opens everything else too. One for all of NVIDIA's goes: engines
+    let containers make nodes, and the GPUs that the container is given have rules of their own.
     """
     taken = []
     nodes = spec.entries(linux, "devices", directory)
@@ -176,7 +177,7 @@ def _without_display(linux: dict[str, Any], directory: str) -> list[str]:
         taken.append(str(node.get("path")))
     resources = spec.section(linux, "resources", directory)
     rules = spec.entries(resources, "devices", directory)
-    for rule in [one for one in rules if isinstance(one, dict) and one.get("allow") and _is_display(one)]:
+    for rule in [one for one in rules if isinstance(one, dict) and one.get("allow") and _allows_display(one)]:
         rules.remove(rule)
         taken.append(f"device rule {rule.get('major')}:{rule.get('minor', '*')}")
     return taken
@@ -186,3 +187,8 @@ def _is_display(device: dict[str, Any]) -> bool:
     """Whether a node or a rule of config.json is for such nodes alone."""
     major, minor = device.get("major"), device.get("minor")
     return device.get("type") in ("c", "u") and (major == DRM_MAJOR or (major, minor) == (NVIDIA_MAJOR, MODESET_MINOR))
+
+
+def _allows_display(rule: dict[str, Any]) -> bool:
+    every_minor = rule.get("minor") in (None, -1)
+    return _is_display(rule) or (every_minor and _is_display(rule | {"minor": MODESET_MINOR}))
