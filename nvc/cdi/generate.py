@@ -125,7 +125,9 @@ class _Maker:
         self.capabilities = DriverCapabilities(options.capabilities)
         # No container is known yet: its libraries go where the host's are, and the hook tells its loader.
         unknown = Container(0, "", False, "", _BINARIES, "", "", "", 0, 0)
-        self.scope = plan.Scope(unknown, self.capabilities, cgroups=False)
+        # With --share alone a container may as well have none: that is known when it is made.
+        shared = bool(options.share or options.share_fixed)
+        self.scope = plan.Scope(unknown, self.capabilities, cgroups=False, shared=shared)
 
     def common(self) -> CdiEdits:
         """What every container with any device gets."""

@@ -211,6 +211,16 @@ def test_drm_nodes_come_with_their_gpu_for_graphics() -> None:
     assert not any("dri" in path for path in nodes(spec, "1:0"))
     plain = generate(inventory, NOWHERE, HOST, GenerateOptions(strategies=("index",), capabilities=("compute",)))
     assert nodes(plain, "0") == ["/dev/nvidia0"]
+    modeset = DeviceNode("/dev/nvidia-modeset", 195, 254)
+    inventory = inventory.replace(driver=inventory.driver.replace(nodes=(*inventory.driver.nodes, modeset)))
+    for share, asked in (
+        ({"share": "mem=2Gi"}, False),
+        ({"share_fixed": "mem=2Gi"}, False),
+        ({"share": ""}, True),
+    ):
+        spec = generate(inventory, NOWHERE, HOST, GenerateOptions(strategies=("index",), **share))
+        assert any("dri" in path for path in nodes(spec, "0")) == asked
+        assert (modeset.path in [node.path for node in spec.edits.device_nodes]) == asked
 
 
 def test_management_is_every_node_and_may_change_them(machine: Callable[[str], Machine]) -> None:
