@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nvc.engines.config import EngineConfig, FileEdit, Plan, Sources
+from nvc.engines.config import RUNTIME, RUNTIME_NAMES, EngineConfig, FileEdit, Plan, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,8 +54,25 @@ def plan(
         _rounds(one, names, config, alone)
         return alone.read(path)
 
-    made, edits, notes = _rounds(one, names, config, Pending(sources, before))
+    pending = Pending(sources, before)
+    made, edits, notes = _rounds(one, names, config, pending)
+    for path in _beside(config, pending):
+        _, more, said = _rounds(one, names, config.replace(drop_in=path), pending)
+        # Whatever has the edits, what is said of another program's entry there is said once.
+        edits, notes = edits + more, tuple(dict.fromkeys((*notes, *said)))
+        made = made.replace(looked_at=(*made.looked_at, path or config.main_file))
     return made.replace(edits=tuple(_joined(edits)), notes=notes)
+
+
+def _beside(config: EngineConfig, sources: Pending) -> list[str]:
+    """Of the files that an engine with drop-ins reads beside the one that takes our edits, those that name a program of
+    ours, as values of ``EngineConfig.drop_in``: "" for the main file."""
+    if not config.drop_in:
+        return []
+    files = {path: path for path in sources.listing(f"{config.drop_in.rpartition('/')[0]}/*")} | {config.main_file: ""}
+    files.pop(config.drop_in, None)
+    texts = {place: sources.read(path) or "" for path, place in files.items()}
+    return [place for place, text in texts.items() if any(name in text for name in (RUNTIME, *RUNTIME_NAMES))]
 
 
 def _rounds(

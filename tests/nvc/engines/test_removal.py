@@ -65,6 +65,22 @@ def test_every_name_goes_and_the_file_is_as_before(name: str) -> None:
     assert memory.backups == {}
 
 
+@pytest.mark.parametrize("name", ["podman", "crio"])
+def test_entries_beside_the_file_of_ours_go_too(name: str) -> None:
+    """Written with another --drop-in-config, into the main file, or by NVIDIA's command: the engine reads them all."""
+    base = EngineConfig(main_file="/e/main.conf", drop_in="/e/main.conf.d/99-nvidia.conf", hooks_dir="/h")
+    memory = Memory(**{"/e/main.conf": "[other]\nkey = 1\n"})
+    for number, place in enumerate(("", "/e/main.conf.d/50-mine.conf", base.drop_in)):
+        program = ("nvc-runtime", "nvidia-container-runtime", "nvc-runtime")[number]
+        asked = base.replace(name=f"n{number}", path=f"/usr/bin/{program}", drop_in=place, default=number == 1)
+        memory.carry_out(ENGINES[name].plan(asked, memory))
+    memory.carry_out(removal.plan(ENGINES[name].plan, ENGINES[name].names, base, memory))
+
+    left = {path: parsed(name, text) for path, text in memory.texts.items()}
+    assert left == {"/e/main.conf": {"other": {"key": 1}}}
+    assert memory.backups == {}
+
+
 def test_hooks_with_nvidias_name_go_from_both_directories() -> None:
     def hook(program: str) -> str:
         return json.dumps(
