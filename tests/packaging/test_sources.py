@@ -154,6 +154,13 @@ def test_maintainer_scripts_can_be_executed() -> None:
         assert os.access(CHECKOUT / "packaging/debian" / name, os.X_OK), name
 
 
+def test_maintainer_scripts_start_the_packages_own_programs() -> None:
+    """By PATH, one of `make install` in /usr/local takes out entries of its own, and leaves the package's."""
+    for name in ("postinst", "prerm", "postrm"):
+        text = (CHECKOUT / "packaging/debian" / name).read_text()
+        assert not re.search(r"^ *nvc-[a-z]+ ", text, re.MULTILINE), name
+
+
 def test_other_names_belong_to_our_own_commands() -> None:
     own = own_names()
     assert set(own) == {name for name, _ in commands()}
