@@ -56,25 +56,31 @@ def wanted(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(row.variable for row in ROWS if env.get(row.variable) == "enabled")
 
 
-def edits(name: str, root: str = "/") -> CdiEdits | None:
-    """What a mode or variable gives on this host; None when the host has none of its devices. root: of the driver."""
+def edits(name: str, root: str = "/", dev_root: str = "") -> CdiEdits | None:
+    """What a mode or variable gives on this host; None when the host has none of its devices.
+
+    root: of the driver. dev_root: of device nodes, "" for the same.
+    """
     for row in ROWS:
         if name in (row.mode, row.variable):
-            nodes = sorted({path for pattern in row.nodes for path in _matching(pattern, root)})
+            below = dev_root or root
+            nodes = sorted({path for pattern in row.nodes for path in _matching(pattern, below)})
             present = [path for path in row.files if os.path.exists(host_path(root, path))]
             mounts = tuple(CdiMount(host_path(root, path), path, _OPTIONS) for path in present)
-            return CdiEdits(device_nodes=tuple(_node(path, root) for path in nodes), mounts=mounts) if nodes else None
+            return CdiEdits(device_nodes=tuple(_node(path, below) for path in nodes), mounts=mounts) if nodes else None
     return None
 
 
-def spec(mode: str, vendor: str, device_class: str, root: str, *, all_device: bool = True) -> CdiSpec:
+def spec(
+    mode: str, vendor: str, device_class: str, root: str, dev_root: str = "", *, all_device: bool = True
+) -> CdiSpec:
     """The spec of a mode. Raises DeviceError where the host has none of its devices, InputError for a wrong kind."""
     kind = f"{vendor}/{device_class}"
     problem = rules.kind_problem(kind)
     if problem:
         raise InputError(problem, hint="--vendor is like nvidia.com, --class like gds")
-    found = edits(mode, root) if mode != IMEX else None
-    devices = _channels(root, all_device=all_device) if mode == IMEX else ()
+    found = edits(mode, root, dev_root) if mode != IMEX else None
+    devices = _channels(dev_root or root, all_device=all_device) if mode == IMEX else ()
     if found is not None:
         devices = (CdiDevice("all", found),)
     if not devices:

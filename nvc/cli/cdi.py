@@ -268,11 +268,13 @@ def make(
     from nvc.cdi.generate import generate
 
     _check_mode(mode)
+    if (mode in CLASSES or mode == "management") and any(device != "all" for device in devices):
+        raise InputError(f"--device-id names GPUs, and mode {mode} has no device of one", hint="leave one of both out")
     if mode in CLASSES:  # another driver's devices: no GPU is looked for
         device_class = CLASSES[mode] if options.device_class == DEFAULT_CLASS else options.device_class
         with _context(settings) as context:
-            root = context.host.root
-        return gated.spec(mode, options.vendor, device_class, root, all_device=options.all_device)
+            root, dev_root = context.host.root, context.host.nodes
+        return gated.spec(mode, options.vendor, device_class, root, dev_root, all_device=options.all_device)
     management = mode == "management"
     vendor = "management.nvidia.com" if management and options.vendor == "nvidia.com" else options.vendor
     with _context(settings) as context:

@@ -54,6 +54,8 @@ def test_generate_writes_what_it_prints_and_validate_likes_it(run: Run, sim: str
         pytest.param(["-o", "x.yaml", "--format=json"], "--format json does not fit its ending", id="other-format"),
         pytest.param(["--mode=gds"], "mode gds: this host has no /dev/nvidia-fs*", id="mode-without-devices"),
         pytest.param(["--mode=imex"], "has no /dev/nvidia-caps-imex-channels/channel*", id="imex-without-channels"),
+        pytest.param(["--mode=imex", "--device-id=0"], "mode imex has no device of one", id="imex-of-a-gpu"),
+        pytest.param(["--mode=management", "--device-id=0"], "mode management has no", id="management-of-a-gpu"),
         pytest.param(["--mode=x"], "--mode takes auto, nvml, wsl, csv, management, gds", id="mode-hint"),
         pytest.param(["--library-search-path=/opt"], "/opt is not below the driver root", id="outside-of-the-root"),
         pytest.param(["--config-search-path=x"], "--config-search-path 'x' is not an absolute path", id="relative"),
@@ -107,6 +109,11 @@ def test_modes_of_other_drivers_have_kinds_of_their_own(
     }
     assert found == nodes
     assert not tuple(decode(made)[1])
+    (tmp_path / "driver").mkdir()
+    words = f"--root={tmp_path}/driver", "cdi", "generate", f"--mode={mode}", f"--dev-root={tmp_path}", "--format=json"
+    code, out, err = run(*words)
+    assert code == 0, err
+    assert json.loads(out) == made
 
 
 def test_management_has_a_kind_of_its_own(run: Run, machine: Callable[[str], Machine]) -> None:
