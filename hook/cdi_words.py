@@ -134,7 +134,7 @@ def read(words: list[str], *, theirs: bool = False) -> tuple[str, Values]:
     name = words[0] if words else ""
     if name not in HOOKS:
         # Also behind words that we do not know, such as another program's global options.
-        applied = next((word for word in words if word.strip().lower().replace("_", "-").startswith(_APPLY)), None)
+        applied = next((word for word in words if _is_applied(word.strip().lower().replace("_", "-"))), None)
         if applied is not None:
             raise InputError(
                 f"unknown hook {applied!r}: the container would be without what it applies",
@@ -164,3 +164,7 @@ def read(words: list[str], *, theirs: bool = False) -> tuple[str, Values]:
         several = theirs and option in _REPEATABLE
         values.setdefault(option, []).extend(value.split(",") if several else [value])
     return name, values
+
+
+def _is_applied(name: str) -> bool:
+    return name.startswith(_APPLY) or name == bundle.SHARE_HOOK

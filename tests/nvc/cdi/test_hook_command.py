@@ -140,6 +140,12 @@ def test_an_unknown_hook_is_left_out(words: list[str], capfd: pytest.CaptureFixt
     assert "warning: unknown hook" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["--debug", "/x", "share", "--share-fixed=mem=1Gi"], ["Share"]])
+def test_a_share_is_not_left_out_behind_words_that_are_not_known(words: list[str]) -> None:
+    """The container had the whole GPU, with exit code 0."""
+    assert serve(words, -1) == 1
+
+
 @pytest.mark.parametrize("words", [["apply-power-limits", "--watts", "300"], ["noop", THEN, "apply-"]])
 def test_what_a_future_hook_applies_is_not_left_out(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert serve(words, -1) == 1
