@@ -162,7 +162,7 @@ def _oci_hook(values: Values, log: Log) -> int:
         hook = runtime.program(HOOK_PROGRAM)
     text = edit.changed(steps.JSON, "{}\n", hooksd.changes({}, EngineConfig(hook=hook)), "the hook's file")
     output = values.text("oci-hook-path")
-    if not output:
+    if not output or values.flag("dry-run"):
         emit(1, text)
         return 0
     output = runtime.absolute(output)

@@ -148,6 +148,8 @@ def test_the_oci_hook(ctk: Ctk, tmp_path: Path) -> None:
     assert made["hook"]["args"] == ["hook", "prestart"]
     assert made["hook"]["env"]
     assert (made["version"], made["stages"], made["when"]["always"]) == ("1.0.0", ["prestart"], True)
+    assert json.loads(ctk(*words, "--dry-run", f"--oci-hook-path={file}").out) == made
+    assert not file.exists()
     assert ctk(*words, f"--oci-hook-path={file}").out == ""
     assert json.loads(file.read_text()) == made
 
