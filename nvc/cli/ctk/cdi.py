@@ -55,6 +55,9 @@ def generate(values: Values, log: Log) -> int:
         if flag not in FEATURE_FLAGS:
             log.warn(f"Ignoring unknown feature flag: {flag}")
     _check_lists(values)
+    ldconfig = values.text("ldconfig-path")
+    if ldconfig and not ldconfig.removeprefix("@").startswith("/"):
+        raise UsageError(f"--ldconfig-path: {ldconfig} is not an absolute path", hint="hooks refuse it at every start")
     devices = values.items("device-id")
     no_all = values.flag("no-all-device")
     if _NONE in devices:
@@ -64,7 +67,7 @@ def generate(values: Values, log: Log) -> int:
         vendor=values.text("vendor"),
         device_class=values.text("class"),
         hook_path=_hook(values.text("nvidia-cdi-hook-path")),
-        ldconfig=values.text("ldconfig-path"),
+        ldconfig=ldconfig,
         all_device=not no_all,
         disabled_hooks=_disabled(values.items("disable-hook"), enabled),
         additional_gids=_NO_GROUPS not in flags,

@@ -77,7 +77,10 @@ def config(values: Values, log: Log) -> int:
     before = _text(name)
     tree = _tree(before, name)
     for word in values.items("set"):
-        tree = changes.applied(tree, [_change(word, separator)])
+        try:
+            tree = changes.applied(tree, [_change(word, separator)])
+        except ValueError as error:
+            raise InputError(f"invalid --set option {word}: {name}: {error}") from error
     content = render(tree)
     output = name if values.flag("in-place") else values.text("output")
     if output == name:

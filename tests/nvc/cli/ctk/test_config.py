@@ -53,6 +53,18 @@ def test_set(ctk: Ctk, words: list[str], line: str) -> None:
     assert len(gone) <= 1
 
 
+@pytest.mark.parametrize("text", ["nvidia-container-cli = 5\n", "[[nvidia-container-cli]]\n"])
+def test_a_section_that_is_no_table_is_an_input_error(ctk: Ctk, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    ran = ctk("config", "-c", str(file), "-i", "--set=nvidia-container-cli.root=/x")
+
+    assert ran.code == 1
+    assert "nvidia-container-cli is not a table" in ran.err
+    assert "internal error" not in ran.err
+    assert file.read_text() == text
+
+
 def test_nil_takes_a_feature_out(ctk: Ctk, tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text("[features]\nignore-imex-channel-requests = true\n")
