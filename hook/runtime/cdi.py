@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hook.request import HookRequest
     from hook.runtime.journal import Journal
     from nvc.cdi.files import SpecFile
-    from nvc.cdi.spec import CdiEdits
+    from nvc.cdi.spec import CdiDeviceNode, CdiEdits
     from nvc.driver.tables import Ipc
     from nvc.inject.api import Context
 
@@ -185,7 +185,20 @@ def _require(context: Context, asked: HookRequest, gpus: tuple[str, ...], journa
 def _without(one: CdiEdits, unwanted: frozenset[str]) -> CdiEdits:
     mounts = tuple(mount for mount in one.mounts if mount.host_path not in unwanted)
     nodes = tuple(node for node in one.device_nodes if (node.host_path or node.path) not in unwanted)
-    return one.replace(mounts=mounts, device_nodes=nodes)
+    # Groups are there for nodes.
+    lost = _groups(one.device_nodes) - _groups(nodes)
+    gids = tuple(gid for gid in one.additional_gids if gid not in lost)
+    return one.replace(mounts=mounts, device_nodes=nodes, additional_gids=gids)
+
+
+def _groups(nodes: Sequence[CdiDeviceNode]) -> set[int]:
+    found = set()
+    for node in nodes:
+        try:
+            found.add(os.lstat(node.host_path or node.path).st_gid)
+        except OSError:
+            continue  # ``edits`` says what is missing
+    return found
 
 
 def _trusted(one: CdiEdits, config: HookConfig, journal: Journal) -> CdiEdits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 
 from hook import bundle, environment
 from hook.config import HookConfig
+from hook.runtime.cdi import _without
 from hook.runtime.journal import Journal
 from hook.runtime.modify import modify
+from nvc.cdi.spec import CdiDeviceNode, CdiEdits
 from nvc.sim import create
 from nvc.sim.description import load
 from nvc.sim.nodes import nodes
@@ -86,6 +89,18 @@ def test_groups_are_left_out_by_configuration(edit: Edit) -> None:
     content = edit(DESKTOP, *env, config=HookConfig(additional_gids=False))
     assert "/dev/dri/card1" in paths(content)
     assert not (content["process"].get("user") or {}).get("additionalGids")
+
+
+def test_without_its_nodes_a_cdi_specification_brings_no_groups(tmp_path: Path) -> None:
+    """Mode cdi, NVIDIA_DRIVER_CAPABILITIES=compute: the DRM nodes went, and the groups video and render stayed."""
+    gids = {"card1": 44, "renderD129": 105, "nvidia0": 46}
+    for name, gid in gids.items():
+        (tmp_path / name).touch()
+        os.chown(tmp_path / name, 0, gid)
+    made = tuple(CdiDeviceNode(f"/dev/{name}", str(tmp_path / name)) for name in gids)
+    edits = CdiEdits(device_nodes=made, additional_gids=(44, 105, 46, 9))
+    found = _without(edits, frozenset(f"{tmp_path}/{name}" for name in ("card1", "renderD129")))
+    assert ([node.path for node in found.device_nodes], found.additional_gids) == (["/dev/nvidia0"], (46, 9))
 
 
 def test_mig_devices_bring_their_nvcaps(edit: Edit) -> None:
