@@ -97,6 +97,8 @@ def generate(inventory: Inventory, around: Surroundings, host: Host, options: Ge
         raise InputError(problem, hint="--vendor is like nvidia.com, --class like gpu")
     if options.gives_shares and options.hook_path.rpartition("/")[2] not in _OURS:
         raise InputError(f"--share: {options.hook_path} knows no shares", hint=f"name one of {', '.join(_OURS)}")
+    if options.gives_shares and {"share", "all"} & set(options.disabled_hooks):
+        raise InputError("the hook that gives shares is left out: containers would have whole GPUs")
     maker = _Maker(inventory, around, host, options)
     common = maker.common()
     devices = maker.management() if options.management else maker.devices()

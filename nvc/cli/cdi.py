@@ -268,8 +268,11 @@ def make(
     from nvc.cdi.generate import generate
 
     _check_mode(mode)
-    if (mode in CLASSES or mode == "management") and any(device != "all" for device in devices):
-        raise InputError(f"--device-id names GPUs, and mode {mode} has no device of one", hint="leave one of both out")
+    if mode in CLASSES or mode == "management":
+        if any(device != "all" for device in devices):
+            raise InputError(f"--device-id names GPUs, and mode {mode} has no device of one", hint="leave one out")
+        if options.gives_shares:
+            raise InputError(f"shares are of GPUs, and mode {mode} has no device of one", hint="leave one out")
     if mode in CLASSES:  # another driver's devices: no GPU is looked for
         device_class = CLASSES[mode] if options.device_class == DEFAULT_CLASS else options.device_class
         with _context(settings) as context:

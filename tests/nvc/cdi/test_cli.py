@@ -55,6 +55,8 @@ def test_generate_writes_what_it_prints_and_validate_likes_it(run: Run, sim: str
         pytest.param(["--mode=gds"], "mode gds: this host has no /dev/nvidia-fs*", id="mode-without-devices"),
         pytest.param(["--mode=imex"], "has no /dev/nvidia-caps-imex-channels/channel*", id="imex-without-channels"),
         pytest.param(["--mode=imex", "--device-id=0"], "mode imex has no device of one", id="imex-of-a-gpu"),
+        pytest.param(["--mode=management", "--share-fixed=mem=1Gi"], "mode management has no", id="share-of-all"),
+        pytest.param(["--mode=gds", "--share"], "shares are of GPUs, and mode gds has no", id="share-of-none"),
         pytest.param(["--mode=management", "--device-id=0"], "mode management has no", id="management-of-a-gpu"),
         pytest.param(["--mode=x"], "--mode takes auto, nvml, wsl, csv, management, gds", id="mode-hint"),
         pytest.param(["--library-search-path=/opt"], "/opt is not below the driver root", id="outside-of-the-root"),

@@ -200,6 +200,13 @@ def test_links_are_made_only_to_what_is_mounted() -> None:
     assert words[2::2] == [f"libcuda.so.1::{directory}/libcuda.so", f"{name}::{directory}/libcuda.so.1"]
 
 
+@pytest.mark.parametrize("share", [{"share": ""}, {"share": "mem=2Gi"}, {"share_fixed": "mem=2Gi"}])
+@pytest.mark.parametrize("disabled", ["all", "share"])
+def test_shares_without_the_hook_that_gives_them_are_refused(share: dict[str, str], disabled: str) -> None:
+    with pytest.raises(InputError, match="containers would have whole GPUs"):
+        made(disabled_hooks=(disabled,), **share)
+
+
 def test_drm_nodes_come_with_their_gpu_for_graphics() -> None:
     link = "/dev/dri/by-path/pci-0000:3d:00.0-card"
     drm = (DrmNode(DeviceNode("/dev/dri/card1", 226, 1), link), DrmNode(DeviceNode("/dev/dri/renderD128", 226, 128)))
