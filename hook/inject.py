@@ -114,15 +114,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         mps_user=user_id(config.mps_user, "mps.user") if config.mps_user else 0,
     )
     container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))
-    asked = InjectionRequest(
-        request.devices,
-        request.mig_config or None,
-        request.mig_monitor or None,
-        request.imex,
-        request.requirements,
-        DriverOptions(csv_all=request.all_csv),
-        _share_request(target),
-    )
+    asked = injection_request(request, _share_request(target))
     with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
         options = container_options(request, config, supervised=target.pid is not None)
         with context.container(container, options, early=True) as session:
@@ -143,6 +135,19 @@ def _share_request(target: Target) -> ShareRequest:
         target.guard_off,
         target.fixed,
         target.name,
+    )
+
+
+def injection_request(request: HookRequest, share: ShareRequest) -> InjectionRequest:
+    """What the planner plans for a hook's request."""
+    return InjectionRequest(
+        request.devices,
+        request.mig_config or None,
+        request.mig_monitor or None,
+        request.imex,
+        request.requirements,
+        DriverOptions(csv_all=request.all_csv),
+        share,
     )
 
 

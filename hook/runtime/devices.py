@@ -17,8 +17,8 @@ from nvc.container.operations import DEVICE, AllowDevices, BindMount
 from nvc.inject.planned import Planned
 from nvc.inject.planner import plan
 from nvc.linux import rights
-from nvc.model import Container, DriverOptions
-from nvc.request.injection import InjectionRequest, ShareRequest
+from nvc.model import Container
+from nvc.request.injection import ShareRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def grant(
     """
     if config.no_cgroups or rights.in_user_namespace():
         return False
-    from hook.inject import container_options
+    from hook.inject import container_options, injection_request
     from hook.runtime.granted import driver_context, injected
 
     try:
@@ -88,15 +88,7 @@ def grant(
             guard_off=found.guard_off,
             fixed=fixed(content, "", directory),
         )
-        request = InjectionRequest(
-            asked.devices,
-            asked.mig_config or None,
-            asked.mig_monitor or None,
-            asked.imex,
-            asked.requirements,
-            DriverOptions(csv_all=asked.all_csv),
-            share,
-        )
+        request = injection_request(asked, share)
         with driver_context(config, None) as context:
             session = _Nodes(context, container_options(asked, config, supervised=True))
             plan(request, context, session)  # type: ignore[arg-type] # of ContainerSession, what the planner uses
