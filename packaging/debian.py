@@ -26,7 +26,7 @@ PACKAGES = {
     "pyelftools": "python3-pyelftools",
     "PyYAML": "python3-yaml",
     "python-prctl": "python3-prctl",
-    "pyseccomp": "python3-seccomp",  # libseccomp's own module, equivalent: nvc/driver/confine.py
+    "pyseccomp": "python3-seccomp",  # libseccomp's own module, equivalent
     "tomlkit": "python3-tomlkit",
     "rich": "python3-rich",
 }

@@ -1,4 +1,4 @@
-/* A tenant's second thread ("nvc-guard-look"): is told of its processes' ends, looks at what can only be seen afterwards, and answers the
+/* A tenant's second thread ("nvc-guard-look"): hears of its processes' ends, looks at what can only be seen afterwards, and answers the
  * listeners that the first one (receive.c) does not have. What both do, each does with tenant->turn.
  * tenant_create, tenant_stop, tenant_destroy and tenant_listen run in the supervisor's main thread. */
 #include "clock.h"

@@ -20,7 +20,7 @@ struct unconfirmed_file {
 /* The current call, of this thread, is about to be continued. false: too many files are held so, and their calls are in flight. */
 bool unconfirmed_hold (struct tenant *tenant, pid_t thread, uint32_t client);
 /* What the driver reports beyond the ledger and beyond what it did before these calls was won by them: it is charged until the
- * tenant has no process behind the filter any more, for nothing tells who else holds it by then. After a query about all processes. */
+ * tenant has no process behind the filter any more, for nothing tells what else holds it by then. After a query about all processes. */
 void unconfirmed_settle (struct tenant *tenant);
 /* Without a process that has called the driver nothing is unconfirmed; and without one behind the filter nothing is left of what was won. */
 void unconfirmed_forget (struct tenant *tenant);

@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 
-#define CONTAINERS_MOST 64u /* of a tenant at a time; nvc/agent/tenants.py has the same number */
+#define CONTAINERS_MOST 64u /* of a tenant at a time; nvc/agent/groups.py has the same number */
 
 struct containers {
     pthread_mutex_t lock; /* not held while a process is waited for */

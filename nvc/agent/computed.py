@@ -81,7 +81,7 @@ class ComputedTime:
         self._busy.pop(tenant, None)
 
     def _share_out(self, gpu: GpuUsage, before: GpuUsage, computing: Collection[int], has_phases: bool) -> bool:
-        """The busy time since then, to those who computed; False: nothing says who it was."""
+        """The busy time since then, to the tenants that computed; False: nothing says which they were."""
         self._rest += max(0, gpu.busy_ns - before.busy_ns)
         grown = dict.fromkeys(computing, 0)
         for pid, now in gpu.computed.items():

@@ -35,8 +35,8 @@ _WITHOUT_CAPS = ("preemptive", "soft", "native")
 class ScheduledShare(Record):
     """Of a GPU's time, 0 to 1. target: while all tenants have work. achieved: by that, and the time it was really off.
 
-    The driver does not say how long a process computed: a tenant that had no work got less. cap_in_force: the tenant's
-    phase is written into its plan; False also without a cap.
+    An estimate: a tenant that had no work got less (``nvc.agent.computed`` measures). cap_in_force: the tenant's phase
+    is written into its plan; False also without a cap.
     """
 
     target: float

@@ -66,7 +66,7 @@ _LOST = 0.2
 
 
 class Scheduler:
-    """For one thread, the agent's loop. ``run`` is its task, which puts into force what it is told.
+    """For one thread, the agent's loop. ``run`` is its task, which puts changes into force.
 
     Only GPUs are decided on whose tenants, groups or policy changed, and in a thread: with hundreds of tenants that
     takes tens of milliseconds. Calls of the driver are made in between: about 0.5 ms for each process whose slice
@@ -224,7 +224,7 @@ class Scheduler:
             return
 
     async def renew(self) -> None:
-        """As ``update``; the loop's other tasks have their turns meanwhile. What was told before is in force then."""
+        """As ``update``; the loop's other tasks have their turns meanwhile. Changes made before are in force then."""
         loop = asyncio.get_running_loop()
         async with self._renewing:
             steps, answer, until = self._steps(), None, loop.time() + _TURN

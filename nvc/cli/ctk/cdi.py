@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from nvc.cli.ctk.parse import Values
     from nvc.cli.ctk.show import Log
 
-#: --format and the formats of ``text``.
-_FORMATS = text.FORMATS
 #: Of mode csv, where only the base set of mount lists is read.
 _LISTS = ("csv.file", "csv.ignore-pattern")
 #: The device without a GPU.
@@ -125,8 +123,8 @@ def _check_lists(values: Values) -> None:
 def _target(values: Values, log: Log) -> tuple[str, str]:
     """The file to write ("" for standard output) and its format."""
     form = values.text("format").lower()
-    if form not in _FORMATS:
-        raise UsageError(f"invalid output format: {form}", hint=f"one of {', '.join(_FORMATS)}")
+    if form not in text.FORMATS:
+        raise UsageError(f"invalid output format: {form}", hint=f"one of {', '.join(text.FORMATS)}")
     output = values.text("output")
     by_name = {".json": "json", ".yaml": "yaml", ".yml": "yaml"}.get(os.path.splitext(output)[1].lower(), "")
     if by_name and not values.is_set("format"):

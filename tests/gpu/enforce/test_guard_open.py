@@ -130,7 +130,7 @@ def test_how_the_channels_of_a_group_are_started(
 def test_what_uvm_keeps_of_channels_that_are_freed(
     guarding: Guarding, start: Starts, usage: GpuUsage, table: Table
 ) -> None:
-    """REGISTER_CHANNEL: context buffers that live on are charged to nobody (docs/internals/guard-coverage.md)."""
+    """REGISTER_CHANNEL: context buffers that live on are not charged (docs/internals/guard-coverage.md)."""
     tenant, before = guarding.tenant(memory=8 * GIB), usage()
     with start("open_facts", "orphans", CONTEXTS, tenant=tenant) as program:
         made, held = program.line(), usage() - before
