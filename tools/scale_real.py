@@ -158,8 +158,8 @@ class Node:
 
 
 def guards() -> list[int]:
-    """Pids of all guard processes in this pid namespace: acceptor, monitors, their supervisors, and the prober."""
-    names = ("nvc-monitor", "nvc-supervisor", "nvc-prober")
+    """Pids of all guard processes in this pid namespace: acceptor, monitors, watchdogs, supervisors, and the prober."""
+    names = ("nvc-monitor", "nvc-watchdog", "nvc-supervisor", "nvc-prober")
     found: list[int] = []
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
