@@ -29,7 +29,6 @@ _NUMBERS = {
         "pidfd_open": 434,
         "pivot_root": 155,
         "prctl": 157,
-        "ptrace": 101,
         "seccomp": 317,
         "setfsgid": 123,
         "setfsuid": 122,
@@ -58,7 +57,6 @@ _NUMBERS = {
         "pidfd_open": 434,
         "pivot_root": 41,
         "prctl": 167,
-        "ptrace": 117,
         "seccomp": 277,
         "setfsgid": 152,
         "setfsuid": 151,
@@ -156,14 +154,6 @@ STATX_OFFSETS = {
 }
 STATX_TYPE, STATX_INO = 0x1, 0x100
 AT_STATX_DONT_SYNC = 0x4000
-
-# linux/ptrace.h: ptrace(2) without signals that other processes see. __WALL is of linux/wait.h, SIGURG of signal.h.
-PTRACE_DETACH = 17
-PTRACE_SEIZE = 0x4206
-PTRACE_INTERRUPT = 0x4207
-PTRACE_EVENT_STOP = 128
-WAIT_ALL = 0x40000000
-SIGURG = 23
 
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1

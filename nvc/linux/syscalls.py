@@ -234,11 +234,6 @@ def prctl_buffer(option: int, buffer: bytes | bytearray) -> int:
     return _call("prctl", (option, buffer, 0, 0, 0), (option, "buffer"))
 
 
-def ptrace(request: int, thread: int, data: int = 0) -> None:
-    """ptrace(2) for requests without an address. Raises SyscallError: ESRCH, EPERM when it has another tracer."""
-    _call("ptrace", (request, thread, 0, data), (request, thread, data))
-
-
 def seccomp_filter(program: bytes) -> None:
     """seccomp(SECCOMP_SET_MODE_FILTER): ``program`` is a sequence of struct sock_filter.
 

@@ -7,10 +7,8 @@
 #include <linux/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <linux/audit.h>
 #include <linux/bpf.h>
 #include <linux/capability.h>
