@@ -20,7 +20,6 @@
 #include <stdint.h>
 
 #define GUARD_REASONS 32 /* enum rm_reason */
-#define GUARD_NAME 64
 
 #pragma GCC visibility push(default)
 

@@ -5,13 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-static inline uint16_t get16 (const void *from, size_t at)
-{
-    uint16_t value;
-    __builtin_memcpy (&value, (const uint8_t *) from + at, sizeof (value));
-    return value;
-}
-
 static inline uint32_t get32 (const void *from, size_t at)
 {
     uint32_t value;

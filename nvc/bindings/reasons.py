@@ -24,8 +24,6 @@ REASONS = (
     "unknown-object",
     "no-memory",
 )
-#: A thread of the guard waits for a process.
-STUCK = REASONS[14]
 
 
 def word(reason: int) -> str:

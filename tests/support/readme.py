@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-#: What a reader writes in place of a word of the README.
-PLACEHOLDERS = ("IMAGE", "ROOTFS", "PID", "4f0c")
 #: Lines that are run elsewhere, as they stand: by the run of this test, and by tests/packaging/test_install.py.
 ELSEWHERE = ("apt-get update && apt-get install make", "make demo", "make test", "make install PREFIX=/usr/local")
 
