@@ -152,8 +152,12 @@ static bool host_is_retained (void *context, int gpu, const struct rm_import *im
         return false;
     pthread_mutex_lock (&tenant->guard->probe_lock);
     if (probe_import (probe, import, probe_gpu (probe, tenant->limits.gpus[gpu].uuid), &found)) {
-        for (const struct retained_piece *entry = tenant->retained.pieces; entry != NULL && !is_same; entry = entry->next)
-            is_same = entry->gpu == (uint32_t) gpu && entry->piece.handle != 0 && probe_is_same (probe, &entry->piece, &found);
+        for (const struct retained_piece *entry = tenant->retained.pieces; entry != NULL && !is_same && *import->compared < RM_COMPARED_MAX;
+             entry = entry->next)
+            if (entry->gpu == (uint32_t) gpu && entry->piece.handle != 0) {
+                is_same = probe_is_same (probe, &entry->piece, &found);
+                ++*import->compared;
+            }
         probe_free (probe, &found, QUARANTINE_CLIENT);
     }
     pthread_mutex_unlock (&tenant->guard->probe_lock);

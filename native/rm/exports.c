@@ -10,8 +10,6 @@
 #include <string.h>
 
 #define COUNT(array) (sizeof (array) / sizeof ((array)[0]))
-/* Of the tenant's exported pieces so many are compared with one that is imported: it is another tenant's otherwise, and charged. */
-#define COMPARED_MAX 4096u
 
 /* 0: unknown. */
 static uint64_t file_behind (struct rm *rm, int descriptor)
@@ -109,6 +107,7 @@ static void import_one (struct rm *rm, const struct rm_call *call, uint64_t name
 struct import {
     uint32_t parent, slot, count;
     bool is_list;
+    uint32_t compared; /* pieces of the tenant's with what was imported */
     NvHandle handles[COUNT (((NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *) 0)->objects)];
 };
 
@@ -135,13 +134,14 @@ uint32_t rm_imported (const struct rm_import *import, const union rm_import_para
     return import->is_list ? params->list.objects[0] : params->one.object.data.rmObject.hObject;
 }
 
-static struct rm_import again (const struct rm_call *call, const struct import *of)
+static struct rm_import again (const struct rm_call *call, struct import *of)
 {
-    return (struct rm_import) {.params = call->params, .slot = of->slot, .file = call->named, .is_list = of->is_list};
+    return (struct rm_import) {.params = call->params, .slot = of->slot, .file = call->named, .is_list = of->is_list,
+                               .compared = &of->compared};
 }
 
 /* The same once more, into another client of the tenant's. The handle that the driver picks; 0: it does not. */
-static uint32_t import_again (struct rm *rm, const struct rm_call *call, const struct import *of, const struct object *parent)
+static uint32_t import_again (struct rm *rm, const struct rm_call *call, struct import *of, const struct object *parent)
 {
     uint32_t client = (uint32_t) (parent->link.key >> 32), handle = (uint32_t) parent->link.key, size;
     struct rm_import import = again (call, of);
@@ -175,19 +175,19 @@ static bool is_exported (const struct object *object, int gpu)
 }
 
 /* The memory of an exported handle of this client that `handle`, which was imported into `by`, is another one of. */
-static struct memory *find_in (struct rm *rm, const struct rm_call *call, const struct import *of, const struct client *client,
-                               const struct object *by, uint32_t handle, uint32_t *compared)
+static struct memory *find_in (struct rm *rm, const struct rm_call *call, struct import *of, const struct client *client,
+                               const struct object *by, uint32_t handle)
 {
     uint32_t own = client == by->client ? handle : 0;
     struct memory *found = NULL;
     const struct object *parent = NULL;
 
-    for (struct object *at = client->object; at != NULL && found == NULL && *compared < COMPARED_MAX; at = tracker_next (client->object, at)) {
+    for (struct object *at = client->object; at != NULL && found == NULL && of->compared < RM_COMPARED_MAX; at = tracker_next (client->object, at)) {
         if (!is_exported (at, tracker_gpu (rm, by)))
             continue;
         if (own == 0 && parent == NULL)
             own = import_again (rm, call, of, parent = at->parent);
-        ++*compared;
+        of->compared++;
         if (own != 0 && is_same (rm, client, own, (uint32_t) at->link.key))
             found = at->memory;
     }
@@ -196,18 +196,17 @@ static struct memory *find_in (struct rm *rm, const struct rm_call *call, const 
     return found;
 }
 
-static struct memory *find_own (struct rm *rm, const struct rm_call *call, const struct import *of, const struct object *by, uint32_t handle)
+static struct memory *find_own (struct rm *rm, const struct rm_call *call, struct import *of, const struct object *by, uint32_t handle)
 {
     struct memory *found = NULL;
-    uint32_t compared = 0;
 
     for (const struct client *client = rm->exported != 0 ? rm->clients : NULL; client != NULL && found == NULL; client = client->after)
-        found = find_in (rm, call, of, client, by, handle, &compared);
+        found = find_in (rm, call, of, client, by, handle);
     return found;
 }
 
 /* Its handles were freed after the export. It is charged until nothing holds it any more, this import included. */
-static bool is_retained (struct rm *rm, const struct rm_call *call, const struct import *of, const struct object *by)
+static bool is_retained (struct rm *rm, const struct rm_call *call, struct import *of, const struct object *by)
 {
     struct rm_import import = again (call, of);
     int gpu = tracker_gpu (rm, by);
@@ -216,7 +215,7 @@ static bool is_retained (struct rm *rm, const struct rm_call *call, const struct
 }
 
 /* false: it is beyond the quota, or the driver does not say what it is. */
-static bool import_guarded (struct rm *rm, const struct rm_call *call, const struct import *of, uint32_t handle)
+static bool import_guarded (struct rm *rm, const struct rm_call *call, struct import *of, uint32_t handle)
 {
     uint32_t client = ((const NVOS54_PARAMETERS *) call->head)->hClient;
     const struct object *parent = tracker_find (rm, client, of->parent);

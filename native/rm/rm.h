@@ -119,7 +119,10 @@ struct rm_import {
     uint32_t slot;
     int file;
     bool is_list; /* IMPORT_OBJECTS_FROM_FD */
+    uint32_t *compared;
 };
+/* So many pieces are compared with what one call imports: it is another tenant's otherwise, and charged. */
+#define RM_COMPARED_MAX 4096u
 
 struct rm_host {
     /* Memory for rm's own tables: zeroed, or NULL. */

@@ -72,6 +72,7 @@ def test_a_static_program_gets_its_share_and_no_more(
     assert (result.code, result.complaints) == (0, ""), result.text
     assert "failed=0 passed=0" in result.out
     assert empty(agent)
+    assert leftovers.until(lambda: len(agent.of("gone")) == 1, seconds=20), "written when its monitor has ended"
     (gone,) = agent.of("gone")
     assert gone["denials"]["over-quota"] >= 2
     (denied, *_) = agent.of("denial")
