@@ -72,9 +72,8 @@ def leaky(gpu: SimGpu, hole: str, config: str = "") -> Iterator[LeakyAgent]:
     file = os.open("/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
     ioctl(file, request(0xE8, 8, kind="S"), ctypes.create_string_buffer(struct.pack("=II", 1, 0), 8))
     os.close(file)
-    (gpu.work / "config.toml").write_text(config)
     given = {**environment(gpu), "NVC_TEST_HOLE": hole}
-    with LeakyAgent(gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), given) as agent:
+    with LeakyAgent(gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), given, config=config) as agent:
         yield agent
 
 

@@ -61,9 +61,9 @@ def read(address: str) -> dict[str, dict[tuple[str, ...], float]]:
 
 def see(gpu: SimGpu) -> None:
     address = free_address()
-    (gpu.work / "config.toml").write_text(f'[agent]\nmetrics = "{address}"\n')
+    config = f'[agent]\nmetrics = "{address}"\n'
     launcher = build_launcher(gpu.work)
-    with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, launcher, environment(gpu)) as agent:
+    with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, launcher, environment(gpu), config=config) as agent:
         control = f"--agent={agent.directory}/control"
         following = Spoken(
             [sys.executable, "-m", "nvc", "share", "events", "--follow", "--json", "--kind=denial", control],
