@@ -40,7 +40,8 @@ class Parts:
 
     def __init__(self, *prefixes: str) -> None:
         self.prefixes = prefixes
-        self.chosen = [word for word in os.environ.get("NVC_GPU_PARTS", "").split(",") if word]
+        named = os.environ.get("NVC_GPU_PARTS", "").replace("-", "_").split(",")
+        self.chosen = [word for word in named if word]
         self.directory = Path(os.environ.get("NVC_GPU_TABLES") or CHECKOUT / "build/gpu-share")
         self.tables: dict[str, Table] = {}
 

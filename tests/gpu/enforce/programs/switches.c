@@ -2,7 +2,9 @@
  * Which process had the compute engine for how long, by the driver's trace of context switches (class 0x90CD, bound by
  * GR_FECS_BIND_EVTBUF_FOR_UID_V2): whether it can be had, and what it says. As root: to others it names no process of another user.
  *
- * usage: switches SECONDS. Prints the driver's statuses of each step, then "pid_N NANOSECONDS" for each process, then "end".
+ * usage: switches SECONDS [full]. Prints the driver's statuses of each step, then "pid_N NANOSECONDS" for each process, then "end".
+ * full: every step of a switch, and "step_FROM_TO_count", "step_FROM_TO_ns" (in all, of those under a millisecond) for each two steps
+ * that follow each other, by the tags of cl90cdfecs.h in hexadecimal; and "news", how many looks, 0.2 ms apart, found something.
  */
 #include "../../../../native/rm/nv_numbers.h"
 #include "../../../../native/rm/nv_params.h"
@@ -127,6 +129,29 @@ static struct {
     uint64_t had;
 } found[PIDS];
 
+#define TAGS 16u
+
+static struct {
+    uint64_t count, ns;
+} steps[TAGS][TAGS];
+
+static void add_step (const struct record *from, const struct record *to)
+{
+    if (from->tag >= TAGS || to->tag >= TAGS || to->stamp < from->stamp || to->stamp - from->stamp > 1000000)
+        return;
+    steps[from->tag][to->tag].count++;
+    steps[from->tag][to->tag].ns += to->stamp - from->stamp;
+}
+
+static void say_steps (void)
+{
+    for (unsigned from = 0; from < TAGS; from++)
+        for (unsigned to = 0; to < TAGS; to++)
+            if (steps[from][to].count != 0)
+                printf ("step_%x_%x_count %llu\nstep_%x_%x_ns %llu\n", from, to, (unsigned long long) steps[from][to].count, from, to,
+                        (unsigned long long) steps[from][to].ns);
+}
+
 static uint64_t hidden; /* of processes that this caller is told no number of */
 
 static void add (uint32_t pid, uint64_t nanoseconds)
@@ -151,15 +176,16 @@ int main (int argc, char **argv)
     NV2080_ALLOC_PARAMETERS first = { 0 };
     struct buffer_params buffer = { .record_size = sizeof (struct record), .record_count = COUNT, .subdevice = SUBDEVICE,
                                     .header_memory = HEADER, .record_memory = RECORDS };
-    struct bind_params bind = { .buffer = BUFFER, .record_size = sizeof (struct record), .detail = 1, .all_users = 1 };
+    struct bind_params bind = { .buffer = BUFFER, .record_size = sizeof (struct record), .detail = argc > 2 ? 0 : 1, .all_users = 1 };
     struct {
         uint8_t enable, pad[3];
         uint32_t flags;
     } events = { .enable = 1, .flags = KEEP_NEWEST };
     const volatile struct header *header;
     const volatile struct record *records;
-    double seconds = argc > 1 ? atof (argv[1]) : 0;
-    uint64_t since = 0, switches = 0, lost = 0;
+    double seconds = argc > 1 ? atof (argv[1]) : 0, pause = argc > 2 ? 0.0002 : 0.1;
+    struct record before = { .tag = TAGS };
+    uint64_t since = 0, switches = 0, lost = 0, news = 0;
     uint32_t at, pid = 0, number = 0;
     int node;
 
@@ -179,14 +205,17 @@ int main (int argc, char **argv)
     say ("reason", bind.reason);
     say ("enabled", call (BUFFER, ENABLE_EVENTS, &events, sizeof (events)));
     at = header != NULL ? header->put : 0;
-    for (double passed = 0; header != NULL && records != NULL && passed < seconds; passed += 0.1) {
-        usleep (100000);
+    for (double passed = 0; header != NULL && records != NULL && passed < seconds; passed += pause) {
+        usleep ((useconds_t) (pause * 1e6));
+        news += at != header->put;
         for (uint32_t put = header->put; at != put && put < COUNT; at = (at + 1) % COUNT) {
             struct record one = *(const struct record *) (uintptr_t) &records[at];
 
             lost += switches != 0 && (uint16_t) (number + 1) != one.number;
             number = one.number;
             switches++;
+            add_step (&before, &one);
+            before = one;
             if (one.tag == SIMPLE_END && since != 0 && one.pid == pid && one.stamp > since)
                 add (pid, one.stamp - since);
             since = one.tag == SIMPLE_START ? one.stamp : 0;
@@ -196,6 +225,10 @@ int main (int argc, char **argv)
     say ("records", switches);
     say ("lost", lost);
     say ("hidden", hidden);
+    if (argc > 2) {
+        say ("news", news);
+        say_steps ();
+    }
     for (unsigned i = 0; i < PIDS && found[i].pid != 0; i++)
         printf ("pid_%u %llu\n", found[i].pid, (unsigned long long) found[i].had);
     printf ("end\n");
